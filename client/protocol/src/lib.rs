@@ -1,0 +1,22 @@
+//! The wire contract between agentd and everything that talks to it.
+//!
+//! Owns the line decoder, the envelope, every request and every line of
+//! [`PROTOCOL.md`](https://docs.rs/agentd-protocol). It must not know sockets, clocks or tasks:
+//! bytes go in, types come out, and the same types serialise back to lines.
+
+pub mod code;
+pub mod envelope;
+pub mod frame;
+pub mod ids;
+pub mod limits;
+pub mod line;
+pub mod nearest;
+pub mod request;
+pub mod strict;
+
+pub use code::Code;
+pub use envelope::{Envelope, Rejected};
+pub use frame::{Decoder, Frame};
+pub use ids::{Id, JobId};
+pub use line::{Body, Line};
+pub use request::Request;

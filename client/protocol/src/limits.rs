@@ -1,0 +1,26 @@
+//! The limits of the wire, each with its reason.
+//!
+//! Every number is from PROTOCOL.md part 1; the daemon announces them in `hello`.
+
+/// Longest line to the daemon in bytes, its end not counted: larger payloads go by path.
+pub const MAX_LINE_IN: usize = 16 * 1024 * 1024;
+/// Longest line from the daemon in bytes, so that any client can read with a fixed buffer.
+pub const MAX_LINE_OUT: usize = 1024 * 1024;
+/// Partial lines of all connections together, in bytes: many slow senders can't exhaust memory.
+pub const MAX_PARTIAL: usize = 64 * 1024 * 1024;
+/// Deepest nesting of a line: deeper ones are broken or hostile, and recursion has a stack.
+pub const MAX_DEPTH: usize = 64;
+/// Longest `id` in bytes as written: it is kept and echoed for every line of a request.
+pub const MAX_ID: usize = 256;
+/// A decoder's buffer starts at this many bytes and grows on demand.
+pub const FIRST_BUFFER: usize = 4 * 1024;
+/// Longest `text` of a line from the daemon, counted as encoded bytes.
+pub const MAX_TEXT: usize = 512 * 1024;
+/// Longest tool output in a line, counted as encoded bytes (head and tail are kept).
+pub const MAX_TOOL_OUTPUT: usize = 16 * 1024;
+/// Longest tool trace of a final line, counted as encoded bytes.
+pub const MAX_TOOL_TRACE: usize = 256 * 1024;
+/// Longest session name.
+pub const MAX_SESSION_NAME: usize = 128;
+/// Longest idempotency key in bytes.
+pub const MAX_KEY: usize = 255;

@@ -1,0 +1,639 @@
+//! The lines from the daemon.
+//!
+//! Owns their members and how `id`, `seq` and `replayed` are put into one: a line is serialised
+//! once and addressed to many. Must not know who reads it.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::code::Code;
+use crate::envelope::Rejected;
+use crate::ids::{Id, JobId};
+use crate::request::Ignored;
+
+/// A line from the daemon, without its `id`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "PROTOCOL.md parts 4 and 5 document each")]
+pub enum Line {
+    Accepted(Accepted),
+    Running {
+        job: JobId,
+        attempt: u32,
+    },
+    MessageStart {
+        job: JobId,
+        message: u32,
+        role: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replaces: Option<u32>,
+    },
+    MessageDelta {
+        job: JobId,
+        message: u32,
+        offset: u64,
+        text: String,
+        native: bool,
+    },
+    ThinkingDelta {
+        job: JobId,
+        message: u32,
+        offset: u64,
+        text: String,
+    },
+    ToolStart {
+        job: JobId,
+        tool_call_id: String,
+        name: String,
+        input: Value,
+        read_only: bool,
+    },
+    ToolUpdate {
+        job: JobId,
+        tool_call_id: String,
+        offset: u64,
+        output: String,
+    },
+    ToolEnd {
+        job: JobId,
+        tool_call_id: String,
+        ok: bool,
+        output: String,
+        truncated: bool,
+        duration_ms: u64,
+    },
+    Question {
+        job: JobId,
+        question_id: String,
+        kind: String,
+        title: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        detail: Option<String>,
+        #[serde(default)]
+        options: Vec<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expires_at: Option<String>,
+    },
+    QuestionClosed {
+        job: JobId,
+        question_id: String,
+        by: String,
+    },
+    Note {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        job: Option<JobId>,
+        level: Level,
+        code: String,
+        text: String,
+    },
+    AgentEvent {
+        job: JobId,
+        kind: String,
+        data: Value,
+    },
+    MessageEnd(Box<MessageEnd>),
+    Error(Box<ErrorLine>),
+    Hello(Box<HelloAnswer>),
+    Pong,
+    Status(Box<StatusAnswer>),
+    Agents {
+        ok: bool,
+        agents: Vec<AgentRow>,
+    },
+    Abort {
+        ok: bool,
+        jobs: Vec<JobId>,
+    },
+    Collect {
+        ok: bool,
+        results: Vec<Value>,
+        pending: Vec<JobId>,
+    },
+    RestartWorker {
+        ok: bool,
+    },
+    Live {
+        seq: u64,
+        epoch: String,
+    },
+    Unsubscribe {
+        ok: bool,
+    },
+    Shutdown {
+        ok: bool,
+    },
+    Drain {
+        ok: bool,
+    },
+    Undrain {
+        ok: bool,
+    },
+    #[serde(rename = "daemon.stop")]
+    DaemonStop {
+        ok: bool,
+    },
+}
+
+/// How much a `note` matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Good to know.
+    Info,
+    /// Something was not as asked.
+    Warning,
+}
+
+/// `accepted`: the send survives power loss from here on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 4 documents each")]
+pub struct Accepted {
+    pub job: JobId,
+    pub session: String,
+    pub agent: String,
+    #[serde(default, skip_serializing)]
+    pub seq: Option<u64>,
+    #[serde(default, skip_serializing)]
+    pub replayed: bool,
+    #[serde(default)]
+    pub ignored: Vec<Ignored>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub running: bool,
+}
+
+/// Why a turn ended, in the words of the Agent Client Protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum Stop {
+    EndTurn,
+    MaxTokens,
+    MaxTurnRequests,
+    Refusal,
+    Cancelled,
+}
+
+/// Did the turn have the session's earlier turns?
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Context {
+    /// Yes.
+    Continued,
+    /// There were none.
+    New,
+    /// There were some, and the agent doesn't have them any more.
+    Lost,
+}
+
+/// Tokens of a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub struct Usage {
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cache_read_tokens: u64,
+    pub cache_write_tokens: u64,
+    pub reasoning_tokens: u64,
+}
+
+/// What a turn cost.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Cost {
+    /// US dollars; `None` unless the status is `actual` or `estimated`.
+    pub usd: Option<f64>,
+    /// `actual`, `estimated`, `included` or `unknown`.
+    pub status: CostStatus,
+    /// Who says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+}
+
+impl Default for Cost {
+    fn default() -> Self {
+        Self {
+            usd: None,
+            status: CostStatus::Unknown,
+            source: None,
+        }
+    }
+}
+
+/// How far a cost can be believed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CostStatus {
+    /// The agent reported it.
+    Actual,
+    /// Usage times a price table.
+    Estimated,
+    /// Part of a flat plan.
+    Included,
+    /// Nobody said.
+    #[default]
+    Unknown,
+}
+
+/// One tool call of a turn.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub struct ToolTrace {
+    pub tool_call_id: String,
+    pub name: String,
+    pub input: Value,
+    pub ok: Option<bool>,
+    pub output: String,
+    pub truncated: bool,
+    pub duration_ms: Option<u64>,
+}
+
+/// What is known of a turn that began; part of both kinds of final line.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 4 documents each")]
+pub struct TurnFacts {
+    pub job: Option<JobId>,
+    pub session: Option<String>,
+    #[serde(default)]
+    pub text: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+    #[serde(default)]
+    pub context: Option<Context>,
+    #[serde(default)]
+    pub agent: Option<String>,
+    #[serde(default)]
+    pub provider: Option<String>,
+    #[serde(default)]
+    pub model: Option<String>,
+    #[serde(default)]
+    pub thinking: Option<String>,
+    #[serde(default)]
+    pub usage: Option<Usage>,
+    #[serde(default)]
+    pub cost: Cost,
+    #[serde(default)]
+    pub api_calls: Option<Vec<Value>>,
+    #[serde(default)]
+    pub tool_trace: Vec<ToolTrace>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tool_trace_truncated: bool,
+    #[serde(default)]
+    pub attempt: u32,
+    #[serde(default)]
+    pub queued_ms: u64,
+    #[serde(default)]
+    pub duration_ms: u64,
+    #[serde(default)]
+    pub served_by: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback_reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Vec<String>>,
+}
+
+/// `message_end`: the turn is done.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct MessageEnd {
+    /// Why it ended.
+    #[serde(default = "end_turn")]
+    pub stop: Stop,
+    /// Everything else.
+    #[serde(flatten)]
+    pub turn: TurnFacts,
+    /// Put in when the line is addressed.
+    #[serde(default, skip_serializing)]
+    pub seq: Option<u64>,
+    /// Put in when the line is addressed.
+    #[serde(default, skip_serializing)]
+    pub replayed: bool,
+}
+
+const fn end_turn() -> Stop {
+    Stop::EndTurn
+}
+
+/// `error`: a refusal, or how a job failed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ErrorLine {
+    /// For programs.
+    #[serde(default = "unknown_code")]
+    pub code: Code,
+    /// The sentence.
+    pub error: String,
+    /// What to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// May the same request succeed later?
+    #[serde(default)]
+    pub retryable: bool,
+    /// What is known of the turn, where there was one.
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnFacts>,
+    /// Put in when the line is addressed.
+    #[serde(default, skip_serializing)]
+    pub seq: Option<u64>,
+    /// Put in when the line is addressed.
+    #[serde(default, skip_serializing)]
+    pub replayed: bool,
+}
+
+const fn unknown_code() -> Code {
+    Code::Unknown
+}
+
+impl ErrorLine {
+    /// The answer to a refused request.
+    #[must_use]
+    pub fn refusal(rejected: Rejected) -> Self {
+        Self {
+            code: rejected.code,
+            error: rejected.error,
+            hint: rejected.hint,
+            retryable: rejected.code.retryable(),
+            turn: None,
+            seq: None,
+            replayed: false,
+        }
+    }
+}
+
+/// `hello`'s answer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
+pub struct HelloAnswer {
+    pub ok: bool,
+    pub server: String,
+    pub version: String,
+    pub protocol: u64,
+    pub epoch: String,
+    pub pid: u32,
+    pub uid: u32,
+    pub capabilities: Vec<String>,
+    pub limits: HelloLimits,
+}
+
+/// The limits a client may want to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub struct HelloLimits {
+    pub line_in: usize,
+    pub line_out: usize,
+    pub in_flight: usize,
+}
+
+/// `status`'s answer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
+pub struct StatusAnswer {
+    pub ok: bool,
+    pub details: String,
+    pub state: DaemonState,
+    pub daemon: DaemonFacts,
+    pub rpc: RpcFacts,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<Vec<WorkerRow>>,
+    pub store: StoreFacts,
+    pub questions: u64,
+}
+
+/// Of the daemon as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum DaemonState {
+    Ready,
+    Degraded,
+    Draining,
+}
+
+/// The process.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub struct DaemonFacts {
+    pub version: String,
+    pub pid: u32,
+    pub uptime_s: u64,
+    pub epoch: String,
+    pub rss_bytes: Option<u64>,
+}
+
+/// Counters since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub struct RpcFacts {
+    /// Does at least one worker live?
+    pub live: bool,
+    pub in_flight: u64,
+    pub sends: u64,
+    pub failures: u64,
+    pub fallbacks: u64,
+    pub restarts: u64,
+    pub p50_ms: Option<u64>,
+    pub p95_ms: Option<u64>,
+}
+
+/// One process slot.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
+pub struct WorkerRow {
+    pub agent: String,
+    pub session: Option<String>,
+    pub state: WorkerState,
+    pub pid: Option<u32>,
+    pub generation: u64,
+    pub restarts: u64,
+    pub last_exit: Option<String>,
+    pub last_error: Option<String>,
+    pub uptime_s: u64,
+    pub in_flight: u64,
+    pub queued: u64,
+    pub last_ok_at: Option<String>,
+}
+
+/// Of a process slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum WorkerState {
+    Starting,
+    Idle,
+    Busy,
+    Settling,
+    Backoff,
+    Stopping,
+    CrashLooped,
+    Failed,
+}
+
+/// The store's size.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub struct StoreFacts {
+    pub jobs: u64,
+    pub events: u64,
+    pub bytes: u64,
+    pub wal_bytes: u64,
+}
+
+/// One agent, known or looked for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
+pub struct AgentRow {
+    pub name: String,
+    pub kind: String,
+    pub command: Vec<String>,
+    /// `config`, `path`, `built-in` or `looked-for`.
+    pub found: String,
+    pub version: Option<String>,
+    pub usable: bool,
+    pub why_not: Option<String>,
+    pub default: bool,
+}
+
+/// Does this line end a job?
+impl Line {
+    /// True for `message_end`, and for an `error` that carries a job.
+    #[must_use]
+    pub fn ends_job(&self) -> bool {
+        match self {
+            Self::MessageEnd(_) => true,
+            Self::Error(error) => error.turn.as_ref().is_some_and(|turn| turn.job.is_some()),
+            _ => false,
+        }
+    }
+
+    /// Serialises the line, once.
+    #[must_use]
+    pub fn body(&self) -> Body {
+        let json = serde_json::to_string(self).unwrap_or_else(|why| {
+            // Our own types: only a non-string map key could fail, and there is none.
+            format!(r#"{{"type":"error","code":"internal","error":"unserialisable line: {why}"}}"#)
+        });
+        let replayable = matches!(self, Self::Accepted(_)) || self.ends_job();
+        Body {
+            json: Arc::from(json),
+            replayable,
+        }
+    }
+}
+
+/// Is a line told as it happens, or again?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Telling {
+    /// For the first time.
+    First,
+    /// To somebody who asked with a known key, or collects.
+    Replay,
+}
+
+/// A serialised line that has no addressee yet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Body {
+    json: Arc<str>,
+    replayable: bool,
+}
+
+impl Body {
+    /// Takes a body back from the store.
+    ///
+    /// `json` must be what [`Body::as_json`] gave; `replayable` says that it is an `accepted` or
+    /// a final line.
+    #[must_use]
+    pub fn stored(json: &str) -> Self {
+        Self {
+            json: Arc::from(json),
+            replayable: true,
+        }
+    }
+
+    /// The object without `id`, `seq` and `replayed`.
+    #[must_use]
+    pub fn as_json(&self) -> &str {
+        &self.json
+    }
+
+    /// The whole line without its newline: `id`, `seq` and `replayed` follow `type`.
+    #[must_use]
+    pub fn render(&self, id: Option<&Id>, seq: Option<u64>, telling: Telling) -> String {
+        // `"type":"…"` comes first, and no type contains a comma or a brace.
+        let at = self.json.find([',', '}']).unwrap_or(self.json.len());
+        let (head, tail) = self.json.split_at(at);
+        let mut line = String::with_capacity(self.json.len() + 64);
+        line.push_str(head);
+        let _infallible = id.map(|id| write!(line, r#","id":{}"#, id.as_json()));
+        let _infallible = seq.map(|seq| write!(line, r#","seq":{seq}"#));
+        if self.replayable {
+            let _infallible = write!(line, r#","replayed":{}"#, telling == Telling::Replay);
+        }
+        line.push_str(tail);
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn id_and_seq_are_put_behind_the_type_and_the_id_is_echoed_as_written() {
+        let id =
+            Id::from_raw(&serde_json::value::RawValue::from_string("[1,  2]".to_owned()).unwrap());
+        assert_eq!(
+            Line::Pong.body().render(Some(&id), None, Telling::First),
+            r#"{"type":"pong","id":[1,  2]}"#
+        );
+        let accepted = Line::Accepted(Accepted {
+            job: JobId(4),
+            session: "s4".to_owned(),
+            agent: "pi".to_owned(),
+            seq: None,
+            replayed: false,
+            ignored: Vec::new(),
+            running: true,
+        });
+        assert_eq!(
+            accepted.body().render(None, Some(9), Telling::Replay),
+            r#"{"type":"accepted","seq":9,"replayed":true,"job":"j4","session":"s4","agent":"pi","ignored":[],"running":true}"#
+        );
+    }
+
+    #[test]
+    fn every_line_reads_back_as_what_it_was() {
+        let turn = TurnFacts {
+            job: Some(JobId(1)),
+            text: "hi".to_owned(),
+            ..TurnFacts::default()
+        };
+        let end = MessageEnd {
+            stop: Stop::EndTurn,
+            turn: turn.clone(),
+            seq: Some(3),
+            replayed: true,
+        };
+        let rendered =
+            Line::MessageEnd(Box::new(end.clone()))
+                .body()
+                .render(None, Some(3), Telling::Replay);
+        assert_eq!(
+            serde_json::from_str::<Line>(&rendered).unwrap(),
+            Line::MessageEnd(Box::new(end))
+        );
+
+        let refusal = ErrorLine::refusal(Rejected::new(Code::QueueFull, "full"));
+        let rendered = Line::Error(Box::new(refusal))
+            .body()
+            .render(None, None, Telling::First);
+        assert_eq!(
+            rendered,
+            r#"{"type":"error","code":"queue-full","error":"full","retryable":true}"#
+        );
+        let minimal = r#"{"type":"error","error":"message"}"#;
+        assert!(
+            matches!(serde_json::from_str(minimal).unwrap(), Line::Error(e) if !Line::Error(e.clone()).ends_job())
+        );
+    }
+}

@@ -1,0 +1,697 @@
+//! The requests: the second step of decoding.
+//!
+//! Owns the fields of every request and their syntax. Must not know sessions, agents or state:
+//! whether a name exists is for the core to say.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::code::Code;
+use crate::envelope::{Envelope, Rejected};
+use crate::ids::JobId;
+use crate::limits::{MAX_KEY, MAX_SESSION_NAME};
+use crate::nearest::nearest;
+
+/// Every request type of protocol 1, served by this version or not.
+pub const TYPES: &[&str] = &[
+    "abort",
+    "agents",
+    "answer",
+    "collect",
+    "compact",
+    "daemon.stop",
+    "dispatch",
+    "drain",
+    "hello",
+    "jobs",
+    "ping",
+    "questions",
+    "restart_worker",
+    "send",
+    "session.close",
+    "session.history",
+    "session.list",
+    "session.new",
+    "session.resume",
+    "set_model",
+    "shutdown",
+    "status",
+    "steer",
+    "subscribe",
+    "undrain",
+    "unsubscribe",
+];
+
+/// The fields of a `send` that this version acts on, aliases and `type`/`id` included.
+pub const SEND_FIELDS: &[&str] = &[
+    "type",
+    "id",
+    "text",
+    "prompt",
+    "message",
+    "session",
+    "agent",
+    "provider",
+    "model",
+    "thinking",
+    "cwd",
+    "cwd_if_new",
+    "timeout",
+    "expires",
+    "idempotency_key",
+    "mode",
+    "stream",
+    "retry",
+    "require_context",
+    "must",
+    "include",
+    "on_question",
+    "toolsets",
+    "tools",
+    "job",
+];
+
+/// Fields of a `send` that are reserved: refused rather than ignored, as ignoring them would widen
+/// what the sender asked for.
+const RESERVED: &[&str] = &[
+    "fallback_chain",
+    "attachments",
+    "callback",
+    "history",
+    "max_turns",
+    "parent",
+    "start_at",
+    "system",
+];
+
+/// A decoded request.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Request {
+    /// Who is there, and which protocol?
+    Hello(Hello),
+    /// Answered by `pong`.
+    Ping,
+    /// How is the daemon, and do its workers live?
+    Status(Status),
+    /// Which agents are there?
+    Agents,
+    /// One turn.
+    Send(Box<Send>),
+    /// Cancel.
+    Abort(Abort),
+    /// The final lines of jobs.
+    Collect(Collect),
+    /// Replace an agent's or session's process.
+    RestartWorker(RestartWorker),
+    /// Live lines.
+    Subscribe(Subscribe),
+    /// No more live lines.
+    Unsubscribe,
+    /// End this connection when everything asked is answered.
+    Shutdown,
+    /// Start no new turn.
+    Drain(Drain),
+    /// Start turns again.
+    Undrain,
+    /// Stop the daemon.
+    DaemonStop(DaemonStop),
+}
+
+/// `hello`.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// The caller's name, for the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// The caller's version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The protocol it speaks; 1 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<u64>,
+    /// Is somebody here who answers questions?
+    #[serde(default)]
+    pub answers: bool,
+}
+
+/// `status`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// List the workers, too.
+    #[serde(default = "yes")]
+    pub workers: bool,
+}
+
+/// `abort`; without a target, this connection's last send, else the only live one.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Abort {
+    /// One job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobId>,
+    /// The turn in flight of a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// With `session`: what waits there, too.
+    #[serde(default)]
+    pub queued: bool,
+}
+
+/// `collect`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Collect {
+    /// Which.
+    pub jobs: Vec<JobId>,
+    /// Seconds to wait; until all are done when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<f64>,
+    /// For all of them or for the first.
+    #[serde(default)]
+    pub wait: Wait,
+}
+
+/// What a `collect` waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Wait {
+    /// Every job.
+    #[default]
+    All,
+    /// At least one.
+    Any,
+}
+
+/// `restart_worker`.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct RestartWorker {
+    /// All processes of an agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The process of a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Don't wait for running turns.
+    #[serde(default)]
+    pub now: bool,
+}
+
+/// `subscribe`; without a filter, everything.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Subscribe {
+    /// One session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Some jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jobs: Option<Vec<JobId>>,
+    /// A cursor; not served by this version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    /// The cursor's epoch; not served by this version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<String>,
+}
+
+/// `drain`.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct Drain {
+    /// Seconds to wait for running turns; 600 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<f64>,
+}
+
+/// `daemon.stop`.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct DaemonStop {
+    /// Seconds that running turns get; 30 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<f64>,
+    /// Another daemon follows at once: clients wait for it.
+    #[serde(default)]
+    pub restart: bool,
+}
+
+/// What a send does when its session is busy.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Wait in the session's queue.
+    #[default]
+    Queue,
+    /// Refuse with `session-busy`.
+    Reject,
+}
+
+/// May the daemon run the turn again after a crash?
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Retry {
+    /// No: the turn ends as `interrupted` or `worker-exited`.
+    #[default]
+    Never,
+    /// Yes, at least once, at most three attempts in all.
+    Auto,
+}
+
+/// What happens to a question of the agent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnQuestion {
+    /// It waits for an answer until its deadline.
+    Wait,
+    /// It is denied at once.
+    Deny,
+}
+
+/// `send`: one user turn. PROTOCOL.md part 4 explains each field.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct Send {
+    /// The user's turn.
+    #[serde(alias = "prompt", alias = "message")]
+    pub text: String,
+    /// The conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Who answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Pins the model provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// Pins the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// How hard to think, in the agent's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<String>,
+    /// Working directory: absolute, existing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Working directory that counts only if this send makes the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd_if_new: Option<String>,
+    /// Restricts the agent's tools.
+    #[serde(default, alias = "tools", skip_serializing_if = "Option::is_none")]
+    pub toolsets: Option<Vec<String>>,
+    /// Seconds it may run; 3600 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<f64>,
+    /// Seconds it may wait; 3600 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<f64>,
+    /// The same key twice is the same job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// When the session is busy.
+    #[serde(default)]
+    pub mode: Mode,
+    /// Send the lines between `accepted` and the final one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<bool>,
+    /// Wait for somebody's answer, or deny.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_question: Option<OnQuestion>,
+    /// Run again after a crash?
+    #[serde(default)]
+    pub retry: Retry,
+    /// Refuse rather than run without the session's earlier turns.
+    #[serde(default)]
+    pub require_context: bool,
+    /// Extra members of the final line: `messages`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub include: Vec<String>,
+    /// Fields the sender depends on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub must: Vec<String>,
+    /// Towards workers: the job's number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+}
+
+/// A field nobody here knows, and the known name nearest to it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Ignored {
+    /// As written.
+    pub field: String,
+    /// What may have been meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nearest: Option<String>,
+}
+
+/// A request and what was ignored in it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Decoded {
+    /// The request.
+    pub request: Request,
+    /// Only filled for `send`.
+    pub ignored: Vec<Ignored>,
+}
+
+impl Request {
+    /// Decodes the fields of an envelope.
+    ///
+    /// # Errors
+    /// `unknown-command` with the nearest name, `unsupported` for a request of the protocol that
+    /// this version doesn't serve, `invalid-request` for a field of the wrong type or syntax.
+    pub fn decode(envelope: &Envelope<'_>) -> Result<Decoded, Rejected> {
+        let body = envelope.body;
+        let request = match &*envelope.kind {
+            "hello" => Self::Hello(fields(body)?),
+            "ping" => Self::Ping,
+            "status" => Self::Status(fields(body)?),
+            "agents" => Self::Agents,
+            "send" => return decode_send(envelope),
+            "abort" => Self::Abort(fields(body)?),
+            "collect" => Self::Collect(collect(body)?),
+            "restart_worker" => Self::RestartWorker(fields(body)?),
+            "subscribe" => Self::Subscribe(fields(body)?),
+            "unsubscribe" => Self::Unsubscribe,
+            "shutdown" => Self::Shutdown,
+            "drain" => {
+                let drain: Drain = fields(body)?;
+                check_seconds("deadline", drain.deadline)?;
+                Self::Drain(drain)
+            }
+            "undrain" => Self::Undrain,
+            "daemon.stop" => {
+                let stop: DaemonStop = fields(body)?;
+                check_seconds("deadline", stop.deadline)?;
+                Self::DaemonStop(stop)
+            }
+            known if TYPES.contains(&known) => {
+                let error =
+                    format!("`{known}` is part of the protocol but not served by this version");
+                return Err(Rejected::new(Code::Unsupported, error));
+            }
+            other => return Err(unknown_command(other)),
+        };
+        Ok(Decoded {
+            request,
+            ignored: Vec::new(),
+        })
+    }
+}
+
+fn unknown_command(name: &str) -> Rejected {
+    let shown: String = name.chars().take(64).collect();
+    let rejected = Rejected::new(
+        Code::UnknownCommand,
+        format!("there is no request `{shown}`"),
+    );
+    match nearest(name, TYPES.iter().copied()) {
+        Some(near) => rejected.hint(format!("did you mean `{near}`?")),
+        None => rejected.hint(format!("known requests: {}", TYPES.join(", "))),
+    }
+}
+
+fn invalid(error: impl Into<String>) -> Rejected {
+    Rejected::new(Code::InvalidRequest, error)
+}
+
+fn fields<'de, T: Deserialize<'de>>(body: &'de str) -> Result<T, Rejected> {
+    serde_json::from_str(body).map_err(|error| invalid(format!("invalid field: {error}")))
+}
+
+fn collect(body: &str) -> Result<Collect, Rejected> {
+    let collect: Collect = fields(body)?;
+    check_seconds("timeout", collect.timeout)?;
+    if collect.jobs.is_empty() {
+        return Err(invalid(
+            "`jobs` is empty: expected at least one job, as in [\"j41\"]",
+        ));
+    }
+    Ok(collect)
+}
+
+fn decode_send(envelope: &Envelope<'_>) -> Result<Decoded, Rejected> {
+    let mut send: Send = fields(envelope.body)?;
+    let all: BTreeMap<String, &RawValue> = fields(envelope.body)?;
+    let mut ignored = Vec::new();
+    for field in all.keys() {
+        if RESERVED.contains(&field.as_str()) {
+            let error = format!("`{field}` is part of the protocol but not served by this version");
+            return Err(Rejected::new(Code::Unsupported, error));
+        }
+        if !SEND_FIELDS.contains(&field.as_str()) {
+            let nearest = nearest(field, SEND_FIELDS.iter().copied()).map(str::to_owned);
+            ignored.push(Ignored {
+                field: field.clone(),
+                nearest,
+            });
+        }
+    }
+    if let Some(name) = send
+        .must
+        .iter()
+        .find(|name| !SEND_FIELDS.contains(&name.as_str()))
+    {
+        let error = format!("`must` names `{name}`, which this version does not know");
+        return Err(Rejected::new(Code::Unsupported, error));
+    }
+    check_send(&send)?;
+    send.stream.get_or_insert(envelope.typed);
+    Ok(Decoded {
+        request: Request::Send(Box::new(send)),
+        ignored,
+    })
+}
+
+fn check_send(send: &Send) -> Result<(), Rejected> {
+    if send.text.trim().is_empty() {
+        return Err(invalid("`text` is blank: expected the user's turn"));
+    }
+    if let Some(session) = &send.session {
+        check_session(session)?;
+    }
+    check_seconds("timeout", send.timeout)?;
+    check_seconds("expires", send.expires)?;
+    if let Some(key) = &send.idempotency_key
+        && (key.is_empty() || key.len() > MAX_KEY)
+    {
+        let error = format!(
+            "`idempotency_key` is {} bytes, expected 1 to {MAX_KEY}",
+            key.len()
+        );
+        return Err(invalid(error));
+    }
+    for (name, cwd) in [("cwd", &send.cwd), ("cwd_if_new", &send.cwd_if_new)] {
+        if let Some(cwd) = cwd
+            && (!cwd.starts_with('/') || cwd.contains('\0'))
+        {
+            return Err(invalid(format!(
+                "`{name}` is `{cwd}`: expected an absolute path"
+            )));
+        }
+    }
+    for (name, value) in [
+        ("agent", &send.agent),
+        ("provider", &send.provider),
+        ("model", &send.model),
+        ("thinking", &send.thinking),
+    ] {
+        if let Some(value) = value
+            && (value.is_empty()
+                || value.len() > 256
+                || value.starts_with('-')
+                || value.chars().any(char::is_control))
+        {
+            let error = format!(
+                "`{name}` must be 1 to 256 bytes, without control characters, not starting with `-`"
+            );
+            return Err(invalid(error));
+        }
+    }
+    if let Some(other) = send.include.iter().find(|name| *name != "messages") {
+        return Err(invalid(format!(
+            "`include` names `{other}`: expected `messages`"
+        )));
+    }
+    Ok(())
+}
+
+/// Checks a session's name: 1 to [`MAX_SESSION_NAME`] of `[A-Za-z0-9._:@/-]`.
+///
+/// # Errors
+/// `invalid-request`, saying what was found.
+pub fn check_session(name: &str) -> Result<(), Rejected> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "._:@/-".contains(c);
+    if name.is_empty() || name.len() > MAX_SESSION_NAME {
+        return Err(invalid(format!(
+            "`session` is {} bytes, expected 1 to {MAX_SESSION_NAME}",
+            name.len()
+        )));
+    }
+    match name.chars().find(|c| !fine(*c)) {
+        Some(c) => Err(invalid(format!(
+            "`session` contains {c:?}: expected letters, digits and ._:@/-"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn check_seconds(name: &str, value: Option<f64>) -> Result<(), Rejected> {
+    // A year is longer than any turn, and keeps deadlines far from overflow.
+    const MOST: f64 = 31_536_000.0;
+    match value {
+        Some(seconds) if !(0.0..=MOST).contains(&seconds) => Err(invalid(format!(
+            "`{name}` is {seconds}: expected 0 to {MOST} seconds"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// What a send's idempotency hash covers, as given: PROTOCOL.md part 7.
+///
+/// Returns canonical bytes to be hashed; two sends with equal bytes are the same request.
+#[must_use]
+pub fn hashed(send: &Send) -> String {
+    let value: Value = serde_json::json!([
+        send.text,
+        send.session,
+        send.agent,
+        send.provider,
+        send.model,
+        send.thinking,
+        send.cwd,
+        send.toolsets,
+        send.retry,
+    ]);
+    value.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(line: &str) -> Result<Decoded, Rejected> {
+        Request::decode(&Envelope::parse(line.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn every_line_of_the_clawdis_proposal_is_a_valid_request() {
+        for line in [
+            r#"{"type":"send", "text":"hi", "session":"main", "thinking":"low"}"#,
+            r#"{"type":"abort"}"#,
+            r#"{"type":"status"}"#,
+        ] {
+            assert!(decode(line).is_ok(), "{line}");
+        }
+        let compact = decode(r#"{"type":"compact"}"#).unwrap_err();
+        assert_eq!(compact.code, Code::Unsupported, "known, not served yet");
+    }
+
+    #[test]
+    fn a_bad_field_is_refused_with_its_name() {
+        for (line, code, says) in [
+            (r#"{"type":"sned"}"#, Code::UnknownCommand, "sned"),
+            (r#"{"prompt":""}"#, Code::InvalidRequest, "text"),
+            (r#"{"prompt":" \n"}"#, Code::InvalidRequest, "text"),
+            (r#"{"prompt":5}"#, Code::InvalidRequest, "expected a string"),
+            (
+                r#"{"prompt":"a","text":"b"}"#,
+                Code::InvalidRequest,
+                "duplicate field",
+            ),
+            (
+                r#"{"type":"send"}"#,
+                Code::InvalidRequest,
+                "missing field `text`",
+            ),
+            (
+                r#"{"prompt":"a","session":"a b"}"#,
+                Code::InvalidRequest,
+                "session",
+            ),
+            (
+                r#"{"prompt":"a","session":""}"#,
+                Code::InvalidRequest,
+                "session",
+            ),
+            (
+                r#"{"prompt":"a","cwd":"tmp"}"#,
+                Code::InvalidRequest,
+                "absolute",
+            ),
+            (
+                r#"{"prompt":"a","model":"--evil"}"#,
+                Code::InvalidRequest,
+                "model",
+            ),
+            (
+                r#"{"prompt":"a","timeout":-1}"#,
+                Code::InvalidRequest,
+                "timeout",
+            ),
+            (
+                r#"{"prompt":"a","mode":"steal"}"#,
+                Code::InvalidRequest,
+                "queue",
+            ),
+            (
+                r#"{"prompt":"a","idempotency_key":""}"#,
+                Code::InvalidRequest,
+                "idempotency_key",
+            ),
+            (
+                r#"{"prompt":"a","must":["colour"]}"#,
+                Code::Unsupported,
+                "colour",
+            ),
+            (
+                r#"{"prompt":"a","fallback_chain":[]}"#,
+                Code::Unsupported,
+                "fallback_chain",
+            ),
+            (
+                r#"{"prompt":"a","callback":{"url":"x"}}"#,
+                Code::Unsupported,
+                "callback",
+            ),
+            (
+                r#"{"type":"collect","jobs":[]}"#,
+                Code::InvalidRequest,
+                "jobs",
+            ),
+            (
+                r#"{"type":"collect","jobs":["x"]}"#,
+                Code::InvalidRequest,
+                "not a job",
+            ),
+            (r#"{"type":"dispatch"}"#, Code::Unsupported, "dispatch"),
+        ] {
+            let rejected = decode(line).expect_err(line);
+            assert_eq!(rejected.code, code, "{line}");
+            assert!(rejected.error.contains(says), "{line}: {rejected}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_field_is_listed_with_its_nearest_name() {
+        let decoded = decode(r#"{"prompt":"a","sesion":"x","zzzzzzzz":1}"#).unwrap();
+        let near = |field: &str, nearest: Option<&str>| Ignored {
+            field: field.to_owned(),
+            nearest: nearest.map(str::to_owned),
+        };
+        assert_eq!(
+            decoded.ignored,
+            [near("sesion", Some("session")), near("zzzzzzzz", None)]
+        );
+    }
+
+    #[test]
+    fn a_bare_prompt_gets_only_the_ends_and_a_typed_send_streams() {
+        let stream = |line: &str| match decode(line).unwrap().request {
+            Request::Send(send) => send.stream,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(stream(r#"{"prompt":"a"}"#), Some(false));
+        assert_eq!(stream(r#"{"prompt":"a","stream":true}"#), Some(true));
+        assert_eq!(stream(r#"{"type":"send","prompt":"a"}"#), Some(true));
+    }
+}

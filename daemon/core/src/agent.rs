@@ -1,0 +1,89 @@
+//! What the core knows of each agent. Owns no process and no path look-up: the shell found out.
+
+use std::time::Duration;
+
+/// One agent, from the configuration, from PATH, or built in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Agent {
+    /// Its name on the wire.
+    pub name: String,
+    /// `jsonl`, `exec`, `pi`, …
+    pub kind: &'static str,
+    /// What is run, for people.
+    pub command: Vec<String>,
+    /// How it was found.
+    pub found: Found,
+    /// Its version, where that is cheap to know.
+    pub version: Option<String>,
+    /// Or why not, in words for a person.
+    pub usable: Result<(), String>,
+    /// What its protocol can do.
+    pub describe: Describe,
+    /// Spare processes to keep.
+    pub warm: u32,
+    /// A process idle this long is stopped, where its sessions can be resumed.
+    pub idle_timeout: Duration,
+    /// Default model provider.
+    pub provider: Option<String>,
+    /// Default model.
+    pub model: Option<String>,
+    /// Default thinking level.
+    pub thinking: Option<String>,
+}
+
+/// How an agent was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// Named in the configuration.
+    Configured,
+    /// Its program is on PATH.
+    OnPath,
+    /// Comes with agentd.
+    BuiltIn,
+    /// Looked for, not there.
+    Missing,
+}
+
+/// What an agent's protocol can do. Every adapter has one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Describe {
+    /// How sessions and processes relate.
+    pub sessions: Sessions,
+    /// What survives the process.
+    pub resume: Resume,
+    /// Can a running turn be cancelled by a word? Otherwise its process is stopped.
+    pub cancels: bool,
+    /// Can a process be used for a new session?
+    pub recycles: bool,
+    /// Are model, provider and thinking given with each turn (else when the process starts)?
+    pub model_per_turn: bool,
+    /// Can it restrict tools?
+    pub toolsets: bool,
+    /// Turns at once in one process, unless its handshake says otherwise.
+    pub concurrent_sends: u32,
+    /// From spawn to `Ready`.
+    pub ready_within: Duration,
+}
+
+/// How sessions and processes relate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sessions {
+    /// One session per process.
+    One,
+    /// Many sessions share a process.
+    Many,
+    /// A process per turn: it is given the prompt at its spawn, needs no handshake, and its exit
+    /// is the turn's end.
+    PerTurn,
+}
+
+/// What survives the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Resume {
+    /// The agent reopens a session by its own id.
+    Native,
+    /// The process is the memory.
+    None,
+    /// There is no memory at all: every turn is new.
+    Stateless,
+}

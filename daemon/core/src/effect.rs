@@ -1,0 +1,157 @@
+//! What is to be done: everything the core asks of the shell. Imperative, closed, in order.
+
+use agentd_protocol::line::Telling;
+use agentd_protocol::{Body, Id};
+
+use crate::ids::{ConnId, Generation, Token, WorkerId};
+use crate::store::{Query, Urgency, Write};
+use crate::worker::{Prompt, WorkerCommand};
+
+/// Does a line end its request?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// More lines follow for this request, or the line belongs to none.
+    More,
+    /// It is the request's last line.
+    Answered,
+    /// It is the request's last line, and live lines follow until unsubscribed.
+    Subscribed,
+    /// It is the request's last line, and no live lines follow.
+    Unsubscribed,
+}
+
+/// How a process is told to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rung {
+    /// Close its standard input.
+    Ask,
+    /// SIGTERM (and SIGCONT) to its group.
+    Term,
+    /// SIGKILL to its group, and to what escaped it.
+    Kill,
+}
+
+/// What a process is started with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spawn {
+    /// Which agent of the configuration.
+    pub agent: String,
+    /// Absolute working directory.
+    pub cwd: String,
+    /// Pinned provider.
+    pub provider: Option<String>,
+    /// Pinned model.
+    pub model: Option<String>,
+    /// Pinned thinking level.
+    pub thinking: Option<String>,
+    /// Restricts the tools.
+    pub toolsets: Option<Vec<String>>,
+    /// The session it is for, when that is known; for the record in `instances/`.
+    pub session: Option<String>,
+    /// The agent's own id of a session to reopen.
+    pub resume: Option<String>,
+    /// The turn, for an agent that takes a process per turn.
+    pub prompt: Option<Box<Prompt>>,
+}
+
+/// Everything the core asks of the shell.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Effect {
+    /// Write a line to a connection.
+    Send {
+        /// To whom.
+        conn: ConnId,
+        /// The line.
+        body: Body,
+        /// The request's id, echoed.
+        id: Option<Id>,
+        /// The line's number, if it has one.
+        seq: Option<u64>,
+        /// For the first time, or again?
+        telling: Telling,
+        /// Does it end the request?
+        progress: Progress,
+    },
+    /// Report `CaughtUp` when everything sent so far was written.
+    Mark {
+        /// Whose queue.
+        conn: ConnId,
+    },
+    /// The client said `hello`: the connection stays open until it leaves.
+    Keep {
+        /// Which.
+        conn: ConnId,
+    },
+    /// Close when everything asked is answered.
+    Finish {
+        /// Which.
+        conn: ConnId,
+    },
+    /// Close without an answer: the outcome is unknown.
+    Close {
+        /// Which.
+        conn: ConnId,
+    },
+    /// Commit these writes together, or none; answered by `Stored`.
+    Commit {
+        /// Named in the answer.
+        token: Token,
+        /// What.
+        writes: Vec<Write>,
+        /// Does somebody wait?
+        urgency: Urgency,
+    },
+    /// Look something up, after the commits so far; answered by `Loaded`.
+    Load {
+        /// Named in the answer.
+        token: Token,
+        /// What.
+        query: Query,
+    },
+    /// Take over what a dead instance left, and end its processes; answered by `Recovered` and
+    /// `InstanceGone`.
+    Recover {
+        /// Which instance.
+        instance: String,
+    },
+    /// Start a process; answered by `Spawned` or `SpawnFailed`.
+    Spawn {
+        /// In which slot.
+        worker: WorkerId,
+        /// Under which number.
+        generation: Generation,
+        /// With what.
+        spawn: Box<Spawn>,
+    },
+    /// Tell a worker.
+    Tell {
+        /// Which slot.
+        worker: WorkerId,
+        /// Which spawn.
+        generation: Generation,
+        /// What.
+        command: WorkerCommand,
+    },
+    /// End a process; answered by `Exited` in time.
+    End {
+        /// Which slot.
+        worker: WorkerId,
+        /// Which spawn.
+        generation: Generation,
+        /// How.
+        rung: Rung,
+    },
+    /// Refuse nothing, but tell the service manager and the lock file what is going on.
+    Announce(Announcement),
+    /// Flush, close everything and leave with exit code 0.
+    Exit,
+}
+
+/// What the outside should know about the daemon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Announcement {
+    /// It is going down.
+    Stopping,
+    /// It is going down and another follows at once: clients wait for it.
+    Restarting,
+}

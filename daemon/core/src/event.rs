@@ -1,0 +1,149 @@
+//! What happened: everything the core is told. Past tense, closed.
+
+use agentd_protocol::Id;
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::request::Decoded;
+
+use crate::ids::{ConnId, Generation, Token, WorkerId};
+use crate::store::{Loaded, Recovered, Stored};
+use crate::worker::{Exit, WorkerEvent};
+
+/// Facts about the host that came with a request; the core can't look.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Facts {
+    /// For `status`: resident memory of this process.
+    pub rss_bytes: Option<u64>,
+    /// For `status`: the database file's size.
+    pub store_bytes: u64,
+    /// For `status`: the write-ahead log's size.
+    pub wal_bytes: u64,
+    /// For `send`: the named directory isn't there, or isn't one.
+    pub cwd_missing: bool,
+    /// For requests that workers may not make: the peer process and its ancestors.
+    pub ancestry: Vec<u32>,
+}
+
+/// Which kind of stream a connection came over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// The daemon's socket.
+    Socket,
+    /// Standard input and output of this very process.
+    Stdio,
+}
+
+/// Everything the core is told.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    /// A connection was accepted and its peer is our user.
+    Connected {
+        /// Its name from now on.
+        conn: ConnId,
+        /// Over what.
+        origin: Origin,
+    },
+    /// The connection is gone. It cancels nothing.
+    Disconnected {
+        /// Which.
+        conn: ConnId,
+    },
+    /// A decoded request, or why it was refused.
+    Requested {
+        /// From whom.
+        conn: ConnId,
+        /// To be echoed.
+        id: Option<Id>,
+        /// The request.
+        request: Result<Decoded, Rejected>,
+        /// What the core can't look up.
+        facts: Box<Facts>,
+    },
+    /// A reader has taken everything up to the last `Effect::Mark`.
+    CaughtUp {
+        /// Who.
+        conn: ConnId,
+    },
+    /// The store answered a commit.
+    Stored {
+        /// Which.
+        token: Token,
+        /// How.
+        stored: Stored,
+    },
+    /// The store answered a question.
+    Loaded {
+        /// Which.
+        token: Token,
+        /// What it found.
+        loaded: Loaded,
+    },
+    /// The store can't write, or can again.
+    StoreHealth {
+        /// Why not; `None` when all is well.
+        trouble: Option<String>,
+    },
+    /// What a dead instance left in the store is ours now.
+    Recovered(Box<Recovered>),
+    /// The processes of a dead instance are gone; or these pids would not go.
+    InstanceGone {
+        /// Which instance.
+        instance: String,
+        /// What could not be ended.
+        survivors: Vec<u32>,
+    },
+    /// A process is there; it need not be ready.
+    Spawned {
+        /// Which slot.
+        worker: WorkerId,
+        /// Which spawn.
+        generation: Generation,
+        /// Its process id.
+        pid: u32,
+    },
+    /// No process came of a spawn.
+    SpawnFailed {
+        /// Which slot.
+        worker: WorkerId,
+        /// Which spawn.
+        generation: Generation,
+        /// What the system said.
+        error: String,
+        /// Is trying again pointless?
+        permanent: bool,
+    },
+    /// A worker said something.
+    Worker {
+        /// Which slot.
+        worker: WorkerId,
+        /// Which spawn.
+        generation: Generation,
+        /// What.
+        event: WorkerEvent,
+    },
+    /// A worker's standard input took no bytes for too long, or its pipes broke.
+    WorkerStuck {
+        /// Which slot.
+        worker: WorkerId,
+        /// Which spawn.
+        generation: Generation,
+        /// In words for a person.
+        why: String,
+    },
+    /// A process is gone, its group with it, and everything it printed was delivered before this.
+    Exited {
+        /// Which slot.
+        worker: WorkerId,
+        /// Which spawn.
+        generation: Generation,
+        /// How.
+        exit: Exit,
+        /// The end of what it printed besides protocol.
+        tail: String,
+    },
+    /// Time passed: some deadline of the core has come.
+    Ticked,
+    /// The system asked the daemon to stop, by a signal.
+    StopAsked,
+    /// Standard input of a one-shot worker ended: cancel everything and leave.
+    InputLost,
+}

@@ -1,0 +1,66 @@
+//! Every limit of the core, with its reason. The numbers are those of the architecture's table.
+
+use std::time::Duration;
+
+/// Sends in flight per connection: a script that dispatches more uses several or waits.
+pub const SENDS_PER_CONNECTION: usize = 64;
+/// Waiting turns of one session: more is a runaway loop.
+pub const QUEUED_PER_SESSION: usize = 256;
+/// Waiting turns in all: at about 4 KiB each, 40 MiB.
+pub const QUEUED_IN_ALL: usize = 10_000;
+/// Commits outstanding before sends are refused: the disk is stuck.
+pub const COMMITS_OUTSTANDING: usize = 4_096;
+/// Jobs of one `collect`, as many as a `dispatch` makes.
+pub const COLLECT_JOBS: usize = 256;
+/// Bytes a reader may lie behind before it is refilled from the store.
+pub const READER_QUEUE: usize = 256 * 1024;
+/// Processes at most: an agent takes 100 to 300 MB.
+pub const MAX_WORKERS: usize = 16;
+/// Spawns per second in all: the cap protects the machine and the model's API from a crash loop.
+pub const SPAWNS_PER_SECOND: usize = 10;
+/// Running time of a turn that names none.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Waiting time of a turn that names none.
+pub const DEFAULT_EXPIRES: Duration = Duration::from_secs(3600);
+/// A turn's output in all (text, thinking, tools), in bytes: more is a loop.
+pub const OUTPUT_PER_TURN: usize = 64 * 1024 * 1024;
+/// First restart delay; doubles with each death in a row.
+pub const BACKOFF_FIRST: Duration = Duration::from_millis(500);
+/// Longest restart delay.
+pub const BACKOFF_MOST: Duration = Duration::from_secs(60);
+/// A process healthy this long restarts at once, and its deaths before don't count.
+pub const HEALTHY_AFTER: Duration = Duration::from_secs(60);
+/// So many deaths …
+pub const BREAKER_DEATHS: usize = 5;
+/// … within this time open the breaker,
+pub const BREAKER_WINDOW: Duration = Duration::from_secs(180);
+/// and so do so many …
+pub const BREAKER_EARLY_DEATHS: usize = 3;
+/// … within this time of their start.
+pub const BREAKER_EARLY: Duration = Duration::from_secs(10);
+/// An open breaker lets one probe through after this time.
+pub const BREAKER_RETRY: Duration = Duration::from_secs(600);
+/// Each rung of the stop ladder, and each of settling, gets this long.
+pub const RUNG: Duration = Duration::from_secs(5);
+/// A worker idle longer than this is asked right before its next turn …
+pub const PROBE_AFTER: Duration = Duration::from_secs(15);
+/// … and has this long to answer.
+pub const PROBE_WITHIN: Duration = Duration::from_secs(2);
+/// No progress for this long is noted.
+pub const STALLED_AFTER: Duration = Duration::from_secs(600);
+/// A process that can take no new turns is ended after this time at the latest.
+pub const RETIRE_WITHIN: Duration = Duration::from_secs(30);
+/// Text of a turn in flight is committed at most this late …
+pub const TEXT_FLUSH_AFTER: Duration = Duration::from_millis(250);
+/// … or this many bytes behind.
+pub const TEXT_FLUSH_BYTES: usize = 4 * 1024;
+/// `daemon.stop` without a deadline.
+pub const STOP_WITHIN: Duration = Duration::from_secs(30);
+/// `drain` without a deadline.
+pub const DRAIN_WITHIN: Duration = Duration::from_secs(600);
+/// Attempts of a turn with `retry: auto`.
+pub const ATTEMPTS: u32 = 3;
+/// Questions open in one session; the next is dismissed.
+pub const QUESTIONS_PER_SESSION: usize = 16;
+/// A worker that retries starting permanently: `EX_CONFIG`, and s6's permanent failure.
+pub const PERMANENT_EXITS: [i32; 2] = [78, 125];

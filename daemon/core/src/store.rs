@@ -1,0 +1,326 @@
+//! The words between the core and the store.
+//!
+//! Owns what is durable and in which portions. Must not know SQL, files or threads.
+
+use std::sync::Arc;
+
+use agentd_protocol::{Body, Code, JobId};
+
+use crate::ids::{Generation, WorkerId};
+
+/// Does somebody wait for a commit?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Urgency {
+    /// Yes: commit as soon as the disk allows.
+    Waited,
+    /// No: it may ride on the next commit, at most 1 s later.
+    Lazy,
+}
+
+/// One change. All writes of a commit happen together or not at all.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Write {
+    /// A new job: one row that is its `accepted` event. Answered by [`Written::Accepted`] or
+    /// [`Written::Duplicate`].
+    Accept(Box<NewJob>),
+    /// The *running* mark, before the turn's first byte goes to a worker; with it the `running`
+    /// event if `line` is given. Answered by [`Written::Numbered`] or [`Written::Done`].
+    Start {
+        /// Which job.
+        job: JobId,
+        /// On which slot.
+        worker: WorkerId,
+        /// In which of its spawns.
+        generation: Generation,
+        /// 1, 2, 3.
+        attempt: u32,
+        /// The `running` line, when the job had to wait.
+        line: Option<Body>,
+    },
+    /// A marked job whose first byte was not written, or that may run again, waits again.
+    Requeue {
+        /// Which job.
+        job: JobId,
+    },
+    /// A numbered event of a job. Answered by [`Written::Numbered`].
+    Event {
+        /// Whose.
+        job: JobId,
+        /// The line.
+        line: Body,
+    },
+    /// A piece of the text of a turn in flight, so that it survives a crash.
+    Text {
+        /// Whose.
+        job: JobId,
+        /// Message number within the turn.
+        message: u32,
+        /// Text or thinking.
+        kind: TextKind,
+        /// Bytes before it.
+        offset: u64,
+        /// The piece.
+        text: String,
+    },
+    /// The job's end. Its pieces of text are replaced by `texts`. Answered by
+    /// [`Written::Numbered`].
+    Finish {
+        /// Which job.
+        job: JobId,
+        /// How.
+        end: End,
+        /// The final line.
+        line: Body,
+        /// One per message and kind.
+        texts: Vec<MessageText>,
+    },
+    /// The agent's own id of a session.
+    Native {
+        /// Which session.
+        session: String,
+        /// Its id in the agent's terms.
+        native: String,
+    },
+    /// This instance has the session open no more.
+    Release {
+        /// Which session.
+        session: String,
+    },
+}
+
+/// A job to be accepted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewJob {
+    /// The session, or `None` for a new unnamed one: then the store names it `s` and the job's
+    /// number, or the next free name.
+    pub session: Option<String>,
+    /// The session's fixed facts: inserted when the session isn't there yet.
+    pub agent: String,
+    /// Working directory of the session.
+    pub cwd: String,
+    /// Tool restriction of the session, as a JSON array.
+    pub toolsets: Option<String>,
+    /// The send as JSON, with everything resolved that acceptance resolves.
+    pub request: String,
+    /// At most one job has it.
+    pub key: Option<String>,
+    /// What the key's hash covers.
+    pub hashed: String,
+    /// Milliseconds since 1970 at which waiting ends.
+    pub expires_at: i64,
+    /// The *running* mark, when an idle worker was there at once.
+    pub running: Option<(WorkerId, Generation)>,
+    /// Wall clock of the acceptance, milliseconds since 1970.
+    pub at: i64,
+}
+
+/// Text or thinking.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum TextKind {
+    /// The answer.
+    Text,
+    /// What the model thought.
+    Thinking,
+}
+
+/// One message's whole text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MessageText {
+    /// Message number within the turn.
+    pub message: u32,
+    /// Text or thinking.
+    pub kind: TextKind,
+    /// All of it.
+    pub text: String,
+}
+
+/// How a job ended, as the store sorts it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// `message_end`, not cancelled.
+    Completed,
+    /// `message_end` with `cancelled`.
+    Cancelled,
+    /// `error`.
+    Failed,
+    /// `error` `interrupted` or `worker-exited`: what waits behind it is held.
+    Interrupted,
+}
+
+/// How a commit ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stored {
+    /// It is durable. One answer per write, in order.
+    Committed(Vec<Written>),
+    /// The key of this write belongs to a job with another hash; nothing was written.
+    Conflict {
+        /// Index of the write.
+        item: usize,
+        /// The job that has the key.
+        job: JobId,
+    },
+    /// The session of this write is open in a living instance; nothing was written.
+    Leased {
+        /// Index of the write.
+        item: usize,
+        /// Which instance.
+        instance: String,
+        /// Its process.
+        pid: u32,
+    },
+    /// The session of this write was open in an instance that is dead and not recovered yet;
+    /// nothing was written.
+    Orphaned {
+        /// Which instance.
+        instance: String,
+    },
+    /// Nothing was written.
+    Failed {
+        /// `disk-full` or `store-failed`.
+        code: Code,
+        /// What the system said.
+        why: String,
+    },
+}
+
+/// What became of one write.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Written {
+    /// A new job.
+    Accepted {
+        /// Its number.
+        job: JobId,
+        /// Of its `accepted`.
+        seq: u64,
+        /// Its session, named by now.
+        session: String,
+    },
+    /// The key and hash are those of this job; nothing was inserted.
+    Duplicate {
+        /// Which.
+        job: JobId,
+    },
+    /// The event's number.
+    Numbered {
+        /// Of the event.
+        seq: u64,
+    },
+    /// Written; it has no number.
+    Done,
+}
+
+/// A question to the store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Query {
+    /// One session. Answered by [`Loaded::Session`].
+    Session {
+        /// Its name.
+        name: String,
+    },
+    /// Some jobs: answered by [`Loaded::Jobs`], in the order asked, unknown ones left out.
+    Jobs {
+        /// Which.
+        jobs: Vec<JobId>,
+    },
+    /// The numbered events of a job after a number (`accepted` and the final line left out) and
+    /// its stored text: answered by [`Loaded::Events`], at most 256 KiB of it.
+    Events {
+        /// Whose.
+        job: JobId,
+        /// Only larger numbers.
+        after: u64,
+    },
+}
+
+/// An answer of the store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Loaded {
+    /// The session, if there is one.
+    Session(Option<SessionRow>),
+    /// The jobs that exist.
+    Jobs(Vec<JobRow>),
+    /// A page of a job's events.
+    Events {
+        /// Number and line, ascending.
+        events: Vec<(u64, Body)>,
+        /// Does another page follow?
+        more: bool,
+        /// The job's text by message; only on the last page.
+        texts: Vec<MessageText>,
+    },
+    /// It could not be read.
+    Failed(String),
+}
+
+/// A stored session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SessionRow {
+    /// Its name.
+    pub name: String,
+    /// Whose it is.
+    pub agent: String,
+    /// Its working directory.
+    pub cwd: String,
+    /// Its tool restriction, as a JSON array.
+    pub toolsets: Option<String>,
+    /// Did a user name it?
+    pub named: bool,
+    /// The agent's own id.
+    pub native: Option<String>,
+    /// Turns that ran, successful or not.
+    pub turns: u64,
+    /// Is a turn's end *interrupted*, with turns waiting behind it?
+    pub held: bool,
+}
+
+/// A stored job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobRow {
+    /// Its number.
+    pub job: JobId,
+    /// Of its `accepted`.
+    pub seq: u64,
+    /// Its session.
+    pub session: String,
+    /// Its agent.
+    pub agent: String,
+    /// The send as it was accepted.
+    pub request: Arc<str>,
+    /// How far it is.
+    pub state: JobState,
+}
+
+/// How far a stored job is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum JobState {
+    /// Waits.
+    Queued {
+        /// Milliseconds since 1970 at which waiting ends.
+        expires_at: i64,
+        /// How often it was started.
+        attempt: u32,
+    },
+    /// Was started and has no end.
+    Running {
+        /// How often it was started.
+        attempt: u32,
+    },
+    /// Has its final line.
+    Finished {
+        /// Of the final line.
+        seq: u64,
+        /// The final line.
+        line: Body,
+    },
+}
+
+/// What a dead instance left behind, ours from now on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recovered {
+    /// The dead instance.
+    pub instance: String,
+    /// Its sessions.
+    pub sessions: Vec<SessionRow>,
+    /// Its queued and running jobs, with the text so far of the running ones.
+    pub jobs: Vec<(JobRow, Vec<MessageText>)>,
+}

@@ -1,0 +1,273 @@
+//! The words between the core and one worker, whatever protocol the worker speaks.
+//!
+//! Owns the common denominator of agent protocols. Must not know processes or wires: an adapter
+//! translates each word, or `Describe` says that the agent lacks it.
+
+use agentd_protocol::line::{Cost, Level, Stop, Usage};
+use agentd_protocol::{Code, JobId};
+
+use crate::ids::TurnId;
+
+/// A tool call's input or an event's payload: JSON text that the core passes on unread.
+pub type Json = String;
+
+/// One user turn, as a worker gets it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Prompt {
+    /// Names the turn in every later word.
+    pub turn: TurnId,
+    /// For the worker's tools (`AGENTD_JOB`).
+    pub job: JobId,
+    /// The session's name.
+    pub session: String,
+    /// The user's text.
+    pub text: String,
+    /// Pinned provider; unset is omitted towards the worker.
+    pub provider: Option<String>,
+    /// Pinned model.
+    pub model: Option<String>,
+    /// Pinned thinking level.
+    pub thinking: Option<String>,
+    /// Absolute working directory.
+    pub cwd: String,
+    /// Restricts the tools.
+    pub toolsets: Option<Vec<String>>,
+}
+
+/// What the core tells a worker.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WorkerCommand {
+    /// Are you there? Answered by `Ready`. The handshake, and asked again after a long idle time.
+    Probe,
+    /// Run a turn.
+    Prompt(Box<Prompt>),
+    /// Cancel a turn. Its final word still comes.
+    Cancel {
+        /// Which.
+        turn: TurnId,
+    },
+    /// Forget the session; the next turn starts a new one. Answered by `Recycled`.
+    Recycle,
+    /// Nobody is there to answer a question: close it with the safe answer.
+    Dismiss {
+        /// The worker's own name of the question.
+        question: String,
+    },
+}
+
+/// What a worker can do, as far as its handshake says; unset means as `Describe` has it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Traits {
+    /// One session per process?
+    pub one_session: Option<bool>,
+    /// Turns at once.
+    pub concurrent_sends: Option<u32>,
+}
+
+/// What a worker told.
+#[derive(Clone, PartialEq, Debug)]
+pub enum WorkerEvent {
+    /// The handshake is done, or a later probe was answered.
+    Ready(Traits),
+    /// The agent's own id of the open session, from which it can be resumed.
+    SessionNamed {
+        /// A path or an id, in the agent's own terms.
+        native: String,
+    },
+    /// The process is ready for a new session.
+    Recycled,
+    /// A new assistant message begins.
+    MessageStarted {
+        /// In which turn.
+        turn: TurnId,
+        /// Does it replace the last one (after a retry or a fallback)?
+        replaces_last: bool,
+    },
+    /// Text of the last message begun; one begins by itself where none was announced.
+    Text {
+        /// In which turn.
+        turn: TurnId,
+        /// The next piece.
+        text: String,
+        /// `false` when it was cut from a finished text.
+        native: bool,
+    },
+    /// Thinking of the last message begun.
+    Thinking {
+        /// In which turn.
+        turn: TurnId,
+        /// The next piece.
+        text: String,
+    },
+    /// A tool call begins.
+    ToolStarted {
+        /// In which turn.
+        turn: TurnId,
+        /// The agent's id of the call.
+        call: String,
+        /// The tool.
+        name: String,
+        /// Its arguments.
+        input: Json,
+        /// Can it change nothing?
+        read_only: bool,
+    },
+    /// More output of a running tool call.
+    ToolUpdated {
+        /// In which turn.
+        turn: TurnId,
+        /// Which call.
+        call: String,
+        /// Bytes of output before this piece.
+        offset: u64,
+        /// The piece.
+        output: String,
+    },
+    /// A tool call ended.
+    ToolEnded {
+        /// In which turn.
+        turn: TurnId,
+        /// Which call.
+        call: String,
+        /// Did it work?
+        ok: bool,
+        /// What it gave.
+        output: String,
+    },
+    /// The agent asks its user.
+    Asked {
+        /// In which turn, if it belongs to one.
+        turn: Option<TurnId>,
+        /// The worker's own name of the question.
+        question: String,
+        /// `approval`, `choice`, `text` or `secret`.
+        kind: &'static str,
+        /// What is asked.
+        title: String,
+        /// More of it.
+        detail: Option<String>,
+        /// To choose from.
+        options: Vec<String>,
+    },
+    /// What a person would want to know.
+    Noted {
+        /// In which turn, if it belongs to one.
+        turn: Option<TurnId>,
+        /// How much it matters.
+        level: Level,
+        /// For programs.
+        code: &'static str,
+        /// The sentence.
+        text: String,
+    },
+    /// Something passed on untouched.
+    Other {
+        /// In which turn.
+        turn: TurnId,
+        /// The agent's name for it.
+        kind: String,
+        /// The payload.
+        data: Json,
+    },
+    /// The turn is over: the worker's own final word.
+    Ended {
+        /// Which.
+        turn: TurnId,
+        /// How.
+        outcome: Box<Outcome>,
+    },
+    /// A line that belongs to no turn in flight, or one that can't be: counted, shown in `status`.
+    Stray {
+        /// The beginning of it.
+        line: String,
+    },
+    /// A line of the worker that isn't protocol: kept in its tail.
+    Logged {
+        /// The line.
+        line: String,
+    },
+}
+
+/// How a turn ended.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outcome {
+    /// Done, or failed.
+    pub result: Result<Stop, Failure>,
+    /// The last message's whole text, where the agent gives it at the end.
+    pub text: Option<String>,
+    /// As the agent names it.
+    pub provider: Option<String>,
+    /// As the agent names it.
+    pub model: Option<String>,
+    /// `None` where the agent reports none: never invented.
+    pub usage: Option<Usage>,
+    /// What the agent says it cost.
+    pub cost: Cost,
+    /// Each a JSON object; `None` where the agent reports none.
+    pub api_calls: Option<Vec<Json>>,
+}
+
+impl Outcome {
+    /// A turn that ended with `stop` and reported nothing else.
+    #[must_use]
+    pub fn ended(stop: Stop) -> Self {
+        Self {
+            result: Ok(stop),
+            ..Self::failed(Failure::new(Code::AgentFailed, ""))
+        }
+    }
+
+    /// A turn that failed and reported nothing else.
+    #[must_use]
+    pub fn failed(failure: Failure) -> Self {
+        Self {
+            result: Err(failure),
+            text: None,
+            provider: None,
+            model: None,
+            usage: None,
+            cost: Cost::default(),
+            api_calls: None,
+        }
+    }
+}
+
+/// Why a turn failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// For programs.
+    pub code: Code,
+    /// The sentence.
+    pub error: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure without a hint.
+    pub fn new(code: Code, error: impl Into<String>) -> Self {
+        Self {
+            code,
+            error: error.into(),
+            hint: None,
+        }
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exit {
+    /// By itself.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+}
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exited with code {code}"),
+            Self::Signal(signal) => write!(f, "was killed by signal {signal}"),
+        }
+    }
+}

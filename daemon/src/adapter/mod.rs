@@ -1,0 +1,116 @@
+//! Translation between the core's words and one agent's wire.
+//!
+//! Owns the closed list of kinds and what each can do. Sans-I/O: bytes in, events and bytes out.
+//! Must not know processes, sessions, timers or the store.
+
+pub mod exec;
+pub mod jsonl;
+pub mod pi;
+
+use agentd_core::agent::Describe;
+use agentd_core::effect::Spawn;
+use agentd_core::worker::{Exit, WorkerCommand, WorkerEvent};
+
+/// Which wire an agent speaks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    /// PROTOCOL.md part 8.
+    Jsonl,
+    /// Any command, a process per turn.
+    Exec,
+    /// `pi --mode rpc`, both dialects.
+    Pi,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: &[Kind] = &[Kind::Jsonl, Kind::Exec, Kind::Pi];
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Jsonl => "jsonl",
+            Self::Exec => "exec",
+            Self::Pi => "pi",
+        }
+    }
+
+    /// What the kind can do when run as `command` (an `exec` command with `{session}` keeps its
+    /// own sessions, one without is stateless).
+    #[must_use]
+    pub fn describe(self, command: &[String]) -> Describe {
+        match self {
+            Self::Jsonl => jsonl::describe(),
+            Self::Exec => exec::describe(command),
+            Self::Pi => pi::describe(),
+        }
+    }
+
+    /// What to run for a spawn.
+    #[must_use]
+    pub fn launch(self, command: &[String], spawn: &Spawn) -> Launch {
+        match self {
+            Self::Jsonl => jsonl::launch(command, spawn),
+            Self::Exec => exec::launch(command, spawn),
+            Self::Pi => pi::launch(command, spawn),
+        }
+    }
+
+    /// A translator for one process.
+    #[must_use]
+    pub fn adapter(self, spawn: &Spawn) -> Box<dyn Adapter> {
+        match self {
+            Self::Jsonl => Box::new(jsonl::Jsonl::new(spawn)),
+            Self::Exec => Box::new(exec::Exec::new(spawn)),
+            Self::Pi => Box::new(pi::Pi::new(spawn)),
+        }
+    }
+}
+
+/// A command line and what is fed to it at once.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Launch {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Variables of the adapter's own, besides the agent's.
+    pub env: Vec<(String, String)>,
+    /// Written to standard input, which is then closed; `None` keeps it open for commands.
+    pub stdin: Option<Vec<u8>>,
+}
+
+/// How standard output is cut before it is decoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Framing {
+    /// In lines of at most 16 MiB; longer ones are skipped with a note.
+    Lines,
+    /// As it comes, in portions of any size.
+    Raw,
+}
+
+/// One process's translator. No input makes it panic or grow without bound.
+pub trait Adapter: Send {
+    /// How standard output is cut.
+    fn framing(&self) -> Framing {
+        Framing::Lines
+    }
+
+    /// Translates a line (or a portion) from the worker into events, appended to `events`.
+    /// Bytes that the worker must get in return are appended to `write`.
+    fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>);
+
+    /// Translates a command into bytes for the worker, appended to `write`. What can be answered
+    /// without the worker is appended to `events`.
+    fn encode(
+        &mut self,
+        command: &WorkerCommand,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    );
+
+    /// The process is gone and everything it printed was decoded. Only a kind whose exit is the
+    /// turn's end has something to say; `tail` is the end of its standard error.
+    fn exited(&mut self, exit: Exit, tail: &str, events: &mut Vec<WorkerEvent>) {
+        let _unused = (exit, tail, events);
+    }
+}

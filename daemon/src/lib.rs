@@ -1,0 +1,12 @@
+//! The shell of agentd: bytes, files, processes and clocks around the pure core.
+//!
+//! Layers, checked by `tests/it/tidy.rs`: `server` may use `worker`, `store`, `platform`;
+//! `worker` may use `adapter` and `platform`; `adapter`, `store` and `platform` use none of their
+//! siblings. `config` is plain data that all may read.
+
+pub mod adapter;
+pub mod config;
+pub mod platform;
+pub mod server;
+pub mod store;
+pub mod worker;
