@@ -20,3 +20,7 @@ pub use frame::{Decoder, Frame};
 pub use ids::{Id, JobId};
 pub use line::{Body, Line};
 pub use request::Request;
+
+// The layers above serialise these types with the same version.
+pub use serde;
+pub use serde_json;

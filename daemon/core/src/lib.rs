@@ -6,12 +6,31 @@
 //! out as [`Effect`]s, in order.
 
 pub mod agent;
+mod backoff;
+mod conn;
 pub mod effect;
 pub mod event;
+mod finish;
 pub mod ids;
+mod job;
+mod json;
 pub mod limits;
+mod pool;
+mod recover;
+mod request;
+mod send;
+mod session;
+mod state;
+mod status;
+mod stop;
 pub mod store;
+mod stored;
+mod subscription;
+mod supervisor;
+mod timers;
+mod turn;
 pub mod worker;
 
 pub use effect::Effect;
 pub use event::Event;
+pub use state::{Served, Settings, State};

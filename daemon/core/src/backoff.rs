@@ -1,0 +1,208 @@
+//! When a process that died may be started again.
+//!
+//! Owns the schedule and the breaker, for an agent and for a session alike. Must not know
+//! processes. Numbers: `limits.rs`.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::limits::{
+    BACKOFF_FIRST, BACKOFF_MOST, BREAKER_DEATHS, BREAKER_EARLY, BREAKER_EARLY_DEATHS,
+    BREAKER_RETRY, BREAKER_WINDOW, HEALTHY_AFTER,
+};
+
+/// Why nothing is started any more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Broken {
+    /// When it broke; one probe is allowed after [`BREAKER_RETRY`].
+    pub(crate) since: Duration,
+    /// A permanent fault, rather than a crash loop.
+    pub(crate) permanent: bool,
+    /// The sentence.
+    pub(crate) why: String,
+    /// The end of what the last process printed.
+    pub(crate) tail: String,
+}
+
+/// The record of one agent's or session's processes.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Health {
+    deaths: VecDeque<Death>,
+    in_a_row: u32,
+    broken: Option<Broken>,
+    probing: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Death {
+    at: Duration,
+    early: bool,
+}
+
+impl Health {
+    /// A process died after living for `lived`. Opens the breaker when it was one too many.
+    pub(crate) fn died(&mut self, now: Duration, lived: Duration, why: String, tail: &str) {
+        if lived > HEALTHY_AFTER {
+            self.deaths.clear();
+            self.in_a_row = 0;
+        } else {
+            self.in_a_row = self.in_a_row.saturating_add(1);
+        }
+        self.deaths.push_back(Death {
+            at: now,
+            early: lived < BREAKER_EARLY,
+        });
+        while self.deaths.len() > BREAKER_DEATHS
+            || self
+                .deaths
+                .front()
+                .is_some_and(|death| now.saturating_sub(death.at) > BREAKER_WINDOW)
+        {
+            self.deaths.pop_front();
+        }
+        let early = self
+            .deaths
+            .iter()
+            .rev()
+            .take_while(|death| death.early)
+            .count();
+        if self.probing || self.deaths.len() >= BREAKER_DEATHS || early >= BREAKER_EARLY_DEATHS {
+            self.breaks(now, false, why, tail);
+        }
+    }
+
+    /// Opens the breaker at once.
+    pub(crate) fn breaks(&mut self, now: Duration, permanent: bool, why: String, tail: &str) {
+        self.probing = false;
+        self.broken = Some(Broken {
+            since: now,
+            permanent,
+            why,
+            tail: tail.to_owned(),
+        });
+    }
+
+    /// A process got ready, or a person asked for another try.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// A process got ready: a breaker that let it through closes; deaths after readiness go on
+    /// counting.
+    pub(crate) fn ready(&mut self) {
+        if std::mem::take(&mut self.probing) {
+            self.reset();
+        }
+    }
+
+    /// Is nothing to be started now? After [`BREAKER_RETRY`] one probe is let through.
+    pub(crate) fn broken(&mut self, now: Duration) -> Option<&Broken> {
+        if self
+            .broken
+            .as_ref()
+            .is_some_and(|broken| now.saturating_sub(broken.since) >= BREAKER_RETRY)
+        {
+            self.broken = None;
+            self.probing = true;
+        }
+        self.broken.as_ref()
+    }
+
+    /// The breaker as it stands, without letting a probe through.
+    pub(crate) const fn state(&self) -> Option<&Broken> {
+        self.broken.as_ref()
+    }
+
+    /// Nothing to remember?
+    pub(crate) fn is_clean(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// How long to wait before the next start, with `jitter` in 0..1024 handed in.
+    pub(crate) fn delay(&self, jitter: u64) -> Duration {
+        if self.in_a_row == 0 {
+            return Duration::ZERO;
+        }
+        let doubled = BACKOFF_FIRST.saturating_mul(1 << (self.in_a_row - 1).min(16));
+        // Half to one and a half times, so that many daemons don't start in step.
+        let factor = 512 + u32::try_from(jitter % 1024).unwrap_or(0);
+        doubled.min(BACKOFF_MOST).saturating_mul(factor) / 1024
+    }
+}
+
+/// A number that looks random, the same for the same input (splitmix64).
+pub(crate) const fn mix(seed: u64) -> u64 {
+    let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn died(health: &mut Health, now: u64, lived: u64) -> bool {
+        health.died(s(now), s(lived), "died".to_owned(), "tail");
+        health.state().is_some()
+    }
+
+    #[test]
+    fn delays_double_from_half_a_second_to_a_minute() {
+        let mut health = Health::default();
+        assert_eq!(health.delay(512), Duration::ZERO);
+        let mut delays = Vec::new();
+        for n in 0..10 {
+            health.died(s(n * 1000), s(20), String::new(), "");
+            delays.push(health.delay(512).as_millis());
+        }
+        assert_eq!(
+            delays,
+            [
+                500, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000, 60000
+            ]
+        );
+        assert_eq!(health.delay(0), s(30));
+        assert!(health.delay(1023) < s(90));
+    }
+
+    #[test]
+    fn a_long_life_forgets_the_deaths_before() {
+        let mut health = Health::default();
+        for n in 0..4 {
+            assert!(!died(&mut health, n * 20, 15));
+        }
+        assert!(
+            !died(&mut health, 150, 61),
+            "the fifth death in 3 min, but after a healthy life"
+        );
+        assert_eq!(health.delay(512), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_breaker_opens_at_the_fifth_death_in_three_minutes() {
+        let mut health = Health::default();
+        for (n, broken) in [(1, false), (2, false), (3, false), (4, false), (5, true)] {
+            assert_eq!(died(&mut health, n * 30, 20), broken, "{n}");
+        }
+        let mut slow = Health::default();
+        assert!((1..20).all(|n| !died(&mut slow, n * 50, 20)));
+    }
+
+    #[test]
+    fn the_breaker_opens_at_the_third_early_death_and_lets_one_probe_through() {
+        let mut health = Health::default();
+        assert!(!died(&mut health, 1, 1) && !died(&mut health, 2, 1));
+        assert!(died(&mut health, 3, 1));
+        assert!(health.broken(s(602)).is_some());
+        assert!(health.broken(s(603)).is_none());
+        assert!(died(&mut health, 604, 20), "the probe died, too");
+        assert!(health.broken(s(1204)).is_none());
+        health.ready();
+        assert!(health.is_clean());
+    }
+}

@@ -1,0 +1,456 @@
+//! How a job ends: exactly once, whatever happens to its worker.
+//!
+//! Owns the final line and what an end does to the session. Must not know the store's rows.
+
+use std::time::Duration;
+
+use agentd_protocol::line::{ErrorLine, Line, MessageEnd, Stop, Telling, ToolTrace, TurnFacts};
+use agentd_protocol::{Code, JobId, limits};
+
+use crate::agent::Sessions;
+use crate::conn::FollowState;
+use crate::effect::{Effect, Rung};
+use crate::ids::{Token, TurnId};
+use crate::job::{Ending, Job, Notice, Out, Phase, Process};
+use crate::json;
+use crate::limits::RUNG;
+use crate::session::SessionId;
+use crate::state::{Served, State};
+use crate::store::{End, Write};
+use crate::stored::Awaiting;
+use crate::supervisor::SlotPhase;
+use crate::timers::Timer;
+use crate::turn::{escaped_len, head_and_tail};
+use crate::worker::{Failure, Outcome, WorkerCommand};
+
+impl State {
+    /// Cancels a job; `None` if its final line is already on its way.
+    pub(crate) fn cancel(&mut self, turn: TurnId) -> Option<JobId> {
+        let job = self.jobs.get_mut(&turn)?;
+        let number = job.number?;
+        match &mut job.phase {
+            Phase::Queued | Phase::Held => self.end_as_asked(turn, &Ending::Cancelled),
+            Phase::Marking { cancelled, .. } | Phase::Pending { cancelled, .. } => {
+                *cancelled = true
+            }
+            Phase::Running { .. } => self.tell_to_end(turn, Ending::Cancelled),
+            Phase::Settling { .. } => {}
+            Phase::Finishing => return None,
+        }
+        Some(number)
+    }
+
+    /// Tells a running turn's worker to end it, or ends the worker.
+    pub(crate) fn tell_to_end(&mut self, turn: TurnId, ending: Ending) {
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        let Phase::Running { process } = job.phase else {
+            return;
+        };
+        job.phase = Phase::Settling { process, ending };
+        let describe = self
+            .settings
+            .agents
+            .get(&job.agent)
+            .map(|agent| agent.describe);
+        self.timers.clear(Timer::Running(turn));
+        if describe.is_some_and(|describe| describe.cancels) {
+            let command = WorkerCommand::Cancel { turn };
+            self.out.push(Effect::Tell {
+                worker: process.worker,
+                generation: process.generation,
+                command,
+            });
+            self.timers.set(Timer::Settling(turn), self.now.mono + RUNG);
+        } else if describe.is_some_and(|describe| describe.sessions == Sessions::PerTurn) {
+            self.stop_slot(process.worker, Rung::Term);
+        } else {
+            self.unsettled(turn);
+        }
+    }
+
+    /// A turn has waited too long.
+    pub(crate) fn expire(&mut self, turn: TurnId) {
+        let Some(job) = self.jobs.get(&turn) else {
+            return;
+        };
+        match job.phase {
+            Phase::Queued | Phase::Held => {
+                let waited = self.now.mono.saturating_sub(job.accepted_at).as_secs();
+                let error = format!("the turn waited {waited} s and its time to wait is over");
+                self.fail(turn, Failure::new(Code::Expired, error));
+            }
+            // Its commit is outstanding; it is looked at again when that is answered.
+            Phase::Pending { .. } => self
+                .timers
+                .set(Timer::Expiry(turn), self.now.mono + Duration::from_secs(1)),
+            _ => {}
+        }
+    }
+
+    /// A turn has run too long.
+    pub(crate) fn run_out(&mut self, turn: TurnId) {
+        self.tell_to_end(turn, Ending::Timeout);
+    }
+
+    /// The *running* mark of a turn is durable.
+    pub(crate) fn marked(&mut self, turn: TurnId, token: Token, seq: Option<u64>) {
+        if let Some(seq) = seq {
+            self.counters.last_seq = self.counters.last_seq.max(seq);
+            self.numbered(turn, token, seq);
+        }
+        let Some(job) = self.jobs.get(&turn) else {
+            return;
+        };
+        let Phase::Marking { process, cancelled } = job.phase else {
+            return;
+        };
+        if cancelled {
+            self.unplace(turn);
+            self.end_as_asked(turn, &Ending::Cancelled);
+        } else {
+            self.begin(turn, process);
+        }
+    }
+
+    pub(crate) fn complete(&mut self, turn: TurnId, stop: Stop, outcome: Outcome) {
+        let Some(turn_facts) = self.facts(turn, outcome) else {
+            return;
+        };
+        let end = if stop == Stop::Cancelled {
+            End::Cancelled
+        } else {
+            End::Completed
+        };
+        let line = MessageEnd {
+            stop,
+            turn: turn_facts,
+            seq: None,
+            replayed: false,
+        };
+        self.finish(turn, end, Line::MessageEnd(Box::new(line)));
+    }
+
+    pub(crate) fn fail(&mut self, turn: TurnId, failure: Failure) {
+        let outcome = Outcome::failed(failure.clone());
+        self.fail_with(turn, failure, outcome);
+    }
+
+    pub(crate) fn fail_with(&mut self, turn: TurnId, failure: Failure, outcome: Outcome) {
+        let Some(turn_facts) = self.facts(turn, outcome) else {
+            return;
+        };
+        let end = match failure.code {
+            Code::Interrupted | Code::WorkerExited | Code::WorkerUnresponsive => End::Interrupted,
+            _ => End::Failed,
+        };
+        let line = ErrorLine {
+            code: failure.code,
+            error: head_and_tail(failure.error, limits::MAX_TOOL_OUTPUT).0,
+            hint: failure.hint,
+            retryable: failure.code.retryable(),
+            turn: Some(turn_facts),
+            seq: None,
+            replayed: false,
+        };
+        self.counters.failures += 1;
+        self.finish(turn, end, Line::Error(Box::new(line)));
+    }
+
+    /// Ends a turn that was told to end: as it was told, with what it had said.
+    pub(crate) fn end_as_asked_with(&mut self, turn: TurnId, ending: &Ending, outcome: Outcome) {
+        let ran = self
+            .jobs
+            .get(&turn)
+            .and_then(|job| job.started_at)
+            .map_or(0, |at| self.now.mono.saturating_sub(at).as_secs());
+        let (code, error) = match ending {
+            Ending::Cancelled => return self.complete(turn, Stop::Cancelled, outcome),
+            Ending::Timeout => (
+                Code::Timeout,
+                format!("the turn ran {ran} s, its limit, and was ended"),
+            ),
+            Ending::OutputLimit => (
+                Code::OutputLimit,
+                "the turn said more than 64 MiB and was ended".to_owned(),
+            ),
+            Ending::Interrupted => (
+                Code::Interrupted,
+                "the daemon stopped while the turn ran".to_owned(),
+            ),
+        };
+        self.fail_with(turn, Failure::new(code, error), outcome);
+    }
+
+    /// Everything that is known of a turn.
+    fn facts(&self, turn: TurnId, outcome: Outcome) -> Option<TurnFacts> {
+        let job = self.jobs.get(&turn)?;
+        let (text, truncated) = head_and_tail(job.answer().to_owned(), limits::MAX_TEXT);
+        let (tool_trace, tool_trace_truncated) = tool_trace(job);
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let (served_by, fallback_reason) = match &self.settings.served {
+            Served::Daemon => ("daemon", None),
+            Served::OneShot { reason } => ("oneshot", reason.clone()),
+        };
+        Some(TurnFacts {
+            job: job.number,
+            session: self
+                .sessions
+                .get(&job.session)
+                .and_then(|session| session.name.clone()),
+            text,
+            truncated,
+            context: job.context,
+            agent: Some(job.agent.clone()),
+            provider: outcome.provider.or_else(|| job.send.provider.clone()),
+            model: outcome.model.or_else(|| job.send.model.clone()),
+            thinking: job.send.thinking.clone(),
+            usage: outcome.usage,
+            cost: outcome.cost,
+            api_calls: outcome.api_calls.map(|calls| {
+                calls
+                    .iter()
+                    .take(256)
+                    .map(|call| json::value(call))
+                    .collect()
+            }),
+            tool_trace,
+            tool_trace_truncated,
+            attempt: job.attempt,
+            queued_ms: millis(if job.started_at.is_some() {
+                job.queued_for
+            } else {
+                self.now.mono.saturating_sub(job.accepted_at)
+            }),
+            duration_ms: millis(
+                job.started_at
+                    .map_or(Duration::ZERO, |at| self.now.mono.saturating_sub(at)),
+            ),
+            served_by: served_by.to_owned(),
+            fallback_reason,
+            messages: job
+                .send
+                .include
+                .contains(&"messages".to_owned())
+                .then(|| messages(job)),
+        })
+    }
+
+    /// Commits the final line and frees the session for its next turn.
+    fn finish(&mut self, turn: TurnId, end: End, line: Line) {
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        let Some(number) = job.number.filter(|_| job.phase != Phase::Finishing) else {
+            return;
+        };
+        let body = line.body();
+        let texts = job.texts();
+        let ran = job.started_at.is_some();
+        let session_id = job.session;
+        let took = job.started_at.map(|at| self.now.mono.saturating_sub(at));
+        job.phase = Phase::Finishing;
+        job.last = Some(body.clone());
+        for timer in [
+            Timer::Expiry(turn),
+            Timer::Running(turn),
+            Timer::Settling(turn),
+            Timer::Stalled(turn),
+            Timer::Flush(turn),
+        ] {
+            self.timers.clear(timer);
+        }
+        self.waiting.remove(&turn);
+        self.counters.ended(took);
+        self.commit(
+            Awaiting::Finish(turn),
+            vec![Write::Finish {
+                job: number,
+                end,
+                line: body,
+                texts,
+            }],
+        );
+        let Some(session) = self.sessions.get_mut(&session_id) else {
+            return;
+        };
+        session.turns += u64::from(ran);
+        session.queue.retain(|other| *other != turn);
+        if session.current == Some(turn) {
+            session.current = None;
+        }
+        if end == End::Interrupted {
+            self.hold(session_id, number);
+        }
+    }
+
+    /// Turns behind an interrupted one wait until somebody looked.
+    fn hold(&mut self, session: SessionId, interrupted: JobId) {
+        let Some(session) = self.sessions.get(&session) else {
+            return;
+        };
+        let waiting: Vec<TurnId> = session.queue.iter().copied().collect();
+        for turn in waiting {
+            let Some(job) = self.jobs.get_mut(&turn) else {
+                continue;
+            };
+            if job.phase == Phase::Queued {
+                job.phase = Phase::Held;
+                let text =
+                    format!("held: {interrupted}, before it in the session, was interrupted");
+                self.note(turn, &Notice::warning("held", text));
+            }
+        }
+    }
+
+    /// The final line is durable: everybody who can take it gets it now.
+    pub(crate) fn finished(&mut self, turn: TurnId, _token: Token, seq: u64) {
+        let Some(job) = self.jobs.get(&turn) else {
+            return;
+        };
+        let (Some(number), Some(body)) = (job.number, job.last.clone()) else {
+            return;
+        };
+        let session = job.session;
+        let followers: Vec<_> = job.followers.iter().copied().collect();
+        self.remove_job(turn);
+        for (conn, follow_id) in followers {
+            if self
+                .follow_mut(conn, follow_id)
+                .is_some_and(|follow| follow.state == FollowState::Live)
+            {
+                self.finish_follow(conn, follow_id, &body, seq, Telling::First);
+            } else {
+                self.resume(conn, follow_id);
+            }
+        }
+        self.collected(number, &body, seq);
+        self.forget_session_if_idle(session);
+    }
+
+    pub(crate) fn remove_job(&mut self, turn: TurnId) {
+        let Some(job) = self.jobs.remove(&turn) else {
+            return;
+        };
+        self.waiting.remove(&turn);
+        if let Some(number) = job.number {
+            self.numbers.remove(&number);
+        }
+        debug_assert!(
+            !job.out
+                .iter()
+                .any(|out| matches!(out, Out::Numbered { .. }))
+                || job.last.is_none()
+        );
+    }
+
+    /// A worker gave its final word for a turn: it is free for the next one.
+    pub(crate) fn let_go(&mut self, turn: TurnId, process: Process) {
+        let Some(session_id) = self.jobs.get(&turn).map(|job| job.session) else {
+            return;
+        };
+        let Some(session) = self.sessions.get(&session_id) else {
+            return;
+        };
+        if !session.named && session.queue.is_empty() {
+            self.give_up(session_id, process);
+        }
+        self.slot_freed(process.worker);
+    }
+
+    /// A session that nobody named gives up its process at its final line.
+    fn give_up(&mut self, session: SessionId, process: Process) {
+        let Some(slot) = self.slots.get_mut(&process.worker) else {
+            return;
+        };
+        let Some(describe) = self
+            .settings
+            .agents
+            .get(&slot.agent)
+            .map(|agent| agent.describe)
+        else {
+            return;
+        };
+        if describe.sessions == Sessions::PerTurn {
+            return;
+        }
+        let one_session = slot.one_session;
+        let SlotPhase::Ready { pid, since } = slot.phase else {
+            return;
+        };
+        if describe.sessions == Sessions::One && describe.recycles && !slot.retiring {
+            slot.phase = SlotPhase::Recycling { pid, since };
+            self.timers
+                .set(Timer::Slot(process.worker), self.now.mono + RUNG);
+            let command = WorkerCommand::Recycle;
+            self.out.push(Effect::Tell {
+                worker: process.worker,
+                generation: process.generation,
+                command,
+            });
+        } else if one_session {
+            slot.retiring = true;
+        }
+        self.unbind(process.worker, session);
+    }
+
+    pub(crate) fn name_session(&mut self, session: SessionId, name: &str) {
+        if let Some(known) = self.sessions.get_mut(&session)
+            && known.name.is_none()
+        {
+            known.name = Some(name.to_owned());
+            self.names.insert(name.to_owned(), session);
+        }
+    }
+
+    /// A session without jobs and process leaves memory; its lease is given back.
+    pub(crate) fn forget_session_if_idle(&mut self, session: SessionId) {
+        let unfinished = |state: &Self| state.jobs.values().any(|job| job.session == session);
+        if self
+            .sessions
+            .get(&session)
+            .is_none_or(|known| !known.is_idle())
+            || unfinished(self)
+        {
+            return;
+        }
+        let Some(known) = self.sessions.remove(&session) else {
+            return;
+        };
+        if let Some(name) = known.name {
+            self.names.remove(&name);
+            self.write_lazily(Write::Release { session: name });
+        }
+    }
+}
+
+fn tool_trace(job: &Job) -> (Vec<ToolTrace>, bool) {
+    let mut room = limits::MAX_TOOL_TRACE;
+    let mut cut = false;
+    let mut traces = Vec::new();
+    for (trace, _) in &job.tools {
+        let size = 160
+            + escaped_len(&trace.output)
+            + escaped_len(&trace.input.to_string())
+            + trace.name.len();
+        if size > room {
+            cut = true;
+            continue;
+        }
+        room -= size;
+        traces.push(trace.clone());
+    }
+    (traces, cut)
+}
+
+fn messages(job: &Job) -> Vec<String> {
+    let mut room = limits::MAX_TOOL_TRACE / 2;
+    let mut kept = Vec::new();
+    for message in job.messages.iter().filter(|message| !message.replaced) {
+        let (text, _) = head_and_tail(message.text.clone(), room);
+        room = room.saturating_sub(escaped_len(&text));
+        kept.push(text);
+    }
+    kept
+}

@@ -1,0 +1,330 @@
+//! One job: a send from its acceptance to its final line.
+//!
+//! Owns what a job has said so far and in which order its lines leave. Must not know processes,
+//! connections or the store's answers: it is told.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use agentd_protocol::line::{Context, Level, ToolTrace};
+use agentd_protocol::request::Send;
+use agentd_protocol::{Body, Code, Id, JobId};
+
+use crate::conn::FollowId;
+use crate::ids::{ConnId, Generation, Token, TurnId, WorkerId};
+use crate::limits::TEXT_FLUSH_BYTES;
+use crate::session::SessionId;
+use crate::store::{MessageText, TextKind};
+use crate::worker::Prompt;
+
+/// A slot's process: both numbers, so that a replaced one is never meant.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Process {
+    pub(crate) worker: WorkerId,
+    pub(crate) generation: Generation,
+}
+
+/// Why a running turn is being ended from outside.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Ending {
+    /// Somebody asked.
+    Cancelled,
+    /// It ran too long.
+    Timeout,
+    /// It said too much.
+    OutputLimit,
+    /// The daemon stops.
+    Interrupted,
+}
+
+/// How far a job is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Its `accepted` isn't committed; with a process, its *running* mark is in that commit.
+    Pending {
+        placed: Option<Process>,
+        cancelled: bool,
+    },
+    /// It waits for its session or a process.
+    Queued,
+    /// It waits behind an interrupted turn until somebody releases it.
+    Held,
+    /// Its *running* mark isn't committed.
+    Marking { process: Process, cancelled: bool },
+    /// A worker has it.
+    Running { process: Process },
+    /// A worker has it and was told to end it.
+    Settling { process: Process, ending: Ending },
+    /// Its final line isn't committed.
+    Finishing,
+}
+
+/// A line that waits for its turn to leave.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Out {
+    /// A numbered event whose commit is outstanding.
+    Numbered { token: Token, body: Body },
+    /// A numbered event that is committed.
+    Committed { seq: u64, body: Body },
+    /// A line without a number.
+    Plain(Body),
+    /// The text so far, up to here.
+    Text(Position),
+}
+
+/// A place in a turn's text: messages begun, and bytes of the last one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(crate) struct Position {
+    pub(crate) messages: usize,
+    pub(crate) text: usize,
+    pub(crate) thinking: usize,
+}
+
+/// One assistant message.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Message {
+    pub(crate) text: String,
+    pub(crate) thinking: String,
+    pub(crate) native: bool,
+    pub(crate) replaces: Option<u32>,
+    pub(crate) replaced: bool,
+    flushed_text: usize,
+    flushed_thinking: usize,
+}
+
+/// A send that was accepted, or is about to be.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Job {
+    pub(crate) number: Option<JobId>,
+    pub(crate) session: SessionId,
+    pub(crate) agent: String,
+    pub(crate) send: Send,
+    pub(crate) phase: Phase,
+    pub(crate) attempt: u32,
+    pub(crate) accepted_at: Duration,
+    pub(crate) started_at: Option<Duration>,
+    pub(crate) queued_for: Duration,
+    pub(crate) expires_at: i64,
+    pub(crate) progress_at: Duration,
+    pub(crate) stalled: bool,
+    /// Who sent it while it is pending.
+    pub(crate) sender: Option<Waiter>,
+    /// Who hears its lines.
+    pub(crate) followers: BTreeSet<(ConnId, FollowId)>,
+    /// Aborts that wait until it is known whether the job exists.
+    pub(crate) aborts: Vec<(ConnId, Option<Id>)>,
+    pub(crate) out: VecDeque<Out>,
+    /// Of its `accepted`.
+    pub(crate) accepted_seq: u64,
+    /// The last numbered line that left.
+    pub(crate) seq: u64,
+    pub(crate) messages: Vec<Message>,
+    /// Where the text is that left.
+    pub(crate) delivered: Position,
+    pub(crate) tools: Vec<(ToolTrace, Duration)>,
+    pub(crate) bytes: usize,
+    pub(crate) context: Option<Context>,
+    pub(crate) questions: u64,
+    /// Its final line, while that is being committed.
+    pub(crate) last: Option<Body>,
+}
+
+/// A connection that waits for its job's number.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Waiter {
+    pub(crate) conn: ConnId,
+    pub(crate) id: Option<Id>,
+    pub(crate) stream: bool,
+    pub(crate) ignored: Vec<agentd_protocol::request::Ignored>,
+}
+
+impl Job {
+    pub(crate) fn process(&self) -> Option<Process> {
+        match &self.phase {
+            Phase::Pending { placed, .. } => *placed,
+            Phase::Marking { process, .. }
+            | Phase::Running { process }
+            | Phase::Settling { process, .. } => Some(*process),
+            Phase::Queued | Phase::Held | Phase::Finishing => None,
+        }
+    }
+
+    /// Has its first byte gone to a worker?
+    pub(crate) const fn began(&self) -> bool {
+        matches!(self.phase, Phase::Running { .. } | Phase::Settling { .. })
+    }
+
+    /// Forgets what a first attempt said.
+    pub(crate) fn restart(&mut self) {
+        for message in &mut self.messages {
+            message.replaced = true;
+        }
+        self.started_at = None;
+    }
+
+    pub(crate) fn begin_message(&mut self, replaces_last: bool, native: bool) {
+        let last = self.messages.len().checked_sub(1).filter(|_| replaces_last);
+        if let Some(last) = last {
+            self.messages[last].replaced = true;
+        }
+        let replaces = last.and_then(|last| u32::try_from(last).ok());
+        self.messages.push(Message {
+            native,
+            replaces,
+            ..Message::default()
+        });
+    }
+
+    /// Appends to the last message; one begins by itself where none was announced.
+    pub(crate) fn append(&mut self, kind: TextKind, text: &str, native: bool) {
+        if self.messages.last().is_none_or(|message| message.replaced) {
+            let replaces = !self.messages.is_empty();
+            self.begin_message(replaces, native);
+        }
+        self.bytes = self.bytes.saturating_add(text.len());
+        if let Some(message) = self.messages.last_mut() {
+            message.native &= native || message.text.is_empty();
+            match kind {
+                TextKind::Text => message.text.push_str(text),
+                TextKind::Thinking => message.thinking.push_str(text),
+            }
+        }
+    }
+
+    /// Where the text is now.
+    pub(crate) fn position(&self) -> Position {
+        Position {
+            messages: self.messages.len(),
+            text: self.messages.last().map_or(0, |message| message.text.len()),
+            thinking: self
+                .messages
+                .last()
+                .map_or(0, |message| message.thinking.len()),
+        }
+    }
+
+    /// The answer: the last message that was not replaced.
+    pub(crate) fn answer(&self) -> &str {
+        self.messages
+            .iter()
+            .rev()
+            .find(|message| !message.replaced)
+            .map_or("", |message| &message.text)
+    }
+
+    /// Pieces of text that aren't in the store; counts them as flushed.
+    pub(crate) fn unflushed(&mut self) -> Vec<(u32, TextKind, u64, String)> {
+        let mut pieces = Vec::new();
+        for (number, message) in (0..).zip(&mut self.messages) {
+            for (kind, text, flushed) in [
+                (TextKind::Text, &message.text, &mut message.flushed_text),
+                (
+                    TextKind::Thinking,
+                    &message.thinking,
+                    &mut message.flushed_thinking,
+                ),
+            ] {
+                if *flushed < text.len() {
+                    pieces.push((number, kind, *flushed as u64, text[*flushed..].to_owned()));
+                    *flushed = text.len();
+                }
+            }
+        }
+        pieces
+    }
+
+    /// Is enough text unflushed that it should not wait for the timer?
+    pub(crate) fn flush_due(&self) -> bool {
+        self.messages.last().is_some_and(|message| {
+            message.text.len() - message.flushed_text + message.thinking.len()
+                - message.flushed_thinking
+                >= TEXT_FLUSH_BYTES
+        })
+    }
+
+    /// The whole text by message, for the store.
+    pub(crate) fn texts(&self) -> Vec<MessageText> {
+        let mut texts = Vec::new();
+        for (number, message) in (0..).zip(&self.messages) {
+            for (kind, text) in [
+                (TextKind::Text, &message.text),
+                (TextKind::Thinking, &message.thinking),
+            ] {
+                if !text.is_empty() {
+                    texts.push(MessageText {
+                        message: number,
+                        kind,
+                        text: text.clone(),
+                    });
+                }
+            }
+        }
+        texts
+    }
+
+    /// Takes back text that an earlier process stored.
+    pub(crate) fn restore(&mut self, texts: Vec<MessageText>) {
+        for stored in texts {
+            let number = stored.message as usize;
+            // A lying store must not make us allocate.
+            if number > self.messages.len() {
+                continue;
+            }
+            if number == self.messages.len() {
+                self.messages.push(Message::default());
+            }
+            let message = &mut self.messages[number];
+            match stored.kind {
+                TextKind::Text => {
+                    (message.flushed_text, message.text) = (stored.text.len(), stored.text)
+                }
+                TextKind::Thinking => {
+                    (message.flushed_thinking, message.thinking) = (stored.text.len(), stored.text)
+                }
+            }
+        }
+    }
+
+    /// The turn as a worker gets it.
+    pub(crate) fn prompt(
+        &self,
+        turn: TurnId,
+        session: &str,
+        cwd: &str,
+        toolsets: Option<&Vec<String>>,
+    ) -> Option<Prompt> {
+        Some(Prompt {
+            turn,
+            job: self.number?,
+            session: session.to_owned(),
+            text: self.send.text.clone(),
+            provider: self.send.provider.clone(),
+            model: self.send.model.clone(),
+            thinking: self.send.thinking.clone(),
+            cwd: cwd.to_owned(),
+            toolsets: toolsets.cloned(),
+        })
+    }
+}
+
+/// A note's content, before it belongs to a line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Notice {
+    pub(crate) level: Level,
+    pub(crate) code: String,
+    pub(crate) text: String,
+}
+
+impl Notice {
+    pub(crate) fn warning(code: &str, text: impl Into<String>) -> Self {
+        Self {
+            level: Level::Warning,
+            code: code.to_owned(),
+            text: text.into(),
+        }
+    }
+
+    pub(crate) fn of(code: Code, text: impl Into<String>) -> Self {
+        Self::warning(code.name(), text)
+    }
+}

@@ -1,0 +1,18 @@
+//! Small JSON values that the core keeps as text. Total: what isn't JSON becomes nothing.
+
+use agentd_protocol::serde_json::{self, Value};
+
+/// A list of strings from its JSON text.
+pub(crate) fn strings(text: &str) -> Option<Vec<String>> {
+    serde_json::from_str(text).ok()
+}
+
+/// The JSON text of anything of ours.
+pub(crate) fn text<T: agentd_protocol::serde::Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// A value from its text; text that isn't JSON becomes a string.
+pub(crate) fn value(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}

@@ -1,0 +1,754 @@
+//! The process pool: which session gets which process, and when a turn may begin.
+//!
+//! Owns placement, spares and room. One slot's life is in `supervisor.rs`; what a turn says is in
+//! `turn.rs`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use agentd_protocol::Code;
+use agentd_protocol::line::{Context, Line};
+
+use crate::agent::{Agent, Resume, Sessions};
+use crate::effect::{Effect, Rung, Spawn};
+use crate::ids::{Generation, TurnId, WorkerId};
+use crate::job::{Job, Notice, Phase, Process};
+use crate::limits::{PROBE_AFTER, PROBE_WITHIN, SPAWNS_PER_SECOND};
+use crate::send::per_turn;
+use crate::session::{Session, SessionId};
+use crate::state::{Served, State};
+use crate::store::Write;
+use crate::stored::Awaiting;
+use crate::supervisor::SlotPhase;
+use crate::timers::Timer;
+use crate::worker::{Failure, WorkerCommand};
+
+/// What a process was started with: it serves only what fits.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Fit {
+    pub(crate) cwd: String,
+    pub(crate) toolsets: Option<Vec<String>>,
+    pub(crate) provider: Option<String>,
+    pub(crate) model: Option<String>,
+    pub(crate) thinking: Option<String>,
+}
+
+impl Fit {
+    /// What a turn needs. Pins that go with each turn don't bind the process.
+    pub(crate) fn of(agent: &Agent, session: &Session, job: &Job) -> Self {
+        let pin = |value: &Option<String>| {
+            if agent.describe.model_per_turn {
+                None
+            } else {
+                value.clone()
+            }
+        };
+        Self {
+            cwd: session.cwd.clone(),
+            toolsets: session.toolsets.clone(),
+            provider: pin(&job.send.provider),
+            model: pin(&job.send.model),
+            thinking: pin(&job.send.thinking),
+        }
+    }
+
+    /// What an unpinned turn in the default directory needs.
+    fn usual(agent: &Agent, home: &str) -> Self {
+        let pin = |value: &Option<String>| {
+            if agent.describe.model_per_turn {
+                None
+            } else {
+                value.clone()
+            }
+        };
+        Self {
+            cwd: home.to_owned(),
+            toolsets: None,
+            provider: pin(&agent.provider),
+            model: pin(&agent.model),
+            thinking: pin(&agent.thinking),
+        }
+    }
+}
+
+/// One process slot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Slot {
+    pub(crate) agent: String,
+    pub(crate) fit: Fit,
+    pub(crate) phase: SlotPhase,
+    pub(crate) generation: Generation,
+    pub(crate) restarts: u64,
+    pub(crate) last_exit: Option<String>,
+    pub(crate) last_error: Option<String>,
+    pub(crate) last_ok_ms: Option<i64>,
+    pub(crate) spawned_at: Duration,
+    /// Sessions it holds.
+    pub(crate) sessions: BTreeSet<SessionId>,
+    /// Turns it has, or is about to get.
+    pub(crate) turns: BTreeSet<TurnId>,
+    /// Turns at once.
+    pub(crate) capacity: u32,
+    pub(crate) one_session: bool,
+    /// The session that its spawn reopens.
+    pub(crate) resuming: Option<SessionId>,
+    pub(crate) idle_since: Duration,
+    /// It takes no new turns and goes when the last one ended.
+    pub(crate) retiring: bool,
+    pub(crate) restart_when_idle: bool,
+    pub(crate) strays: u64,
+}
+
+impl Slot {
+    pub(crate) const fn pid(&self) -> Option<u32> {
+        self.phase.pid()
+    }
+
+    const fn is_ready(&self) -> bool {
+        matches!(self.phase, SlotPhase::Ready { .. })
+    }
+
+    fn has_room(&self) -> bool {
+        self.turns.len() < self.capacity as usize
+    }
+
+    fn takes_turns(&self) -> bool {
+        !self.retiring && !self.restart_when_idle
+    }
+}
+
+/// Where a session's next turn can go.
+enum Place {
+    /// To this process, now.
+    Here(WorkerId),
+    /// Something must happen first, and will.
+    Wait,
+    /// Nowhere: it ends.
+    Never(Failure),
+}
+
+impl State {
+    /// Starts what can start: called after every event.
+    pub(crate) fn schedule(&mut self) {
+        if self.mode.starts_turns() {
+            // The oldest turn of each session, oldest first.
+            let mut seen = BTreeSet::new();
+            let mut next: Option<TurnId> = None;
+            loop {
+                let after = match next {
+                    None => self.waiting.iter().next().copied(),
+                    Some(last) => self
+                        .waiting
+                        .range((std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded))
+                        .next()
+                        .copied(),
+                };
+                let Some(turn) = after else { break };
+                next = Some(turn);
+                let Some(session) = self.jobs.get(&turn).map(|job| job.session) else {
+                    continue;
+                };
+                if seen.insert(session) {
+                    self.schedule_session(session);
+                }
+            }
+        }
+        self.keep_warm();
+    }
+
+    /// The turn of a session that would run next.
+    fn head(&self, session: SessionId) -> Option<TurnId> {
+        let session = self.sessions.get(&session)?;
+        if session.current.is_some() || session.gate.is_some() {
+            return None;
+        }
+        let first = session.queue.iter().copied().find(|turn| {
+            self.jobs
+                .get(turn)
+                .is_some_and(|job| job.phase != Phase::Held)
+        })?;
+        // A pending turn keeps its place: those behind it wait for its answer.
+        self.jobs
+            .get(&first)
+            .filter(|job| job.phase == Phase::Queued)
+            .map(|_| first)
+    }
+
+    fn schedule_session(&mut self, session: SessionId) {
+        let Some(turn) = self.head(session) else {
+            return;
+        };
+        if self
+            .jobs
+            .get(&turn)
+            .is_some_and(|job| job.expires_at <= self.now.wall_ms)
+        {
+            return self.expire(turn);
+        }
+        match self.place(session, turn) {
+            Place::Wait => {}
+            Place::Never(failure) => self.fail(turn, failure),
+            Place::Here(worker) => {
+                let Some(process) = self.reserve(turn, worker) else {
+                    return;
+                };
+                let Some(job) = self.jobs.get_mut(&turn) else {
+                    return;
+                };
+                let Some(number) = job.number else { return };
+                job.attempt += 1;
+                let line = Line::Running {
+                    job: number,
+                    attempt: job.attempt,
+                }
+                .body();
+                let write = Write::Start {
+                    job: number,
+                    worker: process.worker,
+                    generation: process.generation,
+                    attempt: job.attempt,
+                    line: Some(line.clone()),
+                };
+                job.phase = Phase::Marking {
+                    process,
+                    cancelled: false,
+                };
+                let token = self.commit(Awaiting::Start(turn), vec![write]);
+                if let Some(job) = self.jobs.get_mut(&turn) {
+                    job.out
+                        .push_back(crate::job::Out::Numbered { token, body: line });
+                }
+            }
+        }
+    }
+
+    /// For a send that has just arrived: an idle process that can take it with its acceptance.
+    pub(crate) fn place_at_once(&mut self, turn: TurnId) -> Option<Process> {
+        let session_id = self.jobs.get(&turn)?.session;
+        let session = self.sessions.get(&session_id)?;
+        let alone = session.queue.len() == 1 && session.current.is_none() && session.gate.is_none();
+        if !alone || !self.mode.starts_turns() {
+            return None;
+        }
+        let Place::Here(worker) = self.place(session_id, turn) else {
+            return None;
+        };
+        let process = self.reserve(turn, worker)?;
+        let job = self.jobs.get_mut(&turn)?;
+        job.attempt = 1;
+        job.phase = Phase::Pending {
+            placed: Some(process),
+            cancelled: false,
+        };
+        Some(process)
+    }
+
+    /// Binds a turn to a process that has room.
+    fn reserve(&mut self, turn: TurnId, worker: WorkerId) -> Option<Process> {
+        let session_id = self.jobs.get(&turn)?.session;
+        let slot = self.slots.get_mut(&worker)?;
+        slot.turns.insert(turn);
+        slot.sessions.insert(session_id);
+        let process = Process {
+            worker,
+            generation: slot.generation,
+        };
+        let session = self.sessions.get_mut(&session_id)?;
+        session.slot = Some(worker);
+        session.current = Some(turn);
+        session.queue.retain(|other| *other != turn);
+        self.waiting.remove(&turn);
+        self.timers.clear(Timer::Idle(worker));
+        Some(process)
+    }
+
+    /// Undoes `reserve`: not a byte went to the process.
+    pub(crate) fn unplace(&mut self, turn: TurnId) {
+        let Some(job) = self.jobs.get(&turn) else {
+            return;
+        };
+        let Some(process) = job.process() else { return };
+        let session_id = job.session;
+        if let Some(slot) = self.slots.get_mut(&process.worker) {
+            slot.turns.remove(&turn);
+        }
+        if let Some(session) = self.sessions.get_mut(&session_id)
+            && session.current == Some(turn)
+        {
+            session.current = None;
+            session.queue.push_front(turn);
+        }
+        self.waiting.insert(turn);
+        if let Some(job) = self.jobs.get_mut(&turn) {
+            job.phase = match &job.phase {
+                Phase::Pending { cancelled, .. } => Phase::Pending {
+                    placed: None,
+                    cancelled: *cancelled,
+                },
+                _ => Phase::Queued,
+            };
+        }
+        self.slot_freed(process.worker);
+    }
+
+    /// The *running* mark is durable: the first byte may go.
+    pub(crate) fn begin(&mut self, turn: TurnId, process: Process) {
+        let current = self
+            .slots
+            .get(&process.worker)
+            .filter(|slot| slot.generation == process.generation);
+        let starts_now = current.is_some_and(|slot| slot.phase.is_spawning_per_turn());
+        if !starts_now && !current.is_some_and(Slot::is_ready) {
+            // It died meanwhile. Nothing was written, so waiting again is safe.
+            self.requeue_unstarted(turn);
+            return;
+        }
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(&job.session) else {
+            return;
+        };
+        let Some(agent) = self.settings.agents.get(&session.agent) else {
+            return;
+        };
+        let context = if session.turns == 0 || agent.describe.resume == Resume::Stateless {
+            Context::New
+        } else if session.open || starts_now {
+            Context::Continued
+        } else {
+            Context::Lost
+        };
+        if context == Context::Lost && job.send.require_context {
+            let error = format!(
+                "the session `{}` lost its earlier turns with its process",
+                session.shown()
+            );
+            let failure = Failure {
+                hint: Some("send without `require_context` to go on without them".to_owned()),
+                ..Failure::new(Code::ContextLost, error)
+            };
+            self.unplace(turn);
+            return self.fail(turn, failure);
+        }
+        job.context = Some(context);
+        job.phase = Phase::Running { process };
+        job.started_at = Some(self.now.mono);
+        job.queued_for = self.now.mono.saturating_sub(job.accepted_at);
+        job.progress_at = self.now.mono;
+        session.open = true;
+        let timeout = job
+            .send
+            .timeout
+            .map_or(crate::limits::DEFAULT_TIMEOUT, Duration::from_secs_f64);
+        self.timers.clear(Timer::Expiry(turn));
+        self.timers
+            .set(Timer::Running(turn), self.now.mono + timeout);
+        self.timers.set(
+            Timer::Stalled(turn),
+            self.now.mono + crate::limits::STALLED_AFTER,
+        );
+        let (name, cwd, toolsets) = (
+            session.shown(),
+            session.cwd.clone(),
+            session.toolsets.clone(),
+        );
+        let prompt = job.prompt(turn, &name, &cwd, toolsets.as_ref());
+        if context == Context::Lost {
+            self.note(turn, &Notice::of(Code::ContextLost, format!("the session `{name}` goes on without its earlier turns: the process that held them is gone")));
+        }
+        let Some(prompt) = prompt else { return };
+        if starts_now {
+            self.spawn_for_turn(process.worker, prompt);
+        } else {
+            let command = WorkerCommand::Prompt(Box::new(prompt));
+            self.out.push(Effect::Tell {
+                worker: process.worker,
+                generation: process.generation,
+                command,
+            });
+        }
+    }
+
+    /// A turn whose mark is durable but of which nothing was written waits again.
+    pub(crate) fn requeue_unstarted(&mut self, turn: TurnId) {
+        self.unplace(turn);
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        job.phase = Phase::Queued;
+        job.attempt = job.attempt.saturating_sub(1);
+        if let Some(number) = job.number {
+            self.write_lazily(Write::Requeue { job: number });
+        }
+    }
+
+    /// Finds a process for a session's next turn, or makes room for one.
+    fn place(&mut self, session_id: SessionId, turn: TurnId) -> Place {
+        let (Some(session), Some(job)) = (self.sessions.get(&session_id), self.jobs.get(&turn))
+        else {
+            return Place::Wait;
+        };
+        let Some(agent) = self.settings.agents.get(&session.agent).cloned() else {
+            let error = format!("the agent `{}` is not configured any more", session.agent);
+            return Place::Never(Failure::new(Code::UnknownAgent, error));
+        };
+        let fit = Fit::of(&agent, session, job);
+        let bound = session.slot;
+        if let Some(worker) = bound {
+            return self.place_bound(worker, session_id, &fit);
+        }
+        if let Some(failure) = self.broken(&agent.name, session_id) {
+            return Place::Never(failure);
+        }
+        let resumes = self
+            .sessions
+            .get(&session_id)
+            .is_some_and(|session| session.turns > 0 && session.native.is_some())
+            && agent.describe.resume == Resume::Native;
+        if !per_turn(&agent)
+            && let Some(worker) = self.shareable(&agent, &fit, resumes)
+        {
+            return self.place_here(worker);
+        }
+        if !self.make_room() || (per_turn(&agent) && !self.spawn_allowed()) {
+            return Place::Wait;
+        }
+        let worker = WorkerId(self.number());
+        self.slots.insert(worker, Slot::new(&agent, fit));
+        if let Some(slot) = self.slots.get_mut(&worker) {
+            slot.sessions.insert(session_id);
+        }
+        if let Some(session) = self.sessions.get_mut(&session_id) {
+            session.slot = Some(worker);
+            session.open = false;
+        }
+        if per_turn(&agent) {
+            return Place::Here(worker);
+        }
+        self.start(worker);
+        Place::Wait
+    }
+
+    fn place_bound(&mut self, worker: WorkerId, session: SessionId, fit: &Fit) -> Place {
+        let Some(slot) = self.slots.get(&worker) else {
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.slot = None;
+                session.open = false;
+            }
+            return Place::Wait;
+        };
+        if let SlotPhase::Failed = slot.phase {
+            let agent = slot.agent.clone();
+            self.drop_slot(worker);
+            let failure = self.broken(&agent, session);
+            return failure.map_or(Place::Wait, Place::Never);
+        }
+        if slot.fit != *fit && slot.turns.is_empty() && slot.takes_turns() {
+            // Other pins than the process was started with: it makes way for one that has them.
+            self.retire(worker);
+            return Place::Wait;
+        }
+        self.place_here(worker)
+    }
+
+    fn place_here(&mut self, worker: WorkerId) -> Place {
+        let now = self.now.mono;
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return Place::Wait;
+        };
+        let SlotPhase::Ready { pid, since } = slot.phase else {
+            return Place::Wait;
+        };
+        if !slot.has_room() || !slot.takes_turns() {
+            return Place::Wait;
+        }
+        if slot.turns.is_empty() && now.saturating_sub(slot.idle_since) > PROBE_AFTER {
+            slot.phase = SlotPhase::Probing { pid, since };
+            let generation = slot.generation;
+            self.timers.clear(Timer::Idle(worker));
+            self.timers.set(Timer::Slot(worker), now + PROBE_WITHIN);
+            self.out.push(Effect::Tell {
+                worker,
+                generation,
+                command: WorkerCommand::Probe,
+            });
+            return Place::Wait;
+        }
+        Place::Here(worker)
+    }
+
+    /// A process that can take one more session; one that is starting or being asked counts.
+    fn shareable(&self, agent: &Agent, fit: &Fit, resumes: bool) -> Option<WorkerId> {
+        let fitting = self.slots.iter().filter(|(_, slot)| {
+            slot.agent == agent.name
+                && slot.fit == *fit
+                && slot.takes_turns()
+                && slot.phase.may_serve()
+        });
+        if agent.describe.sessions == Sessions::Many {
+            let (one, many): (Vec<_>, Vec<_>) = fitting.partition(|(_, slot)| slot.one_session);
+            let free = many
+                .iter()
+                .filter(|(_, slot)| slot.has_room())
+                .min_by_key(|(_, slot)| slot.turns.len());
+            let spare = one.iter().find(|(_, slot)| slot.sessions.is_empty());
+            return free
+                .or(spare)
+                .or_else(|| many.first())
+                .map(|(worker, _)| **worker);
+        }
+        // A session that is to be resumed needs a process started for it.
+        let mut spares =
+            fitting.filter(|(_, slot)| slot.sessions.is_empty() && slot.is_ready() && !resumes);
+        spares.next().map(|(worker, _)| *worker)
+    }
+
+    /// Is there room for one more process? Ends an idle one if not.
+    fn make_room(&mut self) -> bool {
+        let live = self
+            .slots
+            .values()
+            .filter(|slot| slot.phase.holds_process())
+            .count();
+        if live < self.settings.max_workers {
+            return true;
+        }
+        if self.slots.values().any(|slot| slot.phase.is_stopping()) {
+            return false;
+        }
+        let resumable = |slot: &Slot| {
+            slot.sessions.is_empty()
+                || self
+                    .settings
+                    .agents
+                    .get(&slot.agent)
+                    .is_some_and(|agent| agent.describe.resume != Resume::None)
+        };
+        // Longest idle first; memories that can't be resumed go last.
+        let idle = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.turns.is_empty() && slot.is_ready() && !self.wanted(slot));
+        let victim = idle
+            .min_by_key(|(_, slot)| (!resumable(slot), slot.idle_since))
+            .map(|(worker, _)| *worker);
+        if let Some(worker) = victim {
+            self.retire(worker);
+        }
+        false
+    }
+
+    /// Does one of its sessions wait for it?
+    fn wanted(&self, slot: &Slot) -> bool {
+        slot.sessions
+            .iter()
+            .any(|session| self.head(*session).is_some())
+    }
+
+    pub(crate) fn broken(&mut self, agent: &str, session: SessionId) -> Option<Failure> {
+        let now = self.now.mono;
+        let of_session = self
+            .sessions
+            .get_mut(&session)
+            .and_then(|session| session.health.broken(now).cloned());
+        let of_agent = self
+            .health
+            .get_mut(agent)
+            .and_then(|health| health.broken(now).cloned());
+        let broken = of_session.or(of_agent)?;
+        let code = if broken.permanent {
+            Code::WorkerStartFailed
+        } else {
+            Code::CrashLooped
+        };
+        let tail = if broken.tail.is_empty() {
+            String::new()
+        } else {
+            format!("; it said: {}", broken.tail)
+        };
+        Some(Failure {
+            hint: Some(
+                "mend the cause, then `agentctl restart`; it is tried again after 10 min"
+                    .to_owned(),
+            ),
+            ..Failure::new(
+                code,
+                format!(
+                    "the worker of agent `{agent}` does not come up: {}{tail}",
+                    broken.why
+                ),
+            )
+        })
+    }
+
+    /// May one more process be started in this second?
+    pub(crate) fn spawn_allowed(&mut self) -> bool {
+        let now = self.now.mono;
+        while self
+            .spawned
+            .front()
+            .is_some_and(|at| now.saturating_sub(*at) >= Duration::from_secs(1))
+        {
+            self.spawned.pop_front();
+        }
+        if let Some(first) = self
+            .spawned
+            .front()
+            .filter(|_| self.spawned.len() >= SPAWNS_PER_SECOND)
+        {
+            self.timers
+                .set(Timer::SpawnRate, *first + Duration::from_secs(1));
+            return false;
+        }
+        self.spawned.push_back(now);
+        true
+    }
+
+    /// What a slot's process is started with.
+    pub(crate) fn spawn_of(&self, slot: &Slot) -> (Spawn, Option<SessionId>) {
+        let session_id = slot
+            .sessions
+            .iter()
+            .next()
+            .copied()
+            .filter(|_| slot.sessions.len() == 1);
+        let session = session_id.and_then(|session| self.sessions.get(&session));
+        let native = self
+            .settings
+            .agents
+            .get(&slot.agent)
+            .is_some_and(|agent| agent.describe.resume == Resume::Native);
+        let resume = session
+            .and_then(|session| session.native.clone())
+            .filter(|_| native);
+        let resuming = session_id.filter(|_| resume.is_some());
+        let spawn = Spawn {
+            agent: slot.agent.clone(),
+            cwd: slot.fit.cwd.clone(),
+            provider: slot.fit.provider.clone(),
+            model: slot.fit.model.clone(),
+            thinking: slot.fit.thinking.clone(),
+            toolsets: slot.fit.toolsets.clone(),
+            session: session.and_then(|session| session.name.clone()),
+            resume,
+            prompt: None,
+        };
+        (spawn, resuming)
+    }
+
+    /// Keeps the spares that were asked for.
+    fn keep_warm(&mut self) {
+        if self.settings.served != Served::Daemon || !self.mode.starts_turns() {
+            return;
+        }
+        let wanting: Vec<Agent> = self
+            .settings
+            .agents
+            .values()
+            .filter(|agent| agent.warm > 0 && agent.usable.is_ok() && !per_turn(agent))
+            .cloned()
+            .collect();
+        for agent in wanting {
+            let now = self.now.mono;
+            if self
+                .health
+                .get_mut(&agent.name)
+                .is_some_and(|health| health.broken(now).is_some())
+            {
+                self.timers
+                    .set_if_unset(Timer::Breaker, now + crate::limits::BREAKER_RETRY);
+                continue;
+            }
+            // Spares are for where the agent was used last.
+            let last = self
+                .slots
+                .values()
+                .rev()
+                .find(|slot| slot.agent == agent.name && !slot.sessions.is_empty());
+            let fit = last.map_or_else(
+                || Fit::usual(&agent, &self.settings.home),
+                |slot| slot.fit.clone(),
+            );
+            let spares = self
+                .slots
+                .values()
+                .filter(|slot| {
+                    slot.agent == agent.name
+                        && slot.takes_turns()
+                        && if agent.describe.sessions == Sessions::Many && !slot.one_session {
+                            true
+                        } else {
+                            slot.sessions.is_empty()
+                        }
+                })
+                .count();
+            let live = self
+                .slots
+                .values()
+                .filter(|slot| slot.phase.holds_process())
+                .count();
+            if spares < agent.warm as usize && live < self.settings.max_workers {
+                let worker = WorkerId(self.number());
+                self.slots.insert(worker, Slot::new(&agent, fit));
+                self.start(worker);
+            }
+        }
+    }
+
+    /// A process has one turn less: is it idle, unneeded, or due to go?
+    pub(crate) fn slot_freed(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        if !slot.turns.is_empty() {
+            return;
+        }
+        slot.idle_since = self.now.mono;
+        if slot.phase.is_spawning_per_turn() {
+            // Never started: there is nothing to stop.
+            self.drop_slot(worker);
+            return;
+        }
+        if slot.retiring {
+            self.stop_slot(worker, Rung::Ask);
+        } else if slot.restart_when_idle {
+            self.restart_slot(worker, true);
+        } else {
+            self.arm_idle(worker);
+        }
+    }
+
+    pub(crate) fn arm_idle(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        if let Some(agent) = self.settings.agents.get(&slot.agent) {
+            self.timers
+                .set(Timer::Idle(worker), self.now.mono + agent.idle_timeout);
+        }
+    }
+
+    /// A process has been idle for its agent's `idle_timeout`.
+    pub(crate) fn slot_idle(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        let Some(agent) = self.settings.agents.get(&slot.agent) else {
+            return;
+        };
+        if !slot.turns.is_empty() || !slot.is_ready() {
+            return;
+        }
+        let is_memory = agent.describe.resume == Resume::None
+            && slot.sessions.iter().any(|session| {
+                self.sessions
+                    .get(session)
+                    .is_some_and(|session| session.turns > 0)
+            });
+        let is_spare = slot.sessions.is_empty() && agent.warm > 0;
+        if !is_memory && !is_spare {
+            self.retire(worker);
+        }
+    }
+}

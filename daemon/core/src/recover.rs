@@ -1,0 +1,167 @@
+//! What a dead instance left behind: interrupted, queued again, or held.
+//!
+//! Owns the gate: a session opens only when the dead instance's processes are gone. Must not know
+//! processes: the shell ends them and says so.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use agentd_protocol::request::{Retry, Send};
+use agentd_protocol::{Code, serde_json};
+
+use crate::ids::TurnId;
+use crate::job::{Job, Phase, Position};
+use crate::limits::ATTEMPTS;
+use crate::session::SessionId;
+use crate::state::State;
+use crate::store::{JobRow, JobState, MessageText, Recovered, Write};
+use crate::timers::Timer;
+use crate::worker::Failure;
+
+impl State {
+    pub(crate) fn recovered(&mut self, recovered: Recovered) {
+        let gate = format!("a process of instance {} may still run", recovered.instance);
+        let mut sessions = BTreeSet::new();
+        let mut held = BTreeSet::new();
+        for row in recovered.sessions {
+            let was_held = row.held;
+            let session = self.adopt_session(row);
+            sessions.insert(session);
+            if was_held {
+                held.insert(session);
+            }
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.gate = Some(format!("{gate}#{}", recovered.instance));
+            }
+        }
+        // All of them first: a turn that ends as interrupted holds those behind it.
+        let lost: Vec<TurnId> = recovered
+            .jobs
+            .into_iter()
+            .filter_map(|(row, texts)| self.recover_job(&row, texts, &held))
+            .collect();
+        for turn in lost {
+            let error =
+                "agentd died while the turn ran; what it had done by then may have taken effect";
+            self.fail(turn, Failure::new(Code::Interrupted, error));
+        }
+        for session in sessions {
+            self.forget_session_if_idle(session);
+        }
+    }
+
+    /// The dead instance's processes are gone: its sessions may be opened again.
+    pub(crate) fn instance_gone(&mut self, instance: &str, survivors: &[u32]) {
+        let suffix = format!("#{instance}");
+        let gated: Vec<SessionId> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| {
+                session
+                    .gate
+                    .as_ref()
+                    .is_some_and(|gate| gate.ends_with(&suffix))
+            })
+            .map(|(session, _)| *session)
+            .collect();
+        for id in gated {
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.gate = (!survivors.is_empty()).then(|| {
+                    format!("processes {survivors:?} of a dead agentd could not be ended{suffix}")
+                });
+            }
+            self.forget_session_if_idle(id);
+        }
+    }
+
+    /// Takes a job back into memory; returns it if it can't go on.
+    fn recover_job(
+        &mut self,
+        row: &JobRow,
+        texts: Vec<MessageText>,
+        held: &BTreeSet<SessionId>,
+    ) -> Option<TurnId> {
+        let session = self.names.get(&row.session).copied()?;
+        if self.numbers.contains_key(&row.job) {
+            return None;
+        }
+        let (attempt, expires_at, was_running) = match row.state {
+            JobState::Queued {
+                attempt,
+                expires_at,
+            } => (attempt, expires_at, false),
+            JobState::Running { attempt } => (attempt, i64::MAX, true),
+            JobState::Finished { .. } => return None,
+        };
+        let turn = TurnId(self.number());
+        // A request that doesn't read back is ended like an interrupted one, never run.
+        let send = serde_json::from_str::<Send>(&row.request);
+        let readable = send.is_ok();
+        let send = send.unwrap_or_default();
+        let again = was_running && readable && send.retry == Retry::Auto && attempt < ATTEMPTS;
+        let lost = (was_running && !again) || !readable;
+        let mut job = self.recovered_job(row, session, send, attempt, expires_at);
+        job.restore(texts);
+        if again {
+            job.restart();
+        } else if was_running {
+            job.started_at = Some(self.now.mono);
+        } else if held.contains(&session) {
+            job.phase = Phase::Held;
+        }
+        self.numbers.insert(row.job, turn);
+        self.waiting.insert(turn);
+        self.jobs.insert(turn, job);
+        self.sessions.get_mut(&session)?.queue.push_back(turn);
+        if again {
+            self.write_lazily(Write::Requeue { job: row.job });
+        } else if !lost {
+            let wait = Duration::from_millis(
+                u64::try_from(expires_at.saturating_sub(self.now.wall_ms)).unwrap_or(0),
+            );
+            // A year at most, so that the clock's arithmetic holds.
+            self.timers.set(
+                Timer::Expiry(turn),
+                self.now.mono + wait.min(Duration::from_secs(31_536_000)),
+            );
+        }
+        lost.then_some(turn)
+    }
+
+    fn recovered_job(
+        &self,
+        row: &JobRow,
+        session: SessionId,
+        send: Send,
+        attempt: u32,
+        expires_at: i64,
+    ) -> Job {
+        Job {
+            number: Some(row.job),
+            session,
+            agent: row.agent.clone(),
+            send,
+            phase: Phase::Queued,
+            attempt,
+            accepted_at: self.now.mono,
+            started_at: None,
+            queued_for: Duration::ZERO,
+            expires_at,
+            progress_at: self.now.mono,
+            stalled: false,
+            sender: None,
+            followers: BTreeSet::new(),
+            aborts: Vec::new(),
+            out: std::collections::VecDeque::new(),
+            accepted_seq: row.seq,
+            seq: row.seq,
+            messages: Vec::new(),
+            delivered: Position::default(),
+            tools: Vec::new(),
+            bytes: 0,
+            context: None,
+            questions: 0,
+            last: None,
+        }
+    }
+}

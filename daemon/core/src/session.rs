@@ -1,0 +1,85 @@
+//! One conversation. Owns its queue and what it is bound to; must not know how turns run.
+
+use std::collections::VecDeque;
+
+use crate::backoff::Health;
+use crate::ids::{TurnId, WorkerId};
+use crate::store::SessionRow;
+
+/// A resident session, by a number of this process: an unnamed one has no name before its commit.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct SessionId(pub(crate) u64);
+
+/// A session that has unfinished jobs or a process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Session {
+    pub(crate) name: Option<String>,
+    pub(crate) named: bool,
+    pub(crate) agent: String,
+    pub(crate) cwd: String,
+    pub(crate) toolsets: Option<Vec<String>>,
+    /// The agent's own id of it.
+    pub(crate) native: Option<String>,
+    /// Turns that ran.
+    pub(crate) turns: u64,
+    /// Waiting turns, pending ones included, oldest first.
+    pub(crate) queue: VecDeque<TurnId>,
+    /// The turn in flight: marked, running or settling.
+    pub(crate) current: Option<TurnId>,
+    /// Its process.
+    pub(crate) slot: Option<WorkerId>,
+    /// Does that process hold the session's earlier turns?
+    pub(crate) open: bool,
+    /// A dead instance whose processes must be gone before it is opened.
+    pub(crate) gate: Option<String>,
+    /// Deaths after readiness, and during a resume.
+    pub(crate) health: Health,
+}
+
+impl Session {
+    pub(crate) fn new(
+        name: Option<String>,
+        agent: String,
+        cwd: String,
+        toolsets: Option<Vec<String>>,
+    ) -> Self {
+        Self {
+            named: name.is_some(),
+            name,
+            agent,
+            cwd,
+            toolsets,
+            native: None,
+            turns: 0,
+            queue: VecDeque::new(),
+            current: None,
+            slot: None,
+            open: false,
+            gate: None,
+            health: Health::default(),
+        }
+    }
+
+    pub(crate) fn from_row(row: SessionRow) -> Self {
+        let toolsets = row.toolsets.as_deref().and_then(crate::json::strings);
+        Self {
+            named: row.named,
+            native: row.native,
+            turns: row.turns,
+            ..Self::new(Some(row.name), row.agent, row.cwd, toolsets)
+        }
+    }
+
+    /// Nothing waits, nothing runs, no process: it need not be in memory.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+            && self.current.is_none()
+            && self.slot.is_none()
+            && self.gate.is_none()
+    }
+
+    /// Its name, where one is needed for display.
+    pub(crate) fn shown(&self) -> String {
+        self.name.clone().unwrap_or_default()
+    }
+}

@@ -1,0 +1,341 @@
+//! The one value that is true, and the one function that changes it.
+//!
+//! Owns the maps and hands each event to the file that knows it. Must not decide anything itself.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::line::{ErrorLine, Telling};
+use agentd_protocol::{Body, Id, JobId, Line};
+
+use crate::agent::Agent;
+use crate::backoff::Health;
+use crate::conn::{Conn, FollowId};
+use crate::effect::{Effect, Progress};
+use crate::event::Event;
+use crate::ids::{ConnId, Now, Token, TurnId, WorkerId};
+use crate::job::{Job, Phase};
+use crate::pool::Slot;
+use crate::request::{Collecting, Loading, RestartWait};
+use crate::session::{Session, SessionId};
+use crate::status::Counters;
+use crate::stop::Mode;
+use crate::store::{Query, Urgency, Write};
+use crate::stored::Awaiting;
+use crate::timers::{Timer, Timers};
+
+/// What stays the same while the daemon runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// The agents by name.
+    pub agents: BTreeMap<String, Agent>,
+    /// Who answers when nobody is named.
+    pub default_agent: Option<String>,
+    /// Default working directory.
+    pub home: String,
+    /// Of this program.
+    pub version: String,
+    /// Of this process.
+    pub pid: u32,
+    /// Of this process.
+    pub uid: u32,
+    /// Of the store.
+    pub epoch: String,
+    /// Is this the daemon, or a run without one?
+    pub served: Served,
+    /// Processes at most.
+    pub max_workers: usize,
+    /// Makes restart delays of several daemons differ.
+    pub seed: u64,
+    /// What was looked for, for the error when no agent is there.
+    pub looked_for: String,
+}
+
+/// Which kind of process this is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Served {
+    /// The daemon.
+    Daemon,
+    /// One run, because there was no daemon.
+    OneShot {
+        /// Why there was none, as the client found.
+        reason: Option<String>,
+    },
+}
+
+/// Everything that is true.
+#[derive(Clone, PartialEq, Debug)]
+pub struct State {
+    pub(crate) settings: Settings,
+    pub(crate) now: Now,
+    pub(crate) out: Vec<Effect>,
+    pub(crate) mode: Mode,
+    pub(crate) conns: BTreeMap<ConnId, Conn>,
+    pub(crate) jobs: BTreeMap<TurnId, Job>,
+    pub(crate) numbers: BTreeMap<JobId, TurnId>,
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) names: BTreeMap<String, SessionId>,
+    pub(crate) slots: BTreeMap<WorkerId, Slot>,
+    /// Waiting jobs in the order of acceptance: the order in which processes are given out.
+    pub(crate) waiting: BTreeSet<TurnId>,
+    pub(crate) awaiting: BTreeMap<Token, Awaiting>,
+    pub(crate) loading: BTreeMap<String, Loading>,
+    pub(crate) collecting: BTreeMap<u64, Collecting>,
+    pub(crate) restarts: Vec<RestartWait>,
+    pub(crate) health: BTreeMap<String, Health>,
+    pub(crate) timers: Timers,
+    pub(crate) spawned: VecDeque<Duration>,
+    pub(crate) counters: Counters,
+    pub(crate) store_trouble: Option<String>,
+    next: u64,
+}
+
+impl State {
+    /// A daemon that has just started.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            now: Now::default(),
+            out: Vec::new(),
+            mode: Mode::Ready,
+            conns: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            names: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            awaiting: BTreeMap::new(),
+            loading: BTreeMap::new(),
+            collecting: BTreeMap::new(),
+            restarts: Vec::new(),
+            health: BTreeMap::new(),
+            timers: Timers::default(),
+            spawned: VecDeque::new(),
+            counters: Counters::default(),
+            store_trouble: None,
+            next: 1,
+        }
+    }
+
+    /// Takes one event and appends what is to be done. Total: it can't fail, wait or panic.
+    ///
+    /// `now` is read by the caller for this event; its monotonic part must not go back.
+    pub fn apply(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
+        self.now = Now {
+            mono: now.mono.max(self.now.mono),
+            wall_ms: now.wall_ms,
+        };
+        std::mem::swap(&mut self.out, effects);
+        match event {
+            Event::Connected { conn, origin } => {
+                self.conns.insert(conn, Conn::new(origin));
+            }
+            Event::Disconnected { conn } => self.disconnected(conn),
+            Event::Requested {
+                conn,
+                id,
+                request,
+                facts,
+            } => self.requested(conn, id, request, &facts),
+            Event::CaughtUp { conn } => self.caught_up(conn),
+            Event::Stored { token, stored } => self.stored(token, stored),
+            Event::Loaded { token, loaded } => self.loaded(token, loaded),
+            Event::StoreHealth { trouble } => self.store_trouble = trouble,
+            Event::Recovered(recovered) => self.recovered(*recovered),
+            Event::InstanceGone {
+                instance,
+                survivors,
+            } => self.instance_gone(&instance, &survivors),
+            Event::Spawned {
+                worker,
+                generation,
+                pid,
+            } => self.spawned(worker, generation, pid),
+            Event::SpawnFailed {
+                worker,
+                generation,
+                error,
+                permanent,
+            } => {
+                self.spawn_failed(worker, generation, &error, permanent);
+            }
+            Event::Worker {
+                worker,
+                generation,
+                event,
+            } => self.worker_said(worker, generation, event),
+            Event::WorkerStuck {
+                worker,
+                generation,
+                why,
+            } => self.worker_stuck(worker, generation, &why),
+            Event::Exited {
+                worker,
+                generation,
+                exit,
+                tail,
+            } => self.exited(worker, generation, exit, &tail),
+            Event::Ticked => {}
+            Event::StopAsked => self.stop_asked(),
+            Event::InputLost => self.input_lost(),
+        }
+        self.ring();
+        self.schedule();
+        self.go_on_stopping();
+        std::mem::swap(&mut self.out, effects);
+    }
+
+    /// When `Ticked` is to be sent next, on the monotonic clock.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.timers.next()
+    }
+
+    fn ring(&mut self) {
+        // Each timer that fires is taken out first, so one that is set again for now waits for the
+        // next event and this loop ends.
+        let mut due = Vec::new();
+        while let Some(timer) = self.timers.pop(self.now.mono) {
+            due.push(timer);
+        }
+        for timer in due {
+            match timer {
+                Timer::Expiry(turn) => self.expire(turn),
+                Timer::Running(turn) => self.run_out(turn),
+                Timer::Settling(turn) => self.unsettled(turn),
+                Timer::Stalled(turn) => self.stalled(turn),
+                Timer::Flush(turn) => self.flush_text(turn),
+                Timer::Slot(worker) => self.slot_deadline(worker),
+                Timer::Idle(worker) => self.slot_idle(worker),
+                Timer::Retire(worker) => self.retire_now(worker),
+                Timer::Collect(number) => self.collect_timeout(number),
+                Timer::Drain => self.drain_timeout(),
+                Timer::Stop => self.stop_timeout(),
+                // What they hold back is looked at after every event.
+                Timer::SpawnRate | Timer::Breaker => {}
+            }
+        }
+    }
+
+    pub(crate) const fn number(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        number
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        conn: ConnId,
+        body: &Body,
+        id: Option<Id>,
+        seq: Option<u64>,
+        telling: Telling,
+        progress: Progress,
+    ) {
+        let Some(known) = self.conns.get_mut(&conn) else {
+            return;
+        };
+        // Id, seq and the newline are about this much more.
+        let mark = known.window.add(body.as_json().len() + 64);
+        self.out.push(Effect::Send {
+            conn,
+            body: body.clone(),
+            id,
+            seq,
+            telling,
+            progress,
+        });
+        if mark {
+            self.out.push(Effect::Mark { conn });
+        }
+    }
+
+    pub(crate) fn answer(&mut self, conn: ConnId, id: Option<Id>, line: &Line) {
+        self.send(
+            conn,
+            &line.body(),
+            id,
+            None,
+            Telling::First,
+            Progress::Answered,
+        );
+    }
+
+    pub(crate) fn refuse(&mut self, conn: ConnId, id: Option<Id>, rejected: Rejected) {
+        self.answer(
+            conn,
+            id,
+            &Line::Error(Box::new(ErrorLine::refusal(rejected))),
+        );
+    }
+
+    pub(crate) fn commit(&mut self, awaiting: Awaiting, writes: Vec<Write>) -> Token {
+        let token = Token(self.number());
+        self.awaiting.insert(token, awaiting);
+        self.out.push(Effect::Commit {
+            token,
+            writes,
+            urgency: Urgency::Waited,
+        });
+        token
+    }
+
+    pub(crate) fn commit_lazily(&mut self, writes: Vec<Write>) {
+        let token = Token(self.number());
+        self.awaiting.insert(token, Awaiting::Nothing);
+        self.out.push(Effect::Commit {
+            token,
+            writes,
+            urgency: Urgency::Lazy,
+        });
+    }
+
+    pub(crate) fn load(&mut self, awaiting: Awaiting, query: Query) -> Token {
+        let token = Token(self.number());
+        self.awaiting.insert(token, awaiting);
+        self.out.push(Effect::Load { token, query });
+        token
+    }
+
+    fn disconnected(&mut self, conn: ConnId) {
+        let Some(gone) = self.conns.remove(&conn) else {
+            return;
+        };
+        for (follow_id, follow) in gone.follows {
+            self.unfollow(conn, follow_id, follow.job);
+        }
+        for turn in gone.pending {
+            if let Some(job) = self.jobs.get_mut(&turn) {
+                job.sender = None;
+            }
+        }
+        for job in self.jobs.values_mut() {
+            job.aborts.retain(|(asker, _)| *asker != conn);
+        }
+        self.collecting
+            .retain(|_, collecting| collecting.conn != conn);
+        self.restarts.retain(|wait| wait.conn != conn);
+        for loading in self.loading.values_mut() {
+            loading.parked.retain(|parked| parked.conn != conn);
+        }
+        self.forget_asker(conn);
+    }
+
+    pub(crate) fn unfollow(&mut self, conn: ConnId, follow: FollowId, job: JobId) {
+        let turn = self.numbers.get(&job);
+        if let Some(job) = turn.and_then(|turn| self.jobs.get_mut(turn)) {
+            job.followers.remove(&(conn, follow));
+        }
+    }
+
+    /// Turns that a worker has, or is about to get.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.jobs
+            .values()
+            .filter(|job| job.process().is_some() || job.phase == Phase::Finishing)
+            .count()
+    }
+}

@@ -1,0 +1,240 @@
+//! Going down, and standing still: `daemon.stop`, signals, `drain`.
+//!
+//! Owns the order in which things end. Must not know sockets or locks: it announces.
+
+use std::time::Duration;
+
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::line::Line;
+use agentd_protocol::request::DaemonStop;
+use agentd_protocol::{Code, Id};
+
+use crate::effect::{Announcement, Effect, Rung};
+use crate::ids::{ConnId, TurnId, WorkerId};
+use crate::job::{Ending, Phase};
+use crate::limits::{DRAIN_WITHIN, STOP_WITHIN};
+use crate::state::State;
+use crate::timers::Timer;
+
+/// Does the daemon start turns?
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// Yes.
+    Ready,
+    /// No, but it accepts them; these wait until nothing runs.
+    Draining(Vec<(ConnId, Option<Id>)>),
+    /// No, and it refuses everything new.
+    Stopping(Hurry),
+}
+
+/// How far a stop is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Hurry {
+    /// Running turns may end by themselves.
+    Waiting,
+    /// Running turns are being ended.
+    Ending,
+    /// Processes are killed.
+    Killing,
+    /// `Exit` was said.
+    Gone,
+}
+
+impl Mode {
+    pub(crate) const fn starts_turns(&self) -> bool {
+        matches!(self, Self::Ready)
+    }
+
+    pub(crate) const fn is_stopping(&self) -> bool {
+        matches!(self, Self::Stopping(_))
+    }
+}
+
+impl State {
+    pub(crate) fn stopping(&self) -> Rejected {
+        let error = format!(
+            "agentd (pid {}) is stopping and takes no new work",
+            self.settings.pid
+        );
+        Rejected::new(Code::Draining, error).hint("nothing was run; ask again in a moment")
+    }
+
+    pub(crate) fn refuse_stopping(&mut self, conn: ConnId, id: Option<Id>) {
+        let rejected = self.stopping();
+        self.refuse(conn, id, rejected);
+    }
+
+    pub(crate) fn drain(&mut self, conn: ConnId, id: Option<Id>, deadline: Option<f64>) {
+        let within = deadline.map_or(DRAIN_WITHIN, Duration::from_secs_f64);
+        match &mut self.mode {
+            Mode::Stopping(_) => return self.refuse_stopping(conn, id),
+            Mode::Draining(asking) => asking.push((conn, id)),
+            Mode::Ready => self.mode = Mode::Draining(vec![(conn, id)]),
+        }
+        self.timers.set(Timer::Drain, self.now.mono + within);
+    }
+
+    pub(crate) fn undrain(&mut self, conn: ConnId, id: Option<Id>) {
+        if self.mode.is_stopping() {
+            return self.refuse_stopping(conn, id);
+        }
+        self.timers.clear(Timer::Drain);
+        if let Mode::Draining(asking) = std::mem::replace(&mut self.mode, Mode::Ready) {
+            for (asker, its_id) in asking {
+                let error = "`undrain` came before everything had ended";
+                self.refuse(asker, its_id, Rejected::new(Code::Interrupted, error));
+            }
+        }
+        self.answer(conn, id, &Line::Undrain { ok: true });
+    }
+
+    pub(crate) fn drain_timeout(&mut self) {
+        let in_flight = self.in_flight();
+        if let Mode::Draining(asking) = &mut self.mode {
+            for (conn, id) in std::mem::take(asking) {
+                let error = format!("{in_flight} turns still run; the daemon stays drained");
+                self.refuse(
+                    conn,
+                    id,
+                    Rejected::new(Code::Timeout, error).hint("`agentctl undrain` ends it"),
+                );
+            }
+        }
+    }
+
+    pub(crate) fn forget_asker(&mut self, conn: ConnId) {
+        if let Mode::Draining(asking) = &mut self.mode {
+            asking.retain(|(asker, _)| *asker != conn);
+        }
+    }
+
+    pub(crate) fn daemon_stop(&mut self, conn: ConnId, id: Option<Id>, stop: &DaemonStop) {
+        let within = stop.deadline.map_or(STOP_WITHIN, Duration::from_secs_f64);
+        let announcement = if stop.restart {
+            Announcement::Restarting
+        } else {
+            Announcement::Stopping
+        };
+        self.begin_stop(within, announcement);
+        self.answer(conn, id, &Line::DaemonStop { ok: true });
+    }
+
+    /// A signal: the first one stops, the second one hurries.
+    pub(crate) fn stop_asked(&mut self) {
+        if self.mode.is_stopping() {
+            self.hurry(Hurry::Killing);
+        } else {
+            self.begin_stop(STOP_WITHIN, Announcement::Stopping);
+        }
+    }
+
+    /// A nested worker lost its caller: nobody wants the results.
+    pub(crate) fn input_lost(&mut self) {
+        self.begin_stop(Duration::ZERO, Announcement::Stopping);
+        let turns: Vec<TurnId> = self.jobs.keys().copied().collect();
+        for turn in turns {
+            let _number = self.cancel(turn);
+        }
+    }
+
+    fn begin_stop(&mut self, within: Duration, announcement: Announcement) {
+        if self.mode.is_stopping() {
+            return;
+        }
+        if let Mode::Draining(asking) =
+            std::mem::replace(&mut self.mode, Mode::Stopping(Hurry::Waiting))
+        {
+            for (conn, id) in asking {
+                self.refuse_stopping(conn, id);
+            }
+        }
+        self.timers.clear(Timer::Drain);
+        self.timers.set(Timer::Stop, self.now.mono + within);
+        self.out.push(Effect::Announce(announcement));
+        for wait in std::mem::take(&mut self.restarts) {
+            self.refuse_stopping(wait.conn, wait.id());
+        }
+    }
+
+    /// Running turns had their time.
+    pub(crate) fn stop_timeout(&mut self) {
+        match self.mode {
+            Mode::Stopping(Hurry::Waiting) => self.hurry(Hurry::Ending),
+            Mode::Stopping(Hurry::Ending) => self.hurry(Hurry::Killing),
+            _ => {}
+        }
+    }
+
+    fn hurry(&mut self, hurry: Hurry) {
+        let Mode::Stopping(now) = &mut self.mode else {
+            return;
+        };
+        if *now >= hurry {
+            return;
+        }
+        *now = hurry;
+        self.timers
+            .set(Timer::Stop, self.now.mono + crate::limits::RUNG);
+        let turns: Vec<TurnId> = self.jobs.keys().copied().collect();
+        for turn in turns {
+            if self
+                .jobs
+                .get(&turn)
+                .is_some_and(|job| matches!(job.phase, Phase::Running { .. }))
+            {
+                self.tell_to_end(turn, Ending::Interrupted);
+            }
+        }
+        if hurry == Hurry::Killing {
+            let slots: Vec<WorkerId> = self.slots.keys().copied().collect();
+            for worker in slots {
+                self.stop_slot(worker, Rung::Kill);
+            }
+        }
+    }
+
+    /// Looked at after every event: what has become possible on the way down?
+    pub(crate) fn go_on_stopping(&mut self) {
+        let busy = self
+            .jobs
+            .values()
+            .any(|job| job.process().is_some() || job.phase == Phase::Finishing);
+        if busy {
+            return;
+        }
+        if matches!(&self.mode, Mode::Draining(asking) if !asking.is_empty())
+            && let Mode::Draining(asking) = &mut self.mode
+        {
+            for (conn, id) in std::mem::take(asking) {
+                self.answer(conn, id, &Line::Drain { ok: true });
+            }
+            self.timers.clear(Timer::Drain);
+        }
+        let Mode::Stopping(hurry) = self.mode else {
+            return;
+        };
+        if hurry == Hurry::Gone {
+            return;
+        }
+        let slots: Vec<WorkerId> = self.slots.keys().copied().collect();
+        for worker in slots {
+            self.stop_slot(
+                worker,
+                if hurry == Hurry::Killing {
+                    Rung::Kill
+                } else {
+                    Rung::Ask
+                },
+            );
+        }
+        let pending = self
+            .jobs
+            .values()
+            .any(|job| matches!(job.phase, Phase::Pending { .. }));
+        if self.slots.is_empty() && !pending {
+            self.mode = Mode::Stopping(Hurry::Gone);
+            self.timers.clear(Timer::Stop);
+            self.out.push(Effect::Exit);
+        }
+    }
+}

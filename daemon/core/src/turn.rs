@@ -1,0 +1,494 @@
+//! What a worker says becomes what a job says.
+//!
+//! Owns the limits of a turn's output and the order of its lines. Must not know wires: adapters
+//! have translated already.
+
+use agentd_protocol::line::{Level, Line, Stop, ToolTrace};
+use agentd_protocol::{JobId, limits};
+
+use crate::effect::Effect;
+use crate::ids::{Generation, TurnId, WorkerId};
+use crate::job::{Ending, Notice, Phase, Process};
+use crate::json;
+use crate::limits::{OUTPUT_PER_TURN, STALLED_AFTER, TEXT_FLUSH_AFTER};
+use crate::state::State;
+use crate::store::{TextKind, Write};
+use crate::timers::Timer;
+use crate::worker::{Outcome, WorkerCommand, WorkerEvent};
+
+impl State {
+    pub(crate) fn worker_said(
+        &mut self,
+        worker: WorkerId,
+        generation: Generation,
+        event: WorkerEvent,
+    ) {
+        // An older generation has no say any more.
+        if self
+            .slots
+            .get(&worker)
+            .is_none_or(|slot| slot.generation != generation)
+        {
+            return;
+        }
+        match event {
+            WorkerEvent::Ready(traits) => self.worker_ready(worker, traits),
+            WorkerEvent::Recycled => self.worker_recycled(worker),
+            WorkerEvent::SessionNamed { native } => self.session_named(worker, &native),
+            WorkerEvent::Logged { .. } => {}
+            WorkerEvent::Stray { .. } => self.strayed(worker),
+            WorkerEvent::Noted {
+                turn,
+                level,
+                code,
+                text,
+            } => {
+                if let Some(turn) = turn.and_then(|turn| self.of_worker(worker, turn)) {
+                    self.note(
+                        turn,
+                        &Notice {
+                            level,
+                            code: code.to_owned(),
+                            text,
+                        },
+                    );
+                }
+            }
+            WorkerEvent::Asked {
+                turn,
+                question,
+                kind,
+                title,
+                detail,
+                options,
+            } => {
+                let line = |job: JobId, number: u64| Line::Question {
+                    job,
+                    question_id: format!("{job}-q{number}"),
+                    kind: kind.to_owned(),
+                    title,
+                    detail,
+                    options,
+                    expires_at: None,
+                };
+                self.asked(worker, turn, question, line);
+            }
+            WorkerEvent::MessageStarted { turn, .. }
+            | WorkerEvent::Text { turn, .. }
+            | WorkerEvent::Thinking { turn, .. }
+            | WorkerEvent::ToolStarted { turn, .. }
+            | WorkerEvent::ToolUpdated { turn, .. }
+            | WorkerEvent::ToolEnded { turn, .. }
+            | WorkerEvent::Other { turn, .. }
+            | WorkerEvent::Ended { turn, .. } => match self.of_worker(worker, turn) {
+                Some(turn) => self.turn_said(turn, event),
+                None => self.strayed(worker),
+            },
+        }
+    }
+
+    /// A turn that this process has and that has begun; anything else a worker can't speak for.
+    fn of_worker(&self, worker: WorkerId, turn: TurnId) -> Option<TurnId> {
+        let job = self.jobs.get(&turn)?;
+        let process = job.process().filter(|_| job.began())?;
+        let generation = self.slots.get(&worker)?.generation;
+        (process == Process { worker, generation }).then_some(turn)
+    }
+
+    fn strayed(&mut self, worker: WorkerId) {
+        if let Some(slot) = self.slots.get_mut(&worker) {
+            slot.strays += 1;
+        }
+    }
+
+    fn session_named(&mut self, worker: WorkerId, native: &str) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        let mut sessions = slot.sessions.iter().copied();
+        let (Some(session), None) = (sessions.next(), sessions.next()) else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        if session.native.as_deref() == Some(native) {
+            return;
+        }
+        session.native = Some(native.to_owned());
+        if let Some(name) = session.name.clone() {
+            // It rides on the turn's next commit, which is its first numbered event at the latest.
+            self.write_lazily(Write::Native {
+                session: name,
+                native: native.to_owned(),
+            });
+        }
+    }
+
+    fn turn_said(&mut self, turn: TurnId, event: WorkerEvent) {
+        let now = self.now.mono;
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        let Some(number) = job.number else { return };
+        job.progress_at = now;
+        job.stalled = false;
+        match event {
+            WorkerEvent::MessageStarted { replaces_last, .. } => {
+                job.begin_message(replaces_last, true);
+                self.say_text(turn);
+            }
+            WorkerEvent::Text { text, native, .. } => {
+                self.spoke(turn, TextKind::Text, &text, native)
+            }
+            WorkerEvent::Thinking { text, .. } => self.spoke(turn, TextKind::Thinking, &text, true),
+            WorkerEvent::ToolStarted {
+                call,
+                name,
+                input,
+                read_only,
+                ..
+            } => {
+                self.tool_started(turn, number, (call, name), &input, read_only);
+            }
+            WorkerEvent::ToolUpdated {
+                call,
+                offset,
+                output,
+                ..
+            } => {
+                job.bytes = job.bytes.saturating_add(output.len());
+                let (output, _) = head_and_tail(output, limits::MAX_TOOL_OUTPUT);
+                self.say(
+                    turn,
+                    &Line::ToolUpdate {
+                        job: number,
+                        tool_call_id: call,
+                        offset,
+                        output,
+                    },
+                );
+            }
+            WorkerEvent::ToolEnded {
+                call, ok, output, ..
+            } => self.tool_ended(turn, number, call, ok, output),
+            WorkerEvent::Other { kind, data, .. } => {
+                job.bytes = job.bytes.saturating_add(data.len());
+                if data.len() <= limits::MAX_TEXT {
+                    self.say(
+                        turn,
+                        &Line::AgentEvent {
+                            job: number,
+                            kind,
+                            data: json::value(&data),
+                        },
+                    );
+                }
+            }
+            WorkerEvent::Ended { outcome, .. } => self.turn_ended(turn, *outcome),
+            _ => {}
+        }
+        self.check_output(turn);
+    }
+
+    fn spoke(&mut self, turn: TurnId, kind: TextKind, text: &str, native: bool) {
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        job.append(kind, text, native);
+        if job.flush_due() {
+            self.flush_text(turn);
+        } else {
+            self.timers
+                .set_if_unset(Timer::Flush(turn), self.now.mono + TEXT_FLUSH_AFTER);
+        }
+        self.say_text(turn);
+    }
+
+    /// Commits the text so far, for whoever comes after a crash.
+    pub(crate) fn flush_text(&mut self, turn: TurnId) {
+        self.timers.clear(Timer::Flush(turn));
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        let Some(number) = job.number.filter(|_| job.phase != Phase::Finishing) else {
+            return;
+        };
+        let writes: Vec<_> = job
+            .unflushed()
+            .into_iter()
+            .map(|(message, kind, offset, text)| Write::Text {
+                job: number,
+                message,
+                kind,
+                offset,
+                text,
+            })
+            .collect();
+        if !writes.is_empty() {
+            self.commit_lazily(writes);
+        }
+    }
+
+    fn tool_started(
+        &mut self,
+        turn: TurnId,
+        number: JobId,
+        (call, name): (String, String),
+        input: &str,
+        read_only: bool,
+    ) {
+        let now = self.now.mono;
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        job.bytes = job.bytes.saturating_add(input.len() + name.len());
+        let (input, truncated) = if input.len() > limits::MAX_TOOL_OUTPUT {
+            (
+                agentd_protocol::serde_json::Value::String(
+                    head_and_tail(input.to_owned(), limits::MAX_TOOL_OUTPUT).0,
+                ),
+                true,
+            )
+        } else {
+            (json::value(input), false)
+        };
+        let trace = ToolTrace {
+            tool_call_id: call.clone(),
+            name: name.clone(),
+            input: input.clone(),
+            ok: None,
+            output: String::new(),
+            truncated,
+            duration_ms: None,
+        };
+        job.tools.push((trace, now));
+        self.say_numbered(
+            turn,
+            &Line::ToolStart {
+                job: number,
+                tool_call_id: call,
+                name,
+                input,
+                read_only,
+            },
+        );
+    }
+
+    fn tool_ended(&mut self, turn: TurnId, number: JobId, call: String, ok: bool, output: String) {
+        let now = self.now.mono;
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        job.bytes = job.bytes.saturating_add(output.len());
+        let (output, truncated) = head_and_tail(output, limits::MAX_TOOL_OUTPUT);
+        let mut duration_ms = 0;
+        if let Some((trace, started)) = job
+            .tools
+            .iter_mut()
+            .rev()
+            .find(|(trace, _)| trace.tool_call_id == call)
+        {
+            duration_ms =
+                u64::try_from(now.saturating_sub(*started).as_millis()).unwrap_or(u64::MAX);
+            trace.ok = Some(ok);
+            trace.output.clone_from(&output);
+            trace.truncated |= truncated;
+            trace.duration_ms = Some(duration_ms);
+        }
+        self.say_numbered(
+            turn,
+            &Line::ToolEnd {
+                job: number,
+                tool_call_id: call,
+                ok,
+                output,
+                truncated,
+                duration_ms,
+            },
+        );
+    }
+
+    /// A question that nobody here can answer is closed at once, the safe way.
+    fn asked(
+        &mut self,
+        worker: WorkerId,
+        turn: Option<TurnId>,
+        question: String,
+        line: impl FnOnce(JobId, u64) -> Line,
+    ) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        let generation = slot.generation;
+        let asking = turn
+            .or_else(|| slot.turns.first().copied())
+            .and_then(|turn| self.of_worker(worker, turn));
+        if let Some(turn) = asking
+            && let Some(job) = self.jobs.get_mut(&turn)
+            && let Some(number) = job.number
+        {
+            job.questions += 1;
+            let asked = line(number, job.questions);
+            let question_id = format!("{number}-q{}", job.questions);
+            self.say_numbered(turn, &asked);
+            self.say_numbered(
+                turn,
+                &Line::QuestionClosed {
+                    job: number,
+                    question_id,
+                    by: "nobody".to_owned(),
+                },
+            );
+        }
+        self.out.push(Effect::Tell {
+            worker,
+            generation,
+            command: WorkerCommand::Dismiss { question },
+        });
+    }
+
+    pub(crate) fn note(&mut self, turn: TurnId, notice: &Notice) {
+        let Some(number) = self.jobs.get(&turn).and_then(|job| job.number) else {
+            return;
+        };
+        let (text, _) = head_and_tail(notice.text.clone(), limits::MAX_TOOL_OUTPUT);
+        let line = Line::Note {
+            job: Some(number),
+            level: notice.level,
+            code: notice.code.clone(),
+            text,
+        };
+        self.say_numbered(turn, &line);
+    }
+
+    /// The worker's own final word.
+    fn turn_ended(&mut self, turn: TurnId, outcome: Outcome) {
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        let Some(process) = job.process() else { return };
+        // An agent that streams nothing gives its text at the end.
+        if let Some(text) = &outcome.text
+            && job.answer().is_empty()
+            && !text.is_empty()
+        {
+            job.append(TextKind::Text, text, false);
+            self.say_text(turn);
+        }
+        let ending = match self.jobs.get(&turn).map(|job| job.phase.clone()) {
+            Some(Phase::Settling { ending, .. }) => Some(ending),
+            _ => None,
+        };
+        let wall_ms = self.now.wall_ms;
+        if let Some(slot) = self.slots.get_mut(&process.worker) {
+            slot.turns.remove(&turn);
+            if outcome.result.is_ok() {
+                slot.last_ok_ms = Some(wall_ms);
+            }
+        }
+        match (ending, outcome.result.clone()) {
+            (Some(ending), _) => self.end_as_asked_with(turn, &ending, outcome),
+            (None, Ok(stop)) => self.complete(turn, stop, outcome),
+            (None, Err(failure)) => self.fail_with(turn, failure, outcome),
+        }
+        self.let_go(turn, process);
+    }
+
+    /// Ends a turn that was told to end, without the worker's word.
+    pub(crate) fn end_as_asked(&mut self, turn: TurnId, ending: &Ending) {
+        self.end_as_asked_with(turn, ending, Outcome::ended(Stop::Cancelled));
+    }
+
+    fn check_output(&mut self, turn: TurnId) {
+        let over = self.jobs.get(&turn).is_some_and(|job| {
+            job.bytes > OUTPUT_PER_TURN && matches!(job.phase, Phase::Running { .. })
+        });
+        if over {
+            self.tell_to_end(turn, Ending::OutputLimit);
+        }
+    }
+
+    /// A turn may have made no progress for long.
+    pub(crate) fn stalled(&mut self, turn: TurnId) {
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        if !matches!(job.phase, Phase::Running { .. }) {
+            return;
+        }
+        let silent = self.now.mono.saturating_sub(job.progress_at);
+        let mut again = job.progress_at + STALLED_AFTER;
+        if silent >= STALLED_AFTER {
+            again = self.now.mono + STALLED_AFTER;
+            if !std::mem::replace(&mut job.stalled, true) {
+                let text = format!("no progress for {} min", silent.as_secs() / 60);
+                self.note(
+                    turn,
+                    &Notice {
+                        level: Level::Warning,
+                        code: "stalled".to_owned(),
+                        text,
+                    },
+                );
+            }
+        }
+        self.timers.set(Timer::Stalled(turn), again);
+    }
+}
+
+/// Keeps the beginning and the end of a text that is too long, counted as JSON would escape it.
+pub(crate) fn head_and_tail(text: String, most: usize) -> (String, bool) {
+    if text.len() <= most / 6 || escaped_len(&text) <= most {
+        return (text, false);
+    }
+    // Halve until it fits: control characters take six bytes each.
+    let mut half = most / 2;
+    loop {
+        let head = &text[..text.floor_char_boundary(half.min(text.len() / 2))];
+        let tail = &text[text.ceil_char_boundary(text.len() - half.min(text.len() / 2))..];
+        let left_out = text.len() - head.len() - tail.len();
+        let cut = format!("{head}\n[… {left_out} bytes left out …]\n{tail}");
+        if escaped_len(&cut) <= most || half < 64 {
+            return (cut, true);
+        }
+        half = half * 3 / 4;
+    }
+}
+
+/// The length of a text inside a JSON string.
+pub(crate) fn escaped_len(text: &str) -> usize {
+    text.bytes()
+        .map(|byte| match byte {
+            b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+            0..0x20 => 6,
+            _ => 1,
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_keeps_its_head_and_tail_and_fits_as_encoded() {
+        assert_eq!(
+            head_and_tail("short".to_owned(), 1000),
+            ("short".to_owned(), false)
+        );
+        for filler in ["x", "ö", "\u{1}", "\""] {
+            let long = format!("begin{}end", filler.repeat(5000));
+            let (cut, truncated) = head_and_tail(long, 1000);
+            assert!(
+                truncated && cut.starts_with("begin") && cut.ends_with("end"),
+                "{filler:?}"
+            );
+            assert!(
+                escaped_len(&cut) <= 1000,
+                "{filler:?}: {}",
+                escaped_len(&cut)
+            );
+        }
+    }
+}
