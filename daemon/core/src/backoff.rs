@@ -114,6 +114,7 @@ impl Health {
     }
 
     /// Nothing to remember?
+    #[cfg(test)]
     pub(crate) fn is_clean(&self) -> bool {
         *self == Self::default()
     }

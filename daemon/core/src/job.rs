@@ -88,8 +88,8 @@ pub(crate) struct Message {
     pub(crate) native: bool,
     pub(crate) replaces: Option<u32>,
     pub(crate) replaced: bool,
-    flushed_text: usize,
-    flushed_thinking: usize,
+    pub(crate) flushed_text: usize,
+    pub(crate) flushed_thinking: usize,
 }
 
 /// A send that was accepted, or is about to be.

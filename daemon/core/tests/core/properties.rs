@@ -1,0 +1,126 @@
+//! Random sequences of everything that can happen; the world checks the invariants.
+
+use std::time::Duration;
+
+use agentd_core::store::Stored;
+use agentd_core::worker::{Exit, WorkerEvent};
+use agentd_core::{Event, ids};
+use agentd_protocol::Code;
+use proptest::prelude::*;
+
+use crate::world::{World, settings};
+
+/// Steps per run; with the number of runs below, more than 100,000 in all.
+const STEPS: usize = 400;
+
+fn step(world: &mut World, choice: u32, id: &mut u64) {
+    let pick = |n: usize| (choice >> 8) as usize % n.max(1);
+    let conns: Vec<_> = world.clients.iter().filter(|(_, client)| !client.closed).map(|(conn, _)| *conn).collect();
+    let conn = conns.get(pick(conns.len())).copied();
+    let processes: Vec<_> = world.processes.keys().copied().collect();
+    let process = processes.get(pick(processes.len())).copied();
+    *id += 1;
+    match (choice % 256, conn, process) {
+        (0..=9, _, _) if conns.len() < 6 => {
+            world.connect();
+        }
+        (10..=13, Some(conn), _) => world.disconnect(conn),
+        (14..=79, Some(conn), _) => {
+            let agents = ["many", "one", "turn"];
+            let agent = agents[pick(3)];
+            let session = if choice & 0x1000 == 0 { format!(r#""session":"{agent}{}","#, (choice >> 14) % 3) } else { String::new() };
+            let key = if choice & 0x8_0000 == 0 { String::new() } else { format!(r#""idempotency_key":"k{}","#, (choice >> 20) % 8) };
+            let retry = if choice & 0x40_0000 == 0 { "" } else { r#""retry":"auto","# };
+            let own = if choice & 0x100_0000 == 0 { *id } else { 0 };
+            if own == 0 && world.clients[&conn].open.contains("-") {
+                return;
+            }
+            world.request(conn, own, &format!(r#"{{{session}{key}{retry}"agent":"{agent}","type":"send","text":"x"}}"#));
+        }
+        (80..=87, Some(conn), _) => {
+            let target = match (choice >> 12) % 3 {
+                0 => r#","session":"many0","queued":true"#.to_owned(),
+                1 => format!(r#","job":"j{}""#, (choice >> 16) % 20 + 1),
+                _ => String::new(),
+            };
+            world.request(conn, *id, &format!(r#"{{"type":"abort"{target}}}"#));
+        }
+        (88..=91, Some(conn), _) => world.request(conn, *id, &format!(r#"{{"type":"collect","jobs":["j{}"],"timeout":5}}"#, pick(30) + 1)),
+        (92..=93, Some(conn), _) => world.request(conn, *id, r#"{"type":"subscribe"}"#),
+        (94, Some(conn), _) => world.request(conn, *id, r#"{"type":"restart_worker","agent":"many"}"#),
+        (95, Some(conn), _) => world.request(conn, *id, r#"{"type":"restart_worker","agent":"one","now":true}"#),
+        (96..=97, Some(conn), _) => world.request(conn, *id, r#"{"type":"status"}"#),
+        (98..=99, Some(conn), _) => world.request(conn, *id, r#"{"type":"unsubscribe"}"#),
+        (100..=159, _, _) => world.store_answers(),
+        (160..=163, _, _) => world.store_refuses(Stored::Failed { code: Code::DiskFull, why: "full".to_owned() }),
+        (164..=165, _, _) => world.store_refuses(Stored::Leased { item: 0, instance: "x".to_owned(), pid: 9 }),
+        (166..=185, _, Some(process)) => world.get_ready(process),
+        (186..=205, _, Some(process)) => world.end_turn(process),
+        (206..=215, _, Some(process)) => {
+            if let Some(turn) = world.processes[&process].turns.first().copied() {
+                match pick(4) {
+                    0 => world.worker(process, WorkerEvent::Text { turn, text: "wörd ".to_owned(), native: true }),
+                    1 => world.worker(process, WorkerEvent::ToolStarted { turn, call: "c".to_owned(), name: "t".to_owned(), input: "{}".to_owned(), read_only: false }),
+                    2 => world.worker(process, WorkerEvent::ToolEnded { turn, call: "c".to_owned(), ok: true, output: "o".to_owned() }),
+                    _ => world.worker(process, WorkerEvent::SessionNamed { native: "/s".to_owned() }),
+                }
+            }
+        }
+        (216..=219, _, Some(process)) => {
+            // A word for a turn that isn't its own.
+            let turn = ids::TurnId(u64::from(choice >> 10) % 60);
+            let foreign = !world.processes[&process].turns.contains(&turn);
+            if foreign {
+                world.worker(process, WorkerEvent::Text { turn, text: "lie".to_owned(), native: true });
+            }
+        }
+        (220..=226, _, Some(process)) => world.exit(process, if pick(3) == 0 { Exit::Code(78) } else { Exit::Signal(9) }),
+        (227..=229, _, Some((worker, generation))) => {
+            if !world.processes[&(worker, generation)].ready {
+                world.processes.remove(&(worker, generation));
+                world.event(Event::SpawnFailed { worker, generation, error: "EAGAIN".to_owned(), permanent: pick(4) == 0 });
+            }
+        }
+        (230..=239, _, _) => world.pass(Duration::from_millis(u64::from(choice >> 8) % 3_000)),
+        (240..=241, _, _) => world.pass(Duration::from_secs(40)),
+        (242, _, _) => world.pass(Duration::from_secs(700)),
+        (243..=249, _, _) => world.clients_read(),
+        (250, _, Some((worker, generation))) => world.event(Event::WorkerStuck { worker, generation, why: "it takes no input".to_owned() }),
+        (251..=252, _, _) => world.crash(settings()),
+        (253, _, Some(process)) => world.worker(process, WorkerEvent::Recycled),
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, max_shrink_iters: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_every_accepted_job_ends_exactly_once(choices in proptest::collection::vec(any::<u32>(), STEPS)) {
+        let mut world = World::new(settings());
+        world.prompt_store = false;
+        let mut id = 0;
+        for choice in choices {
+            step(&mut world, choice, &mut id);
+        }
+        world.settle();
+        // Whoever is still there and sent something has its answer; only a cut-off one has none.
+        for (conn, client) in &world.clients {
+            prop_assert!(client.closed || client.open.is_empty(), "{conn:?} waits for {:?}: {:#?}", client.open, client.lines);
+        }
+    }
+
+    #[test]
+    fn the_same_events_give_the_same_state(choices in proptest::collection::vec(any::<u32>(), 100)) {
+        let run = || {
+            let mut world = World::new(settings());
+            let mut id = 0;
+            for choice in &choices {
+                step(&mut world, *choice, &mut id);
+            }
+            world
+        };
+        let (one, two) = (run(), run());
+        prop_assert!(one.state == two.state);
+    }
+}

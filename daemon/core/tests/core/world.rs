@@ -1,0 +1,558 @@
+//! A world for the core: a store, workers and clients as small models that keep the books.
+//!
+//! Owns the invariants that hold after every effect. Knows nothing of the core's inside.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use agentd_core::agent::{Agent, Describe, Found, Resume, Sessions};
+use agentd_core::effect::{Progress, Rung};
+use agentd_core::event::{Facts, Origin};
+use agentd_core::ids::{ConnId, Generation, Now, Token, TurnId, WorkerId};
+use agentd_core::store::{
+    JobRow, JobState, Loaded, Query, Recovered, SessionRow, Stored, Write, Written,
+};
+use agentd_core::worker::{Exit, Outcome, Traits, WorkerCommand, WorkerEvent};
+use agentd_core::{Effect, Event, Served, Settings, State};
+use agentd_protocol::line::{Stop, Telling};
+use agentd_protocol::serde_json::{self, Value};
+use agentd_protocol::{Body, Code, Envelope, Id, JobId, Request};
+
+/// A live process of the model.
+#[derive(Debug, Default)]
+pub struct Process {
+    pub agent: String,
+    pub ready: bool,
+    pub turns: Vec<TurnId>,
+    pub sessions: BTreeSet<String>,
+    pub per_turn: bool,
+    pub told_to_end: Option<Rung>,
+}
+
+#[derive(Debug, Clone)]
+pub struct StoredJob {
+    pub session: String,
+    pub agent: String,
+    pub request: String,
+    pub seq: u64,
+    pub running: bool,
+    pub attempt: u32,
+    pub expires_at: i64,
+    pub last: Option<(u64, Body)>,
+    pub events: Vec<(u64, Body)>,
+}
+
+#[derive(Debug)]
+enum StoreOrder {
+    Commit(Token, Vec<Write>),
+    Load(Token, Query),
+}
+
+#[derive(Debug, Default)]
+pub struct Client {
+    pub lines: Vec<Value>,
+    /// Requests by id that have no last line yet.
+    pub open: BTreeSet<String>,
+    pub marks: usize,
+    pub closed: bool,
+}
+
+pub struct World {
+    pub state: State,
+    pub now: Now,
+    pub processes: BTreeMap<(WorkerId, Generation), Process>,
+    pub clients: BTreeMap<ConnId, Client>,
+    pub jobs: BTreeMap<JobId, StoredJob>,
+    pub sessions: BTreeMap<String, SessionRow>,
+    pub keys: BTreeMap<String, (JobId, String)>,
+    pub prompts: BTreeMap<JobId, u32>,
+    orders: VecDeque<StoreOrder>,
+    seq: u64,
+    next: u64,
+    pub exited: bool,
+    pub spawns: u64,
+    seen_generations: BTreeMap<WorkerId, Generation>,
+    /// Which live process last had a named session.
+    holder: BTreeMap<String, (WorkerId, Generation)>,
+    pub recover_asked: Vec<String>,
+    /// Answer everything of the store at once.
+    pub prompt_store: bool,
+}
+
+pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
+    Describe {
+        sessions,
+        resume,
+        cancels: sessions != Sessions::PerTurn,
+        recycles: sessions != Sessions::PerTurn,
+        model_per_turn: sessions != Sessions::One,
+        toolsets: false,
+        concurrent_sends: 1,
+        ready_within: Duration::from_secs(30),
+    }
+}
+
+fn agent(name: &str, sessions: Sessions, resume: Resume) -> Agent {
+    Agent {
+        name: name.to_owned(),
+        kind: "jsonl",
+        command: vec![format!("/bin/{name}")],
+        found: Found::Configured,
+        version: None,
+        usable: Ok(()),
+        describe: describe(sessions, resume),
+        warm: 0,
+        idle_timeout: Duration::from_secs(600),
+        provider: None,
+        model: None,
+        thinking: None,
+    }
+}
+
+pub fn settings() -> Settings {
+    let agents = [
+        agent("many", Sessions::Many, Resume::None),
+        agent("one", Sessions::One, Resume::Native),
+        agent("turn", Sessions::PerTurn, Resume::Stateless),
+    ];
+    Settings {
+        agents: agents.into_iter().map(|agent| (agent.name.clone(), agent)).collect(),
+        default_agent: Some("many".to_owned()),
+        home: "/home/u".to_owned(),
+        version: "0.0.0".to_owned(),
+        pid: 1,
+        uid: 1000,
+        epoch: "e".to_owned(),
+        served: Served::Daemon,
+        max_workers: 4,
+        seed: 7,
+        looked_for: String::new(),
+    }
+}
+
+impl World {
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            state: State::new(settings),
+            now: Now { mono: Duration::from_secs(1), wall_ms: 1_000_000 },
+            processes: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            prompts: BTreeMap::new(),
+            orders: VecDeque::new(),
+            seq: 0,
+            next: 1,
+            exited: false,
+            spawns: 0,
+            seen_generations: BTreeMap::new(),
+            holder: BTreeMap::new(),
+            recover_asked: Vec::new(),
+            prompt_store: true,
+        }
+    }
+
+    pub fn event(&mut self, event: Event) {
+        let mut effects = Vec::new();
+        self.state.apply(self.now, event, &mut effects);
+        assert!(effects.len() < 20_000, "{} effects of one event", effects.len());
+        for effect in effects {
+            self.effect(effect);
+        }
+        if self.prompt_store {
+            while self.store_pending() > 0 {
+                self.store_answers();
+            }
+        }
+    }
+
+    pub fn connect(&mut self) -> ConnId {
+        let conn = ConnId(self.next);
+        self.next += 1;
+        self.clients.insert(conn, Client::default());
+        self.event(Event::Connected { conn, origin: Origin::Socket });
+        conn
+    }
+
+    pub fn disconnect(&mut self, conn: ConnId) {
+        self.clients.remove(&conn);
+        self.event(Event::Disconnected { conn });
+    }
+
+    /// Sends a line as a peer would decode it; `id` is put in.
+    pub fn request(&mut self, conn: ConnId, id: u64, line: &str) {
+        let line = if id == 0 { line.to_owned() } else { line.replacen('{', &format!("{{\"id\":{id},"), 1) };
+        let envelope = Envelope::parse(line.as_bytes()).unwrap();
+        let request = Request::decode(&envelope);
+        if let Some(client) = self.clients.get_mut(&conn) {
+            client.open.insert(envelope.id.as_ref().map_or("-".to_owned(), |id| id.as_json().to_owned()));
+        }
+        let id = envelope.id.clone();
+        self.event(Event::Requested { conn, id, request, facts: Box::new(Facts::default()) });
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send { conn, body, id, seq, telling, progress } => {
+                self.line(conn, &body, id.as_ref(), seq, telling, progress);
+            }
+            Effect::Mark { conn } => {
+                self.clients.get_mut(&conn).expect("a mark goes to a live connection").marks += 1;
+            }
+            Effect::Keep { conn } | Effect::Finish { conn } => assert!(self.clients.contains_key(&conn)),
+            Effect::Close { conn } => {
+                self.clients.get_mut(&conn).expect("a close goes to a live connection").closed = true;
+            }
+            Effect::Commit { token, writes, .. } => self.orders.push_back(StoreOrder::Commit(token, writes)),
+            Effect::Load { token, query } => self.orders.push_back(StoreOrder::Load(token, query)),
+            Effect::Recover { instance } => self.recover_asked.push(instance),
+            Effect::Spawn { worker, generation, spawn } => self.spawned(worker, generation, *spawn),
+            Effect::Tell { worker, generation, command } => self.told(worker, generation, command),
+            Effect::End { worker, generation, rung } => {
+                if let Some(process) = self.processes.get_mut(&(worker, generation)) {
+                    process.told_to_end = Some(rung);
+                }
+            }
+            Effect::Announce(_) => {}
+            Effect::Exit => {
+                assert!(self.processes.is_empty(), "left with live processes");
+                self.exited = true;
+            }
+        }
+    }
+
+    fn line(&mut self, conn: ConnId, body: &Body, id: Option<&Id>, seq: Option<u64>, telling: Telling, progress: Progress) {
+        let line = body.render(id, seq, telling);
+        assert!(line.len() <= agentd_protocol::limits::MAX_LINE_OUT, "a line of {} bytes", line.len());
+        let value: Value = serde_json::from_str(&line).unwrap();
+        let client = self.clients.get_mut(&conn).expect("a line goes to a live connection");
+        if progress != Progress::More {
+            let id = id.map_or("-", Id::as_json);
+            assert!(client.open.remove(id), "a second answer to {id}: {line}");
+        }
+        client.lines.push(value);
+    }
+
+    fn spawned(&mut self, worker: WorkerId, generation: Generation, spawn: agentd_core::effect::Spawn) {
+        assert!(
+            !self.processes.keys().any(|(other, _)| *other == worker),
+            "two live generations of {worker:?}"
+        );
+        if let Some(last) = self.seen_generations.insert(worker, generation) {
+            assert!(generation > last, "a generation was used twice");
+        }
+        assert!(self.processes.len() < 4, "more processes than allowed");
+        assert!(!self.exited, "a spawn after the exit");
+        self.spawns += 1;
+        let mut process = Process { agent: spawn.agent.clone(), ..Process::default() };
+        if let Some(prompt) = spawn.prompt {
+            process.per_turn = true;
+            process.ready = true;
+            self.prompted(&mut process, (worker, generation), prompt.turn, prompt.job, &prompt.session);
+        }
+        self.processes.insert((worker, generation), process);
+    }
+
+    fn prompted(&mut self, process: &mut Process, me: (WorkerId, Generation), turn: TurnId, job: JobId, session: &str) {
+        let stored = self.jobs.get(&job).expect("a prompt without a committed job");
+        assert!(stored.running, "{job} was started before its running mark was durable");
+        assert!(stored.last.is_none(), "{job} was started after its end");
+        let again = stored.request.contains("\"retry\":\"auto\"");
+        let times = self.prompts.entry(job).or_default();
+        *times += 1;
+        assert!(*times == 1 || (again && *times <= 3), "{job} ran {times} times");
+        if self.sessions.get(session).is_some_and(|row| row.named)
+            && let Some(before) = self.holder.insert(session.to_owned(), me)
+        {
+            assert!(before == me || !self.processes.contains_key(&before), "the session {session} is open in two processes");
+        }
+        process.turns.push(turn);
+        process.sessions.insert(session.to_owned());
+    }
+
+    fn told(&mut self, worker: WorkerId, generation: Generation, command: WorkerCommand) {
+        let Some(mut process) = self.processes.remove(&(worker, generation)) else { return };
+        match command {
+            WorkerCommand::Prompt(prompt) => {
+                assert!(process.ready, "a prompt before ready");
+                assert!(process.told_to_end.is_none(), "a prompt to a process that was told to end");
+                self.prompted(&mut process, (worker, generation), prompt.turn, prompt.job, &prompt.session);
+                assert!(process.turns.len() <= 1, "two turns at once");
+            }
+            WorkerCommand::Recycle => assert!(process.turns.is_empty(), "recycled in a turn"),
+            WorkerCommand::Probe | WorkerCommand::Cancel { .. } | WorkerCommand::Dismiss { .. } => {}
+        }
+        self.processes.insert((worker, generation), process);
+    }
+
+    pub fn store_pending(&self) -> usize {
+        self.orders.len()
+    }
+
+    /// The store does its next order.
+    pub fn store_answers(&mut self) {
+        match self.orders.pop_front() {
+            Some(StoreOrder::Commit(token, writes)) => {
+                let stored = self.commit(writes);
+                self.event(Event::Stored { token, stored });
+            }
+            Some(StoreOrder::Load(token, query)) => {
+                let loaded = self.query(query);
+                self.event(Event::Loaded { token, loaded });
+            }
+            None => {}
+        }
+    }
+
+    /// The store refuses its next order, if that is an accept.
+    pub fn store_refuses(&mut self, stored: Stored) {
+        let accept = matches!(self.orders.front(), Some(StoreOrder::Commit(_, writes)) if matches!(writes.first(), Some(Write::Accept(_))));
+        if accept && let Some(StoreOrder::Commit(token, _)) = self.orders.pop_front() {
+            self.event(Event::Stored { token, stored });
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    fn commit(&mut self, writes: Vec<Write>) -> Stored {
+        let mut written = Vec::new();
+        for (item, write) in writes.into_iter().enumerate() {
+            written.push(match write {
+                Write::Accept(new) => {
+                    if let Some((job, hashed)) = new.key.as_ref().and_then(|key| self.keys.get(key)) {
+                        if *hashed != new.hashed {
+                            return Stored::Conflict { item, job: *job };
+                        }
+                        written.push(Written::Duplicate { job: *job });
+                        continue;
+                    }
+                    let job = JobId(self.jobs.len() as u64 + 1);
+                    let seq = self.number();
+                    let session = new.session.clone().unwrap_or_else(|| format!("s{}", job.0));
+                    self.sessions.entry(session.clone()).or_insert_with(|| SessionRow {
+                        name: session.clone(),
+                        agent: new.agent.clone(),
+                        cwd: new.cwd.clone(),
+                        toolsets: new.toolsets.clone(),
+                        named: new.session.is_some(),
+                        native: None,
+                        turns: 0,
+                        held: false,
+                    });
+                    if let Some(key) = new.key {
+                        assert!(self.keys.insert(key, (job, new.hashed)).is_none());
+                    }
+                    let stored = StoredJob {
+                        session: session.clone(),
+                        agent: new.agent,
+                        request: new.request,
+                        seq,
+                        running: new.running.is_some(),
+                        attempt: u32::from(new.running.is_some()),
+                        expires_at: new.expires_at,
+                        last: None,
+                        events: Vec::new(),
+                    };
+                    self.jobs.insert(job, stored);
+                    Written::Accepted { job, seq, session }
+                }
+                Write::Start { job, attempt, line, .. } => {
+                    let seq = self.number();
+                    let stored = self.jobs.get_mut(&job).unwrap();
+                    assert!(stored.last.is_none());
+                    stored.running = true;
+                    stored.attempt = attempt;
+                    stored.events.extend(line.map(|line| (seq, line)));
+                    Written::Numbered { seq }
+                }
+                Write::Requeue { job } => {
+                    self.jobs.get_mut(&job).unwrap().running = false;
+                    Written::Done
+                }
+                Write::Event { job, line } => {
+                    let seq = self.number();
+                    let stored = self.jobs.get_mut(&job).unwrap();
+                    assert!(stored.last.is_none(), "an event after the end of {job}");
+                    stored.events.push((seq, line));
+                    Written::Numbered { seq }
+                }
+                Write::Finish { job, line, .. } => {
+                    let seq = self.number();
+                    let stored = self.jobs.get_mut(&job).unwrap();
+                    assert!(stored.last.is_none(), "{job} ended twice");
+                    stored.last = Some((seq, line));
+                    if let Some(row) = self.sessions.get_mut(&stored.session) {
+                        row.turns += u64::from(stored.running);
+                    }
+                    Written::Numbered { seq }
+                }
+                Write::Native { session, native } => {
+                    self.sessions.get_mut(&session).unwrap().native = Some(native);
+                    Written::Done
+                }
+                Write::Text { .. } | Write::Release { .. } => Written::Done,
+            });
+        }
+        Stored::Committed(written)
+    }
+
+    fn row(&self, job: JobId) -> Option<JobRow> {
+        let stored = self.jobs.get(&job)?;
+        let state = match &stored.last {
+            Some((seq, line)) => JobState::Finished { seq: *seq, line: Body::stored(line.as_json()) },
+            None if stored.running => JobState::Running { attempt: stored.attempt },
+            None => JobState::Queued { expires_at: stored.expires_at, attempt: stored.attempt },
+        };
+        Some(JobRow {
+            job,
+            seq: stored.seq,
+            session: stored.session.clone(),
+            agent: stored.agent.clone(),
+            request: stored.request.as_str().into(),
+            state,
+        })
+    }
+
+    fn query(&self, query: Query) -> Loaded {
+        match query {
+            Query::Session { name } => Loaded::Session(self.sessions.get(&name).cloned()),
+            Query::Jobs { jobs } => Loaded::Jobs(jobs.into_iter().filter_map(|job| self.row(job)).collect()),
+            Query::Events { job, after } => {
+                let events = self.jobs.get(&job).map(|stored| stored.events.clone()).unwrap_or_default();
+                let events = events.into_iter().filter(|(seq, _)| *seq > after).collect();
+                Loaded::Events { events, more: false, texts: Vec::new() }
+            }
+        }
+    }
+
+    pub fn worker(&mut self, (worker, generation): (WorkerId, Generation), event: WorkerEvent) {
+        self.event(Event::Worker { worker, generation, event });
+    }
+
+    pub fn get_ready(&mut self, process: (WorkerId, Generation)) {
+        let Some(known) = self.processes.get_mut(&process) else { return };
+        known.ready = true;
+        let (worker, generation) = process;
+        self.event(Event::Spawned { worker, generation, pid: 100 + u32::try_from(worker.0).unwrap() });
+        self.worker(process, WorkerEvent::Ready(Traits::default()));
+    }
+
+    /// The worker gives its final word for its oldest turn.
+    pub fn end_turn(&mut self, process: (WorkerId, Generation)) {
+        let Some(known) = self.processes.get_mut(&process) else { return };
+        if known.turns.is_empty() {
+            return;
+        }
+        let turn = known.turns.remove(0);
+        let per_turn = known.per_turn;
+        let outcome = Box::new(Outcome::ended(Stop::EndTurn));
+        self.worker(process, WorkerEvent::Ended { turn, outcome });
+        if per_turn {
+            self.exit(process, Exit::Code(0));
+        }
+    }
+
+    pub fn exit(&mut self, process: (WorkerId, Generation), exit: Exit) {
+        if self.processes.remove(&process).is_some() {
+            let (worker, generation) = process;
+            self.event(Event::Exited { worker, generation, exit, tail: "its last words".to_owned() });
+        }
+    }
+
+    pub fn pass(&mut self, duration: Duration) {
+        self.now.mono += duration;
+        self.now.wall_ms += i64::try_from(duration.as_millis()).unwrap();
+        self.event(Event::Ticked);
+    }
+
+    /// The daemon dies and comes back: only what was committed is left.
+    pub fn crash(&mut self, settings: Settings) {
+        self.state = State::new(settings);
+        self.orders.clear();
+        self.clients.clear();
+        self.processes.clear();
+        self.seen_generations.clear();
+        self.exited = false;
+        let jobs: Vec<_> = self
+            .jobs
+            .iter()
+            .filter(|(_, stored)| stored.last.is_none())
+            .filter_map(|(job, _)| self.row(*job))
+            .map(|row| (row, Vec::new()))
+            .collect();
+        let names: BTreeSet<_> = jobs.iter().map(|(row, _)| row.session.clone()).collect();
+        let sessions = names.iter().map(|name| self.sessions[name].clone()).collect();
+        self.event(Event::Recovered(Box::new(Recovered { instance: "i1".to_owned(), sessions, jobs })));
+        self.event(Event::InstanceGone { instance: "i1".to_owned(), survivors: Vec::new() });
+    }
+
+    /// Lets everything finish: store, workers and clocks run until nothing is left to do.
+    pub fn settle(&mut self) {
+        for round in 0..5_000 {
+            while self.store_pending() > 0 {
+                self.store_answers();
+            }
+            self.clients_read();
+            if self.jobs.values().all(|job| job.last.is_some()) && self.store_pending() == 0 {
+                return;
+            }
+            let processes: Vec<_> = self.processes.keys().copied().collect();
+            for process in processes {
+                let Some(known) = self.processes.get(&process) else { continue };
+                if known.told_to_end.is_some() {
+                    self.exit(process, Exit::Signal(15));
+                } else if !known.ready {
+                    self.get_ready(process);
+                } else if known.turns.is_empty() {
+                    self.worker(process, WorkerEvent::Recycled);
+                    self.worker(process, WorkerEvent::Ready(Traits::default()));
+                } else {
+                    self.end_turn(process);
+                }
+            }
+            self.pass(Duration::from_secs(if round < 1_000 { 1 } else { 60 }));
+        }
+        let open: Vec<_> = self.jobs.iter().filter(|(_, job)| job.last.is_none()).collect();
+        panic!("these never ended: {open:#?}\n{:#?}", self.state);
+    }
+
+    pub fn clients_read(&mut self) {
+        let marks: Vec<_> = self.clients.iter().map(|(conn, client)| (*conn, client.marks)).collect();
+        for (conn, marks) in marks {
+            for _ in 0..marks {
+                self.clients.get_mut(&conn).unwrap().marks -= 1;
+                self.event(Event::CaughtUp { conn });
+            }
+        }
+    }
+
+    /// The lines of a connection, one string each: `type` and what matters of it.
+    pub fn told_to(&self, conn: ConnId) -> Vec<String> {
+        self.clients[&conn].lines.iter().map(shown).collect()
+    }
+
+    pub fn last_error(&self, conn: ConnId) -> Option<Code> {
+        let line = self.clients[&conn].lines.iter().rev().find(|line| line["type"] == "error")?;
+        serde_json::from_value(line["code"].clone()).ok()
+    }
+}
+
+fn shown(line: &Value) -> String {
+    let kind = line["type"].as_str().unwrap();
+    let id = if line["id"].is_null() { String::new() } else { format!("{}:", line["id"]) };
+    let more = match kind {
+        "accepted" => format!(" {} {}{}", line["job"].as_str().unwrap(), line["session"].as_str().unwrap(), if line["replayed"] == true { " replayed" } else { "" }),
+        "message_delta" => format!(" {}@{}", line["text"].as_str().unwrap(), line["offset"]),
+        "message_end" => format!(" {} {}", line["stop"].as_str().unwrap(), line["text"].as_str().unwrap()),
+        "error" => format!(" {}", line["code"].as_str().unwrap()),
+        "note" => format!(" {}", line["code"].as_str().unwrap()),
+        "tool_start" | "tool_end" => format!(" {}", line["tool_call_id"].as_str().unwrap()),
+        "abort" => format!(" {}", line["jobs"]),
+        _ => String::new(),
+    };
+    format!("{id}{kind}{more}")
+}
