@@ -3,6 +3,7 @@
 //! Owns the file, its tables, group commit, and what happens when the disk says no.
 //! Must not know sockets, processes or what a job means; who lives is asked of the caller.
 
+mod queue;
 mod read;
 mod schema;
 mod takeover;

@@ -161,32 +161,7 @@ impl Writing<'_> {
     fn write(&mut self, item: usize, write: &Write) -> Result<Written, Stop> {
         match write {
             Write::Accept(new) => self.accept(item, new),
-            Write::Start {
-                job,
-                worker,
-                generation,
-                attempt,
-                line,
-            } => {
-                let changed = self
-                    .conn
-                    .prepare_cached(
-                        "UPDATE jobs SET state = 'running', instance = ?2, worker = ?3,
-                            generation = ?4, attempt = ?5
-                         WHERE job = ?1 AND final_seq IS NULL",
-                    )?
-                    .execute(params![
-                        int(job.0),
-                        self.ours,
-                        int(worker.0),
-                        int(generation.0),
-                        attempt
-                    ])?;
-                match line {
-                    Some(line) if changed > 0 => self.event(*job, line),
-                    _no_line_or_no_job => Ok(Written::Done),
-                }
-            }
+            Write::Start { .. } => self.start(write),
             Write::Requeue { job } => {
                 self.conn
                     .prepare_cached(
@@ -239,6 +214,37 @@ impl Writing<'_> {
                     .execute([session, self.ours])?;
                 Ok(Written::Done)
             }
+        }
+    }
+
+    fn start(&mut self, write: &Write) -> Result<Written, Stop> {
+        let Write::Start {
+            job,
+            worker,
+            generation,
+            attempt,
+            line,
+        } = write
+        else {
+            return Ok(Written::Done);
+        };
+        let changed = self
+            .conn
+            .prepare_cached(
+                "UPDATE jobs SET state = 'running', instance = ?2, worker = ?3,
+                    generation = ?4, attempt = ?5
+                 WHERE job = ?1 AND final_seq IS NULL",
+            )?
+            .execute(params![
+                int(job.0),
+                self.ours,
+                int(worker.0),
+                int(generation.0),
+                attempt
+            ])?;
+        match line {
+            Some(line) if changed > 0 => self.event(*job, line),
+            _no_line_or_no_job => Ok(Written::Done),
         }
     }
 

@@ -8,18 +8,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use agentd_core::Event;
-use agentd_core::store::{Query, Recovered, Stored, Urgency, Write};
-use agentd_protocol::{Code, JobId};
+use agentd_core::store::Recovered;
+use agentd_protocol::Code;
 use rusqlite::{Connection, ErrorCode};
 
+use super::queue::{BATCH, batch_len, changes, is_lazy, pages_of, refusal};
 use super::write::{Numbers, Witness, Writing};
 use super::{Alive, Answer, Fault, Liveness, Message, Moment, ORDERS, Order, Role};
 use super::{read, schema, takeover};
 
-/// Orders in one transaction: more would make the first one wait for the last.
-const BATCH: usize = 256;
-/// Questions answered within one transaction: their answers are kept until its end.
-const LOADS: usize = 8;
 /// A commit that nobody waits for rides on the next one, at most this late.
 const LAZY: Duration = Duration::from_secs(1);
 /// How often a store in trouble is tried again.
@@ -196,7 +193,7 @@ impl Writer {
 
     fn take(&mut self, order: Order) {
         if let Some(trouble) = &self.trouble {
-            if let Some(refusal) = refusal(&order, trouble) {
+            if let Some(refusal) = refusal(&order, trouble.code, &trouble.why) {
                 (self.setting.answer)(refusal);
                 return;
             }
@@ -299,31 +296,14 @@ impl Writer {
         let mut answers = Vec::with_capacity(orders);
         let mut pages = 4;
         for order in self.queue.iter().take(orders) {
-            let done = match order {
-                Order::Commit { token, writes, .. } => {
-                    pages += writes.iter().map(pages_of).sum::<u64>();
-                    writing.commit(writes).map(|stored| {
-                        answers.push(Event::Stored {
-                            token: *token,
-                            stored,
-                        })
-                    })
-                }
-                Order::Load { token, query } => {
-                    let loaded = read::load(conn, query);
-                    answers.push(Event::Loaded {
-                        token: *token,
-                        loaded,
-                    });
-                    Ok(())
-                }
-                Order::Takeover { instance } => {
-                    self.stamps += 1;
-                    take_over(&mut writing, instance, self.setting.role, self.stamps)
-                        .map(|recovered| answers.push(Event::Recovered(Box::new(recovered))))
-                }
-                Order::Flush => Ok(()),
-            };
+            if matches!(order, Order::Takeover { .. }) {
+                self.stamps += 1;
+            }
+            if let Order::Commit { writes, .. } = order {
+                pages += writes.iter().map(pages_of).sum::<u64>();
+            }
+            let done = carry_out(&mut writing, order, self.setting.role, self.stamps);
+            let done = done.map(|answer| answers.extend(answer));
             if let Err(error) = done {
                 return roll_back(conn, error);
             }
@@ -374,7 +354,7 @@ impl Writer {
         let doubtful = self.doubt.as_ref().map_or(0, |doubt| doubt.orders);
         let mut kept = VecDeque::with_capacity(self.queue.len());
         for (place, order) in std::mem::take(&mut self.queue).into_iter().enumerate() {
-            match refusal(&order, trouble) {
+            match refusal(&order, trouble.code, &trouble.why) {
                 Some(refusal) if place >= doubtful => (self.setting.answer)(refusal),
                 _kept_for_later => kept.push_back(order),
             }
@@ -487,6 +467,30 @@ fn checkpoint(conn: &Connection, mode: &str) -> u64 {
     }
 }
 
+/// Does what is ordered, and gives the answer that will be true once the transaction is.
+fn carry_out(
+    writing: &mut Writing<'_>,
+    order: &Order,
+    role: Role,
+    stamp: i64,
+) -> rusqlite::Result<Option<Event>> {
+    Ok(match order {
+        Order::Commit { token, writes, .. } => Some(Event::Stored {
+            token: *token,
+            stored: writing.commit(writes)?,
+        }),
+        Order::Load { token, query } => Some(Event::Loaded {
+            token: *token,
+            loaded: read::load(writing.conn, query),
+        }),
+        Order::Takeover { instance } => {
+            let recovered = take_over(writing, instance, role, stamp)?;
+            Some(Event::Recovered(Box::new(recovered)))
+        }
+        Order::Flush => None,
+    })
+}
+
 fn take_over(
     writing: &mut Writing<'_>,
     instance: &str,
@@ -524,85 +528,6 @@ fn is_doubtful(error: &rusqlite::Error) -> bool {
         error.sqlite_error_code(),
         Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
     )
-}
-
-fn is_lazy(order: &Order) -> bool {
-    matches!(
-        order,
-        Order::Commit {
-            urgency: Urgency::Lazy,
-            ..
-        }
-    )
-}
-
-/// The answer to a commit that holds a new job, while nothing can be written.
-fn refusal(order: &Order, trouble: &Trouble) -> Option<Event> {
-    let Order::Commit { token, writes, .. } = order else {
-        return None;
-    };
-    let accepts = writes.iter().any(|write| matches!(write, Write::Accept(_)));
-    accepts.then(|| Event::Stored {
-        token: *token,
-        stored: Stored::Failed {
-            code: trouble.code,
-            why: trouble.why.clone(),
-        },
-    })
-}
-
-/// Could this order change the answer to the question?
-fn changes(order: &Order, query: &Query) -> bool {
-    let jobs: &[JobId] = match query {
-        Query::Session { .. } => &[],
-        Query::Jobs { jobs } => jobs,
-        Query::Events { job, .. } => std::slice::from_ref(job),
-    };
-    let Order::Commit { writes, .. } = order else {
-        return matches!(order, Order::Takeover { .. });
-    };
-    writes.iter().any(|write| match write {
-        Write::Start { job, .. }
-        | Write::Requeue { job }
-        | Write::Event { job, .. }
-        | Write::Text { job, .. } => jobs.contains(job),
-        // Its session is not known here.
-        Write::Finish { job, .. } => matches!(query, Query::Session { .. }) || jobs.contains(job),
-        Write::Native { session, .. } | Write::Release { session } => {
-            matches!(query, Query::Session { name } if name == session)
-        }
-        Write::Accept(_) => true,
-    })
-}
-
-/// How many orders go into the next transaction.
-fn batch_len(queue: &VecDeque<Order>) -> usize {
-    let mut loads = 0;
-    queue
-        .iter()
-        .take(BATCH)
-        .take_while(|order| {
-            loads += usize::from(matches!(order, Order::Load { .. }));
-            loads <= LOADS
-        })
-        .count()
-}
-
-/// About how many pages of the log a write takes.
-fn pages_of(write: &Write) -> u64 {
-    let bytes = match write {
-        Write::Accept(new) => new.request.len(),
-        Write::Event { line, .. } => line.as_json().len(),
-        Write::Text { text, .. } => text.len(),
-        Write::Finish { line, texts, .. } => {
-            line.as_json().len() + texts.iter().map(|text| text.text.len()).sum::<usize>()
-        }
-        Write::Start { .. }
-        | Write::Requeue { .. }
-        | Write::Native { .. }
-        | Write::Release { .. } => 0,
-    };
-    1 + bytes as u64 / 4096
 }
 
 fn wall_ms() -> i64 {
