@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -155,6 +155,8 @@ fn await_exits(mut left: Watched, until: Instant) -> Watched {
 
 #[cfg(target_os = "linux")]
 fn pidfd(pid: u32) -> Option<OwnedFd> {
+    use std::os::fd::FromRawFd as _;
+
     let pid = libc::pid_t::try_from(pid).ok()?;
     // SAFETY: the call takes two numbers and gives a new descriptor or -1; no memory is involved.
     #[expect(unsafe_code, reason = "neither std nor nix offers pidfd_open")]

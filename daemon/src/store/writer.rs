@@ -309,7 +309,8 @@ impl Writer {
             }
             if conn.is_autocommit() {
                 // SQLite rolled back by itself: what follows would not be one transaction.
-                return Attempt::Failed(rusqlite::Error::InvalidQuery);
+                let aborted = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT_ROLLBACK);
+                return Attempt::Failed(rusqlite::Error::SqliteFailure(aborted, None));
             }
         }
         let witness = writing.witness;

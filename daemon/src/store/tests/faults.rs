@@ -115,3 +115,55 @@ fn after_an_io_error_in_commit_the_answer_is_what_the_file_says() {
         assert_eq!(jobs, 1 + i64::from(there), "{moment:?}");
     }
 }
+
+#[test]
+fn while_the_file_cant_be_looked_at_who_asked_waits_and_newcomers_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let (switch, mut fault) = switched();
+    let seen = Arc::clone(&switch);
+    let both: Fault = Box::new(move |moment, conn| {
+        let told = fault(moment, conn);
+        if told.is_err() {
+            // From now on the file can't even be opened again.
+            *seen.lock().unwrap() = Some((Moment::BeforeBegin, ffi::SQLITE_IOERR_READ));
+        }
+        told
+    });
+    let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, both);
+    store.accept(new(None));
+    *switch.lock().unwrap() = Some((Moment::AfterCommit, ffi::SQLITE_IOERR_FSYNC));
+    let asked = store.order(Urgency::Waited, vec![keyed("k", "one")]);
+    assert!(matches!(
+        store.event(),
+        Event::StoreHealth { trouble: Some(_) }
+    ));
+    let newcomer = store.order(Urgency::Waited, vec![keyed("l", "one")]);
+    assert!(
+        matches!(store.event(), Event::Stored { token, stored: Stored::Failed { .. } } if token == newcomer)
+    );
+    *switch.lock().unwrap() = None;
+    assert_eq!(store.event(), Event::StoreHealth { trouble: None });
+    assert!(
+        matches!(store.event(), Event::Stored { token, stored: Stored::Committed(_) } if token == asked)
+    );
+}
+
+#[test]
+fn a_takeover_in_doubt_is_not_done_twice() {
+    let dir = TempDir::new().unwrap();
+    let mut gone = bench(dir.path(), "gone", Role::Daemon, dead);
+    gone.accept(started("main"));
+    gone.close();
+    let (switch, fault) = switched();
+    let store = bench_with(dir.path(), "shot", Role::OneShot, dead, fault);
+    *switch.lock().unwrap() = Some((Moment::AfterCommit, ffi::SQLITE_IOERR_FSYNC));
+    let instance = "gone".to_owned();
+    let order = Order::Takeover { instance };
+    store.opened.store.submit(order).unwrap();
+    loop {
+        if let Event::Recovered(recovered) = store.event() {
+            assert_eq!(recovered.jobs.len(), 1);
+            break;
+        }
+    }
+}

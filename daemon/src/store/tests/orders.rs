@@ -322,3 +322,39 @@ fn a_long_list_of_events_comes_in_pages() {
     }
     assert_eq!(pages, [2, 2, 1]);
 }
+
+#[test]
+fn two_open_stores_never_give_out_one_number_twice() {
+    let dir = TempDir::new().unwrap();
+    let living = |_: &str| Liveness::Alive { pid: 7 };
+    let mut one = bench(dir.path(), "one", Role::Daemon, living);
+    let mut two = bench(dir.path(), "two", Role::OneShot, living);
+    let mut numbers = Vec::new();
+    for _ in 0..5 {
+        let (job, seq, _) = one.accept(new(None));
+        numbers.push((job.0, seq));
+        let (job, seq, _) = two.accept(new(None));
+        numbers.push((job.0, seq));
+    }
+    let expected: Vec<(u64, u64)> = (1..=10).map(|number| (number, number)).collect();
+    assert_eq!(numbers, expected);
+}
+
+#[test]
+fn an_unnamed_session_takes_the_next_name_that_is_free() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    store.accept(new(Some("s2")));
+    assert_eq!(store.accept(new(None)).2, "s2-2");
+}
+
+#[test]
+fn closing_writes_what_was_only_to_ride_along() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let (job, ..) = store.accept(started("main"));
+    store.order(Urgency::Lazy, vec![piece(job, 0, "last words")]);
+    store.close();
+    let store = bench(dir.path(), "b", Role::Daemon, dead);
+    assert_eq!(store.opened.orphans[0].jobs[0].1[0].text, "last words");
+}
