@@ -1,17 +1,35 @@
 //! What the user configured. Plain data and its reader; owns the keys of `config.toml`.
+//!
+//! Must not run anything, nor know sockets, sessions or the store.
+
+mod discover;
+mod read;
+mod secrets;
+mod show;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use discover::agents;
+pub use show::Shown;
+
 use crate::adapter::Kind;
+
+/// Where scripts find the daemon without knowing anything, unless the user says otherwise.
+pub const DEFAULT_ALIAS: &str = "/tmp/timmy.sock";
+/// A process idle this long is stopped, unless the user says otherwise.
+pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// One agent as it is run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AgentConfig {
     /// Its wire.
     pub kind: Kind,
-    /// Program (absolute path) and arguments.
+    /// Program and arguments. The program is an absolute path; a bare name is one that was not
+    /// found on PATH, and such an agent is not usable.
     pub command: Vec<String>,
     /// Variables set for it.
     pub env: BTreeMap<String, String>,
@@ -29,6 +47,24 @@ pub struct AgentConfig {
     pub thinking: Option<String>,
 }
 
+impl AgentConfig {
+    /// An agent with nothing but a command.
+    #[must_use]
+    pub fn new(kind: Kind, command: Vec<String>) -> Self {
+        Self {
+            kind,
+            command,
+            env: BTreeMap::new(),
+            pass_env: Vec::new(),
+            warm: 0,
+            idle_timeout: DEFAULT_IDLE_TIMEOUT,
+            provider: None,
+            model: None,
+            thinking: None,
+        }
+    }
+}
+
 /// The whole configuration.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Config {
@@ -40,4 +76,121 @@ pub struct Config {
     pub alias: Option<PathBuf>,
     /// Key-value pairs of the 0600 `env` file, available to `pass_env`.
     pub secrets: BTreeMap<String, String>,
+    /// Models to fall back to, in order.
+    pub fallbacks: Vec<String>,
+    /// Short names of models.
+    pub aliases: BTreeMap<String, String>,
+    /// Where each value was given, by its dotted key; what isn't in it is a default.
+    pub given: BTreeMap<String, String>,
+}
+
+/// What the configuration is read in front of.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Look {
+    /// The directories of PATH; relative ones are never looked into.
+    pub path: Vec<PathBuf>,
+    /// Where this program's siblings are.
+    pub exe_dir: Option<PathBuf>,
+    /// The value of `AGENTD_ALIAS`.
+    pub alias: Option<String>,
+}
+
+/// Why the configuration can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file can't be read.
+    #[error("can't read `{}`: {source}", file.display())]
+    Io {
+        /// Which.
+        file: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The user has to change something.
+    #[error("{}:{line}: {what}{}", file.display(), hint.as_ref().map(|hint| format!("; hint: {hint}")).unwrap_or_default())]
+    Wrong {
+        /// Where.
+        file: PathBuf,
+        /// In which line, counted from 1.
+        line: usize,
+        /// What was found, and what was expected.
+        what: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+    /// Others can read the secrets.
+    #[error("`{}` has mode {mode:04o}, expected 0600, as it holds secrets; hint: chmod 600 it", file.display())]
+    Readable {
+        /// Which file.
+        file: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+}
+
+impl Look {
+    /// What this process sees.
+    #[must_use]
+    pub fn here() -> Self {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        Self {
+            path: std::env::split_paths(&path).collect(),
+            exe_dir: std::env::current_exe()
+                .ok()
+                .and_then(|exe| Some(exe.parent()?.to_owned())),
+            alias: std::env::var("AGENTD_ALIAS").ok(),
+        }
+    }
+
+    /// Finds a program by its bare name. Neither an empty nor a relative entry of PATH counts:
+    /// they mean the current directory, which is anybody's.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<PathBuf> {
+        self.path
+            .iter()
+            .filter(|dir| dir.is_absolute())
+            .map(|dir| dir.join(name))
+            .find(|file| is_program(file))
+    }
+}
+
+impl Config {
+    /// Reads both files; a missing one is an empty one.
+    pub fn load(file: &Path, env_file: &Path, look: &Look) -> Result<Self, ConfigError> {
+        let text = match std::fs::read_to_string(file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(source) => {
+                let file = file.to_owned();
+                return Err(ConfigError::Io { file, source });
+            }
+        };
+        let mut config = Self::parse(&text, file, look)?;
+        config.secrets = secrets::load(env_file)?;
+        for name in config.secrets.keys() {
+            let source = env_file.display().to_string();
+            config.given.insert(format!("env.{name}"), source);
+        }
+        Ok(config)
+    }
+
+    /// Reads the text of `file`.
+    pub fn parse(text: &str, file: &Path, look: &Look) -> Result<Self, ConfigError> {
+        let mut config = read::read(text, file, look)?;
+        if !config.given.contains_key("alias") {
+            config.alias = Some(PathBuf::from(DEFAULT_ALIAS));
+        }
+        if let Some(alias) = look.alias.as_deref().filter(|alias| !alias.is_empty()) {
+            config.alias = (alias != "false").then(|| PathBuf::from(alias));
+            let source = "AGENTD_ALIAS".to_owned();
+            config.given.insert("alias".to_owned(), source);
+        }
+        Ok(config)
+    }
+}
+
+fn is_program(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::metadata(file)
+        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }

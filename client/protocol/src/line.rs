@@ -538,15 +538,25 @@ pub struct Body {
 }
 
 impl Body {
-    /// Takes a body back from the store.
+    /// Takes an `accepted` or a final line back from the store.
     ///
-    /// `json` must be what [`Body::as_json`] gave; `replayable` says that it is an `accepted` or
-    /// a final line.
+    /// `json` must be what [`Body::as_json`] gave.
     #[must_use]
     pub fn stored(json: &str) -> Self {
         Self {
             json: Arc::from(json),
             replayable: true,
+        }
+    }
+
+    /// Takes a numbered event between the two back from the store: it has no `replayed`.
+    ///
+    /// `json` must be what [`Body::as_json`] gave.
+    #[must_use]
+    pub fn stored_event(json: &str) -> Self {
+        Self {
+            json: Arc::from(json),
+            replayable: false,
         }
     }
 

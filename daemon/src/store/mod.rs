@@ -1,1 +1,279 @@
-//! Stub.
+//! What is durable: one SQLite file, one thread that writes it, tokens answered in order.
+//!
+//! Owns the file, its tables, group commit, and what happens when the disk says no.
+//! Must not know sockets, processes or what a job means; who lives is asked of the caller.
+
+mod queue;
+mod read;
+mod schema;
+mod takeover;
+#[cfg(test)]
+mod tests;
+mod write;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use agentd_core::Event;
+use agentd_core::ids::Token;
+use agentd_core::store::{Query, Recovered, Urgency, Write};
+use rusqlite::Connection;
+
+/// Orders between the owner and the writer. The core allows itself fewer outstanding commits than
+/// this and questions are answered quickly, so that a full queue means a disk that hangs.
+pub const ORDERS: usize = 8192;
+
+/// Which of the two kinds of instance opens the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Takes over everything that dead instances left.
+    Daemon,
+    /// Takes over nothing but what it is ordered to, and leaves queued jobs to the daemon.
+    OneShot,
+}
+
+/// Does an instance live?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Liveness {
+    /// It does, in this process.
+    Alive {
+        /// Which.
+        pid: u32,
+    },
+    /// It doesn't.
+    Dead,
+}
+
+/// What the store is asked to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Commit these writes together, or none; answered by `Event::Stored`.
+    Commit {
+        /// Named in the answer.
+        token: Token,
+        /// What.
+        writes: Vec<Write>,
+        /// Does somebody wait?
+        urgency: Urgency,
+    },
+    /// Look something up, after the commits so far; answered by `Event::Loaded`.
+    Load {
+        /// Named in the answer.
+        token: Token,
+        /// What.
+        query: Query,
+    },
+    /// Take over what a dead instance left; answered by `Event::Recovered`. Of a living one
+    /// nothing is taken.
+    Takeover {
+        /// Which.
+        instance: String,
+    },
+    /// Commit what was only to ride along.
+    Flush,
+}
+
+/// An order that wasn't taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NotTaken {
+    /// [`ORDERS`] are waiting.
+    #[error("the store's queue is full")]
+    Full,
+    /// The writer has ended.
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// Why the store can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A newer version wrote it; it was not touched.
+    #[error(
+        "the store `{}` has version {found}, this agentd knows versions up to {known}; \
+         it was left untouched: run the newer agentd, or set `AGENTD_STATE_DIR` to another directory",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The newest one known here.
+        known: usize,
+    },
+    /// A database, but somebody else's.
+    #[error("`{}` is not a store of agentd; it was left untouched", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The library is too old to be trusted.
+    #[error("SQLite {version} is linked; 3051003 or later is needed")]
+    OldSqlite {
+        /// As `sqlite3_libversion_number` gives it.
+        version: i32,
+    },
+    /// The file system said no.
+    #[error("can't open the store `{}`", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        source: std::io::Error,
+    },
+    /// SQLite said no.
+    #[error("can't open the store `{}`", path.display())]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        source: rusqlite::Error,
+    },
+}
+
+/// A handle to the writer; cheap to clone. When the last one is gone, the writer ends.
+#[derive(Clone, Debug)]
+pub struct Store {
+    orders: SyncSender<Message>,
+}
+
+/// An open store.
+#[derive(Debug)]
+pub struct Opened {
+    /// Takes orders.
+    pub store: Store,
+    /// Made with the file; another one is another history.
+    pub epoch: String,
+    /// What dead instances left, ours from now on. Nothing for a one-shot.
+    pub orphans: Vec<Recovered>,
+    /// Where a broken file went, when the store had to start afresh.
+    pub moved_aside: Option<PathBuf>,
+    /// To be joined by [`Store::close`].
+    pub writer: JoinHandle<()>,
+}
+
+/// Answers the question whether an instance lives.
+pub type Alive = Box<dyn Fn(&str) -> Liveness + Send>;
+/// Takes the answers, in the writer's thread.
+pub type Answer = Box<dyn Fn(Event) + Send>;
+
+enum Message {
+    /// Boxed, as the queue's room is made at once.
+    Order(Box<Order>),
+    Close,
+}
+
+/// When a fault of the disk may be made up in a test.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Moment {
+    BeforeBegin,
+    BeforeCommit,
+    AfterCommit,
+}
+
+/// Is called at each [`Moment`]; an error stands for one of SQLite's.
+type Fault = Box<dyn FnMut(Moment, &Connection) -> rusqlite::Result<()> + Send>;
+
+/// Opens the store in `dir` for the instance `instance`, and starts its writer.
+pub fn open(
+    dir: &Path,
+    instance: &str,
+    role: Role,
+    alive: Alive,
+    answer: Answer,
+) -> Result<Opened, StoreError> {
+    open_with(dir, instance, role, alive, answer, Box::new(|_, _| Ok(())))
+}
+
+fn open_with(
+    dir: &Path,
+    instance: &str,
+    role: Role,
+    alive: Alive,
+    answer: Answer,
+    fault: Fault,
+) -> Result<Opened, StoreError> {
+    let path = dir.join(schema::FILE);
+    let ready = schema::prepare(dir, schema::MIGRATIONS)?;
+    let mut conn = ready.conn;
+    let (epoch, orphans) =
+        begin(&mut conn, instance, role, &alive).map_err(|source| StoreError::Sqlite {
+            path: path.clone(),
+            source,
+        })?;
+    let (orders, received) = sync_channel(ORDERS);
+    let writer = writer::Writer::new(
+        writer::Setting {
+            path: path.clone(),
+            ours: instance.to_owned(),
+            role,
+            alive,
+            answer,
+            fault,
+        },
+        conn,
+        received,
+    );
+    let writer = std::thread::Builder::new()
+        .name("store".to_owned())
+        // No recursion here; SQLite needs some 100 KiB at most.
+        .stack_size(512 * 1024)
+        .spawn(move || writer.run())
+        .map_err(|source| StoreError::Io { path, source })?;
+    Ok(Opened {
+        store: Store { orders },
+        epoch,
+        orphans,
+        moved_aside: ready.moved_aside,
+        writer,
+    })
+}
+
+fn begin(
+    conn: &mut Connection,
+    instance: &str,
+    role: Role,
+    alive: &Alive,
+) -> rusqlite::Result<(String, Vec<Recovered>)> {
+    let epoch = conn.query_row("SELECT value FROM meta WHERE key = 'epoch'", [], |row| {
+        row.get(0)
+    })?;
+    let mut orphans = Vec::new();
+    if role == Role::Daemon {
+        let dead = takeover::dead(conn, instance, alive)?;
+        if !dead.is_empty() {
+            let change =
+                conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            for gone in dead {
+                orphans.push(takeover::take(&change, instance, &gone, role)?);
+            }
+            change.commit()?;
+        }
+    }
+    Ok((epoch, orphans))
+}
+
+impl Store {
+    /// Hands an order to the writer, without waiting.
+    pub fn submit(&self, order: Order) -> Result<(), NotTaken> {
+        self.orders
+            .try_send(Message::Order(Box::new(order)))
+            .map_err(|refused| match refused {
+                TrySendError::Full(_) => NotTaken::Full,
+                TrySendError::Disconnected(_) => NotTaken::Closed,
+            })
+    }
+
+    /// Commits everything ordered so far, closes the file and waits for the writer to end.
+    ///
+    /// Blocks; what a full disk refuses to the last is lost, and logged.
+    pub fn close(self, writer: JoinHandle<()>) {
+        // A writer that has ended already has nothing to be told.
+        let _ended = self.orders.send(Message::Close);
+        if writer.join().is_err() {
+            tracing::error!("the store's writer panicked");
+        }
+    }
+}

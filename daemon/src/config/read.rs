@@ -1,0 +1,305 @@
+//! From TOML to values, each known by its line.
+//!
+//! Owns the names and types of the keys, and the sentences about wrong ones.
+//! Must not look at the file system except for a program's place.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agentd_protocol::nearest::nearest;
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
+use super::{AgentConfig, Config, ConfigError, Look, discover};
+use crate::adapter::Kind;
+
+const TOP: &[&str] = &["default_agent", "alias", "agents", "models"];
+const AGENT: &[&str] = &[
+    "kind",
+    "command",
+    "env",
+    "pass_env",
+    "warm",
+    "idle_timeout",
+    "provider",
+    "model",
+    "thinking",
+];
+const MODELS: &[&str] = &["fallbacks", "aliases"];
+/// More spares than slots for processes make no sense.
+const MOST_WARM: i64 = 16;
+
+type Key<'i> = Spanned<DeString<'i>>;
+type Value<'i> = Spanned<DeValue<'i>>;
+
+/// Reads a configuration.
+pub(super) fn read(text: &str, file: &Path, look: &Look) -> Result<Config, ConfigError> {
+    let mut reader = Reader {
+        text,
+        file,
+        look,
+        given: BTreeMap::new(),
+    };
+    let table = DeTable::parse(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        reader.wrong(at, error.message().to_owned(), None)
+    })?;
+    let mut config = Config::default();
+    for (key, value) in table.get_ref() {
+        match reader.key(key, TOP, "")? {
+            "default_agent" => config.default_agent = Some(reader.string("default_agent", value)?),
+            "alias" => config.alias = reader.alias(value)?,
+            "agents" => {
+                for (name, value) in reader.table("agents", value)? {
+                    let agent = reader.agent(name, value)?;
+                    config.agents.insert(name.get_ref().to_string(), agent);
+                }
+            }
+            _models => {
+                for (key, value) in reader.table("models", value)? {
+                    match reader.key(key, MODELS, "models.")? {
+                        "fallbacks" => {
+                            config.fallbacks = reader.strings("models.fallbacks", value)?;
+                        }
+                        _aliases => config.aliases = reader.map("models.aliases", value)?,
+                    }
+                }
+            }
+        }
+    }
+    config.given = reader.given;
+    Ok(config)
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    file: &'a Path,
+    look: &'a Look,
+    given: BTreeMap<String, String>,
+}
+
+impl Reader<'_> {
+    fn wrong(&self, at: usize, what: String, hint: Option<String>) -> ConfigError {
+        let before = self.text.as_bytes().iter().take(at);
+        ConfigError::Wrong {
+            file: self.file.to_owned(),
+            line: 1 + before.filter(|byte| **byte == b'\n').count(),
+            what,
+            hint,
+        }
+    }
+
+    /// The known name of a key, which is also noted as given here.
+    fn key<'k>(
+        &mut self,
+        key: &Key<'_>,
+        known: &[&'k str],
+        prefix: &str,
+    ) -> Result<&'k str, ConfigError> {
+        let name: &str = key.get_ref();
+        let at = key.span().start;
+        let Some(found) = known.iter().find(|one| **one == name) else {
+            let hint = match nearest(name, known.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("known here: {}", known.join(", ")),
+            };
+            return Err(self.wrong(at, format!("unknown key `{prefix}{name}`"), Some(hint)));
+        };
+        self.note(format!("{prefix}{name}"), at);
+        Ok(found)
+    }
+
+    fn note(&mut self, key: String, at: usize) {
+        let line = 1 + self
+            .text
+            .bytes()
+            .take(at)
+            .filter(|byte| *byte == b'\n')
+            .count();
+        self.given
+            .insert(key, format!("{}:{line}", self.file.display()));
+    }
+
+    fn mistyped(&self, key: &str, value: &Value<'_>, expected: &str) -> ConfigError {
+        let found = value.get_ref().type_str();
+        let what = format!("`{key}` is a value of type {found}, expected {expected}");
+        self.wrong(value.span().start, what, None)
+    }
+
+    fn string(&self, key: &str, value: &Value<'_>) -> Result<String, ConfigError> {
+        match value.get_ref().as_str() {
+            Some(text) => Ok(text.to_owned()),
+            None => Err(self.mistyped(key, value, "a string")),
+        }
+    }
+
+    fn strings(&self, key: &str, value: &Value<'_>) -> Result<Vec<String>, ConfigError> {
+        let expected = "an array of strings";
+        let Some(items) = value.get_ref().as_array() else {
+            return Err(self.mistyped(key, value, expected));
+        };
+        let text = |item: &Value<'_>| match item.get_ref().as_str() {
+            Some(text) => Ok(text.to_owned()),
+            None => Err(self.mistyped(key, item, "a string in the array")),
+        };
+        items.iter().map(text).collect()
+    }
+
+    fn table<'v, 'i>(
+        &self,
+        key: &str,
+        value: &'v Value<'i>,
+    ) -> Result<&'v DeTable<'i>, ConfigError> {
+        match value.get_ref().as_table() {
+            Some(table) => Ok(table),
+            None => Err(self.mistyped(key, value, "a table")),
+        }
+    }
+
+    fn map(&self, key: &str, value: &Value<'_>) -> Result<BTreeMap<String, String>, ConfigError> {
+        let table = self.table(key, value)?;
+        let entry = |(name, value): (&Key<'_>, &Value<'_>)| {
+            let text = self.string(&format!("{key}.{}", name.get_ref()), value)?;
+            Ok((name.get_ref().to_string(), text))
+        };
+        table.iter().map(entry).collect()
+    }
+
+    fn alias(&self, value: &Value<'_>) -> Result<Option<PathBuf>, ConfigError> {
+        match value.get_ref() {
+            DeValue::Boolean(false) => Ok(None),
+            DeValue::String(path) if Path::new(path.as_ref()).is_absolute() => {
+                Ok(Some(PathBuf::from(path.as_ref())))
+            }
+            _ => Err(self.mistyped("alias", value, "an absolute path or `false`")),
+        }
+    }
+
+    fn agent(&mut self, name: &Key<'_>, value: &Value<'_>) -> Result<AgentConfig, ConfigError> {
+        let at = name.span().start;
+        let name: &str = name.get_ref();
+        let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if name.is_empty() || name.len() > 64 || !name.bytes().all(letters) {
+            let what =
+                format!("`{name}` can't name an agent, expected up to 64 of A-Z a-z 0-9 . _ -");
+            return Err(self.wrong(at, what, None));
+        }
+        let prefix = format!("agents.{name}.");
+        let mut kind = discover::kind_of_name(name);
+        let mut command = None;
+        let mut agent = AgentConfig::new(Kind::Jsonl, Vec::new());
+        for (key, value) in self.table(&format!("agents.{name}"), value)? {
+            let known = self.key(key, AGENT, &prefix)?;
+            let full = format!("{prefix}{known}");
+            match known {
+                "kind" => kind = Some(self.kind(&full, value)?),
+                "command" => command = Some(self.command(&full, value)?),
+                "env" => agent.env = self.map(&full, value)?,
+                "pass_env" => agent.pass_env = self.strings(&full, value)?,
+                "warm" => agent.warm = self.warm(&full, value)?,
+                "idle_timeout" => agent.idle_timeout = self.duration(&full, value)?,
+                "provider" => agent.provider = Some(self.string(&full, value)?),
+                "model" => agent.model = Some(self.string(&full, value)?),
+                _thinking => agent.thinking = Some(self.string(&full, value)?),
+            }
+        }
+        let Some(kind) = kind else {
+            let what = format!("agent `{name}` has no `kind`, expected one of {}", kinds());
+            return Err(self.wrong(
+                at,
+                what,
+                Some("add `kind = \"exec\"` for any command".into()),
+            ));
+        };
+        let default = || discover::default_command(name, self.look, agent.provider.as_deref());
+        let Some(command) = command.or_else(default) else {
+            let what = format!("agent `{name}` has no `command`");
+            let hint = r#"add `command = ["program", "argument"]`"#.to_owned();
+            return Err(self.wrong(at, what, Some(hint)));
+        };
+        Ok(AgentConfig {
+            kind,
+            command,
+            ..agent
+        })
+    }
+
+    fn kind(&self, key: &str, value: &Value<'_>) -> Result<Kind, ConfigError> {
+        let name = self.string(key, value)?;
+        if let Some(kind) = Kind::ALL.iter().find(|kind| kind.name() == name) {
+            return Ok(*kind);
+        }
+        let what = format!("`{key}` is `{name}`, expected one of {}", kinds());
+        let near = nearest(&name, Kind::ALL.iter().map(|kind| kind.name()));
+        let hint = near.map(|near| format!("did you mean `{near}`?"));
+        Err(self.wrong(value.span().start, what, hint))
+    }
+
+    /// A path is taken as it is, a bare name is looked up; anything between depends on where the
+    /// daemon happens to run.
+    fn command(&self, key: &str, value: &Value<'_>) -> Result<Vec<String>, ConfigError> {
+        let at = value.span().start;
+        let mut command = self.strings(key, value)?;
+        let Some(program) = command.first_mut().filter(|program| !program.is_empty()) else {
+            let what = format!("`{key}` is empty, expected a program and its arguments");
+            return Err(self.wrong(at, what, None));
+        };
+        if !program.contains('/') {
+            if let Some(found) = self.look.find(program) {
+                *program = found.to_string_lossy().into_owned();
+            }
+        } else if !program.starts_with('/') {
+            let what = format!("the program `{program}` of `{key}` is a relative path");
+            let hint = "write an absolute path, or a bare name that is on PATH".to_owned();
+            return Err(self.wrong(at, what, Some(hint)));
+        }
+        Ok(command)
+    }
+
+    fn warm(&self, key: &str, value: &Value<'_>) -> Result<u32, ConfigError> {
+        integer(value)
+            .filter(|warm| *warm <= MOST_WARM)
+            .and_then(|warm| u32::try_from(warm).ok())
+            .ok_or_else(|| self.mistyped(key, value, "a whole number from 0 to 16"))
+    }
+
+    fn duration(&self, key: &str, value: &Value<'_>) -> Result<Duration, ConfigError> {
+        let found = match value.get_ref() {
+            DeValue::String(text) => duration(text),
+            _ => integer(value)
+                .and_then(|seconds| u64::try_from(seconds).ok())
+                .map(Duration::from_secs),
+        };
+        let expected = "a time such as \"10m\", \"90s\", \"500ms\" or whole seconds";
+        found.ok_or_else(|| self.mistyped(key, value, expected))
+    }
+}
+
+fn integer(value: &Value<'_>) -> Option<i64> {
+    let number = value.get_ref().as_integer()?;
+    i64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+/// `10m`, `90s`, `500ms`, `2h`.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at_checked(digits)?;
+    let number: u64 = number.parse().ok()?;
+    let seconds = |each: u64| Some(Duration::from_secs(number.checked_mul(each)?));
+    match unit {
+        "ms" => Some(Duration::from_millis(number)),
+        "s" => seconds(1),
+        "m" => seconds(60),
+        "h" => seconds(3600),
+        _ => None,
+    }
+}
+
+fn kinds() -> String {
+    let names: Vec<String> = Kind::ALL
+        .iter()
+        .map(|kind| format!("`{}`", kind.name()))
+        .collect();
+    names.join(", ")
+}

@@ -1,0 +1,71 @@
+//! The `env` file: keys for agents, as a service has no shell to set them.
+//!
+//! Owns its syntax and its mode. A value never appears in a message.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use super::ConfigError;
+
+/// Reads `KEY=VALUE` lines; blank ones and those that start with `#` are skipped.
+pub(super) fn load(file: &Path) -> Result<BTreeMap<String, String>, ConfigError> {
+    let io = |source| ConfigError::Io {
+        file: file.to_owned(),
+        source,
+    };
+    let mut opened = match File::open(file) {
+        Ok(opened) => opened,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) => return Err(io(error)),
+    };
+    let mode = opened.metadata().map_err(io)?.permissions().mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(ConfigError::Readable {
+            file: file.to_owned(),
+            mode,
+        });
+    }
+    let mut text = String::new();
+    opened.read_to_string(&mut text).map_err(io)?;
+    parse(&text, file)
+}
+
+fn parse(text: &str, file: &Path) -> Result<BTreeMap<String, String>, ConfigError> {
+    let mut secrets = BTreeMap::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let line = line.strip_prefix("export ").unwrap_or(line);
+        let Some((name, value)) = line.split_once('=').filter(|(name, _)| is_name(name)) else {
+            return Err(ConfigError::Wrong {
+                file: file.to_owned(),
+                line: index + 1,
+                what: "this line is not `KEY=VALUE`".to_owned(),
+                hint: None,
+            });
+        };
+        secrets.insert(name.to_owned(), unquote(value).to_owned());
+    }
+    Ok(secrets)
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// Quotes around the whole value are a shell's habit; nothing inside is interpreted.
+fn unquote(value: &str) -> &str {
+    ['"', '\'']
+        .into_iter()
+        .find_map(|quote| value.strip_prefix(quote)?.strip_suffix(quote))
+        .unwrap_or(value)
+}

@@ -1,0 +1,80 @@
+//! The configuration for people: each value with where it came from.
+//!
+//! Must not show a secret: of variables only the names are told.
+
+use super::Config;
+
+/// One value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Shown {
+    /// Its dotted key.
+    pub key: String,
+    /// As it would be written in the file; `(hidden)` for a variable's value.
+    pub value: String,
+    /// `default`, a file and line, or a variable's name.
+    pub source: String,
+}
+
+const HIDDEN: &str = "(hidden)";
+
+impl Config {
+    /// Every value in force, in the order of the file's keys.
+    #[must_use]
+    pub fn show(&self) -> Vec<Shown> {
+        let mut shown = Vec::new();
+        let mut add = |key: String, value: String| {
+            // A variable or a model's short name is given where its table is.
+            let table = key.rsplit_once('.').map_or("", |(table, _)| table);
+            let given = self.given.get(&key).or_else(|| {
+                let in_table = key.contains(".env.") || key.starts_with("models.aliases.");
+                self.given.get(table).filter(|_| in_table)
+            });
+            let source = given.map_or("default", String::as_str).to_owned();
+            shown.push(Shown { key, value, source });
+        };
+        add(
+            "default_agent".to_owned(),
+            optional(self.default_agent.as_deref()),
+        );
+        let alias = match &self.alias {
+            Some(path) => quoted(&path.to_string_lossy()),
+            None => "false".to_owned(),
+        };
+        add("alias".to_owned(), alias);
+        for (name, agent) in &self.agents {
+            let key = |key: &str| format!("agents.{name}.{key}");
+            add(key("kind"), quoted(agent.kind.name()));
+            add(key("command"), list(&agent.command));
+            for name in agent.env.keys() {
+                add(key(&format!("env.{name}")), HIDDEN.to_owned());
+            }
+            add(key("pass_env"), list(&agent.pass_env));
+            add(key("warm"), agent.warm.to_string());
+            let idle = agent.idle_timeout.as_millis();
+            add(key("idle_timeout"), quoted(&format!("{idle}ms")));
+            add(key("provider"), optional(agent.provider.as_deref()));
+            add(key("model"), optional(agent.model.as_deref()));
+            add(key("thinking"), optional(agent.thinking.as_deref()));
+        }
+        add("models.fallbacks".to_owned(), list(&self.fallbacks));
+        for (name, model) in &self.aliases {
+            add(format!("models.aliases.{name}"), quoted(model));
+        }
+        for name in self.secrets.keys() {
+            add(format!("env.{name}"), HIDDEN.to_owned());
+        }
+        shown
+    }
+}
+
+fn optional(value: Option<&str>) -> String {
+    value.map_or_else(|| "(none)".to_owned(), quoted)
+}
+
+fn quoted(value: &str) -> String {
+    format!("{value:?}")
+}
+
+fn list(values: &[String]) -> String {
+    format!("{values:?}")
+}

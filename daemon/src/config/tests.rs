@@ -1,0 +1,280 @@
+//! The configuration as people write it, right and wrong.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use agentd_core::agent::{Agent, Describe, Found, Resume, Sessions};
+use tempfile::TempDir;
+
+use super::*;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(text, Path::new("/c/config.toml"), &Look::default())
+}
+
+fn refused(text: &str) -> String {
+    parse(text).unwrap_err().to_string()
+}
+
+fn program(dir: &Path, name: &str) -> PathBuf {
+    let file = dir.join(name);
+    fs::write(&file, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    file
+}
+
+fn describe(_kind: Kind, _command: &[String]) -> Describe {
+    Describe {
+        sessions: Sessions::Many,
+        resume: Resume::Native,
+        cancels: true,
+        recycles: true,
+        model_per_turn: true,
+        toolsets: true,
+        concurrent_sends: 1,
+        ready_within: Duration::from_secs(1),
+    }
+}
+
+fn found(config: &Config, look: &Look, name: &str) -> (Agent, Option<AgentConfig>) {
+    let agents = discover::agents_as(config, look, &describe);
+    let found: Vec<_> = agents
+        .into_iter()
+        .filter(|(agent, _)| agent.name == name)
+        .collect();
+    assert_eq!(found.len(), 1, "{name}");
+    found.into_iter().next().unwrap()
+}
+
+#[test]
+fn the_documented_example_is_read_and_no_file_means_the_defaults() {
+    let config = parse(
+        r#"
+default_agent = "pi"
+alias = false
+[agents.pi]
+command = ["/opt/pi", "--mode", "rpc"]
+pass_env = ["ANTHROPIC_API_KEY"]
+warm = 1
+idle_timeout = "10m"
+env = { A = "b" }
+[models]
+fallbacks = ["gemini/gemini-2.5-flash"]
+aliases = { local-llm = "ollama/qwen3" }
+"#,
+    )
+    .unwrap();
+    let pi = &config.agents["pi"];
+    assert_eq!(
+        (pi.kind, pi.warm, pi.idle_timeout),
+        (Kind::Pi, 1, Duration::from_secs(600))
+    );
+    assert_eq!(pi.env["A"], "b");
+    assert_eq!(config.alias, None);
+    assert_eq!(config.fallbacks, ["gemini/gemini-2.5-flash"]);
+
+    let nothing = Path::new("/nonexistent/x");
+    let config = Config::load(nothing, nothing, &Look::default()).unwrap();
+    assert_eq!(config.alias.as_deref(), Some(Path::new(DEFAULT_ALIAS)));
+    let alias = Some("false".to_owned());
+    let look = Look {
+        alias,
+        ..Look::default()
+    };
+    assert_eq!(Config::load(nothing, nothing, &look).unwrap().alias, None);
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_line_and_the_nearest_name() {
+    for (text, expected) in [
+        (
+            "\ndefault_agnet = 'pi'",
+            "/c/config.toml:2: unknown key `default_agnet`; hint: did you mean `default_agent`?",
+        ),
+        (
+            "[agents.pi]\ncomand = []",
+            "/c/config.toml:2: unknown key `agents.pi.comand`; hint: did you mean `command`?",
+        ),
+        (
+            "[models]\nzzzzzzzzz = 1",
+            "/c/config.toml:2: unknown key `models.zzzzzzzzz`; hint: known here: fallbacks, aliases",
+        ),
+    ] {
+        assert_eq!(refused(text), expected);
+    }
+}
+
+#[test]
+fn a_wrong_value_is_refused_with_what_was_found_and_expected() {
+    for (text, expected) in [
+        (
+            "default_agent = 1",
+            "is a value of type integer, expected a string",
+        ),
+        ("alias = true", "expected an absolute path or `false`"),
+        ("alias = 'x.sock'", "expected an absolute path or `false`"),
+        ("[agents.pi]\nwarm = -1", "config.toml:2: `agents.pi.warm`"),
+        (
+            "[agents.pi]\nidle_timeout = '10 minutes'",
+            "such as \"10m\"",
+        ),
+        (
+            "[agents.pi]\ncommand = 'pi'",
+            "type string, expected an array of strings",
+        ),
+        (
+            "[agents.pi]\ncommand = ['bin/pi']",
+            "is a relative path; hint: write an absolute path",
+        ),
+        ("[agents.pi]\ncommand = []", "is empty"),
+        (
+            "[agents.x]\nkind = 'exce'\ncommand = ['/x']",
+            "did you mean `exec`?",
+        ),
+        (
+            "[agents.x]\ncommand = ['/x']",
+            "config.toml:1: agent `x` has no `kind`",
+        ),
+        ("[agents.x]\nkind = 'exec'", "agent `x` has no `command`"),
+        ("[agents.'a b']\nkind = 'exec'", "can't name an agent"),
+        ("a = = 1", "config.toml:1:"),
+    ] {
+        let error = refused(text);
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_time_is_written_with_its_unit_or_in_seconds() {
+    for (text, expected) in [
+        ("'10m'", 600_000),
+        ("'90s'", 90_000),
+        ("'500ms'", 500),
+        ("'2h'", 7_200_000),
+        ("45", 45_000),
+    ] {
+        let text = format!("[agents.pi]\ncommand = ['/pi']\nidle_timeout = {text}");
+        let config = parse(&text).unwrap();
+        assert_eq!(
+            config.agents["pi"].idle_timeout,
+            Duration::from_millis(expected)
+        );
+    }
+}
+
+#[test]
+fn a_bare_name_is_looked_up_on_path_but_never_in_a_relative_directory() {
+    let dir = TempDir::new().unwrap();
+    let there = program(dir.path(), "tool");
+    let mut look = Look {
+        path: vec![PathBuf::new(), PathBuf::from(".")],
+        ..Look::default()
+    };
+    let text = "[agents.x]\nkind = 'exec'\ncommand = ['tool', '-p']";
+    let file = Path::new("/c/config.toml");
+    let config = Config::parse(text, file, &look).unwrap();
+    assert_eq!(config.agents["x"].command, ["tool", "-p"]);
+    let (agent, none) = found(&config, &look, "x");
+    assert_eq!(
+        agent.usable,
+        Err("its program `tool` is not on PATH".to_owned())
+    );
+    assert_eq!(none, None);
+
+    look.path.push(dir.path().to_owned());
+    let config = Config::parse(text, file, &look).unwrap();
+    assert_eq!(config.agents["x"].command[0], there.to_string_lossy());
+    let (agent, some) = found(&config, &look, "x");
+    assert_eq!((agent.usable, agent.found), (Ok(()), Found::Configured));
+    assert!(some.is_some());
+}
+
+#[test]
+fn what_is_on_path_is_found_and_what_cant_be_driven_yet_says_so() {
+    let dir = TempDir::new().unwrap();
+    program(dir.path(), "pi");
+    program(dir.path(), "claude");
+    fs::write(dir.path().join("codex"), "not executable").unwrap();
+    let look = Look {
+        path: vec![dir.path().to_owned()],
+        ..Look::default()
+    };
+    let config = Config::default();
+    let (pi, run) = found(&config, &look, "pi");
+    assert_eq!((pi.usable, pi.found), (Ok(()), Found::OnPath));
+    assert_eq!(run.unwrap().command[1..], ["--mode", "rpc"]);
+    let (claude, none) = found(&config, &look, "claude");
+    assert!(claude.usable.unwrap_err().contains("can't drive it yet"));
+    assert_eq!((claude.found, none), (Found::OnPath, None));
+    assert_eq!(found(&config, &look, "codex").0.found, Found::Missing);
+}
+
+#[test]
+fn timmy_is_usable_only_when_its_scripted_provider_is_named_but_can_always_be_run() {
+    let dir = TempDir::new().unwrap();
+    let timmy = program(dir.path(), "timmy");
+    let look = Look {
+        exe_dir: Some(dir.path().to_owned()),
+        ..Look::default()
+    };
+    let (agent, run) = found(&Config::default(), &look, "timmy");
+    assert!(agent.usable.unwrap_err().contains("must be named"));
+    assert_eq!(agent.found, Found::BuiltIn);
+    let timmy = timmy.to_string_lossy().into_owned();
+    assert_eq!(run.unwrap().command, [timmy.clone(), "--rpc".to_owned()]);
+
+    let text = "[agents.timmy]\nprovider = 'echo'";
+    let config = Config::parse(text, Path::new("/c"), &look).unwrap();
+    let (agent, run) = found(&config, &look, "timmy");
+    assert_eq!(agent.usable, Ok(()));
+    assert_eq!(
+        run.unwrap().command,
+        [&timmy, "--rpc", "--provider", "echo"]
+    );
+}
+
+#[test]
+fn secrets_are_read_from_a_private_file_only_and_shown_by_name_only() {
+    let dir = TempDir::new().unwrap();
+    let env = dir.path().join("env");
+    let file = dir.path().join("config.toml");
+    fs::write(&env, "# keys\nexport A_KEY=\"s3cret\"\n\nB=x=y\n").unwrap();
+    fs::write(
+        &file,
+        "[agents.pi]\ncommand = ['/pi']\nenv = { C = 's3cret' }\n",
+    )
+    .unwrap();
+    fs::set_permissions(&env, fs::Permissions::from_mode(0o640)).unwrap();
+    let error = Config::load(&file, &env, &Look::default()).unwrap_err();
+    assert!(
+        error.to_string().contains("mode 0640, expected 0600"),
+        "{error}"
+    );
+    fs::set_permissions(&env, fs::Permissions::from_mode(0o600)).unwrap();
+    let config = Config::load(&file, &env, &Look::default()).unwrap();
+    assert_eq!(
+        (&*config.secrets["A_KEY"], &*config.secrets["B"]),
+        ("s3cret", "x=y")
+    );
+
+    let shown = config.show();
+    assert!(shown.iter().all(|one| !one.value.contains("s3cret")));
+    let source = |key: &str| {
+        let one = shown.iter().find(|one| one.key == key).expect(key);
+        one.source.clone()
+    };
+    assert_eq!(source("alias"), "default");
+    assert_eq!(source("agents.pi.command"), format!("{}:2", file.display()));
+    assert_eq!(source("agents.pi.env.C"), format!("{}:3", file.display()));
+    assert_eq!(source("agents.pi.warm"), "default");
+    assert_eq!(source("env.A_KEY"), env.display().to_string());
+
+    fs::write(&env, "s3cret without a name\n").unwrap();
+    let error = Config::load(&file, &env, &Look::default())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("env:1:") && !error.contains("s3cret"),
+        "{error}"
+    );
+}

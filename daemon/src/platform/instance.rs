@@ -1,0 +1,215 @@
+//! Every process that runs turns is an instance: a locked file in `instances/` while it lives.
+//!
+//! Owns the file's name, its lock and the record of what was spawned. Must not know the store,
+//! nor end any process.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::process;
+
+/// Below the state directory.
+const DIR: &str = "instances";
+/// A file that is being made has this end until it is locked.
+const UNFINISHED: &str = ".new";
+
+/// A process that was spawned by an instance.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SpawnRecord {
+    /// Its id, which is its group's too.
+    pub pid: u32,
+    /// When it started, in the kernel's count: an id is used again, both together aren't.
+    pub start_time: u64,
+    /// In which run of the machine.
+    pub boot_id: String,
+    /// For which session, when that was known.
+    pub session: Option<String>,
+}
+
+/// Is an instance alive?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Life {
+    /// It holds its lock.
+    Alive {
+        /// Its process; 0 when its file could not be read.
+        pid: u32,
+    },
+    /// Its lock is free, or its file is gone.
+    Dead,
+}
+
+/// This process as an instance. Its file goes with it.
+#[derive(Debug)]
+pub struct Instance {
+    id: String,
+    path: PathBuf,
+    file: File,
+}
+
+impl Instance {
+    /// Makes and locks the file.
+    pub fn create(state_dir: &Path) -> io::Result<Self> {
+        let dir = state_dir.join(DIR);
+        fs::create_dir_all(&dir)?;
+        let pid = std::process::id();
+        let started = process::start_time(pid).unwrap_or(0);
+        let mut random = [0; 8];
+        File::open("/dev/urandom")?.read_exact(&mut random)?;
+        let id = format!("{pid}-{started}-{:016x}", u64::from_ne_bytes(random));
+        let path = dir.join(&id);
+        let unfinished = dir.join(format!("{id}{UNFINISHED}"));
+        let mut file = OpenOptions::new()
+            .create_new(true)
+            .append(true)
+            .mode(0o600)
+            .open(&unfinished)?;
+        // Locked before anybody can find it: whoever finds it free knows that we are gone.
+        file.lock()?;
+        writeln!(file, "{pid}")?;
+        fs::rename(&unfinished, &path)?;
+        Ok(Self { id, path, file })
+    }
+
+    /// The name: also the value of `AGENTD_INSTANCE` in what it spawns.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Notes a process. Not synced: a power cut ends the process, too.
+    pub fn record(&self, spawn: &SpawnRecord) -> io::Result<()> {
+        let mut line = serde_json::to_string(spawn)?;
+        line.push('\n');
+        (&self.file).write_all(line.as_bytes())
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // Somebody may have cleaned up; without the file we are as dead as without the lock.
+        let _gone = fs::remove_file(&self.path);
+    }
+}
+
+/// Does the instance live? Asking doesn't get in its way, nor in another asker's.
+#[must_use]
+pub fn liveness(state_dir: &Path, id: &str) -> Life {
+    let Ok(file) = File::open(file_of(state_dir, id)) else {
+        return Life::Dead;
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Life::Dead,
+        Err(TryLockError::WouldBlock | TryLockError::Error(_)) => {
+            let mut text = String::new();
+            let _unreadable = file.take(32).read_to_string(&mut text);
+            let pid = text.lines().next().and_then(|line| line.parse().ok());
+            Life::Alive {
+                pid: pid.unwrap_or(0),
+            }
+        }
+    }
+}
+
+/// Instances whose files are there and whose locks are free.
+pub fn dead_instances(state_dir: &Path) -> io::Result<Vec<String>> {
+    let names = instances(state_dir)?;
+    Ok(names
+        .into_iter()
+        .filter(|id| liveness(state_dir, id) == Life::Dead)
+        .collect())
+}
+
+/// Every instance that has a file.
+pub fn instances(state_dir: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(state_dir.join(DIR)) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        if let Ok(name) = entry?.file_name().into_string()
+            && !name.ends_with(UNFINISHED)
+        {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// What the instance spawned, as far as it was written.
+pub fn records(state_dir: &Path, id: &str) -> io::Result<Vec<SpawnRecord>> {
+    let text = match fs::read(file_of(state_dir, id)) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    // The last line may be half a line; the mark in the environment finds that process.
+    let lines = text.lines().skip(1);
+    Ok(lines
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect())
+}
+
+/// Removes a dead instance's file, when its processes are gone and its rows taken over.
+pub fn forget(state_dir: &Path, id: &str) -> io::Result<()> {
+    match fs::remove_file(file_of(state_dir, id)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _gone => Ok(()),
+    }
+}
+
+/// A name from the store is not trusted to stay in the directory.
+fn file_of(state_dir: &Path, id: &str) -> PathBuf {
+    let name = Path::new(id).file_name().unwrap_or_default();
+    state_dir.join(DIR).join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_lives_as_long_as_it_holds_its_lock() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let instance = Instance::create(dir.path()).unwrap();
+        let id = instance.id().to_owned();
+        let pid = std::process::id();
+        assert_eq!(liveness(dir.path(), &id), Life::Alive { pid });
+        assert_eq!(
+            liveness(dir.path(), &id),
+            Life::Alive { pid },
+            "asking changes nothing"
+        );
+        assert!(dead_instances(dir.path()).unwrap().is_empty());
+        drop(instance);
+        assert_eq!(liveness(dir.path(), &id), Life::Dead);
+        assert!(instances(dir.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_nobody_locks_is_a_dead_instance_with_its_records() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let instance = Instance::create(dir.path()).unwrap();
+        let spawn = SpawnRecord {
+            pid: 4,
+            start_time: 5,
+            boot_id: "b".to_owned(),
+            session: Some("main".to_owned()),
+        };
+        instance.record(&spawn).unwrap();
+        let mut left = fs::read(file_of(dir.path(), instance.id())).unwrap();
+        left.extend_from_slice(b"{\"pid\":7,\"sta");
+        fs::write(file_of(dir.path(), "gone"), left).unwrap();
+        assert_eq!(dead_instances(dir.path()).unwrap(), ["gone"]);
+        assert_eq!(records(dir.path(), "gone").unwrap(), [spawn]);
+        forget(dir.path(), "gone").unwrap();
+        forget(dir.path(), "gone").unwrap();
+        assert_eq!(instances(dir.path()).unwrap(), [instance.id()]);
+    }
+}

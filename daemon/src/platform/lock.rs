@@ -1,0 +1,165 @@
+//! The files by which daemons keep out of each other's way.
+//!
+//! Owns `daemon.lock` and `agentd.sock.lock`: who holds one, and what it tells others.
+//! The files stay in place for ever, as a lock on a removed file locks nobody out.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// What the holder of a lock is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Doing {
+    /// Serving, or about to.
+    Running,
+    /// Going down; another one follows at once.
+    Restarting,
+    /// Going down.
+    Stopping,
+}
+
+/// What a lock file says. Only true while the lock is held.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Holder {
+    /// The daemon's process.
+    pub pid: u32,
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// What it is doing.
+    pub state: Doing,
+}
+
+/// Why a lock was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another daemon has it.
+    #[error("another agentd (pid {pid}) holds `{}`", path.display())]
+    Held {
+        /// The lock.
+        path: PathBuf,
+        /// Who; 0 when it doesn't say.
+        pid: u32,
+    },
+    /// The system said no.
+    #[error("can't lock `{}`: {source}", path.display())]
+    Io {
+        /// The lock.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// A lock that is held until it is dropped.
+#[derive(Debug)]
+pub struct Lock {
+    file: File,
+    holder: Holder,
+}
+
+impl Lock {
+    /// Takes the lock for this process, or says who has it.
+    pub fn take(path: &Path, socket: &Path) -> Result<Self, LockError> {
+        let io = |source| LockError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)
+            .map_err(io)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(LockError::Held {
+                    path: path.to_owned(),
+                    pid: read(&file).map_or(0, |holder| holder.pid),
+                });
+            }
+            Err(TryLockError::Error(source)) => return Err(io(source)),
+        }
+        let holder = Holder {
+            pid: std::process::id(),
+            socket: socket.to_owned(),
+            state: Doing::Running,
+        };
+        let mut lock = Self { file, holder };
+        lock.say(Doing::Running).map_err(io)?;
+        Ok(lock)
+    }
+
+    /// Tells others what we are doing.
+    pub fn say(&mut self, state: Doing) -> io::Result<()> {
+        self.holder.state = state;
+        let mut text = serde_json::to_vec(&self.holder)?;
+        text.push(b'\n');
+        // Blanks over what was longer, so that no reader finds the file cut off.
+        let before = usize::try_from(self.file.metadata()?.len()).unwrap_or(0);
+        text.resize(text.len().max(before), b' ');
+        self.file.write_all_at(&text, 0)
+    }
+}
+
+/// Who holds the lock, if anybody does and says so.
+#[must_use]
+pub fn holder(path: &Path) -> Option<Holder> {
+    let file = File::open(path).ok()?;
+    match file.try_lock_shared() {
+        Ok(()) => None,
+        Err(_held) => read(&file),
+    }
+}
+
+fn read(mut file: &File) -> Option<Holder> {
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_daemon_is_told_who_the_first_is() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("daemon.lock");
+        let mut first = Lock::take(&path, Path::new("/a/long/way/to/the.sock")).unwrap();
+        let pid = std::process::id();
+        let refused = Lock::take(&path, Path::new("/b")).unwrap_err();
+        assert!(
+            matches!(refused, LockError::Held { pid: told, .. } if told == pid),
+            "{refused}"
+        );
+        assert_eq!(holder(&path).unwrap().state, Doing::Running);
+        first.say(Doing::Restarting).unwrap();
+        first.say(Doing::Stopping).unwrap();
+        assert_eq!(holder(&path).unwrap().state, Doing::Stopping);
+        drop(first);
+        assert_eq!(holder(&path), None, "what a free lock says isn't true");
+        let next = Lock::take(&path, Path::new("/b")).unwrap();
+        assert_eq!(holder(&path).unwrap().socket, Path::new("/b"));
+        drop(next);
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("daemon.lock");
+        std::os::unix::fs::symlink(dir.path().join("elsewhere"), &path).unwrap();
+        assert!(matches!(
+            Lock::take(&path, Path::new("/a")),
+            Err(LockError::Io { .. })
+        ));
+    }
+}

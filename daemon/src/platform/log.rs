@@ -1,0 +1,54 @@
+//! Where the daemon's log goes, and how much of it.
+//!
+//! Owns `AGENTD_LOG`. Must not know what is logged.
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
+
+/// Starts logging: to the journal when standard error leads there, else to standard error.
+///
+/// `AGENTD_LOG` is a level or a list of directives as in `info,agentd_daemon::store=debug`; what
+/// can't be read in it counts as `info`.
+pub fn start() -> Result<(), TryInitError> {
+    let wanted = std::env::var("AGENTD_LOG").unwrap_or_default();
+    let filter = EnvFilter::try_new(if wanted.is_empty() { "info" } else { &wanted })
+        .unwrap_or_else(|_unreadable| EnvFilter::new("info"));
+    let registry = tracing_subscriber::registry().with(filter);
+    #[cfg(target_os = "linux")]
+    if leads_to_journal()
+        && let Ok(journal) = tracing_journald::layer()
+    {
+        return registry.with(journal).try_init();
+    }
+    let stderr = tracing_subscriber::fmt::layer()
+        .with_ansi(false)
+        .with_writer(std::io::stderr);
+    registry.with(stderr).try_init()
+}
+
+/// `JOURNAL_STREAM` is inherited further than the stream itself, so it is compared.
+#[cfg(target_os = "linux")]
+fn leads_to_journal() -> bool {
+    let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    nix::sys::stat::fstat(std::io::stderr())
+        .is_ok_and(|stderr| is_stream(&named, stderr.st_dev, stderr.st_ino))
+}
+
+#[cfg(target_os = "linux")]
+fn is_stream(named: &str, dev: u64, inode: u64) -> bool {
+    named == format!("{dev}:{inode}")
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_journal_is_used_only_when_this_very_stream_leads_there() {
+        assert!(is_stream("8:42", 8, 42));
+        assert!(!is_stream("8:42", 8, 43));
+        assert!(!is_stream("", 8, 42));
+    }
+}

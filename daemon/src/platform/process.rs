@@ -1,0 +1,263 @@
+//! Processes that aren't our children: which there are, whose they are, and how they end.
+//!
+//! Owns what is read from `/proc`. Where there is none (macOS) nothing is known, and what a dead
+//! instance left behind isn't ended. Must not know the store or the core.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+
+use super::instance;
+
+/// The variable by which a process carries the name of the instance that spawned it.
+pub const MARK: &str = "AGENTD_INSTANCE";
+/// A killed process that is still there after this time hangs in the kernel.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
+/// No process has more ancestors than this, unless `/proc` changes while it is read.
+const ANCESTORS: usize = 256;
+
+/// When a process started, in ticks since the machine did.
+#[must_use]
+pub fn start_time(pid: u32) -> Option<u64> {
+    stat_field(pid, 22)?.parse().ok()
+}
+
+/// Which run of the machine this is.
+#[must_use]
+pub fn boot_id() -> Option<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// A process and its ancestors, itself first.
+#[must_use]
+pub fn ancestry(pid: u32) -> Vec<u32> {
+    let mut line = vec![pid];
+    while let Some(parent) = line.last().and_then(|pid| stat_field(*pid, 4))
+        && let Ok(parent) = parent.parse::<u32>()
+        && parent != 0
+        && line.len() < ANCESTORS
+    {
+        line.push(parent);
+    }
+    line
+}
+
+/// Resident memory of this process.
+#[must_use]
+pub fn rss_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Processes that carry the instance's mark in their environment.
+#[must_use]
+pub fn marked(instance: &str) -> Vec<u32> {
+    let mark = format!("{MARK}={instance}");
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid: &u32| {
+            // Somebody else's can't be read, and one that ended has none.
+            fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| {
+                environ
+                    .split(|byte| *byte == 0)
+                    .any(|entry| entry == mark.as_bytes())
+            })
+        })
+        .collect()
+}
+
+/// Ends everything a dead instance left running, and gives the processes that would not go.
+///
+/// Blocks for at most 5 s. Never touches this process or its ancestors, whatever they are marked.
+#[must_use]
+pub fn end_instance(state_dir: &Path, id: &str) -> Vec<u32> {
+    let until = Instant::now() + GONE_WITHIN;
+    let spared: BTreeSet<u32> = ancestry(std::process::id()).into_iter().collect();
+    let boot = boot_id();
+    let recorded: Vec<u32> = instance::records(state_dir, id)
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|spawn| {
+            Some(&spawn.boot_id) == boot.as_ref() && start_time(spawn.pid) == Some(spawn.start_time)
+        })
+        .map(|spawn| spawn.pid)
+        .filter(|pid| !spared.contains(pid))
+        .collect();
+    let mut ending = watch(&recorded);
+    for pid in &recorded {
+        kill_group(*pid);
+    }
+    loop {
+        // A process may have forked between the look and its end: looked for until none is left.
+        let found: Vec<u32> = marked(id)
+            .into_iter()
+            .filter(|pid| !spared.contains(pid))
+            .collect();
+        ending.extend(watch(&found));
+        for pid in &found {
+            kill_one(*pid);
+        }
+        ending = await_exits(ending, until);
+        if found.is_empty() || Instant::now() >= until {
+            return ending.into_iter().map(|(pid, _)| pid).collect();
+        }
+    }
+}
+
+/// Process ids with a handle that tells when they are gone.
+type Watched = Vec<(u32, OwnedFd)>;
+
+fn watch(pids: &[u32]) -> Watched {
+    pids.iter()
+        .filter_map(|pid| Some((*pid, pidfd(*pid)?)))
+        .collect()
+}
+
+/// Waits until all are gone or the time has come, and gives those that are left.
+fn await_exits(mut left: Watched, until: Instant) -> Watched {
+    while !left.is_empty() {
+        let rest = until.saturating_duration_since(Instant::now());
+        let mut polled: Vec<PollFd<'_>> = left
+            .iter()
+            .map(|(_, handle)| PollFd::new(handle.as_fd(), PollFlags::POLLIN))
+            .collect();
+        let timeout = PollTimeout::try_from(rest).unwrap_or(PollTimeout::ZERO);
+        match poll(&mut polled, timeout) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(Errno::EINTR) => continue,
+            Err(_) => break,
+        }
+        let gone: Vec<bool> = polled
+            .iter()
+            .map(|one| one.any().unwrap_or(false))
+            .collect();
+        let mut gone = gone.into_iter();
+        left.retain(|_| !gone.next().unwrap_or(false));
+    }
+    left
+}
+
+#[cfg(target_os = "linux")]
+fn pidfd(pid: u32) -> Option<OwnedFd> {
+    use std::os::fd::FromRawFd as _;
+
+    let pid = libc::pid_t::try_from(pid).ok()?;
+    // SAFETY: the call takes two numbers and gives a new descriptor or -1; no memory is involved.
+    #[expect(unsafe_code, reason = "neither std nor nix offers pidfd_open")]
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    #[expect(unsafe_code, reason = "neither std nor nix offers pidfd_open")]
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pidfd(_pid: u32) -> Option<OwnedFd> {
+    None
+}
+
+fn kill_group(pid: u32) {
+    if let Some(pid) = target(pid) {
+        // It may be gone by now, which is what is wanted.
+        let _gone = killpg(pid, Signal::SIGKILL);
+    }
+}
+
+fn kill_one(pid: u32) {
+    if let Some(pid) = target(pid) {
+        // It may be gone by now, which is what is wanted.
+        let _gone = kill(pid, Signal::SIGKILL);
+    }
+}
+
+/// 0 is our own group and 1 is everybody's parent: neither is ever meant.
+fn target(pid: u32) -> Option<Pid> {
+    i32::try_from(pid)
+        .ok()
+        .filter(|pid| *pid > 1)
+        .map(Pid::from_raw)
+}
+
+/// A field of `/proc/<pid>/stat`, counted from 1. The second one, the name, may hold anything.
+fn stat_field(pid: u32, field: usize) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let index = field.checked_sub(3)?;
+    after_name.split_whitespace().nth(index).map(str::to_owned)
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Child, Command};
+
+    use super::*;
+    use crate::platform::instance::{Instance, SpawnRecord};
+
+    fn spawn(mark: Option<&str>) -> Child {
+        let mut command = Command::new("sleep");
+        command.arg("60").process_group(0);
+        if let Some(mark) = mark {
+            command.env(MARK, mark);
+        }
+        command.spawn().unwrap()
+    }
+
+    #[test]
+    fn this_process_knows_its_start_its_memory_and_its_line() {
+        let pid = std::process::id();
+        assert!(start_time(pid).is_some());
+        assert!(rss_bytes().unwrap() > 1024 * 1024);
+        assert!(boot_id().is_some());
+        let line = ancestry(pid);
+        assert_eq!(line.first(), Some(&pid));
+        assert_eq!(
+            line.get(1).copied(),
+            Some(std::os::unix::process::parent_id())
+        );
+    }
+
+    #[test]
+    fn what_is_marked_or_recorded_is_ended_and_nothing_else() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let instance = Instance::create(dir.path()).unwrap();
+        let mut marked_one = spawn(Some(instance.id()));
+        let mut recorded_one = spawn(None);
+        let mut stale_one = spawn(None);
+        let record = |pid: u32, later: u64| SpawnRecord {
+            pid,
+            start_time: start_time(pid).unwrap() + later,
+            boot_id: boot_id().unwrap(),
+            session: None,
+        };
+        instance.record(&record(recorded_one.id(), 0)).unwrap();
+        instance.record(&record(stale_one.id(), 1)).unwrap();
+        assert_eq!(marked(instance.id()), [marked_one.id()]);
+        assert_eq!(end_instance(dir.path(), instance.id()), Vec::<u32>::new());
+        assert!(!marked_one.wait().unwrap().success());
+        assert!(!recorded_one.wait().unwrap().success());
+        assert!(
+            stale_one.try_wait().unwrap().is_none(),
+            "its id was used again"
+        );
+        stale_one.kill().unwrap();
+        stale_one.wait().unwrap();
+    }
+}

@@ -1,0 +1,156 @@
+//! Questions as statements.
+//!
+//! Owns how rows become the core's types, and how much one answer may hold.
+//! Must not change anything.
+
+use std::sync::Arc;
+
+use agentd_core::store::{JobRow, JobState, Loaded, MessageText, Query, SessionRow, TextKind};
+use agentd_protocol::{Body, JobId};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::write::{int, nat};
+
+/// Bytes of requests and final lines in one answer; the first job is given whatever it has.
+/// Who asked for more asks again for what follows the last one given.
+pub(super) const JOBS_BYTES: usize = 1024 * 1024;
+/// Bytes of event lines in one page; the first event is given whatever it has.
+pub(super) const PAGE_BYTES: usize = 256 * 1024;
+
+/// The columns of [`session_row`].
+pub(super) const SESSION_COLUMNS: &str = "name, agent, cwd, toolsets, named, native, turns, held";
+/// The columns of [`job_row`], of `jobs` and `sessions` joined.
+pub(super) const JOB_COLUMNS: &str = "jobs.job, jobs.seq, sessions.name, sessions.agent,
+    jobs.request, jobs.state, jobs.attempt, jobs.expires_at, jobs.final, jobs.final_seq";
+
+/// Answers a question.
+pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
+    let loaded = match query {
+        Query::Session { name } => session(conn, name).map(Loaded::Session),
+        Query::Jobs { jobs } => some_jobs(conn, jobs).map(Loaded::Jobs),
+        Query::Events { job, after } => events(conn, *job, *after),
+    };
+    loaded.unwrap_or_else(|error| Loaded::Failed(error.to_string()))
+}
+
+fn session(conn: &Connection, name: &str) -> rusqlite::Result<Option<SessionRow>> {
+    conn.prepare_cached(&format!(
+        "SELECT {SESSION_COLUMNS} FROM sessions WHERE name = ?1"
+    ))?
+    .query_row([name], session_row)
+    .optional()
+}
+
+fn some_jobs(conn: &Connection, jobs: &[JobId]) -> rusqlite::Result<Vec<JobRow>> {
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT {JOB_COLUMNS} FROM jobs JOIN sessions ON sessions.id = jobs.session
+         WHERE jobs.job = ?1"
+    ))?;
+    let mut rows = Vec::new();
+    let mut bytes = 0;
+    for job in jobs {
+        let Some(row) = statement.query_row([int(job.0)], job_row).optional()? else {
+            continue;
+        };
+        bytes += row.request.len();
+        if let JobState::Finished { line, .. } = &row.state {
+            bytes += line.as_json().len();
+        }
+        if bytes > JOBS_BYTES && !rows.is_empty() {
+            break;
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+fn events(conn: &Connection, job: JobId, after: u64) -> rusqlite::Result<Loaded> {
+    let mut statement = conn
+        .prepare_cached("SELECT seq, line FROM events WHERE job = ?1 AND seq > ?2 ORDER BY seq")?;
+    let mut rows = statement.query(params![int(job.0), int(after)])?;
+    let mut events = Vec::new();
+    let mut bytes = 0;
+    while let Some(row) = rows.next()? {
+        let line = row.get_ref(1)?.as_str()?;
+        bytes += line.len();
+        if bytes > PAGE_BYTES && !events.is_empty() {
+            return Ok(Loaded::Events {
+                events,
+                more: true,
+                texts: Vec::new(),
+            });
+        }
+        events.push((nat(row.get(0)?), Body::stored_event(line)));
+    }
+    Ok(Loaded::Events {
+        events,
+        more: false,
+        texts: texts(conn, job)?,
+    })
+}
+
+/// The text of a job: its pieces put together, or what it ended with.
+pub(super) fn texts(conn: &Connection, job: JobId) -> rusqlite::Result<Vec<MessageText>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT message, kind, text FROM texts WHERE job = ?1 ORDER BY message, kind, at",
+    )?;
+    let mut rows = statement.query([int(job.0)])?;
+    let mut texts: Vec<MessageText> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let message = row.get(0)?;
+        let kind = match row.get(1)? {
+            0_i64 => TextKind::Text,
+            _ => TextKind::Thinking,
+        };
+        let piece = row.get_ref(2)?.as_str()?;
+        match texts.last_mut() {
+            Some(last) if (last.message, last.kind) == (message, kind) => {
+                last.text.push_str(piece);
+            }
+            _ => texts.push(MessageText {
+                message,
+                kind,
+                text: piece.to_owned(),
+            }),
+        }
+    }
+    Ok(texts)
+}
+
+/// A session from [`SESSION_COLUMNS`].
+pub(super) fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
+    Ok(SessionRow {
+        name: row.get(0)?,
+        agent: row.get(1)?,
+        cwd: row.get(2)?,
+        toolsets: row.get(3)?,
+        named: row.get(4)?,
+        native: row.get(5)?,
+        turns: nat(row.get(6)?),
+        held: row.get(7)?,
+    })
+}
+
+/// A job from [`JOB_COLUMNS`].
+pub(super) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
+    let attempt = row.get(6)?;
+    let state = match (row.get_ref(8)?.as_str_or_null()?, row.get_ref(5)?.as_str()?) {
+        (Some(line), _) => JobState::Finished {
+            seq: nat(row.get(9)?),
+            line: Body::stored(line),
+        },
+        (None, "queued") => JobState::Queued {
+            expires_at: row.get(7)?,
+            attempt,
+        },
+        (None, _) => JobState::Running { attempt },
+    };
+    Ok(JobRow {
+        job: JobId(nat(row.get(0)?)),
+        seq: nat(row.get(1)?),
+        session: row.get(2)?,
+        agent: row.get(3)?,
+        request: Arc::from(row.get_ref(4)?.as_str()?),
+        state,
+    })
+}

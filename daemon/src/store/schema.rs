@@ -1,0 +1,337 @@
+//! The database file: where its connection comes from, what its tables are, how it grows older.
+//!
+//! Owns pragmas, migrations, and what happens to a file that is newer, foreign or broken.
+//! Must not know jobs, instances or threads.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+
+use super::StoreError;
+
+/// The file's name in the state directory.
+pub(super) const FILE: &str = "agentd.db";
+/// Older ones have a bug that can lose the write-ahead log.
+const SQLITE_AT_LEAST: i32 = 3_051_003;
+/// Says in the file's header whose it is: `agtd`.
+const APPLICATION: i32 = 0x6167_7464;
+/// How long another process's transaction is waited for.
+const BUSY: Duration = Duration::from_secs(5);
+/// Every statement of the store fits, so that none is prepared twice.
+const STATEMENTS: usize = 64;
+/// A file up to this size is checked whole when it was not closed properly: that takes about
+/// 0.1 s. Larger ones are trusted until a statement finds them broken.
+const CHECKED_WHOLE: u64 = 16 * 1024 * 1024;
+
+/// Each entry leads from the version that is its index to the next one.
+pub(super) const MIGRATIONS: &[&str] = &[VERSION_1];
+
+const VERSION_1: &str = "
+CREATE TABLE meta (
+    key TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO meta VALUES ('epoch', lower(hex(randomblob(8))));
+
+CREATE TABLE sessions (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    agent TEXT NOT NULL,
+    cwd TEXT NOT NULL,
+    toolsets TEXT,
+    named INTEGER NOT NULL,
+    native TEXT,
+    turns INTEGER NOT NULL DEFAULT 0,
+    held INTEGER NOT NULL DEFAULT 0,
+    instance TEXT,
+    last_seq INTEGER NOT NULL,
+    created_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX sessions_leased ON sessions (instance) WHERE instance IS NOT NULL;
+
+-- A row is its job's `accepted` event, and with `final` its last one too.
+CREATE TABLE jobs (
+    job INTEGER PRIMARY KEY AUTOINCREMENT,
+    seq INTEGER NOT NULL UNIQUE,
+    session_seq INTEGER NOT NULL,
+    session INTEGER NOT NULL REFERENCES sessions (id),
+    request TEXT NOT NULL,
+    key TEXT UNIQUE,
+    hash BLOB NOT NULL,
+    state TEXT NOT NULL CHECK
+        (state IN ('queued', 'running', 'completed', 'cancelled', 'failed', 'interrupted')),
+    instance TEXT NOT NULL,
+    worker INTEGER,
+    generation INTEGER,
+    attempt INTEGER NOT NULL,
+    accepted_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    finished_at INTEGER,
+    final TEXT,
+    final_seq INTEGER UNIQUE,
+    final_session_seq INTEGER
+) STRICT;
+CREATE INDEX jobs_unfinished ON jobs (instance, job) WHERE final_seq IS NULL;
+CREATE INDEX jobs_waiting ON jobs (session) WHERE final_seq IS NULL;
+
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY,
+    session_seq INTEGER NOT NULL,
+    job INTEGER NOT NULL REFERENCES jobs (job) ON DELETE CASCADE,
+    line TEXT NOT NULL
+) STRICT;
+CREATE INDEX events_of_job ON events (job, seq);
+
+-- Pieces while the turn is in flight, one row per message and kind afterwards.
+CREATE TABLE texts (
+    job INTEGER NOT NULL REFERENCES jobs (job) ON DELETE CASCADE,
+    message INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    text TEXT NOT NULL,
+    PRIMARY KEY (job, message, kind, at)
+) STRICT, WITHOUT ROWID;
+";
+
+/// A connection, and where the file that was here before went, if it was broken.
+pub(super) struct Ready {
+    pub(super) conn: Connection,
+    pub(super) moved_aside: Option<PathBuf>,
+}
+
+/// Opens the store in `dir`, making what is missing and moving aside what is broken.
+pub(super) fn prepare(dir: &Path, migrations: &[&str]) -> Result<Ready, StoreError> {
+    let version = rusqlite::version_number();
+    if version < SQLITE_AT_LEAST {
+        return Err(StoreError::OldSqlite { version });
+    }
+    let path = dir.join(FILE);
+    let io = |source| StoreError::Io {
+        path: path.clone(),
+        source,
+    };
+    make_private(dir, &path).map_err(io)?;
+    refuse_newer(&path, header_version(&path).map_err(io)?, migrations)?;
+    match prepare_file(&path, migrations) {
+        Err(StoreError::Sqlite { source, .. }) if is_corrupt(&source) => {
+            let aside = move_aside(&path).map_err(io)?;
+            tracing::error!(%source, aside = %aside.display(), "the store was broken and is moved aside");
+            make_private(dir, &path).map_err(io)?;
+            let conn = prepare_file(&path, migrations)?;
+            Ok(Ready {
+                conn,
+                moved_aside: Some(aside),
+            })
+        }
+        prepared => prepared.map(|conn| Ready {
+            conn,
+            moved_aside: None,
+        }),
+    }
+}
+
+/// Opens the file again, without looking at its schema.
+pub(super) fn reopen(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    tune(&conn)?;
+    Ok(conn)
+}
+
+fn prepare_file(path: &Path, migrations: &[&str]) -> Result<Connection, StoreError> {
+    let sqlite = |source| StoreError::Sqlite {
+        path: path.to_owned(),
+        source,
+    };
+    // The log's size is looked at before the connection makes one.
+    let log = fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut conn = Connection::open_with_flags(path, flags).map_err(sqlite)?;
+    conn.busy_timeout(BUSY).map_err(sqlite)?;
+    // The header in the file may be older than the one in the log.
+    let found = version_of(&conn).map_err(sqlite)?;
+    if let Err(newer) = refuse_newer(path, found, migrations) {
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+            .map_err(sqlite)?;
+        return Err(newer);
+    }
+    let tables: i64 = conn
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(sqlite)?;
+    let application: i32 = conn
+        .query_row("PRAGMA application_id", [], |row| row.get(0))
+        .map_err(sqlite)?;
+    if tables > 0 && application != APPLICATION {
+        return Err(StoreError::Foreign {
+            path: path.to_owned(),
+        });
+    }
+    tune(&conn).map_err(sqlite)?;
+    let size = fs::metadata(path).map_or(0, |file| file.len());
+    if log > 0 && size <= CHECKED_WHOLE {
+        check_whole(&conn).map_err(sqlite)?;
+    }
+    migrate(&mut conn, path, migrations)?;
+    Ok(conn)
+}
+
+fn tune(conn: &Connection) -> rusqlite::Result<()> {
+    conn.busy_timeout(BUSY)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    conn.pragma_update(None, "journal_mode", "WAL")?;
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    conn.pragma_update(None, "foreign_keys", true)?;
+    conn.pragma_update(None, "trusted_schema", false)?;
+    conn.pragma_update(None, "mmap_size", 0)?;
+    // In KiB: the store writes and forgets, so a small cache does.
+    conn.pragma_update(None, "cache_size", -512)?;
+    // The writer checkpoints when nobody waits.
+    conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+    if cfg!(target_os = "macos") {
+        // There `fsync` doesn't flush the drive.
+        conn.pragma_update(None, "fullfsync", true)?;
+        conn.pragma_update(None, "checkpoint_fullfsync", true)?;
+    }
+    Ok(())
+}
+
+fn migrate(conn: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), StoreError> {
+    let sqlite = |source| StoreError::Sqlite {
+        path: path.to_owned(),
+        source,
+    };
+    let before = version_of(conn).map_err(sqlite)?;
+    let last = u32::try_from(migrations.len()).unwrap_or(u32::MAX);
+    if before == last {
+        return Ok(());
+    }
+    if before > 0 {
+        let backup = beside(path, &format!(".backup-v{before}-{}", unix_seconds()));
+        conn.execute("VACUUM INTO ?1", [backup.to_string_lossy()])
+            .map_err(sqlite)?;
+        fs::set_permissions(&backup, fs::Permissions::from_mode(0o600)).map_err(|source| {
+            StoreError::Io {
+                path: backup.clone(),
+                source,
+            }
+        })?;
+        tracing::info!(backup = %backup.display(), from = before, to = last, "migrating the store");
+    }
+    let step = conn
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(sqlite)?;
+    // Another process may have been faster.
+    let now = version_of(&step).map_err(sqlite)?;
+    for migration in migrations.iter().skip(now as usize) {
+        step.execute_batch(migration).map_err(sqlite)?;
+    }
+    step.pragma_update(None, "application_id", APPLICATION)
+        .map_err(sqlite)?;
+    step.pragma_update(None, "user_version", last.max(now))
+        .map_err(sqlite)?;
+    step.commit().map_err(sqlite)
+}
+
+fn check_whole(conn: &Connection) -> rusqlite::Result<()> {
+    let found: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if found == "ok" {
+        return Ok(());
+    }
+    let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    Err(rusqlite::Error::SqliteFailure(corrupt, Some(found)))
+}
+
+fn version_of(conn: &Connection) -> rusqlite::Result<u32> {
+    conn.query_row("PRAGMA user_version", [], |row| row.get(0))
+}
+
+fn refuse_newer(path: &Path, found: u32, migrations: &[&str]) -> Result<(), StoreError> {
+    if found as usize > migrations.len() {
+        return Err(StoreError::Newer {
+            path: path.to_owned(),
+            found,
+            known: migrations.len(),
+        });
+    }
+    Ok(())
+}
+
+/// `user_version` as it stands in the file, so that a newer file isn't even opened.
+fn header_version(path: &Path) -> std::io::Result<u32> {
+    let mut header = [0; 64];
+    let mut file = fs::File::open(path)?;
+    match file.read_exact(&mut header) {
+        Ok(()) if header.starts_with(b"SQLite format 3\0") => {
+            let [.., a, b, c, d] = header;
+            Ok(u32::from_be_bytes([a, b, c, d]))
+        }
+        // Empty or broken: SQLite will say which.
+        Ok(()) => Ok(0),
+        Err(short) if short.kind() == std::io::ErrorKind::UnexpectedEof => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+/// SQLite gives the log and the index the mode of the database.
+fn make_private(dir: &Path, path: &Path) -> std::io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)?;
+    let file = fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)?;
+    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    }
+    Ok(())
+}
+
+fn is_corrupt(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+    )
+}
+
+fn move_aside(path: &Path) -> std::io::Result<PathBuf> {
+    let mut second = unix_seconds();
+    let aside = loop {
+        let aside = beside(path, &format!(".corrupt-{second}"));
+        if !aside.exists() {
+            break aside;
+        }
+        second += 1;
+    };
+    fs::rename(path, &aside)?;
+    for end in ["-wal", "-shm"] {
+        match fs::rename(beside(path, end), beside(&aside, end)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _moved_or_missing => {}
+        }
+    }
+    Ok(aside)
+}
+
+/// The path with something appended to its name.
+pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,90 @@
+//! What dead instances left behind, and how it becomes ours.
+//!
+//! Owns which rows move. Must not know how an instance is found dead, nor what is done next.
+
+use agentd_core::store::{JobRow, JobState, Recovered};
+use rusqlite::{Connection, params};
+
+use super::read::{JOB_COLUMNS, SESSION_COLUMNS, job_row, session_row, texts};
+use super::write::stamp_key;
+use super::{Liveness, Role};
+
+/// Instances other than ours that have something open.
+pub(super) fn dead(
+    conn: &Connection,
+    ours: &str,
+    alive: &dyn Fn(&str) -> Liveness,
+) -> rusqlite::Result<Vec<String>> {
+    let mut statement = conn.prepare(
+        "SELECT instance FROM jobs WHERE final_seq IS NULL
+         UNION SELECT instance FROM sessions WHERE instance IS NOT NULL",
+    )?;
+    let names = statement.query_map([], |row| row.get::<_, String>(0))?;
+    let others = names.filter(|name| !matches!(name, Ok(name) if name == ours));
+    others
+        .filter(|name| !matches!(name, Ok(name) if alive(name) != Liveness::Dead))
+        .collect()
+}
+
+/// Moves what `instance` left to `ours`. A one-shot leaves the queued jobs: only the daemon has
+/// time for them.
+pub(super) fn take(
+    conn: &Connection,
+    ours: &str,
+    instance: &str,
+    role: Role,
+) -> rusqlite::Result<Recovered> {
+    let states = match role {
+        Role::Daemon => "'queued', 'running'",
+        Role::OneShot => "'running'",
+    };
+    let sessions = conn
+        .prepare(&format!(
+            "SELECT {SESSION_COLUMNS} FROM sessions WHERE instance = ?1 ORDER BY id"
+        ))?
+        .query_map([instance], session_row)?
+        .collect::<Result<_, _>>()?;
+    let rows = conn
+        .prepare(&format!(
+            "SELECT {JOB_COLUMNS} FROM jobs JOIN sessions ON sessions.id = jobs.session
+             WHERE jobs.instance = ?1 AND jobs.final_seq IS NULL AND jobs.state IN ({states})
+             ORDER BY jobs.job"
+        ))?
+        .query_map([instance], job_row)?
+        .collect::<Result<Vec<JobRow>, _>>()?;
+    let mut jobs = Vec::with_capacity(rows.len());
+    for row in rows {
+        let so_far = match row.state {
+            JobState::Running { .. } => texts(conn, row.job)?,
+            JobState::Queued { .. } | JobState::Finished { .. } => Vec::new(),
+        };
+        jobs.push((row, so_far));
+    }
+    conn.execute(
+        "UPDATE sessions SET instance = ?1 WHERE instance = ?2",
+        [ours, instance],
+    )?;
+    conn.execute(
+        &format!(
+            "UPDATE jobs SET instance = ?1
+             WHERE instance = ?2 AND final_seq IS NULL AND state IN ({states})"
+        ),
+        [ours, instance],
+    )?;
+    conn.execute("DELETE FROM meta WHERE key = ?1", [stamp_key(instance)])?;
+    Ok(Recovered {
+        instance: instance.to_owned(),
+        sessions,
+        jobs,
+    })
+}
+
+/// Leaves a note by which this very takeover can be recognised.
+pub(super) fn stamp(conn: &Connection, ours: &str, value: i64) -> rusqlite::Result<()> {
+    conn.execute(
+        "INSERT INTO meta (key, value) VALUES (?1, ?2)
+         ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        params![stamp_key(ours), value.to_string()],
+    )?;
+    Ok(())
+}

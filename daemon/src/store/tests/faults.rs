@@ -1,0 +1,169 @@
+//! What the store does when the disk says no.
+
+use super::*;
+
+#[test]
+fn a_full_disk_refuses_new_jobs_keeps_the_rest_and_heals() {
+    let dir = TempDir::new().unwrap();
+    let full = Arc::new(Mutex::new(false));
+    let seen = Arc::clone(&full);
+    let fault: Fault = Box::new(move |moment, conn| {
+        if moment == Moment::BeforeBegin {
+            let pages = if *seen.lock().unwrap() { 1 } else { 1_000_000 };
+            conn.pragma_update(None, "max_page_count", pages)?;
+        }
+        Ok(())
+    });
+    let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
+    let (job, ..) = store.accept(started("main"));
+    let (other, ..) = store.accept(new(Some("other")));
+    *full.lock().unwrap() = true;
+    let large = NewJob {
+        request: "x".repeat(100_000),
+        ..new(None)
+    };
+    let refused = store.order(Urgency::Waited, vec![Write::Accept(Box::new(large))]);
+    assert!(matches!(
+        store.event(),
+        Event::StoreHealth { trouble: Some(_) }
+    ));
+    let Event::Stored { token, stored } = store.event() else {
+        panic!("stored")
+    };
+    assert_eq!(token, refused);
+    assert!(
+        matches!(
+            stored,
+            Stored::Failed {
+                code: Code::DiskFull,
+                ..
+            }
+        ),
+        "{stored:?}"
+    );
+
+    let text = "y".repeat(100_000);
+    let kept = store.order(Urgency::Waited, vec![piece(job, 0, &text)]);
+    let at_once = store.order(Urgency::Waited, vec![Write::Accept(Box::new(new(None)))]);
+    assert!(
+        matches!(store.event(), Event::Stored { token, stored: Stored::Failed { .. } } if token == at_once)
+    );
+    assert!(
+        matches!(store.job(other).state, JobState::Queued { .. }),
+        "reading goes on"
+    );
+    *full.lock().unwrap() = false;
+    assert_eq!(store.event(), Event::StoreHealth { trouble: None });
+    assert!(
+        matches!(store.event(), Event::Stored { token, stored: Stored::Committed(_) } if token == kept)
+    );
+    store.accept(new(None));
+}
+
+#[test]
+fn with_nothing_kept_a_full_disk_is_probed_until_there_is_room() {
+    let dir = TempDir::new().unwrap();
+    let (switch, fault) = switched();
+    let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
+    *switch.lock().unwrap() = Some((Moment::BeforeCommit, ffi::SQLITE_FULL));
+    store.order(Urgency::Waited, vec![Write::Accept(Box::new(new(None)))]);
+    assert!(matches!(
+        store.event(),
+        Event::StoreHealth { trouble: Some(_) }
+    ));
+    assert!(matches!(
+        store.event(),
+        Event::Stored {
+            stored: Stored::Failed { .. },
+            ..
+        }
+    ));
+    *switch.lock().unwrap() = None;
+    assert_eq!(store.event(), Event::StoreHealth { trouble: None });
+    assert_eq!(store.accept(new(None)).0, JobId(1), "nothing was written");
+}
+
+#[test]
+fn after_an_io_error_in_commit_the_answer_is_what_the_file_says() {
+    for (moment, there) in [(Moment::BeforeCommit, false), (Moment::AfterCommit, true)] {
+        let dir = TempDir::new().unwrap();
+        let (switch, fault) = switched();
+        let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
+        let (job, ..) = store.accept(started("main"));
+        *switch.lock().unwrap() = Some((moment, ffi::SQLITE_IOERR_FSYNC));
+        let end = store.order(Urgency::Lazy, vec![finish(job, End::Completed)]);
+        let asked = store.order(Urgency::Waited, vec![keyed("k", "one")]);
+        assert!(matches!(
+            store.event(),
+            Event::StoreHealth { trouble: Some(_) }
+        ));
+        *switch.lock().unwrap() = None;
+        let mut answers = Vec::new();
+        while answers.len() < 2 {
+            if let Event::Stored { token, stored } = store.event() {
+                answers.push((token, matches!(stored, Stored::Committed(_))));
+            }
+        }
+        answers.sort();
+        assert_eq!(answers, [(end, true), (asked, there)], "{moment:?}");
+        assert!(matches!(store.job(job).state, JobState::Finished { .. }));
+        store.close();
+        let db = Connection::open(dir.path().join(FILE)).unwrap();
+        let jobs: i64 = db
+            .query_row("SELECT count(*) FROM jobs", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(jobs, 1 + i64::from(there), "{moment:?}");
+    }
+}
+
+#[test]
+fn while_the_file_cant_be_looked_at_who_asked_waits_and_newcomers_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let (switch, mut fault) = switched();
+    let seen = Arc::clone(&switch);
+    let both: Fault = Box::new(move |moment, conn| {
+        let told = fault(moment, conn);
+        if told.is_err() {
+            // From now on the file can't even be opened again.
+            *seen.lock().unwrap() = Some((Moment::BeforeBegin, ffi::SQLITE_IOERR_READ));
+        }
+        told
+    });
+    let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, both);
+    store.accept(new(None));
+    *switch.lock().unwrap() = Some((Moment::AfterCommit, ffi::SQLITE_IOERR_FSYNC));
+    let asked = store.order(Urgency::Waited, vec![keyed("k", "one")]);
+    assert!(matches!(
+        store.event(),
+        Event::StoreHealth { trouble: Some(_) }
+    ));
+    let newcomer = store.order(Urgency::Waited, vec![keyed("l", "one")]);
+    assert!(
+        matches!(store.event(), Event::Stored { token, stored: Stored::Failed { .. } } if token == newcomer)
+    );
+    *switch.lock().unwrap() = None;
+    assert_eq!(store.event(), Event::StoreHealth { trouble: None });
+    assert!(
+        matches!(store.event(), Event::Stored { token, stored: Stored::Committed(_) } if token == asked)
+    );
+}
+
+#[test]
+fn a_takeover_in_doubt_is_not_done_twice() {
+    let dir = TempDir::new().unwrap();
+    let mut gone = bench(dir.path(), "gone", Role::Daemon, dead);
+    gone.accept(started("main"));
+    gone.close();
+    let (switch, fault) = switched();
+    let store = bench_with(dir.path(), "shot", Role::OneShot, dead, fault);
+    *switch.lock().unwrap() = Some((Moment::AfterCommit, ffi::SQLITE_IOERR_FSYNC));
+    let instance = "gone".to_owned();
+    let order = Order::Takeover { instance };
+    store.opened.store.submit(order).unwrap();
+    loop {
+        if let Event::Recovered(recovered) = store.event() {
+            assert_eq!(recovered.jobs.len(), 1);
+            break;
+        }
+    }
+}

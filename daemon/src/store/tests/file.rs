@@ -1,0 +1,160 @@
+//! The file: its age, its health, its mode and its indexes.
+
+use super::*;
+
+#[test]
+fn a_newer_store_is_refused_and_left_untouched() {
+    let dir = TempDir::new().unwrap();
+    bench(dir.path(), "a", Role::Daemon, dead).close();
+    let path = dir.path().join(FILE);
+    let db = Connection::open(&path).unwrap();
+    db.pragma_update(None, "user_version", 99).unwrap();
+    drop(db);
+    let before = std::fs::read(&path).unwrap();
+    let refused = open(
+        dir.path(),
+        "b",
+        Role::Daemon,
+        Box::new(dead),
+        Box::new(|_| ()),
+    );
+    let error = refused.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            StoreError::Newer {
+                found: 99,
+                known: 1,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_broken_file_is_moved_aside_and_a_fresh_one_begun() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join(FILE);
+    std::fs::write(&path, vec![0x5a; 20_000]).unwrap();
+    std::fs::write(beside(&path, "-wal"), b"log").unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let aside = store.opened.moved_aside.clone().expect("moved aside");
+    let name = aside.file_name().unwrap().to_str().unwrap();
+    assert!(name.starts_with("agentd.db.corrupt-"), "{name}");
+    assert_eq!(std::fs::read(&aside).unwrap(), vec![0x5a; 20_000]);
+    assert_eq!(store.accept(new(None)).0, JobId(1));
+    let epoch = store.opened.epoch.clone();
+    store.close();
+    let store = bench(dir.path(), "a", Role::Daemon, dead);
+    assert_eq!(
+        (store.opened.moved_aside.clone(), &store.opened.epoch),
+        (None, &epoch)
+    );
+}
+
+#[test]
+fn somebody_elses_database_is_left_alone() {
+    let dir = TempDir::new().unwrap();
+    let db = Connection::open(dir.path().join(FILE)).unwrap();
+    db.execute_batch("CREATE TABLE theirs (x)").unwrap();
+    drop(db);
+    let refused = open(
+        dir.path(),
+        "b",
+        Role::Daemon,
+        Box::new(dead),
+        Box::new(|_| ()),
+    );
+    assert!(matches!(refused, Err(StoreError::Foreign { .. })));
+}
+
+#[test]
+fn an_older_store_is_copied_before_it_is_migrated() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    store.accept(new(None));
+    store.close();
+    let mut newer = schema::MIGRATIONS.to_vec();
+    newer.push("ALTER TABLE jobs ADD COLUMN colour TEXT;");
+    let ready = schema::prepare(dir.path(), &newer).unwrap();
+    let version: u32 = ready
+        .conn
+        .query_row("PRAGMA user_version", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(version, 2);
+    let backup = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.to_string_lossy().contains(".backup-v1-"))
+        .expect("a backup");
+    let db = Connection::open(backup).unwrap();
+    let jobs: i64 = db
+        .query_row("SELECT count(*) FROM jobs", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(jobs, 1);
+}
+
+#[test]
+fn the_files_are_for_their_owner_only() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = TempDir::new().unwrap();
+    let state = dir.path().join("deep").join("agentd");
+    let mut store = bench(&state, "a", Role::Daemon, dead);
+    store.accept(new(None));
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&state), 0o700);
+    for end in ["", "-wal", "-shm"] {
+        assert_eq!(mode(&beside(&state.join(FILE), end)), 0o600, "{end}");
+    }
+}
+
+#[test]
+fn no_question_of_the_start_or_of_an_accept_reads_a_whole_table() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let (job, ..) = store.accept(new(Some("main")));
+    store.commit(vec![finish(job, End::Completed)]);
+    let release = Write::Release {
+        session: "main".to_owned(),
+    };
+    store.commit(vec![release]);
+    store.close();
+    let db = Connection::open(dir.path().join(FILE)).unwrap();
+    db.execute_batch(
+        "WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+         INSERT INTO jobs SELECT i, i * 2, i, 1, 'r', NULL, x'00', 'completed', 'gone', NULL, NULL,
+            1, 0, 0, 0, 'f', i * 2 + 1, i FROM n;",
+    )
+    .unwrap();
+    for sql in [
+        "SELECT instance FROM jobs WHERE final_seq IS NULL UNION SELECT instance FROM sessions WHERE instance IS NOT NULL",
+        "SELECT job FROM jobs WHERE instance = 'x' AND final_seq IS NULL",
+        "SELECT max(seq) FROM jobs",
+        "SELECT max(final_seq) FROM jobs",
+        "SELECT 1 FROM jobs WHERE session = 1 AND final_seq IS NULL AND state = 'queued'",
+    ] {
+        let mut plan = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let steps: Vec<String> = plan
+            .query_map([], |row| row.get(3))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        assert!(
+            steps
+                .iter()
+                .all(|step| !step.starts_with("SCAN") || step.contains("INDEX")),
+            "{sql}: {steps:?}"
+        );
+    }
+    drop(db);
+    let began = std::time::Instant::now();
+    let mut store = bench(dir.path(), "b", Role::Daemon, dead);
+    assert_eq!(store.accept(new(None)).1, 200_002);
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+}

@@ -1,0 +1,200 @@
+//! The store against real files, with faults made up where a disk would make them.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agentd_core::Event;
+use agentd_core::ids::{Generation, Token, WorkerId};
+use agentd_core::store::{
+    End, JobRow, JobState, Loaded, MessageText, NewJob, Query, Stored, TextKind, Urgency, Write,
+    Written,
+};
+use agentd_protocol::{Body, Code, JobId};
+use rusqlite::{Connection, ffi};
+use tempfile::TempDir;
+
+use super::schema::{self, FILE, beside};
+use super::*;
+
+mod faults;
+mod file;
+mod orders;
+
+/// Every wait of these tests ends here.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Bench {
+    opened: Opened,
+    answers: Receiver<Event>,
+    next: u64,
+}
+
+fn dead(_instance: &str) -> Liveness {
+    Liveness::Dead
+}
+
+fn bench(dir: &Path, instance: &str, role: Role, alive: fn(&str) -> Liveness) -> Bench {
+    bench_with(dir, instance, role, alive, Box::new(|_, _| Ok(())))
+}
+
+fn bench_with(
+    dir: &Path,
+    instance: &str,
+    role: Role,
+    alive: fn(&str) -> Liveness,
+    fault: Fault,
+) -> Bench {
+    let (answer, answers) = sync_channel(10_000);
+    let answer = Box::new(move |event| answer.send(event).unwrap());
+    let opened = open_with(dir, instance, role, Box::new(alive), answer, fault).unwrap();
+    Bench {
+        opened,
+        answers,
+        next: 1,
+    }
+}
+
+impl Bench {
+    fn order(&mut self, urgency: Urgency, writes: Vec<Write>) -> Token {
+        let token = Token(self.next);
+        self.next += 1;
+        let order = Order::Commit {
+            token,
+            writes,
+            urgency,
+        };
+        self.opened.store.submit(order).unwrap();
+        token
+    }
+
+    fn event(&self) -> Event {
+        self.answers.recv_timeout(PATIENCE).expect("an answer")
+    }
+
+    fn commit(&mut self, writes: Vec<Write>) -> Stored {
+        let asked = self.order(Urgency::Waited, writes);
+        match self.event() {
+            Event::Stored { token, stored } if token == asked => stored,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn accept(&mut self, job: NewJob) -> (JobId, u64, String) {
+        match self.commit(vec![Write::Accept(Box::new(job))]) {
+            Stored::Committed(written) => match written.as_slice() {
+                [Written::Accepted { job, seq, session }] => (*job, *seq, session.clone()),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn load(&mut self, query: Query) -> Loaded {
+        let token = Token(self.next);
+        self.next += 1;
+        self.opened
+            .store
+            .submit(Order::Load { token, query })
+            .unwrap();
+        match self.event() {
+            Event::Loaded {
+                token: told,
+                loaded,
+            } if told == token => loaded,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn job(&mut self, job: JobId) -> JobRow {
+        match self.load(Query::Jobs { jobs: vec![job] }) {
+            Loaded::Jobs(rows) => rows.into_iter().next().expect("the job"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn close(self) {
+        self.opened.store.close(self.opened.writer);
+    }
+}
+
+fn new(session: Option<&str>) -> NewJob {
+    NewJob {
+        session: session.map(str::to_owned),
+        agent: "pi".to_owned(),
+        cwd: "/".to_owned(),
+        toolsets: None,
+        request: r#"{"text":"hi"}"#.to_owned(),
+        key: None,
+        hashed: "hi".to_owned(),
+        expires_at: 5_000,
+        running: None,
+        at: 1_000,
+    }
+}
+
+fn keyed(key: &str, hashed: &str) -> Write {
+    Write::Accept(Box::new(NewJob {
+        key: Some(key.to_owned()),
+        hashed: hashed.to_owned(),
+        ..new(None)
+    }))
+}
+
+fn started(session: &str) -> NewJob {
+    NewJob {
+        running: Some((WorkerId(3), Generation(2))),
+        ..new(Some(session))
+    }
+}
+
+fn line(text: &str) -> Body {
+    Body::stored_event(&format!(r#"{{"type":"note","text":"{text}"}}"#))
+}
+
+fn last_line(text: &str) -> Body {
+    Body::stored(&format!(r#"{{"type":"message_end","text":"{text}"}}"#))
+}
+
+fn finish(job: JobId, end: End) -> Write {
+    let texts = vec![MessageText {
+        message: 0,
+        kind: TextKind::Text,
+        text: "whole".to_owned(),
+    }];
+    Write::Finish {
+        job,
+        end,
+        line: last_line("whole"),
+        texts,
+    }
+}
+
+fn piece(job: JobId, offset: u64, text: &str) -> Write {
+    Write::Text {
+        job,
+        message: 0,
+        kind: TextKind::Text,
+        offset,
+        text: text.to_owned(),
+    }
+}
+
+fn error(code: i32) -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)
+}
+
+/// What happens to the store, and at which moment.
+type Switch = Arc<Mutex<Option<(Moment, i32)>>>;
+
+/// A fault that is switched on and off by the test: what happens, and at which moment.
+fn switched() -> (Switch, Fault) {
+    let switch: Switch = Arc::default();
+    let seen = Arc::clone(&switch);
+    let fault = Box::new(move |moment, _: &Connection| match *seen.lock().unwrap() {
+        Some((when, code)) if when == moment => Err(error(code)),
+        _ => Ok(()),
+    });
+    (switch, fault)
+}

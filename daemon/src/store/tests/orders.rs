@@ -1,0 +1,360 @@
+//! What orders do on a healthy disk.
+
+use super::*;
+
+#[test]
+fn a_job_goes_through_its_life_and_is_read_back_after_reopening() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let epoch = store.opened.epoch.clone();
+    let (job, seq, session) = store.accept(new(None));
+    assert_eq!((job, seq, session.as_str()), (JobId(1), 1, "s1"));
+    let running = store.commit(vec![
+        Write::Start {
+            job,
+            worker: WorkerId(1),
+            generation: Generation(1),
+            attempt: 1,
+            line: Some(line("running")),
+        },
+        piece(job, 0, "who"),
+        piece(job, 3, "le"),
+        Write::Event {
+            job,
+            line: line("tool"),
+        },
+    ]);
+    let numbered = |seq| Written::Numbered { seq };
+    assert_eq!(
+        running,
+        Stored::Committed(vec![numbered(2), Written::Done, Written::Done, numbered(3)])
+    );
+    let Loaded::Events {
+        events,
+        more,
+        texts,
+    } = store.load(Query::Events { job, after: 2 })
+    else {
+        panic!("events")
+    };
+    assert_eq!((events, more), (vec![(3, line("tool"))], false));
+    assert_eq!(texts[0].text, "whole");
+    let native = "n".to_owned();
+    let ended = store.commit(vec![
+        Write::Native { session, native },
+        finish(job, End::Completed),
+    ]);
+    assert_eq!(ended, Stored::Committed(vec![Written::Done, numbered(4)]));
+    store.close();
+
+    let mut store = bench(dir.path(), "b", Role::Daemon, dead);
+    assert_eq!(store.opened.epoch, epoch);
+    let state = store.job(job).state;
+    let line = last_line("whole");
+    assert_eq!(state, JobState::Finished { seq: 4, line });
+    let Loaded::Session(Some(row)) = store.load(Query::Session {
+        name: "s1".to_owned(),
+    }) else {
+        panic!("session")
+    };
+    assert_eq!((row.native.as_deref(), row.turns), (Some("n"), 1));
+    assert!(!row.named && !row.held);
+    assert_eq!(store.accept(new(Some("main"))).1, 5, "numbers go on");
+}
+
+#[test]
+fn a_job_ends_exactly_once() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let (job, ..) = store.accept(started("main"));
+    let first = store.commit(vec![finish(job, End::Completed)]);
+    assert_eq!(store.commit(vec![finish(job, End::Failed)]), first);
+    assert_eq!(
+        store.commit(vec![piece(job, 0, "late")]),
+        Stored::Committed(vec![Written::Done])
+    );
+    let Loaded::Events { texts, .. } = store.load(Query::Events { job, after: 0 }) else {
+        panic!("events")
+    };
+    assert_eq!(texts.len(), 1);
+    assert_eq!(texts[0].text, "whole");
+}
+
+#[test]
+fn an_interrupted_turn_holds_what_waits_behind_it() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let (first, ..) = store.accept(started("main"));
+    let (second, ..) = store.accept(new(Some("main")));
+    let held = |store: &mut Bench| match store.load(Query::Session {
+        name: "main".to_owned(),
+    }) {
+        Loaded::Session(Some(row)) => (row.held, row.turns, row.named),
+        other => panic!("{other:?}"),
+    };
+    store.commit(vec![finish(first, End::Interrupted)]);
+    assert_eq!(held(&mut store), (true, 1, true));
+    store.commit(vec![finish(second, End::Failed)]);
+    assert_eq!(
+        held(&mut store),
+        (false, 1, true),
+        "it never ran, and nothing waits"
+    );
+}
+
+#[test]
+fn a_known_key_is_a_duplicate_with_the_same_hash_and_a_conflict_with_another() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    store.commit(vec![keyed("k", "one")]);
+    let job = JobId(1);
+    let twice = store.commit(vec![
+        keyed("k", "one"),
+        keyed("l", "one"),
+        keyed("l", "one"),
+    ]);
+    let Stored::Committed(written) = twice else {
+        panic!("{twice:?}")
+    };
+    assert_eq!(written[0], Written::Duplicate { job });
+    assert!(matches!(
+        written[1],
+        Written::Accepted { job: JobId(2), .. }
+    ));
+    assert_eq!(written[2], Written::Duplicate { job: JobId(2) });
+    let refused = store.commit(vec![keyed("new", "x"), keyed("k", "two")]);
+    assert_eq!(refused, Stored::Conflict { item: 1, job });
+    let (next, ..) = store.accept(new(None));
+    assert_eq!(next, JobId(3), "a refused commit leaves nothing behind");
+}
+
+#[test]
+fn fifty_callers_with_one_key_make_one_job() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    for _ in 0..50 {
+        store.order(Urgency::Waited, vec![keyed("k", "same")]);
+    }
+    let mut accepted = 0;
+    for expected in 1..=50 {
+        let Event::Stored {
+            token,
+            stored: Stored::Committed(written),
+        } = store.event()
+        else {
+            panic!("stored")
+        };
+        assert_eq!(token, Token(expected), "answers come in order");
+        accepted += usize::from(matches!(written[0], Written::Accepted { .. }));
+    }
+    assert_eq!(accepted, 1);
+}
+
+#[test]
+fn a_refused_commit_does_not_hurt_its_neighbours() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    store.commit(vec![keyed("k", "one")]);
+    store.order(Urgency::Lazy, vec![Write::Accept(Box::new(new(None)))]);
+    store.order(Urgency::Lazy, vec![keyed("m", "one"), keyed("k", "two")]);
+    let unknown = Write::Event {
+        job: JobId(999),
+        line: line("x"),
+    };
+    store.order(Urgency::Lazy, vec![unknown]);
+    store.order(Urgency::Waited, vec![Write::Accept(Box::new(new(None)))]);
+    let stored: Vec<Stored> = (0..4)
+        .map(|_| match store.event() {
+            Event::Stored { stored, .. } => stored,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(
+        matches!(&stored[0], Stored::Committed(w) if matches!(w[0], Written::Accepted { job: JobId(2), seq: 2, .. }))
+    );
+    assert!(matches!(stored[1], Stored::Conflict { item: 1, .. }));
+    assert!(matches!(
+        stored[2],
+        Stored::Failed {
+            code: Code::StoreFailed,
+            ..
+        }
+    ));
+    assert!(
+        matches!(&stored[3], Stored::Committed(w) if matches!(w[0], Written::Accepted { job: JobId(3), seq: 3, .. }))
+    );
+}
+
+#[test]
+fn a_lazy_commit_goes_by_itself_after_a_second_and_at_once_with_a_question() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let token = store.order(Urgency::Lazy, vec![Write::Accept(Box::new(new(None)))]);
+    assert!(matches!(store.event(), Event::Stored { token: told, .. } if told == token));
+    store.order(Urgency::Lazy, vec![Write::Accept(Box::new(new(None)))]);
+    let query = Query::Jobs {
+        jobs: vec![JobId(2)],
+    };
+    let order = Order::Load {
+        token: Token(9),
+        query,
+    };
+    store.opened.store.submit(order).unwrap();
+    assert!(matches!(store.event(), Event::Stored { .. }));
+    assert!(
+        matches!(store.event(), Event::Loaded { loaded: Loaded::Jobs(rows), .. } if rows.len() == 1)
+    );
+}
+
+#[test]
+fn a_session_open_in_a_living_instance_is_leased_and_in_a_dead_one_orphaned() {
+    let dir = TempDir::new().unwrap();
+    let living = |_: &str| Liveness::Alive { pid: 7 };
+    let mut first = bench(dir.path(), "first", Role::Daemon, living);
+    first.accept(started("main"));
+    let again = || vec![Write::Accept(Box::new(new(Some("main"))))];
+
+    let mut second = bench(dir.path(), "second", Role::OneShot, living);
+    let instance = "first".to_owned();
+    let leased = Stored::Leased {
+        item: 0,
+        instance,
+        pid: 7,
+    };
+    assert_eq!(second.commit(again()), leased);
+    second.close();
+
+    let mut third = bench(dir.path(), "third", Role::OneShot, dead);
+    let instance = "first".to_owned();
+    assert_eq!(
+        third.commit(again()),
+        Stored::Orphaned {
+            instance: instance.clone()
+        }
+    );
+    third
+        .opened
+        .store
+        .submit(Order::Takeover { instance })
+        .unwrap();
+    let Event::Recovered(recovered) = third.event() else {
+        panic!("recovered")
+    };
+    assert_eq!(recovered.sessions[0].name, "main");
+    assert_eq!(recovered.jobs[0].0.state, JobState::Running { attempt: 1 });
+    assert!(matches!(third.commit(again()), Stored::Committed(_)));
+    let release = Write::Release {
+        session: "main".to_owned(),
+    };
+    third.commit(vec![release]);
+    assert!(matches!(first.commit(again()), Stored::Committed(_)));
+}
+
+#[test]
+fn the_daemon_takes_over_queued_and_running_jobs_and_a_one_shot_takes_only_running_ones() {
+    let dir = TempDir::new().unwrap();
+    let mut gone = bench(dir.path(), "gone", Role::Daemon, dead);
+    let (running, ..) = gone.accept(started("main"));
+    gone.commit(vec![piece(running, 0, "so "), piece(running, 3, "far")]);
+    let (queued, ..) = gone.accept(new(Some("main")));
+    let (ended, ..) = gone.accept(new(Some("other")));
+    gone.commit(vec![finish(ended, End::Failed)]);
+    gone.close();
+
+    let shot = bench(dir.path(), "shot", Role::OneShot, dead);
+    assert!(shot.opened.orphans.is_empty());
+    let instance = "gone".to_owned();
+    shot.opened
+        .store
+        .submit(Order::Takeover { instance })
+        .unwrap();
+    let Event::Recovered(recovered) = shot.event() else {
+        panic!("recovered")
+    };
+    assert_eq!(recovered.jobs.len(), 1);
+    assert_eq!(recovered.jobs[0].1[0].text, "so far");
+    shot.close();
+
+    let daemon = bench(dir.path(), "daemon", Role::Daemon, dead);
+    let orphans = &daemon.opened.orphans;
+    let jobs: Vec<(&str, Vec<JobId>)> = orphans
+        .iter()
+        .map(|one| {
+            (
+                one.instance.as_str(),
+                one.jobs.iter().map(|(row, _)| row.job).collect(),
+            )
+        })
+        .collect();
+    assert_eq!(jobs, [("gone", vec![queued]), ("shot", vec![running])]);
+    daemon.close();
+    let next = bench(dir.path(), "next", Role::Daemon, |_| Liveness::Alive {
+        pid: 1,
+    });
+    assert!(
+        next.opened.orphans.is_empty(),
+        "what a living instance has is its own"
+    );
+}
+
+#[test]
+fn a_long_list_of_events_comes_in_pages() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let (job, ..) = store.accept(started("main"));
+    let long = line(&"x".repeat(100_000));
+    let write = || Write::Event {
+        job,
+        line: long.clone(),
+    };
+    store.commit((0..5).map(|_| write()).collect());
+    let mut after = 0;
+    let mut pages = Vec::new();
+    loop {
+        let Loaded::Events { events, more, .. } = store.load(Query::Events { job, after }) else {
+            panic!("events")
+        };
+        pages.push(events.len());
+        after = events.last().unwrap().0;
+        if !more {
+            break;
+        }
+    }
+    assert_eq!(pages, [2, 2, 1]);
+}
+
+#[test]
+fn two_open_stores_never_give_out_one_number_twice() {
+    let dir = TempDir::new().unwrap();
+    let living = |_: &str| Liveness::Alive { pid: 7 };
+    let mut one = bench(dir.path(), "one", Role::Daemon, living);
+    let mut two = bench(dir.path(), "two", Role::OneShot, living);
+    let mut numbers = Vec::new();
+    for _ in 0..5 {
+        let (job, seq, _) = one.accept(new(None));
+        numbers.push((job.0, seq));
+        let (job, seq, _) = two.accept(new(None));
+        numbers.push((job.0, seq));
+    }
+    let expected: Vec<(u64, u64)> = (1..=10).map(|number| (number, number)).collect();
+    assert_eq!(numbers, expected);
+}
+
+#[test]
+fn an_unnamed_session_takes_the_next_name_that_is_free() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    store.accept(new(Some("s2")));
+    assert_eq!(store.accept(new(None)).2, "s2-2");
+}
+
+#[test]
+fn closing_writes_what_was_only_to_ride_along() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let (job, ..) = store.accept(started("main"));
+    store.order(Urgency::Lazy, vec![piece(job, 0, "last words")]);
+    store.close();
+    let store = bench(dir.path(), "b", Role::Daemon, dead);
+    assert_eq!(store.opened.orphans[0].jobs[0].1[0].text, "last words");
+}

@@ -1,0 +1,514 @@
+//! Changes as statements, inside a transaction that somebody else began and will commit.
+//!
+//! Owns numbers (`seq`, job numbers), the key's uniqueness and the lease of a session.
+//! Must not know batches, retries or who asked.
+
+use agentd_core::store::{End, MessageText, NewJob, Stored, TextKind, Write, Written};
+use agentd_protocol::{Body, Code, JobId};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params};
+use sha2::{Digest as _, Sha256};
+
+use super::Liveness;
+
+/// The next free numbers. Only good within one transaction: other processes take some, too.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Numbers {
+    seq: i64,
+    job: i64,
+}
+
+impl Numbers {
+    /// Looks up what the store has given out so far.
+    pub(super) fn read(conn: &Connection) -> rusqlite::Result<Self> {
+        let seq = "SELECT 1 + max(
+            (SELECT coalesce(max(seq), 0) FROM jobs),
+            (SELECT coalesce(max(final_seq), 0) FROM jobs),
+            (SELECT coalesce(max(seq), 0) FROM events))";
+        let job = "SELECT 1 + coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'jobs'), 0)";
+        Ok(Self {
+            seq: conn.prepare_cached(seq)?.query_row([], |row| row.get(0))?,
+            job: conn.prepare_cached(job)?.query_row([], |row| row.get(0))?,
+        })
+    }
+
+    fn take_seq(&mut self) -> i64 {
+        let seq = self.seq;
+        self.seq += 1;
+        seq
+    }
+
+    fn take_job(&mut self) -> i64 {
+        let job = self.job;
+        self.job += 1;
+        job
+    }
+}
+
+/// A row by which to tell later whether the transaction that wrote it is in the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Witness {
+    /// An accepted job.
+    Job { job: i64, seq: i64 },
+    /// A numbered event of a job of ours.
+    Event { job: i64, seq: i64 },
+    /// The end of a job of ours.
+    Final { job: i64, seq: i64 },
+    /// A value in `meta` under our name.
+    Stamp { value: i64 },
+}
+
+impl Witness {
+    /// Is it there? No other instance could have written it.
+    pub(super) fn is_there(self, conn: &Connection, ours: &str) -> rusqlite::Result<bool> {
+        let found = match self {
+            Self::Job { job, seq } => conn.query_row(
+                "SELECT 1 FROM jobs WHERE job = ?1 AND seq = ?2 AND instance = ?3",
+                params![job, seq, ours],
+                |_| Ok(()),
+            ),
+            Self::Event { job, seq } => conn.query_row(
+                "SELECT 1 FROM events WHERE job = ?1 AND seq = ?2",
+                params![job, seq],
+                |_| Ok(()),
+            ),
+            Self::Final { job, seq } => conn.query_row(
+                "SELECT 1 FROM jobs WHERE job = ?1 AND final_seq = ?2",
+                params![job, seq],
+                |_| Ok(()),
+            ),
+            Self::Stamp { value } => conn.query_row(
+                "SELECT 1 FROM meta WHERE key = ?1 AND value = ?2",
+                params![stamp_key(ours), value.to_string()],
+                |_| Ok(()),
+            ),
+        };
+        found.optional().map(|found| found.is_some())
+    }
+}
+
+/// Where an instance notes what has no number.
+pub(super) fn stamp_key(ours: &str) -> String {
+    format!("stamp:{ours}")
+}
+
+/// Why a write did not happen.
+enum Stop {
+    /// The store says no, and all is well.
+    Refused(Stored),
+    /// The statement failed.
+    Failed(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Stop {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// A running transaction with what its writes need to know.
+pub(super) struct Writing<'a> {
+    pub(super) conn: &'a Connection,
+    pub(super) ours: &'a str,
+    pub(super) alive: &'a dyn Fn(&str) -> Liveness,
+    pub(super) numbers: Numbers,
+    pub(super) witness: Option<Witness>,
+    pub(super) wall_ms: i64,
+}
+
+impl Writing<'_> {
+    /// Carries out all writes of one commit, or none of them. An error is the store's, not the
+    /// commit's: then the whole transaction is lost.
+    pub(super) fn commit(&mut self, writes: &[Write]) -> rusqlite::Result<Stored> {
+        let before = (self.numbers, self.witness);
+        self.conn
+            .prepare_cached("SAVEPOINT one_commit")?
+            .execute([])?;
+        let mut written = Vec::with_capacity(writes.len());
+        let mut stopped = None;
+        for (item, write) in writes.iter().enumerate() {
+            match self.write(item, write) {
+                Ok(one) => written.push(one),
+                Err(stop) => {
+                    stopped = Some(stop);
+                    break;
+                }
+            }
+        }
+        let stored = match stopped {
+            None => Stored::Committed(written),
+            Some(Stop::Refused(refused)) => refused,
+            Some(Stop::Failed(error)) if is_storage(&error) => return Err(error),
+            Some(Stop::Failed(error)) => {
+                tracing::error!(%error, "a commit that can't be carried out");
+                Stored::Failed {
+                    code: Code::StoreFailed,
+                    why: error.to_string(),
+                }
+            }
+        };
+        if !matches!(stored, Stored::Committed(_)) {
+            (self.numbers, self.witness) = before;
+            self.conn
+                .prepare_cached("ROLLBACK TO one_commit")?
+                .execute([])?;
+        }
+        self.conn
+            .prepare_cached("RELEASE one_commit")?
+            .execute([])?;
+        Ok(stored)
+    }
+
+    fn write(&mut self, item: usize, write: &Write) -> Result<Written, Stop> {
+        match write {
+            Write::Accept(new) => self.accept(item, new),
+            Write::Start { .. } => self.start(write),
+            Write::Requeue { job } => {
+                self.conn
+                    .prepare_cached(
+                        "UPDATE jobs SET state = 'queued', worker = NULL, generation = NULL
+                         WHERE job = ?1 AND final_seq IS NULL",
+                    )?
+                    .execute([int(job.0)])?;
+                Ok(Written::Done)
+            }
+            Write::Event { job, line } => self.event(*job, line),
+            Write::Text {
+                job,
+                message,
+                kind,
+                offset,
+                text,
+            } => {
+                self.conn
+                    .prepare_cached(
+                        "INSERT OR REPLACE INTO texts (job, message, kind, at, text)
+                         SELECT job, ?2, ?3, ?4, ?5 FROM jobs
+                         WHERE job = ?1 AND final_seq IS NULL",
+                    )?
+                    .execute(params![
+                        int(job.0),
+                        message,
+                        kind_number(*kind),
+                        int(*offset),
+                        text
+                    ])?;
+                Ok(Written::Done)
+            }
+            Write::Finish {
+                job,
+                end,
+                line,
+                texts,
+            } => self.finish(*job, *end, line, texts),
+            Write::Native { session, native } => {
+                self.conn
+                    .prepare_cached("UPDATE sessions SET native = ?2 WHERE name = ?1")?
+                    .execute([session, native])?;
+                Ok(Written::Done)
+            }
+            Write::Release { session } => {
+                self.conn
+                    .prepare_cached(
+                        "UPDATE sessions SET instance = NULL WHERE name = ?1 AND instance = ?2",
+                    )?
+                    .execute([session, self.ours])?;
+                Ok(Written::Done)
+            }
+        }
+    }
+
+    fn start(&mut self, write: &Write) -> Result<Written, Stop> {
+        let Write::Start {
+            job,
+            worker,
+            generation,
+            attempt,
+            line,
+        } = write
+        else {
+            return Ok(Written::Done);
+        };
+        let changed = self
+            .conn
+            .prepare_cached(
+                "UPDATE jobs SET state = 'running', instance = ?2, worker = ?3,
+                    generation = ?4, attempt = ?5
+                 WHERE job = ?1 AND final_seq IS NULL",
+            )?
+            .execute(params![
+                int(job.0),
+                self.ours,
+                int(worker.0),
+                int(generation.0),
+                attempt
+            ])?;
+        match line {
+            Some(line) if changed > 0 => self.event(*job, line),
+            _no_line_or_no_job => Ok(Written::Done),
+        }
+    }
+
+    fn accept(&mut self, item: usize, new: &NewJob) -> Result<Written, Stop> {
+        let hash = Sha256::digest(new.hashed.as_bytes());
+        if let Some(key) = &new.key {
+            let known = self
+                .conn
+                .prepare_cached("SELECT job, hash FROM jobs WHERE key = ?1")?
+                .query_row([key], |row| {
+                    Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?))
+                })
+                .optional()?;
+            if let Some((job, known)) = known {
+                let job = JobId(nat(job));
+                return if known == hash.as_slice() {
+                    Ok(Written::Duplicate { job })
+                } else {
+                    Err(Stop::Refused(Stored::Conflict { item, job }))
+                };
+            }
+        }
+        let job = self.numbers.take_job();
+        let (session, name, session_seq) = match &new.session {
+            Some(name) => self.enter(item, name, new)?,
+            None => self.enter_unnamed(job, new)?,
+        };
+        let seq = self.numbers.take_seq();
+        let (worker, generation) = new.running.unzip();
+        self.conn
+            .prepare_cached(
+                "INSERT INTO jobs (job, seq, session_seq, session, request, key, hash, state,
+                    instance, worker, generation, attempt, accepted_at, expires_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+            )?
+            .execute(params![
+                job,
+                seq,
+                session_seq,
+                session,
+                new.request,
+                new.key,
+                hash.as_slice(),
+                if worker.is_some() {
+                    "running"
+                } else {
+                    "queued"
+                },
+                self.ours,
+                worker.map(|worker| int(worker.0)),
+                generation.map(|generation| int(generation.0)),
+                i64::from(worker.is_some()),
+                new.at,
+                new.expires_at,
+            ])?;
+        self.witness = Some(Witness::Job { job, seq });
+        Ok(Written::Accepted {
+            job: JobId(nat(job)),
+            seq: nat(seq),
+            session: name,
+        })
+    }
+
+    /// Takes the lease of a session, or makes the session.
+    fn enter(&mut self, item: usize, name: &str, new: &NewJob) -> Result<(i64, String, i64), Stop> {
+        let known = self
+            .conn
+            .prepare_cached("SELECT id, instance FROM sessions WHERE name = ?1")?
+            .query_row([name], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?))
+            })
+            .optional()?;
+        let Some((id, holder)) = known else {
+            let id = self.insert_session(name, Naming::ByUser, new)?;
+            return Ok((id, name.to_owned(), 1));
+        };
+        if let Some(instance) = holder.filter(|holder| holder != self.ours) {
+            let refused = match (self.alive)(&instance) {
+                Liveness::Alive { pid } => Stored::Leased {
+                    item,
+                    instance,
+                    pid,
+                },
+                Liveness::Dead => Stored::Orphaned { instance },
+            };
+            return Err(Stop::Refused(refused));
+        }
+        let session_seq = self
+            .conn
+            .prepare_cached(
+                "UPDATE sessions SET instance = ?2, last_seq = last_seq + 1 WHERE id = ?1
+                 RETURNING last_seq",
+            )?
+            .query_row(params![id, self.ours], |row| row.get(0))?;
+        Ok((id, name.to_owned(), session_seq))
+    }
+
+    fn enter_unnamed(&mut self, job: i64, new: &NewJob) -> Result<(i64, String, i64), Stop> {
+        let mut name = format!("s{job}");
+        let mut next = 2;
+        while self
+            .conn
+            .prepare_cached("SELECT 1 FROM sessions WHERE name = ?1")?
+            .exists([&name])?
+        {
+            name = format!("s{job}-{next}");
+            next += 1;
+        }
+        let id = self.insert_session(&name, Naming::ByStore, new)?;
+        Ok((id, name, 1))
+    }
+
+    fn insert_session(&self, name: &str, naming: Naming, new: &NewJob) -> rusqlite::Result<i64> {
+        self.conn
+            .prepare_cached(
+                "INSERT INTO sessions (name, agent, cwd, toolsets, named, instance, last_seq,
+                    created_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1, ?7)",
+            )?
+            .insert(params![
+                name,
+                new.agent,
+                new.cwd,
+                new.toolsets,
+                naming == Naming::ByUser,
+                self.ours,
+                new.at
+            ])
+    }
+
+    fn event(&mut self, job: JobId, line: &Body) -> Result<Written, Stop> {
+        let job = int(job.0);
+        let session_seq = self.next_of_session(job)?;
+        let seq = self.numbers.take_seq();
+        self.conn
+            .prepare_cached(
+                "INSERT INTO events (seq, session_seq, job, line) VALUES (?1, ?2, ?3, ?4)",
+            )?
+            .execute(params![seq, session_seq, job, line.as_json()])?;
+        self.witness = Some(Witness::Event { job, seq });
+        Ok(Written::Numbered { seq: nat(seq) })
+    }
+
+    fn next_of_session(&self, job: i64) -> rusqlite::Result<i64> {
+        self.conn
+            .prepare_cached(
+                "UPDATE sessions SET last_seq = last_seq + 1
+                 WHERE id = (SELECT session FROM jobs WHERE job = ?1) RETURNING last_seq",
+            )?
+            .query_row([job], |row| row.get(0))
+    }
+
+    fn finish(
+        &mut self,
+        job: JobId,
+        end: End,
+        line: &Body,
+        texts: &[MessageText],
+    ) -> Result<Written, Stop> {
+        let job = int(job.0);
+        let (session, ended): (i64, Option<i64>) = self
+            .conn
+            .prepare_cached("SELECT session, final_seq FROM jobs WHERE job = ?1")?
+            .query_row([job], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        if let Some(seq) = ended {
+            tracing::error!(job, seq, "a job that has ended was to end again");
+            return Ok(Written::Numbered { seq: nat(seq) });
+        }
+        let session_seq = self.next_of_session(job)?;
+        let seq = self.numbers.take_seq();
+        self.conn
+            .prepare_cached(
+                "UPDATE jobs SET state = ?2, final = ?3, final_seq = ?4, final_session_seq = ?5,
+                    finished_at = ?6
+                 WHERE job = ?1",
+            )?
+            .execute(params![
+                job,
+                end_name(end),
+                line.as_json(),
+                seq,
+                session_seq,
+                self.wall_ms
+            ])?;
+        self.conn
+            .prepare_cached("DELETE FROM texts WHERE job = ?1")?
+            .execute([job])?;
+        for text in texts {
+            self.conn
+                .prepare_cached(
+                    "INSERT INTO texts (job, message, kind, at, text) VALUES (?1, ?2, ?3, 0, ?4)",
+                )?
+                .execute(params![
+                    job,
+                    text.message,
+                    kind_number(text.kind),
+                    text.text
+                ])?;
+        }
+        // Nothing waits any more, or what waits is held by this end, or as it was before.
+        self.conn
+            .prepare_cached(
+                "UPDATE sessions SET
+                    turns = turns + (SELECT attempt > 0 FROM jobs WHERE job = ?2),
+                    held = (held OR ?3) AND EXISTS (SELECT 1 FROM jobs
+                        WHERE session = ?1 AND final_seq IS NULL AND state = 'queued')
+                 WHERE id = ?1",
+            )?
+            .execute(params![session, job, end == End::Interrupted])?;
+        self.witness = Some(Witness::Final { job, seq });
+        Ok(Written::Numbered { seq: nat(seq) })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    ByUser,
+    ByStore,
+}
+
+/// Is it the disk, the file or a lock, so that the same may succeed later?
+pub(super) fn is_storage(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::DiskFull
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::DatabaseCorrupt
+                | ErrorCode::NotADatabase
+                | ErrorCode::OutOfMemory
+                | ErrorCode::ReadOnly
+                | ErrorCode::CannotOpen
+                | ErrorCode::PermissionDenied
+                | ErrorCode::FileLockingProtocolFailed
+                | ErrorCode::OperationInterrupted
+                | ErrorCode::OperationAborted
+        )
+    )
+}
+
+const fn end_name(end: End) -> &'static str {
+    match end {
+        End::Completed => "completed",
+        End::Cancelled => "cancelled",
+        End::Failed => "failed",
+        End::Interrupted => "interrupted",
+    }
+}
+
+const fn kind_number(kind: TextKind) -> i64 {
+    match kind {
+        TextKind::Text => 0,
+        TextKind::Thinking => 1,
+    }
+}
+
+/// SQLite's integers are signed; no number of ours comes near the end.
+pub(super) fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Back again.
+pub(super) fn nat(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
