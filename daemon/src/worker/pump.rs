@@ -4,7 +4,6 @@
 //! Owns the order of what is told: everything printed comes before `Exited`. Must not know
 //! protocols (the adapter does) nor signals (`reap` does).
 
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -258,12 +257,10 @@ async fn write(pipe: &mut Option<ChildStdin>, bytes: &[u8]) -> io::Result<usize>
     }
 }
 
-fn at(when: Option<Instant>) -> impl Future<Output = ()> {
-    async move {
-        match when {
-            Some(when) => sleep_until(when).await,
-            None => std::future::pending().await,
-        }
+async fn at(when: Option<Instant>) {
+    match when {
+        Some(when) => sleep_until(when).await,
+        None => std::future::pending().await,
     }
 }
 
