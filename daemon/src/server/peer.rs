@@ -229,7 +229,6 @@ impl Peer {
             ..
         } = self;
         tokio::select! {
-            biased;
             order = orders.recv(), if ordering && output.has_room() => Step::Ordered(order),
             written = output.write(writer), if output.busy() => Step::Written(written),
             room = inbox.reserve(), if posting => match room {

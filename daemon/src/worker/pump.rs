@@ -190,13 +190,15 @@ async fn pump(
     let mut err = [0; 4096];
     let mut hearing = true;
     loop {
-        if pipes.closing && voice.to_write().is_empty() {
-            pipes.stdin = None;
+        if voice.to_write().is_empty() {
+            pipes.progressed = Instant::now();
+            if pipes.closing {
+                pipes.stdin = None;
+            }
         }
         let listening = voice.waiting() < WAITING_EVENTS && voice.to_write().len() < WAITING_BYTES;
         let stuck = pipes.stuck_at(voice);
         tokio::select! {
-            biased;
             order = orders.recv(), if hearing => {
                 hearing = order.is_some();
                 obey(order, voice, pipes, &leader);
@@ -230,12 +232,7 @@ async fn pump(
 
 fn obey(order: Option<Order>, voice: &mut Voice, pipes: &mut Pipes, leader: &Leader) {
     match order {
-        Some(Order::Tell(command)) => {
-            if voice.to_write().is_empty() {
-                pipes.progressed = Instant::now();
-            }
-            voice.tell(&command);
-        }
+        Some(Order::Tell(command)) => voice.tell(&command),
         Some(Order::End(Rung::Ask)) => pipes.closing = true,
         Some(Order::End(Rung::Term)) => leader.terminate(),
         // An owner that dropped its end can't end the process in any other way.
