@@ -1,1 +1,155 @@
-//! Stub.
+//! One process per slot and generation: started, fed, listened to, and made sure to be gone.
+//!
+//! Owns how orders reach a process and how its words reach the owner. Must not decide anything:
+//! when to start, stop or restart is for the core to say.
+
+mod environment;
+mod pump;
+mod reap;
+mod spawn;
+mod tail;
+mod voice;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agentd_core::effect::{Rung, Spawn};
+use agentd_core::event::Event;
+use agentd_core::ids::{Generation, WorkerId};
+use agentd_core::worker::WorkerCommand;
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+
+use crate::adapter::Adapter;
+use crate::config::AgentConfig;
+use spawn::Plan;
+
+pub use reap::adopt_orphans;
+pub use spawn::FileLimit;
+
+/// Orders waiting for one process: the core has few turns in one process, so more is a bug of ours.
+pub const ORDERS: usize = 256;
+
+/// What the owner wants of a process. Dropping the sender of the orders kills it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Pass a word on.
+    Tell(WorkerCommand),
+    /// End it.
+    End(Rung),
+}
+
+/// A process that was started, for the list in `instances/`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SpawnRecord {
+    /// The slot.
+    pub worker: WorkerId,
+    /// The spawn.
+    pub generation: Generation,
+    /// The process, which leads a group of the same number.
+    pub pid: u32,
+    /// When it started, in the kernel's ticks since boot: with the pid it names one process.
+    pub started: Option<u64>,
+    /// The session it is for, when that is known.
+    pub session: Option<String>,
+}
+
+/// Starts processes.
+#[derive(Clone)]
+pub struct Spawner {
+    /// Where everything that happens is told.
+    pub inbox: mpsc::Sender<Event>,
+    /// Every process's task is tracked here, so that stop can wait for it.
+    pub tracker: TaskTracker,
+    /// This instance's name: `AGENTD_INSTANCE` of every process.
+    pub instance: String,
+    /// `AGENTD_SOCKET` of every process.
+    pub socket: Option<PathBuf>,
+    /// The agents by name.
+    pub agents: Arc<BTreeMap<String, AgentConfig>>,
+    /// The key-value pairs that `pass_env` looks at first.
+    pub secrets: Arc<BTreeMap<String, String>>,
+    /// The daemon's own environment, of which little is passed on.
+    pub environment: Arc<BTreeMap<OsString, OsString>>,
+    /// The limit of open files to be restored in children; `None` when it was never raised.
+    pub file_limit: Option<FileLimit>,
+    /// Writes a process down before anything else is done with it.
+    pub record: Arc<dyn Fn(SpawnRecord) + Send + Sync>,
+}
+
+impl std::fmt::Debug for Spawner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Spawner")
+            .field("instance", &self.instance)
+            .field("socket", &self.socket)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Spawner {
+    /// Starts a process. Everything else is told by events: `Spawned` or `SpawnFailed` first.
+    #[must_use]
+    pub fn spawn(
+        &self,
+        worker: WorkerId,
+        generation: Generation,
+        spawn: Spawn,
+    ) -> mpsc::Sender<Order> {
+        let Some(agent) = self.agents.get(&spawn.agent) else {
+            let error = format!("there is no agent `{}` in the configuration", spawn.agent);
+            let failure = spawn::Failure::permanent(error);
+            return self.refuse(worker, generation, failure);
+        };
+        let launch = agent.kind.launch(&agent.command, &spawn);
+        let adapter = agent.kind.adapter(&spawn);
+        let env = environment::of_worker(self, agent, &launch, worker, generation, &spawn);
+        let plan = Plan {
+            worker,
+            generation,
+            launch,
+            env,
+            cwd: PathBuf::from(&spawn.cwd),
+            session: spawn.session,
+            mark: self.mark(worker, generation),
+            file_limit: self.file_limit,
+        };
+        self.start(plan, adapter)
+    }
+
+    fn mark(&self, worker: WorkerId, generation: Generation) -> reap::Mark {
+        reap::Mark {
+            instance: self.instance.clone(),
+            worker: environment::worker_mark(worker, generation),
+        }
+    }
+
+    fn start(&self, plan: Plan, adapter: Box<dyn Adapter>) -> mpsc::Sender<Order> {
+        let (sender, orders) = mpsc::channel(ORDERS);
+        let inbox = self.inbox.clone();
+        let record = Arc::clone(&self.record);
+        self.tracker.spawn(async move {
+            pump::live(plan, adapter, orders, inbox, record).await;
+        });
+        sender
+    }
+
+    fn refuse(
+        &self,
+        worker: WorkerId,
+        generation: Generation,
+        failure: spawn::Failure,
+    ) -> mpsc::Sender<Order> {
+        let (sender, _dropped) = mpsc::channel(1);
+        let inbox = self.inbox.clone();
+        self.tracker.spawn(async move {
+            // An owner that is gone needs no answer.
+            let _gone = inbox.send(failure.event(worker, generation)).await;
+        });
+        sender
+    }
+}

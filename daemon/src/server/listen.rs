@@ -1,0 +1,333 @@
+//! The listening socket: where it comes from, who may connect, and how many.
+//!
+//! Owns the socket's file and the only use of `interprocess` in the daemon. Must not know the
+//! protocol, but for the one line that a connection too many gets. Whether the lock is held is the
+//! caller's to prove: see [`SocketLock`].
+
+use std::fs;
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener as StdListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use agentd_protocol::Code;
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::line::{ErrorLine, Line, Telling};
+use interprocess::local_socket::{GenericFilePath, ListenerOptions, ToFsName as _};
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{Backlog, UnixAddr, getsockname, getsockopt, listen, sockopt};
+use nix::unistd::geteuid;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::worker::FileLimit;
+
+/// Connections at once: about 12 KiB each, so 150 MB at most.
+pub const CONNECTIONS: usize = 12_000;
+/// Open files kept free of connections, for the store, pipes and directories.
+pub const SPARE_FILES: usize = 64;
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 4096;
+/// After an error that time may heal, accepting pauses: the queue stays readable and would spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often the socket's file should be looked after with [`Binding::check`].
+pub const CHECK_EVERY: Duration = Duration::from_secs(60);
+/// The longest path that every system can bind, without its end.
+const LONGEST_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
+
+/// Holds whatever lock guards the socket's path: only with one may a socket be replaced.
+#[derive(Debug)]
+pub struct SocketLock<L>(pub L);
+
+/// The process on the other side, where the system tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerPid(pub Option<u32>);
+
+/// One of the connections that may be open at once; given back when dropped.
+pub type Slot = OwnedSemaphorePermit;
+
+/// Connections that were closed unheard.
+#[derive(Default, Debug)]
+pub struct Unheard {
+    /// Of another user.
+    pub foreign: AtomicU64,
+    /// One too many.
+    pub too_many: AtomicU64,
+}
+
+/// Raises the soft limit of open files to the hard one; gives what it was, for children, and what
+/// it is.
+///
+/// # Errors
+/// When the system refuses to tell; a refusal to raise leaves it as it was.
+pub fn raise_file_limit() -> io::Result<(FileLimit, u64)> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let before = FileLimit { soft, hard };
+    if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
+        return Ok((before, hard));
+    }
+    Ok((before, soft))
+}
+
+/// How many connections fit with so many open files.
+#[must_use]
+pub fn slots(files: u64) -> Arc<Semaphore> {
+    let files = usize::try_from(files).unwrap_or(usize::MAX);
+    let most = CONNECTIONS.min(files.saturating_sub(SPARE_FILES));
+    Arc::new(Semaphore::new(most.max(1)))
+}
+
+/// The socket that the service manager listens on for us, if it does.
+///
+/// # Errors
+/// When what it handed over isn't a listening Unix stream socket.
+#[expect(
+    unsafe_code,
+    reason = "a number from the environment becomes a descriptor"
+)]
+pub fn from_service_manager() -> io::Result<Option<UnixListener>> {
+    let Some(number) = sd_notify::listen_fds()?.next() else {
+        return Ok(None);
+    };
+    if nix::sys::stat::fstat(
+        // SAFETY: only looked at for the length of this call; a closed one is refused as EBADF.
+        unsafe { std::os::fd::BorrowedFd::borrow_raw(number) },
+    )
+    .is_err()
+    {
+        return Err(invalid("the service manager's socket is not open"));
+    }
+    // SAFETY: open, as was just seen, and by the service manager's protocol it is this process's
+    // own. The caller calls this once.
+    let fd = unsafe { OwnedFd::from_raw_fd(number) };
+    adopt(fd).map(Some)
+}
+
+/// Takes over a listening socket that somebody else bound.
+fn adopt(fd: OwnedFd) -> io::Result<UnixListener> {
+    use std::os::fd::AsRawFd as _;
+    if getsockname::<UnixAddr>(fd.as_raw_fd()).is_err() {
+        return Err(invalid("the socket handed over is not a Unix socket"));
+    }
+    if getsockopt(&fd, sockopt::SockType)? != nix::sys::socket::SockType::Stream {
+        return Err(invalid("the socket handed over is not a stream socket"));
+    }
+    if !getsockopt(&fd, sockopt::AcceptConn)? {
+        return Err(invalid("the socket handed over does not listen"));
+    }
+    into_tokio(StdListener::from(fd))
+}
+
+fn into_tokio(listener: StdListener) -> io::Result<UnixListener> {
+    listener.set_nonblocking(true)?;
+    UnixListener::from_std(listener)
+}
+
+fn invalid(why: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why.into())
+}
+
+/// A socket file that we bound and keep.
+#[derive(Debug)]
+pub struct Binding<L, P> {
+    path: PathBuf,
+    inode: (u64, u64),
+    lock: SocketLock<L>,
+    prepare: P,
+}
+
+impl<L, P: Fn(&Path) -> io::Result<()>> Binding<L, P> {
+    /// Binds `path`, replacing a socket that a dead daemon left. `prepare` makes sure of the
+    /// private directory around it.
+    ///
+    /// # Errors
+    /// When the path is too long, taken by something that isn't our socket, or can't be bound.
+    pub fn new(path: PathBuf, lock: SocketLock<L>, prepare: P) -> io::Result<(Self, UnixListener)> {
+        let (listener, inode) = bind(&path, &lock, &prepare)?;
+        let binding = Self {
+            path,
+            inode,
+            lock,
+            prepare,
+        };
+        Ok((binding, listener))
+    }
+
+    /// Is the file at the path still our socket? If it was taken away, another listener to be
+    /// handed to [`accept_loop`].
+    ///
+    /// # Errors
+    /// When it isn't and can't be bound again.
+    pub fn check(&mut self) -> io::Result<Option<UnixListener>> {
+        if identity(&self.path).ok() == Some(self.inode) {
+            return Ok(None);
+        }
+        let (listener, inode) = bind(&self.path, &self.lock, &self.prepare)?;
+        self.inode = inode;
+        Ok(Some(listener))
+    }
+
+    /// Takes the file away, if it is still ours.
+    pub fn unlink(self) {
+        if identity(&self.path).ok() == Some(self.inode) {
+            // A file that stays is replaced at the next start.
+            let _stays = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
+}
+
+fn bind<L>(
+    path: &Path,
+    _held: &SocketLock<L>,
+    prepare: impl Fn(&Path) -> io::Result<()>,
+) -> io::Result<(UnixListener, (u64, u64))> {
+    let length = path.as_os_str().len();
+    if length > LONGEST_PATH {
+        let shown = path.display();
+        let error =
+            format!("the socket's path is {length} bytes, the limit is {LONGEST_PATH}: `{shown}`");
+        return Err(invalid(error));
+    }
+    let parent = path.parent().filter(|_| path.is_absolute());
+    prepare(parent.ok_or_else(|| invalid("the socket's path is not absolute"))?)?;
+    make_room(path)?;
+
+    let name = path.to_fs_name::<GenericFilePath>()?;
+    let options = ListenerOptions::new().name(name).reclaim_name(false);
+    let interprocess::local_socket::Listener::UdSocket(listener) = options.create_sync()?;
+    // Whatever the umask was. The directory is private, so nobody was faster.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    let listener = StdListener::from(OwnedFd::from(listener));
+    // Listening again only changes the queue's length; a system with a lower limit keeps its own.
+    let _shorter = Backlog::new(BACKLOG).and_then(|backlog| listen(&listener, backlog));
+    Ok((into_tokio(listener)?, identity(path)?))
+}
+
+fn make_room(path: &Path) -> io::Result<()> {
+    let meta = match fs::symlink_metadata(path) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !meta.file_type().is_socket() || meta.uid() != geteuid().as_raw() {
+        let error = format!("`{}` is there and is not our socket", path.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, error));
+    }
+    fs::remove_file(path)
+}
+
+/// Accepts connections of our own user until told to stop; `replacements` bring the listeners that
+/// [`Binding::check`] made.
+pub async fn accept_loop(
+    mut listener: UnixListener,
+    mut replacements: mpsc::Receiver<UnixListener>,
+    slots: Arc<Semaphore>,
+    unheard: Arc<Unheard>,
+    mut on_conn: impl FnMut(UnixStream, PeerPid, Slot),
+    stop: CancellationToken,
+) {
+    let mut replaced = true;
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            next = replacements.recv(), if replaced => {
+                match next {
+                    // Whoever waits in the old queue found the old file, and is served first.
+                    Some(next) => {
+                        while let Some(Ok((stream, _))) = waiting(&listener).await {
+                            admit(stream, &slots, &unheard, &mut on_conn);
+                        }
+                        listener = next;
+                    }
+                    None => replaced = false,
+                }
+                continue;
+            }
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => admit(stream, &slots, &unheard, &mut on_conn),
+            Err(error) if is_passing(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(ACCEPT_PAUSE) => {}
+                }
+            }
+        }
+    }
+}
+
+async fn waiting(
+    listener: &UnixListener,
+) -> Option<io::Result<(UnixStream, tokio::net::unix::SocketAddr)>> {
+    std::future::poll_fn(|cx| {
+        std::task::Poll::Ready(match listener.poll_accept(cx) {
+            std::task::Poll::Ready(accepted) => Some(accepted),
+            std::task::Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+/// Is it that connection's trouble only?
+fn is_passing(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(
+        errno,
+        Some(Errno::ECONNABORTED | Errno::EINTR | Errno::EPROTO)
+    )
+}
+
+fn admit(
+    stream: UnixStream,
+    slots: &Arc<Semaphore>,
+    unheard: &Unheard,
+    on_conn: &mut impl FnMut(UnixStream, PeerPid, Slot),
+) {
+    let Ok(cred) = stream.peer_cred() else {
+        return;
+    };
+    if !is_ours(cred.uid()) {
+        unheard.foreign.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    let Ok(slot) = Arc::clone(slots).try_acquire_owned() else {
+        unheard.too_many.fetch_add(1, Ordering::Relaxed);
+        turn_away(&stream);
+        return;
+    };
+    let pid = cred.pid().and_then(|pid| u32::try_from(pid).ok());
+    on_conn(stream, PeerPid(pid), slot);
+}
+
+fn is_ours(uid: u32) -> bool {
+    uid == geteuid().as_raw()
+}
+
+fn turn_away(stream: &UnixStream) {
+    let error = "too many connections are open";
+    let rejected =
+        Rejected::new(Code::TooManyConnections, error).hint("close some, or try again later");
+    let line = Line::Error(Box::new(ErrorLine::refusal(rejected))).body();
+    let line = line.render(None, None, Telling::First) + "\n";
+    // A fresh socket has room for a line; a peer that is gone needs none. What it has sent is
+    // taken, for unread input would turn the answer into an error.
+    let _gone = stream.try_write(line.as_bytes());
+    let _nothing = stream.try_read(&mut [0; 4096]);
+}
+
+#[cfg(test)]
+mod tests;

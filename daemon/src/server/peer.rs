@@ -1,0 +1,465 @@
+//! One connection, over any pair of streams: lines in, lines out, and when it closes.
+//!
+//! Owns the close rules of PROTOCOL.md part 3 and what a line can be refused for before the core
+//! sees it. Must not know sessions or jobs: it counts what was asked and what was answered.
+//!
+//! The caller announces the connection to the owner (`Event::Connected`) and hands over the other
+//! end of `orders`; [`serve`] says `Disconnected` when it is over.
+
+mod input;
+mod ledger;
+mod output;
+
+#[cfg(test)]
+mod tests;
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::task::Poll;
+use std::time::Duration;
+
+use agentd_core::effect::Progress;
+use agentd_core::event::{Event, Facts, Origin};
+use agentd_core::ids::ConnId;
+use agentd_protocol::envelope::{Envelope, Rejected};
+use agentd_protocol::line::{Body, ErrorLine, Line, Telling};
+use agentd_protocol::{Code, Id, Request};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use input::{Input, Item};
+use ledger::Ledger;
+use output::Output;
+
+/// Orders for one connection that wait; each is a line of the core, which counts their bytes.
+pub const ORDERS: usize = 8192;
+/// A bare connection is closed when all is said and nothing came for this long: `nc -U` never
+/// says that it is done, and a script's next line follows sooner.
+const QUIET: Duration = Duration::from_millis(100);
+/// A connection that never sends a line is closed after this time.
+const FIRST_LINE_WITHIN: Duration = Duration::from_secs(300);
+/// A line once begun must end within this time.
+const LINE_WITHIN: Duration = Duration::from_secs(30);
+/// After the write side is shut, input is dropped for this long, so that closing with unread
+/// input doesn't destroy the last answer.
+const LINGER: Duration = Duration::from_millis(50);
+/// A peer that doesn't read gets this long for the last lines when nothing else keeps it.
+const LAST_LINES_WITHIN: Duration = Duration::from_secs(1);
+/// Unanswered requests before reading stops. Sends can't get here: the core refuses them long
+/// before.
+const UNANSWERED: usize = 1024;
+
+/// What the owner wants of a connection.
+#[derive(Clone, PartialEq, Debug)]
+pub enum PeerOrder {
+    /// Write a line.
+    Line {
+        /// The line.
+        body: Body,
+        /// The request's id, echoed.
+        id: Option<Id>,
+        /// The line's number, if it has one.
+        seq: Option<u64>,
+        /// For the first time, or again?
+        telling: Telling,
+        /// Does it end the request?
+        progress: Progress,
+    },
+    /// Say `CaughtUp` when everything before this was written.
+    Mark,
+    /// The client said `hello`: it closes when it likes.
+    Keep,
+    /// Close when everything asked is answered.
+    Finish,
+    /// Close now.
+    Close,
+}
+
+/// What all connections share.
+#[derive(Clone)]
+pub struct PeerConfig {
+    /// Looks up what the core can't.
+    pub facts: Arc<dyn Fn(&Request) -> Facts + Send + Sync>,
+    /// Bytes of unfinished lines of all connections together.
+    pub partial: Arc<AtomicUsize>,
+}
+
+impl std::fmt::Debug for PeerConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PeerConfig")
+            .field("partial", &self.partial)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Serves a connection until it is over.
+pub async fn serve<R, W>(
+    conn: ConnId,
+    origin: Origin,
+    mut reader: R,
+    mut writer: W,
+    inbox: mpsc::Sender<Event>,
+    orders: mpsc::Receiver<PeerOrder>,
+    cfg: PeerConfig,
+) where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let mut peer = Peer::new(conn, origin, orders, cfg);
+    peer.run(&mut reader, &mut writer, &inbox).await;
+    // Whatever is refused here, the other side is gone.
+    let shut = timeout(LAST_LINES_WITHIN, writer.shutdown()).await;
+    if matches!(shut, Ok(Ok(()))) && origin == Origin::Socket && !peer.input.ended() {
+        let _quiet = timeout(LINGER, discard(&mut reader)).await;
+    }
+    drop((reader, writer));
+    // The owner may be gone as well.
+    let _gone = inbox.send(Event::Disconnected { conn }).await;
+}
+
+async fn discard<R: AsyncRead + Unpin>(reader: &mut R) {
+    while matches!(input::read(reader, |bytes| bytes.len()).await, Ok(1..)) {}
+}
+
+/// How far a connection is from its end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Stage {
+    /// Closes by the rule for connections that never said `hello`.
+    Bare,
+    /// Said `hello`.
+    Kept,
+    /// Closes when everything asked is answered.
+    Finishing,
+    /// Closes when what is written was written, whatever is outstanding.
+    Closing,
+}
+
+struct Peer {
+    conn: ConnId,
+    origin: Origin,
+    orders: mpsc::Receiver<PeerOrder>,
+    facts: Arc<dyn Fn(&Request) -> Facts + Send + Sync>,
+    input: Input,
+    output: Output,
+    ledger: Ledger,
+    stage: Stage,
+    closing_since: Option<Instant>,
+}
+
+/// What happened in one step, where it isn't done with at once.
+enum Step {
+    Read(io::Result<usize>),
+    Ordered(Option<PeerOrder>),
+    Written(io::Result<usize>),
+    Room,
+    OwnerGone,
+    Due,
+}
+
+impl Peer {
+    fn new(
+        conn: ConnId,
+        origin: Origin,
+        orders: mpsc::Receiver<PeerOrder>,
+        cfg: PeerConfig,
+    ) -> Self {
+        Self {
+            conn,
+            origin,
+            orders,
+            facts: cfg.facts,
+            input: Input::new(cfg.partial),
+            output: Output::default(),
+            ledger: Ledger::default(),
+            stage: Stage::Bare,
+            closing_since: None,
+        }
+    }
+
+    async fn run<R, W>(&mut self, reader: &mut R, writer: &mut W, inbox: &mpsc::Sender<Event>)
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        loop {
+            self.digest(inbox);
+            let due = match self.due() {
+                Due::Now => {
+                    // What has arrived by now is served; only then is it over.
+                    tokio::task::yield_now().await;
+                    if !self.takes_a_last_look(reader).await {
+                        return;
+                    }
+                    continue;
+                }
+                Due::At(when) => Some(when),
+                Due::Never => None,
+            };
+            match self.step(reader, writer, inbox, due).await {
+                Step::Read(read) => self.input.heard(read),
+                Step::Ordered(Some(order)) => self.obey(order),
+                Step::Ordered(None) | Step::OwnerGone => self.close(),
+                Step::Written(written) => self.output.wrote(written),
+                Step::Room => {}
+                Step::Due => self.line_took_too_long(),
+            }
+        }
+    }
+
+    async fn step<R, W>(
+        &mut self,
+        reader: &mut R,
+        writer: &mut W,
+        inbox: &mpsc::Sender<Event>,
+        due: Option<Instant>,
+    ) -> Step
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        let posting = self.output.caught_up() || self.may_serve();
+        let (reading, ordering) = (self.may_read(), self.stage < Stage::Closing);
+        let Self {
+            input,
+            output,
+            orders,
+            ..
+        } = self;
+        tokio::select! {
+            order = orders.recv(), if ordering && output.has_room() => Step::Ordered(order),
+            written = output.write(writer), if output.busy() => Step::Written(written),
+            room = inbox.reserve(), if posting => match room {
+                Ok(_given_back) => Step::Room,
+                Err(_) => Step::OwnerGone,
+            },
+            read = input.read(reader), if reading => Step::Read(read),
+            () = at(due) => Step::Due,
+        }
+    }
+
+    /// Posts and answers as much as there is room for, without waiting.
+    fn digest(&mut self, inbox: &mpsc::Sender<Event>) {
+        loop {
+            let caught_up = self.output.caught_up();
+            if !caught_up && !self.may_serve() {
+                return;
+            }
+            let Ok(permit) = inbox.try_reserve() else {
+                return;
+            };
+            if caught_up {
+                self.output.told_caught_up();
+                permit.send(Event::CaughtUp { conn: self.conn });
+            } else if let Some(event) = self.input.next().and_then(|item| self.serve(item)) {
+                permit.send(event);
+            }
+        }
+    }
+
+    /// A request for the owner; `None` when the line was refused here.
+    fn serve(&mut self, item: Item) -> Option<Event> {
+        let (id, rejected) = match item {
+            Item::Line(line) => match self.decode(&line) {
+                Ok(event) => return Some(event),
+                Err(refused) => refused,
+            },
+            Item::Last(line) => match self.decode(&line) {
+                Ok(event) => return Some(event),
+                Err((_, rejected))
+                    if rejected.code == Code::BadJson
+                        && line.trim_ascii_start().first() == Some(&b'{') =>
+                {
+                    (None, truncated("the input ended in the middle of a line"))
+                }
+                Err(refused) => refused,
+            },
+            Item::TooLong => (None, Rejected::too_long()),
+        };
+        self.refuse(id.as_ref(), rejected);
+        None
+    }
+
+    fn decode(&mut self, line: &[u8]) -> Result<Event, (Option<Id>, Rejected)> {
+        let envelope = Envelope::parse(line)?;
+        let id = envelope.id.clone();
+        if id.as_ref().is_some_and(|id| self.ledger.is_open(id)) {
+            let error = "a request with this `id` is still unanswered on this connection";
+            return Err((id, Rejected::new(Code::InvalidRequest, error)));
+        }
+        let decoded = Request::decode(&envelope).map_err(|rejected| (id.clone(), rejected))?;
+        let facts = Box::new((self.facts)(&decoded.request));
+        self.ledger.asked(id.clone());
+        Ok(Event::Requested {
+            conn: self.conn,
+            id,
+            request: Ok(decoded),
+            facts,
+        })
+    }
+
+    fn refuse(&mut self, id: Option<&Id>, rejected: Rejected) {
+        let line = Line::Error(Box::new(ErrorLine::refusal(rejected))).body();
+        self.output.push(&line.render(id, None, Telling::First));
+    }
+
+    fn obey(&mut self, order: PeerOrder) {
+        match order {
+            PeerOrder::Line {
+                body,
+                id,
+                seq,
+                telling,
+                progress,
+            } => {
+                self.output.push(&body.render(id.as_ref(), seq, telling));
+                self.ledger.told(id, progress);
+            }
+            PeerOrder::Mark => self.output.mark(),
+            PeerOrder::Keep => self.stage = self.stage.max(Stage::Kept),
+            PeerOrder::Finish => self.stage = self.stage.max(Stage::Finishing),
+            PeerOrder::Close => self.close(),
+        }
+    }
+
+    fn close(&mut self) {
+        self.stage = Stage::Closing;
+        self.input.stop();
+        self.closing_since.get_or_insert_with(Instant::now);
+    }
+
+    fn line_took_too_long(&mut self) {
+        if self.may_read()
+            && self
+                .input
+                .began()
+                .is_some_and(|at| at + LINE_WITHIN <= Instant::now())
+        {
+            let error = format!("a line did not end within {} s", LINE_WITHIN.as_secs());
+            self.refuse(None, truncated(error));
+            self.input.stop();
+            self.stage = self.stage.max(Stage::Finishing);
+        }
+    }
+
+    fn may_read(&self) -> bool {
+        self.input.wants_more() && self.may_ask()
+    }
+
+    fn may_serve(&self) -> bool {
+        self.input.has_items() && self.may_ask() && self.stage < Stage::Closing
+    }
+
+    fn may_ask(&self) -> bool {
+        self.ledger.unanswered() <= UNANSWERED && self.output.has_room()
+    }
+
+    /// When is something to be done although nothing happens?
+    fn due(&self) -> Due {
+        let input = &self.input;
+        if self.stage == Stage::Closing {
+            let Some(since) = self.closing_since.filter(|_| self.output.busy()) else {
+                return Due::Now;
+            };
+            return Due::from(since + LAST_LINES_WITHIN);
+        }
+        // Everything that came is still posted, then there is nobody left to talk to.
+        if self.output.broken() {
+            return if input.ended() && !input.has_items() {
+                Due::Now
+            } else {
+                Due::Never
+            };
+        }
+        let line_due = input
+            .began()
+            .filter(|_| self.may_read())
+            .map(|at| at + LINE_WITHIN);
+        let settled = self.ledger.unanswered() == 0
+            && !input.has_items()
+            && (!input.in_line() || input.ended())
+            && !self.output.busy();
+        let over = match (self.stage, self.origin) {
+            (Stage::Finishing, _) => settled.then(Instant::now),
+            (Stage::Kept, _) | (_, Origin::Stdio) => (settled && input.ended()).then(Instant::now),
+            (_, Origin::Socket) => self.bare_end(settled),
+        };
+        match line_due.into_iter().chain(over).min() {
+            Some(when) => Due::from(when),
+            None => Due::Never,
+        }
+    }
+
+    fn bare_end(&self, settled: bool) -> Option<Instant> {
+        let input = &self.input;
+        if !input.any_line() && !input.ended() {
+            return Some(input.opened() + FIRST_LINE_WITHIN);
+        }
+        if !settled || self.ledger.subscribed() {
+            return None;
+        }
+        Some(if input.ended() {
+            Instant::now()
+        } else {
+            input.last_byte() + QUIET
+        })
+    }
+
+    /// Was there something after all?
+    async fn takes_a_last_look<R: AsyncRead + Unpin>(&mut self, reader: &mut R) -> bool {
+        // A line that isn't over in time comes to its end here, too.
+        let late = self.stage < Stage::Closing && !self.output.broken() && {
+            let before = self.input.stopped();
+            self.line_took_too_long();
+            !before && self.input.stopped()
+        };
+        if late {
+            return true;
+        }
+        if !self.may_read() || self.input.stopped() {
+            return false;
+        }
+        let looked = {
+            let mut reading = std::pin::pin!(self.input.read(reader));
+            poll_fn(|cx| match reading.as_mut().poll(cx) {
+                Poll::Ready(read) => Poll::Ready(Some(read)),
+                Poll::Pending => Poll::Ready(None),
+            })
+            .await
+        };
+        let Some(read) = looked else {
+            return false;
+        };
+        self.input.heard(read);
+        true
+    }
+}
+
+enum Due {
+    Now,
+    At(Instant),
+    Never,
+}
+
+impl From<Instant> for Due {
+    fn from(when: Instant) -> Self {
+        if when <= Instant::now() {
+            Self::Now
+        } else {
+            Self::At(when)
+        }
+    }
+}
+
+fn truncated(error: impl Into<String>) -> Rejected {
+    Rejected::new(Code::Truncated, error)
+}
+
+async fn at(when: Option<Instant>) {
+    match when {
+        Some(when) => sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}

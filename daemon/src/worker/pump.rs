@@ -1,0 +1,299 @@
+//! One process from its start to its last word: bytes between its pipes and the adapter, events to
+//! the owner, orders from it.
+//!
+//! Owns the order of what is told: everything printed comes before `Exited`. Must not know
+//! protocols (the adapter does) nor signals (`reap` does).
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentd_core::effect::Rung;
+use agentd_core::event::Event;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::reap::{self, Leader};
+use super::spawn::{self, Failure, Plan};
+use super::voice::Voice;
+use super::{Order, SpawnRecord};
+use crate::adapter::Adapter;
+
+/// Standard input that takes nothing for this long is stuck: a pipe holds 64 KiB, so the process
+/// doesn't read.
+const WRITES_WITHIN: Duration = Duration::from_secs(10);
+/// A process that closed its pipes has this long to exit before that counts as trouble.
+const LEAVES_WITHIN: Duration = Duration::from_secs(1);
+/// After the exit, whoever still holds the pipes has this long to let go.
+const DRAINS_WITHIN: Duration = Duration::from_secs(2);
+/// Read after that time: as much as a pipe can hold when set to the system's default maximum.
+const DRAINS_AT_MOST: usize = 1024 * 1024;
+/// Bytes of standard output taken at once.
+const PORTION: usize = 64 * 1024;
+/// Events that wait for room in the owner's inbox before standard output is no longer read.
+const WAITING_EVENTS: usize = 64;
+/// Bytes that wait for standard input before standard output is no longer read: answers to a
+/// process that asks without listening must not pile up.
+const WAITING_BYTES: usize = 1024 * 1024;
+
+/// Starts a process and stays with it until everything was told.
+pub(super) async fn live(
+    plan: Plan,
+    adapter: Box<dyn Adapter>,
+    orders: mpsc::Receiver<Order>,
+    inbox: mpsc::Sender<Event>,
+    record: Arc<dyn Fn(SpawnRecord) + Send + Sync>,
+) {
+    let (worker, generation) = (plan.worker, plan.generation);
+    let (leader, mut pipes) = match begin(plan, &*record).await {
+        Ok(begun) => begun,
+        Err(failure) => {
+            // An owner that is gone needs no answer.
+            let _gone = inbox.send(failure.event(worker, generation)).await;
+            return;
+        }
+    };
+    let mut voice = Voice::new(worker, generation, adapter);
+    voice.post(Event::Spawned {
+        worker,
+        generation,
+        pid: leader.pid(),
+    });
+    voice.feed(&std::mem::take(&mut pipes.first));
+    let leader = pump(&mut voice, &mut pipes, leader, orders, &inbox).await;
+    let exit = leader.clear().await;
+    drain(&mut voice, &mut pipes, &inbox).await;
+    voice.finish(exit);
+    flush(&mut voice, &inbox).await;
+}
+
+async fn begin(
+    mut plan: Plan,
+    record: &(dyn Fn(SpawnRecord) + Send + Sync),
+) -> Result<(Leader, Pipes), Failure> {
+    let mut child = spawn::start(&plan).await?;
+    let Some(pid) = child.id() else {
+        return Err(Failure::permanent("the process was gone at once"));
+    };
+    record(SpawnRecord {
+        worker: plan.worker,
+        generation: plan.generation,
+        pid,
+        started: reap::started(pid),
+        session: plan.session.take(),
+    });
+    let pipes = Pipes::of(&mut child, plan.launch.stdin.take());
+    let leader = Leader::new(child, pid, plan.mark)
+        .map_err(|error| Failure::permanent(format!("cannot watch processes: {error}")))?;
+    Ok((leader, pipes))
+}
+
+/// Is standard input for one text, or for commands?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Input {
+    Commands,
+    OneText,
+}
+
+#[derive(Debug)]
+struct Pipes {
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    input: Input,
+    first: Vec<u8>,
+    /// Closes standard input when everything was written.
+    closing: bool,
+    progressed: Instant,
+    trouble: Option<(Instant, &'static str)>,
+    told: bool,
+}
+
+impl Pipes {
+    fn of(child: &mut Child, first: Option<Vec<u8>>) -> Self {
+        Self {
+            stdin: child.stdin.take(),
+            stdout: child.stdout.take(),
+            stderr: child.stderr.take(),
+            input: if first.is_some() {
+                Input::OneText
+            } else {
+                Input::Commands
+            },
+            closing: first.is_some(),
+            first: first.unwrap_or_default(),
+            progressed: Instant::now(),
+            trouble: None,
+            told: false,
+        }
+    }
+
+    /// A program that takes one text may close its pipes when it likes.
+    fn broke(&mut self, why: &'static str) {
+        if self.input == Input::Commands && !self.closing && self.trouble.is_none() {
+            self.trouble = Some((Instant::now() + LEAVES_WITHIN, why));
+        }
+    }
+
+    fn wrote(&mut self, voice: &mut Voice, result: io::Result<usize>) {
+        match result {
+            Ok(taken) => {
+                voice.taken(taken);
+                self.progressed = Instant::now();
+            }
+            Err(_) => {
+                self.stdin = None;
+                voice.mute_input();
+                self.broke("it closed its standard input");
+            }
+        }
+    }
+
+    fn heard(&mut self, voice: &mut Voice, bytes: &[u8], result: io::Result<usize>) {
+        match result {
+            Ok(0) | Err(_) => {
+                self.stdout = None;
+                self.broke("it closed its standard output");
+            }
+            Ok(read) => voice.heard(&bytes[..read]),
+        }
+    }
+
+    fn grumbled(&mut self, voice: &mut Voice, bytes: &[u8], result: io::Result<usize>) {
+        match result {
+            Ok(0) | Err(_) => self.stderr = None,
+            Ok(read) => voice.grumbled(&bytes[..read]),
+        }
+    }
+
+    fn stuck_at(&self, voice: &Voice) -> Option<(Instant, &'static str)> {
+        let writing = self.stdin.is_some() && !voice.to_write().is_empty();
+        let stalled = writing.then_some((
+            self.progressed + WRITES_WITHIN,
+            "its standard input took no bytes for 10 s",
+        ));
+        self.trouble.or(stalled).filter(|_| !self.told)
+    }
+}
+
+/// Carries bytes, events and orders until the process is dead.
+async fn pump(
+    voice: &mut Voice,
+    pipes: &mut Pipes,
+    mut leader: Leader,
+    mut orders: mpsc::Receiver<Order>,
+    inbox: &mpsc::Sender<Event>,
+) -> Leader {
+    let mut out = vec![0; PORTION];
+    let mut err = [0; 4096];
+    let mut hearing = true;
+    loop {
+        if voice.to_write().is_empty() {
+            pipes.progressed = Instant::now();
+            if pipes.closing {
+                pipes.stdin = None;
+            }
+        }
+        let listening = voice.waiting() < WAITING_EVENTS && voice.to_write().len() < WAITING_BYTES;
+        let stuck = pipes.stuck_at(voice);
+        tokio::select! {
+            order = orders.recv(), if hearing => {
+                hearing = order.is_some();
+                obey(order, voice, pipes, &leader);
+            }
+            () = leader.dead() => return leader,
+            permit = inbox.reserve(), if voice.waiting() > 0 => match permit {
+                Ok(permit) => {
+                    if let Some(event) = voice.next() {
+                        permit.send(event);
+                    }
+                }
+                Err(_) => {
+                    voice.mute();
+                    leader.kill();
+                }
+            },
+            result = write(&mut pipes.stdin, voice.to_write()), if !voice.to_write().is_empty() => {
+                pipes.wrote(voice, result);
+            }
+            result = read(&mut pipes.stderr, &mut err) => pipes.grumbled(voice, &err, result),
+            result = read(&mut pipes.stdout, &mut out), if listening => {
+                pipes.heard(voice, &out, result);
+            }
+            () = at(stuck.map(|(when, _)| when)) => {
+                pipes.told = true;
+                voice.stuck(stuck.map_or("", |(_, why)| why));
+            }
+        }
+    }
+}
+
+fn obey(order: Option<Order>, voice: &mut Voice, pipes: &mut Pipes, leader: &Leader) {
+    match order {
+        Some(Order::Tell(command)) => voice.tell(&command),
+        Some(Order::End(Rung::Ask)) => pipes.closing = true,
+        Some(Order::End(Rung::Term)) => leader.terminate(),
+        // An owner that dropped its end can't end the process in any other way.
+        Some(Order::End(Rung::Kill)) | None => leader.kill(),
+    }
+}
+
+async fn read<R: AsyncRead + Unpin>(pipe: &mut Option<R>, buffer: &mut [u8]) -> io::Result<usize> {
+    match pipe {
+        Some(pipe) => pipe.read(buffer).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn write(pipe: &mut Option<ChildStdin>, bytes: &[u8]) -> io::Result<usize> {
+    match pipe {
+        Some(pipe) => pipe.write(bytes).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn at(when: Option<Instant>) {
+    match when {
+        Some(when) => sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads what the dead left in the pipes: to their end, which comes at once unless somebody out
+/// of reach still holds them.
+async fn drain(voice: &mut Voice, pipes: &mut Pipes, inbox: &mpsc::Sender<Event>) {
+    let deadline = Instant::now() + DRAINS_WITHIN;
+    let mut out = vec![0; PORTION];
+    let mut err = [0; 4096];
+    let mut late = 0;
+    while (pipes.stdout.is_some() || pipes.stderr.is_some()) && late < DRAINS_AT_MOST {
+        let step = async {
+            tokio::select! {
+                result = read(&mut pipes.stdout, &mut out) => Ok(result),
+                result = read(&mut pipes.stderr, &mut err) => Err(result),
+            }
+        };
+        let Ok(result) = timeout_at(deadline, step).await else {
+            return;
+        };
+        if Instant::now() > deadline {
+            let (Ok(read) | Err(read)) = &result;
+            late += read.as_ref().map_or(0, |read| *read);
+        }
+        match result {
+            Ok(result) => pipes.heard(voice, &out, result),
+            Err(result) => pipes.grumbled(voice, &err, result),
+        }
+        flush(voice, inbox).await;
+    }
+}
+
+async fn flush(voice: &mut Voice, inbox: &mpsc::Sender<Event>) {
+    while let Some(event) = voice.next() {
+        if inbox.send(event).await.is_err() {
+            voice.mute();
+        }
+    }
+}

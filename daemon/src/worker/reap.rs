@@ -1,0 +1,284 @@
+//! The end of a process and of everything it started.
+//!
+//! Owns signals, the order "kill the group, then reap the leader", and the search for what escaped
+//! the group. Must not know why a process ends.
+//!
+//! A dead leader is peeked at first: while it is a zombie its number belongs to nobody else, so
+//! its group can be killed without hitting a stranger. Only then it is reaped. Without `waitid`
+//! (macOS) the leader is reaped first; that path was never run on a Mac.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agentd_core::worker::Exit;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::WaitStatus;
+use nix::unistd::Pid;
+use tokio::process::Child;
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tokio::time::Instant;
+
+use super::environment;
+
+/// What is killed is gone within this time, or hangs in the kernel and can't be waited for.
+const GONE_WITHIN: Duration = Duration::from_secs(2);
+/// Between two looks at the process table when no SIGCHLD comes: another parent got it.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Every living leader that this process started: the only children that may not be reaped as
+/// somebody's orphan. Children belong to the process, and so does this list.
+static LEADERS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+fn leaders() -> MutexGuard<'static, BTreeSet<i32>> {
+    LEADERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What every process of one spawn carries in its environment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Mark {
+    pub(super) instance: String,
+    pub(super) worker: String,
+}
+
+/// From now on, what a worker leaves behind becomes a child of this process instead of init's:
+/// it can be found, killed and reaped. Does nothing where the system has no such thing.
+///
+/// # Errors
+/// When the system refuses.
+pub fn adopt_orphans() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_child_subreaper(true)?;
+    Ok(())
+}
+
+/// Starts a leader so that nobody can mistake it for an orphan in between.
+pub(super) fn start_leader(start: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
+    let mut leaders = leaders();
+    let child = start()?;
+    leaders.extend(child.id().map(u32::cast_signed));
+    Ok(child)
+}
+
+/// When a process started, in ticks since boot.
+pub(super) fn started(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may contain anything; the start time is the 20th field behind it.
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// One leader, its group, and what escaped it.
+#[derive(Debug)]
+pub(super) struct Leader {
+    pid: Pid,
+    mark: Mark,
+    child: Child,
+    deaths: Signals,
+}
+
+impl Leader {
+    /// Takes charge of a child that leads its own group.
+    pub(super) fn new(child: Child, pid: u32, mark: Mark) -> io::Result<Self> {
+        Ok(Self {
+            pid: Pid::from_raw(pid.cast_signed()),
+            mark,
+            child,
+            deaths: signal(SignalKind::child())?,
+        })
+    }
+
+    /// Its process id.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid.as_raw().cast_unsigned()
+    }
+
+    /// SIGTERM to the group; SIGCONT lets a stopped one hear it.
+    pub(super) fn terminate(&self) {
+        // A group that is gone needs no signal: the exit is on its way.
+        let _gone = killpg(self.pid, Signal::SIGTERM);
+        let _gone = killpg(self.pid, Signal::SIGCONT);
+    }
+
+    /// SIGKILL to the group and to what escaped it.
+    pub(super) fn kill(&self) {
+        let _gone = killpg(self.pid, Signal::SIGKILL);
+        let _left = sweep(self.pid, &self.mark);
+    }
+
+    /// Waits until the leader is dead, without reaping it. Can be dropped and called again.
+    #[cfg(target_os = "linux")]
+    pub(super) async fn dead(&mut self) {
+        while !is_zombie(self.pid) {
+            if self.deaths.recv().await.is_none() {
+                // Only a runtime that is going down ends the stream.
+                std::future::pending::<()>().await;
+            }
+            reap_orphans(self.pid);
+        }
+    }
+
+    /// Waits until the leader is dead. Reaps it: there is no `waitid` to peek with.
+    #[cfg(not(target_os = "linux"))]
+    pub(super) async fn dead(&mut self) {
+        let _kept_by_the_child = self.child.wait().await;
+    }
+
+    /// Ends what the dead leader left, then reaps all of it, the leader last.
+    pub(super) async fn clear(mut self) -> Exit {
+        let deadline = Instant::now() + GONE_WITHIN;
+        loop {
+            // ESRCH and EPERM both mean that nobody is left but zombies.
+            let _gone = killpg(self.pid, Signal::SIGKILL);
+            if sweep(self.pid, &self.mark) == 0 || Instant::now() >= deadline {
+                break;
+            }
+            let _death = tokio::time::timeout(LOOK_AGAIN, self.deaths.recv()).await;
+        }
+        reap_orphans(self.pid);
+        let status = self.child.wait().await;
+        leaders().remove(&self.pid.as_raw());
+        exit_of(status)
+    }
+}
+
+fn exit_of(status: io::Result<std::process::ExitStatus>) -> Exit {
+    use std::os::unix::process::ExitStatusExt as _;
+    match status {
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => Exit::Code(code),
+            (None, Some(signal)) => Exit::Signal(signal),
+            (None, None) => Exit::Code(-1),
+        },
+        // Somebody else reaped our child; how it ended is lost, that it ended is not.
+        Err(_) => Exit::Code(-1),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn is_zombie(pid: Pid) -> bool {
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
+    let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
+    // An error means that it isn't our child any more, so it won't become more dead.
+    !matches!(waitid(Id::Pid(pid), peek), Ok(WaitStatus::StillAlive))
+}
+
+/// Kills what carries the mark or is in the group, besides the leader; says how many still live.
+/// Reaps those of them that became our children.
+fn sweep(leader: Pid, mark: &Mark) -> usize {
+    let mut alive = 0;
+    for process in table() {
+        if process.pid == leader || process.zombie {
+            continue;
+        }
+        // EPERM: it changed its user, and is out of our reach.
+        if (process.group == leader || mark.is_on(process.pid))
+            && kill(process.pid, Signal::SIGKILL) != Err(Errno::EPERM)
+        {
+            alive += 1;
+        }
+    }
+    reap_orphans(leader);
+    alive
+}
+
+/// Reaps dead children that were adopted: those of the leader's group, and those in a session of
+/// their own, where this process never starts anything. Each by its number: whatever else the
+/// process started is reaped by whoever started it.
+fn reap_orphans(leader: Pid) {
+    let (me, session) = (Pid::this(), nix::unistd::getsid(None).ok());
+    let leaders = leaders();
+    for process in table() {
+        let adopted = process.zombie
+            && process.parent == me
+            && (process.group == leader || Some(process.session) != session)
+            && !leaders.contains(&process.pid.as_raw());
+        if adopted {
+            reap(process.pid);
+        }
+    }
+}
+
+fn reap(pid: Pid) {
+    let flags = Some(nix::sys::wait::WaitPidFlag::WNOHANG);
+    // ECHILD: another leader's sweep was faster.
+    let _status: Result<WaitStatus, Errno> = nix::sys::wait::waitpid(pid, flags);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Process {
+    pid: Pid,
+    zombie: bool,
+    parent: Pid,
+    group: Pid,
+    session: Pid,
+}
+
+/// Every process that can be seen; nothing where there is no `/proc`.
+fn table() -> Vec<Process> {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(|pid: i32| {
+            let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+            parse(pid, &String::from_utf8_lossy(&stat))
+        })
+        .collect()
+}
+
+fn parse(pid: i32, stat: &str) -> Option<Process> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace();
+    let zombie = matches!(fields.next()?, "Z" | "X");
+    let mut number = || fields.next()?.parse().ok().map(Pid::from_raw);
+    Some(Process {
+        pid: Pid::from_raw(pid),
+        zombie,
+        parent: number()?,
+        group: number()?,
+        session: number()?,
+    })
+}
+
+impl Mark {
+    fn is_on(&self, pid: Pid) -> bool {
+        let Ok(environ) = std::fs::read(format!("/proc/{pid}/environ")) else {
+            return false;
+        };
+        let has = |name: &str, value: &str| {
+            environ.split(|byte| *byte == 0).any(|entry| {
+                entry
+                    .strip_prefix(name.as_bytes())
+                    .and_then(|rest| rest.strip_prefix(b"="))
+                    == Some(value.as_bytes())
+            })
+        };
+        has(environment::INSTANCE, &self.instance) && has(environment::WORKER, &self.worker)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_name_with_parentheses_and_spaces_does_not_confuse_the_table() {
+        let process = parse(7, "7 (a) Z (b) S 1 5 6 0 -1").unwrap();
+        let pid = Pid::from_raw;
+        assert_eq!(
+            (
+                process.zombie,
+                process.parent,
+                process.group,
+                process.session
+            ),
+            (false, pid(1), pid(5), pid(6))
+        );
+        assert!(parse(7, "7 (x) Z 1 5 6").unwrap().zombie);
+        assert_eq!(parse(7, "garbage"), None);
+    }
+}

@@ -1,0 +1,187 @@
+//! From a plan to a process, or to the reason why there is none.
+//!
+//! Owns what a child inherits and which failures are worth another try. Must not know what the
+//! process says.
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use agentd_core::event::Event;
+use agentd_core::ids::{Generation, WorkerId};
+use nix::libc;
+use tokio::process::{Child, Command};
+
+use super::environment::Environment;
+use super::reap::{self, Mark};
+use crate::adapter::Launch;
+
+/// Pauses before another try when the system has no process or memory to spare right now.
+const TRIES_AGAIN_AFTER: [Duration; 3] = [
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+];
+
+/// How many files a process may open: the soft and the hard limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileLimit {
+    /// What counts, until the process raises it.
+    pub soft: u64,
+    /// As far as it may.
+    pub hard: u64,
+}
+
+/// Everything needed to start a process.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) worker: WorkerId,
+    pub(super) generation: Generation,
+    pub(super) launch: Launch,
+    pub(super) env: Environment,
+    pub(super) cwd: PathBuf,
+    pub(super) session: Option<String>,
+    pub(super) mark: Mark,
+    pub(super) file_limit: Option<FileLimit>,
+}
+
+/// Why there is no process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Failure {
+    error: String,
+    permanent: bool,
+}
+
+impl Failure {
+    /// Trying again is pointless.
+    pub(super) fn permanent(error: impl Into<String>) -> Self {
+        Self {
+            error: error.into(),
+            permanent: true,
+        }
+    }
+
+    /// In the core's words.
+    pub(super) fn event(self, worker: WorkerId, generation: Generation) -> Event {
+        Event::SpawnFailed {
+            worker,
+            generation,
+            error: self.error,
+            permanent: self.permanent,
+        }
+    }
+}
+
+/// Starts the process; tries again a few times while the system is short of something.
+pub(super) async fn start(plan: &Plan) -> Result<Child, Failure> {
+    let Some(program) = plan.launch.argv.first().map(Path::new) else {
+        return Err(Failure::permanent("the agent's command is empty"));
+    };
+    if !program.is_absolute() {
+        let error = format!(
+            "the program is `{}`: expected an absolute path",
+            program.display()
+        );
+        return Err(Failure::permanent(error));
+    }
+    let mut pauses = TRIES_AGAIN_AFTER.iter();
+    loop {
+        let error = match attempt(plan, program) {
+            Ok(child) => return Ok(child),
+            Err(error) => error,
+        };
+        match pauses.next() {
+            Some(pause) if may_pass(&error) => tokio::time::sleep(*pause).await,
+            _ => return Err(explain(plan, program, &error)),
+        }
+    }
+}
+
+fn attempt(plan: &Plan, program: &Path) -> io::Result<Child> {
+    let mut command = std::process::Command::new(program);
+    command
+        .args(&plan.launch.argv[1..])
+        .env_clear()
+        .envs(&plan.env)
+        .current_dir(&plan.cwd)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    inherit_nothing(&mut command, plan.file_limit);
+    reap::start_leader(|| Command::from(command).spawn())
+}
+
+/// Puts the limit of open files back, and keeps the child from inheriting what this process itself
+/// was given by whoever started it.
+#[expect(unsafe_code, reason = "the only way to do something in one child")]
+fn inherit_nothing(command: &mut std::process::Command, limit: Option<FileLimit>) {
+    let limit = limit.map(|limit| libc::rlimit {
+        rlim_cur: limit.soft,
+        rlim_max: limit.hard,
+    });
+    let prepare = move || {
+        #[cfg(target_os = "linux")]
+        // SAFETY: a system call on numbers; it marks descriptors and closes none. Kernels before
+        // 5.11 refuse it, and the child inherits what it always did.
+        let _refused = unsafe {
+            let flags = libc::CLOSE_RANGE_CLOEXEC;
+            libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, flags)
+        };
+        let Some(limit) = limit else {
+            return Ok(());
+        };
+        // SAFETY: setrlimit is async-signal-safe and reads a struct that this closure owns.
+        match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: between fork and exec the closure makes async-signal-safe calls only, allocates
+    // nothing and takes no lock.
+    unsafe {
+        command.pre_exec(prepare);
+    }
+}
+
+/// Is it the system's state rather than the program's?
+fn may_pass(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ETXTBSY)
+    )
+}
+
+fn explain(plan: &Plan, program: &Path, error: &io::Error) -> Failure {
+    // The system's error is the same for a missing directory and a missing program. Another spawn
+    // may be for another directory, so this one says nothing about the agent.
+    if !may_pass(error) && !plan.cwd.is_dir() {
+        return Failure {
+            error: format!(
+                "the working directory `{}` is not there, or not a directory",
+                plan.cwd.display()
+            ),
+            permanent: false,
+        };
+    }
+    let permanent = matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ENOENT
+                | libc::EACCES
+                | libc::ENOEXEC
+                | libc::E2BIG
+                | libc::ENOTDIR
+                | libc::EISDIR
+                | libc::ELOOP
+                | libc::EPERM
+                | libc::ENAMETOOLONG
+        )
+    ) || error.kind() == io::ErrorKind::InvalidInput;
+    Failure {
+        error: format!("cannot run `{}`: {error}", program.display()),
+        permanent,
+    }
+}

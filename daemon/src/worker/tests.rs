@@ -1,0 +1,531 @@
+//! Real processes: what they print, how they end, and what they leave behind.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use agentd_core::effect::{Rung, Spawn};
+use agentd_core::event::Event;
+use agentd_core::ids::{Generation, TurnId, WorkerId};
+use agentd_core::worker::{Exit, WorkerCommand, WorkerEvent};
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+
+use super::spawn::Plan;
+use super::tail::TAIL;
+use super::{FileLimit, Order, SpawnRecord, Spawner, adopt_orphans, environment};
+use crate::adapter::{Adapter, Framing, Kind, Launch};
+use crate::config::AgentConfig;
+
+/// Every line is text, except those in brackets, which are log; a cancel writes `x` and a newline.
+struct Echo(Framing);
+
+impl Adapter for Echo {
+    fn framing(&self) -> Framing {
+        self.0
+    }
+
+    fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, _write: &mut Vec<u8>) {
+        let line = String::from_utf8_lossy(bytes).into_owned();
+        events.push(if line.starts_with('[') {
+            WorkerEvent::Logged { line }
+        } else {
+            WorkerEvent::Text {
+                turn: TurnId(1),
+                text: line,
+                native: true,
+            }
+        });
+    }
+
+    fn encode(
+        &mut self,
+        command: &WorkerCommand,
+        _events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        match command {
+            WorkerCommand::Cancel { .. } => write.extend_from_slice(b"x\n"),
+            WorkerCommand::Dismiss { question } => write.extend_from_slice(question.as_bytes()),
+            _ => {}
+        }
+    }
+}
+
+struct Running {
+    orders: mpsc::Sender<Order>,
+    inbox: mpsc::Receiver<Event>,
+    records: Arc<Mutex<Vec<SpawnRecord>>>,
+    tracker: TaskTracker,
+}
+
+#[derive(Debug)]
+struct End {
+    text: String,
+    exit: Exit,
+    tail: String,
+}
+
+fn spawner(instance: &str, inbox: mpsc::Sender<Event>) -> (Spawner, Arc<Mutex<Vec<SpawnRecord>>>) {
+    adopt_orphans().unwrap();
+    let records = Arc::new(Mutex::new(Vec::new()));
+    let to = Arc::clone(&records);
+    let environment = [
+        ("PATH", "/usr/bin:/bin"),
+        ("LC_ALL", "C"),
+        ("SSH_AUTH_SOCK", "/planted"),
+        ("PLANTED", "yes"),
+        ("WANTED", "own"),
+        ("KEY", "own"),
+    ];
+    let spawner = Spawner {
+        inbox,
+        tracker: TaskTracker::new(),
+        instance: instance.to_owned(),
+        socket: Some(PathBuf::from("/run/x.sock")),
+        agents: Arc::default(),
+        secrets: Arc::new(BTreeMap::from([("KEY".to_owned(), "secret".to_owned())])),
+        environment: Arc::new(
+            environment
+                .map(|(k, v)| (k.into(), v.into()))
+                .into_iter()
+                .collect(),
+        ),
+        file_limit: None,
+        record: Arc::new(move |record| to.lock().unwrap().push(record)),
+    };
+    (spawner, records)
+}
+
+fn spawn_words() -> Spawn {
+    Spawn {
+        agent: "echo".to_owned(),
+        cwd: "/".to_owned(),
+        provider: None,
+        model: None,
+        thinking: None,
+        toolsets: None,
+        session: Some("main".to_owned()),
+        resume: None,
+        prompt: None,
+    }
+}
+
+struct Setup {
+    argv: Vec<String>,
+    stdin: Option<Vec<u8>>,
+    cwd: PathBuf,
+    room: usize,
+    framing: Framing,
+    file_limit: Option<FileLimit>,
+}
+
+impl Setup {
+    fn sh(script: &str) -> Self {
+        Self::argv(&["/bin/sh", "-c", script])
+    }
+
+    fn argv(argv: &[&str]) -> Self {
+        Self {
+            argv: argv.iter().map(|arg| (*arg).to_owned()).collect(),
+            stdin: None,
+            cwd: PathBuf::from("/"),
+            room: 64,
+            framing: Framing::Lines,
+            file_limit: None,
+        }
+    }
+
+    fn start(self) -> Running {
+        static INSTANCES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = INSTANCES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let (sender, inbox) = mpsc::channel(self.room);
+        let instance = format!("test-{}-{number}", std::process::id());
+        let (spawner, records) = spawner(&instance, sender);
+        let (worker, generation) = (WorkerId(3), Generation(2));
+        let agent = AgentConfig {
+            kind: Kind::Jsonl,
+            command: self.argv.clone(),
+            env: BTreeMap::from([("OF_AGENT".to_owned(), "1".to_owned())]),
+            pass_env: vec!["WANTED".to_owned(), "KEY".to_owned(), "ABSENT".to_owned()],
+            warm: 0,
+            idle_timeout: Duration::ZERO,
+            provider: None,
+            model: None,
+            thinking: None,
+        };
+        let launch = Launch {
+            argv: self.argv,
+            env: vec![("OF_ADAPTER".to_owned(), "2".to_owned())],
+            stdin: self.stdin,
+        };
+        let env = environment::of_worker(
+            &spawner,
+            &agent,
+            &launch,
+            worker,
+            generation,
+            &spawn_words(),
+        );
+        let plan = Plan {
+            worker,
+            generation,
+            launch,
+            env,
+            cwd: self.cwd,
+            session: Some("main".to_owned()),
+            mark: spawner.mark(worker, generation),
+            file_limit: self.file_limit,
+        };
+        let orders = spawner.start(plan, Box::new(Echo(self.framing)));
+        spawner.tracker.close();
+        Running {
+            orders,
+            inbox,
+            records,
+            tracker: spawner.tracker,
+        }
+    }
+}
+
+impl Running {
+    async fn next(&mut self) -> Event {
+        let wait = Duration::from_secs(20);
+        tokio::time::timeout(wait, self.inbox.recv())
+            .await
+            .expect("an event within 20 s")
+            .expect("the task posts Exited last")
+    }
+
+    /// Waits until everything printed so far contains `word`.
+    async fn says(&mut self, word: &str) -> String {
+        let mut text = String::new();
+        while !text.contains(word) {
+            if let Event::Worker {
+                event: WorkerEvent::Text { text: more, .. },
+                ..
+            } = self.next().await
+            {
+                text.push_str(&more);
+            }
+        }
+        text
+    }
+
+    async fn end(&mut self) -> End {
+        let mut text = String::new();
+        loop {
+            match self.next().await {
+                Event::Worker {
+                    event: WorkerEvent::Text { text: more, .. },
+                    ..
+                } => text.push_str(&more),
+                Event::Exited { exit, tail, .. } => {
+                    self.tracker.wait().await;
+                    return End { text, exit, tail };
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn order(&self, order: Order) {
+        self.orders.try_send(order).unwrap();
+    }
+}
+
+async fn refused(setup: Setup) -> (String, bool) {
+    let argv = format!("{:.80?}", setup.argv);
+    let mut running = setup.start();
+    match running.next().await {
+        Event::SpawnFailed {
+            error, permanent, ..
+        } => (error, permanent),
+        other => panic!("{argv}: {other:?}"),
+    }
+}
+
+fn lives(pid: &str) -> bool {
+    Path::new(&format!("/proc/{}", pid.trim())).exists()
+}
+
+#[tokio::test]
+async fn what_is_printed_comes_before_the_exit_and_commands_reach_standard_input() {
+    let mut running = Setup::sh("echo hello; read a; echo got $a; exit 7").start();
+    assert!(matches!(running.next().await, Event::Spawned { .. }));
+    running.order(Order::Tell(WorkerCommand::Cancel { turn: TurnId(1) }));
+    let end = running.end().await;
+    assert_eq!((end.text.as_str(), end.exit), ("hellogot x", Exit::Code(7)));
+    let records = running.records.lock().unwrap();
+    assert_eq!(records.len(), 1);
+    assert!(records[0].started.is_some(), "{records:?}");
+    assert_eq!(records[0].session.as_deref(), Some("main"));
+}
+
+#[tokio::test]
+async fn a_grandchild_that_holds_standard_output_dies_with_its_leader() {
+    let begun = Instant::now();
+    let mut running = Setup::sh("sleep 300 & echo $!; exit 0").start();
+    let end = running.end().await;
+    assert!(begun.elapsed() < Duration::from_secs(3), "{end:?}");
+    assert_eq!(end.exit, Exit::Code(0));
+    assert!(!lives(&end.text), "neither running nor a zombie");
+}
+
+#[tokio::test]
+async fn a_process_that_left_the_group_is_found_by_its_mark() {
+    for script in [
+        "setsid sh -c 'echo $$ .; exec sleep 300' & read never",
+        "setsid sh -c 'sleep 300 & echo $! .; exit' & read never",
+    ] {
+        let mut running = Setup::sh(script).start();
+        let said = running.says(".").await;
+        let pid = said.trim_end_matches(" .");
+        assert!(lives(pid), "{pid:?}");
+        running.order(Order::End(Rung::Kill));
+        assert_eq!(running.end().await.exit, Exit::Signal(9));
+        assert!(!lives(pid), "{script}: neither running nor a zombie");
+    }
+}
+
+#[tokio::test]
+async fn the_ladder_ends_a_process_that_ignores_the_first_two_rungs() {
+    let script = "trap 'echo term' TERM; echo up; while :; do sleep 0.05; done";
+    let mut running = Setup::sh(script).start();
+    running.says("up").await;
+    running.order(Order::End(Rung::Ask));
+    running.order(Order::End(Rung::Term));
+    running.says("term").await;
+    running.order(Order::End(Rung::Kill));
+    assert_eq!(running.end().await.exit, Exit::Signal(9));
+}
+
+#[tokio::test]
+async fn asking_closes_standard_input_after_what_was_to_be_written() {
+    let mut running = Setup::argv(&["/bin/cat"]).start();
+    running.order(Order::Tell(WorkerCommand::Cancel { turn: TurnId(1) }));
+    running.order(Order::End(Rung::Ask));
+    let end = running.end().await;
+    assert_eq!((end.text.as_str(), end.exit), ("x", Exit::Code(0)));
+}
+
+#[tokio::test]
+async fn a_stopped_process_hears_sigterm() {
+    let mut running = Setup::sh("echo up; kill -STOP $$; sleep 300").start();
+    running.says("up").await;
+    running.order(Order::End(Rung::Term));
+    assert_eq!(running.end().await.exit, Exit::Signal(15));
+}
+
+#[tokio::test]
+async fn an_owner_that_drops_the_orders_kills_the_process() {
+    let mut running = Setup::sh("echo up; sleep 300").start();
+    running.says("up").await;
+    let (orders, _) = mpsc::channel(1);
+    running.orders = orders;
+    assert_eq!(running.end().await.exit, Exit::Signal(9));
+}
+
+#[tokio::test]
+async fn a_flood_waits_for_the_owner_and_orders_still_get_through() {
+    let mut setup = Setup::argv(&["/usr/bin/yes", "0123456789"]);
+    setup.room = 2;
+    let mut running = setup.start();
+    running.says("0123456789").await;
+    // Nobody takes events now: the room is full, the process blocks, the order is obeyed.
+    running.order(Order::End(Rung::Kill));
+    let end = running.end().await;
+    assert_eq!(end.exit, Exit::Signal(9));
+    assert!(end.text.len() < 8 * 1024 * 1024, "{}", end.text.len());
+}
+
+#[tokio::test]
+async fn of_standard_error_the_end_is_kept_and_log_lines_go_there_too() {
+    let script = "echo '[log]'; read a; i=0; while [ $i -lt 20000 ]; do echo line $i >&2; i=$((i+1)); done; exit 3";
+    let mut running = Setup::sh(script).start();
+    running.order(Order::End(Rung::Ask));
+    let end = running.end().await;
+    assert!(
+        end.tail.ends_with("line 19998\nline 19999\n"),
+        "{:?}",
+        end.tail.len()
+    );
+    assert!(end.tail.len() <= TAIL && end.tail.len() > TAIL - 16);
+
+    let end = Setup::sh("echo '[a log line]'; echo text")
+        .start()
+        .end()
+        .await;
+    assert_eq!(
+        (end.text.as_str(), end.tail.as_str()),
+        ("text", "[a log line]\n")
+    );
+}
+
+#[tokio::test]
+async fn the_environment_is_what_was_allowed_and_nothing_else() {
+    let end = Setup::argv(&["/usr/bin/env", "-0"]);
+    let mut running = Setup {
+        framing: Framing::Raw,
+        ..end
+    }
+    .start();
+    let end = running.end().await;
+    let mut found: Vec<&str> = end.text.split_terminator('\0').collect();
+    found.sort_unstable();
+    let instance = found
+        .iter()
+        .position(|entry| entry.starts_with("AGENTD_INSTANCE=test-"));
+    found.remove(instance.expect("the instance is named"));
+    assert_eq!(
+        found,
+        [
+            "AGENTD_SOCKET=/run/x.sock",
+            "AGENTD_WORKER=3-2",
+            "KEY=secret",
+            "LC_ALL=C",
+            "OF_ADAPTER=2",
+            "OF_AGENT=1",
+            "PATH=/usr/bin:/bin",
+            "TERM=dumb",
+            "WANTED=own",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn signals_and_limits_are_those_of_a_fresh_process() {
+    let script = "grep -E 'Sig(Blk|Ign)' /proc/self/status; ulimit -Sn; ls /proc/self/fd | wc -l";
+    let mut setup = Setup::sh(script);
+    setup.file_limit = Some(FileLimit { soft: 77, hard: 99 });
+    let end = setup.start().end().await;
+    // Of the signals 1 to 31; whoever started the test may have ignored others.
+    let mask = |name: &str| {
+        let at = end.text.find(name).unwrap() + name.len() + 1;
+        u64::from_str_radix(&end.text[at..at + 16], 16).unwrap() & 0x7fff_ffff
+    };
+    assert_eq!((mask("SigBlk:"), mask("SigIgn:")), (0, 0), "{}", end.text);
+    assert!(
+        end.text.ends_with("774"),
+        "the limit restored, three files and the one `ls` opens: {}",
+        end.text
+    );
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_run_is_refused_for_good_and_a_missing_directory_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = dir.path().join("plain");
+    std::fs::write(&plain, "not a program").unwrap();
+    for (program, says) in [
+        ("/no/such/program", "No such file"),
+        (plain.to_str().unwrap(), "Permission denied"),
+        ("relative", "absolute"),
+        ("/", "cannot run `/`"),
+    ] {
+        let (error, permanent) = refused(Setup::argv(&[program])).await;
+        assert!(error.contains(says) && permanent, "{program}: {error}");
+    }
+    let mut setup = Setup::argv(&["/bin/cat"]);
+    setup.cwd = dir.path().join("gone");
+    let (error, permanent) = refused(setup).await;
+    assert!(
+        error.contains("working directory") && error.contains("gone"),
+        "{error}"
+    );
+    assert!(!permanent, "it says nothing about the program");
+    let big = "x".repeat(4 * 1024 * 1024);
+    let (error, permanent) = refused(Setup::argv(&["/bin/echo", &big])).await;
+    assert!(permanent && error.len() < 200, "{error}");
+}
+
+#[tokio::test]
+async fn an_unknown_agent_is_refused_for_good() {
+    let (sender, mut inbox) = mpsc::channel(4);
+    let (spawner, _) = spawner("test-unknown", sender);
+    let _orders = spawner.spawn(WorkerId(1), Generation(1), spawn_words());
+    let event = inbox.recv().await.unwrap();
+    assert!(
+        matches!(&event, Event::SpawnFailed { permanent: true, error, .. } if error.contains("echo")),
+        "{event:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_unterminated_last_line_counts_only_if_it_is_a_whole_object() {
+    let end = Setup::sh(r#"printf 'a\n{"type":"x"}'"#).start().end().await;
+    assert_eq!(
+        (end.text.as_str(), end.tail.as_str()),
+        (r#"a{"type":"x"}"#, "")
+    );
+    let end = Setup::sh(r#"printf 'a\n{"type":"x"'"#).start().end().await;
+    assert_eq!(
+        (end.text.as_str(), end.tail.as_str()),
+        ("a", "{\"type\":\"x\"\n")
+    );
+}
+
+#[tokio::test]
+async fn a_text_given_at_the_start_is_written_and_standard_input_closed() {
+    let text = vec![b'x'; 1024 * 1024];
+    let mut setup = Setup::argv(&["/usr/bin/wc", "-c"]);
+    setup.stdin = Some(text.clone());
+    assert_eq!(setup.start().end().await.text, "1048576");
+    // A program that doesn't read it all is no trouble.
+    let mut setup = Setup::sh("exec <&-; echo done");
+    setup.stdin = Some(text);
+    let end = setup.start().end().await;
+    assert_eq!((end.text.as_str(), end.exit), ("done", Exit::Code(0)));
+}
+
+#[tokio::test]
+async fn a_process_that_closes_its_input_and_stays_is_stuck() {
+    let mut running = Setup::sh("exec <&-; echo up; sleep 300").start();
+    running.says("up").await;
+    let question = "x".to_owned();
+    running.order(Order::Tell(WorkerCommand::Dismiss { question }));
+    let event = running.next().await;
+    assert!(
+        matches!(&event, Event::WorkerStuck { why, .. } if why.contains("closed")),
+        "{event:?}"
+    );
+    running.order(Order::End(Rung::Kill));
+    running.end().await;
+}
+
+#[tokio::test]
+async fn a_process_that_does_not_read_is_stuck_after_ten_seconds() {
+    let mut running = Setup::sh("echo up; sleep 300").start();
+    running.says("up").await;
+    let question = "x".repeat(1024 * 1024);
+    let begun = Instant::now();
+    running.order(Order::Tell(WorkerCommand::Dismiss { question }));
+    let event = running.next().await;
+    assert!(matches!(event, Event::WorkerStuck { .. }), "{event:?}");
+    assert!(begun.elapsed() >= Duration::from_secs(10));
+    running.order(Order::End(Rung::Kill));
+    running.end().await;
+}
+
+#[tokio::test]
+async fn an_over_long_line_is_skipped_with_a_note() {
+    let script = "head -c 16777300 /dev/zero | tr '\\0' x; echo; echo after";
+    let mut running = Setup::sh(script).start();
+    let mut noted = 0;
+    loop {
+        match running.next().await {
+            Event::Worker {
+                event: WorkerEvent::Noted { code, .. },
+                ..
+            } => noted += usize::from(code == "frame-too-long"),
+            Event::Worker {
+                event: WorkerEvent::Text { text, .. },
+                ..
+            } => assert_eq!(text, "after"),
+            Event::Exited { .. } => break,
+            _ => {}
+        }
+    }
+    assert_eq!(noted, 1);
+}
