@@ -115,10 +115,9 @@ fn a_worker_that_refuses_the_probe_is_not_ready_and_its_words_are_kept() {
 }
 
 #[test]
-fn every_line_of_a_turn_becomes_its_word() {
+fn text_and_thinking_become_their_words() {
     let mut jsonl = with(&[7]);
     let turn = TurnId(7);
-    let call = || "c1".to_owned();
     for (line, expected) in [
         (
             r#"{"type":"message_start","id":"t7","message":0,"role":"assistant"}"#,
@@ -157,6 +156,17 @@ fn every_line_of_a_turn_becomes_its_word() {
                 text: "hm".into(),
             },
         ),
+    ] {
+        assert_eq!(hear(&mut jsonl, line), [expected], "{line}");
+    }
+}
+
+#[test]
+fn a_tool_call_becomes_its_words_and_its_output_is_counted_when_the_worker_does_not() {
+    let mut jsonl = with(&[7]);
+    let turn = TurnId(7);
+    let call = || "c1".to_owned();
+    for (line, expected) in [
         (
             r#"{"type":"tool_start","tool_call_id":"c1","name":"bash","input":{"n":1.0},"read_only":true}"#,
             WorkerEvent::ToolStarted {
@@ -194,6 +204,16 @@ fn every_line_of_a_turn_becomes_its_word() {
                 output: "abcd".into(),
             },
         ),
+    ] {
+        assert_eq!(hear(&mut jsonl, line), [expected], "{line}");
+    }
+}
+
+#[test]
+fn questions_notes_and_events_become_their_words_and_what_is_unknown_is_ignored() {
+    let mut jsonl = with(&[7]);
+    let turn = TurnId(7);
+    for (line, expected) in [
         (
             r#"{"type":"question","question_id":"q","kind":"choice","title":"?","options":["a"]}"#,
             WorkerEvent::Asked {
