@@ -202,7 +202,7 @@ proptest! {
 
     #[test]
     fn no_input_makes_it_panic_or_grow_without_bound(
-        portions in proptest::collection::vec((any::<[u8; 7]>(), 1usize..40_000), 0..40),
+        portions in proptest::collection::vec((any::<[u8; 7]>(), 1usize..40_000), 0..12),
     ) {
         let portions: Vec<Vec<u8>> = portions.iter().map(|(bytes, times)| bytes.repeat(*times)).collect();
         let portions: Vec<&[u8]> = portions.iter().map(Vec::as_slice).collect();

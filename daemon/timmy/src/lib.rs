@@ -143,3 +143,40 @@ fn complain(error: &str, hint: Option<&str>) {
     let _nobody_reads = writeln!(stderr, "error: {error}");
     let _nobody_reads = hint.map(|hint| writeln!(stderr, "hint: {hint}"));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_one_form_or_the_other() {
+        let accepted = |line: &str| Args::try_parse_from(line.split(' ')).is_ok();
+        for line in [
+            "timmy --rpc",
+            "timmy --rpc --provider echo",
+            "timmy -p hi --json",
+        ] {
+            assert!(accepted(line), "{line}");
+        }
+        for line in [
+            "timmy",
+            "timmy --rpc -p hi",
+            "timmy --rpc --json",
+            "timmy x",
+        ] {
+            assert!(!accepted(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn alone_it_fails_when_the_turn_does() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let runtime = runtime.unwrap();
+        let code = |prompt: &str| runtime.block_on(alone(prompt.to_owned(), true));
+        assert_eq!(code("hi [[tool]]"), ExitCode::SUCCESS);
+        assert_eq!(code("hi [[error=timeout]]"), ExitCode::FAILURE);
+        assert_eq!(code(" "), ExitCode::from(2));
+    }
+}

@@ -9,7 +9,7 @@ use agentd_protocol::line::{Level, Stop};
 use serde_json::json;
 
 use super::turn::{Abort, content, failure};
-use super::{LOOKS, Pi, Recycle};
+use super::{LOOKS, LOOKS_OLD, Pi, Recycle};
 use crate::adapter::object::{Object, beginning};
 
 /// pi's own tools that change nothing.
@@ -207,15 +207,15 @@ impl Pi {
         if says("isStreaming") || says("isCompacting") || self.retrying || self.compacting {
             return;
         }
-        let unsure = |turn: &super::Turn| !turn.started && !turn.handled;
-        if self.turn.as_ref().is_some_and(unsure) {
-            if !self.turn.as_ref().is_some_and(|turn| turn.slash) {
-                return;
-            }
-            self.looks += 1;
-            if self.looks < LOOKS {
-                return self.look(write);
-            }
+        let needed = match &self.turn {
+            Some(turn) if !turn.started && !turn.handled && !turn.slash => return,
+            Some(turn) if !turn.started && !turn.handled => LOOKS,
+            _ if !self.settles => LOOKS_OLD,
+            _ => 1,
+        };
+        self.looks += 1;
+        if self.looks < needed {
+            return self.look_again(write);
         }
         self.running = false;
         if self.turn.is_some() && !std::mem::replace(&mut self.kept, true) {

@@ -58,16 +58,13 @@ fn hazard_04_a_compaction_is_never_asked_for_so_none_cuts_a_run_short() {
 #[test]
 fn hazard_05_a_new_session_waits_until_the_run_is_over() {
     for dialect in DIALECTS {
-        let mut replay = Replay::of(dialect, "02");
-        replay.tell(&prompt(1, "x"));
-        replay
-            .records
-            .retain(|record| record.value["type"] != "prompt");
-        replay.play_until("agent_start");
-        replay.tell(&WorkerCommand::Recycle);
-        replay.play_until("agent_end");
+        // The recorded client asked in the middle of a tool; 0.73.1 then went on unseen.
+        let mut replay = Replay::of(dialect, "19");
+        replay.play_until("new_session");
         assert_eq!(replay.kinds_written(), ["prompt"], "{dialect}");
-        let replay = replay.play();
+        replay.hear(&json!({"type": "agent_end", "willRetry": false}));
+        replay.hear(&json!({"type": "agent_settled", "aborted": false}));
+        replay.settle();
         assert_eq!(
             replay.kinds_written(),
             ["prompt", "new_session"],
@@ -125,6 +122,19 @@ fn hazard_06_a_compaction_after_the_run_keeps_the_turn_open_in_the_old_dialect()
     replay.hear(&json!({"type": "compaction_end", "reason": "threshold", "aborted": false, "willRetry": false}));
     replay.settle();
     assert_eq!(replay.outcome().text.as_deref(), Some("hi"));
+}
+
+#[test]
+fn hazard_06_one_idle_look_is_not_enough_in_the_old_dialect() {
+    let mut replay = Replay::ready();
+    replay.tell(&prompt(1, "x"));
+    replay.hear(&json!({"type": "agent_start"}));
+    replay.hear(&json!({"type": "agent_end"}));
+    replay.answer_one_look();
+    assert!(replay.outcomes().is_empty());
+    replay.hear(&json!({"type": "compaction_start", "reason": "threshold"}));
+    replay.settle();
+    assert!(replay.outcomes().is_empty());
 }
 
 #[test]

@@ -23,6 +23,8 @@ use turn::{Abort, Turn};
 /// A slash command that starts no run is believed after so many looks at the state: the old
 /// dialect acknowledges both kinds alike, and a run begins within a few of pi's ticks.
 const LOOKS: u32 = 8;
+/// The old dialect decides after `agent_end` whether it compacts: one look may come too early.
+const LOOKS_OLD: u32 = 2;
 
 /// What the kind can do.
 #[must_use]
@@ -92,6 +94,7 @@ pub struct Pi {
     probe: Option<String>,
     /// The `get_state` whose answer may confirm that pi is idle.
     confirm: Option<String>,
+    /// How often it was idle since.
     looks: u32,
     turn: Option<Turn>,
     waiting: Option<Box<Prompt>>,
@@ -128,6 +131,11 @@ impl Pi {
 
     /// Asks whether pi is idle; the answer counts only if nothing happened in between.
     fn look(&mut self, write: &mut Vec<u8>) {
+        self.looks = 0;
+        self.look_again(write);
+    }
+
+    fn look_again(&mut self, write: &mut Vec<u8>) {
         self.confirm = Some(self.request("get_state", json!({}), write));
     }
 
@@ -143,7 +151,6 @@ impl Pi {
                 if let Some(prompt) = self.waiting.take() {
                     let fields = json!({"message": prompt.text});
                     let id = self.request("prompt", fields, write);
-                    self.looks = 0;
                     self.turn = Some(Turn::new(&prompt, id));
                 }
             }

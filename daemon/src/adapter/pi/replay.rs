@@ -187,14 +187,19 @@ impl Replay {
 
     fn answer_looks(&mut self, until: f64) {
         while self.looks.front().is_some_and(|(_, due)| *due < until) {
-            let (id, due) = self.looks.pop_front().unwrap();
-            self.at = self.at.max(due);
-            let mut data = self.state.clone();
-            data["isStreaming"] = json!(self.streaming);
-            data["isCompacting"] = json!(self.compacting);
-            let answer = json!({"id": id, "type": "response", "command": "get_state", "success": true, "data": data});
-            self.hear_raw(answer.to_string().as_bytes());
+            self.answer_one_look();
         }
+    }
+
+    /// Answers the oldest question about the state.
+    pub(super) fn answer_one_look(&mut self) {
+        let (id, due) = self.looks.pop_front().expect("a look");
+        self.at = self.at.max(due);
+        let mut data = self.state.clone();
+        data["isStreaming"] = json!(self.streaming);
+        data["isCompacting"] = json!(self.compacting);
+        let answer = json!({"id": id, "type": "response", "command": "get_state", "success": true, "data": data});
+        self.hear_raw(answer.to_string().as_bytes());
     }
 
     /// Lets pi answer everything about its state.

@@ -281,6 +281,20 @@ fn a_prompt_that_pi_refuses_is_a_failed_turn() {
 }
 
 #[test]
+fn a_pi_without_any_model_reports_none() {
+    for dialect in DIALECTS {
+        let mut replay = Replay::of(dialect, "37b");
+        replay.tell(&WorkerCommand::Probe);
+        replay.settle();
+        assert_eq!(
+            (&replay.pi.provider, &replay.pi.model),
+            (&None, &None),
+            "{dialect}"
+        );
+    }
+}
+
+#[test]
 fn a_message_cut_short_says_so_and_one_without_deltas_is_told_whole() {
     let mut replay = Replay::ready();
     replay.tell(&prompt(1, "x"));
