@@ -59,6 +59,8 @@ pub fn launch(command: &[String], _spawn: &Spawn) -> Launch {
 #[derive(Debug, Default)]
 pub struct Jsonl {
     outstanding: BTreeSet<TurnId>,
+    /// Turns whose abort may still be refused.
+    aborted: BTreeSet<TurnId>,
     /// Bytes of output so far, for workers that don't count them.
     open_calls: BTreeMap<(TurnId, String), u64>,
     one_session: bool,
@@ -147,6 +149,7 @@ impl Jsonl {
 
     fn ended(&mut self, turn: TurnId, outcome: Outcome) -> WorkerEvent {
         self.outstanding.remove(&turn);
+        self.aborted.remove(&turn);
         self.open_calls.retain(|(of, _), _| *of != turn);
         WorkerEvent::Ended {
             turn,
@@ -195,6 +198,12 @@ impl Adapter for Jsonl {
                 line: beginning(bytes),
             }),
             _ => match self.turn(&line) {
+                // The abort carries the send's id, and so does its refusal: no final line.
+                Some(turn) if kind == "error" && refuses(&line) && self.aborted.remove(&turn) => {
+                    events.push(WorkerEvent::Logged {
+                        line: beginning(bytes),
+                    });
+                }
                 Some(turn) => events.extend(self.event(&kind, turn, &line)),
                 None => events.push(WorkerEvent::Stray {
                     line: beginning(bytes),
@@ -217,6 +226,7 @@ impl Adapter for Jsonl {
             }
             WorkerCommand::Cancel { turn } => {
                 if self.outstanding.contains(turn) {
+                    self.aborted.insert(*turn);
                     put_line(write, &json!({"type": "abort", "id": id(*turn)}));
                 }
             }
@@ -232,6 +242,14 @@ impl Adapter for Jsonl {
             ),
         }
     }
+}
+
+/// Is it the answer to a request, rather than the end of a turn that began?
+fn refuses(line: &Object<'_>) -> bool {
+    matches!(
+        line.get("code"),
+        Some(Code::UnknownCommand | Code::InvalidRequest | Code::Unsupported | Code::SessionIdle)
+    )
 }
 
 fn id(turn: TurnId) -> String {

@@ -369,6 +369,24 @@ fn a_cancel_names_its_send_and_only_while_it_is_outstanding() {
 }
 
 #[test]
+fn a_worker_that_does_not_know_abort_is_not_done_by_saying_so() {
+    let mut jsonl = with(&[7]);
+    tell(&mut jsonl, WorkerCommand::Cancel { turn: TurnId(7) });
+    let refusal = r#"{"type":"error","id":"t7","code":"unknown-command","error":"abort?"}"#;
+    let logged = WorkerEvent::Logged {
+        line: refusal.into(),
+    };
+    assert_eq!(hear(&mut jsonl, refusal), [logged]);
+    let events = hear(
+        &mut jsonl,
+        r#"{"type":"message_end","id":"t7","text":"all"}"#,
+    );
+    assert_eq!(ended(&events).result, Ok(Stop::EndTurn));
+    // Without an abort the same line is the worker's final word.
+    ended(&hear(&mut with(&[7]), refusal));
+}
+
+#[test]
 fn a_process_is_recycled_at_once_unless_it_has_one_session_only() {
     let mut jsonl = Jsonl::default();
     let recycled = (vec![WorkerEvent::Recycled], String::new());
