@@ -1,2 +1,500 @@
-//! stub
-fn main() {}
+//! chaos-worker: an agent that misbehaves on request, for tests.
+//!
+//! It speaks the worker protocol (PROTOCOL.md part 8) on standard input and output. A prompt that
+//! begins with `chaos:` is a script of directives separated by `;`; any other prompt is said back.
+//! After the script comes the final line with everything said.
+//!
+//! | directive | what it does |
+//! |---|---|
+//! | `say TEXT` · `emit N` | says TEXT; says `d0 `, `d1 `, … `dN-1 `, each in a line of its own |
+//! | `tool rw` · `tool ro` | plays a tool call that may change something, or may not |
+//! | `ledger` | appends `JOB ATTEMPT` to the file `$CHAOS_LEDGER` and syncs it |
+//! | `count` | says how many turns this process served in this session, this one included |
+//! | `env` | says the names of its environment variables, one per line, then `cwd=…` |
+//! | `sleep-ms N` · `wait-file PATH` | waits; an abort ends the turn at once |
+//! | `late MS` | after an abort, the final line comes so much later |
+//! | `exit C` · `signal S` | ends the process: exit code, or signal by number or name |
+//! | `hang` · `hang-all` | never answers and ignores aborts; the latter stops reading input as well |
+//! | `partial` · `partial-exit` | half a line, then silence, or exit code 0 |
+//! | `flood MB` · `long-line MB` | so much text in many lines, or in one (not in the final text) |
+//! | `junk N` · `utf8bad` | N lines that aren't JSON; a line that isn't UTF-8 |
+//! | `stderr-flood KB` | so much on standard error |
+//! | `fork-hold` | leaves a child that holds standard output open |
+//! | `setsid` | leaves a child in a session of its own, its pid appended to `$CHAOS_PIDS` |
+//! | `ignore-term` | from now on SIGTERM does nothing |
+//! | `stale-id` | a final line of a send that nobody made |
+//! | `two-finals` · `wrong-session` | two final lines; lines that name another session |
+//!
+//! Flags: `--no-handshake` (never answers `status`), `--deaf-after-idle` (answers only the first
+//! one), `--exit-at-start C`, `--slow-start MS`, `--one-session`, `--concurrent N`.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::exit,
+    reason = "misbehaving is its purpose: it sleeps, and exits in the middle of things"
+)]
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{BufRead as _, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, raise};
+use serde_json::{Value, json};
+
+/// How often a gate is looked at: its file is made by a test, which can't ring a bell here.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Text of one line of a flood.
+const FLOOD_LINE: usize = 32 * 1024;
+const MB: usize = 1024 * 1024;
+
+fn main() {
+    let flags = Flags::parse(std::env::args().skip(1));
+    if let Some(code) = flags.exit_at_start {
+        std::process::exit(code);
+    }
+    std::thread::sleep(flags.slow_start);
+    let world = Arc::new(World::default());
+    let mut deaf = flags.no_handshake;
+    let mut input = std::io::stdin().lock();
+    let mut line = String::new();
+    loop {
+        line.clear();
+        let read = input.read_line(&mut line).unwrap_or(0);
+        if world.hung.load(Ordering::SeqCst) {
+            silence();
+        }
+        if read == 0 {
+            std::process::exit(0);
+        }
+        let Ok(request) = serde_json::from_str::<Value>(&line) else {
+            continue;
+        };
+        match request["type"].as_str() {
+            Some("status") if !deaf => {
+                deaf = flags.deaf_after_idle;
+                put(&flags.status(&request["id"]));
+            }
+            Some("send") => start(&world, request),
+            Some("abort") => {
+                if let Some(turn) = held(&world.turns).get(&request["id"].to_string()) {
+                    turn.abort();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[derive(Default)]
+struct Flags {
+    no_handshake: bool,
+    deaf_after_idle: bool,
+    exit_at_start: Option<i32>,
+    slow_start: Duration,
+    one_session: bool,
+    concurrent: u32,
+}
+
+impl Flags {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Self {
+        let mut flags = Self {
+            concurrent: 1,
+            ..Self::default()
+        };
+        while let Some(argument) = arguments.next() {
+            let mut number = || {
+                arguments
+                    .next()
+                    .and_then(|n| n.parse::<u32>().ok())
+                    .unwrap_or(1)
+            };
+            match argument.as_str() {
+                "--no-handshake" => flags.no_handshake = true,
+                "--deaf-after-idle" => flags.deaf_after_idle = true,
+                "--one-session" => flags.one_session = true,
+                "--exit-at-start" => flags.exit_at_start = i32::try_from(number()).ok(),
+                "--slow-start" => flags.slow_start = Duration::from_millis(number().into()),
+                "--concurrent" => flags.concurrent = number(),
+                other => {
+                    let _nobody_reads =
+                        writeln!(std::io::stderr(), "chaos-worker: what is {other}?");
+                    std::process::exit(2);
+                }
+            }
+        }
+        flags
+    }
+
+    fn status(&self, id: &Value) -> Value {
+        json!({
+            "type": "status",
+            "id": id,
+            "ok": true,
+            "details": "chaos-worker is ready",
+            "sessions": if self.one_session { "one" } else { "many" },
+            "concurrent_sends": self.concurrent,
+        })
+    }
+}
+
+/// What the turns of this process share.
+#[derive(Default)]
+struct World {
+    turns: Mutex<BTreeMap<String, Arc<Abort>>>,
+    served: Mutex<BTreeMap<String, u64>>,
+    hung: AtomicBool,
+}
+
+/// Was the turn aborted?
+#[derive(Default)]
+struct Abort {
+    asked: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Abort {
+    fn abort(&self) {
+        *held(&self.asked) = true;
+        self.bell.notify_all();
+    }
+
+    /// Waits; `true` as soon as the turn is aborted.
+    fn within(&self, time: Duration) -> bool {
+        let asked = held(&self.asked);
+        let waited = self.bell.wait_timeout_while(asked, time, |asked| !*asked);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn start(world: &Arc<World>, send: Value) {
+    let world = Arc::clone(world);
+    let abort = Arc::new(Abort::default());
+    let key = send["id"].to_string();
+    held(&world.turns).insert(key.clone(), Arc::clone(&abort));
+    std::thread::spawn(move || {
+        let session = send["session"].as_str().unwrap_or("").to_owned();
+        let served = {
+            let mut all = held(&world.served);
+            let served = all.entry(session).or_insert(0);
+            *served += 1;
+            *served
+        };
+        let mut turn = Turn::new(send, abort, served);
+        let ended = turn.play(&world);
+        // Free before the final line is out: the next send may follow at once.
+        held(&world.turns).remove(&key);
+        turn.end(ended);
+    });
+}
+
+/// How a script came to its end.
+enum Ended {
+    Done,
+    Cancelled,
+    Failed(String),
+}
+
+struct Turn {
+    send: Value,
+    abort: Arc<Abort>,
+    served: u64,
+    session: Option<&'static str>,
+    text: String,
+    /// Was more said than the final line repeats?
+    flooded: bool,
+    late: Duration,
+    finals: u32,
+    calls: u32,
+}
+
+impl Turn {
+    fn new(send: Value, abort: Arc<Abort>, served: u64) -> Self {
+        Self {
+            send,
+            abort,
+            served,
+            session: None,
+            text: String::new(),
+            flooded: false,
+            late: Duration::ZERO,
+            finals: 1,
+            calls: 0,
+        }
+    }
+
+    fn play(&mut self, world: &World) -> Ended {
+        let prompt = self.send["text"].as_str().unwrap_or("").to_owned();
+        let Some(script) = prompt.strip_prefix("chaos:") else {
+            self.say(&prompt);
+            return Ended::Done;
+        };
+        for directive in script
+            .split(';')
+            .map(str::trim)
+            .filter(|directive| !directive.is_empty())
+        {
+            let (name, rest) = directive.split_once(' ').unwrap_or((directive, ""));
+            let known = self.ending(name, rest, world)
+                || self.leaving(name)
+                || self.noise(name, rest)
+                || self.talk(name, rest);
+            if !known {
+                return Ended::Failed(format!("chaos-worker has no directive `{directive}`"));
+            }
+            if self.abort.within(self.pause(name, rest)) {
+                return Ended::Cancelled;
+            }
+            while name == "wait-file" && !Path::new(rest).exists() {
+                if self.abort.within(LOOK_EVERY) {
+                    return Ended::Cancelled;
+                }
+            }
+        }
+        Ended::Done
+    }
+
+    fn pause(&self, name: &str, rest: &str) -> Duration {
+        let ms = if name == "sleep-ms" { number(rest) } else { 0 };
+        Duration::from_millis(ms as u64)
+    }
+
+    /// What proper agents do.
+    fn talk(&mut self, name: &str, rest: &str) -> bool {
+        match name {
+            "say" => self.say(rest),
+            "emit" => (0..number(rest)).for_each(|n| self.say(&format!("d{n} "))),
+            "count" => self.say(&self.served.to_string()),
+            "env" => {
+                let mut names: Vec<String> = std::env::vars_os()
+                    .map(|(name, _)| name.to_string_lossy().into_owned())
+                    .collect();
+                names.sort();
+                let cwd = std::env::current_dir().unwrap_or_default();
+                self.say(&format!("{}\ncwd={}", names.join("\n"), cwd.display()));
+            }
+            "tool" => self.tool(rest == "ro"),
+            "ledger" => {
+                let attempt = &self.send["attempt"];
+                let attempt = if attempt.is_null() {
+                    "-".to_owned()
+                } else {
+                    attempt.to_string()
+                };
+                let job = self.send["job"].as_str().unwrap_or("-");
+                append("CHAOS_LEDGER", &format!("{job} {attempt}\n"));
+            }
+            "late" => self.late = Duration::from_millis(number(rest) as u64),
+            "two-finals" => self.finals = 2,
+            "wrong-session" => self.session = Some("not-yours"),
+            "sleep-ms" | "wait-file" => {}
+            _ => return false,
+        }
+        true
+    }
+
+    /// What comes back from neither of these.
+    fn ending(&self, name: &str, rest: &str, world: &World) -> bool {
+        match name {
+            "exit" => std::process::exit(i32::try_from(number(rest)).unwrap_or(1)),
+            "signal" => {
+                let by_number = rest
+                    .parse()
+                    .ok()
+                    .and_then(|n: i32| Signal::try_from(n).ok());
+                let signal = by_number
+                    .or_else(|| rest.parse().ok())
+                    .unwrap_or(Signal::SIGKILL);
+                let _gone = raise(signal);
+            }
+            "hang" => silence(),
+            "hang-all" => {
+                world.hung.store(true, Ordering::SeqCst);
+                silence();
+            }
+            "partial" => {
+                put_bytes(br#"{"type":"message_delta","te"#);
+                silence();
+            }
+            "partial-exit" => {
+                put_bytes(br#"{"type":"message_delta","te"#);
+                std::process::exit(0);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// What is left behind.
+    fn leaving(&self, name: &str) -> bool {
+        match name {
+            "fork-hold" => {
+                let mut shell = Command::new("sh");
+                let _ended = shell
+                    .args(["-c", "sleep 300 &"])
+                    .stdin(Stdio::null())
+                    .status();
+            }
+            "setsid" => {
+                let mut escaped = Command::new("setsid");
+                escaped
+                    .args(["sleep", "300"])
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null());
+                match escaped.stderr(Stdio::null()).spawn() {
+                    Ok(child) => append("CHAOS_PIDS", &format!("{}\n", child.id())),
+                    Err(error) => log(&format!("no setsid: {error}")),
+                }
+            }
+            "ignore-term" => ignore_term(),
+            _ => return false,
+        }
+        true
+    }
+
+    /// What nobody asked for.
+    fn noise(&mut self, name: &str, rest: &str) -> bool {
+        match name {
+            "flood" => {
+                self.flooded = true;
+                let text = "x".repeat(FLOOD_LINE);
+                for _ in 0..number(rest) * MB / FLOOD_LINE {
+                    self.put("message_delta", json!({"text": text}));
+                }
+            }
+            "long-line" => {
+                self.flooded = true;
+                self.put(
+                    "message_delta",
+                    json!({"text": "x".repeat(number(rest) * MB)}),
+                );
+            }
+            "junk" => (0..number(rest)).for_each(|n| put_bytes(format!("junk {n}\n").as_bytes())),
+            "utf8bad" => put_bytes(b"{\"type\":\"message_delta\",\"text\":\"\xff\"}\n"),
+            "stderr-flood" => (0..number(rest)).for_each(|_| log(&"e".repeat(1023))),
+            "stale-id" => put(&json!({"type": "message_end", "id": "t999999999", "text": "stale"})),
+            _ => return false,
+        }
+        true
+    }
+
+    fn say(&mut self, text: &str) {
+        self.put(
+            "message_delta",
+            json!({"offset": self.text.len(), "text": text}),
+        );
+        self.text.push_str(text);
+    }
+
+    fn tool(&mut self, read_only: bool) {
+        self.calls += 1;
+        let call = format!("c{}", self.calls);
+        let name = if read_only { "look" } else { "change" };
+        self.put(
+            "tool_start",
+            json!({"tool_call_id": call, "name": name, "input": {}, "read_only": read_only}),
+        );
+        self.put(
+            "tool_end",
+            json!({"tool_call_id": call, "ok": true, "output": "done"}),
+        );
+    }
+
+    fn end(&self, ended: Ended) {
+        if matches!(ended, Ended::Cancelled) {
+            std::thread::sleep(self.late);
+        }
+        for _ in 0..self.finals {
+            match &ended {
+                Ended::Failed(error) => {
+                    self.put("error", json!({"code": "invalid-request", "error": error}));
+                }
+                Ended::Done | Ended::Cancelled => {
+                    let cancelled = matches!(ended, Ended::Cancelled);
+                    let stop = if cancelled { "cancelled" } else { "end_turn" };
+                    let mut fields = json!({"stop": stop});
+                    if !self.flooded {
+                        fields["text"] = json!(self.text);
+                    }
+                    self.put("message_end", fields);
+                }
+            }
+        }
+    }
+
+    fn put(&self, kind: &str, mut fields: Value) {
+        fields["type"] = json!(kind);
+        fields["id"] = self.send["id"].clone();
+        if let Some(session) = self.session {
+            fields["session"] = json!(session);
+        }
+        put(&fields);
+    }
+}
+
+fn number(text: &str) -> usize {
+    text.trim().parse().unwrap_or(1)
+}
+
+fn put(line: &Value) {
+    put_bytes(format!("{line}\n").as_bytes());
+}
+
+fn put_bytes(bytes: &[u8]) {
+    let mut output = std::io::stdout().lock();
+    if output
+        .write_all(bytes)
+        .and_then(|()| output.flush())
+        .is_err()
+    {
+        std::process::exit(0);
+    }
+}
+
+fn log(line: &str) {
+    let _nobody_reads = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Appends to the file that the variable names, and syncs it.
+fn append(variable: &str, line: &str) {
+    let Some(path) = std::env::var_os(variable) else {
+        return log(&format!("{variable} is not set"));
+    };
+    let written = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .and_then(|mut file| {
+            file.write_all(line.as_bytes())?;
+            file.sync_all()
+        });
+    if let Err(error) = written {
+        log(&format!("{variable}: {error}"));
+    }
+}
+
+/// A handler that does nothing, once installed, stays for the life of the process.
+fn ignore_term() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let installed = runtime
+        .and_then(|runtime| runtime.block_on(async { signal(SignalKind::terminate()).map(drop) }));
+    if let Err(error) = installed {
+        log(&format!("no handler: {error}"));
+    }
+}
+
+fn silence() -> ! {
+    loop {
+        std::thread::park();
+    }
+}

@@ -1,2 +1,7 @@
-//! stub
-fn main() {}
+//! The program `timmy`: the agent that comes with agentd.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    timmy::main()
+}

@@ -1,33 +1,259 @@
-//! Stub.
-use agentd_core::agent::Describe;
+//! Kind `exec`: any command, a process per turn; its output is the text.
+//!
+//! Owns placeholders, the text's decoding and its limit. Must not know how processes are run.
+
+use std::time::Duration;
+
+use agentd_core::agent::{Describe, Resume, Sessions};
 use agentd_core::effect::Spawn;
-use agentd_core::worker::{WorkerCommand, WorkerEvent};
+use agentd_core::ids::TurnId;
+use agentd_core::worker::{Exit, Failure, Outcome, WorkerCommand, WorkerEvent};
+use agentd_protocol::Code;
+use agentd_protocol::limits::MAX_TEXT;
+use agentd_protocol::line::Stop;
 
-use super::{Adapter, Launch};
+use super::{Adapter, Framing, Launch};
 
-/// Stub.
-pub fn describe(_command: &[String]) -> Describe {
-    unreachable!()
-}
+/// The end of a text that is longer than [`MAX_TEXT`]: results tend to stand there.
+const TAIL: usize = 64 * 1024;
+/// Bytes of standard error in a failure's sentence: more is in `status`.
+const STDERR: usize = 2 * 1024;
 
-/// Stub.
-pub fn launch(_command: &[String], _spawn: &Spawn) -> Launch {
-    unreachable!()
-}
-
-/// Stub.
-#[derive(Debug)]
-pub struct Exec;
-
-impl Exec {
-    /// Stub.
-    pub fn new(_spawn: &Spawn) -> Self {
-        Self
+/// What the kind can do when run as `command`.
+#[must_use]
+pub fn describe(command: &[String]) -> Describe {
+    let keeps_sessions = command
+        .iter()
+        .any(|argument| argument.contains("{session}"));
+    Describe {
+        sessions: Sessions::PerTurn,
+        resume: if keeps_sessions {
+            Resume::Native
+        } else {
+            Resume::Stateless
+        },
+        cancels: false,
+        recycles: false,
+        model_per_turn: true,
+        toolsets: false,
+        concurrent_sends: 1,
+        ready_within: Duration::from_secs(30),
     }
 }
 
+/// The command with its placeholders replaced, never by way of a shell.
+#[must_use]
+pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
+    let prompt = spawn.prompt.as_deref();
+    let text = prompt.map_or("", |prompt| prompt.text.as_str());
+    let session = session(spawn).unwrap_or_default();
+    let model = prompt.and_then(|prompt| prompt.model.as_deref());
+    let values = [
+        ("{prompt}", text),
+        ("{session}", session),
+        ("{model}", model.or(spawn.model.as_deref()).unwrap_or("")),
+        ("{cwd}", &spawn.cwd),
+    ];
+    let mut argv: Vec<String> = command.iter().take(1).cloned().collect();
+    argv.extend(
+        command
+            .iter()
+            .skip(1)
+            .map(|argument| fill(argument, &values)),
+    );
+    let in_arguments = command
+        .iter()
+        .skip(1)
+        .any(|argument| argument.contains("{prompt}"));
+    Launch {
+        argv,
+        env: Vec::new(),
+        stdin: Some(if in_arguments {
+            Vec::new()
+        } else {
+            text.as_bytes().to_vec()
+        }),
+    }
+}
+
+fn session(spawn: &Spawn) -> Option<&str> {
+    let of_prompt = spawn
+        .prompt
+        .as_deref()
+        .map(|prompt| prompt.session.as_str());
+    spawn
+        .resume
+        .as_deref()
+        .or(spawn.session.as_deref())
+        .or(of_prompt)
+}
+
+/// One pass: what was put in is not looked at again.
+fn fill(argument: &str, values: &[(&str, &str)]) -> String {
+    let mut filled = String::with_capacity(argument.len());
+    let mut rest = argument;
+    while let Some(at) = rest.find('{') {
+        let (before, from) = rest.split_at(at);
+        filled.push_str(before);
+        match values.iter().find(|(name, _)| from.starts_with(name)) {
+            Some((name, value)) => {
+                filled.push_str(value);
+                rest = &from[name.len()..];
+            }
+            None => {
+                filled.push('{');
+                rest = &from[1..];
+            }
+        }
+    }
+    filled.push_str(rest);
+    filled
+}
+
+/// One process's translator.
+#[derive(Debug)]
+pub struct Exec {
+    agent: String,
+    turn: Option<TurnId>,
+    session: Option<String>,
+    /// The beginning of a character that the next portion will end.
+    undecoded: Vec<u8>,
+    /// A newline that is dropped if nothing follows.
+    newline: bool,
+    streamed: usize,
+    /// Text beyond the limit, of which the end is kept.
+    beyond: String,
+    left_out: usize,
+}
+
+impl Exec {
+    /// A translator for a new process.
+    #[must_use]
+    pub fn new(spawn: &Spawn) -> Self {
+        Self {
+            agent: spawn.agent.clone(),
+            turn: spawn.prompt.as_deref().map(|prompt| prompt.turn),
+            session: session(spawn).map(str::to_owned),
+            undecoded: Vec::new(),
+            newline: false,
+            streamed: 0,
+            beyond: String::new(),
+            left_out: 0,
+        }
+    }
+
+    fn text(&mut self, text: &str, events: &mut Vec<WorkerEvent>) {
+        if text.is_empty() {
+            return;
+        }
+        let mut whole = String::with_capacity(text.len() + 1);
+        if std::mem::take(&mut self.newline) {
+            whole.push('\n');
+        }
+        whole.push_str(text);
+        if whole.ends_with('\n') {
+            whole.pop();
+            self.newline = true;
+        }
+        let head = boundary(&whole, MAX_TEXT.saturating_sub(self.streamed));
+        // Once something was kept back, all that follows stands behind it.
+        let head = if self.beyond.is_empty() && self.left_out == 0 {
+            head
+        } else {
+            0
+        };
+        self.streamed += head;
+        self.emit(&whole[..head], events);
+        self.beyond.push_str(&whole[head..]);
+        if self.beyond.len() > 2 * TAIL {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        let from = boundary(&self.beyond, self.beyond.len().saturating_sub(TAIL));
+        self.beyond.drain(..from);
+        self.left_out += from;
+    }
+
+    fn emit(&self, text: &str, events: &mut Vec<WorkerEvent>) {
+        if text.is_empty() {
+            return;
+        }
+        events.push(match self.turn {
+            Some(turn) => WorkerEvent::Text {
+                turn,
+                text: text.to_owned(),
+                native: true,
+            },
+            None => WorkerEvent::Logged {
+                line: text.to_owned(),
+            },
+        });
+    }
+
+    fn failed(&self, exit: Exit, tail: &str) -> Outcome {
+        let tail = tail.trim();
+        let from = tail.len().saturating_sub(STDERR);
+        let from = (from..=tail.len())
+            .find(|at| tail.is_char_boundary(*at))
+            .unwrap_or(0);
+        let error = match &tail[from..] {
+            "" => format!(
+                "agent `{}` {exit} and said nothing on standard error",
+                self.agent
+            ),
+            tail => format!("agent `{}` {exit}: {tail}", self.agent),
+        };
+        Outcome::failed(Failure::new(Code::AgentFailed, error))
+    }
+}
+
+/// The last character boundary at or before `at`.
+fn boundary(text: &str, at: usize) -> usize {
+    let at = at.min(text.len());
+    (0..=at)
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(0)
+}
+
 impl Adapter for Exec {
-    fn decode(&mut self, _bytes: &[u8], _events: &mut Vec<WorkerEvent>, _write: &mut Vec<u8>) {}
+    fn framing(&self) -> Framing {
+        Framing::Raw
+    }
+
+    fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, _write: &mut Vec<u8>) {
+        let joined;
+        let mut bytes = if self.undecoded.is_empty() {
+            bytes
+        } else {
+            joined = [std::mem::take(&mut self.undecoded).as_slice(), bytes].concat();
+            joined.as_slice()
+        };
+        let mut text = String::with_capacity(bytes.len());
+        loop {
+            match std::str::from_utf8(bytes) {
+                Ok(valid) => {
+                    text.push_str(valid);
+                    break;
+                }
+                Err(error) => {
+                    let (valid, rest) = bytes.split_at(error.valid_up_to());
+                    text.push_str(&String::from_utf8_lossy(valid));
+                    let Some(bad) = error.error_len() else {
+                        self.undecoded = rest.to_vec();
+                        break;
+                    };
+                    text.push(char::REPLACEMENT_CHARACTER);
+                    bytes = &rest[bad..];
+                }
+            }
+        }
+        self.text(&text, events);
+    }
+
+    /// A process that was given everything at its spawn is told nothing more.
     fn encode(
         &mut self,
         _command: &WorkerCommand,
@@ -35,4 +261,40 @@ impl Adapter for Exec {
         _write: &mut Vec<u8>,
     ) {
     }
+
+    fn exited(&mut self, exit: Exit, tail: &str, events: &mut Vec<WorkerEvent>) {
+        if !std::mem::take(&mut self.undecoded).is_empty() {
+            self.text("\u{fffd}", events);
+        }
+        if self.beyond.len() > TAIL {
+            self.cut();
+        }
+        let beyond = std::mem::take(&mut self.beyond);
+        if self.left_out > 0 {
+            let marker = format!("\n[… {} bytes left out …]\n", self.left_out);
+            self.emit(&marker, events);
+        }
+        self.emit(&beyond, events);
+        let Some(turn) = self.turn else { return };
+        let outcome = match exit {
+            Exit::Code(0) => {
+                // Its sessions have our names; from now on there is one to go back to.
+                events.extend(
+                    self.session
+                        .take()
+                        .map(|native| WorkerEvent::SessionNamed { native }),
+                );
+                Outcome::ended(Stop::EndTurn)
+            }
+            Exit::Code(_) | Exit::Signal(_) => self.failed(exit, tail),
+        };
+        events.push(WorkerEvent::Ended {
+            turn,
+            outcome: Box::new(outcome),
+        });
+    }
 }
+
+#[cfg(test)]
+#[path = "exec_tests.rs"]
+mod tests;

@@ -1,38 +1,362 @@
-//! Stub.
-use agentd_core::agent::Describe;
-use agentd_core::effect::Spawn;
-use agentd_core::worker::{WorkerCommand, WorkerEvent};
+//! Kind `jsonl`: the worker speaks this project's own protocol (PROTOCOL.md part 8).
+//!
+//! Owns the lines of a worker and the ids of its sends. Must not know processes, time or jobs.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use agentd_core::agent::{Describe, Resume, Sessions};
+use agentd_core::effect::Spawn;
+use agentd_core::ids::TurnId;
+use agentd_core::worker::{Failure, Json, Outcome, Prompt, Traits, WorkerCommand, WorkerEvent};
+use agentd_protocol::Code;
+use agentd_protocol::line::{Level, Stop};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::object::{Object, beginning, put_line};
 use super::{Adapter, Launch};
 
-/// Stub.
-pub fn describe() -> Describe {
-    unreachable!()
+/// Tool calls whose output is counted at once: more are not updated by any sane worker.
+const OPEN_CALLS: usize = 256;
+/// The id of the `status` request.
+const PROBE: &str = "probe";
+/// Codes of notes that are passed on; any other becomes `worker`.
+const NOTES: &[&str] = &[
+    "compaction",
+    "context-lost",
+    "echo",
+    "fallback",
+    "restart",
+    "retry",
+];
+
+/// What the kind can do.
+#[must_use]
+pub const fn describe() -> Describe {
+    Describe {
+        sessions: Sessions::Many,
+        resume: Resume::None,
+        cancels: true,
+        recycles: true,
+        model_per_turn: true,
+        toolsets: false,
+        concurrent_sends: 1,
+        ready_within: Duration::from_secs(30),
+    }
 }
 
-/// Stub.
-pub fn launch(_command: &[String], _spawn: &Spawn) -> Launch {
-    unreachable!()
+/// The command as it is: everything else goes over standard input.
+#[must_use]
+pub fn launch(command: &[String], _spawn: &Spawn) -> Launch {
+    Launch {
+        argv: command.to_vec(),
+        ..Launch::default()
+    }
 }
 
-/// Stub.
-#[derive(Debug)]
-pub struct Jsonl;
+/// One worker's translator.
+#[derive(Debug, Default)]
+pub struct Jsonl {
+    outstanding: BTreeSet<TurnId>,
+    /// Turns whose abort may still be refused.
+    aborted: BTreeSet<TurnId>,
+    /// Bytes of output so far, for workers that don't count them.
+    open_calls: BTreeMap<(TurnId, String), u64>,
+    one_session: bool,
+}
 
 impl Jsonl {
-    /// Stub.
+    /// A translator for a new process.
+    #[must_use]
     pub fn new(_spawn: &Spawn) -> Self {
-        Self
+        Self::default()
+    }
+
+    /// A missing id means the only turn there is.
+    fn turn(&self, line: &Object<'_>) -> Option<TurnId> {
+        let turn = match line.raw("id") {
+            None if self.outstanding.len() == 1 => self.outstanding.first().copied(),
+            None => None,
+            Some(_) => line
+                .string("id")
+                .and_then(|id| id.strip_prefix('t')?.parse().ok())
+                .map(TurnId),
+        };
+        turn.filter(|turn| self.outstanding.contains(turn))
+    }
+
+    fn status(&mut self, line: &Object<'_>) -> WorkerEvent {
+        let one_session = match line.string("sessions").as_deref() {
+            Some("one") => Some(true),
+            Some("many") => Some(false),
+            _ => None,
+        };
+        self.one_session = one_session == Some(true);
+        WorkerEvent::Ready(Traits {
+            one_session,
+            concurrent_sends: line.get("concurrent_sends").map(|n: u32| n.max(1)),
+        })
+    }
+
+    /// A line of a turn in flight, as an event; `None` for what says nothing new.
+    fn event(&mut self, kind: &str, turn: TurnId, line: &Object<'_>) -> Option<WorkerEvent> {
+        Some(match kind {
+            "message_start" => WorkerEvent::MessageStarted {
+                turn,
+                replaces_last: line.raw("replaces").is_some(),
+            },
+            "message_delta" => WorkerEvent::Text {
+                turn,
+                text: line.string("text").filter(|text| !text.is_empty())?,
+                native: line.raw("native") != Some("false"),
+            },
+            "thinking_delta" => WorkerEvent::Thinking {
+                turn,
+                text: line.string("text").filter(|text| !text.is_empty())?,
+            },
+            "tool_start" => WorkerEvent::ToolStarted {
+                turn,
+                call: line.string("tool_call_id").unwrap_or_default(),
+                name: line.string("name").unwrap_or_else(|| "tool".to_owned()),
+                input: line.raw("input").unwrap_or("{}").to_owned(),
+                read_only: line.is_true("read_only"),
+            },
+            "tool_update" => self.tool_updated(turn, line),
+            "tool_end" => {
+                let call = line.string("tool_call_id").unwrap_or_default();
+                self.open_calls.remove(&(turn, call.clone()));
+                WorkerEvent::ToolEnded {
+                    turn,
+                    call,
+                    ok: line.raw("ok") != Some("false"),
+                    output: words(line, "output"),
+                }
+            }
+            "question" => asked(turn, line),
+            "note" => noted(turn, line),
+            "agent_event" => WorkerEvent::Other {
+                turn,
+                kind: line.string("kind").unwrap_or_default(),
+                data: line.raw("data").unwrap_or("null").to_owned(),
+            },
+            "message_end" => self.ended(turn, outcome(Ok(stop(line)), line)),
+            "error" => self.ended(turn, outcome(Err(failure(line)), line)),
+            // `accepted`, `running`, `question_closed` and types of a newer worker.
+            _ => return None,
+        })
+    }
+
+    fn ended(&mut self, turn: TurnId, outcome: Outcome) -> WorkerEvent {
+        self.outstanding.remove(&turn);
+        self.aborted.remove(&turn);
+        self.open_calls.retain(|(of, _), _| *of != turn);
+        WorkerEvent::Ended {
+            turn,
+            outcome: Box::new(outcome),
+        }
+    }
+
+    fn tool_updated(&mut self, turn: TurnId, line: &Object<'_>) -> WorkerEvent {
+        let call = line.string("tool_call_id").unwrap_or_default();
+        let output = words(line, "output");
+        let key = (turn, call.clone());
+        let counted = self.open_calls.get(&key).copied().unwrap_or(0);
+        let offset: u64 = line.get("offset").unwrap_or(counted);
+        if self.open_calls.contains_key(&key) || self.open_calls.len() < OPEN_CALLS {
+            let end = offset.saturating_add(output.len() as u64);
+            self.open_calls.insert(key, end);
+        }
+        WorkerEvent::ToolUpdated {
+            turn,
+            call,
+            offset,
+            output,
+        }
     }
 }
 
 impl Adapter for Jsonl {
-    fn decode(&mut self, _bytes: &[u8], _events: &mut Vec<WorkerEvent>, _write: &mut Vec<u8>) {}
+    fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, _write: &mut Vec<u8>) {
+        let Some(line) = Object::parse(bytes) else {
+            events.push(WorkerEvent::Logged {
+                line: beginning(bytes),
+            });
+            return;
+        };
+        let kind = line.string("type").unwrap_or_default();
+        match kind.as_str() {
+            "status" if line.raw("ok") != Some("false") => events.push(self.status(&line)),
+            // Answers to an abort say nothing: the turn's own final line does.
+            "abort" | "pong" | "hello" => {}
+            "error" if line.string("id").as_deref() == Some(PROBE) => {
+                events.push(WorkerEvent::Logged {
+                    line: beginning(bytes),
+                });
+            }
+            "" | "status" => events.push(WorkerEvent::Logged {
+                line: beginning(bytes),
+            }),
+            _ => match self.turn(&line) {
+                // The abort carries the send's id, and so does its refusal: no final line.
+                Some(turn) if kind == "error" && refuses(&line) && self.aborted.remove(&turn) => {
+                    events.push(WorkerEvent::Logged {
+                        line: beginning(bytes),
+                    });
+                }
+                Some(turn) => events.extend(self.event(&kind, turn, &line)),
+                None => events.push(WorkerEvent::Stray {
+                    line: beginning(bytes),
+                }),
+            },
+        }
+    }
+
     fn encode(
         &mut self,
-        _command: &WorkerCommand,
-        _events: &mut Vec<WorkerEvent>,
-        _write: &mut Vec<u8>,
+        command: &WorkerCommand,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
     ) {
+        match command {
+            WorkerCommand::Probe => put_line(write, &json!({"type": "status", "id": PROBE})),
+            WorkerCommand::Prompt(prompt) => {
+                self.outstanding.insert(prompt.turn);
+                put_line(write, &send(prompt));
+            }
+            WorkerCommand::Cancel { turn } => {
+                if self.outstanding.contains(turn) {
+                    self.aborted.insert(*turn);
+                    put_line(write, &json!({"type": "abort", "id": id(*turn)}));
+                }
+            }
+            // Sessions are named in each send; a worker with one session can't forget it.
+            WorkerCommand::Recycle => {
+                if !self.one_session {
+                    events.push(WorkerEvent::Recycled);
+                }
+            }
+            WorkerCommand::Dismiss { question } => put_line(
+                write,
+                &json!({"type": "answer", "question_id": question, "approve": false}),
+            ),
+        }
     }
 }
+
+/// Is it the answer to a request, rather than the end of a turn that began?
+fn refuses(line: &Object<'_>) -> bool {
+    matches!(
+        line.get("code"),
+        Some(Code::UnknownCommand | Code::InvalidRequest | Code::Unsupported | Code::SessionIdle)
+    )
+}
+
+fn id(turn: TurnId) -> String {
+    format!("t{}", turn.0)
+}
+
+fn send(prompt: &Prompt) -> Value {
+    let mut line = json!({
+        "type": "send",
+        "id": id(prompt.turn),
+        "text": prompt.text,
+        "session": prompt.session,
+        "job": prompt.job,
+        "cwd": prompt.cwd,
+    });
+    for (name, value) in [
+        ("provider", &prompt.provider),
+        ("model", &prompt.model),
+        ("thinking", &prompt.thinking),
+    ] {
+        if let Some(value) = value {
+            line[name] = json!(value);
+        }
+    }
+    if let Some(toolsets) = &prompt.toolsets {
+        line["toolsets"] = json!(toolsets);
+    }
+    line
+}
+
+/// A string as it is, anything else as JSON text.
+fn words(line: &Object<'_>, name: &str) -> String {
+    line.string(name)
+        .or_else(|| line.raw(name).map(str::to_owned))
+        .unwrap_or_default()
+}
+
+fn asked(turn: TurnId, line: &Object<'_>) -> WorkerEvent {
+    WorkerEvent::Asked {
+        turn: Some(turn),
+        question: line.string("question_id").unwrap_or_default(),
+        kind: match line.string("kind").as_deref() {
+            Some("approval") => "approval",
+            Some("choice") => "choice",
+            Some("secret") => "secret",
+            _ => "text",
+        },
+        title: words(line, "title"),
+        detail: line.string("detail"),
+        options: line.get("options").unwrap_or_default(),
+    }
+}
+
+fn noted(turn: TurnId, line: &Object<'_>) -> WorkerEvent {
+    let code = line.string("code").unwrap_or_default();
+    WorkerEvent::Noted {
+        turn: Some(turn),
+        level: line.get("level").unwrap_or(Level::Info),
+        code: NOTES
+            .iter()
+            .find(|known| **known == code)
+            .unwrap_or(&"worker"),
+        text: words(line, "text"),
+    }
+}
+
+fn stop(line: &Object<'_>) -> Stop {
+    line.get("stop").unwrap_or(Stop::EndTurn)
+}
+
+fn failure(line: &Object<'_>) -> Failure {
+    let code = line.get("code").unwrap_or(Code::Unknown);
+    let error = words(line, "error");
+    Failure {
+        code: if code == Code::Unknown {
+            Code::AgentFailed
+        } else {
+            code
+        },
+        error: if error.is_empty() {
+            "the agent reported an error without saying which".to_owned()
+        } else {
+            error
+        },
+        hint: line.string("hint"),
+    }
+}
+
+fn outcome(result: Result<Stop, Failure>, line: &Object<'_>) -> Outcome {
+    let api_calls: Option<Vec<Box<RawValue>>> = line.get("api_calls");
+    Outcome {
+        result,
+        text: line.string("text"),
+        provider: line.string("provider"),
+        model: line.string("model"),
+        usage: line.get("usage"),
+        cost: line.get("cost").unwrap_or_default(),
+        api_calls: api_calls.map(|calls| {
+            let calls = calls.iter().map(|call| call.get());
+            calls
+                .filter(|call| call.starts_with('{'))
+                .map(Json::from)
+                .collect()
+        }),
+    }
+}
+
+#[cfg(test)]
+#[path = "jsonl_tests.rs"]
+mod tests;

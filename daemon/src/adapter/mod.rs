@@ -5,6 +5,7 @@
 
 pub mod exec;
 pub mod jsonl;
+mod object;
 pub mod pi;
 
 use agentd_core::agent::Describe;

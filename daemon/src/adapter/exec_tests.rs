@@ -1,0 +1,212 @@
+//! What the `exec` translator must do.
+
+use agentd_core::worker::Prompt;
+use agentd_protocol::JobId;
+use proptest::prelude::*;
+
+use super::*;
+
+fn spawn(text: &str) -> Spawn {
+    Spawn {
+        agent: "say".into(),
+        cwd: "/w".into(),
+        provider: None,
+        model: None,
+        thinking: None,
+        toolsets: None,
+        session: Some("main".into()),
+        resume: None,
+        prompt: Some(Box::new(Prompt {
+            turn: TurnId(7),
+            job: JobId(1),
+            session: "main".into(),
+            text: text.into(),
+            provider: None,
+            model: Some("m".into()),
+            thinking: None,
+            cwd: "/w".into(),
+            toolsets: None,
+        })),
+    }
+}
+
+fn strings(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// Everything told of a process that printed these portions: its text, and its final word.
+fn run(portions: &[&[u8]], exit: Exit, tail: &str) -> (String, Outcome) {
+    let mut exec = Exec::new(&spawn("hi"));
+    let (mut events, mut write) = (Vec::new(), Vec::new());
+    for portion in portions {
+        exec.decode(portion, &mut events, &mut write);
+        assert!(exec.undecoded.len() < 4);
+        assert!(exec.beyond.len() <= 2 * TAIL);
+    }
+    exec.exited(exit, tail, &mut events);
+    assert!(write.is_empty());
+    let Some(WorkerEvent::Ended { outcome, .. }) = events.pop() else {
+        panic!("no final word");
+    };
+    let text = events.iter().map(|event| match event {
+        WorkerEvent::Text {
+            text, native: true, ..
+        } => text.as_str(),
+        WorkerEvent::SessionNamed { native } if native == "main" => "",
+        other => panic!("{other:?}"),
+    });
+    (text.collect(), *outcome)
+}
+
+#[test]
+fn placeholders_are_filled_once_and_never_by_a_shell() {
+    let command = strings(&[
+        "/bin/{cwd}",
+        "-p",
+        "<{prompt}>",
+        "{session}{model}{cwd}",
+        "{x}{",
+        "a b",
+    ]);
+    let launch = launch(&command, &spawn("{model} $(rm -rf)"));
+    assert_eq!(
+        launch.argv,
+        strings(&[
+            "/bin/{cwd}",
+            "-p",
+            "<{model} $(rm -rf)>",
+            "mainm/w",
+            "{x}{",
+            "a b"
+        ])
+    );
+    assert_eq!(launch.stdin, Some(Vec::new()));
+}
+
+#[test]
+fn without_a_placeholder_the_prompt_goes_to_standard_input() {
+    let launch = launch(&strings(&["/bin/cat"]), &spawn("hi"));
+    assert_eq!(launch.argv, strings(&["/bin/cat"]));
+    assert_eq!(launch.stdin, Some(b"hi".to_vec()));
+}
+
+#[test]
+fn a_command_that_takes_a_session_keeps_its_own() {
+    assert_eq!(
+        describe(&strings(&["a", "-s={session}"])).resume,
+        Resume::Native
+    );
+    assert_eq!(
+        describe(&strings(&["a", "{prompt}"])).resume,
+        Resume::Stateless
+    );
+    let resumed = Spawn {
+        resume: Some("old".into()),
+        ..spawn("hi")
+    };
+    assert_eq!(
+        launch(&strings(&["a", "{session}"]), &resumed).argv[1],
+        "old"
+    );
+}
+
+#[test]
+fn one_newline_at_the_end_is_no_part_of_the_text() {
+    for (portions, text) in [
+        (&[&b"hi\n"[..]][..], "hi"),
+        (&[b"hi", b"\n"], "hi"),
+        (&[b"hi\n", b"\n"], "hi\n"),
+        (&[b"hi\n", b"you"], "hi\nyou"),
+        (&[b"\n"], ""),
+        (&[], ""),
+    ] {
+        let (found, outcome) = run(portions, Exit::Code(0), "");
+        assert_eq!(found, text, "{portions:?}");
+        assert_eq!(outcome, Outcome::ended(Stop::EndTurn));
+    }
+}
+
+#[test]
+fn a_character_cut_in_two_is_whole_and_a_wrong_byte_is_marked() {
+    for (portions, text) in [
+        (&[&b"\xc3"[..], b"\xa4"][..], "ä"),
+        (&[b"\xf0\x9f", b"\x98", b"\x80!"], "😀!"),
+        (&[b"a\xffb"], "a\u{fffd}b"),
+        (&[b"a\xc3", b"b"], "a\u{fffd}b"),
+        (&[b"a\xc3"], "a\u{fffd}"),
+        (&[b"\n\xc3"], "\n\u{fffd}"),
+    ] {
+        assert_eq!(run(portions, Exit::Code(0), "").0, text, "{portions:?}");
+    }
+}
+
+#[test]
+fn a_bad_exit_is_a_failure_that_names_it_and_the_last_words() {
+    for (exit, tail, error) in [
+        (
+            Exit::Code(3),
+            " no key\n",
+            "agent `say` exited with code 3: no key",
+        ),
+        (
+            Exit::Signal(9),
+            "",
+            "agent `say` was killed by signal 9 and said nothing on standard error",
+        ),
+    ] {
+        let (text, outcome) = run(&[b"so far"], exit, tail);
+        assert_eq!(text, "so far");
+        assert_eq!(outcome.result, Err(Failure::new(Code::AgentFailed, error)));
+    }
+    let (_, outcome) = run(&[], Exit::Code(1), &"ä".repeat(5000));
+    assert!(outcome.result.unwrap_err().error.len() < STDERR + 100);
+}
+
+#[test]
+fn a_text_over_the_limit_keeps_its_head_and_its_tail() {
+    let at_limit = vec![b'h'; MAX_TEXT];
+    assert_eq!(run(&[&at_limit], Exit::Code(0), "").0.len(), MAX_TEXT);
+    let (text, _) = run(&[&at_limit, &[b't'; TAIL]], Exit::Code(0), "");
+    assert_eq!(text.len(), MAX_TEXT + TAIL);
+    let middle = vec![b'm'; 1_000_000];
+    let (text, _) = run(&[&at_limit, &middle, &[b't'; TAIL]], Exit::Code(0), "");
+    let marker = "\n[… 1000000 bytes left out …]\n";
+    assert_eq!(text.len(), MAX_TEXT + marker.len() + TAIL);
+    assert_eq!(&text[MAX_TEXT..MAX_TEXT + marker.len()], marker);
+    assert!(text.ends_with("tt") && !text.contains('m'.to_string().repeat(100).as_str()));
+}
+
+proptest! {
+    #[test]
+    fn the_text_does_not_depend_on_how_the_bytes_were_cut(
+        bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'a'), Just(0xc3), Just(0xa4), Just(0xf0), any::<u8>()], 0..200),
+        cuts in proptest::collection::vec(1usize..9, 0..200),
+    ) {
+        let whole = run(&[&bytes], Exit::Code(0), "").0;
+        let mut rest = bytes.as_slice();
+        let mut portions = Vec::new();
+        for cut in cuts {
+            let (head, tail) = rest.split_at(cut.min(rest.len()));
+            portions.push(head);
+            rest = tail;
+        }
+        portions.push(rest);
+        prop_assert_eq!(&whole, &run(&portions, Exit::Code(0), "").0);
+        let expected = String::from_utf8_lossy(&bytes).into_owned();
+        prop_assert_eq!(whole, expected.strip_suffix('\n').unwrap_or(&expected));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn no_input_makes_it_panic_or_grow_without_bound(
+        portions in proptest::collection::vec((any::<[u8; 7]>(), 1usize..40_000), 0..12),
+    ) {
+        let portions: Vec<Vec<u8>> = portions.iter().map(|(bytes, times)| bytes.repeat(*times)).collect();
+        let portions: Vec<&[u8]> = portions.iter().map(Vec::as_slice).collect();
+        let (text, _) = run(&portions, Exit::Code(0), "");
+        prop_assert!(text.len() <= MAX_TEXT + TAIL + 64);
+    }
+}

@@ -1,0 +1,482 @@
+//! What the `jsonl` translator must do, line by line.
+
+use agentd_protocol::JobId;
+use agentd_protocol::line::{Cost, CostStatus, Usage};
+use proptest::prelude::*;
+
+use super::*;
+use crate::adapter::Kind;
+
+fn prompt(turn: u64) -> Prompt {
+    Prompt {
+        turn: TurnId(turn),
+        job: JobId(41),
+        session: "main".to_owned(),
+        text: "hi\n\u{2028}".to_owned(),
+        provider: None,
+        model: None,
+        thinking: None,
+        cwd: "/w".to_owned(),
+        toolsets: None,
+    }
+}
+
+fn tell(jsonl: &mut Jsonl, command: WorkerCommand) -> (Vec<WorkerEvent>, String) {
+    let (mut events, mut write) = (Vec::new(), Vec::new());
+    jsonl.encode(&command, &mut events, &mut write);
+    (events, String::from_utf8(write).unwrap())
+}
+
+fn hear(jsonl: &mut Jsonl, line: &str) -> Vec<WorkerEvent> {
+    let (mut events, mut write) = (Vec::new(), Vec::new());
+    jsonl.decode(line.as_bytes(), &mut events, &mut write);
+    assert!(write.is_empty());
+    events
+}
+
+/// A translator with these turns outstanding.
+fn with(turns: &[u64]) -> Jsonl {
+    let mut jsonl = Jsonl::default();
+    for turn in turns {
+        tell(&mut jsonl, WorkerCommand::Prompt(Box::new(prompt(*turn))));
+    }
+    jsonl
+}
+
+fn ended(events: &[WorkerEvent]) -> &Outcome {
+    match events {
+        [WorkerEvent::Ended { outcome, .. }] => outcome,
+        other => panic!("not one final word: {other:?}"),
+    }
+}
+
+#[test]
+fn a_send_names_what_is_pinned_and_leaves_out_the_rest() {
+    let mut jsonl = Jsonl::default();
+    let (events, line) = tell(&mut jsonl, WorkerCommand::Prompt(Box::new(prompt(7))));
+    assert!(events.is_empty());
+    assert_eq!(line.matches('\n').count(), 1);
+    assert_eq!(
+        serde_json::from_str::<Value>(&line).unwrap(),
+        json!({"type":"send","id":"t7","text":"hi\n\u{2028}","session":"main","job":"j41","cwd":"/w"})
+    );
+    let pinned = Prompt {
+        provider: Some("p".into()),
+        model: Some("m".into()),
+        thinking: Some("low".into()),
+        toolsets: Some(vec!["read".into()]),
+        ..prompt(8)
+    };
+    let (_, line) = tell(&mut jsonl, WorkerCommand::Prompt(Box::new(pinned)));
+    let value: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(value["provider"], "p");
+    assert_eq!(value["model"], "m");
+    assert_eq!(value["thinking"], "low");
+    assert_eq!(value["toolsets"], json!(["read"]));
+}
+
+#[test]
+fn the_answer_to_a_probe_says_what_the_worker_can_do() {
+    let mut jsonl = Jsonl::default();
+    let (_, line) = tell(&mut jsonl, WorkerCommand::Probe);
+    assert_eq!(line, "{\"id\":\"probe\",\"type\":\"status\"}\n");
+    for (line, one_session, concurrent_sends) in [
+        (r#"{"type":"status","ok":true}"#, None, None),
+        (r#"{"type":"status","sessions":"one"}"#, Some(true), None),
+        (
+            r#"{"type":"status","sessions":"many","concurrent_sends":4}"#,
+            Some(false),
+            Some(4),
+        ),
+        (r#"{"type":"status","concurrent_sends":0}"#, None, Some(1)),
+        (r#"{"type":"status","concurrent_sends":"x"}"#, None, None),
+    ] {
+        let traits = Traits {
+            one_session,
+            concurrent_sends,
+        };
+        assert_eq!(
+            hear(&mut jsonl, line),
+            [WorkerEvent::Ready(traits)],
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_worker_that_refuses_the_probe_is_not_ready_and_its_words_are_kept() {
+    for line in [
+        r#"{"type":"status","ok":false,"details":"no key"}"#,
+        r#"{"type":"error","id":"probe","error":"what?"}"#,
+    ] {
+        let events = hear(&mut with(&[1]), line);
+        assert_eq!(events, [WorkerEvent::Logged { line: line.into() }]);
+    }
+}
+
+#[test]
+fn text_and_thinking_become_their_words() {
+    let mut jsonl = with(&[7]);
+    let turn = TurnId(7);
+    for (line, expected) in [
+        (
+            r#"{"type":"message_start","id":"t7","message":0,"role":"assistant"}"#,
+            WorkerEvent::MessageStarted {
+                turn,
+                replaces_last: false,
+            },
+        ),
+        (
+            r#"{"type":"message_start","message":1,"replaces":0}"#,
+            WorkerEvent::MessageStarted {
+                turn,
+                replaces_last: true,
+            },
+        ),
+        (
+            r#"{"type":"message_delta","id":"t7","text":"a"}"#,
+            WorkerEvent::Text {
+                turn,
+                text: "a".into(),
+                native: true,
+            },
+        ),
+        (
+            r#"{"type":"message_delta","text":"b","native":false}"#,
+            WorkerEvent::Text {
+                turn,
+                text: "b".into(),
+                native: false,
+            },
+        ),
+        (
+            r#"{"type":"thinking_delta","text":"hm"}"#,
+            WorkerEvent::Thinking {
+                turn,
+                text: "hm".into(),
+            },
+        ),
+    ] {
+        assert_eq!(hear(&mut jsonl, line), [expected], "{line}");
+    }
+}
+
+#[test]
+fn a_tool_call_becomes_its_words_and_its_output_is_counted_when_the_worker_does_not() {
+    let mut jsonl = with(&[7]);
+    let turn = TurnId(7);
+    let call = || "c1".to_owned();
+    for (line, expected) in [
+        (
+            r#"{"type":"tool_start","tool_call_id":"c1","name":"bash","input":{"n":1.0},"read_only":true}"#,
+            WorkerEvent::ToolStarted {
+                turn,
+                call: call(),
+                name: "bash".into(),
+                input: r#"{"n":1.0}"#.into(),
+                read_only: true,
+            },
+        ),
+        (
+            r#"{"type":"tool_update","tool_call_id":"c1","output":"ab"}"#,
+            WorkerEvent::ToolUpdated {
+                turn,
+                call: call(),
+                offset: 0,
+                output: "ab".into(),
+            },
+        ),
+        (
+            r#"{"type":"tool_update","tool_call_id":"c1","output":"cd"}"#,
+            WorkerEvent::ToolUpdated {
+                turn,
+                call: call(),
+                offset: 2,
+                output: "cd".into(),
+            },
+        ),
+        (
+            r#"{"type":"tool_end","tool_call_id":"c1","ok":false,"output":"abcd"}"#,
+            WorkerEvent::ToolEnded {
+                turn,
+                call: call(),
+                ok: false,
+                output: "abcd".into(),
+            },
+        ),
+    ] {
+        assert_eq!(hear(&mut jsonl, line), [expected], "{line}");
+    }
+}
+
+#[test]
+fn questions_notes_and_events_become_their_words_and_what_is_unknown_is_ignored() {
+    let mut jsonl = with(&[7]);
+    let turn = TurnId(7);
+    for (line, expected) in [
+        (
+            r#"{"type":"question","question_id":"q","kind":"choice","title":"?","options":["a"]}"#,
+            WorkerEvent::Asked {
+                turn: Some(turn),
+                question: "q".into(),
+                kind: "choice",
+                title: "?".into(),
+                detail: None,
+                options: vec!["a".into()],
+            },
+        ),
+        (
+            r#"{"type":"note","level":"warning","code":"odd","text":"n"}"#,
+            WorkerEvent::Noted {
+                turn: Some(turn),
+                level: Level::Warning,
+                code: "worker",
+                text: "n".into(),
+            },
+        ),
+        (
+            r#"{"type":"agent_event","kind":"plan","data":{"b":1, "a":2.0}}"#,
+            WorkerEvent::Other {
+                turn,
+                kind: "plan".into(),
+                data: r#"{"b":1, "a":2.0}"#.into(),
+            },
+        ),
+    ] {
+        assert_eq!(hear(&mut jsonl, line), [expected], "{line}");
+    }
+    for ignored in ["accepted", "running", "question_closed", "from_the_future"] {
+        assert!(hear(&mut jsonl, &format!(r#"{{"type":"{ignored}","id":"t7"}}"#)).is_empty());
+    }
+}
+
+#[test]
+fn the_final_line_carries_what_the_worker_knows_and_nothing_invented() {
+    let line = r#"{"type":"message_end","id":"t7","text":"done","stop":"max_tokens","provider":"p","model":"m",
+        "usage":{"input_tokens":3},"cost":{"usd":0.5,"status":"actual"},"api_calls":[{"provider": "p"},7]}"#;
+    let events = hear(&mut with(&[7]), line);
+    let usage = Usage {
+        input_tokens: 3,
+        ..Usage::default()
+    };
+    let cost = Cost {
+        usd: Some(0.5),
+        status: CostStatus::Actual,
+        source: None,
+    };
+    let expected = Outcome {
+        result: Ok(Stop::MaxTokens),
+        text: Some("done".into()),
+        provider: Some("p".into()),
+        model: Some("m".into()),
+        usage: Some(usage),
+        cost,
+        api_calls: Some(vec![r#"{"provider": "p"}"#.into()]),
+    };
+    assert_eq!(*ended(&events), expected);
+    let events = hear(&mut with(&[7]), r#"{"type":"message_end","usage":null}"#);
+    assert_eq!(*ended(&events), Outcome::ended(Stop::EndTurn));
+}
+
+#[test]
+fn an_error_line_fails_its_turn_with_its_code() {
+    for (line, code, error) in [
+        (
+            r#"{"type":"error","error":"boom"}"#,
+            Code::AgentFailed,
+            "boom",
+        ),
+        (
+            r#"{"type":"error","id":"t7","code":"rate-limit","error":"slow"}"#,
+            Code::RateLimit,
+            "slow",
+        ),
+        (
+            r#"{"type":"error","code":"from-the-future","error":"x"}"#,
+            Code::AgentFailed,
+            "x",
+        ),
+        (
+            r#"{"type":"error","code":5,"error":{"message":"m"}}"#,
+            Code::AgentFailed,
+            r#"{"message":"m"}"#,
+        ),
+        (
+            r#"{"type":"error"}"#,
+            Code::AgentFailed,
+            "the agent reported an error without saying which",
+        ),
+    ] {
+        let events = hear(&mut with(&[7]), line);
+        let failure = ended(&events).result.as_ref().unwrap_err();
+        assert_eq!(
+            (failure.code, failure.error.as_str()),
+            (code, error),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_line_of_no_turn_in_flight_is_stray_so_a_late_answer_is_nobodys() {
+    for (turns, line) in [
+        (&[][..], r#"{"type":"message_end","text":"x"}"#),
+        (&[], r#"{"type":"error","error":"x"}"#),
+        (&[7], r#"{"type":"message_end","id":"t6","text":"x"}"#),
+        (&[7], r#"{"type":"message_end","id":7,"text":"x"}"#),
+        (&[7, 8], r#"{"type":"message_delta","text":"x"}"#),
+    ] {
+        let stray = WorkerEvent::Stray { line: line.into() };
+        assert_eq!(hear(&mut with(turns), line), [stray], "{line}");
+    }
+    let mut jsonl = with(&[7]);
+    ended(&hear(&mut jsonl, r#"{"type":"message_end","id":"t7"}"#));
+    assert!(matches!(
+        hear(&mut jsonl, r#"{"type":"message_end","id":"t7"}"#)[..],
+        [WorkerEvent::Stray { .. }]
+    ));
+}
+
+#[test]
+fn what_is_no_object_is_a_log_line() {
+    for line in [
+        "hello",
+        "null",
+        "[1]",
+        "\"x\"",
+        "{\"type\":",
+        "{\"no\":\"type\"}",
+    ] {
+        let logged = WorkerEvent::Logged { line: line.into() };
+        assert_eq!(hear(&mut with(&[7]), line), [logged], "{line}");
+    }
+}
+
+#[test]
+fn a_cancel_names_its_send_and_only_while_it_is_outstanding() {
+    let mut jsonl = with(&[7]);
+    let cancel = WorkerCommand::Cancel { turn: TurnId(7) };
+    assert_eq!(
+        tell(&mut jsonl, cancel.clone()).1,
+        "{\"id\":\"t7\",\"type\":\"abort\"}\n"
+    );
+    let events = hear(
+        &mut jsonl,
+        r#"{"type":"message_end","stop":"cancelled","text":"so f"}"#,
+    );
+    assert_eq!(ended(&events).result, Ok(Stop::Cancelled));
+    assert_eq!(tell(&mut jsonl, cancel).1, "");
+}
+
+#[test]
+fn a_worker_that_does_not_know_abort_is_not_done_by_saying_so() {
+    let mut jsonl = with(&[7]);
+    tell(&mut jsonl, WorkerCommand::Cancel { turn: TurnId(7) });
+    let refusal = r#"{"type":"error","id":"t7","code":"unknown-command","error":"abort?"}"#;
+    let logged = WorkerEvent::Logged {
+        line: refusal.into(),
+    };
+    assert_eq!(hear(&mut jsonl, refusal), [logged]);
+    let events = hear(
+        &mut jsonl,
+        r#"{"type":"message_end","id":"t7","text":"all"}"#,
+    );
+    assert_eq!(ended(&events).result, Ok(Stop::EndTurn));
+    // Without an abort the same line is the worker's final word.
+    ended(&hear(&mut with(&[7]), refusal));
+}
+
+#[test]
+fn a_process_is_recycled_at_once_unless_it_has_one_session_only() {
+    let mut jsonl = Jsonl::default();
+    let recycled = (vec![WorkerEvent::Recycled], String::new());
+    assert_eq!(tell(&mut jsonl, WorkerCommand::Recycle), recycled);
+    hear(&mut jsonl, r#"{"type":"status","sessions":"one"}"#);
+    assert_eq!(
+        tell(&mut jsonl, WorkerCommand::Recycle),
+        (vec![], String::new())
+    );
+}
+
+#[test]
+fn the_command_is_run_as_it_is() {
+    let spawn = Spawn {
+        agent: "a".into(),
+        cwd: "/w".into(),
+        provider: None,
+        model: None,
+        thinking: None,
+        toolsets: None,
+        session: None,
+        resume: None,
+        prompt: None,
+    };
+    let command = ["/bin/w".to_owned(), "{prompt}".to_owned()];
+    let launch = Kind::Jsonl.launch(&command, &spawn);
+    assert_eq!(launch.argv, command);
+    assert_eq!(launch.stdin, None);
+}
+
+/// Anything a worker might print, from nonsense to nearly right.
+fn line() -> impl Strategy<Value = Vec<u8>> {
+    let kinds = prop_oneof![
+        Just("status"),
+        Just("message_start"),
+        Just("message_delta"),
+        Just("tool_update"),
+        Just("tool_end"),
+        Just("message_end"),
+        Just("error"),
+        Just("question"),
+        Just("note"),
+    ];
+    let value = prop_oneof![
+        Just("null"),
+        Just("1e999"),
+        Just("-1"),
+        Just("18446744073709551615"),
+        Just("\"t7\""),
+        Just("\"t99999999999999999999\""),
+        Just("[{}]"),
+        Just("{\"a\":[]}"),
+        Just("true"),
+    ];
+    let field = prop_oneof![
+        Just("id"),
+        Just("text"),
+        Just("offset"),
+        Just("output"),
+        Just("api_calls"),
+        Just("usage"),
+        Just("tool_call_id"),
+        Just("options"),
+        Just("concurrent_sends"),
+    ];
+    prop_oneof![
+        proptest::collection::vec(any::<u8>(), 0..60),
+        (kinds, proptest::collection::vec((field, value), 0..5)).prop_map(|(kind, fields)| {
+            let fields: String = fields
+                .iter()
+                .map(|(f, v)| format!(",\"{f}\":{v}"))
+                .collect();
+            format!("{{\"type\":\"{kind}\"{fields}}}").into_bytes()
+        }),
+        (0u32..2000).prop_map(|n| {
+            format!("{{\"type\":\"tool_update\",\"tool_call_id\":\"c{n}\"}}").into_bytes()
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_input_makes_it_panic_or_grow_without_bound(lines in proptest::collection::vec(line(), 0..600)) {
+        let mut jsonl = with(&[7]);
+        let (mut events, mut write) = (Vec::new(), Vec::new());
+        for line in &lines {
+            jsonl.decode(line, &mut events, &mut write);
+            prop_assert!(jsonl.open_calls.len() <= OPEN_CALLS);
+            prop_assert!(jsonl.outstanding.len() <= 1);
+        }
+        prop_assert!(events.len() <= lines.len());
+    }
+}

@@ -1,0 +1,422 @@
+//! pi's records, one by one.
+//!
+//! Owns what each record means and the idle rule. Only deltas are used for text: the snapshots
+//! beside them (`message`, `partial`) may be ahead of them, and are never read.
+
+use agentd_core::ids::TurnId;
+use agentd_core::worker::{Outcome, Traits, WorkerEvent};
+use agentd_protocol::line::{Level, Stop};
+use serde_json::json;
+
+use super::turn::{Abort, content, failure};
+use super::{LOOKS, LOOKS_OLD, Pi, Recycle};
+use crate::adapter::object::{Object, beginning};
+
+/// pi's own tools that change nothing.
+const READ_ONLY: &[&str] = &["find", "grep", "ls", "read"];
+
+impl Pi {
+    pub(super) fn record(
+        &mut self,
+        bytes: &[u8],
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let kind = Object::parse(bytes).and_then(|record| Some((record.string("type")?, record)));
+        let Some((kind, record)) = kind else {
+            events.push(WorkerEvent::Logged {
+                line: beginning(bytes),
+            });
+            return;
+        };
+        match kind.as_str() {
+            "response" => self.response(bytes, &record, events, write),
+            "extension_ui_request" => self.extension(&record, events),
+            "extension_error" => {
+                let error = record.string("error").unwrap_or_default();
+                events.push(self.noted(Level::Warning, "extension", format!("extension: {error}")));
+            }
+            "agent_start" | "agent_end" | "agent_settled" | "auto_retry_start"
+            | "auto_retry_end" | "compaction_start" | "compaction_end" => {
+                self.life(&kind, &record, bytes, events, write);
+            }
+            _ => {
+                if let Some(turn) = self.turn.as_ref().map(|turn| turn.turn) {
+                    self.output(&kind, turn, &record, events);
+                }
+            }
+        }
+    }
+
+    /// What begins and ends runs.
+    fn life(
+        &mut self,
+        kind: &str,
+        record: &Object<'_>,
+        bytes: &[u8],
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        match kind {
+            "agent_start" => {
+                self.running = true;
+                self.retrying = false;
+                self.confirm = None;
+                match &mut self.turn {
+                    Some(turn) => turn.started = true,
+                    None => events.push(WorkerEvent::Stray {
+                        line: beginning(bytes),
+                    }),
+                }
+                self.abort_held(write);
+            }
+            "agent_end" => {
+                self.settles |= record.raw("willRetry").is_some();
+                if !self.settles {
+                    self.look(write);
+                }
+            }
+            "agent_settled" => {
+                self.settles = true;
+                self.retrying = false;
+                self.look(write);
+            }
+            "auto_retry_start" => {
+                self.retrying = true;
+                self.confirm = None;
+                let (attempt, most) = (record.raw("attempt"), record.raw("maxAttempts"));
+                let text = format!(
+                    "attempt {} of {} after: {}",
+                    attempt.unwrap_or("?"),
+                    most.unwrap_or("?"),
+                    record.string("errorMessage").unwrap_or_default()
+                );
+                events.push(self.noted(Level::Warning, "retry", text));
+            }
+            "auto_retry_end" => {
+                self.retrying = false;
+                if !record.is_true("success") && !self.settles {
+                    self.look(write);
+                }
+            }
+            "compaction_start" => {
+                self.compacting = true;
+                self.confirm = None;
+                let reason = record.string("reason").unwrap_or_default();
+                let text = format!("pi compacts its context ({reason})");
+                events.push(self.noted(Level::Info, "compaction", text));
+            }
+            _ => {
+                self.compacting = false;
+                self.retrying |= record.is_true("willRetry");
+                if let Some(error) = record.string("errorMessage") {
+                    let text = format!("compaction failed: {error}");
+                    events.push(self.noted(Level::Warning, "compaction", text));
+                }
+                if !self.settles && self.running && !self.retrying {
+                    self.look(write);
+                }
+            }
+        }
+    }
+
+    fn response(
+        &mut self,
+        bytes: &[u8],
+        record: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let id = record.string("id");
+        let is = |asked: Option<&String>| id.is_some() && asked == id.as_ref();
+        let turn = self.turn.as_ref();
+        let (named, asked) = match &self.recycle {
+            Recycle::Naming(id) => (Some(id), None),
+            Recycle::Asked(id) => (None, Some(id)),
+            Recycle::No | Recycle::Wanted => (None, None),
+        };
+        let aborted = turn.and_then(|turn| match &turn.abort {
+            Abort::Sent(id) => Some(id),
+            Abort::No | Abort::Held => None,
+        });
+        if is(turn.map(|turn| &turn.id)) {
+            self.prompt_answered(record, events, write);
+        } else if is(aborted) {
+            // It is answered when pi is idle, whatever was announced before.
+            (self.retrying, self.compacting) = (false, false);
+            self.look(write);
+        } else if is(self.probe.as_ref()) {
+            self.probe = None;
+            self.state(record, events);
+            self.reopened(record, events);
+            events.push(WorkerEvent::Ready(Traits::default()));
+        } else if is(self.confirm.as_ref()) {
+            self.confirm = None;
+            self.confirmed(record, events, write);
+        } else if is(asked) {
+            self.renewed(bytes, record, events, write);
+        } else if is(named) {
+            self.recycle = Recycle::No;
+            self.state(record, events);
+            events.push(WorkerEvent::Recycled);
+        } else if id.is_none() || !record.is_true("success") {
+            // Old versions answer what they don't know without an id: nobody's, but worth reading.
+            events.push(WorkerEvent::Logged {
+                line: beginning(bytes),
+            });
+        }
+    }
+
+    fn prompt_answered(
+        &mut self,
+        record: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let Some(turn) = &mut self.turn else { return };
+        if !record.is_true("success") {
+            if !turn.started {
+                let error = record.string("error").unwrap_or_default();
+                let outcome = match turn.abort {
+                    Abort::No => Outcome::failed(failure(&error)),
+                    Abort::Held | Abort::Sent(_) => Outcome::ended(Stop::Cancelled),
+                };
+                self.finish(Some(outcome), events);
+            }
+            return;
+        }
+        let disposition = record
+            .object("data")
+            .and_then(|data| data.string("disposition"));
+        self.settles |= disposition.is_some();
+        turn.handled = disposition.as_deref() == Some("handled");
+        if turn.handled || (disposition.is_none() && turn.slash && !turn.started) {
+            self.look(write);
+        }
+    }
+
+    /// A fresh look at the state: is the turn over?
+    fn confirmed(
+        &mut self,
+        record: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let data = record.object("data");
+        let says = |field| data.as_ref().is_some_and(|data| data.is_true(field));
+        if says("isStreaming") || says("isCompacting") || self.retrying || self.compacting {
+            return;
+        }
+        let needed = match &self.turn {
+            Some(turn) if !turn.started && !turn.handled && !turn.slash => return,
+            Some(turn) if !turn.started && !turn.handled => LOOKS,
+            _ if !self.settles => LOOKS_OLD,
+            _ => 1,
+        };
+        self.looks += 1;
+        if self.looks < needed {
+            return self.look_again(write);
+        }
+        self.running = false;
+        if self.turn.is_some() && !std::mem::replace(&mut self.kept, true) {
+            self.named = None;
+        }
+        self.state(record, events);
+        self.finish(None, events);
+    }
+
+    /// The answer to `new_session`.
+    fn renewed(
+        &mut self,
+        bytes: &[u8],
+        record: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let data = record.object("data");
+        let refused = data.is_some_and(|data| data.is_true("cancelled"));
+        if refused || !record.is_true("success") {
+            self.recycle = Recycle::No;
+            events.push(WorkerEvent::Logged {
+                line: beginning(bytes),
+            });
+        } else {
+            self.named = None;
+            self.kept = false;
+            self.recycle = Recycle::Naming(self.request("get_state", json!({}), write));
+        }
+    }
+
+    /// pi opens a file that isn't there as an empty session and says nothing.
+    fn reopened(&mut self, record: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+        let messages: Option<u64> = record
+            .object("data")
+            .and_then(|data| data.get("messageCount"));
+        if std::mem::take(&mut self.resumed) && messages == Some(0) {
+            let text = "pi has nothing left of the session's earlier turns";
+            events.push(self.noted(Level::Warning, "context-lost", text.to_owned()));
+        }
+    }
+
+    /// Takes over what `get_state` says.
+    fn state(&mut self, record: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+        let Some(data) = record.object("data") else {
+            return;
+        };
+        if let Some(model) = data.object("model") {
+            let known = |field| model.string(field).filter(|value| value != "unknown");
+            self.provider = known("provider");
+            self.model = known("id");
+        }
+        let file = data.string("sessionFile");
+        if file.is_some() && file != self.named {
+            self.named = file;
+            events.extend(
+                self.named
+                    .clone()
+                    .map(|native| WorkerEvent::SessionNamed { native }),
+            );
+        }
+    }
+
+    /// What a run says and does.
+    fn output(
+        &mut self,
+        kind: &str,
+        name: TurnId,
+        record: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+    ) {
+        let Some(turn) = &mut self.turn else { return };
+        match kind {
+            "message_start" | "message_end" => {
+                let Some(message) = record.object("message") else {
+                    return;
+                };
+                if message.string("role").as_deref() != Some("assistant") {
+                    return;
+                }
+                if kind == "message_start" {
+                    turn.streamed = false;
+                    let replaces_last = std::mem::take(&mut turn.replaces);
+                    events.push(WorkerEvent::MessageStarted {
+                        turn: name,
+                        replaces_last,
+                    });
+                } else if let Some(text) = turn.message(&message) {
+                    events.push(WorkerEvent::Text {
+                        turn: name,
+                        text,
+                        native: false,
+                    });
+                }
+            }
+            "message_update" => {
+                let Some(update) = record.object("assistantMessageEvent") else {
+                    return;
+                };
+                let delta = || update.string("delta").filter(|delta| !delta.is_empty());
+                match update.string("type").as_deref() {
+                    Some("text_delta") => {
+                        turn.streamed = true;
+                        events.extend(delta().map(|text| WorkerEvent::Text {
+                            turn: name,
+                            text,
+                            native: true,
+                        }));
+                    }
+                    Some("thinking_delta") => events
+                        .extend(delta().map(|text| WorkerEvent::Thinking { turn: name, text })),
+                    _ => {}
+                }
+            }
+            "tool_execution_start" | "tool_execution_update" | "tool_execution_end" => {
+                self.tool(kind, name, record, events);
+            }
+            _ => {}
+        }
+    }
+
+    fn tool(
+        &mut self,
+        kind: &str,
+        name: TurnId,
+        record: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+    ) {
+        let Some(turn) = &mut self.turn else { return };
+        let call = record.string("toolCallId").unwrap_or_default();
+        let output = |field| record.object(field).map(|result| content(&result));
+        match kind {
+            "tool_execution_start" => {
+                let tool = record
+                    .string("toolName")
+                    .unwrap_or_else(|| "tool".to_owned());
+                events.push(WorkerEvent::ToolStarted {
+                    turn: name,
+                    call,
+                    read_only: READ_ONLY.contains(&tool.as_str()),
+                    name: tool,
+                    input: record.raw("args").unwrap_or("{}").to_owned(),
+                });
+            }
+            "tool_execution_update" => {
+                let more = output("partialResult").and_then(|text| turn.more_output(&call, text));
+                events.extend(more.map(|(offset, output)| WorkerEvent::ToolUpdated {
+                    turn: name,
+                    call,
+                    offset,
+                    output,
+                }));
+            }
+            _ => {
+                turn.call_ended(&call);
+                events.push(WorkerEvent::ToolEnded {
+                    turn: name,
+                    call,
+                    ok: !record.is_true("isError"),
+                    output: output("result").unwrap_or_default(),
+                });
+            }
+        }
+    }
+
+    fn extension(&self, record: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+        let text = |field| record.string(field);
+        let (kind, detail) = match text("method").as_deref() {
+            Some("select") => ("choice", None),
+            Some("confirm") => ("approval", text("message")),
+            Some("input") => ("text", text("placeholder")),
+            Some("editor") => ("text", text("prefill")),
+            Some("notify") => {
+                let level = match text("notifyType").as_deref() {
+                    Some("warning" | "error") => Level::Warning,
+                    _ => Level::Info,
+                };
+                let message = text("message").unwrap_or_default();
+                events.push(self.noted(level, "extension", message));
+                return;
+            }
+            // Decoration of a terminal that isn't there.
+            _ => return,
+        };
+        events.push(WorkerEvent::Asked {
+            turn: self.turn.as_ref().map(|turn| turn.turn),
+            question: text("id").unwrap_or_default(),
+            kind,
+            title: text("title").unwrap_or_default(),
+            detail,
+            options: record.get("options").unwrap_or_default(),
+        });
+    }
+
+    fn noted(&self, level: Level, code: &'static str, text: String) -> WorkerEvent {
+        let turn = self.turn.as_ref().map(|turn| turn.turn);
+        WorkerEvent::Noted {
+            turn,
+            level,
+            code,
+            text,
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The fourteen hazards of pi's protocol, each with the adapter's part of its counter-measure.
+
+use agentd_core::ids::TurnId;
+
+use super::replay::{DIALECTS, Replay, prompt};
+use super::*;
+
+const CANCEL: WorkerCommand = WorkerCommand::Cancel { turn: TurnId(1) };
+
+#[test]
+fn hazard_01_a_second_prompt_is_written_only_when_the_first_run_is_idle() {
+    for dialect in DIALECTS {
+        let mut replay = Replay::of(dialect, "10");
+        replay.tell(&prompt(1, "first"));
+        replay.tell(&prompt(2, "second"));
+        replay.play_until("agent_end");
+        assert_eq!(replay.kinds_written(), ["prompt"], "{dialect}");
+        let replay = replay.play();
+        assert_eq!(replay.outcome().text.as_deref(), Some("w0 w1 w2 "));
+        assert_eq!(replay.wrote[1]["message"], "second");
+    }
+}
+
+#[test]
+fn hazard_02_an_abort_waits_for_the_run_to_begin() {
+    for dialect in DIALECTS {
+        let mut replay = Replay::of(dialect, "31c");
+        replay.tell(&prompt(1, "first"));
+        replay.tell(&CANCEL);
+        replay.tell(&CANCEL);
+        assert_eq!(replay.kinds_written(), ["prompt"], "{dialect}");
+        replay.play_until("agent_start");
+        assert_eq!(replay.kinds_written(), ["prompt", "abort"], "{dialect}");
+    }
+}
+
+#[test]
+fn hazard_03_a_prompt_waits_for_the_end_of_a_compaction() {
+    let mut replay = Replay::ready();
+    replay.hear(&json!({"type": "compaction_start", "reason": "threshold"}));
+    replay.tell(&prompt(1, "x"));
+    assert!(replay.wrote.is_empty());
+    replay.hear(&json!({"type": "compaction_end", "reason": "threshold", "aborted": false, "willRetry": false}));
+    assert_eq!(replay.kinds_written(), ["prompt"]);
+}
+
+#[test]
+fn hazard_04_a_compaction_is_never_asked_for_so_none_cuts_a_run_short() {
+    for dialect in DIALECTS {
+        for number in ["02", "05", "24", "25"] {
+            // The replay refuses every request but five; `compact` is none of them.
+            let replay = Replay::of(dialect, number).play();
+            assert!(!replay.kinds_written().contains(&"compact"));
+        }
+    }
+}
+
+#[test]
+fn hazard_05_a_new_session_waits_until_the_run_is_over() {
+    for dialect in DIALECTS {
+        // The recorded client asked in the middle of a tool; 0.73.1 then went on unseen.
+        let mut replay = Replay::of(dialect, "19");
+        replay.play_until("new_session");
+        assert_eq!(replay.kinds_written(), ["prompt"], "{dialect}");
+        replay.hear(&json!({"type": "agent_end", "willRetry": false}));
+        replay.hear(&json!({"type": "agent_settled", "aborted": false}));
+        replay.settle();
+        assert_eq!(
+            replay.kinds_written(),
+            ["prompt", "new_session"],
+            "{dialect}"
+        );
+        assert_eq!(replay.outcome().result, Ok(Stop::EndTurn));
+    }
+}
+
+#[test]
+fn hazard_06_the_end_of_a_run_is_not_the_end_of_the_turn() {
+    for dialect in DIALECTS {
+        let mut replay = Replay::turn(dialect, "24", 2);
+        for _ in 0..3 {
+            replay.play_until("auto_retry_start");
+            replay.settle();
+            assert!(replay.outcomes().is_empty(), "{dialect}");
+        }
+    }
+    let replay = Replay::turn("pi-1.5.2", "24", 2).play();
+    let failure = replay.outcome().result.clone().unwrap_err();
+    assert_eq!(failure.code, Code::AgentFailed);
+    assert!(
+        failure.error.contains("mock error 500"),
+        "{}",
+        failure.error
+    );
+    let replaced = |event: &WorkerEvent| {
+        matches!(
+            event,
+            WorkerEvent::MessageStarted {
+                replaces_last: true,
+                ..
+            }
+        )
+    };
+    assert_eq!(replay.count(replaced), 3);
+    assert_eq!(replay.outcome().api_calls.as_ref().unwrap().len(), 4);
+}
+
+#[test]
+fn hazard_06_a_compaction_after_the_run_keeps_the_turn_open_in_the_old_dialect() {
+    let mut replay = Replay::ready();
+    replay.tell(&prompt(1, "x"));
+    for record in [
+        json!({"type": "agent_start"}),
+        json!({"type": "message_end", "message": {"role": "assistant", "stopReason": "stop", "content": "hi"}}),
+        json!({"type": "agent_end"}),
+        json!({"type": "compaction_start", "reason": "threshold"}),
+    ] {
+        replay.hear(&record);
+    }
+    replay.settle();
+    assert!(replay.outcomes().is_empty());
+    replay.hear(&json!({"type": "compaction_end", "reason": "threshold", "aborted": false, "willRetry": false}));
+    replay.settle();
+    assert_eq!(replay.outcome().text.as_deref(), Some("hi"));
+}
+
+#[test]
+fn hazard_06_one_idle_look_is_not_enough_in_the_old_dialect() {
+    let mut replay = Replay::ready();
+    replay.tell(&prompt(1, "x"));
+    replay.hear(&json!({"type": "agent_start"}));
+    replay.hear(&json!({"type": "agent_end"}));
+    replay.answer_one_look();
+    assert!(replay.outcomes().is_empty());
+    replay.hear(&json!({"type": "compaction_start", "reason": "threshold"}));
+    replay.settle();
+    assert!(replay.outcomes().is_empty());
+}
+
+#[test]
+fn hazard_06_an_abort_while_pi_waits_to_retry_ends_the_turn() {
+    for dialect in DIALECTS {
+        let replay = Replay::turn(dialect, "36", 1).play();
+        assert_eq!(replay.outcome().result, Ok(Stop::Cancelled), "{dialect}");
+        assert_eq!(replay.kinds_written(), ["prompt", "abort"]);
+    }
+}
+
+#[test]
+fn hazard_07_only_objects_are_ever_written_whatever_the_prompt() {
+    for text in [
+        "null",
+        "[1]",
+        "\n",
+        "{}\nnull\n",
+        "\u{2028}\u{0}",
+        "\"",
+        "/null",
+    ] {
+        let mut replay = Replay::ready();
+        // The replay checks that each line is an object with a type.
+        replay.tell(&prompt(1, text));
+        assert_eq!(replay.wrote[0]["message"], text);
+        assert_eq!(replay.wrote.len(), 1);
+    }
+}
+
+#[test]
+fn hazard_08_an_error_without_an_id_is_nobodys_and_ends_nothing() {
+    let mut replay = Replay::ready();
+    replay.tell(&prompt(1, "x"));
+    let error = json!({"type": "response", "command": "nonsense", "success": false, "error": "Unknown command: nonsense"});
+    replay.hear(&error);
+    for junk in [&b"null"[..], b"[]", b"npm warn", b"{\"no\":1}", b"\xff"] {
+        replay.hear_raw(junk);
+    }
+    assert_eq!(
+        replay.count(|event| matches!(event, WorkerEvent::Logged { .. })),
+        6
+    );
+    assert_eq!(replay.events.len(), 6);
+}
+
+#[test]
+fn hazard_09_snapshots_are_dropped_and_only_deltas_are_told() {
+    for dialect in DIALECTS {
+        // In the old dialect the first delta comes with a snapshot that is three words ahead.
+        let replay = Replay::turn(dialect, "02", 1).play();
+        let pieces = replay.count(|event| matches!(event, WorkerEvent::Text { .. }));
+        assert_eq!(
+            (pieces, replay.text().as_str()),
+            (4, "w0 w1 w2 w3 "),
+            "{dialect}"
+        );
+        let told: usize = replay
+            .events
+            .iter()
+            .map(|event| format!("{event:?}").len())
+            .sum();
+        assert!(told < 2_000, "{dialect}: {told}");
+    }
+}
+
+#[test]
+fn hazard_10_the_model_is_chosen_by_flags_and_no_setter_is_ever_written() {
+    let mut replay = Replay::ready();
+    let WorkerCommand::Prompt(pinned) = prompt(1, "x") else {
+        unreachable!()
+    };
+    let pinned = Prompt {
+        model: Some("m".into()),
+        thinking: Some("high".into()),
+        ..*pinned
+    };
+    replay.tell(&WorkerCommand::Prompt(Box::new(pinned)));
+    assert_eq!(replay.kinds_written(), ["prompt"]);
+    let fields: Vec<_> = replay.wrote[0]
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    assert_eq!(fields, ["id", "message", "type"]);
+    assert!(!describe().model_per_turn);
+}
+
+#[test]
+fn hazard_11_the_queue_is_ours_so_a_cancelled_prompt_leaves_nothing_behind() {
+    for dialect in DIALECTS {
+        let mut replay = Replay::turn(dialect, "02", 1);
+        replay.play_until("agent_start");
+        replay.tell(&prompt(2, "second"));
+        replay.tell(&WorkerCommand::Cancel { turn: TurnId(2) });
+        assert_eq!(replay.outcome().result, Ok(Stop::Cancelled));
+        let replay = replay.play();
+        assert_eq!(replay.kinds_written(), ["prompt"], "{dialect}");
+        assert_eq!(replay.outcomes().len(), 2);
+    }
+}
+
+#[test]
+fn hazard_12_a_tool_is_ended_by_a_word_and_standard_input_stays_open() {
+    for dialect in DIALECTS {
+        let replay = Replay::turn(dialect, "06", 1).play();
+        let aborted = |event: &WorkerEvent| matches!(event, WorkerEvent::ToolEnded { ok: false, output, .. } if output.ends_with("Command aborted"));
+        assert_eq!(replay.count(aborted), 1, "{dialect}");
+    }
+    // The end of input would leave 0.73.1's tools behind: what ends a process is for the worker.
+    assert!(describe().cancels);
+    assert_eq!(launch(&["pi".to_owned()], &bare()).stdin, None);
+}
+
+#[test]
+fn hazard_13_a_session_is_opened_by_the_name_pi_gave_it_and_by_no_other() {
+    let resumed = Spawn {
+        resume: Some("/s/a.jsonl".into()),
+        session: Some("main".into()),
+        ..bare()
+    };
+    let argv = launch(&["pi".to_owned()], &resumed).argv;
+    assert_eq!(argv, ["pi", "--mode", "rpc", "--session", "/s/a.jsonl"]);
+    assert_eq!(
+        launch(&["pi".to_owned()], &bare()).argv,
+        ["pi", "--mode", "rpc"]
+    );
+}
+
+#[test]
+fn hazard_14_a_retry_that_pi_hides_and_one_that_it_tells_end_alike() {
+    for (dialect, notes) in [("pi-0.73.1", 0), ("pi-1.5.2", 1)] {
+        let replay = Replay::turn(dialect, "24", 1).play();
+        assert_eq!(replay.text(), "echo: recover");
+        assert_eq!(replay.outcome().result, Ok(Stop::EndTurn));
+        let retries =
+            |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { code: "retry", .. });
+        assert_eq!(replay.count(retries), notes, "{dialect}");
+    }
+}
+
+fn bare() -> Spawn {
+    Spawn {
+        agent: "pi".into(),
+        cwd: "/w".into(),
+        provider: None,
+        model: None,
+        thinking: None,
+        toolsets: None,
+        session: None,
+        resume: None,
+        prompt: None,
+    }
+}

@@ -1,0 +1,259 @@
+//! Kind `pi`: `pi --mode rpc` in both of its dialects (0.73.1, and 1.x with `agent_settled`).
+//!
+//! Owns what may be written to pi and when: one prompt at a time and only when idle, an abort only
+//! after `agent_start`, a new session only between runs, no setter and no queue of pi's ever.
+//! Must not know processes or time: whatever pi never answers, the core ends by its deadlines.
+
+mod decode;
+mod turn;
+
+use std::time::Duration;
+
+use agentd_core::agent::{Describe, Resume, Sessions};
+use agentd_core::effect::Spawn;
+use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
+use agentd_protocol::Code;
+use agentd_protocol::line::Stop;
+use serde_json::{Value, json};
+
+use super::object::put_line;
+use super::{Adapter, Launch};
+use turn::{Abort, Turn};
+
+/// A slash command that starts no run is believed after so many looks at the state: the old
+/// dialect acknowledges both kinds alike, and a run begins within a few of pi's ticks.
+const LOOKS: u32 = 8;
+/// The old dialect decides after `agent_end` whether it compacts: one look may come too early.
+const LOOKS_OLD: u32 = 2;
+
+/// What the kind can do.
+#[must_use]
+pub const fn describe() -> Describe {
+    Describe {
+        sessions: Sessions::One,
+        resume: Resume::Native,
+        cancels: true,
+        recycles: true,
+        model_per_turn: false,
+        toolsets: false,
+        concurrent_sends: 1,
+        ready_within: Duration::from_secs(60),
+    }
+}
+
+/// Everything is a flag: pi's setters write the user's own settings.
+#[must_use]
+pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
+    let mut argv = command.to_vec();
+    if !argv.iter().any(|argument| argument == "--mode") {
+        argv.extend(["--mode".to_owned(), "rpc".to_owned()]);
+    }
+    for (flag, value) in [
+        ("--provider", &spawn.provider),
+        ("--model", &spawn.model),
+        ("--thinking", &spawn.thinking),
+        ("--session", &spawn.resume),
+    ] {
+        if let Some(value) = value {
+            argv.extend([flag.to_owned(), value.clone()]);
+        }
+    }
+    Launch {
+        argv,
+        env: vec![("PI_TELEMETRY".to_owned(), "0".to_owned())],
+        stdin: None,
+    }
+}
+
+/// How far the wish for a new session got.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+enum Recycle {
+    #[default]
+    No,
+    /// Waits until pi is idle: earlier, the old run would go on unseen.
+    Wanted,
+    /// `new_session` is out, under this id.
+    Asked(String),
+    /// The new session's name is asked for, under this id.
+    Naming(String),
+}
+
+/// One process's translator.
+#[derive(Debug, Default)]
+pub struct Pi {
+    /// Number of the last request.
+    last: u64,
+    /// Does this pi say `agent_settled`?
+    settles: bool,
+    /// From `agent_start` to a confirmed idle state.
+    running: bool,
+    /// pi announced another attempt by itself.
+    retrying: bool,
+    compacting: bool,
+    /// The `get_state` whose answer makes the process ready.
+    probe: Option<String>,
+    /// The `get_state` whose answer may confirm that pi is idle.
+    confirm: Option<String>,
+    /// How often it was idle since.
+    looks: u32,
+    turn: Option<Turn>,
+    waiting: Option<Box<Prompt>>,
+    recycle: Recycle,
+    /// The session's file as last reported.
+    named: Option<String>,
+    /// Was it reported after a turn? Old versions write it with the first answer only.
+    kept: bool,
+    /// Was an earlier session to be reopened, and its state not seen yet?
+    resumed: bool,
+    provider: Option<String>,
+    model: Option<String>,
+}
+
+impl Pi {
+    /// A translator for a new process.
+    #[must_use]
+    pub fn new(spawn: &Spawn) -> Self {
+        Self {
+            resumed: spawn.resume.is_some(),
+            ..Self::default()
+        }
+    }
+
+    /// Writes a request and returns its id.
+    fn request(&mut self, kind: &str, mut fields: Value, write: &mut Vec<u8>) -> String {
+        self.last += 1;
+        let id = format!("a{}", self.last);
+        fields["type"] = json!(kind);
+        fields["id"] = json!(id);
+        put_line(write, &fields);
+        id
+    }
+
+    /// Asks whether pi is idle; the answer counts only if nothing happened in between.
+    fn look(&mut self, write: &mut Vec<u8>) {
+        self.looks = 0;
+        self.look_again(write);
+    }
+
+    fn look_again(&mut self, write: &mut Vec<u8>) {
+        self.confirm = Some(self.request("get_state", json!({}), write));
+    }
+
+    /// Writes what had to wait until pi was idle.
+    fn advance(&mut self, write: &mut Vec<u8>) {
+        let busy = self.turn.is_some() || self.running || self.compacting;
+        match &self.recycle {
+            _ if busy => {}
+            Recycle::Wanted => {
+                self.recycle = Recycle::Asked(self.request("new_session", json!({}), write));
+            }
+            Recycle::No => {
+                if let Some(prompt) = self.waiting.take() {
+                    let fields = json!({"message": prompt.text});
+                    let id = self.request("prompt", fields, write);
+                    self.turn = Some(Turn::new(&prompt, id));
+                }
+            }
+            Recycle::Asked(_) | Recycle::Naming(_) => {}
+        }
+    }
+
+    fn cancel(
+        &mut self,
+        cancelled: agentd_core::ids::TurnId,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        if self
+            .waiting
+            .as_ref()
+            .is_some_and(|prompt| prompt.turn == cancelled)
+        {
+            self.waiting = None;
+            events.push(ended(cancelled, Outcome::ended(Stop::Cancelled)));
+        }
+        if let Some(turn) = self.turn.as_mut().filter(|turn| turn.turn == cancelled) {
+            // Before `agent_start` an abort is answered with success and does nothing.
+            if turn.abort == Abort::No {
+                turn.abort = Abort::Held;
+            }
+            self.abort_held(write);
+        }
+    }
+
+    /// Writes the abort that waited for the run to begin.
+    fn abort_held(&mut self, write: &mut Vec<u8>) {
+        let held = |turn: &Turn| turn.started && turn.abort == Abort::Held;
+        if self.turn.as_ref().is_some_and(held) {
+            let id = self.request("abort", json!({}), write);
+            if let Some(turn) = &mut self.turn {
+                turn.abort = Abort::Sent(id);
+            }
+        }
+    }
+
+    /// Ends the turn in flight, if there is one.
+    fn finish(&mut self, outcome: Option<Outcome>, events: &mut Vec<WorkerEvent>) {
+        if let Some(turn) = self.turn.take() {
+            let name = turn.turn;
+            let mut outcome = outcome.unwrap_or_else(|| turn.outcome());
+            outcome.provider = outcome.provider.or_else(|| self.provider.clone());
+            outcome.model = outcome.model.or_else(|| self.model.clone());
+            events.push(ended(name, outcome));
+        }
+    }
+}
+
+fn ended(turn: agentd_core::ids::TurnId, outcome: Outcome) -> WorkerEvent {
+    WorkerEvent::Ended {
+        turn,
+        outcome: Box::new(outcome),
+    }
+}
+
+impl Adapter for Pi {
+    fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        self.record(bytes, events, write);
+        self.advance(write);
+    }
+
+    fn encode(
+        &mut self,
+        command: &WorkerCommand,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        match command {
+            WorkerCommand::Probe => {
+                self.probe = Some(self.request("get_state", json!({}), write));
+            }
+            WorkerCommand::Prompt(prompt) => {
+                if self.waiting.is_some() {
+                    let why = "a second prompt was given to a pi that has one waiting";
+                    let failure = Failure::new(Code::Internal, why);
+                    events.push(ended(prompt.turn, Outcome::failed(failure)));
+                } else {
+                    self.waiting = Some(prompt.clone());
+                }
+            }
+            WorkerCommand::Cancel { turn } => self.cancel(*turn, events, write),
+            WorkerCommand::Recycle => {
+                if self.recycle == Recycle::No {
+                    self.recycle = Recycle::Wanted;
+                }
+            }
+            WorkerCommand::Dismiss { question } => put_line(
+                write,
+                &json!({"type": "extension_ui_response", "id": question, "cancelled": true}),
+            ),
+        }
+        self.advance(write);
+    }
+}
+
+#[cfg(test)]
+mod hazards;
+#[cfg(test)]
+mod replay;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! Provider `echo`: the prompt is the script.
+//!
+//! Owns the script's syntax and how it is played. Must not know standard input or sessions.
+//!
+//! Words are said one by one. `[[tool]]` and `[[tool NAME]]` play a tool call that touches
+//! nothing, `[[sleep MS]]` waits, `[[error=CODE]]` ends the turn as a failure. Anything else in
+//! brackets is said as it stands.
+
+use std::time::Duration;
+
+use agentd_protocol::Code;
+use serde_json::json;
+use tokio::sync::Notify;
+
+use crate::line::Line;
+
+/// Said once in each session.
+pub(crate) const NOTE: &str = "echo provider: no model was used";
+/// Longest `[[sleep]]`: a turn's own default deadline.
+const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
+
+/// One thing to do.
+#[derive(PartialEq, Eq, Debug)]
+enum Step<'a> {
+    Say(&'a str),
+    Tool(&'a str),
+    Sleep(Duration),
+    Fail(Code),
+}
+
+fn script(prompt: &str) -> Vec<Step<'_>> {
+    let mut steps = Vec::new();
+    let mut rest = prompt;
+    while let Some((before, from)) = rest.split_once("[[") {
+        let Some((inside, after)) = from.split_once("]]") else {
+            break;
+        };
+        let Some(step) = directive(inside) else {
+            let taken = rest.len() - after.len();
+            steps.extend(rest[..taken].split_whitespace().map(Step::Say));
+            rest = after;
+            continue;
+        };
+        steps.extend(before.split_whitespace().map(Step::Say));
+        steps.push(step);
+        rest = after;
+    }
+    steps.extend(rest.split_whitespace().map(Step::Say));
+    steps
+}
+
+fn directive(inside: &str) -> Option<Step<'_>> {
+    let inside = inside.trim();
+    if let Some(code) = inside.strip_prefix("error=") {
+        let known = Code::ALL.iter().find(|known| known.name() == code.trim());
+        return Some(Step::Fail(known.copied().unwrap_or(Code::AgentFailed)));
+    }
+    let mut words = inside.split_whitespace();
+    let step = match (words.next()?, words.next()) {
+        ("tool", name) => Step::Tool(name.unwrap_or("echo")),
+        ("sleep", Some(ms)) => {
+            Step::Sleep(Duration::from_millis(ms.parse().ok()?).min(LONGEST_SLEEP))
+        }
+        _ => return None,
+    };
+    words.next().is_none().then_some(step)
+}
+
+/// Plays a prompt to its final line; a cancelled one ends early with the text so far.
+pub(crate) async fn play(prompt: &str, cancel: &Notify, line: &Line) {
+    let mut text = String::new();
+    let mut calls = 0_u32;
+    line.say("message_start", json!({"message": 0, "role": "assistant"}))
+        .await;
+    for step in script(prompt) {
+        let pause = match step {
+            Step::Say(word) => {
+                let space = if text.is_empty() { "" } else { " " };
+                let delta = format!("{space}{word}");
+                let fields =
+                    json!({"message": 0, "offset": text.len(), "text": delta, "native": true});
+                line.say("message_delta", fields).await;
+                text.push_str(&delta);
+                Duration::ZERO
+            }
+            Step::Tool(name) => {
+                calls += 1;
+                tool(line, calls, name).await;
+                Duration::ZERO
+            }
+            Step::Sleep(time) => time,
+            Step::Fail(code) => {
+                let error = format!("the prompt asked for the error `{code}`");
+                let fields = json!({"code": code, "error": error, "retryable": code.retryable(), "text": text});
+                line.say("error", ending(fields)).await;
+                return;
+            }
+        };
+        // A pause of nothing still lets an abort through.
+        tokio::select! {
+            biased;
+            () = cancel.notified() => {
+                line.say("message_end", ending(json!({"text": text, "stop": "cancelled"}))).await;
+                return;
+            }
+            () = pause_for(pause) => {}
+        }
+    }
+    line.say(
+        "message_end",
+        ending(json!({"text": text, "stop": "end_turn"})),
+    )
+    .await;
+}
+
+async fn pause_for(time: Duration) {
+    if time.is_zero() {
+        tokio::task::yield_now().await;
+    } else {
+        tokio::time::sleep(time).await;
+    }
+}
+
+async fn tool(line: &Line, number: u32, name: &str) {
+    let call = format!("c{number}");
+    let start = json!({"tool_call_id": call, "name": name, "input": {}, "read_only": true});
+    line.say("tool_start", start).await;
+    let end = json!({"tool_call_id": call, "ok": true, "output": "echo", "truncated": false, "duration_ms": 0});
+    line.say("tool_end", end).await;
+}
+
+/// What both kinds of final line say of the model.
+fn ending(mut fields: serde_json::Value) -> serde_json::Value {
+    fields["provider"] = json!("echo");
+    fields["model"] = json!("scripted");
+    fields["cost"] = json!({"usd": 0.0, "status": "actual"});
+    fields["api_calls"] = json!([]);
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_is_words_and_directives_in_order() {
+        let ms = Duration::from_millis;
+        for (prompt, expected) in [
+            (
+                "a  b\nc",
+                vec![Step::Say("a"), Step::Say("b"), Step::Say("c")],
+            ),
+            (
+                "a[[tool]]b",
+                vec![Step::Say("a"), Step::Tool("echo"), Step::Say("b")],
+            ),
+            (
+                "[[tool ls]] [[sleep 200]]",
+                vec![Step::Tool("ls"), Step::Sleep(ms(200))],
+            ),
+            ("[[error=rate-limit]]", vec![Step::Fail(Code::RateLimit)]),
+            ("[[error=nonsense]]", vec![Step::Fail(Code::AgentFailed)]),
+            (
+                "x [[what]] y",
+                vec![Step::Say("x"), Step::Say("[[what]]"), Step::Say("y")],
+            ),
+            (
+                "[[sleep x]] [[",
+                vec![Step::Say("[[sleep"), Step::Say("x]]"), Step::Say("[[")],
+            ),
+            ("[[]]", vec![Step::Say("[[]]")]),
+            ("[[sleep 99999999999]]", vec![Step::Sleep(LONGEST_SLEEP)]),
+        ] {
+            assert_eq!(script(prompt), expected, "{prompt}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What the service says, line by line.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::*;
+
+/// Serves these lines, then every line said until the turns are over.
+async fn talk(echo: bool, lines: &[&str]) -> Vec<Value> {
+    let (out, mut said) = mpsc::channel(10_000);
+    let mut service = Service::new(echo, out);
+    for line in lines {
+        service.serve(line.as_bytes()).await;
+    }
+    let all = async { while service.running.join_next().await.is_some() {} };
+    tokio::time::timeout(Duration::from_secs(5), all)
+        .await
+        .expect("the turns end");
+    drop(service);
+    let mut all = Vec::new();
+    while let Some(line) = said.recv().await {
+        all.push(serde_json::from_str(&line.render()).unwrap());
+    }
+    all
+}
+
+fn run(echo: bool, lines: &[&str]) -> Vec<Value> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(talk(echo, lines))
+}
+
+fn kinds(lines: &[Value]) -> Vec<&str> {
+    lines
+        .iter()
+        .map(|line| line["type"].as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn the_words_of_the_prompt_come_back_one_by_one() {
+    let lines = run(
+        true,
+        &[r#"{"type":"send","id":"t1","text":"hello  big world","session":"s"}"#],
+    );
+    let deltas: Vec<_> = lines
+        .iter()
+        .filter(|line| line["type"] == "message_delta")
+        .collect();
+    assert_eq!(deltas.len(), 3);
+    assert_eq!(
+        (&deltas[2]["text"], &deltas[2]["offset"]),
+        (&json!(" world"), &json!(9))
+    );
+    assert!(lines.iter().all(|line| line["id"] == "t1"));
+    let last = lines.last().unwrap();
+    assert_eq!(last["type"], "message_end");
+    assert_eq!(last["text"], "hello big world");
+    assert_eq!(last["stop"], "end_turn");
+    assert_eq!(
+        (&last["provider"], &last["model"]),
+        (&json!("echo"), &json!("scripted"))
+    );
+    assert_eq!(last["cost"], json!({"usd": 0.0, "status": "actual"}));
+    assert_eq!(last["api_calls"], json!([]));
+}
+
+#[test]
+fn the_first_turn_of_a_session_says_that_no_model_was_used() {
+    let send = r#"{"type":"send","text":"x","session":"a"}"#;
+    let other = r#"{"type":"send","text":"x","session":"b"}"#;
+    let lines = run(true, &[send, send, other]);
+    assert_eq!(
+        kinds(&lines).iter().filter(|kind| **kind == "note").count(),
+        2
+    );
+}
+
+#[test]
+fn tools_and_errors_are_played_in_order() {
+    let lines = run(
+        true,
+        &[r#"{"prompt":"a [[tool ls]] b [[error=rate-limit]] c","id":1}"#],
+    );
+    let expected = [
+        "note",
+        "message_start",
+        "message_delta",
+        "tool_start",
+        "tool_end",
+        "message_delta",
+        "error",
+    ];
+    assert_eq!(kinds(&lines), expected);
+    assert_eq!(
+        (&lines[3]["name"], &lines[3]["read_only"]),
+        (&json!("ls"), &json!(true))
+    );
+    assert_eq!(
+        (&lines[6]["code"], &lines[6]["text"]),
+        (&json!("rate-limit"), &json!("a b"))
+    );
+}
+
+#[test]
+fn an_abort_ends_its_turn_with_the_text_so_far_and_no_other() {
+    let lines = run(
+        true,
+        &[
+            r#"{"type":"send","id":"t1","text":"one [[sleep 60000]] two"}"#,
+            r#"{"type":"send","id":"t2","text":"[[sleep 30]] three"}"#,
+            r#"{"type":"abort","id":"t1"}"#,
+        ],
+    );
+    let end = |id: &str| {
+        let mut ends = lines
+            .iter()
+            .filter(|line| line["type"] == "message_end" && line["id"] == id);
+        let end = ends.next().unwrap();
+        (
+            end["stop"].as_str().unwrap().to_owned(),
+            end["text"].as_str().unwrap().to_owned(),
+        )
+    };
+    assert_eq!(end("t1"), ("cancelled".to_owned(), "one".to_owned()));
+    assert_eq!(end("t2"), ("end_turn".to_owned(), "three".to_owned()));
+}
+
+#[test]
+fn without_the_echo_provider_there_is_nobody_to_answer() {
+    for (echo, line, code) in [
+        (false, r#"{"type":"send","id":1,"text":"x"}"#, "no-agent"),
+        (
+            false,
+            r#"{"type":"send","id":1,"text":"x","provider":"kimi"}"#,
+            "no-agent",
+        ),
+        (
+            true,
+            r#"{"type":"send","id":1,"text":"x","provider":"kimi"}"#,
+            "no-agent",
+        ),
+        (
+            true,
+            r#"{"type":"send","id":1,"text":"x","model":"k2"}"#,
+            "invalid-request",
+        ),
+    ] {
+        let lines = run(echo, &[line]);
+        assert_eq!(kinds(&lines), ["error"], "{line}");
+        assert_eq!(lines[0]["code"], code, "{line}");
+        assert!(
+            lines[0]["hint"].as_str().unwrap().contains("only"),
+            "{line}"
+        );
+    }
+    let lines = run(
+        false,
+        &[r#"{"type":"send","id":1,"text":"x","provider":"echo","model":"scripted"}"#],
+    );
+    assert_eq!(lines.last().unwrap()["type"], "message_end");
+}
+
+#[test]
+fn status_says_what_it_can_do() {
+    let lines = run(true, &[r#"{"type":"status","id":"probe"}"#]);
+    assert_eq!(
+        (&lines[0]["type"], &lines[0]["id"]),
+        (&json!("status"), &json!("probe"))
+    );
+    assert_eq!(
+        (&lines[0]["ok"], &lines[0]["sessions"]),
+        (&json!(true), &json!("many"))
+    );
+    assert_eq!(lines[0]["concurrent_sends"], 16);
+}
+
+#[test]
+fn a_seventeenth_turn_is_refused_and_so_is_a_line_that_is_none() {
+    let sends: Vec<String> = (0..17)
+        .map(|n| format!(r#"{{"type":"send","id":{n},"text":"[[sleep 20]]"}}"#))
+        .collect();
+    let sends: Vec<&str> = sends.iter().map(String::as_str).collect();
+    let lines = run(true, &sends);
+    let refused: Vec<_> = lines
+        .iter()
+        .filter(|line| line["type"] == "error")
+        .collect();
+    assert_eq!(refused.len(), 1);
+    assert_eq!(
+        (&refused[0]["id"], &refused[0]["code"]),
+        (&json!(16), &json!("queue-full"))
+    );
+    for (line, code) in [
+        ("null", "not-an-object"),
+        ("{", "bad-json"),
+        (r#"{"type":"sned","id":2}"#, "unknown-command"),
+        (r#"{"type":"drain","id":2}"#, "unsupported"),
+    ] {
+        assert_eq!(run(true, &[line])[0]["code"], code, "{line}");
+    }
+}
+
+#[test]
+fn what_is_remembered_of_sessions_is_bounded() {
+    let mut service = Service::new(true, mpsc::channel(1).0);
+    for n in 0..3 * SESSIONS {
+        assert!(service.count(&format!("s{n}")));
+    }
+    assert_eq!(service.sessions.len(), SESSIONS);
+    assert!(!service.count("s999"));
+}
