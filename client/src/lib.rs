@@ -4,6 +4,7 @@
 //! [`Client::next`] gives its lines. The crate owns the client's side of the contract and the
 //! `agentctl` command line. It must not know the daemon's insides, nor open its store.
 
+pub mod cli;
 pub mod client;
 pub mod connection;
 pub mod endpoint;
