@@ -321,3 +321,68 @@ fn jittered(pause: Duration) -> Duration {
     let percent = 50 + RandomState::new().hash_one(0) % 101;
     pause * u32::try_from(percent).unwrap_or(100) / 100
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    use tokio::net::UnixListener;
+
+    const HELLO: &str = r#"{"type":"hello","id":0,"ok":true,"server":"agentd","version":"0.1.0","protocol":1,"epoch":"e","pid":1,"uid":1,"capabilities":[],"limits":{"line_in":1,"line_out":1,"in_flight":1}}"#;
+    const DRAINING: &str = r#"{"type":"error","id":ID,"code":"draining","error":"stopping"}"#;
+
+    /// A daemon that reads a line for each of its answers, and leaves after the last.
+    async fn serve(listener: UnixListener, answers: &[&str]) {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        for answer in answers {
+            stream.read_line(&mut line).await.unwrap();
+            let answer = format!("{answer}\n");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+        stream.read_line(&mut line).await.unwrap();
+    }
+
+    async fn sent(answers: &[&str]) -> Result<Received, ClientError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path: &Path = &dir.path().join("s");
+        let listener = UnixListener::bind(path).unwrap();
+        let options = Options {
+            socket: Some(path.to_owned()),
+            fallback: Fallback::Forbidden,
+            name: "test".to_owned(),
+        };
+        let asked = async {
+            let mut client = Client::connect_or_oneshot(options).await?;
+            let send = Send {
+                text: "hi".to_owned(),
+                ..Send::default()
+            };
+            client.send(&send).await.map(|(_, received)| received)
+        };
+        let (asked, ()) = tokio::join!(asked, serve(listener, answers));
+        asked
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_is_stopping_says_so_and_nothing_happened() {
+        let to_hello = sent(&[&DRAINING.replace("ID", "0")]).await;
+        assert!(matches!(to_hello, Err(ClientError::Draining)));
+        let to_send = sent(&[HELLO, &DRAINING.replace("ID", "1")]).await;
+        assert!(to_send.unwrap().text.contains("draining"));
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_leaves_after_the_request_leaves_its_outcome_unknown() {
+        let lost = sent(&[HELLO]).await;
+        assert!(matches!(lost, Err(ClientError::Unknown(_))));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_speaks_something_else_is_never_fallen_back_from() {
+        let strange = sent(&["220 smtp ready"]).await;
+        assert!(matches!(strange, Err(ClientError::Unreachable { .. })));
+    }
+}

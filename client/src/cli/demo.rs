@@ -54,7 +54,7 @@ pub(super) async fn run(socket: Option<&Path>) -> io::Result<Exit> {
 fn told(end: &MessageEnd, pid: u32, took: Duration) -> String {
     let turn = &end.turn;
     let by = if turn.served_by == "oneshot" {
-        "a process that ran once, as no daemon serves".to_owned()
+        "a one-shot `agentd --stdio`".to_owned()
     } else {
         format!("the daemon (pid {pid})")
     };
