@@ -44,7 +44,7 @@ pub(super) async fn status(args: StatusArgs, socket: Option<&Path>) -> io::Resul
         return unexpected(&received);
     };
     if args.json {
-        output::out_line(&received.text)?;
+        output::out_json(&received.text)?;
     } else if args.rpc {
         output::out(&render::status_rpc(answer))?;
     } else {
@@ -63,7 +63,7 @@ pub(super) async fn agents(args: JsonArgs, socket: Option<&Path>) -> io::Result<
         Err(exit) => return Ok(exit),
     };
     match &received.line {
-        Some(Line::Agents { .. }) if args.json => output::out_line(&received.text)?,
+        Some(Line::Agents { .. }) if args.json => output::out_json(&received.text)?,
         Some(Line::Agents { agents, .. }) => output::out(&render::agents(agents))?,
         _ => return unexpected(&received),
     }
@@ -81,7 +81,7 @@ pub(super) async fn abort(args: AbortArgs, socket: Option<&Path>) -> io::Result<
         Err(exit) => return Ok(exit),
     };
     match &received.line {
-        Some(Line::Abort { .. }) if args.json => output::out_line(&received.text)?,
+        Some(Line::Abort { .. }) if args.json => output::out_json(&received.text)?,
         Some(Line::Abort { jobs, .. }) if jobs.is_empty() => {
             output::out_line("nothing was running")?;
         }
@@ -111,7 +111,7 @@ pub(super) async fn collect(args: CollectArgs, socket: Option<&Path>) -> io::Res
         return unexpected(&received);
     };
     if args.json {
-        output::out_line(&received.text)?;
+        output::out_json(&received.text)?;
     } else {
         for result in results {
             output::out(&render::result(result))?;
@@ -195,7 +195,7 @@ pub(super) async fn watch(args: WatchArgs, socket: Option<&Path>) -> io::Result<
         return unexpected(&live);
     }
     if args.json {
-        output::out_line(&live.text)?;
+        output::out_json(&live.text)?;
     }
     loop {
         let received = match client.next().await {
@@ -206,7 +206,7 @@ pub(super) async fn watch(args: WatchArgs, socket: Option<&Path>) -> io::Result<
             }
         };
         if args.json {
-            output::out_line(&received.text)?;
+            output::out_json(&received.text)?;
         } else if let Some(text) = received.line.as_ref().and_then(render::event) {
             output::out_line(&text)?;
         }

@@ -28,6 +28,34 @@ pub fn out_line(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
+/// Writes one line of JSON to standard output; on a terminal it is still JSON, and harmless.
+///
+/// # Errors
+/// As [`out`].
+pub fn out_json(line: &str) -> io::Result<()> {
+    if out_is_terminal() {
+        out_line(&safe_json(line))
+    } else {
+        out_line(line)
+    }
+}
+
+/// JSON allows such characters only inside of strings, where they may be spelt out.
+fn safe_json(line: &str) -> Cow<'_, str> {
+    if !line.contains(obeyed) {
+        return Cow::Borrowed(line);
+    }
+    let mut shown = String::with_capacity(line.len() + 16);
+    for c in line.chars() {
+        if obeyed(c) {
+            let _infallible = write!(shown, "\\u{:04x}", u32::from(c));
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
 /// Writes to standard error. Whoever closed it doesn't want to know.
 pub fn err(text: &str) {
     let _closed = io::stderr().lock().write_all(text.as_bytes());
@@ -106,6 +134,15 @@ mod tests {
         assert_eq!(safe("a\x1b[2Jb\r\nc\rd"), "a\\u{1b}[2Jb\nc\\u{d}d");
         assert_eq!(safe("\u{9b}31m\u{7f}"), "\\u{9b}31m\\u{7f}");
         assert_eq!(safe("x\u{202e}y\u{2066}z"), "x\\u{202e}y\\u{2066}z");
+    }
+
+    #[test]
+    fn json_on_a_terminal_stays_the_same_value() {
+        let line = "{\"text\":\"a\u{9b}b\u{202e}\"}";
+        let shown = safe_json(line);
+        assert_eq!(shown, r#"{"text":"a\u009bb\u202e"}"#);
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(value(&shown), value(line));
     }
 
     #[test]

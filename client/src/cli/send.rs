@@ -210,7 +210,7 @@ struct JsonView;
 
 impl View for JsonView {
     fn line(&mut self, received: &Received) -> io::Result<()> {
-        output::out_line(&received.text)
+        output::out_json(&received.text)
     }
 }
 
@@ -227,7 +227,7 @@ impl View for PayloadView {
             return Ok(());
         }
         let line: Value = serde_json::from_str(&received.text).unwrap_or_default();
-        output::out_line(&payloads(&line).to_string())
+        output::out_json(&payloads(&line).to_string())
     }
 }
 
