@@ -1,0 +1,184 @@
+//! What a program that called us learns from our exit code.
+//!
+//! Owns the table from outcomes to codes. Pure; must not know how an outcome came about.
+
+use agentd_protocol::line::Stop;
+use agentd_protocol::{Code, Line};
+
+use crate::client::ClientError;
+
+/// The exit codes of `agentctl`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// The turn failed.
+    Failed = 1,
+    /// The command or request was wrong.
+    Usage = 2,
+    /// Refused; nothing happened.
+    Refused = 3,
+    /// No daemon, and no fallback.
+    Unreachable = 69,
+    /// Ask again with the printed key.
+    Unknown = 75,
+    /// Something has to be configured first.
+    Configuration = 78,
+    /// The turn, or the wait for it, took too long.
+    Timeout = 124,
+    /// Ctrl-C.
+    Interrupted = 130,
+}
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Was the request accepted before it failed?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// No: nothing happened.
+    Refused,
+    /// Yes: the turn has a final line.
+    Accepted,
+}
+
+/// The exit code of a final line.
+#[must_use]
+pub fn of_line(line: &Line) -> Exit {
+    match line {
+        Line::MessageEnd(end) if end.stop == Stop::Cancelled => Exit::Failed,
+        Line::Error(error) => {
+            let job = error.turn.as_ref().and_then(|turn| turn.job);
+            of_code(
+                error.code,
+                if job.is_some() {
+                    Stage::Accepted
+                } else {
+                    Stage::Refused
+                },
+            )
+        }
+        _ => Exit::Done,
+    }
+}
+
+/// The exit code of an error.
+#[must_use]
+pub const fn of_code(code: Code, stage: Stage) -> Exit {
+    match (code, stage) {
+        (Code::OutcomeUnknown, _) => Exit::Unknown,
+        (Code::Timeout, _) => Exit::Timeout,
+        (Code::NoAgent | Code::UnknownAgent | Code::AgentAuth, _) => Exit::Configuration,
+        (Code::Internal | Code::Unknown, _) | (_, Stage::Accepted) => Exit::Failed,
+        (Code::NeedsDaemon, Stage::Refused) => Exit::Unreachable,
+        (
+            Code::FrameTooLong
+            | Code::BadUtf8
+            | Code::BadJson
+            | Code::NotAnObject
+            | Code::Truncated
+            | Code::UnknownCommand
+            | Code::InvalidRequest
+            | Code::Ambiguous
+            | Code::Unsupported
+            | Code::UnknownSession
+            | Code::UnknownJob
+            | Code::UnknownQuestion,
+            Stage::Refused,
+        ) => Exit::Usage,
+        (_, Stage::Refused) => Exit::Refused,
+    }
+}
+
+/// The exit code of a conversation that failed.
+#[must_use]
+pub const fn of_client_error(error: &ClientError) -> Exit {
+    match error {
+        ClientError::Unreachable { .. } => Exit::Unreachable,
+        ClientError::Draining => Exit::Refused,
+        ClientError::OneShotFailed { exit: Some(78), .. } => Exit::Configuration,
+        ClientError::OneShotFailed { .. } => Exit::Unreachable,
+        ClientError::Unknown(_) => Exit::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_has_its_exit_code_refused_and_accepted() {
+        use Exit::{
+            Configuration as C, Failed as F, Refused as R, Timeout as T, Unknown as X,
+            Unreachable as D, Usage as U,
+        };
+        let table = [
+            (Code::InvalidRequest, U, F),
+            (Code::UnknownCommand, U, F),
+            (Code::Ambiguous, U, F),
+            (Code::Unsupported, U, F),
+            (Code::UnknownJob, U, F),
+            (Code::FrameTooLong, U, F),
+            (Code::SessionBusy, R, F),
+            (Code::SessionIdle, R, F),
+            (Code::SessionConflict, R, F),
+            (Code::QueueFull, R, F),
+            (Code::TooManyConnections, R, F),
+            (Code::Draining, R, F),
+            (Code::IdempotencyConflict, R, F),
+            (Code::Forbidden, R, F),
+            (Code::ContextLost, R, F),
+            (Code::CrashLooped, R, F),
+            (Code::WorkerStartFailed, R, F),
+            (Code::DiskFull, R, F),
+            (Code::StoreFailed, R, F),
+            (Code::NeedsDaemon, D, F),
+            (Code::NoAgent, C, C),
+            (Code::UnknownAgent, C, C),
+            (Code::AgentAuth, C, C),
+            (Code::Timeout, T, T),
+            (Code::OutcomeUnknown, X, X),
+            (Code::AgentFailed, R, F),
+            (Code::RateLimit, R, F),
+            (Code::WorkerExited, R, F),
+            (Code::Interrupted, R, F),
+            (Code::Expired, R, F),
+            (Code::Internal, F, F),
+            (Code::Unknown, F, F),
+        ];
+        for (code, refused, accepted) in table {
+            assert_eq!(of_code(code, Stage::Refused), refused, "{code}");
+            assert_eq!(of_code(code, Stage::Accepted), accepted, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_turn_that_somebody_else_cancelled_is_not_done() {
+        let line = |json: &str| serde_json::from_str::<Line>(json).unwrap();
+        let exit = |json: &str| of_line(&line(json));
+        assert_eq!(
+            exit(r#"{"type":"message_end","job":"j1","stop":"end_turn"}"#),
+            Exit::Done
+        );
+        assert_eq!(
+            exit(r#"{"type":"message_end","job":"j1","stop":"max_tokens"}"#),
+            Exit::Done
+        );
+        assert_eq!(
+            exit(r#"{"type":"message_end","job":"j1","stop":"cancelled"}"#),
+            Exit::Failed
+        );
+        assert_eq!(
+            exit(r#"{"type":"error","code":"session-busy","error":"x"}"#),
+            Exit::Refused
+        );
+        assert_eq!(
+            exit(r#"{"type":"error","code":"worker-exited","error":"x","job":"j1"}"#),
+            Exit::Failed
+        );
+    }
+}

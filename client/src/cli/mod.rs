@@ -1,0 +1,143 @@
+//! `agentctl`, the command line.
+//!
+//! Owns the way from arguments to an exit code. Must not know the protocol beyond what its commands
+//! say through the library.
+
+pub mod args;
+mod control;
+mod demo;
+pub mod exit;
+pub mod output;
+pub mod render;
+mod send;
+pub mod stream;
+mod turn;
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
+use clap::{CommandFactory, Parser};
+
+use self::args::{Cli, Command, ConfigCommand, JsonArgs, Shell, StdioArgs};
+use self::exit::Exit;
+use crate::fallback::Fallback;
+use crate::{oneshot, relay};
+
+/// Runs one command line, from the program's name on.
+pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(error) => return told(&error),
+    };
+    match dispatch(cli) {
+        Ok(exit) => exit,
+        // The reader left, as `head` does: it has what it wanted.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
+        Err(error) => {
+            output::error(&error.to_string(), None);
+            Exit::Failed
+        }
+    }
+}
+
+/// `--help` and `--version` are answers, not errors.
+fn told(error: &clap::Error) -> Exit {
+    let text = error.render().to_string();
+    if error.use_stderr() {
+        output::err(&text);
+        return Exit::Usage;
+    }
+    // Whoever closed standard output doesn't want to read the help.
+    let _closed = output::out(&text);
+    Exit::Done
+}
+
+fn dispatch(cli: Cli) -> io::Result<Exit> {
+    let socket = cli.socket.as_deref();
+    match cli.command {
+        Command::Send(args) => block_on(send::send(args, socket)),
+        Command::Agent(args) => block_on(send::agent(args, socket)),
+        Command::Status(args) => block_on(control::status(args, socket)),
+        Command::Agents(args) => block_on(control::agents(args, socket)),
+        Command::Abort(args) => block_on(control::abort(args, socket)),
+        Command::Collect(args) => block_on(control::collect(args, socket)),
+        Command::Watch(args) => block_on(control::watch(args, socket)),
+        Command::Restart(args) => block_on(control::restart(args, socket)),
+        Command::Stop(args) => block_on(control::stop(args, socket)),
+        Command::Drain(args) => block_on(control::drain(args, socket)),
+        Command::Undrain => block_on(control::undrain(socket)),
+        Command::Stdio(args) => block_on(stdio(args, socket)),
+        Command::Demo => block_on(demo::run(socket)),
+        Command::Config(config) => match config.command {
+            ConfigCommand::Show(args) => config_show(&args),
+        },
+        Command::Completions(args) => completions(args.shell),
+    }
+}
+
+fn block_on(command: impl Future<Output = io::Result<Exit>>) -> io::Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()?;
+    let exit = runtime.block_on(command);
+    // A read of standard input may still be waiting on its thread, for ever.
+    runtime.shutdown_background();
+    exit
+}
+
+async fn stdio(args: StdioArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let fallback = if args.no_fallback {
+        Fallback::Forbidden
+    } else {
+        Fallback::Allowed
+    };
+    let client = match turn::connect(socket, fallback).await {
+        Ok(client) => client,
+        Err(error) => {
+            turn::tell_client_error(&error);
+            return Ok(exit::of_client_error(&error));
+        }
+    };
+    Ok(
+        match relay::run(client, tokio::io::stdin(), tokio::io::stdout()).await {
+            relay::Ended::Answered | relay::Ended::ReaderGone => Exit::Done,
+            relay::Ended::Unknown => Exit::Unknown,
+            relay::Ended::Closed => {
+                output::error("the daemon closed the connection", None);
+                Exit::Unreachable
+            }
+        },
+    )
+}
+
+/// The configuration is the daemon's to read: its own program shows it.
+fn config_show(args: &JsonArgs) -> io::Result<Exit> {
+    let program = oneshot::program();
+    let mut command = std::process::Command::new(&program);
+    command.args(["config", "show"]);
+    if args.json {
+        command.arg("--json");
+    }
+    let error = command.exec();
+    output::error(
+        &format!("cannot start `{}`: {error}", program.display()),
+        Some("put `agentd` next to `agentctl`, or on `PATH`"),
+    );
+    Ok(Exit::Configuration)
+}
+
+fn completions(shell: Shell) -> io::Result<Exit> {
+    let shell = match shell {
+        Shell::Bash => clap_complete::Shell::Bash,
+        Shell::Zsh => clap_complete::Shell::Zsh,
+        Shell::Fish => clap_complete::Shell::Fish,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "agentctl", &mut script);
+    output::out(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Done)
+}

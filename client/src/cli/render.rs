@@ -1,0 +1,422 @@
+//! Lines of the protocol as text for people.
+//!
+//! Pure: a line in, text out. Must not know streams, time or the connection. What workers wrote goes
+//! through `output::safe` before it reaches a terminal, here or at the caller's.
+
+use std::fmt::Write as _;
+
+use agentd_protocol::Line;
+use agentd_protocol::line::{
+    AgentRow, DaemonState, Level, StatusAnswer, Stop, WorkerRow, WorkerState,
+};
+use serde_json::Value;
+
+use super::output::safe;
+
+/// Longest piece of text in a one-line view.
+const PREVIEW: usize = 100;
+
+/// `status` for people.
+#[must_use]
+pub fn status(answer: &StatusAnswer) -> String {
+    let mut shown = format!("{}\n", safe(&answer.details));
+    let daemon = &answer.daemon;
+    let state = match answer.state {
+        DaemonState::Ready => "ready",
+        DaemonState::Degraded => "degraded",
+        DaemonState::Draining => "draining",
+    };
+    let rss = daemon
+        .rss_bytes
+        .map_or_else(String::new, |bytes| format!(", {}", size(bytes)));
+    let _ = writeln!(
+        shown,
+        "daemon   {state}, version {}, pid {}, up {}{rss}",
+        safe(&daemon.version),
+        daemon.pid,
+        span(daemon.uptime_s),
+    );
+    let rpc = &answer.rpc;
+    let _ = write!(
+        shown,
+        "turns    {} in flight, {} sent, {} failed, {} fallbacks, {} restarts",
+        rpc.in_flight, rpc.sends, rpc.failures, rpc.fallbacks, rpc.restarts
+    );
+    if let (Some(p50), Some(p95)) = (rpc.p50_ms, rpc.p95_ms) {
+        let _ = write!(shown, ", p50 {p50} ms, p95 {p95} ms");
+    }
+    let store = &answer.store;
+    let _ = writeln!(
+        shown,
+        "\nstore    {} jobs, {} events, {} + {} log",
+        store.jobs,
+        store.events,
+        size(store.bytes),
+        size(store.wal_bytes),
+    );
+    if answer.questions > 0 {
+        let _ = writeln!(shown, "waiting  {} questions are open", answer.questions);
+    }
+    if let Some(workers) = answer
+        .workers
+        .as_ref()
+        .filter(|workers| !workers.is_empty())
+    {
+        shown.push('\n');
+        shown.push_str(&table(
+            &[
+                "AGENT",
+                "SESSION",
+                "STATE",
+                "PID",
+                "UP",
+                "RESTARTS",
+                "QUEUED",
+                "LAST ERROR",
+            ],
+            &workers.iter().map(worker).collect::<Vec<_>>(),
+        ));
+    }
+    shown
+}
+
+fn worker(row: &WorkerRow) -> Vec<String> {
+    let state = match row.state {
+        WorkerState::Starting => "starting",
+        WorkerState::Idle => "idle",
+        WorkerState::Busy => "busy",
+        WorkerState::Settling => "settling",
+        WorkerState::Backoff => "backoff",
+        WorkerState::Stopping => "stopping",
+        WorkerState::CrashLooped => "crash-looped",
+        WorkerState::Failed => "failed",
+    };
+    vec![
+        row.agent.clone(),
+        row.session.clone().unwrap_or_else(|| "-".to_owned()),
+        state.to_owned(),
+        row.pid
+            .map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+        span(row.uptime_s),
+        row.restarts.to_string(),
+        row.queued.to_string(),
+        row.last_error
+            .as_ref()
+            .or(row.last_exit.as_ref())
+            .map_or_else(|| "-".to_owned(), |text| preview(text)),
+    ]
+}
+
+/// `status --rpc` for people.
+#[must_use]
+pub fn status_rpc(answer: &StatusAnswer) -> String {
+    let live = if answer.rpc.live {
+        "a worker lives"
+    } else {
+        "no worker lives"
+    };
+    format!(
+        "{live}, {} turns in flight, {} restarts\n",
+        answer.rpc.in_flight, answer.rpc.restarts
+    )
+}
+
+/// `agents` for people.
+#[must_use]
+pub fn agents(rows: &[AgentRow]) -> String {
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            let name = if row.default {
+                format!("{} (default)", row.name)
+            } else {
+                row.name.clone()
+            };
+            let usable = match (&row.why_not, row.usable) {
+                (_, true) => "yes".to_owned(),
+                (Some(why), false) => format!("no: {}", preview(why)),
+                (None, false) => "no".to_owned(),
+            };
+            vec![
+                name,
+                row.kind.clone(),
+                row.version.clone().unwrap_or_else(|| "-".to_owned()),
+                row.found.clone(),
+                usable,
+            ]
+        })
+        .collect();
+    table(&["AGENT", "KIND", "VERSION", "FOUND", "USABLE"], &rows)
+}
+
+/// One result of `collect`: a final line as stored.
+#[must_use]
+pub fn result(line: &Value) -> String {
+    let field = |name: &str| line.get(name).and_then(Value::as_str).unwrap_or("");
+    let job = safe(field("job"));
+    let text = safe(field("text"));
+    if field("type") == "error" {
+        let mut shown = format!(
+            "{job} failed ({}): {}\n",
+            safe(field("code")),
+            safe(field("error"))
+        );
+        if !text.is_empty() {
+            let _ = writeln!(shown, "{}", text.trim_end());
+        }
+        return shown;
+    }
+    let stop = field("stop");
+    let how = if stop == "end_turn" || stop.is_empty() {
+        "done".to_owned()
+    } else {
+        safe(stop).into_owned()
+    };
+    format!("{job} {how}\n{}\n", text.trim_end())
+}
+
+/// One line of `watch`; none for a line with nothing to see.
+#[must_use]
+pub fn event(line: &Line) -> Option<String> {
+    let shown = match line {
+        Line::Accepted(accepted) => format!(
+            "{} accepted   session {}, agent {}",
+            accepted.job, accepted.session, accepted.agent
+        ),
+        Line::Running { job, attempt } => format!("{job} running    attempt {attempt}"),
+        Line::MessageDelta { job, text, .. } => format!("{job} text       {}", preview(text)),
+        Line::ThinkingDelta { job, text, .. } => format!("{job} thinking   {}", preview(text)),
+        Line::ToolStart {
+            job, name, input, ..
+        } => {
+            format!("{job} tool       {name} {}", preview(&input.to_string()))
+        }
+        Line::ToolEnd {
+            job,
+            ok,
+            duration_ms,
+            ..
+        } => {
+            let how = if *ok { "ok" } else { "failed" };
+            format!("{job} tool end   {how} after {duration_ms} ms")
+        }
+        Line::Question {
+            job, title, kind, ..
+        } => {
+            format!("{job} question   {kind}: {}", preview(title))
+        }
+        Line::QuestionClosed { job, by, .. } => format!("{job} closed     by {by}"),
+        Line::Note { job, text, .. } => {
+            let job = job.map_or_else(|| "-".to_owned(), |job| job.to_string());
+            format!("{job} note       {}", preview(text))
+        }
+        Line::MessageEnd(end) => {
+            let job = end
+                .turn
+                .job
+                .map_or_else(|| "-".to_owned(), |job| job.to_string());
+            let how = match end.stop {
+                Stop::EndTurn => "done",
+                Stop::MaxTokens => "max_tokens",
+                Stop::MaxTurnRequests => "max_turn_requests",
+                Stop::Refusal => "refusal",
+                Stop::Cancelled => "cancelled",
+            };
+            let text = preview(&end.turn.text);
+            format!("{job} {how:<10} {} ms  {text}", end.turn.duration_ms)
+        }
+        Line::Error(error) => {
+            let job = error.turn.as_ref().and_then(|turn| turn.job);
+            let job = job.map_or_else(|| "-".to_owned(), |job| job.to_string());
+            format!("{job} failed     {}: {}", error.code, preview(&error.error))
+        }
+        _ => return None,
+    };
+    Some(safe(&shown).into_owned())
+}
+
+/// A note as it stands on standard error; none for what only explains itself in `watch`.
+#[must_use]
+pub fn side_note(line: &Line) -> Option<String> {
+    match line {
+        Line::Note {
+            level: Level::Warning,
+            text,
+            ..
+        } => Some(text.clone()),
+        Line::Note {
+            level: Level::Info,
+            text,
+            code,
+            ..
+        } if code != "debug" => Some(text.clone()),
+        Line::Question { title, kind, .. } => Some(format!("the agent asks ({kind}): {title}")),
+        Line::Accepted(accepted) if !accepted.ignored.is_empty() => {
+            let names: Vec<&str> = accepted
+                .ignored
+                .iter()
+                .map(|one| one.field.as_str())
+                .collect();
+            Some(format!(
+                "the daemon does not know and ignored: {}",
+                names.join(", ")
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// The first line of a text, shortened and safe.
+#[must_use]
+pub fn preview(text: &str) -> String {
+    let flat: String = text
+        .trim()
+        .chars()
+        .map(|c| if c == '\n' { ' ' } else { c })
+        .collect();
+    let mut shown: String = safe(&flat).chars().take(PREVIEW + 1).collect();
+    if shown.chars().count() > PREVIEW {
+        shown = shown.chars().take(PREVIEW).collect();
+        shown.push('…');
+    }
+    shown
+}
+
+fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut width: Vec<usize> = head.iter().map(|name| name.len()).collect();
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.iter().map(|cell| safe(cell).into_owned()).collect())
+        .collect();
+    for row in &rows {
+        for (width, cell) in width.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut shown = String::new();
+    let head: Vec<String> = head.iter().map(|name| (*name).to_owned()).collect();
+    for row in std::iter::once(&head).chain(&rows) {
+        let mut line = String::new();
+        for (width, cell) in width.iter().zip(row) {
+            let _ = write!(line, "{cell:<width$}  ");
+        }
+        shown.push_str(line.trim_end());
+        shown.push('\n');
+    }
+    shown
+}
+
+fn span(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", seconds / 60),
+        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut tenths = bytes * 10 / 1024;
+    let mut unit = 0;
+    while tenths >= 10_240 && unit + 1 < UNITS.len() {
+        tenths /= 1024;
+        unit += 1;
+    }
+    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = r#"{"type":"status","ok":true,"details":"ready, 1 worker","state":"ready","daemon":{"version":"0.1.0","pid":7,"uptime_s":3720,"epoch":"e","rss_bytes":10485760},"rpc":{"live":true,"in_flight":1,"sends":3,"failures":0,"fallbacks":0,"restarts":2,"p50_ms":4,"p95_ms":9},"workers":[{"agent":"pi","session":"main","state":"busy","pid":9,"generation":1,"restarts":2,"last_exit":null,"last_error":"bad\u001b[2J","uptime_s":5,"in_flight":1,"queued":0,"last_ok_at":null}],"store":{"jobs":3,"events":12,"bytes":4096,"wal_bytes":0},"questions":0}"#;
+
+    fn line(json: &str) -> Line {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn status_is_a_sentence_three_facts_and_a_table() {
+        let Line::Status(answer) = line(STATUS) else {
+            panic!("not a status");
+        };
+        assert_eq!(
+            status(&answer),
+            "\
+ready, 1 worker
+daemon   ready, version 0.1.0, pid 7, up 1 h 2 min, 10.0 MiB
+turns    1 in flight, 3 sent, 0 failed, 0 fallbacks, 2 restarts, p50 4 ms, p95 9 ms
+store    3 jobs, 12 events, 4.0 KiB + 0 B log
+
+AGENT  SESSION  STATE  PID  UP   RESTARTS  QUEUED  LAST ERROR
+pi     main     busy   9    5 s  2         0       bad\\u{1b}[2J
+"
+        );
+        assert_eq!(
+            status_rpc(&answer),
+            "a worker lives, 1 turns in flight, 2 restarts\n"
+        );
+    }
+
+    #[test]
+    fn agents_say_why_they_are_not_usable() {
+        let Line::Agents { agents: rows, .. } = line(
+            r#"{"type":"agents","ok":true,"agents":[{"name":"pi","kind":"pi","command":["pi"],"found":"path","version":"1.5","usable":true,"why_not":null,"default":true},{"name":"hermes","kind":"acp","command":[],"found":"looked-for","version":null,"usable":false,"why_not":"`hermes` is not on PATH","default":false}]}"#,
+        ) else {
+            panic!("not agents");
+        };
+        assert_eq!(
+            agents(&rows),
+            "\
+AGENT         KIND  VERSION  FOUND       USABLE
+pi (default)  pi    1.5      path        yes
+hermes        acp   -        looked-for  no: `hermes` is not on PATH
+"
+        );
+    }
+
+    #[test]
+    fn an_event_is_one_safe_line() {
+        let shown = |json: &str| event(&line(json)).unwrap_or_default();
+        assert_eq!(
+            shown(
+                r#"{"type":"message_delta","job":"j1","message":0,"offset":0,"text":"a\nb\u001b","native":true}"#
+            ),
+            "j1 text       a b\\u{1b}"
+        );
+        assert_eq!(
+            shown(r#"{"type":"error","job":"j1","code":"timeout","error":"too long"}"#),
+            "j1 failed     timeout: too long"
+        );
+        assert_eq!(shown(r#"{"type":"pong"}"#), "");
+    }
+
+    #[test]
+    fn a_result_is_its_text_or_why_there_is_none() {
+        let shown = |json: &str| result(&serde_json::from_str(json).unwrap());
+        assert_eq!(
+            shown(r#"{"type":"message_end","job":"j1","stop":"end_turn","text":"hi\n"}"#),
+            "j1 done\nhi\n"
+        );
+        assert_eq!(
+            shown(r#"{"type":"error","job":"j2","code":"timeout","error":"too long","text":"so"}"#),
+            "j2 failed (timeout): too long\nso\n"
+        );
+    }
+
+    #[test]
+    fn sizes_and_spans_are_short() {
+        assert_eq!(
+            [size(0), size(1536), size(3 << 30)],
+            ["0 B", "1.5 KiB", "3.0 GiB"]
+        );
+        assert_eq!(
+            [span(59), span(60), span(90_000)],
+            ["59 s", "1 min", "1 d 1 h"]
+        );
+    }
+}

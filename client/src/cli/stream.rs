@@ -1,0 +1,100 @@
+//! The text of a turn as it grows.
+//!
+//! Pure: deltas in, what to print out. Owns what was printed already, so that a text told again
+//! isn't printed again. Must not know where it is printed.
+
+/// What of a turn's text was printed.
+#[derive(Clone, Default, Debug)]
+pub struct TextView {
+    message: Option<u32>,
+    printed: String,
+    at_line_start: bool,
+}
+
+impl TextView {
+    /// Has anything been printed?
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.message.is_none()
+    }
+
+    /// A piece of a message; `offset` counts the bytes of that message before it.
+    pub fn delta(&mut self, message: u32, offset: u64, text: &str) -> String {
+        let mut shown = String::new();
+        if self.message != Some(message) {
+            if self.message.is_some() && !self.at_line_start {
+                shown.push('\n');
+            }
+            self.message = Some(message);
+            self.printed.clear();
+        }
+        let told = u64::try_from(self.printed.len()).unwrap_or(u64::MAX);
+        let known = usize::try_from(told.saturating_sub(offset)).unwrap_or(usize::MAX);
+        // What isn't at a boundary isn't the text we have: then all of it is new.
+        let fresh = text.get(known.min(text.len())..).unwrap_or(text);
+        self.printed.push_str(fresh);
+        shown.push_str(fresh);
+        if let Some(last) = shown.chars().last() {
+            self.at_line_start = last == '\n';
+        }
+        shown
+    }
+
+    /// The end: what of the whole text wasn't printed yet, and the end of its last line.
+    pub fn end(&mut self, whole: &str) -> String {
+        let mut shown = match whole.strip_prefix(self.printed.as_str()) {
+            Some(rest) => rest.to_owned(),
+            // A shortened final text, or an earlier message's: it was printed.
+            None if self.printed.starts_with(whole) => String::new(),
+            None if self.at_line_start => whole.to_owned(),
+            None => format!("\n{whole}"),
+        };
+        let ends = if shown.is_empty() {
+            self.at_line_start || self.is_empty()
+        } else {
+            shown.ends_with('\n')
+        };
+        if !ends {
+            shown.push('\n');
+        }
+        self.at_line_start = true;
+        shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_told_again_is_printed_once() {
+        let mut view = TextView::default();
+        assert_eq!(view.delta(0, 0, "hello "), "hello ");
+        assert_eq!(view.delta(0, 0, "hello wor"), "wor");
+        assert_eq!(view.delta(0, 9, "ld"), "ld");
+        assert_eq!(view.delta(0, 0, "hello"), "");
+        assert_eq!(view.end("hello world"), "\n");
+    }
+
+    #[test]
+    fn the_next_message_starts_a_line_and_the_end_adds_only_what_is_missing() {
+        let mut view = TextView::default();
+        assert_eq!(view.delta(0, 0, "one"), "one");
+        assert_eq!(view.delta(1, 0, "tw"), "\ntw");
+        assert_eq!(view.end("two"), "o\n");
+    }
+
+    #[test]
+    fn an_end_without_deltas_is_the_whole_text_and_nothing_is_nothing() {
+        assert_eq!(TextView::default().end("all\n"), "all\n");
+        assert_eq!(TextView::default().end("all"), "all\n");
+        assert_eq!(TextView::default().end(""), "");
+    }
+
+    #[test]
+    fn an_end_that_differs_is_printed_whole_on_its_own_line() {
+        let mut view = TextView::default();
+        let _printed = view.delta(0, 0, "draft");
+        assert_eq!(view.end("final"), "\nfinal\n");
+    }
+}

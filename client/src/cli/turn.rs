@@ -1,0 +1,350 @@
+//! One turn from the command line: sending, Ctrl-C, and how it ended.
+//!
+//! Owns the loop over a turn's lines. Must not know how lines look (`View`) nor what the exit code
+//! of an outcome is (`exit`).
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agentd_protocol::request::{Abort, Mode, Retry, Send};
+use agentd_protocol::{JobId, Line};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+use super::args::TurnArgs;
+use super::exit::{self, Exit};
+use super::output;
+use crate::client::{Client, ClientError, Options};
+use crate::connection::LostError;
+use crate::fallback::Fallback;
+use crate::wire::Received;
+
+/// A turn that answers faster than this shows no spinner.
+const SPINNER_AFTER: Duration = Duration::from_millis(300);
+/// A spinner that moves, without being a cost.
+const SPINNER_STEP: Duration = Duration::from_millis(100);
+
+/// Where the lines of a turn go.
+pub(super) trait View {
+    /// One line, the final one too.
+    fn line(&mut self, received: &Received) -> io::Result<()>;
+    /// Time passed while nothing came.
+    fn tick(&mut self, _waited: Duration) {}
+}
+
+/// How a turn ended.
+pub(super) enum Outcome {
+    /// With its final line.
+    Final(Box<Received>, Interrupted),
+    /// Ctrl-C twice: we left, the turn may still be ending.
+    Left,
+    /// Nobody could take it, or its end isn't known.
+    Failed(ClientError),
+}
+
+/// Did Ctrl-C ask for its end?
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Interrupted {
+    /// Yes.
+    Yes,
+    /// No.
+    No,
+}
+
+/// Connects, or runs a one-shot, and says so once.
+pub(super) async fn connect(
+    socket: Option<&Path>,
+    fallback: Fallback,
+) -> Result<Client, ClientError> {
+    let client = Client::connect_or_oneshot(options(socket, fallback)).await?;
+    tell_fallback(&client);
+    Ok(client)
+}
+
+/// How this program connects.
+pub(super) fn options(socket: Option<&Path>, fallback: Fallback) -> Options {
+    Options {
+        socket: socket.map(Path::to_owned),
+        fallback,
+        name: "agentctl".to_owned(),
+    }
+}
+
+fn tell_fallback(client: &Client) {
+    if let Some(reason) = client.fallback_reason() {
+        output::note(&format!("{}; ran once without it", reason.sentence()));
+    }
+}
+
+/// Sends one turn and shows its lines until its end.
+pub(super) async fn run(
+    mut client: Client,
+    send: &Send,
+    view: &mut impl View,
+) -> io::Result<Outcome> {
+    let mut ctrl_c = signal(SignalKind::interrupt())?;
+    let mut abort = Interrupted::No;
+    let begun = Instant::now();
+    let mut ticks = ticks(begun);
+    let alone_before = client.fallback_reason().is_some();
+    let first = {
+        let sending = client.send(send);
+        tokio::pin!(sending);
+        loop {
+            tokio::select! {
+                first = &mut sending => break first,
+                () = pressed(&mut ctrl_c) => {
+                    if abort == Interrupted::Yes {
+                        return Ok(Outcome::Left);
+                    }
+                    abort = Interrupted::Yes;
+                }
+                now = ticks.tick() => view.tick(now - begun),
+            }
+        }
+    };
+    let (id, mut received) = match first {
+        Ok(first) => first,
+        Err(error) => return Ok(Outcome::Failed(error)),
+    };
+    if !alone_before {
+        tell_fallback(&client);
+    }
+    let job = job_of(&received);
+    if abort == Interrupted::Yes && !received.is_final() {
+        ask_abort(&mut client, job).await;
+    }
+    loop {
+        view.line(&received)?;
+        if received.answers(id) && received.is_final() {
+            client.close().await;
+            return Ok(Outcome::Final(Box::new(received), abort));
+        }
+        received = loop {
+            tokio::select! {
+                next = client.next() => match next {
+                    Ok(next) => break next,
+                    Err(lost) => return Ok(Outcome::Failed(ClientError::Unknown(lost))),
+                },
+                () = pressed(&mut ctrl_c) => {
+                    if abort == Interrupted::Yes {
+                        return Ok(Outcome::Left);
+                    }
+                    abort = Interrupted::Yes;
+                    ask_abort(&mut client, job).await;
+                }
+                now = ticks.tick() => view.tick(now - begun),
+            }
+        };
+    }
+}
+
+fn ticks(begun: Instant) -> Interval {
+    let mut ticks = interval_at(begun + SPINNER_AFTER, SPINNER_STEP);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    ticks
+}
+
+async fn pressed(ctrl_c: &mut Signal) {
+    if ctrl_c.recv().await.is_none() {
+        // No signal can come any more.
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn ask_abort(client: &mut Client, job: Option<JobId>) {
+    let abort = Abort {
+        job,
+        ..Abort::default()
+    };
+    // A connection that is gone shows when it is read next.
+    let _gone: Result<u64, LostError> = client.request("abort", &abort).await;
+}
+
+fn job_of(received: &Received) -> Option<JobId> {
+    match &received.line {
+        Some(Line::Accepted(accepted)) => Some(accepted.job),
+        _ => None,
+    }
+}
+
+/// The exit code of an outcome; says on standard error what went wrong.
+pub(super) fn conclude(outcome: &Outcome, key: &str) -> Exit {
+    match outcome {
+        Outcome::Left => Exit::Interrupted,
+        Outcome::Final(received, interrupted) => {
+            let (exit, said) = match &received.line {
+                Some(line) => {
+                    if let Line::Error(error) = line {
+                        output::error(&error.error, error.hint.as_deref());
+                    }
+                    (exit::of_line(line), matches!(line, Line::Error(_)))
+                }
+                None => (Exit::Failed, false),
+            };
+            if received.line.is_none() {
+                output::error(
+                    "the final line is of a kind that this version does not know",
+                    None,
+                );
+            }
+            if exit == Exit::Unknown {
+                output::err(&retry_hint(key));
+            }
+            match interrupted {
+                Interrupted::Yes => Exit::Interrupted,
+                Interrupted::No => {
+                    if exit == Exit::Failed && !said && received.line.is_some() {
+                        output::error("the turn was cancelled", None);
+                    }
+                    exit
+                }
+            }
+        }
+        Outcome::Failed(error) => {
+            tell_client_error(error);
+            let exit = exit::of_client_error(error);
+            if exit == Exit::Unknown {
+                output::err(&retry_hint(key));
+            }
+            exit
+        }
+    }
+}
+
+/// A failed conversation on standard error.
+pub(super) fn tell_client_error(error: &ClientError) {
+    let hint = match error {
+        ClientError::Unreachable { hint, .. } => hint.as_deref(),
+        ClientError::Draining => Some("try again when it runs again, or allow the fallback"),
+        ClientError::OneShotFailed { .. } | ClientError::Unknown(_) => None,
+    };
+    output::error(&error.to_string(), hint);
+}
+
+fn retry_hint(key: &str) -> String {
+    let words: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    format!(
+        "hint: ask again with the same key, which runs nothing twice:\nhint:   {}\n",
+        retry_command(&words, key)
+    )
+}
+
+/// The same command with its key.
+fn retry_command(words: &[String], key: &str) -> String {
+    let mut command: Vec<String> = vec!["agentctl".to_owned()];
+    let has_key = words
+        .iter()
+        .any(|word| word == "--idempotency-key" || word.starts_with("--idempotency-key="));
+    let mut placed = has_key;
+    for word in words.iter().skip(1) {
+        command.push(quoted(word));
+        if !placed && matches!(word.as_str(), "send" | "agent") {
+            command.push(format!("--idempotency-key {}", quoted(key)));
+            placed = true;
+        }
+    }
+    command.join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", output::safe(word).replace('\'', r"'\''"))
+}
+
+/// The send that the arguments describe.
+pub(super) fn send_of(text: String, turn: &TurnArgs, mode: Mode, retry: Retry) -> io::Result<Send> {
+    let here = std::env::current_dir().ok();
+    let cwd = turn
+        .cwd
+        .as_ref()
+        .map(|given| absolute(given, here.as_deref()));
+    let cwd_if_new = if cwd.is_some() { None } else { here };
+    let shown = |path: PathBuf| path.to_str().map(str::to_owned);
+    let key = match &turn.idempotency_key {
+        Some(key) => key.clone(),
+        None => random_key()?,
+    };
+    Ok(Send {
+        text,
+        session: turn.session.clone(),
+        agent: turn.agent.clone(),
+        provider: turn.provider.clone(),
+        model: turn.model.clone(),
+        thinking: turn.thinking.clone(),
+        cwd: cwd.and_then(shown),
+        cwd_if_new: cwd_if_new.and_then(shown),
+        timeout: turn.timeout,
+        idempotency_key: Some(key),
+        mode,
+        retry,
+        stream: Some(true),
+        ..Send::default()
+    })
+}
+
+fn absolute(given: &Path, here: Option<&Path>) -> PathBuf {
+    match here {
+        Some(here) => here.join(given),
+        None => given.to_owned(),
+    }
+}
+
+/// 128 random bits in hex.
+fn random_key() -> io::Result<String> {
+    use io::Read;
+    let mut bits = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bits)?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bits)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn retried(words: &[&str]) -> String {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        retry_command(&words, "k1")
+    }
+
+    #[test]
+    fn the_retry_command_is_the_same_command_with_its_key() {
+        assert_eq!(
+            retried(&["/bin/agentctl", "--socket", "/s", "send", "it's me"]),
+            r"agentctl --socket /s send --idempotency-key k1 'it'\''s me'"
+        );
+        assert_eq!(
+            retried(&["agentctl", "send", "--idempotency-key=k1", "hi"]),
+            "agentctl send --idempotency-key=k1 hi"
+        );
+    }
+
+    #[test]
+    fn a_key_is_128_random_bits() {
+        let (one, other) = (random_key().unwrap(), random_key().unwrap());
+        assert_eq!((one.len(), other.len()), (32, 32));
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn a_given_directory_is_asked_for_and_the_current_one_only_offered() {
+        let args = TurnArgs {
+            cwd: Some("/tmp/x".into()),
+            ..TurnArgs::default()
+        };
+        let send = send_of("hi".to_owned(), &args, Mode::Queue, Retry::Never).unwrap();
+        assert_eq!(
+            (send.cwd.as_deref(), send.cwd_if_new),
+            (Some("/tmp/x"), None)
+        );
+        let args = TurnArgs::default();
+        let send = send_of("hi".to_owned(), &args, Mode::Queue, Retry::Never).unwrap();
+        assert!(send.cwd.is_none() && send.cwd_if_new.is_some());
+    }
+}

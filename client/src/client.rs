@@ -1,0 +1,388 @@
+//! A conversation with whoever serves us: the daemon, or a one-shot when falling back is right.
+//!
+//! Owns connecting with retries and the moment of falling back; every choice is `fallback::decide`'s.
+//! Must not know the command line, nor print.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use agentd_protocol::line::HelloAnswer;
+use agentd_protocol::request::{Hello, Send};
+use agentd_protocol::{Code, Line};
+use serde::Serialize;
+use tokio::net::UnixStream;
+
+use crate::connection::{Connection, Greeting, HelloError, LostError};
+use crate::endpoint::Endpoint;
+use crate::fallback::{Decision, Fact, Fallback, Observation, Reason, decide};
+use crate::oneshot::{OneShot, START_PATIENCE};
+use crate::places::Environment;
+use crate::wire::Received;
+
+/// The first pause between two attempts; each later one is longer, up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// A daemon that is ready is noticed within this time.
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// One look at a silent daemon; in between the lock is read again.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How to connect.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `--socket`.
+    pub socket: Option<PathBuf>,
+    /// May a one-shot serve us?
+    pub fallback: Fallback,
+    /// Our name, for the daemon's log.
+    pub name: String,
+}
+
+/// Who serves a conversation.
+#[derive(Debug)]
+pub enum Server {
+    /// The daemon on this endpoint.
+    Daemon(Endpoint),
+    /// A process of our own.
+    OneShot(OneShot),
+}
+
+/// An open conversation and who is at its other end.
+#[derive(Debug)]
+pub struct Client {
+    connection: Connection,
+    server: Server,
+    /// What was said to `hello`.
+    pub hello: Box<HelloAnswer>,
+    options: Options,
+}
+
+/// Why nobody serves us, or nobody answers.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No daemon, and no fallback: nothing happened.
+    #[error("{error}")]
+    Unreachable {
+        /// What was found.
+        error: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+    /// The daemon refuses work: nothing happened.
+    #[error("the daemon is stopping and takes no new work")]
+    Draining,
+    /// The one-shot didn't get as far as `hello`: nothing happened.
+    #[error("{error}")]
+    OneShotFailed {
+        /// What was found.
+        error: String,
+        /// Its exit code, if it has ended.
+        exit: Option<i32>,
+    },
+    /// The request left and its outcome isn't known.
+    #[error("{0}, after the request was written: its outcome is unknown")]
+    Unknown(#[source] LostError),
+}
+
+impl Client {
+    /// Connects, or starts a one-shot where that is right and allowed.
+    ///
+    /// # Errors
+    /// When nobody can serve us; nothing has happened then.
+    pub async fn connect_or_oneshot(options: Options) -> Result<Self, ClientError> {
+        let endpoint = Endpoint::find(options.socket.as_deref(), &Environment::of_process());
+        match reach(&endpoint, &options).await? {
+            Reached::Daemon(connection, hello) => Ok(Self {
+                connection,
+                server: Server::Daemon(endpoint),
+                hello,
+                options,
+            }),
+            Reached::Nobody(reason) => Self::oneshot(options, reason).await,
+        }
+    }
+
+    async fn oneshot(options: Options, reason: Reason) -> Result<Self, ClientError> {
+        let (mut oneshot, stdout, stdin) = OneShot::start(reason).map_err(|error| {
+            let error = format!(
+                "{}, and running once without it failed: {error}",
+                reason.sentence()
+            );
+            let hint = Some("start the daemon with `agentd`, or put `agentd` on `PATH`".to_owned());
+            ClientError::Unreachable { error, hint }
+        })?;
+        let said = Connection::open(stdout, stdin, &greeting(&options), START_PATIENCE).await;
+        match said {
+            Ok((connection, hello)) => Ok(Self {
+                connection,
+                server: Server::OneShot(oneshot),
+                hello,
+                options,
+            }),
+            Err(why) => {
+                let status = oneshot.ended().await;
+                let ended = status.map_or_else(String::new, |status| format!(" ({status})"));
+                Err(ClientError::OneShotFailed {
+                    error: format!("`agentd --stdio` did not get ready: {why}{ended}"),
+                    exit: status.and_then(|status| status.code()),
+                })
+            }
+        }
+    }
+
+    /// Who serves us.
+    #[must_use]
+    pub const fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Why a one-shot serves us, if one does.
+    #[must_use]
+    pub const fn fallback_reason(&self) -> Option<Reason> {
+        match &self.server {
+            Server::Daemon(_) => None,
+            Server::OneShot(oneshot) => Some(oneshot.reason),
+        }
+    }
+
+    /// Writes a send and gives its `id` and first line: `accepted` or a refusal.
+    ///
+    /// A daemon that answers `draining` has accepted nothing, so the send goes to a one-shot
+    /// (or to the daemon that follows) then, if that is allowed.
+    ///
+    /// # Errors
+    /// [`ClientError::Unknown`] when the connection is lost after writing.
+    pub async fn send(&mut self, send: &Send) -> Result<(u64, Received), ClientError> {
+        let begun = Instant::now();
+        loop {
+            let first = self.first_line(send).await.map_err(ClientError::Unknown)?;
+            let draining = matches!(&first.1.line, Some(Line::Error(error))
+                if error.code == Code::Draining && error.turn.as_ref().is_none_or(|turn| turn.job.is_none()));
+            let Server::Daemon(endpoint) = &self.server else {
+                return Ok(first);
+            };
+            if !draining {
+                return Ok(first);
+            }
+            let seen = observe(
+                Fact::RequestDraining,
+                endpoint,
+                begun,
+                self.options.fallback,
+            );
+            match decide(seen) {
+                Decision::Retry => {
+                    let again = Self::connect_or_oneshot(self.options.clone());
+                    *self = Box::pin(again).await?;
+                }
+                Decision::OneShot { reason } => {
+                    *self = Self::oneshot(self.options.clone(), reason).await?;
+                }
+                _ => return Ok(first),
+            }
+        }
+    }
+
+    async fn first_line(&mut self, send: &Send) -> Result<(u64, Received), LostError> {
+        let id = self.connection.request("send", send).await?;
+        loop {
+            let received = self.connection.next().await?;
+            if received.answers(id) {
+                return Ok((id, received));
+            }
+        }
+    }
+
+    /// Writes a request, its answers to be taken with [`Client::next`].
+    ///
+    /// # Errors
+    /// When it can't be written; part of it may have left.
+    pub async fn request(&mut self, kind: &str, fields: &impl Serialize) -> Result<u64, LostError> {
+        self.connection.request(kind, fields).await
+    }
+
+    /// Asks and waits for the one answer.
+    ///
+    /// # Errors
+    /// [`ClientError::Unknown`] when none comes, within `deadline` if there is one.
+    pub async fn ask(
+        &mut self,
+        kind: &str,
+        fields: &impl Serialize,
+        deadline: Option<Duration>,
+    ) -> Result<Received, ClientError> {
+        let asked = self.connection.ask(kind, fields, deadline).await;
+        asked.map_err(ClientError::Unknown)
+    }
+
+    /// The next line. Safe to cancel.
+    ///
+    /// # Errors
+    /// When the conversation ended.
+    pub async fn next(&mut self) -> Result<Received, LostError> {
+        self.connection.next().await
+    }
+
+    /// Ends the conversation; waits for a one-shot to leave.
+    pub async fn close(mut self) {
+        if let Server::OneShot(oneshot) = &mut self.server {
+            self.connection.finish().await;
+            let _status = oneshot.leave().await;
+        }
+    }
+
+    /// The conversation and its server apart, for a relay.
+    pub(crate) fn into_parts(self) -> (Connection, Server) {
+        (self.connection, self.server)
+    }
+}
+
+enum Reached {
+    Daemon(Connection, Box<HelloAnswer>),
+    Nobody(Reason),
+}
+
+fn greeting(options: &Options) -> Hello {
+    Hello {
+        client: Some(options.name.clone()),
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        protocol: Some(1),
+        answers: false,
+    }
+}
+
+fn observe(fact: Fact, endpoint: &Endpoint, begun: Instant, fallback: Fallback) -> Observation {
+    Observation {
+        fact,
+        lock: endpoint.lock(),
+        waited_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        fallback,
+    }
+}
+
+/// Tries until `decide` has an end: connected, nobody, or an error.
+async fn reach(endpoint: &Endpoint, options: &Options) -> Result<Reached, ClientError> {
+    let begun = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let (fact, error, hint) = match endpoint.connect().await {
+            Ok(stream) => match greet(stream, endpoint, options, begun).await {
+                Ok((connection, hello)) => return Ok(Reached::Daemon(connection, hello)),
+                Err((fact, why)) => {
+                    let shown = endpoint.path.display();
+                    (fact, format!("the daemon on `{shown}`: {why}"), None)
+                }
+            },
+            Err(failed) => (failed.fact, failed.error, failed.hint),
+        };
+        match decide(observe(fact, endpoint, begun, options.fallback)) {
+            Decision::Retry => {
+                tokio::time::sleep(jittered(pause)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            Decision::OneShot { reason } => return Ok(Reached::Nobody(reason)),
+            Decision::Refused => return Err(ClientError::Draining),
+            // `Wait` was followed inside `greet`; what is left has no way on.
+            Decision::Unreachable | Decision::Connected | Decision::Wait | Decision::Unknown => {
+                return Err(ClientError::Unreachable { error, hint });
+            }
+        }
+    }
+}
+
+async fn greet(
+    stream: UnixStream,
+    endpoint: &Endpoint,
+    options: &Options,
+    begun: Instant,
+) -> Result<(Connection, Box<HelloAnswer>), (Fact, HelloError)> {
+    let (reader, writer) = stream.into_split();
+    let said = Greeting::say(reader, writer, &greeting(options)).await;
+    let mut greeting = said.map_err(|why| (Fact::HelloClosed, why))?;
+    loop {
+        let why = match greeting.answer(LOOK).await {
+            Ok(hello) => return Ok((greeting.into_connection(), hello)),
+            Err(why) => why,
+        };
+        let fact = match &why {
+            HelloError::Silent => Fact::HelloSilent,
+            HelloError::Closed => Fact::HelloClosed,
+            HelloError::Draining => Fact::HelloDraining,
+            HelloError::Refused(_) => Fact::HelloOther,
+        };
+        if decide(observe(fact, endpoint, begun, options.fallback)) != Decision::Wait {
+            return Err((fact, why));
+        }
+    }
+}
+
+/// Half to one and a half times the pause, so that many clients don't come back together.
+fn jittered(pause: Duration) -> Duration {
+    use std::hash::{BuildHasher, RandomState};
+    let percent = 50 + RandomState::new().hash_one(0) % 101;
+    pause * u32::try_from(percent).unwrap_or(100) / 100
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    use tokio::net::UnixListener;
+
+    const HELLO: &str = r#"{"type":"hello","id":0,"ok":true,"server":"agentd","version":"0.1.0","protocol":1,"epoch":"e","pid":1,"uid":1,"capabilities":[],"limits":{"line_in":1,"line_out":1,"in_flight":1}}"#;
+    const DRAINING: &str = r#"{"type":"error","id":ID,"code":"draining","error":"stopping"}"#;
+
+    /// A daemon that reads a line for each of its answers, and leaves after the last.
+    async fn serve(listener: UnixListener, answers: &[&str]) {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        for answer in answers {
+            stream.read_line(&mut line).await.unwrap();
+            let answer = format!("{answer}\n");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+        stream.read_line(&mut line).await.unwrap();
+    }
+
+    async fn sent(answers: &[&str]) -> Result<Received, ClientError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path: &Path = &dir.path().join("s");
+        let listener = UnixListener::bind(path).unwrap();
+        let options = Options {
+            socket: Some(path.to_owned()),
+            fallback: Fallback::Forbidden,
+            name: "test".to_owned(),
+        };
+        let asked = async {
+            let mut client = Client::connect_or_oneshot(options).await?;
+            let send = Send {
+                text: "hi".to_owned(),
+                ..Send::default()
+            };
+            client.send(&send).await.map(|(_, received)| received)
+        };
+        let (asked, ()) = tokio::join!(asked, serve(listener, answers));
+        asked
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_is_stopping_says_so_and_nothing_happened() {
+        let to_hello = sent(&[&DRAINING.replace("ID", "0")]).await;
+        assert!(matches!(to_hello, Err(ClientError::Draining)));
+        let to_send = sent(&[HELLO, &DRAINING.replace("ID", "1")]).await;
+        assert!(to_send.unwrap().text.contains("draining"));
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_leaves_after_the_request_leaves_its_outcome_unknown() {
+        let lost = sent(&[HELLO]).await;
+        assert!(matches!(lost, Err(ClientError::Unknown(_))));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_speaks_something_else_is_never_fallen_back_from() {
+        let strange = sent(&["220 smtp ready"]).await;
+        assert!(matches!(strange, Err(ClientError::Unreachable { .. })));
+    }
+}

@@ -1,0 +1,327 @@
+//! One conversation with a daemon or a one-shot, over any byte stream.
+//!
+//! Owns `hello`, request numbers, and reading lines. Must not know whether a socket or a pipe
+//! carries it, nor what to do when it ends.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use agentd_protocol::limits::MAX_LINE_OUT;
+use agentd_protocol::line::HelloAnswer;
+use agentd_protocol::request::Hello;
+use agentd_protocol::{Code, Decoder, Frame, Line};
+use serde::Serialize;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::wire::{Received, encode};
+
+/// Twice what a daemon of this version sends: a newer one may send more.
+const MAX_LINE: usize = 2 * MAX_LINE_OUT;
+/// One read. A line longer than this takes several.
+const READ: usize = 16 * 1024;
+
+type Reader = Box<dyn AsyncRead + Unpin + Send>;
+type Writer = Box<dyn AsyncWrite + Unpin + Send>;
+
+/// An open conversation.
+pub struct Connection {
+    reader: Reader,
+    writer: Option<Writer>,
+    decoder: Decoder,
+    lines: VecDeque<Received>,
+    frames: Vec<Frame>,
+    buffer: Box<[u8]>,
+    last_id: u64,
+}
+
+/// Why a conversation didn't begin.
+#[derive(Debug, thiserror::Error)]
+pub enum HelloError {
+    /// Nothing came in time.
+    #[error("`hello` was not answered")]
+    Silent,
+    /// The other side left.
+    #[error("the connection was closed before `hello` was answered")]
+    Closed,
+    /// It is stopping.
+    #[error("the daemon is stopping")]
+    Draining,
+    /// It said something else.
+    #[error("`hello` was refused: {0}")]
+    Refused(String),
+}
+
+/// Why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum LostError {
+    /// The connection ended.
+    #[error("the connection ended before the answer")]
+    Ended,
+    /// Reading or writing failed.
+    #[error("the connection failed: {0}")]
+    Failed(#[from] io::Error),
+    /// A line without end, or longer than anything the protocol sends.
+    #[error("the daemon sent a line longer than {MAX_LINE} bytes")]
+    TooLong,
+    /// Nothing came in time.
+    #[error("no answer came within {} s", .0.as_secs())]
+    Late(Duration),
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("last_id", &self.last_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A conversation whose `hello` is written and may still be answered.
+#[derive(Debug)]
+pub struct Greeting(Connection);
+
+impl Greeting {
+    /// Writes `hello` and nothing else.
+    ///
+    /// # Errors
+    /// [`HelloError::Closed`] when it can't be written.
+    pub async fn say(
+        reader: impl AsyncRead + Unpin + Send + 'static,
+        writer: impl AsyncWrite + Unpin + Send + 'static,
+        hello: &Hello,
+    ) -> Result<Self, HelloError> {
+        let mut connection = Connection {
+            reader: Box::new(reader),
+            writer: Some(Box::new(writer)),
+            decoder: Decoder::new(MAX_LINE),
+            lines: VecDeque::new(),
+            frames: Vec::new(),
+            buffer: vec![0; READ].into_boxed_slice(),
+            last_id: 0,
+        };
+        let line = encode("hello", 0, hello).map_err(|why| HelloError::Refused(why.to_string()))?;
+        let written = connection.write(line.as_bytes()).await;
+        written.map_err(|_| HelloError::Closed)?;
+        Ok(Self(connection))
+    }
+
+    /// Waits for the answer, at most until the deadline. May be called again after `Silent`.
+    ///
+    /// # Errors
+    /// Says which of the ways it went.
+    pub async fn answer(&mut self, patience: Duration) -> Result<Box<HelloAnswer>, HelloError> {
+        let next = tokio::time::timeout(patience, self.0.next()).await;
+        let received = match next {
+            Err(_) => return Err(HelloError::Silent),
+            Ok(Err(_)) => return Err(HelloError::Closed),
+            Ok(Ok(received)) => received,
+        };
+        match received.line {
+            Some(Line::Hello(answer)) if answer.ok && answer.protocol == 1 => Ok(answer),
+            Some(Line::Hello(answer)) => Err(HelloError::Refused(format!(
+                "it speaks protocol {} (version {}), this is protocol 1 (version {})",
+                answer.protocol,
+                answer.version,
+                env!("CARGO_PKG_VERSION"),
+            ))),
+            Some(Line::Error(error)) if error.code == Code::Draining => Err(HelloError::Draining),
+            Some(Line::Error(error)) => Err(HelloError::Refused(error.error)),
+            _ => {
+                let shown: String = received.text.chars().take(200).collect();
+                Err(HelloError::Refused(format!("it answered `{shown}`")))
+            }
+        }
+    }
+
+    /// The conversation, once `hello` was answered.
+    #[must_use]
+    pub fn into_connection(self) -> Connection {
+        self.0
+    }
+}
+
+impl Connection {
+    /// Says `hello` alone and waits for its answer.
+    ///
+    /// # Errors
+    /// See [`HelloError`].
+    pub async fn open(
+        reader: impl AsyncRead + Unpin + Send + 'static,
+        writer: impl AsyncWrite + Unpin + Send + 'static,
+        hello: &Hello,
+        patience: Duration,
+    ) -> Result<(Self, Box<HelloAnswer>), HelloError> {
+        let mut greeting = Greeting::say(reader, writer, hello).await?;
+        let answer = greeting.answer(patience).await?;
+        Ok((greeting.into_connection(), answer))
+    }
+
+    /// Writes a request and returns the `id` its answers will carry.
+    ///
+    /// # Errors
+    /// When it can't be written; part of it may have left.
+    pub async fn request(&mut self, kind: &str, fields: &impl Serialize) -> Result<u64, LostError> {
+        self.last_id += 1;
+        let line = encode(kind, self.last_id, fields).map_err(io::Error::from)?;
+        self.write(line.as_bytes()).await?;
+        Ok(self.last_id)
+    }
+
+    /// The next line. Safe to cancel: nothing read is lost.
+    ///
+    /// # Errors
+    /// [`LostError::Ended`] at the end, too: whoever asks still waits for something.
+    pub async fn next(&mut self) -> Result<Received, LostError> {
+        loop {
+            if let Some(received) = self.lines.pop_front() {
+                return Ok(received);
+            }
+            let count = self.reader.read(&mut self.buffer).await?;
+            if count == 0 {
+                return Err(LostError::Ended);
+            }
+            self.decoder.push(&self.buffer[..count], &mut self.frames);
+            for frame in self.frames.drain(..) {
+                match frame {
+                    Frame::Line(line) => self.lines.push_back(Received::parse(&line)),
+                    Frame::TooLong => return Err(LostError::TooLong),
+                }
+            }
+        }
+    }
+
+    /// Asks and waits for the one answer. Notes and lines of other requests are passed over.
+    ///
+    /// # Errors
+    /// When no answer came, within `deadline` if there is one.
+    pub async fn ask(
+        &mut self,
+        kind: &str,
+        fields: &impl Serialize,
+        deadline: Option<Duration>,
+    ) -> Result<Received, LostError> {
+        let asked = async {
+            let id = self.request(kind, fields).await?;
+            loop {
+                let received = self.next().await?;
+                if received.answers(id) && received.is_final() {
+                    return Ok(received);
+                }
+            }
+        };
+        match deadline {
+            None => asked.await,
+            Some(limit) => tokio::time::timeout(limit, asked)
+                .await
+                .unwrap_or(Err(LostError::Late(limit))),
+        }
+    }
+
+    /// No more requests: half-closes a socket, ends a one-shot's input.
+    pub async fn finish(&mut self) {
+        if let Some(mut writer) = self.writer.take() {
+            // The other side may have left already.
+            let _gone = writer.shutdown().await;
+        }
+    }
+
+    /// Its two halves, with the lines that were read but not yet taken, for a relay.
+    pub(crate) fn into_parts(self) -> (Reader, Option<Writer>, Decoder, VecDeque<Received>) {
+        (self.reader, self.writer, self.decoder, self.lines)
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(writer) = &mut self.writer else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        writer.write_all(bytes).await?;
+        writer.flush().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Nothing;
+    use tokio::io::{BufReader, DuplexStream, duplex, split};
+
+    const HELLO: &str = r#"{"type":"hello","id":0,"ok":true,"server":"agentd","version":"0.1.0","protocol":1,"epoch":"e","pid":1,"uid":1,"capabilities":[],"limits":{"line_in":1,"line_out":1,"in_flight":1}}"#;
+
+    async fn talk(script: &[&str]) -> (Result<Connection, HelloError>, DuplexStream) {
+        let (ours, mut theirs) = duplex(64 * 1024);
+        for line in script {
+            theirs.write_all(line.as_bytes()).await.unwrap();
+            theirs.write_all(b"\n").await.unwrap();
+        }
+        let (reader, writer) = split(ours);
+        let hello = Hello::default();
+        let opened = Connection::open(reader, writer, &hello, Duration::from_secs(2)).await;
+        (opened.map(|(connection, _)| connection), theirs)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hello_goes_alone_and_the_request_follows_its_answer() {
+        use tokio::io::AsyncBufReadExt;
+        let (connection, theirs) = talk(&[HELLO]).await;
+        let mut connection = connection.unwrap();
+        let id = connection.request("ping", &Nothing {}).await.unwrap();
+        let mut lines = BufReader::new(theirs).lines();
+        let first = lines.next_line().await.unwrap().unwrap();
+        assert!(first.starts_with(r#"{"type":"hello","id":0"#), "{first}");
+        let second = lines.next_line().await.unwrap().unwrap();
+        assert_eq!(second, format!(r#"{{"type":"ping","id":{id}}}"#));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_answer_to_hello_is_told_apart() {
+        let draining = r#"{"type":"error","code":"draining","error":"stopping","retryable":true}"#;
+        let full = r#"{"type":"error","code":"too-many-connections","error":"full"}"#;
+        let newer = HELLO.replace(r#""protocol":1"#, r#""protocol":2"#);
+        let told = async |script: &[&str]| talk(script).await.0.unwrap_err().to_string();
+        assert_eq!(told(&[]).await, "`hello` was not answered");
+        assert_eq!(told(&[draining]).await, "the daemon is stopping");
+        assert_eq!(told(&[full]).await, "`hello` was refused: full");
+        assert!(told(&[&newer]).await.contains("protocol 2"));
+        assert!(told(&["220 smtp ready"]).await.contains("220 smtp ready"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_found_among_notes_and_strangers() {
+        let note = r#"{"type":"note","id":1,"level":"info","code":"x","text":"y"}"#;
+        let other = r#"{"type":"pong","id":9}"#;
+        let answer = r#"{"type":"pong","id":1}"#;
+        let (connection, _theirs) = talk(&[HELLO, note, other, answer]).await;
+        let received = connection.unwrap().ask("ping", &Nothing {}, None).await;
+        assert_eq!(received.unwrap().text, answer);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_does_not_come_is_late_and_one_that_cannot_come_is_lost() {
+        let (connection, theirs) = talk(&[HELLO]).await;
+        let mut connection = connection.unwrap();
+        let limit = Some(Duration::from_secs(5));
+        let late = connection.ask("ping", &Nothing {}, limit).await;
+        assert!(matches!(late, Err(LostError::Late(_))));
+        drop(theirs);
+        let lost = connection.ask("ping", &Nothing {}, None).await;
+        assert!(matches!(lost, Err(LostError::Failed(_) | LostError::Ended)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_over_the_limit_ends_the_conversation() {
+        let (connection, mut theirs) = talk(&[HELLO]).await;
+        let mut connection = connection.unwrap();
+        let flood = async move {
+            let chunk = vec![b'x'; 64 * 1024];
+            for _ in 0..=MAX_LINE / chunk.len() {
+                if theirs.write_all(&chunk).await.is_err() {
+                    break;
+                }
+            }
+            theirs
+        };
+        let (received, _theirs) = tokio::join!(connection.next(), flood);
+        assert!(matches!(received, Err(LostError::TooLong)));
+    }
+}

@@ -1,0 +1,357 @@
+//! Where the daemon is, and the way to it.
+//!
+//! Owns the search for the socket, what `daemon.lock` says, connecting, and the check that the
+//! server is our own user before the first byte. Must not know the protocol, nor what to do when
+//! there is no daemon (`fallback`). The only file of the client that names `interprocess`.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use interprocess::ConnectWaitMode;
+use interprocess::local_socket::tokio::Stream;
+use interprocess::local_socket::traits::StreamCommon;
+use interprocess::local_socket::{ConnectOptions, GenericFilePath, ToFsName};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::kill;
+use nix::unistd::{Pid, Uid};
+use serde::Deserialize;
+use tokio::net::UnixStream;
+
+use crate::fallback::{Fact, Lock};
+use crate::places::Environment;
+
+/// Longest socket path in bytes: the kernel's `sun_path` without its closing zero.
+pub const MAX_SOCKET_PATH: usize = if cfg!(target_os = "macos") { 103 } else { 107 };
+/// `daemon.lock` is one short object; more than this isn't ours.
+const MAX_LOCK: u64 = 16 * 1024;
+
+/// Who named the socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// `--socket`.
+    Option,
+    /// `$AGENTD_SOCKET`.
+    Variable,
+    /// The living daemon's lock.
+    Lock,
+    /// Nobody.
+    Default,
+}
+
+/// A socket to try.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Endpoint {
+    /// The socket.
+    pub path: PathBuf,
+    /// Who named it.
+    pub origin: Origin,
+    lock: Option<PathBuf>,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub struct NotConnected {
+    /// For the decision.
+    pub fact: Fact,
+    /// For people.
+    pub error: String,
+    /// What to do, where that is known.
+    pub hint: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct LockFile {
+    pid: i32,
+    socket: PathBuf,
+    state: LockState,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum LockState {
+    Running,
+    Restarting,
+    Stopping,
+    /// A state from a newer daemon: it is there.
+    #[serde(other)]
+    Other,
+}
+
+impl Endpoint {
+    /// Looks in order at what was given, `$AGENTD_SOCKET`, a held `daemon.lock`, the default.
+    #[must_use]
+    pub fn find(given: Option<&Path>, environment: &Environment) -> Self {
+        let lock = environment.state_dir().map(|dir| dir.join("daemon.lock"));
+        let (path, origin) = if let Some(given) = given {
+            (given.to_owned(), Origin::Option)
+        } else if let Some(named) = &environment.agentd_socket {
+            (named.clone(), Origin::Variable)
+        } else if let Some(held) = lock.as_deref().and_then(read_held) {
+            (held.socket, Origin::Lock)
+        } else {
+            (environment.default_socket(), Origin::Default)
+        };
+        Self { path, origin, lock }
+    }
+
+    /// What the daemon's lock says about this socket now.
+    #[must_use]
+    pub fn lock(&self) -> Lock {
+        let held = self.lock.as_deref().and_then(read_held);
+        match held.filter(|held| same_socket(&held.socket, &self.path)) {
+            None => Lock::Free,
+            Some(held) => match held.state {
+                LockState::Running | LockState::Other => Lock::Running,
+                LockState::Restarting => Lock::Restarting,
+                LockState::Stopping => Lock::Stopping,
+            },
+        }
+    }
+
+    /// Connects and checks that the server is us.
+    ///
+    /// # Errors
+    /// With the fact the decision needs. Nothing was written in any case.
+    pub async fn connect(&self) -> Result<UnixStream, NotConnected> {
+        let shown = self.path.display();
+        let length = self.path.as_os_str().as_bytes().len();
+        if length > MAX_SOCKET_PATH {
+            return Err(NotConnected {
+                fact: Fact::Unusable,
+                error: format!(
+                    "the socket path is {length} bytes, the limit here is {MAX_SOCKET_PATH}: `{shown}`"
+                ),
+                hint: Some("set `AGENTD_SOCKET` to a shorter path".to_owned()),
+            });
+        }
+        let failed = |error: &io::Error| NotConnected {
+            fact: fact_of(error),
+            error: format!("cannot connect to `{shown}`: {}", describe(error)),
+            hint: (fact_of(error) == Fact::Denied)
+                .then(|| "the socket belongs to somebody else, or its directory does".to_owned()),
+        };
+        let stream = open(&self.path).await.map_err(|error| failed(&error))?;
+        // The library takes EAGAIN for "in progress"; such a socket has no peer.
+        stream.inner().peer_addr().map_err(|error| {
+            let full = error.raw_os_error() == Some(Errno::ENOTCONN as i32);
+            failed(&if full {
+                io::Error::from_raw_os_error(Errno::EAGAIN as i32)
+            } else {
+                error
+            })
+        })?;
+        let owner = stream.peer_creds().map_err(|error| failed(&error))?.euid();
+        let us = Uid::effective().as_raw();
+        if owner != Some(us) {
+            let whose =
+                owner.map_or_else(|| "an unknown user".to_owned(), |uid| format!("uid {uid}"));
+            return Err(NotConnected {
+                fact: Fact::ForeignUid,
+                error: format!("the server on `{shown}` runs as {whose}, not as uid {us}"),
+                hint: Some("nothing was sent; name your own socket with `--socket`".to_owned()),
+            });
+        }
+        Ok(UnixStream::from(stream))
+    }
+}
+
+type UdStream = interprocess::os::unix::uds_local_socket::tokio::Stream;
+
+async fn open(path: &Path) -> io::Result<UdStream> {
+    let name = path.to_fs_name::<GenericFilePath>()?;
+    let options = ConnectOptions::new()
+        .name(name)
+        // A connection of this family is there at once or not at all.
+        .wait_mode(ConnectWaitMode::Deferred);
+    match options.connect_tokio().await? {
+        Stream::UdSocket(stream) => Ok(stream),
+    }
+}
+
+fn fact_of(error: &io::Error) -> Fact {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT) => Fact::NoSocket,
+        Some(Errno::ECONNREFUSED) => Fact::Refused,
+        Some(Errno::EACCES | Errno::EPERM) => Fact::Denied,
+        Some(Errno::EAGAIN) => Fact::BacklogFull,
+        _ => Fact::Unusable,
+    }
+}
+
+fn describe(error: &io::Error) -> String {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT) => "there is no socket".to_owned(),
+        Some(Errno::ECONNREFUSED) => "nobody listens on it".to_owned(),
+        Some(Errno::EACCES | Errno::EPERM) => "permission denied".to_owned(),
+        Some(Errno::EAGAIN) => "its backlog is full".to_owned(),
+        Some(errno) => errno.desc().to_owned(),
+        None => error.to_string(),
+    }
+}
+
+/// A link such as `/tmp/timmy.sock` leads to the daemon's own path.
+fn same_socket(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    one == other || real(one).is_some_and(|one| Some(one) == real(other))
+}
+
+/// The lock's content, if a process holds it.
+fn read_held(path: &Path) -> Option<LockFile> {
+    let file = File::open(path).ok()?;
+    let mut text = String::new();
+    (&file).take(MAX_LOCK).read_to_string(&mut text).ok()?;
+    let content: LockFile = serde_json::from_str(&text).ok()?;
+    // Only a living process is worth probing: a probe could get into a starting daemon's way.
+    if kill(Pid::from_raw(content.pid), None) == Err(Errno::ESRCH) {
+        return None;
+    }
+    match Flock::lock(file, FlockArg::LockSharedNonblock) {
+        Err((_file, Errno::EWOULDBLOCK)) => Some(content),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::places::System;
+    use std::os::unix::net::UnixListener;
+
+    fn environment(state: &Path) -> Environment {
+        Environment {
+            system: System::Linux,
+            uid: 1,
+            home: None,
+            xdg_runtime_dir: Some("/nowhere".into()),
+            xdg_state_home: None,
+            agentd_socket: None,
+            agentd_state_dir: Some(state.to_owned()),
+            run_user_is_ours: false,
+        }
+    }
+
+    fn hold(state: &Path, word: &str) -> Flock<File> {
+        let path = state.join("daemon.lock");
+        let pid = std::process::id();
+        let text = format!(r#"{{"pid":{pid},"socket":"/live.sock","state":"{word}"}}"#);
+        std::fs::write(&path, text).unwrap();
+        let file = File::open(path).unwrap();
+        Flock::lock(file, FlockArg::LockExclusiveNonblock).unwrap()
+    }
+
+    #[test]
+    fn the_option_beats_the_variable_beats_the_held_lock_beats_the_default() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = hold(dir.path(), "running");
+        let mut environment = environment(dir.path());
+        environment.agentd_socket = Some("/variable.sock".into());
+        let find = |given: Option<&Path>, environment: &Environment| {
+            let endpoint = Endpoint::find(given, environment);
+            (endpoint.path.display().to_string(), endpoint.origin)
+        };
+        let given = Some(Path::new("/given.sock"));
+        assert_eq!(
+            find(given, &environment),
+            ("/given.sock".to_owned(), Origin::Option)
+        );
+        assert_eq!(
+            find(None, &environment),
+            ("/variable.sock".to_owned(), Origin::Variable)
+        );
+        environment.agentd_socket = None;
+        assert_eq!(
+            find(None, &environment),
+            ("/live.sock".to_owned(), Origin::Lock)
+        );
+        drop(held);
+        assert_eq!(
+            find(None, &environment),
+            ("/nowhere/agentd/agentd.sock".to_owned(), Origin::Default)
+        );
+    }
+
+    #[test]
+    fn the_lock_speaks_only_for_its_own_socket_and_only_while_held() {
+        let dir = tempfile::tempdir().unwrap();
+        let environment = environment(dir.path());
+        for (word, lock) in [
+            ("running", Lock::Running),
+            ("restarting", Lock::Restarting),
+            ("stopping", Lock::Stopping),
+            ("from-the-future", Lock::Running),
+        ] {
+            let held = hold(dir.path(), word);
+            let ours = Endpoint::find(Some(Path::new("/live.sock")), &environment);
+            let other = Endpoint::find(Some(Path::new("/other.sock")), &environment);
+            assert_eq!((ours.lock(), other.lock()), (lock, Lock::Free), "{word}");
+            drop(held);
+            assert_eq!(ours.lock(), Lock::Free);
+        }
+    }
+
+    async fn fact(path: &Path) -> (Fact, String) {
+        let endpoint = Endpoint {
+            path: path.to_owned(),
+            origin: Origin::Option,
+            lock: None,
+        };
+        let failed = endpoint.connect().await.unwrap_err();
+        (failed.fact, failed.error)
+    }
+
+    #[tokio::test]
+    async fn each_way_of_not_connecting_is_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        assert_eq!(fact(&path).await.0, Fact::NoSocket);
+        drop(UnixListener::bind(&path).unwrap());
+        assert_eq!(fact(&path).await.0, Fact::Refused);
+        let long = dir.path().join("x".repeat(MAX_SOCKET_PATH));
+        let (found, error) = fact(&long).await;
+        assert_eq!(found, Fact::Unusable);
+        assert!(error.contains("the limit here is"), "{error}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_full_backlog_is_not_a_daemon_that_is_down() {
+        use nix::sys::socket::{
+            AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+        };
+        use std::os::fd::AsRawFd;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let listener = socket(
+            AddressFamily::Unix,
+            SockType::Stream,
+            SockFlag::empty(),
+            None,
+        )
+        .unwrap();
+        bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        listen(&listener, Backlog::new(0).unwrap()).unwrap();
+        let endpoint = Endpoint {
+            path: path.clone(),
+            origin: Origin::Option,
+            lock: None,
+        };
+        let _first = endpoint.connect().await.unwrap();
+        assert_eq!(fact(&path).await.0, Fact::BacklogFull);
+    }
+
+    #[tokio::test]
+    async fn our_own_server_is_connected_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let endpoint = Endpoint {
+            path,
+            origin: Origin::Option,
+            lock: None,
+        };
+        assert!(endpoint.connect().await.is_ok());
+    }
+}
