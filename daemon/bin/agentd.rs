@@ -1,2 +1,7 @@
-//! stub
-fn main() {}
+//! The program `agentd`. Owns nothing; `agentd_daemon` does.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    agentd_daemon::cli::main()
+}

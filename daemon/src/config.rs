@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use discover::agents;
+pub use discover::{agents, looked_for};
 pub use show::Shown;
 
 use crate::adapter::Kind;

@@ -5,6 +5,7 @@
 //! siblings. `config` is plain data that all may read.
 
 pub mod adapter;
+pub mod cli;
 pub mod config;
 pub mod platform;
 pub mod server;

@@ -122,6 +122,9 @@ impl State {
             return;
         };
         job.number = Some(number);
+        if placed.is_none() {
+            job.phase = Phase::Queued;
+        }
         (job.accepted_seq, job.seq) = (seq, seq);
         let (session, sender, aborts) = (
             job.session,

@@ -184,3 +184,40 @@ fn unknown(name: &'static str, found: Option<PathBuf>) -> Agent {
         thinking: None,
     }
 }
+
+/// What was looked for and what came of it, for the message when no agent can answer.
+#[must_use]
+pub fn looked_for(config: &Config, agents: &[(Agent, Option<AgentConfig>)]) -> String {
+    let configured = match config.agents.keys().cloned().collect::<Vec<_>>() {
+        names if names.is_empty() => "none".to_owned(),
+        names => names.join(", "),
+    };
+    let on_path: Vec<&str> = agents
+        .iter()
+        .filter(|(agent, _)| matches!(agent.found, Found::OnPath | Found::Missing))
+        .map(|(agent, _)| agent.name.as_str())
+        .collect();
+    let found: Vec<&str> = agents
+        .iter()
+        .filter(|(agent, _)| {
+            agent.found == Found::OnPath
+                || agent
+                    .usable
+                    .as_ref()
+                    .is_err_and(|why| why.contains("found at"))
+        })
+        .map(|(agent, _)| agent.name.as_str())
+        .collect();
+    let found = match found.is_empty() {
+        true => "none".to_owned(),
+        false => format!(
+            "{}, which this version can't drive by itself",
+            found.join(", ")
+        ),
+    };
+    format!(
+        "Looked for: agents in the configuration ({configured}); on PATH: {} ({found}); \
+         built in: timmy (no model provider configured)",
+        on_path.join(", ")
+    )
+}

@@ -8,12 +8,12 @@ use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
 /// Starts logging: to the journal when standard error leads there, else to standard error.
 ///
-/// `AGENTD_LOG` is a level or a list of directives as in `info,agentd_daemon::store=debug`; what
-/// can't be read in it counts as `info`.
-pub fn start() -> Result<(), TryInitError> {
+/// `usual` is the level when `AGENTD_LOG` says nothing. `AGENTD_LOG` is a level or a list of directives as in `info,agentd_daemon::store=debug`; what
+/// can't be read in it counts as `usual`.
+pub fn start(usual: &str) -> Result<(), TryInitError> {
     let wanted = std::env::var("AGENTD_LOG").unwrap_or_default();
-    let filter = EnvFilter::try_new(if wanted.is_empty() { "info" } else { &wanted })
-        .unwrap_or_else(|_unreadable| EnvFilter::new("info"));
+    let filter = EnvFilter::try_new(if wanted.is_empty() { usual } else { &wanted })
+        .unwrap_or_else(|_unreadable| EnvFilter::new(usual));
     let registry = tracing_subscriber::registry().with(filter);
     #[cfg(target_os = "linux")]
     if leads_to_journal()

@@ -1,5 +1,10 @@
-//! Connections: from a listening socket to requests in the owner's inbox, and lines back.
+//! The daemon as a whole: connections, the owner of the core, and the order of coming up and going
+//! down.
 
 pub mod alias;
+pub mod daemon;
 pub mod listen;
+pub mod oneshot;
+pub mod owner;
 pub mod peer;
+pub mod shell;

@@ -15,7 +15,12 @@ const STEPS: usize = 400;
 
 fn step(world: &mut World, choice: u32, id: &mut u64) {
     let pick = |n: usize| (choice >> 8) as usize % n.max(1);
-    let conns: Vec<_> = world.clients.iter().filter(|(_, client)| !client.closed).map(|(conn, _)| *conn).collect();
+    let conns: Vec<_> = world
+        .clients
+        .iter()
+        .filter(|(_, client)| !client.closed)
+        .map(|(conn, _)| *conn)
+        .collect();
     let conn = conns.get(pick(conns.len())).copied();
     let processes: Vec<_> = world.processes.keys().copied().collect();
     let process = processes.get(pick(processes.len())).copied();
@@ -28,14 +33,30 @@ fn step(world: &mut World, choice: u32, id: &mut u64) {
         (14..=79, Some(conn), _) => {
             let agents = ["many", "one", "turn"];
             let agent = agents[pick(3)];
-            let session = if choice & 0x1000 == 0 { format!(r#""session":"{agent}{}","#, (choice >> 14) % 3) } else { String::new() };
-            let key = if choice & 0x8_0000 == 0 { String::new() } else { format!(r#""idempotency_key":"k{}","#, (choice >> 20) % 8) };
-            let retry = if choice & 0x40_0000 == 0 { "" } else { r#""retry":"auto","# };
+            let session = if choice & 0x1000 == 0 {
+                format!(r#""session":"{agent}{}","#, (choice >> 14) % 3)
+            } else {
+                String::new()
+            };
+            let key = if choice & 0x8_0000 == 0 {
+                String::new()
+            } else {
+                format!(r#""idempotency_key":"k{}","#, (choice >> 20) % 8)
+            };
+            let retry = if choice & 0x40_0000 == 0 {
+                ""
+            } else {
+                r#""retry":"auto","#
+            };
             let own = if choice & 0x100_0000 == 0 { *id } else { 0 };
-            if own == 0 && world.clients[&conn].open.contains("-") {
+            if own == 0 && world.clients[&conn].open.iter().any(|open| open == "-") {
                 return;
             }
-            world.request(conn, own, &format!(r#"{{{session}{key}{retry}"agent":"{agent}","type":"send","text":"x"}}"#));
+            world.request(
+                conn,
+                own,
+                &format!(r#"{{{session}{key}{retry}"agent":"{agent}","type":"send","text":"x"}}"#),
+            );
         }
         (80..=87, Some(conn), _) => {
             let target = match (choice >> 12) % 3 {
@@ -45,24 +66,73 @@ fn step(world: &mut World, choice: u32, id: &mut u64) {
             };
             world.request(conn, *id, &format!(r#"{{"type":"abort"{target}}}"#));
         }
-        (88..=91, Some(conn), _) => world.request(conn, *id, &format!(r#"{{"type":"collect","jobs":["j{}"],"timeout":5}}"#, pick(30) + 1)),
+        (88..=91, Some(conn), _) => world.request(
+            conn,
+            *id,
+            &format!(
+                r#"{{"type":"collect","jobs":["j{}"],"timeout":5}}"#,
+                pick(30) + 1
+            ),
+        ),
         (92..=93, Some(conn), _) => world.request(conn, *id, r#"{"type":"subscribe"}"#),
-        (94, Some(conn), _) => world.request(conn, *id, r#"{"type":"restart_worker","agent":"many"}"#),
-        (95, Some(conn), _) => world.request(conn, *id, r#"{"type":"restart_worker","agent":"one","now":true}"#),
+        (94, Some(conn), _) => {
+            world.request(conn, *id, r#"{"type":"restart_worker","agent":"many"}"#)
+        }
+        (95, Some(conn), _) => world.request(
+            conn,
+            *id,
+            r#"{"type":"restart_worker","agent":"one","now":true}"#,
+        ),
         (96..=97, Some(conn), _) => world.request(conn, *id, r#"{"type":"status"}"#),
         (98..=99, Some(conn), _) => world.request(conn, *id, r#"{"type":"unsubscribe"}"#),
         (100..=159, _, _) => world.store_answers(),
-        (160..=163, _, _) => world.store_refuses(Stored::Failed { code: Code::DiskFull, why: "full".to_owned() }),
-        (164..=165, _, _) => world.store_refuses(Stored::Leased { item: 0, instance: "x".to_owned(), pid: 9 }),
+        (160..=163, _, _) => world.store_refuses(Stored::Failed {
+            code: Code::DiskFull,
+            why: "full".to_owned(),
+        }),
+        (164..=165, _, _) => world.store_refuses(Stored::Leased {
+            item: 0,
+            instance: "x".to_owned(),
+            pid: 9,
+        }),
         (166..=185, _, Some(process)) => world.get_ready(process),
         (186..=205, _, Some(process)) => world.end_turn(process),
         (206..=215, _, Some(process)) => {
             if let Some(turn) = world.processes[&process].turns.first().copied() {
                 match pick(4) {
-                    0 => world.worker(process, WorkerEvent::Text { turn, text: "wörd ".to_owned(), native: true }),
-                    1 => world.worker(process, WorkerEvent::ToolStarted { turn, call: "c".to_owned(), name: "t".to_owned(), input: "{}".to_owned(), read_only: false }),
-                    2 => world.worker(process, WorkerEvent::ToolEnded { turn, call: "c".to_owned(), ok: true, output: "o".to_owned() }),
-                    _ => world.worker(process, WorkerEvent::SessionNamed { native: "/s".to_owned() }),
+                    0 => world.worker(
+                        process,
+                        WorkerEvent::Text {
+                            turn,
+                            text: "wörd ".to_owned(),
+                            native: true,
+                        },
+                    ),
+                    1 => world.worker(
+                        process,
+                        WorkerEvent::ToolStarted {
+                            turn,
+                            call: "c".to_owned(),
+                            name: "t".to_owned(),
+                            input: "{}".to_owned(),
+                            read_only: false,
+                        },
+                    ),
+                    2 => world.worker(
+                        process,
+                        WorkerEvent::ToolEnded {
+                            turn,
+                            call: "c".to_owned(),
+                            ok: true,
+                            output: "o".to_owned(),
+                        },
+                    ),
+                    _ => world.worker(
+                        process,
+                        WorkerEvent::SessionNamed {
+                            native: "/s".to_owned(),
+                        },
+                    ),
                 }
             }
         }
@@ -71,21 +141,44 @@ fn step(world: &mut World, choice: u32, id: &mut u64) {
             let turn = ids::TurnId(u64::from(choice >> 10) % 60);
             let foreign = !world.processes[&process].turns.contains(&turn);
             if foreign {
-                world.worker(process, WorkerEvent::Text { turn, text: "lie".to_owned(), native: true });
+                world.worker(
+                    process,
+                    WorkerEvent::Text {
+                        turn,
+                        text: "lie".to_owned(),
+                        native: true,
+                    },
+                );
             }
         }
-        (220..=226, _, Some(process)) => world.exit(process, if pick(3) == 0 { Exit::Code(78) } else { Exit::Signal(9) }),
+        (220..=226, _, Some(process)) => world.exit(
+            process,
+            if pick(3) == 0 {
+                Exit::Code(78)
+            } else {
+                Exit::Signal(9)
+            },
+        ),
         (227..=229, _, Some((worker, generation))) => {
             if !world.processes[&(worker, generation)].ready {
                 world.processes.remove(&(worker, generation));
-                world.event(Event::SpawnFailed { worker, generation, error: "EAGAIN".to_owned(), permanent: pick(4) == 0 });
+                world.event(Event::SpawnFailed {
+                    worker,
+                    generation,
+                    error: "EAGAIN".to_owned(),
+                    permanent: pick(4) == 0,
+                });
             }
         }
         (230..=239, _, _) => world.pass(Duration::from_millis(u64::from(choice >> 8) % 3_000)),
         (240..=241, _, _) => world.pass(Duration::from_secs(40)),
         (242, _, _) => world.pass(Duration::from_secs(700)),
         (243..=249, _, _) => world.clients_read(),
-        (250, _, Some((worker, generation))) => world.event(Event::WorkerStuck { worker, generation, why: "it takes no input".to_owned() }),
+        (250, _, Some((worker, generation))) => world.event(Event::WorkerStuck {
+            worker,
+            generation,
+            why: "it takes no input".to_owned(),
+        }),
         (251..=252, _, _) => world.crash(settings()),
         (253, _, Some(process)) => world.worker(process, WorkerEvent::Recycled),
         _ => {}

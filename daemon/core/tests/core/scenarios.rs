@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use agentd_core::worker::{Exit, Failure, Outcome, WorkerEvent};
 use agentd_core::ids::{ConnId, Generation, WorkerId};
+use agentd_core::worker::{Exit, Failure, Outcome, WorkerEvent};
 use agentd_protocol::Code;
 
 use crate::world::{World, settings};
@@ -27,7 +27,14 @@ fn running() -> (World, ConnId, ProcessId) {
 
 fn say(world: &mut World, process: ProcessId, text: &str) {
     let turn = world.processes[&process].turns[0];
-    world.worker(process, WorkerEvent::Text { turn, text: text.to_owned(), native: true });
+    world.worker(
+        process,
+        WorkerEvent::Text {
+            turn,
+            text: text.to_owned(),
+            native: true,
+        },
+    );
 }
 
 #[test]
@@ -53,8 +60,16 @@ fn a_send_is_accepted_runs_streams_and_ends() {
 fn a_warm_worker_takes_the_turn_with_its_acceptance() {
     let (mut world, conn, process) = running();
     world.end_turn(process);
-    world.request(conn, 2, r#"{"type":"send","text":"again","session":"main"}"#);
-    let accepted = world.clients[&conn].lines.iter().find(|line| line["id"] == 2).unwrap();
+    world.request(
+        conn,
+        2,
+        r#"{"type":"send","text":"again","session":"main"}"#,
+    );
+    let accepted = world.clients[&conn]
+        .lines
+        .iter()
+        .find(|line| line["id"] == 2)
+        .unwrap();
     assert_eq!(accepted["running"], true);
     assert_eq!(world.processes[&process].turns.len(), 1);
 }
@@ -63,10 +78,26 @@ fn a_warm_worker_takes_the_turn_with_its_acceptance() {
 fn an_agent_that_streams_nothing_gives_its_text_as_one_delta_that_is_not_native() {
     let (mut world, conn, process) = running();
     let turn = world.processes.get_mut(&process).unwrap().turns.remove(0);
-    let outcome = Outcome { text: Some("all at once".to_owned()), ..Outcome::ended(agentd_protocol::line::Stop::EndTurn) };
-    world.worker(process, WorkerEvent::Ended { turn, outcome: Box::new(outcome) });
-    let delta = world.clients[&conn].lines.iter().find(|line| line["type"] == "message_delta").unwrap();
-    assert_eq!((&delta["native"], &delta["text"]), (&false.into(), &"all at once".into()));
+    let outcome = Outcome {
+        text: Some("all at once".to_owned()),
+        ..Outcome::ended(agentd_protocol::line::Stop::EndTurn)
+    };
+    world.worker(
+        process,
+        WorkerEvent::Ended {
+            turn,
+            outcome: Box::new(outcome),
+        },
+    );
+    let delta = world.clients[&conn]
+        .lines
+        .iter()
+        .find(|line| line["type"] == "message_delta")
+        .unwrap();
+    assert_eq!(
+        (&delta["native"], &delta["text"]),
+        (&false.into(), &"all at once".into())
+    );
 }
 
 #[test]
@@ -78,17 +109,31 @@ fn a_worker_that_dies_in_a_turn_gives_one_error_with_its_reason_and_the_next_sen
     assert_eq!(error["code"], "worker-exited");
     assert_eq!(error["text"], "half");
     let sentence = error["error"].as_str().unwrap();
-    assert!(sentence.contains("was killed by signal 9") && sentence.contains("its last words"), "{sentence}");
+    assert!(
+        sentence.contains("was killed by signal 9") && sentence.contains("its last words"),
+        "{sentence}"
+    );
 
-    world.request(conn, 2, r#"{"type":"send","text":"again","session":"main"}"#);
+    world.request(
+        conn,
+        2,
+        r#"{"type":"send","text":"again","session":"main"}"#,
+    );
     world.pass(Duration::from_secs(2));
     let next = only(&world);
     assert!(next.1 > process.1, "a new generation");
     world.get_ready(next);
     world.end_turn(next);
     let last = world.clients[&conn].lines.last().unwrap();
-    assert_eq!((&last["type"], &last["context"]), (&"message_end".into(), &"lost".into()));
-    assert!(world.told_to(conn).contains(&"2:note context-lost".to_owned()));
+    assert_eq!(
+        (&last["type"], &last["context"]),
+        (&"message_end".into(), &"lost".into())
+    );
+    assert!(
+        world
+            .told_to(conn)
+            .contains(&"2:note context-lost".to_owned())
+    );
 }
 
 #[test]
@@ -104,9 +149,23 @@ fn a_key_that_comes_again_hears_the_same_job_and_nothing_runs_twice() {
     let late = world.connect();
     world.request(late, 4, send);
     world.request(late, 5, &send.replace("\"x\"", "\"y\""));
-    assert_eq!(world.told_to(other), ["3:accepted j2 main replayed", "3:message_start", "3:message_delta text@0", "3:message_end end_turn text"]);
+    assert_eq!(
+        world.told_to(other),
+        [
+            "3:accepted j2 main replayed",
+            "3:message_start",
+            "3:message_delta text@0",
+            "3:message_end end_turn text"
+        ]
+    );
     assert_eq!(world.told_to(late)[0], "4:accepted j2 main replayed");
-    assert_eq!(world.told_to(late)[1..], ["4:message_end end_turn text", "5:error idempotency-conflict"]);
+    assert_eq!(
+        world.told_to(late)[1..],
+        [
+            "4:message_end end_turn text",
+            "5:error idempotency-conflict"
+        ]
+    );
     assert_eq!(world.prompts.len(), 2);
 }
 
@@ -114,19 +173,29 @@ fn a_key_that_comes_again_hears_the_same_job_and_nothing_runs_twice() {
 fn lines_of_a_later_unnamed_send_wait_for_the_earlier_ones_final_line() {
     let mut world = World::new(settings());
     let conn = world.connect();
-    world.request(conn, 0, r#"{"type":"send","text":"a","session":"a","agent":"one"}"#);
-    world.request(conn, 0, r#"{"type":"send","text":"b","session":"b","agent":"one"}"#);
+    world.request(
+        conn,
+        0,
+        r#"{"type":"send","text":"a","session":"a","agent":"one"}"#,
+    );
+    world.request(
+        conn,
+        0,
+        r#"{"type":"send","text":"b","session":"b","agent":"one"}"#,
+    );
     let processes: Vec<_> = world.processes.keys().copied().collect();
     for process in &processes {
         world.get_ready(*process);
     }
     say(&mut world, processes[1], "second");
-    world.clients.get_mut(&conn).unwrap().open.insert("-".to_owned());
     world.end_turn(processes[1]);
     say(&mut world, processes[0], "first");
-    world.clients.get_mut(&conn).unwrap().open.insert("-".to_owned());
     world.end_turn(processes[0]);
-    let told: Vec<_> = world.told_to(conn).into_iter().filter(|line| line != "running" && line != "message_start").collect();
+    let told: Vec<_> = world
+        .told_to(conn)
+        .into_iter()
+        .filter(|line| line != "running" && line != "message_start")
+        .collect();
     assert_eq!(
         told,
         [
@@ -147,10 +216,22 @@ fn an_abort_settles_the_turn_and_a_late_answer_never_becomes_the_next_jobs() {
     world.request(conn, 3, r#"{"type":"send","text":"next","session":"main"}"#);
     let told = world.told_to(conn);
     assert!(told.contains(&r#"2:abort ["j1"]"#.to_owned()), "{told:?}");
-    assert_eq!(world.processes[&process].turns.len(), 1, "nothing is sent to a settling worker");
+    assert_eq!(
+        world.processes[&process].turns.len(),
+        1,
+        "nothing is sent to a settling worker"
+    );
     world.end_turn(process);
-    assert!(world.told_to(conn).contains(&"1:message_end cancelled so far".to_owned()));
-    assert_eq!(world.processes[&process].turns.len(), 1, "the next turn goes when it has settled");
+    assert!(
+        world
+            .told_to(conn)
+            .contains(&"1:message_end cancelled so far".to_owned())
+    );
+    assert_eq!(
+        world.processes[&process].turns.len(),
+        1,
+        "the next turn goes when it has settled"
+    );
 }
 
 #[test]
@@ -159,10 +240,16 @@ fn a_turn_that_will_not_settle_has_its_process_asked_terminated_and_killed() {
     world.request(conn, 2, r#"{"type":"abort"}"#);
     for rung in ["Ask", "Term", "Kill"] {
         world.pass(Duration::from_secs(5));
-        assert_eq!(format!("{:?}", world.processes[&process].told_to_end.unwrap()), rung);
+        assert_eq!(
+            format!("{:?}", world.processes[&process].told_to_end.unwrap()),
+            rung
+        );
     }
     world.exit(process, Exit::Signal(9));
-    assert_eq!(world.told_to(conn).last().unwrap(), "1:message_end cancelled ");
+    assert_eq!(
+        world.told_to(conn).last().unwrap(),
+        "1:message_end cancelled "
+    );
     assert!(only(&world).1 > process.1, "a new generation starts");
 }
 
@@ -177,7 +264,10 @@ fn a_turn_over_its_time_ends_as_timeout_with_the_text_so_far() {
     world.pass(Duration::from_secs(8));
     world.end_turn(process);
     let last = world.clients[&conn].lines.last().unwrap();
-    assert_eq!((&last["code"], &last["text"]), (&"timeout".into(), &"half".into()));
+    assert_eq!(
+        (&last["code"], &last["text"]),
+        (&"timeout".into(), &"half".into())
+    );
 }
 
 #[test]
@@ -193,13 +283,24 @@ fn a_crash_loop_opens_the_breaker_and_a_restart_resets_it() {
     assert_eq!(world.last_error(conn), Some(Code::CrashLooped));
     assert!(world.processes.is_empty());
     world.request(conn, 2, r#"{"type":"send","text":"x"}"#);
-    assert_eq!(world.told_to(conn).last().unwrap(), "2:error crash-looped", "refused at once");
+    assert_eq!(
+        world.told_to(conn).last().unwrap(),
+        "2:error crash-looped",
+        "refused at once"
+    );
     world.request(conn, 3, r#"{"type":"restart_worker","agent":"many"}"#);
     world.request(conn, 4, r#"{"type":"send","text":"x"}"#);
     let process = *world.processes.keys().last().unwrap();
     world.get_ready(process);
     world.end_turn(process);
-    assert!(world.told_to(conn).iter().any(|line| line.starts_with("4:message_end")), "{:?}", world.told_to(conn));
+    assert!(
+        world
+            .told_to(conn)
+            .iter()
+            .any(|line| line.starts_with("4:message_end")),
+        "{:?}",
+        world.told_to(conn)
+    );
 }
 
 #[test]
@@ -217,7 +318,11 @@ fn a_permanent_exit_is_not_tried_again() {
 #[test]
 fn turns_behind_a_dead_one_are_held_and_a_new_one_runs_ahead_of_them() {
     let (mut world, conn, process) = running();
-    world.request(conn, 2, r#"{"type":"send","text":"behind","session":"main","expires":100}"#);
+    world.request(
+        conn,
+        2,
+        r#"{"type":"send","text":"behind","session":"main","expires":100}"#,
+    );
     world.exit(process, Exit::Signal(9));
     assert!(world.told_to(conn).contains(&"2:note held".to_owned()));
     world.request(conn, 3, r#"{"type":"send","text":"new","session":"main"}"#);
@@ -225,7 +330,12 @@ fn turns_behind_a_dead_one_are_held_and_a_new_one_runs_ahead_of_them() {
     let process = only(&world);
     world.get_ready(process);
     world.end_turn(process);
-    assert!(world.told_to(conn).iter().any(|line| line.starts_with("3:message_end")));
+    assert!(
+        world
+            .told_to(conn)
+            .iter()
+            .any(|line| line.starts_with("3:message_end"))
+    );
     world.pass(Duration::from_secs(101));
     assert_eq!(world.told_to(conn).last().unwrap(), "2:error expired");
 }
@@ -233,11 +343,23 @@ fn turns_behind_a_dead_one_are_held_and_a_new_one_runs_ahead_of_them() {
 #[test]
 fn a_session_is_made_once_and_another_agent_for_it_is_a_conflict() {
     let (mut world, conn, _) = running();
-    world.request(conn, 2, r#"{"type":"send","text":"x","session":"main","agent":"one"}"#);
+    world.request(
+        conn,
+        2,
+        r#"{"type":"send","text":"x","session":"main","agent":"one"}"#,
+    );
     assert_eq!(world.last_error(conn), Some(Code::SessionConflict));
-    world.request(conn, 3, r#"{"type":"send","text":"x","session":"main","cwd":"/tmp"}"#);
+    world.request(
+        conn,
+        3,
+        r#"{"type":"send","text":"x","session":"main","cwd":"/tmp"}"#,
+    );
     assert_eq!(world.last_error(conn), Some(Code::SessionConflict));
-    world.request(conn, 4, r#"{"type":"send","text":"x","session":"main","mode":"reject"}"#);
+    world.request(
+        conn,
+        4,
+        r#"{"type":"send","text":"x","session":"main","mode":"reject"}"#,
+    );
     assert_eq!(world.last_error(conn), Some(Code::SessionBusy));
 }
 
@@ -249,14 +371,22 @@ fn limits_refuse_with_queue_full_and_nothing_is_run() {
     }
     assert_eq!(world.last_error(conn), None);
     world.request(conn, 65, r#"{"type":"send","text":"x","session":"main"}"#);
-    assert_eq!(world.last_error(conn), Some(Code::QueueFull), "64 in flight on one connection");
+    assert_eq!(
+        world.last_error(conn),
+        Some(Code::QueueFull),
+        "64 in flight on one connection"
+    );
     let jobs = world.jobs.len();
     for n in 0..4 {
         let conn = world.connect();
         for id in 1..=64 {
             world.request(conn, id, r#"{"type":"send","text":"x","session":"main"}"#);
         }
-        assert_eq!(world.last_error(conn), (n == 3).then_some(Code::QueueFull), "256 wait in one session");
+        assert_eq!(
+            world.last_error(conn),
+            (n == 3).then_some(Code::QueueFull),
+            "256 wait in one session"
+        );
     }
     assert_eq!(world.jobs.len(), jobs + 193);
 }
@@ -265,20 +395,35 @@ fn limits_refuse_with_queue_full_and_nothing_is_run() {
 fn an_idle_native_session_is_resumed_in_a_new_process_and_goes_on() {
     let mut world = World::new(settings());
     let conn = world.connect();
-    world.request(conn, 1, r#"{"type":"send","text":"x","session":"main","agent":"one"}"#);
+    world.request(
+        conn,
+        1,
+        r#"{"type":"send","text":"x","session":"main","agent":"one"}"#,
+    );
     let process = only(&world);
     world.get_ready(process);
-    world.worker(process, WorkerEvent::SessionNamed { native: "/s.jsonl".to_owned() });
+    world.worker(
+        process,
+        WorkerEvent::SessionNamed {
+            native: "/s.jsonl".to_owned(),
+        },
+    );
     world.end_turn(process);
     world.pass(Duration::from_secs(601));
-    assert!(world.processes[&process].told_to_end.is_some(), "idle for longer than idle_timeout");
+    assert!(
+        world.processes[&process].told_to_end.is_some(),
+        "idle for longer than idle_timeout"
+    );
     world.exit(process, Exit::Code(0));
     world.request(conn, 2, r#"{"type":"send","text":"y","session":"main"}"#);
     let process = only(&world);
     world.get_ready(process);
     world.end_turn(process);
     let last = world.clients[&conn].lines.last().unwrap();
-    assert_eq!((&last["id"], &last["context"]), (&2.into(), &"continued".into()));
+    assert_eq!(
+        (&last["id"], &last["context"]),
+        (&2.into(), &"continued".into())
+    );
 }
 
 #[test]
@@ -295,14 +440,23 @@ fn a_worker_idle_for_long_is_asked_before_its_turn_and_replaced_when_deaf() {
     world.end_turn(process);
     world.pass(Duration::from_secs(16));
     world.request(conn, 2, r#"{"type":"send","text":"x","session":"main"}"#);
-    assert!(world.processes[&process].turns.is_empty(), "not before it answered");
+    assert!(
+        world.processes[&process].turns.is_empty(),
+        "not before it answered"
+    );
     world.pass(Duration::from_secs(2));
     assert!(world.processes[&process].told_to_end.is_some());
     world.exit(process, Exit::Signal(9));
     let next = only(&world);
     world.get_ready(next);
     world.end_turn(next);
-    assert!(world.told_to(conn).iter().any(|line| line.starts_with("2:message_end")), "nothing was lost");
+    assert!(
+        world
+            .told_to(conn)
+            .iter()
+            .any(|line| line.starts_with("2:message_end")),
+        "nothing was lost"
+    );
 }
 
 #[test]
@@ -313,7 +467,11 @@ fn a_draining_daemon_accepts_and_keeps_and_answers_when_nothing_runs() {
     assert!(!world.told_to(conn).contains(&"2:drain".to_owned()));
     world.end_turn(process);
     let told = world.told_to(conn);
-    assert!(told.contains(&"2:drain".to_owned()) && told.iter().any(|line| line.starts_with("3:accepted")), "{told:?}");
+    assert!(
+        told.contains(&"2:drain".to_owned())
+            && told.iter().any(|line| line.starts_with("3:accepted")),
+        "{told:?}"
+    );
     assert_eq!(world.prompts.len(), 1);
     world.request(conn, 4, r#"{"type":"undrain"}"#);
     assert_eq!(world.prompts.len(), 2);
@@ -322,30 +480,59 @@ fn a_draining_daemon_accepts_and_keeps_and_answers_when_nothing_runs() {
 #[test]
 fn a_stop_gives_running_turns_their_time_then_interrupts_them_and_keeps_what_waits() {
     let (mut world, conn, process) = running();
-    world.request(conn, 2, r#"{"type":"send","text":"waits","session":"main"}"#);
+    world.request(
+        conn,
+        2,
+        r#"{"type":"send","text":"waits","session":"main"}"#,
+    );
     world.request(conn, 3, r#"{"type":"daemon.stop","deadline":10}"#);
     world.request(conn, 4, r#"{"type":"send","text":"late"}"#);
     assert_eq!(world.last_error(conn), Some(Code::Draining));
     world.pass(Duration::from_secs(11));
     world.end_turn(process);
-    assert!(world.told_to(conn).contains(&"1:error interrupted".to_owned()), "{:?}", world.told_to(conn));
+    assert!(
+        world
+            .told_to(conn)
+            .contains(&"1:error interrupted".to_owned()),
+        "{:?}",
+        world.told_to(conn)
+    );
     assert!(world.processes[&process].told_to_end.is_some() && !world.exited);
     world.exit(process, Exit::Code(0));
     assert!(world.exited);
-    assert!(world.jobs[&agentd_protocol::JobId(2)].last.is_none(), "it stays in the store");
+    assert!(
+        world.jobs[&agentd_protocol::JobId(2)].last.is_none(),
+        "it stays in the store"
+    );
 }
 
 #[test]
 fn after_a_crash_running_turns_are_interrupted_and_waiting_ones_are_held() {
     let (mut world, conn, _) = running();
-    world.request(conn, 2, r#"{"type":"send","text":"waits","session":"main"}"#);
-    world.request(conn, 3, r#"{"type":"send","text":"other","session":"other","agent":"turn"}"#);
+    world.request(
+        conn,
+        2,
+        r#"{"type":"send","text":"waits","session":"main"}"#,
+    );
+    world.request(
+        conn,
+        3,
+        r#"{"type":"send","text":"other","session":"other","agent":"turn"}"#,
+    );
     world.crash(settings());
     let conn = world.connect();
     world.request(conn, 1, r#"{"type":"collect","jobs":["j1"]}"#);
     let collected = &world.clients[&conn].lines[0]["results"][0];
-    assert_eq!((&collected["code"], &collected["replayed"]), (&"interrupted".into(), &true.into()));
-    assert_eq!(world.prompts.len(), 2, "what was held did not run: {:?}", world.prompts);
+    assert_eq!(
+        (&collected["code"], &collected["replayed"]),
+        (&"interrupted".into(), &true.into())
+    );
+    assert_eq!(
+        world.prompts.len(),
+        2,
+        "what was held did not run: {:?}",
+        world.prompts
+    );
 }
 
 #[test]
@@ -353,9 +540,18 @@ fn a_failed_turn_of_the_agent_is_an_error_with_everything_that_is_known() {
     let (mut world, conn, process) = running();
     let turn = world.processes.get_mut(&process).unwrap().turns.remove(0);
     let failure = Failure::new(Code::RateLimit, "the provider said 429");
-    world.worker(process, WorkerEvent::Ended { turn, outcome: Box::new(Outcome::failed(failure)) });
+    world.worker(
+        process,
+        WorkerEvent::Ended {
+            turn,
+            outcome: Box::new(Outcome::failed(failure)),
+        },
+    );
     let last = world.clients[&conn].lines.last().unwrap();
-    assert_eq!((&last["code"], &last["job"], &last["retryable"]), (&"rate-limit".into(), &"j1".into(), &true.into()));
+    assert_eq!(
+        (&last["code"], &last["job"], &last["retryable"]),
+        (&"rate-limit".into(), &"j1".into(), &true.into())
+    );
     assert_eq!(last["attempt"], 1);
 }
 
@@ -370,9 +566,21 @@ fn a_subscriber_hears_what_others_send_and_a_sender_hears_its_own_once() {
     world.get_ready(process);
     say(&mut world, process, "hi");
     world.end_turn(process);
-    let lines = ["accepted j1 main", "running", "message_start", "message_delta hi@0", "message_end end_turn hi"];
-    assert_eq!(world.told_to(watcher)[1..], lines.map(|line| format!("9:{line}")));
-    assert_eq!(world.told_to(sender)[1..], lines.map(|line| format!("2:{line}")));
+    let lines = [
+        "accepted j1 main",
+        "running",
+        "message_start",
+        "message_delta hi@0",
+        "message_end end_turn hi",
+    ];
+    assert_eq!(
+        world.told_to(watcher)[1..],
+        lines.map(|line| format!("9:{line}"))
+    );
+    assert_eq!(
+        world.told_to(sender)[1..],
+        lines.map(|line| format!("2:{line}"))
+    );
 }
 
 #[test]
@@ -385,7 +593,16 @@ fn a_reader_that_falls_behind_is_refilled_and_misses_nothing() {
     let before = world.clients[&conn].lines.len();
     assert!(before < 60, "the rest is kept back: {before}");
     let turn = world.processes[&process].turns[0];
-    world.worker(process, WorkerEvent::ToolStarted { turn, call: "c1".to_owned(), name: "t".to_owned(), input: "{}".to_owned(), read_only: true });
+    world.worker(
+        process,
+        WorkerEvent::ToolStarted {
+            turn,
+            call: "c1".to_owned(),
+            name: "t".to_owned(),
+            input: "{}".to_owned(),
+            read_only: true,
+        },
+    );
     for _ in 0..50 {
         world.clients_read();
     }
@@ -395,13 +612,23 @@ fn a_reader_that_falls_behind_is_refilled_and_misses_nothing() {
     }
     let client = &world.clients[&conn];
     let mut text = String::new();
-    for line in client.lines.iter().filter(|line| line["type"] == "message_delta") {
+    for line in client
+        .lines
+        .iter()
+        .filter(|line| line["type"] == "message_delta")
+    {
         assert_eq!(line["offset"], text.len());
         text.push_str(line["text"].as_str().unwrap());
     }
     assert_eq!(text.len(), 1_000_000);
     assert!(world.told_to(conn).contains(&"1:tool_start c1".to_owned()));
-    assert!(world.told_to(conn).last().unwrap().starts_with("1:message_end"));
+    assert!(
+        world
+            .told_to(conn)
+            .last()
+            .unwrap()
+            .starts_with("1:message_end")
+    );
 }
 
 #[test]

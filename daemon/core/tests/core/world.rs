@@ -52,7 +52,7 @@ enum StoreOrder {
 pub struct Client {
     pub lines: Vec<Value>,
     /// Requests by id that have no last line yet.
-    pub open: BTreeSet<String>,
+    pub open: Vec<String>,
     pub marks: usize,
     pub closed: bool,
 }
@@ -116,7 +116,10 @@ pub fn settings() -> Settings {
         agent("turn", Sessions::PerTurn, Resume::Stateless),
     ];
     Settings {
-        agents: agents.into_iter().map(|agent| (agent.name.clone(), agent)).collect(),
+        agents: agents
+            .into_iter()
+            .map(|agent| (agent.name.clone(), agent))
+            .collect(),
         default_agent: Some("many".to_owned()),
         home: "/home/u".to_owned(),
         version: "0.0.0".to_owned(),
@@ -134,7 +137,10 @@ impl World {
     pub fn new(settings: Settings) -> Self {
         Self {
             state: State::new(settings),
-            now: Now { mono: Duration::from_secs(1), wall_ms: 1_000_000 },
+            now: Now {
+                mono: Duration::from_secs(1),
+                wall_ms: 1_000_000,
+            },
             processes: BTreeMap::new(),
             clients: BTreeMap::new(),
             jobs: BTreeMap::new(),
@@ -156,7 +162,11 @@ impl World {
     pub fn event(&mut self, event: Event) {
         let mut effects = Vec::new();
         self.state.apply(self.now, event, &mut effects);
-        assert!(effects.len() < 20_000, "{} effects of one event", effects.len());
+        assert!(
+            effects.len() < 20_000,
+            "{} effects of one event",
+            effects.len()
+        );
         for effect in effects {
             self.effect(effect);
         }
@@ -171,7 +181,10 @@ impl World {
         let conn = ConnId(self.next);
         self.next += 1;
         self.clients.insert(conn, Client::default());
-        self.event(Event::Connected { conn, origin: Origin::Socket });
+        self.event(Event::Connected {
+            conn,
+            origin: Origin::Socket,
+        });
         conn
     }
 
@@ -182,34 +195,77 @@ impl World {
 
     /// Sends a line as a peer would decode it; `id` is put in.
     pub fn request(&mut self, conn: ConnId, id: u64, line: &str) {
-        let line = if id == 0 { line.to_owned() } else { line.replacen('{', &format!("{{\"id\":{id},"), 1) };
+        let line = if id == 0 {
+            line.to_owned()
+        } else {
+            line.replacen('{', &format!("{{\"id\":{id},"), 1)
+        };
         let envelope = Envelope::parse(line.as_bytes()).unwrap();
         let request = Request::decode(&envelope);
         if let Some(client) = self.clients.get_mut(&conn) {
-            client.open.insert(envelope.id.as_ref().map_or("-".to_owned(), |id| id.as_json().to_owned()));
+            client.open.push(
+                envelope
+                    .id
+                    .as_ref()
+                    .map_or("-".to_owned(), |id| id.as_json().to_owned()),
+            );
         }
         let id = envelope.id.clone();
-        self.event(Event::Requested { conn, id, request, facts: Box::new(Facts::default()) });
+        self.event(Event::Requested {
+            conn,
+            id,
+            request,
+            facts: Box::new(Facts::default()),
+        });
     }
 
     fn effect(&mut self, effect: Effect) {
         match effect {
-            Effect::Send { conn, body, id, seq, telling, progress } => {
+            Effect::Send {
+                conn,
+                body,
+                id,
+                seq,
+                telling,
+                progress,
+            } => {
                 self.line(conn, &body, id.as_ref(), seq, telling, progress);
             }
             Effect::Mark { conn } => {
-                self.clients.get_mut(&conn).expect("a mark goes to a live connection").marks += 1;
+                self.clients
+                    .get_mut(&conn)
+                    .expect("a mark goes to a live connection")
+                    .marks += 1;
             }
-            Effect::Keep { conn } | Effect::Finish { conn } => assert!(self.clients.contains_key(&conn)),
+            Effect::Keep { conn } | Effect::Finish { conn } => {
+                assert!(self.clients.contains_key(&conn))
+            }
             Effect::Close { conn } => {
-                self.clients.get_mut(&conn).expect("a close goes to a live connection").closed = true;
+                self.clients
+                    .get_mut(&conn)
+                    .expect("a close goes to a live connection")
+                    .closed = true;
             }
-            Effect::Commit { token, writes, .. } => self.orders.push_back(StoreOrder::Commit(token, writes)),
+            Effect::Commit { token, writes, .. } => {
+                self.orders.push_back(StoreOrder::Commit(token, writes))
+            }
             Effect::Load { token, query } => self.orders.push_back(StoreOrder::Load(token, query)),
             Effect::Recover { instance } => self.recover_asked.push(instance),
-            Effect::Spawn { worker, generation, spawn } => self.spawned(worker, generation, *spawn),
-            Effect::Tell { worker, generation, command } => self.told(worker, generation, command),
-            Effect::End { worker, generation, rung } => {
+            Effect::Spawn {
+                worker,
+                generation,
+                spawn,
+            } => self.spawned(worker, generation, *spawn),
+            Effect::Tell {
+                worker,
+                generation,
+                command,
+            } => self.told(worker, generation, command),
+            Effect::End {
+                worker,
+                generation,
+                rung,
+            } => {
                 if let Some(process) = self.processes.get_mut(&(worker, generation)) {
                     process.told_to_end = Some(rung);
                 }
@@ -222,19 +278,42 @@ impl World {
         }
     }
 
-    fn line(&mut self, conn: ConnId, body: &Body, id: Option<&Id>, seq: Option<u64>, telling: Telling, progress: Progress) {
+    fn line(
+        &mut self,
+        conn: ConnId,
+        body: &Body,
+        id: Option<&Id>,
+        seq: Option<u64>,
+        telling: Telling,
+        progress: Progress,
+    ) {
         let line = body.render(id, seq, telling);
-        assert!(line.len() <= agentd_protocol::limits::MAX_LINE_OUT, "a line of {} bytes", line.len());
+        assert!(
+            line.len() <= agentd_protocol::limits::MAX_LINE_OUT,
+            "a line of {} bytes",
+            line.len()
+        );
         let value: Value = serde_json::from_str(&line).unwrap();
-        let client = self.clients.get_mut(&conn).expect("a line goes to a live connection");
+        let client = self
+            .clients
+            .get_mut(&conn)
+            .expect("a line goes to a live connection");
         if progress != Progress::More {
             let id = id.map_or("-", Id::as_json);
-            assert!(client.open.remove(id), "a second answer to {id}: {line}");
+            let at = client.open.iter().position(|open| open == id);
+            client
+                .open
+                .remove(at.unwrap_or_else(|| panic!("a second answer to {id}: {line}")));
         }
         client.lines.push(value);
     }
 
-    fn spawned(&mut self, worker: WorkerId, generation: Generation, spawn: agentd_core::effect::Spawn) {
+    fn spawned(
+        &mut self,
+        worker: WorkerId,
+        generation: Generation,
+        spawn: agentd_core::effect::Spawn,
+    ) {
         assert!(
             !self.processes.keys().any(|(other, _)| *other == worker),
             "two live generations of {worker:?}"
@@ -245,43 +324,83 @@ impl World {
         assert!(self.processes.len() < 4, "more processes than allowed");
         assert!(!self.exited, "a spawn after the exit");
         self.spawns += 1;
-        let mut process = Process { agent: spawn.agent.clone(), ..Process::default() };
+        let mut process = Process {
+            agent: spawn.agent.clone(),
+            ..Process::default()
+        };
         if let Some(prompt) = spawn.prompt {
             process.per_turn = true;
             process.ready = true;
-            self.prompted(&mut process, (worker, generation), prompt.turn, prompt.job, &prompt.session);
+            self.prompted(
+                &mut process,
+                (worker, generation),
+                prompt.turn,
+                prompt.job,
+                &prompt.session,
+            );
         }
         self.processes.insert((worker, generation), process);
     }
 
-    fn prompted(&mut self, process: &mut Process, me: (WorkerId, Generation), turn: TurnId, job: JobId, session: &str) {
-        let stored = self.jobs.get(&job).expect("a prompt without a committed job");
-        assert!(stored.running, "{job} was started before its running mark was durable");
+    fn prompted(
+        &mut self,
+        process: &mut Process,
+        me: (WorkerId, Generation),
+        turn: TurnId,
+        job: JobId,
+        session: &str,
+    ) {
+        let stored = self
+            .jobs
+            .get(&job)
+            .expect("a prompt without a committed job");
+        assert!(
+            stored.running,
+            "{job} was started before its running mark was durable"
+        );
         assert!(stored.last.is_none(), "{job} was started after its end");
         let again = stored.request.contains("\"retry\":\"auto\"");
         let times = self.prompts.entry(job).or_default();
         *times += 1;
-        assert!(*times == 1 || (again && *times <= 3), "{job} ran {times} times");
+        assert!(
+            *times == 1 || (again && *times <= 3),
+            "{job} ran {times} times"
+        );
         if self.sessions.get(session).is_some_and(|row| row.named)
             && let Some(before) = self.holder.insert(session.to_owned(), me)
         {
-            assert!(before == me || !self.processes.contains_key(&before), "the session {session} is open in two processes");
+            assert!(
+                before == me || !self.processes.contains_key(&before),
+                "the session {session} is open in two processes"
+            );
         }
         process.turns.push(turn);
         process.sessions.insert(session.to_owned());
     }
 
     fn told(&mut self, worker: WorkerId, generation: Generation, command: WorkerCommand) {
-        let Some(mut process) = self.processes.remove(&(worker, generation)) else { return };
+        let Some(mut process) = self.processes.remove(&(worker, generation)) else {
+            return;
+        };
         match command {
             WorkerCommand::Prompt(prompt) => {
                 assert!(process.ready, "a prompt before ready");
-                assert!(process.told_to_end.is_none(), "a prompt to a process that was told to end");
-                self.prompted(&mut process, (worker, generation), prompt.turn, prompt.job, &prompt.session);
+                assert!(
+                    process.told_to_end.is_none(),
+                    "a prompt to a process that was told to end"
+                );
+                self.prompted(
+                    &mut process,
+                    (worker, generation),
+                    prompt.turn,
+                    prompt.job,
+                    &prompt.session,
+                );
                 assert!(process.turns.len() <= 1, "two turns at once");
             }
             WorkerCommand::Recycle => assert!(process.turns.is_empty(), "recycled in a turn"),
-            WorkerCommand::Probe | WorkerCommand::Cancel { .. } | WorkerCommand::Dismiss { .. } => {}
+            WorkerCommand::Probe | WorkerCommand::Cancel { .. } | WorkerCommand::Dismiss { .. } => {
+            }
         }
         self.processes.insert((worker, generation), process);
     }
@@ -323,7 +442,8 @@ impl World {
         for (item, write) in writes.into_iter().enumerate() {
             written.push(match write {
                 Write::Accept(new) => {
-                    if let Some((job, hashed)) = new.key.as_ref().and_then(|key| self.keys.get(key)) {
+                    if let Some((job, hashed)) = new.key.as_ref().and_then(|key| self.keys.get(key))
+                    {
                         if *hashed != new.hashed {
                             return Stored::Conflict { item, job: *job };
                         }
@@ -333,16 +453,18 @@ impl World {
                     let job = JobId(self.jobs.len() as u64 + 1);
                     let seq = self.number();
                     let session = new.session.clone().unwrap_or_else(|| format!("s{}", job.0));
-                    self.sessions.entry(session.clone()).or_insert_with(|| SessionRow {
-                        name: session.clone(),
-                        agent: new.agent.clone(),
-                        cwd: new.cwd.clone(),
-                        toolsets: new.toolsets.clone(),
-                        named: new.session.is_some(),
-                        native: None,
-                        turns: 0,
-                        held: false,
-                    });
+                    self.sessions
+                        .entry(session.clone())
+                        .or_insert_with(|| SessionRow {
+                            name: session.clone(),
+                            agent: new.agent.clone(),
+                            cwd: new.cwd.clone(),
+                            toolsets: new.toolsets.clone(),
+                            named: new.session.is_some(),
+                            native: None,
+                            turns: 0,
+                            held: false,
+                        });
                     if let Some(key) = new.key {
                         assert!(self.keys.insert(key, (job, new.hashed)).is_none());
                     }
@@ -360,7 +482,9 @@ impl World {
                     self.jobs.insert(job, stored);
                     Written::Accepted { job, seq, session }
                 }
-                Write::Start { job, attempt, line, .. } => {
+                Write::Start {
+                    job, attempt, line, ..
+                } => {
                     let seq = self.number();
                     let stored = self.jobs.get_mut(&job).unwrap();
                     assert!(stored.last.is_none());
@@ -403,9 +527,17 @@ impl World {
     fn row(&self, job: JobId) -> Option<JobRow> {
         let stored = self.jobs.get(&job)?;
         let state = match &stored.last {
-            Some((seq, line)) => JobState::Finished { seq: *seq, line: Body::stored(line.as_json()) },
-            None if stored.running => JobState::Running { attempt: stored.attempt },
-            None => JobState::Queued { expires_at: stored.expires_at, attempt: stored.attempt },
+            Some((seq, line)) => JobState::Finished {
+                seq: *seq,
+                line: Body::stored(line.as_json()),
+            },
+            None if stored.running => JobState::Running {
+                attempt: stored.attempt,
+            },
+            None => JobState::Queued {
+                expires_at: stored.expires_at,
+                attempt: stored.attempt,
+            },
         };
         Some(JobRow {
             job,
@@ -420,30 +552,52 @@ impl World {
     fn query(&self, query: Query) -> Loaded {
         match query {
             Query::Session { name } => Loaded::Session(self.sessions.get(&name).cloned()),
-            Query::Jobs { jobs } => Loaded::Jobs(jobs.into_iter().filter_map(|job| self.row(job)).collect()),
+            Query::Jobs { jobs } => {
+                Loaded::Jobs(jobs.into_iter().filter_map(|job| self.row(job)).collect())
+            }
             Query::Events { job, after } => {
-                let events = self.jobs.get(&job).map(|stored| stored.events.clone()).unwrap_or_default();
+                let events = self
+                    .jobs
+                    .get(&job)
+                    .map(|stored| stored.events.clone())
+                    .unwrap_or_default();
                 let events = events.into_iter().filter(|(seq, _)| *seq > after).collect();
-                Loaded::Events { events, more: false, texts: Vec::new() }
+                Loaded::Events {
+                    events,
+                    more: false,
+                    texts: Vec::new(),
+                }
             }
         }
     }
 
     pub fn worker(&mut self, (worker, generation): (WorkerId, Generation), event: WorkerEvent) {
-        self.event(Event::Worker { worker, generation, event });
+        self.event(Event::Worker {
+            worker,
+            generation,
+            event,
+        });
     }
 
     pub fn get_ready(&mut self, process: (WorkerId, Generation)) {
-        let Some(known) = self.processes.get_mut(&process) else { return };
+        let Some(known) = self.processes.get_mut(&process) else {
+            return;
+        };
         known.ready = true;
         let (worker, generation) = process;
-        self.event(Event::Spawned { worker, generation, pid: 100 + u32::try_from(worker.0).unwrap() });
+        self.event(Event::Spawned {
+            worker,
+            generation,
+            pid: 100 + u32::try_from(worker.0).unwrap(),
+        });
         self.worker(process, WorkerEvent::Ready(Traits::default()));
     }
 
     /// The worker gives its final word for its oldest turn.
     pub fn end_turn(&mut self, process: (WorkerId, Generation)) {
-        let Some(known) = self.processes.get_mut(&process) else { return };
+        let Some(known) = self.processes.get_mut(&process) else {
+            return;
+        };
         if known.turns.is_empty() {
             return;
         }
@@ -459,7 +613,12 @@ impl World {
     pub fn exit(&mut self, process: (WorkerId, Generation), exit: Exit) {
         if self.processes.remove(&process).is_some() {
             let (worker, generation) = process;
-            self.event(Event::Exited { worker, generation, exit, tail: "its last words".to_owned() });
+            self.event(Event::Exited {
+                worker,
+                generation,
+                exit,
+                tail: "its last words".to_owned(),
+            });
         }
     }
 
@@ -485,9 +644,19 @@ impl World {
             .map(|row| (row, Vec::new()))
             .collect();
         let names: BTreeSet<_> = jobs.iter().map(|(row, _)| row.session.clone()).collect();
-        let sessions = names.iter().map(|name| self.sessions[name].clone()).collect();
-        self.event(Event::Recovered(Box::new(Recovered { instance: "i1".to_owned(), sessions, jobs })));
-        self.event(Event::InstanceGone { instance: "i1".to_owned(), survivors: Vec::new() });
+        let sessions = names
+            .iter()
+            .map(|name| self.sessions[name].clone())
+            .collect();
+        self.event(Event::Recovered(Box::new(Recovered {
+            instance: "i1".to_owned(),
+            sessions,
+            jobs,
+        })));
+        self.event(Event::InstanceGone {
+            instance: "i1".to_owned(),
+            survivors: Vec::new(),
+        });
     }
 
     /// Lets everything finish: store, workers and clocks run until nothing is left to do.
@@ -502,7 +671,9 @@ impl World {
             }
             let processes: Vec<_> = self.processes.keys().copied().collect();
             for process in processes {
-                let Some(known) = self.processes.get(&process) else { continue };
+                let Some(known) = self.processes.get(&process) else {
+                    continue;
+                };
                 if known.told_to_end.is_some() {
                     self.exit(process, Exit::Signal(15));
                 } else if !known.ready {
@@ -516,12 +687,20 @@ impl World {
             }
             self.pass(Duration::from_secs(if round < 1_000 { 1 } else { 60 }));
         }
-        let open: Vec<_> = self.jobs.iter().filter(|(_, job)| job.last.is_none()).collect();
+        let open: Vec<_> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.last.is_none())
+            .collect();
         panic!("these never ended: {open:#?}\n{:#?}", self.state);
     }
 
     pub fn clients_read(&mut self) {
-        let marks: Vec<_> = self.clients.iter().map(|(conn, client)| (*conn, client.marks)).collect();
+        let marks: Vec<_> = self
+            .clients
+            .iter()
+            .map(|(conn, client)| (*conn, client.marks))
+            .collect();
         for (conn, marks) in marks {
             for _ in 0..marks {
                 self.clients.get_mut(&conn).unwrap().marks -= 1;
@@ -536,18 +715,39 @@ impl World {
     }
 
     pub fn last_error(&self, conn: ConnId) -> Option<Code> {
-        let line = self.clients[&conn].lines.iter().rev().find(|line| line["type"] == "error")?;
+        let line = self.clients[&conn]
+            .lines
+            .iter()
+            .rev()
+            .find(|line| line["type"] == "error")?;
         serde_json::from_value(line["code"].clone()).ok()
     }
 }
 
 fn shown(line: &Value) -> String {
     let kind = line["type"].as_str().unwrap();
-    let id = if line["id"].is_null() { String::new() } else { format!("{}:", line["id"]) };
+    let id = if line["id"].is_null() {
+        String::new()
+    } else {
+        format!("{}:", line["id"])
+    };
     let more = match kind {
-        "accepted" => format!(" {} {}{}", line["job"].as_str().unwrap(), line["session"].as_str().unwrap(), if line["replayed"] == true { " replayed" } else { "" }),
+        "accepted" => format!(
+            " {} {}{}",
+            line["job"].as_str().unwrap(),
+            line["session"].as_str().unwrap(),
+            if line["replayed"] == true {
+                " replayed"
+            } else {
+                ""
+            }
+        ),
         "message_delta" => format!(" {}@{}", line["text"].as_str().unwrap(), line["offset"]),
-        "message_end" => format!(" {} {}", line["stop"].as_str().unwrap(), line["text"].as_str().unwrap()),
+        "message_end" => format!(
+            " {} {}",
+            line["stop"].as_str().unwrap(),
+            line["text"].as_str().unwrap()
+        ),
         "error" => format!(" {}", line["code"].as_str().unwrap()),
         "note" => format!(" {}", line["code"].as_str().unwrap()),
         "tool_start" | "tool_end" => format!(" {}", line["tool_call_id"].as_str().unwrap()),

@@ -1,0 +1,200 @@
+//! The command line of `agentd`.
+//!
+//! Owns arguments, exit codes and messages of the program. Must not know how anything works.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Config, ConfigError, Look};
+use crate::platform::lock::LockError;
+use crate::platform::log;
+use crate::platform::paths::{self, Paths};
+use crate::server::daemon::{self, DaemonError, Options};
+use crate::server::oneshot::{self, AtEnd};
+
+/// The exit codes of `agentd`: 78 is `EX_CONFIG` of sysexits.
+const FAILED: u8 = 1;
+const HELD: u8 = 3;
+const CONFIGURATION: u8 = 78;
+
+#[derive(Parser, Debug)]
+#[command(
+    name = "agentd",
+    version,
+    about = "The per-user daemon that every program on a machine uses to talk to AI agents",
+    after_help = "Examples:\n  agentd                    serve the socket in the foreground\n  agentd --no-alias         the same without /tmp/timmy.sock\n  echo '{\"prompt\":\"hi\"}' | agentd --stdio\n  agentd config show\n\nExit codes: 0 done, 1 failed, 2 usage, 3 another daemon holds the state or the socket, 78 configuration."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Serve standard input and output once, instead of the socket
+    #[arg(long)]
+    stdio: bool,
+    /// With --stdio: at end of input cancel and leave, as a worker of another agentd
+    #[arg(long, requires = "stdio")]
+    worker: bool,
+    /// With --stdio: why there was no daemon, for the result
+    #[arg(long, requires = "stdio", value_name = "REASON")]
+    fallback_reason: Option<String>,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Args, Debug)]
+struct Place {
+    /// Listen here instead of in the runtime directory
+    #[arg(long, value_name = "PATH", global = true)]
+    socket: Option<PathBuf>,
+    /// Where the link to the socket is made
+    #[arg(long, value_name = "PATH", conflicts_with = "no_alias")]
+    alias: Option<PathBuf>,
+    /// Make no link to the socket
+    #[arg(long)]
+    no_alias: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// The configuration in force
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+enum ConfigCommand {
+    /// Print each value with where it came from
+    Show {
+        /// As one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Runs the program with the process's own arguments.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are errors to clap, with code 0.
+            let _closed = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _closed = writeln!(std::io::stderr(), "error: {:#}", failure.error);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+struct Failure {
+    code: u8,
+    error: anyhow::Error,
+}
+
+impl From<DaemonError> for Failure {
+    fn from(error: DaemonError) -> Self {
+        let code = match &error {
+            DaemonError::Lock(LockError::Held { .. }) => HELD,
+            DaemonError::Path(_) => CONFIGURATION,
+            _ => FAILED,
+        };
+        Self {
+            code,
+            error: error.into(),
+        }
+    }
+}
+
+fn configuration(error: impl Into<anyhow::Error>) -> Failure {
+    Failure {
+        code: CONFIGURATION,
+        error: error.into(),
+    }
+}
+
+fn run(arguments: Arguments) -> Result<(), Failure> {
+    let mut paths = paths::here().map_err(configuration)?;
+    let given = std::env::var_os("AGENTD_SOCKET").is_some_and(|socket| !socket.is_empty());
+    let own_directory = !given && arguments.place.socket.is_none();
+    if let Some(socket) = arguments.place.socket {
+        paths.socket = std::path::absolute(socket).map_err(configuration)?;
+    }
+    let mut config = load(&paths).map_err(configuration)?;
+    if let Some(Command::Config {
+        command: ConfigCommand::Show { json },
+    }) = arguments.command
+    {
+        return show(&config, json).map_err(|error| Failure {
+            code: FAILED,
+            error,
+        });
+    }
+    if arguments.place.no_alias {
+        config.alias = None;
+    } else if let Some(alias) = arguments.place.alias {
+        config.alias = Some(std::path::absolute(alias).map_err(configuration)?);
+    }
+    // A single run speaks up only when something is wrong. A logger that is there does as well.
+    let _there = log::start(if arguments.stdio { "warn" } else { "info" });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure {
+            code: FAILED,
+            error: error.into(),
+        })?;
+    let done = if arguments.stdio {
+        let at_end = if arguments.worker {
+            AtEnd::Cancel
+        } else {
+            AtEnd::Finish
+        };
+        runtime.block_on(oneshot::run(
+            paths,
+            config,
+            arguments.fallback_reason,
+            at_end,
+        ))
+    } else {
+        runtime.block_on(daemon::run(Options {
+            paths,
+            own_directory,
+            config,
+        }))
+    };
+    // Standard input is read by a thread that may wait for ever.
+    runtime.shutdown_background();
+    Ok(done?)
+}
+
+fn load(paths: &Paths) -> Result<Config, ConfigError> {
+    Config::load(&paths.config, &paths.env_file, &Look::here())
+}
+
+fn show(config: &Config, json: bool) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let shown = config.show();
+    if json {
+        let rows: Vec<_> = shown
+            .iter()
+            .map(
+                |row| serde_json::json!({"key": row.key, "value": row.value, "source": row.source}),
+            )
+            .collect();
+        writeln!(out, "{}", serde_json::Value::from(rows))?;
+        return Ok(());
+    }
+    for row in shown {
+        writeln!(out, "{} = {}  # {}", row.key, row.value, row.source)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,300 @@
+//! The daemon: locks, socket, alias, signals.
+//!
+//! Owns the order in which they are taken and given back. Must not know requests.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agentd_core::event::Origin;
+use agentd_core::ids::ConnId;
+use agentd_core::{Event, Served};
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::platform::lock::{Lock, LockError};
+use crate::platform::paths::{self, PathError, Paths};
+use crate::server::alias::Alias;
+use crate::server::listen::{self, Binding, SocketLock};
+use crate::server::owner::Arrival;
+use crate::server::peer::{self, PeerConfig};
+use crate::server::shell::{self, Plan, Shell, ShellError};
+
+/// The socket file and the alias are looked at this often: `/tmp` is tidied by others.
+const CHECK_EVERY: Duration = Duration::from_secs(60);
+/// A client probes the lock for a moment; a daemon that starts then must not take it for another.
+const LOCK_TRIES: usize = 20;
+
+/// Why the daemon can't come up.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// Another one is there.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// A directory or path is not as it must be.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// The socket can't be bound.
+    #[error("can't listen on `{}`: {source}", path.display())]
+    Listen {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Store or instance.
+    #[error(transparent)]
+    Shell(#[from] ShellError),
+    /// Signals can't be heard.
+    #[error("can't listen for signals: {0}")]
+    Signals(io::Error),
+}
+
+/// Where the daemon is and what it was told.
+#[derive(Debug)]
+pub struct Options {
+    /// Where things live.
+    pub paths: Paths,
+    /// Is the socket where it is by default, in a directory of ours?
+    pub own_directory: bool,
+    /// What the user configured.
+    pub config: Config,
+}
+
+/// Serves until told to stop.
+///
+/// # Errors
+/// When it can't come up; once it is up, it ends well.
+pub async fn run(options: Options) -> Result<(), DaemonError> {
+    let started = Instant::now();
+    let Options {
+        paths: Paths { socket, state, .. },
+        own_directory,
+        config,
+    } = options;
+    paths::check_socket_length(&socket, here())?;
+    paths::private_dir(&state)?;
+    let lock = take(&state.join("daemon.lock"), &socket)?;
+    let (files, now) = listen::raise_file_limit().map_err(|source| DaemonError::Listen {
+        path: socket.clone(),
+        source,
+    })?;
+    let alias = config.alias.clone();
+    let plan = Plan {
+        state_dir: state,
+        socket: Some(socket.clone()),
+        served: Served::Daemon,
+        config,
+        file_limit: Some(files),
+        lock: Some(lock),
+        started,
+    };
+    // The socket comes first, so that whoever starts the daemon can connect; they are answered when
+    // the store is open.
+    let (listening, listener) = Listening::open(&socket, own_directory)?;
+    let shell = Shell::start(plan)?;
+    let stop = CancellationToken::new();
+    listen_for_signals(&shell)?;
+    let (replace, replacements) = mpsc::channel(1);
+    accept(&shell, listener, replacements, now, stop.clone());
+    let keeper = Keeper {
+        listening,
+        alias: alias.map(|path| Alias::new(path, socket.clone())),
+        replace,
+    };
+    let keeping = shell.tracker.spawn(keeper.keep(stop.clone()));
+    tracing::info!(
+        "agentd {} serves `{}`",
+        env!("CARGO_PKG_VERSION"),
+        socket.display()
+    );
+    let _nobody = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    let (owner, rest) = shell.into_parts();
+    let store = owner.run().await;
+    stop.cancel();
+    // It takes the socket and the alias away, which nobody may do after the lock is gone.
+    let _panicked = keeping.await;
+    rest.finish(store).await;
+    Ok(())
+}
+
+const fn here() -> paths::Os {
+    if cfg!(target_os = "macos") {
+        paths::Os::MacOs
+    } else {
+        paths::Os::Linux
+    }
+}
+
+fn take(path: &Path, socket: &Path) -> Result<Lock, LockError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match Lock::take(path, socket) {
+            Err(LockError::Held { .. }) if tries < LOCK_TRIES => {
+                // A probe is over in microseconds; a daemon's lock stays.
+                std::thread::park_timeout(Duration::from_millis(5));
+            }
+            taken => return taken,
+        }
+    }
+}
+
+type Prepare = Box<dyn Fn(&Path) -> io::Result<()> + Send>;
+
+/// The socket, however it came to us.
+enum Listening {
+    /// Bound by us, under its lock.
+    Bound(Box<Binding<Lock, Prepare>>),
+    /// Handed in by the service manager, who keeps it.
+    Inherited,
+}
+
+impl Listening {
+    fn open(socket: &Path, own_directory: bool) -> Result<(Self, UnixListener), DaemonError> {
+        let failed = |source| DaemonError::Listen {
+            path: socket.to_owned(),
+            source,
+        };
+        if let Some(listener) = listen::from_service_manager().map_err(failed)? {
+            return Ok((Self::Inherited, listener));
+        }
+        let prepare: Prepare = Box::new(move |dir: &Path| {
+            if own_directory || !dir.exists() {
+                paths::private_dir(dir).map_err(io::Error::other)
+            } else {
+                Ok(())
+            }
+        });
+        if let Some(dir) = socket.parent() {
+            prepare(dir).map_err(failed)?;
+        }
+        let mut beside = socket.as_os_str().to_owned();
+        beside.push(".lock");
+        let lock = take(Path::new(&beside), socket)?;
+        let (binding, listener) =
+            Binding::new(socket.to_owned(), SocketLock(lock), prepare).map_err(failed)?;
+        Ok((Self::Bound(Box::new(binding)), listener))
+    }
+}
+
+fn listen_for_signals(shell: &Shell) -> Result<(), DaemonError> {
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        let mut signals = signal(kind).map_err(DaemonError::Signals)?;
+        let inbox = shell.inbox.clone();
+        // Not tracked: it waits for a signal that may never come.
+        #[expect(clippy::disallowed_methods, reason = "stop must not wait for it")]
+        let _listening = tokio::spawn(async move {
+            while signals.recv().await.is_some() && inbox.send(Event::StopAsked).await.is_ok() {}
+        });
+    }
+    Ok(())
+}
+
+fn accept(
+    shell: &Shell,
+    listener: UnixListener,
+    replacements: mpsc::Receiver<UnixListener>,
+    files: u64,
+    stop: CancellationToken,
+) {
+    let slots = listen::slots(files);
+    let unheard = Arc::new(listen::Unheard::default());
+    let (tracker, inbox, arrivals) = (
+        shell.tracker.clone(),
+        shell.inbox.clone(),
+        shell.arrivals.clone(),
+    );
+    let config = shell.peer_config(None);
+    let state_dir = shell.state_dir().to_owned();
+    let mut next = 0_u64;
+    let on_conn =
+        move |stream: tokio::net::UnixStream, pid: listen::PeerPid, slot: listen::Slot| {
+            next += 1;
+            let conn = ConnId(next);
+            let (orders, receiver) = mpsc::channel(peer::ORDERS);
+            if arrivals
+                .try_send(Arrival {
+                    conn,
+                    origin: Origin::Socket,
+                    orders,
+                })
+                .is_err()
+            {
+                // The owner is gone or far behind: the client sees the connection close.
+                return;
+            }
+            let config: PeerConfig =
+                shell::peer_config(state_dir.clone(), Arc::clone(&config.partial), pid.0);
+            let inbox = inbox.clone();
+            let (reader, writer) = stream.into_split();
+            tracker.spawn(async move {
+                peer::serve(
+                    conn,
+                    Origin::Socket,
+                    reader,
+                    writer,
+                    inbox,
+                    receiver,
+                    config,
+                )
+                .await;
+                drop(slot);
+            });
+        };
+    shell.tracker.spawn(listen::accept_loop(
+        listener,
+        replacements,
+        slots,
+        unheard,
+        on_conn,
+        stop,
+    ));
+}
+
+/// Looks after the files that lead to us.
+struct Keeper {
+    listening: Listening,
+    alias: Option<Alias>,
+    replace: mpsc::Sender<UnixListener>,
+}
+
+impl Keeper {
+    async fn keep(mut self, stop: CancellationToken) {
+        loop {
+            self.check();
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(CHECK_EVERY) => {}
+            }
+        }
+        if let Some(alias) = &self.alias {
+            alias.remove();
+        }
+        if let Listening::Bound(binding) = self.listening {
+            binding.unlink();
+        }
+    }
+
+    fn check(&mut self) {
+        if let Listening::Bound(binding) = &mut self.listening {
+            match binding.check() {
+                Ok(None) => {}
+                Ok(Some(listener)) => {
+                    tracing::warn!("the socket was taken away and is there again");
+                    let _stopping = self.replace.try_send(listener);
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the socket was taken away and can't be bound again")
+                }
+            }
+        }
+        if let Some(Err(warning)) = self.alias.as_ref().map(Alias::check) {
+            tracing::warn!("{warning}");
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! The one task that owns what is true.
+//!
+//! Owns the state, the clocks, and the way from ids to channels. Holds no decision: events go in,
+//! effects go out, in order. It never waits for anybody: every post is into room that was counted
+//! beforehand.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use agentd_core::effect::{Announcement, Spawn};
+use agentd_core::event::Origin;
+use agentd_core::ids::{ConnId, Generation, Now, Token, WorkerId};
+use agentd_core::store::{Recovered, Stored};
+use agentd_core::{Effect, Event, State};
+use agentd_protocol::Code;
+use tokio::sync::mpsc;
+use tokio::time::sleep_until;
+
+use crate::server::peer::PeerOrder;
+use crate::store::{self, Store};
+use crate::worker::{Order, Spawner};
+
+/// Events waiting for the owner; whoever posts one waits for room.
+pub const INBOX: usize = 1024;
+
+/// A connection that was accepted: the owner hears of it before its first request.
+#[derive(Debug)]
+pub struct Arrival {
+    /// Its name.
+    pub conn: ConnId,
+    /// Over what.
+    pub origin: Origin,
+    /// Where its lines go.
+    pub orders: mpsc::Sender<PeerOrder>,
+}
+
+/// What the owner asks of the host.
+pub trait Host {
+    /// The service manager and the lock file are told.
+    fn announce(&mut self, announcement: Announcement);
+
+    /// Begins to end the processes of a dead instance; the answer comes as [`Gone`].
+    fn end_processes(&mut self, instance: String);
+
+    /// A dead instance is done with.
+    fn forget(&mut self, instance: &str);
+}
+
+/// A dead instance's processes were ended, but for these.
+#[derive(Debug)]
+pub struct Gone {
+    /// Which instance.
+    pub instance: String,
+    /// What could not be ended.
+    pub survivors: Vec<u32>,
+}
+
+/// How far the recovery of a dead instance is.
+#[derive(Debug)]
+enum Recovery {
+    /// Its rows are ours; its processes are being ended.
+    Taken,
+    /// Its processes are gone but for these; its rows are being taken over.
+    Ended(Vec<u32>),
+    /// Its processes are being ended, its rows come next.
+    Begun,
+}
+
+/// The owner's ends of every channel.
+#[derive(Debug)]
+pub struct Wires {
+    /// Where events come from.
+    pub inbox: mpsc::Receiver<Event>,
+    /// Where connections come from.
+    pub arrivals: mpsc::Receiver<Arrival>,
+    /// Where ended instances come from.
+    pub gone: mpsc::Receiver<Gone>,
+    /// The store.
+    pub store: Store,
+    /// Starts workers.
+    pub spawner: Spawner,
+}
+
+/// The owner.
+#[derive(Debug)]
+pub struct Owner<H> {
+    state: State,
+    wires: Wires,
+    host: H,
+    started: Instant,
+    peers: BTreeMap<ConnId, mpsc::Sender<PeerOrder>>,
+    workers: BTreeMap<WorkerId, (Generation, mpsc::Sender<Order>)>,
+    recoveries: BTreeMap<String, Recovery>,
+    /// What the store had no room for: refused right after the event that asked.
+    refused: Vec<Token>,
+    leaving: bool,
+}
+
+impl<H: Host> Owner<H> {
+    /// An owner of a state that has heard of nothing.
+    pub fn new(state: State, wires: Wires, host: H, started: Instant) -> Self {
+        Self {
+            state,
+            wires,
+            host,
+            started,
+            peers: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            recoveries: BTreeMap::new(),
+            refused: Vec::new(),
+            leaving: false,
+        }
+    }
+
+    /// Takes over what dead instances left, as the store found it when it was opened.
+    pub fn recover(&mut self, orphans: Vec<Recovered>) {
+        for recovered in orphans {
+            self.recoveries
+                .insert(recovered.instance.clone(), Recovery::Taken);
+            self.host.end_processes(recovered.instance.clone());
+            self.apply(Event::Recovered(Box::new(recovered)));
+        }
+    }
+
+    /// Serves until the core says that everything is done; returns the store, to be closed.
+    pub async fn run(mut self) -> Store {
+        while !self.leaving {
+            let deadline = self.state.next_deadline();
+            tokio::select! {
+                biased;
+                Some(arrival) = self.wires.arrivals.recv() => self.arrived(arrival),
+                Some(event) = self.wires.inbox.recv() => self.told(event),
+                Some(gone) = self.wires.gone.recv() => self.gone(gone),
+                () = at(self.started, deadline), if deadline.is_some() => self.apply(Event::Ticked),
+            }
+        }
+        self.wires.store
+    }
+
+    fn arrived(
+        &mut self,
+        Arrival {
+            conn,
+            origin,
+            orders,
+        }: Arrival,
+    ) {
+        self.peers.insert(conn, orders);
+        self.apply(Event::Connected { conn, origin });
+    }
+
+    fn told(&mut self, event: Event) {
+        match &event {
+            Event::Disconnected { conn } => drop(self.peers.remove(conn)),
+            Event::Exited {
+                worker, generation, ..
+            }
+            | Event::SpawnFailed {
+                worker, generation, ..
+            } => {
+                if self
+                    .workers
+                    .get(worker)
+                    .is_some_and(|(current, _)| current == generation)
+                {
+                    self.workers.remove(worker);
+                }
+            }
+            _ => {}
+        }
+        let taken = match &event {
+            Event::Recovered(recovered) => Some(recovered.instance.clone()),
+            _ => None,
+        };
+        self.apply(event);
+        if let Some(instance) = taken {
+            match self.recoveries.insert(instance.clone(), Recovery::Taken) {
+                Some(Recovery::Ended(survivors)) => self.gone(Gone {
+                    instance,
+                    survivors,
+                }),
+                Some(Recovery::Taken | Recovery::Begun) | None => {}
+            }
+        }
+    }
+
+    fn gone(
+        &mut self,
+        Gone {
+            instance,
+            survivors,
+        }: Gone,
+    ) {
+        if let Some(Recovery::Begun) = self.recoveries.get(&instance) {
+            self.recoveries
+                .insert(instance.clone(), Recovery::Ended(survivors));
+            let _full = self.wires.store.submit(store::Order::Takeover { instance });
+            return;
+        }
+        self.recoveries.remove(&instance);
+        if survivors.is_empty() {
+            self.host.forget(&instance);
+        } else {
+            tracing::warn!(
+                instance,
+                ?survivors,
+                "processes of a dead agentd could not be ended"
+            );
+        }
+        self.apply(Event::InstanceGone {
+            instance,
+            survivors,
+        });
+    }
+
+    fn now(&self) -> Now {
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Now {
+            mono: self.started.elapsed(),
+            wall_ms: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX),
+        }
+    }
+
+    fn apply(&mut self, event: Event) {
+        let mut effects = Vec::new();
+        self.state.apply(self.now(), event, &mut effects);
+        loop {
+            for effect in effects.drain(..) {
+                self.perform(effect);
+            }
+            let Some(token) = self.refused.pop() else {
+                return;
+            };
+            let why = "its queue is full".to_owned();
+            let stored = Stored::Failed {
+                code: Code::StoreFailed,
+                why,
+            };
+            self.state
+                .apply(self.now(), Event::Stored { token, stored }, &mut effects);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send {
+                conn,
+                body,
+                id,
+                seq,
+                telling,
+                progress,
+            } => {
+                self.post(
+                    conn,
+                    PeerOrder::Line {
+                        body,
+                        id,
+                        seq,
+                        telling,
+                        progress,
+                    },
+                );
+            }
+            Effect::Mark { conn } => self.post(conn, PeerOrder::Mark),
+            Effect::Keep { conn } => self.post(conn, PeerOrder::Keep),
+            Effect::Finish { conn } => self.post(conn, PeerOrder::Finish),
+            Effect::Close { conn } => self.post(conn, PeerOrder::Close),
+            Effect::Commit {
+                token,
+                writes,
+                urgency,
+            } => {
+                if self
+                    .wires
+                    .store
+                    .submit(store::Order::Commit {
+                        token,
+                        writes,
+                        urgency,
+                    })
+                    .is_err()
+                {
+                    self.refused.push(token);
+                }
+            }
+            Effect::Load { token, query } => {
+                if self
+                    .wires
+                    .store
+                    .submit(store::Order::Load { token, query })
+                    .is_err()
+                {
+                    self.refused.push(token);
+                }
+            }
+            Effect::Recover { instance } => {
+                if !self.recoveries.contains_key(&instance) {
+                    self.recoveries.insert(instance.clone(), Recovery::Begun);
+                    self.host.end_processes(instance);
+                }
+            }
+            Effect::Spawn {
+                worker,
+                generation,
+                spawn,
+            } => self.spawn(worker, generation, *spawn),
+            Effect::Tell {
+                worker,
+                generation,
+                command,
+            } => self.order(worker, generation, Order::Tell(command)),
+            Effect::End {
+                worker,
+                generation,
+                rung,
+            } => self.order(worker, generation, Order::End(rung)),
+            Effect::Announce(announcement) => self.host.announce(announcement),
+            Effect::Exit => self.leaving = true,
+        }
+    }
+
+    fn spawn(&mut self, worker: WorkerId, generation: Generation, spawn: Spawn) {
+        tracing::info!(
+            agent = spawn.agent,
+            worker = worker.0,
+            generation = generation.0,
+            "starting a worker"
+        );
+        let orders = self.wires.spawner.spawn(worker, generation, spawn);
+        self.workers.insert(worker, (generation, orders));
+    }
+
+    fn order(&mut self, worker: WorkerId, generation: Generation, order: Order) {
+        if let Some((current, orders)) = self.workers.get(&worker)
+            && *current == generation
+        {
+            // A process that is gone says so itself; one that takes no orders is reported stuck.
+            let _gone = orders.try_send(order);
+        }
+    }
+
+    fn post(&mut self, conn: ConnId, order: PeerOrder) {
+        let Some(orders) = self.peers.get(&conn) else {
+            return;
+        };
+        if let Err(mpsc::error::TrySendError::Full(_)) = orders.try_send(order) {
+            // The core counts what is on its way, so this is a mistake of ours; without a line the
+            // connection would be wrong, so it has none.
+            tracing::error!(conn = conn.0, "a connection's queue is full; it is cut off");
+            self.peers.remove(&conn);
+        }
+    }
+}
+
+async fn at(started: Instant, deadline: Option<Duration>) {
+    if let Some(deadline) = deadline {
+        sleep_until((started + deadline).into()).await;
+    }
+}

@@ -1,0 +1,345 @@
+//! What the daemon and the one-shot have in common: store, instance, owner and workers.
+//!
+//! Owns the order of coming up and going down around the owner. Must not know sockets.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use agentd_core::effect::Announcement;
+use agentd_core::event::Facts;
+use agentd_core::{Event, Served, Settings, State};
+use agentd_protocol::Request;
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+
+use crate::config::{self, Config, Look};
+use crate::platform::instance::{self, Instance};
+use crate::platform::lock::{Doing, Lock};
+use crate::platform::process;
+use crate::server::owner::{Arrival, Gone, Host, INBOX, Owner, Wires};
+use crate::server::peer::PeerConfig;
+use crate::store::{self, Liveness, Opened, Role, Store};
+use crate::worker::{FileLimit, SpawnRecord, Spawner, adopt_orphans};
+
+/// Connections that were accepted and not heard of: more than there can be.
+const ARRIVALS: usize = 16 * 1024;
+/// Dead instances whose end is to be told.
+const GONE: usize = 64;
+
+/// Why the shell can't come up.
+#[derive(Debug, thiserror::Error)]
+pub enum ShellError {
+    /// The store can't be used.
+    #[error(transparent)]
+    Store(#[from] store::StoreError),
+    /// The instance's file can't be made.
+    #[error("can't write in `{}`: {source}", dir.display())]
+    Instance {
+        /// The state directory.
+        dir: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Everything around the owner, up and ready.
+#[derive(Debug)]
+pub struct Shell {
+    /// The owner.
+    pub owner: Owner<Machine>,
+    /// Where events go.
+    pub inbox: mpsc::Sender<Event>,
+    /// Where connections go.
+    pub arrivals: mpsc::Sender<Arrival>,
+    /// Every task that stop waits for.
+    pub tracker: TaskTracker,
+    writer: JoinHandle<()>,
+    instance: Arc<Instance>,
+    state_dir: PathBuf,
+    partial: Arc<AtomicUsize>,
+}
+
+/// What the shell is started with.
+#[derive(Debug)]
+pub struct Plan {
+    /// The state directory, private already.
+    pub state_dir: PathBuf,
+    /// The socket that workers are told.
+    pub socket: Option<PathBuf>,
+    /// Daemon or one-shot.
+    pub served: Served,
+    /// What the user configured.
+    pub config: Config,
+    /// The limit of open files before it was raised.
+    pub file_limit: Option<FileLimit>,
+    /// The lock to be told of a stop.
+    pub lock: Option<Lock>,
+    /// Since when the daemon runs.
+    pub started: Instant,
+}
+
+impl Shell {
+    /// Opens the store, takes over what dead instances left, and makes the owner.
+    ///
+    /// # Errors
+    /// When the state directory or the store can't be used.
+    pub fn start(plan: Plan) -> Result<Self, ShellError> {
+        let dir = plan.state_dir.clone();
+        let instance = Instance::create(&dir).map_err(|source| ShellError::Instance {
+            dir: dir.clone(),
+            source,
+        })?;
+        let instance = Arc::new(instance);
+        let (inbox, events) = mpsc::channel(INBOX);
+        let (arrivals, arriving) = mpsc::channel(ARRIVALS);
+        let (gone, ended) = mpsc::channel(GONE);
+        let tracker = TaskTracker::new();
+        let opened = open_store(&plan, &instance, inbox.clone())?;
+        if let Some(aside) = &opened.moved_aside {
+            tracing::error!(
+                "the database was damaged; it was moved to `{}` and a new one begun",
+                aside.display()
+            );
+        }
+        if let Err(error) = adopt_orphans() {
+            tracing::warn!(%error, "escaped processes of workers can't be adopted");
+        }
+        let agents = config::agents(&plan.config, &Look::here());
+        let runnable = agents
+            .iter()
+            .filter_map(|(agent, run)| Some((agent.name.clone(), run.clone()?)))
+            .collect();
+        let spawner = Spawner {
+            inbox: inbox.clone(),
+            tracker: tracker.clone(),
+            instance: instance.id().to_owned(),
+            socket: plan.socket.clone(),
+            agents: Arc::new(runnable),
+            secrets: Arc::new(plan.config.secrets.clone()),
+            environment: Arc::new(std::env::vars_os().collect()),
+            file_limit: plan.file_limit,
+            record: recorder(Arc::clone(&instance)),
+        };
+        let settings = settings(&plan, &opened.epoch, agents);
+        let machine = Machine {
+            state_dir: dir.clone(),
+            gone,
+            lock: plan.lock,
+        };
+        let wires = Wires {
+            inbox: events,
+            arrivals: arriving,
+            gone: ended,
+            store: opened.store,
+            spawner,
+        };
+        let mut owner = Owner::new(State::new(settings), wires, machine, plan.started);
+        owner.recover(opened.orphans);
+        let partial = Arc::new(AtomicUsize::new(0));
+        Ok(Self {
+            owner,
+            inbox,
+            arrivals,
+            tracker,
+            writer: opened.writer,
+            instance,
+            state_dir: dir,
+            partial,
+        })
+    }
+
+    /// What a connection's task needs; `peer` is the process on the other side.
+    #[must_use]
+    pub fn peer_config(&self, peer: Option<u32>) -> PeerConfig {
+        peer_config(self.state_dir.clone(), Arc::clone(&self.partial), peer)
+    }
+
+    /// Where the store is.
+    #[must_use]
+    pub fn state_dir(&self) -> &Path {
+        &self.state_dir
+    }
+
+    /// What is left to do when the owner has said goodbye.
+    #[must_use]
+    pub fn into_parts(self) -> (Owner<Machine>, Rest) {
+        let rest = Rest {
+            writer: self.writer,
+            _instance: self.instance,
+            tracker: self.tracker,
+        };
+        (self.owner, rest)
+    }
+}
+
+/// What outlives the owner.
+#[derive(Debug)]
+pub struct Rest {
+    writer: JoinHandle<()>,
+    _instance: Arc<Instance>,
+    tracker: TaskTracker,
+}
+
+impl Rest {
+    /// Lets connections write their last lines and closes the store.
+    pub async fn finish(self, store: Store) {
+        self.tracker.close();
+        // A peer that takes nothing must not keep the daemon from leaving.
+        let _stuck =
+            tokio::time::timeout(std::time::Duration::from_secs(2), self.tracker.wait()).await;
+        store.close(self.writer);
+    }
+}
+
+/// Facts about the host for each request of a connection.
+pub fn peer_config(state_dir: PathBuf, partial: Arc<AtomicUsize>, peer: Option<u32>) -> PeerConfig {
+    let facts = move |request: &Request| match request {
+        Request::Status(_) => Facts {
+            rss_bytes: process::rss_bytes(),
+            store_bytes: size(&state_dir, "agentd.db"),
+            wal_bytes: size(&state_dir, "agentd.db-wal"),
+            ..Facts::default()
+        },
+        Request::Send(send) => {
+            let cwd = send.cwd.as_ref().or(send.cwd_if_new.as_ref());
+            Facts {
+                cwd_missing: cwd.is_some_and(|cwd| !Path::new(cwd).is_dir()),
+                ..Facts::default()
+            }
+        }
+        Request::RestartWorker(_)
+        | Request::Drain(_)
+        | Request::Undrain
+        | Request::DaemonStop(_) => Facts {
+            ancestry: peer.map(process::ancestry).unwrap_or_default(),
+            ..Facts::default()
+        },
+        _ => Facts::default(),
+    };
+    PeerConfig {
+        facts: Arc::new(facts),
+        partial,
+    }
+}
+
+fn size(dir: &Path, file: &str) -> u64 {
+    std::fs::metadata(dir.join(file)).map_or(0, |found| found.len())
+}
+
+fn open_store(
+    plan: &Plan,
+    instance: &Instance,
+    inbox: mpsc::Sender<Event>,
+) -> Result<Opened, store::StoreError> {
+    let role = match plan.served {
+        Served::Daemon => Role::Daemon,
+        Served::OneShot { .. } => Role::OneShot,
+    };
+    let dir = plan.state_dir.clone();
+    let alive = move |id: &str| match instance::liveness(&dir, id) {
+        instance::Life::Alive { pid } => Liveness::Alive { pid },
+        instance::Life::Dead => Liveness::Dead,
+    };
+    // The owner empties its inbox whatever happens, so the store's thread waits only briefly.
+    let answer = move |event: Event| {
+        let _gone = inbox.blocking_send(event);
+    };
+    store::open(
+        &plan.state_dir,
+        instance.id(),
+        role,
+        Box::new(alive),
+        Box::new(answer),
+    )
+}
+
+fn recorder(instance: Arc<Instance>) -> Arc<dyn Fn(SpawnRecord) + Send + Sync> {
+    let boot_id = process::boot_id().unwrap_or_default();
+    Arc::new(move |spawn: SpawnRecord| {
+        let record = instance::SpawnRecord {
+            pid: spawn.pid,
+            start_time: spawn.started.unwrap_or(0),
+            boot_id: boot_id.clone(),
+            session: spawn.session,
+        };
+        if let Err(error) = instance.record(&record) {
+            tracing::warn!(%error, pid = spawn.pid, "a worker could not be written down");
+        }
+    })
+}
+
+fn settings(
+    plan: &Plan,
+    epoch: &str,
+    agents: Vec<(agentd_core::agent::Agent, Option<config::AgentConfig>)>,
+) -> Settings {
+    let looked_for = config::looked_for(&plan.config, &agents);
+    let agents: BTreeMap<_, _> = agents
+        .into_iter()
+        .map(|(agent, _)| (agent.name.clone(), agent))
+        .collect();
+    let home = std::env::var("HOME")
+        .ok()
+        .filter(|home| Path::new(home).is_dir())
+        .unwrap_or_else(|| "/".to_owned());
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    Settings {
+        agents,
+        default_agent: plan.config.default_agent.clone(),
+        home,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        uid: nix::unistd::getuid().as_raw(),
+        epoch: epoch.to_owned(),
+        served: plan.served.clone(),
+        max_workers: agentd_core::limits::MAX_WORKERS,
+        seed: u64::from(now.subsec_nanos()) ^ (u64::from(std::process::id()) << 32),
+        looked_for,
+    }
+}
+
+/// The owner's host.
+#[derive(Debug)]
+pub struct Machine {
+    state_dir: PathBuf,
+    gone: mpsc::Sender<Gone>,
+    lock: Option<Lock>,
+}
+
+impl Host for Machine {
+    fn announce(&mut self, announcement: Announcement) {
+        let doing = match announcement {
+            Announcement::Stopping => Doing::Stopping,
+            Announcement::Restarting => Doing::Restarting,
+        };
+        tracing::info!("stopping");
+        // Without a service manager there is nobody to tell.
+        let _nobody = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        if let Some(Err(error)) = self.lock.as_mut().map(|lock| lock.say(doing)) {
+            tracing::warn!(%error, "the lock file does not say that the daemon stops");
+        }
+    }
+
+    fn end_processes(&mut self, instance: String) {
+        let (dir, gone) = (self.state_dir.clone(), self.gone.clone());
+        tokio::task::spawn_blocking(move || {
+            let survivors = process::end_instance(&dir, &instance);
+            let _left = gone.blocking_send(Gone {
+                instance,
+                survivors,
+            });
+        });
+    }
+
+    fn forget(&mut self, instance: &str) {
+        if let Err(error) = instance::forget(&self.state_dir, instance) {
+            tracing::warn!(%error, instance, "the file of a dead instance stays");
+        }
+    }
+}
