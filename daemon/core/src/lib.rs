@@ -5,26 +5,34 @@
 //! Time, ids of the shell and facts about the host come in as [`Event`]s; what is to be done goes
 //! out as [`Effect`]s, in order.
 
+mod abort;
 pub mod agent;
 mod backoff;
+mod begin;
+mod collect;
 mod conn;
+mod death;
 pub mod effect;
 pub mod event;
 mod finish;
 pub mod ids;
 mod job;
 mod json;
+mod ladder;
 pub mod limits;
 mod pool;
 mod recover;
 mod request;
+mod restart;
 mod send;
 mod session;
+mod slot;
 mod state;
 mod status;
 mod stop;
 pub mod store;
 mod stored;
+mod subscribe;
 mod subscription;
 mod supervisor;
 mod timers;

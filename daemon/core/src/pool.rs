@@ -7,115 +7,21 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use agentd_protocol::Code;
-use agentd_protocol::line::{Context, Line};
+use agentd_protocol::line::Line;
 
 use crate::agent::{Agent, Resume, Sessions};
-use crate::effect::{Effect, Rung, Spawn};
-use crate::ids::{Generation, TurnId, WorkerId};
-use crate::job::{Job, Notice, Phase, Process};
+use crate::effect::{Effect, Spawn};
+use crate::ids::{TurnId, WorkerId};
+use crate::job::{Phase, Process};
 use crate::limits::{PROBE_AFTER, PROBE_WITHIN, SPAWNS_PER_SECOND};
 use crate::send::per_turn;
-use crate::session::{Session, SessionId};
+use crate::session::SessionId;
+use crate::slot::{Fit, Slot, SlotPhase};
 use crate::state::{Served, State};
 use crate::store::Write;
 use crate::stored::Awaiting;
-use crate::supervisor::SlotPhase;
 use crate::timers::Timer;
 use crate::worker::{Failure, WorkerCommand};
-
-/// What a process was started with: it serves only what fits.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Fit {
-    pub(crate) cwd: String,
-    pub(crate) toolsets: Option<Vec<String>>,
-    pub(crate) provider: Option<String>,
-    pub(crate) model: Option<String>,
-    pub(crate) thinking: Option<String>,
-}
-
-impl Fit {
-    /// What a turn needs. Pins that go with each turn don't bind the process.
-    pub(crate) fn of(agent: &Agent, session: &Session, job: &Job) -> Self {
-        let pin = |value: &Option<String>| {
-            if agent.describe.model_per_turn {
-                None
-            } else {
-                value.clone()
-            }
-        };
-        Self {
-            cwd: session.cwd.clone(),
-            toolsets: session.toolsets.clone(),
-            provider: pin(&job.send.provider),
-            model: pin(&job.send.model),
-            thinking: pin(&job.send.thinking),
-        }
-    }
-
-    /// What an unpinned turn in the default directory needs.
-    fn usual(agent: &Agent, home: &str) -> Self {
-        let pin = |value: &Option<String>| {
-            if agent.describe.model_per_turn {
-                None
-            } else {
-                value.clone()
-            }
-        };
-        Self {
-            cwd: home.to_owned(),
-            toolsets: None,
-            provider: pin(&agent.provider),
-            model: pin(&agent.model),
-            thinking: pin(&agent.thinking),
-        }
-    }
-}
-
-/// One process slot.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Slot {
-    pub(crate) agent: String,
-    pub(crate) fit: Fit,
-    pub(crate) phase: SlotPhase,
-    pub(crate) generation: Generation,
-    pub(crate) restarts: u64,
-    pub(crate) last_exit: Option<String>,
-    pub(crate) last_error: Option<String>,
-    pub(crate) last_ok_ms: Option<i64>,
-    pub(crate) spawned_at: Duration,
-    /// Sessions it holds.
-    pub(crate) sessions: BTreeSet<SessionId>,
-    /// Turns it has, or is about to get.
-    pub(crate) turns: BTreeSet<TurnId>,
-    /// Turns at once.
-    pub(crate) capacity: u32,
-    pub(crate) one_session: bool,
-    /// The session that its spawn reopens.
-    pub(crate) resuming: Option<SessionId>,
-    pub(crate) idle_since: Duration,
-    /// It takes no new turns and goes when the last one ended.
-    pub(crate) retiring: bool,
-    pub(crate) restart_when_idle: bool,
-    pub(crate) strays: u64,
-}
-
-impl Slot {
-    pub(crate) const fn pid(&self) -> Option<u32> {
-        self.phase.pid()
-    }
-
-    const fn is_ready(&self) -> bool {
-        matches!(self.phase, SlotPhase::Ready { .. })
-    }
-
-    fn has_room(&self) -> bool {
-        self.turns.len() < self.capacity as usize
-    }
-
-    fn takes_turns(&self) -> bool {
-        !self.retiring && !self.restart_when_idle
-    }
-}
 
 /// Where a session's next turn can go.
 enum Place {
@@ -243,146 +149,6 @@ impl State {
         Some(process)
     }
 
-    /// Binds a turn to a process that has room.
-    fn reserve(&mut self, turn: TurnId, worker: WorkerId) -> Option<Process> {
-        let session_id = self.jobs.get(&turn)?.session;
-        let slot = self.slots.get_mut(&worker)?;
-        slot.turns.insert(turn);
-        slot.sessions.insert(session_id);
-        let process = Process {
-            worker,
-            generation: slot.generation,
-        };
-        let session = self.sessions.get_mut(&session_id)?;
-        session.slot = Some(worker);
-        session.current = Some(turn);
-        session.queue.retain(|other| *other != turn);
-        self.waiting.remove(&turn);
-        self.timers.clear(Timer::Idle(worker));
-        Some(process)
-    }
-
-    /// Undoes `reserve`: not a byte went to the process.
-    pub(crate) fn unplace(&mut self, turn: TurnId) {
-        let Some(job) = self.jobs.get(&turn) else {
-            return;
-        };
-        let Some(process) = job.process() else { return };
-        let session_id = job.session;
-        if let Some(slot) = self.slots.get_mut(&process.worker) {
-            slot.turns.remove(&turn);
-        }
-        if let Some(session) = self.sessions.get_mut(&session_id)
-            && session.current == Some(turn)
-        {
-            session.current = None;
-            session.queue.push_front(turn);
-        }
-        self.waiting.insert(turn);
-        if let Some(job) = self.jobs.get_mut(&turn) {
-            job.phase = match &job.phase {
-                Phase::Pending { cancelled, .. } => Phase::Pending {
-                    placed: None,
-                    cancelled: *cancelled,
-                },
-                _ => Phase::Queued,
-            };
-        }
-        self.slot_freed(process.worker);
-    }
-
-    /// The *running* mark is durable: the first byte may go.
-    pub(crate) fn begin(&mut self, turn: TurnId, process: Process) {
-        let current = self
-            .slots
-            .get(&process.worker)
-            .filter(|slot| slot.generation == process.generation);
-        let starts_now = current.is_some_and(|slot| slot.phase.is_spawning_per_turn());
-        if !starts_now && !current.is_some_and(Slot::is_ready) {
-            // It died meanwhile. Nothing was written, so waiting again is safe.
-            self.requeue_unstarted(turn);
-            return;
-        }
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
-        };
-        let Some(session) = self.sessions.get_mut(&job.session) else {
-            return;
-        };
-        let Some(agent) = self.settings.agents.get(&session.agent) else {
-            return;
-        };
-        let context = if session.turns == 0 || agent.describe.resume == Resume::Stateless {
-            Context::New
-        } else if session.open || starts_now {
-            Context::Continued
-        } else {
-            Context::Lost
-        };
-        if context == Context::Lost && job.send.require_context {
-            let error = format!(
-                "the session `{}` lost its earlier turns with its process",
-                session.shown()
-            );
-            let failure = Failure {
-                hint: Some("send without `require_context` to go on without them".to_owned()),
-                ..Failure::new(Code::ContextLost, error)
-            };
-            self.unplace(turn);
-            return self.fail(turn, failure);
-        }
-        job.context = Some(context);
-        job.phase = Phase::Running { process };
-        job.started_at = Some(self.now.mono);
-        job.queued_for = self.now.mono.saturating_sub(job.accepted_at);
-        job.progress_at = self.now.mono;
-        session.open = true;
-        let timeout = job
-            .send
-            .timeout
-            .map_or(crate::limits::DEFAULT_TIMEOUT, Duration::from_secs_f64);
-        self.timers.clear(Timer::Expiry(turn));
-        self.timers
-            .set(Timer::Running(turn), self.now.mono + timeout);
-        self.timers.set(
-            Timer::Stalled(turn),
-            self.now.mono + crate::limits::STALLED_AFTER,
-        );
-        let (name, cwd, toolsets) = (
-            session.shown(),
-            session.cwd.clone(),
-            session.toolsets.clone(),
-        );
-        let prompt = job.prompt(turn, &name, &cwd, toolsets.as_ref());
-        if context == Context::Lost {
-            self.note(turn, &Notice::of(Code::ContextLost, format!("the session `{name}` goes on without its earlier turns: the process that held them is gone")));
-        }
-        let Some(prompt) = prompt else { return };
-        if starts_now {
-            self.spawn_for_turn(process.worker, prompt);
-        } else {
-            let command = WorkerCommand::Prompt(Box::new(prompt));
-            self.out.push(Effect::Tell {
-                worker: process.worker,
-                generation: process.generation,
-                command,
-            });
-        }
-    }
-
-    /// A turn whose mark is durable but of which nothing was written waits again.
-    pub(crate) fn requeue_unstarted(&mut self, turn: TurnId) {
-        self.unplace(turn);
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
-        };
-        job.phase = Phase::Queued;
-        job.attempt = job.attempt.saturating_sub(1);
-        if let Some(number) = job.number {
-            self.write_lazily(Write::Requeue { job: number });
-        }
-    }
-
     /// Finds a process for a session's next turn, or makes room for one.
     fn place(&mut self, session_id: SessionId, turn: TurnId) -> Place {
         let (Some(session), Some(job)) = (self.sessions.get(&session_id), self.jobs.get(&turn))
@@ -504,14 +270,18 @@ impl State {
         spares.next().map(|(worker, _)| *worker)
     }
 
-    /// Is there room for one more process? Ends an idle one if not.
-    fn make_room(&mut self) -> bool {
+    /// Are there as many processes as there may be?
+    pub(crate) fn is_full(&self) -> bool {
         let live = self
             .slots
             .values()
-            .filter(|slot| slot.phase.holds_process())
-            .count();
-        if live < self.settings.max_workers {
+            .filter(|slot| slot.phase.holds_process());
+        live.count() >= self.settings.max_workers
+    }
+
+    /// Is there room for one more process? Ends an idle one if not.
+    fn make_room(&mut self) -> bool {
+        if !self.is_full() {
             return true;
         }
         if self.slots.values().any(|slot| slot.phase.is_stopping()) {
@@ -638,7 +408,7 @@ impl State {
     }
 
     /// Keeps the spares that were asked for.
-    fn keep_warm(&mut self) {
+    pub(crate) fn keep_warm(&mut self) {
         if self.settings.served != Served::Daemon || !self.mode.starts_turns() {
             return;
         }
@@ -683,72 +453,11 @@ impl State {
                         }
                 })
                 .count();
-            let live = self
-                .slots
-                .values()
-                .filter(|slot| slot.phase.holds_process())
-                .count();
-            if spares < agent.warm as usize && live < self.settings.max_workers {
+            if spares < agent.warm as usize && !self.is_full() {
                 let worker = WorkerId(self.number());
                 self.slots.insert(worker, Slot::new(&agent, fit));
                 self.start(worker);
             }
-        }
-    }
-
-    /// A process has one turn less: is it idle, unneeded, or due to go?
-    pub(crate) fn slot_freed(&mut self, worker: WorkerId) {
-        let Some(slot) = self.slots.get_mut(&worker) else {
-            return;
-        };
-        if !slot.turns.is_empty() {
-            return;
-        }
-        slot.idle_since = self.now.mono;
-        if slot.phase.is_spawning_per_turn() {
-            // Never started: there is nothing to stop.
-            self.drop_slot(worker);
-            return;
-        }
-        if slot.retiring {
-            self.stop_slot(worker, Rung::Ask);
-        } else if slot.restart_when_idle {
-            self.restart_slot(worker, true);
-        } else {
-            self.arm_idle(worker);
-        }
-    }
-
-    pub(crate) fn arm_idle(&mut self, worker: WorkerId) {
-        let Some(slot) = self.slots.get(&worker) else {
-            return;
-        };
-        if let Some(agent) = self.settings.agents.get(&slot.agent) {
-            self.timers
-                .set(Timer::Idle(worker), self.now.mono + agent.idle_timeout);
-        }
-    }
-
-    /// A process has been idle for its agent's `idle_timeout`.
-    pub(crate) fn slot_idle(&mut self, worker: WorkerId) {
-        let Some(slot) = self.slots.get(&worker) else {
-            return;
-        };
-        let Some(agent) = self.settings.agents.get(&slot.agent) else {
-            return;
-        };
-        if !slot.turns.is_empty() || !slot.is_ready() {
-            return;
-        }
-        let is_memory = agent.describe.resume == Resume::None
-            && slot.sessions.iter().any(|session| {
-                self.sessions
-                    .get(session)
-                    .is_some_and(|session| session.turns > 0)
-            });
-        let is_spare = slot.sessions.is_empty() && agent.warm > 0;
-        if !is_memory && !is_spare {
-            self.retire(worker);
         }
     }
 }

@@ -11,14 +11,16 @@ use agentd_protocol::{Body, Id, JobId, Line};
 
 use crate::agent::Agent;
 use crate::backoff::Health;
+use crate::collect::Collecting;
 use crate::conn::{Conn, FollowId};
 use crate::effect::{Effect, Progress};
 use crate::event::Event;
 use crate::ids::{ConnId, Now, Token, TurnId, WorkerId};
 use crate::job::{Job, Phase};
-use crate::pool::Slot;
-use crate::request::{Collecting, Loading, RestartWait};
+use crate::request::Loading;
+use crate::restart::RestartWait;
 use crate::session::{Session, SessionId};
+use crate::slot::Slot;
 use crate::status::Counters;
 use crate::stop::Mode;
 use crate::store::{Query, Urgency, Write};

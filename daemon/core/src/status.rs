@@ -10,7 +10,7 @@ use agentd_protocol::line::{
 use crate::event::Facts;
 use crate::ids::WorkerId;
 use crate::job::Phase;
-use crate::pool::Slot;
+use crate::slot::Slot;
 use crate::state::{Served, State};
 
 /// How many durations the percentiles are taken over.

@@ -1,0 +1,109 @@
+//! `abort`: which jobs are meant, and what is said of them.
+//!
+//! Owns the choice of targets. How a job is cancelled is in `finish.rs`.
+
+use crate::request::Parked;
+
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::line::Line;
+use agentd_protocol::request::{Abort, Decoded};
+use agentd_protocol::{Code, Id, Request};
+
+use crate::event::Facts;
+use crate::ids::{ConnId, TurnId};
+use crate::job::Phase;
+use crate::state::State;
+
+impl State {
+    pub(crate) fn abort(&mut self, conn: ConnId, id: Option<Id>, abort: Abort, facts: &Facts) {
+        let loading = match (&abort.job, &abort.session) {
+            (Some(_), _) => None,
+            (None, Some(session)) => Some(session.clone()),
+            (None, None) => self
+                .conns
+                .get(&conn)
+                .and_then(|known| known.loading.clone()),
+        };
+        if let Some(loading) = loading.and_then(|name| self.loading.get_mut(&name)) {
+            let decoded = Decoded {
+                request: Request::Abort(abort),
+                ignored: Vec::new(),
+            };
+            loading.parked.push_back(Parked {
+                conn,
+                id,
+                decoded,
+                facts: facts.clone(),
+            });
+            return;
+        }
+        let turns = match self.abort_targets(conn, &abort) {
+            Ok(turns) => turns,
+            Err(rejected) => return self.refuse(conn, id, rejected),
+        };
+        // A job that isn't accepted yet may never be: then there is nothing to abort.
+        let pending = turns.iter().copied().find(|turn| {
+            self.jobs
+                .get(turn)
+                .is_some_and(|job| matches!(job.phase, Phase::Pending { .. }))
+        });
+        if let Some(job) = pending.and_then(|turn| self.jobs.get_mut(&turn)) {
+            if let Phase::Pending { cancelled, .. } = &mut job.phase {
+                *cancelled = true;
+            }
+            job.aborts.push((conn, id));
+            return;
+        }
+        let jobs = turns
+            .into_iter()
+            .filter_map(|turn| self.cancel(turn))
+            .collect();
+        self.answer(conn, id, &Line::Abort { ok: true, jobs });
+    }
+
+    pub(crate) fn abort_targets(
+        &self,
+        conn: ConnId,
+        abort: &Abort,
+    ) -> Result<Vec<TurnId>, Rejected> {
+        let live = |turn: &TurnId| {
+            self.jobs
+                .get(turn)
+                .is_some_and(|job| job.phase != Phase::Finishing)
+        };
+        if let Some(job) = abort.job {
+            // A job that isn't in memory has ended, or never was: neither can be aborted.
+            return Ok(self
+                .numbers
+                .get(&job)
+                .copied()
+                .filter(live)
+                .into_iter()
+                .collect());
+        }
+        if let Some(session) = &abort.session {
+            let Some(session) = self.names.get(session).and_then(|id| self.sessions.get(id)) else {
+                return Ok(Vec::new());
+            };
+            let mut turns: Vec<_> = session.current.into_iter().filter(live).collect();
+            if abort.queued {
+                turns.extend(session.queue.iter().copied());
+            } else if turns.is_empty() {
+                turns.extend(session.queue.front().copied());
+            }
+            return Ok(turns);
+        }
+        if let Some(last) = self.conns.get(&conn).and_then(|conn| conn.last_send) {
+            return Ok(Some(last).into_iter().filter(live).collect());
+        }
+        let mut all = self.jobs.keys().filter(|turn| live(turn));
+        match (all.next(), all.next()) {
+            (Some(_), Some(_)) => {
+                let jobs: Vec<_> = self.numbers.keys().map(ToString::to_string).collect();
+                let error = format!("{} jobs are live: {}", self.jobs.len(), jobs.join(", "));
+                Err(Rejected::new(Code::Ambiguous, error).hint("name one with `job` or `session`"))
+            }
+            (one, _) => Ok(one.copied().into_iter().collect()),
+        }
+    }
+}

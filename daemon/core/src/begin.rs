@@ -1,0 +1,217 @@
+//! A turn meets its process, and leaves it.
+//!
+//! Owns the step from *waits* to *runs*: reserved, marked, begun, or given back untouched. Which
+//! process it is, `pool.rs` has decided.
+
+use std::time::Duration;
+
+use agentd_protocol::Code;
+use agentd_protocol::line::Context;
+
+use crate::agent::Resume;
+use crate::effect::{Effect, Rung};
+use crate::ids::{TurnId, WorkerId};
+use crate::job::{Notice, Phase, Process};
+use crate::slot::Slot;
+use crate::state::State;
+use crate::store::Write;
+use crate::timers::Timer;
+use crate::worker::{Failure, WorkerCommand};
+
+impl State {
+    /// Binds a turn to a process that has room.
+    pub(crate) fn reserve(&mut self, turn: TurnId, worker: WorkerId) -> Option<Process> {
+        let session_id = self.jobs.get(&turn)?.session;
+        let slot = self.slots.get_mut(&worker)?;
+        slot.turns.insert(turn);
+        slot.sessions.insert(session_id);
+        let process = Process {
+            worker,
+            generation: slot.generation,
+        };
+        let session = self.sessions.get_mut(&session_id)?;
+        session.slot = Some(worker);
+        session.current = Some(turn);
+        session.queue.retain(|other| *other != turn);
+        self.waiting.remove(&turn);
+        self.timers.clear(Timer::Idle(worker));
+        Some(process)
+    }
+
+    /// Undoes `reserve`: not a byte went to the process.
+    pub(crate) fn unplace(&mut self, turn: TurnId) {
+        let Some(job) = self.jobs.get(&turn) else {
+            return;
+        };
+        let Some(process) = job.process() else { return };
+        let session_id = job.session;
+        if let Some(slot) = self.slots.get_mut(&process.worker) {
+            slot.turns.remove(&turn);
+        }
+        if let Some(session) = self.sessions.get_mut(&session_id)
+            && session.current == Some(turn)
+        {
+            session.current = None;
+            session.queue.push_front(turn);
+        }
+        self.waiting.insert(turn);
+        if let Some(job) = self.jobs.get_mut(&turn) {
+            job.phase = match &job.phase {
+                Phase::Pending { cancelled, .. } => Phase::Pending {
+                    placed: None,
+                    cancelled: *cancelled,
+                },
+                _ => Phase::Queued,
+            };
+        }
+        self.slot_freed(process.worker);
+    }
+
+    /// The *running* mark is durable: the first byte may go.
+    pub(crate) fn begin(&mut self, turn: TurnId, process: Process) {
+        let current = self
+            .slots
+            .get(&process.worker)
+            .filter(|slot| slot.generation == process.generation);
+        let starts_now = current.is_some_and(|slot| slot.phase.is_spawning_per_turn());
+        if !starts_now && !current.is_some_and(Slot::is_ready) {
+            // It died meanwhile. Nothing was written, so waiting again is safe.
+            self.requeue_unstarted(turn);
+            return;
+        }
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(&job.session) else {
+            return;
+        };
+        let Some(agent) = self.settings.agents.get(&session.agent) else {
+            return;
+        };
+        let context = if session.turns == 0 || agent.describe.resume == Resume::Stateless {
+            Context::New
+        } else if session.open || starts_now {
+            Context::Continued
+        } else {
+            Context::Lost
+        };
+        if context == Context::Lost && job.send.require_context {
+            let error = format!(
+                "the session `{}` lost its earlier turns with its process",
+                session.shown()
+            );
+            let failure = Failure {
+                hint: Some("send without `require_context` to go on without them".to_owned()),
+                ..Failure::new(Code::ContextLost, error)
+            };
+            self.unplace(turn);
+            return self.fail(turn, failure);
+        }
+        job.context = Some(context);
+        job.phase = Phase::Running { process };
+        job.started_at = Some(self.now.mono);
+        job.queued_for = self.now.mono.saturating_sub(job.accepted_at);
+        job.progress_at = self.now.mono;
+        session.open = true;
+        let timeout = job
+            .send
+            .timeout
+            .map_or(crate::limits::DEFAULT_TIMEOUT, Duration::from_secs_f64);
+        self.timers.clear(Timer::Expiry(turn));
+        self.timers
+            .set(Timer::Running(turn), self.now.mono + timeout);
+        self.timers.set(
+            Timer::Stalled(turn),
+            self.now.mono + crate::limits::STALLED_AFTER,
+        );
+        let (name, cwd, toolsets) = (
+            session.shown(),
+            session.cwd.clone(),
+            session.toolsets.clone(),
+        );
+        let prompt = job.prompt(turn, &name, &cwd, toolsets.as_ref());
+        if context == Context::Lost {
+            self.note(turn, &Notice::of(Code::ContextLost, format!("the session `{name}` goes on without its earlier turns: the process that held them is gone")));
+        }
+        let Some(prompt) = prompt else { return };
+        if starts_now {
+            self.spawn_for_turn(process.worker, prompt);
+        } else {
+            let command = WorkerCommand::Prompt(Box::new(prompt));
+            self.out.push(Effect::Tell {
+                worker: process.worker,
+                generation: process.generation,
+                command,
+            });
+        }
+    }
+
+    /// A turn whose mark is durable but of which nothing was written waits again.
+    pub(crate) fn requeue_unstarted(&mut self, turn: TurnId) {
+        self.unplace(turn);
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        job.phase = Phase::Queued;
+        job.attempt = job.attempt.saturating_sub(1);
+        if let Some(number) = job.number {
+            self.write_lazily(Write::Requeue { job: number });
+        }
+    }
+
+    /// A process has one turn less: is it idle, unneeded, or due to go?
+    pub(crate) fn slot_freed(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        if !slot.turns.is_empty() {
+            return;
+        }
+        slot.idle_since = self.now.mono;
+        if slot.phase.is_spawning_per_turn() {
+            // Never started: there is nothing to stop.
+            self.drop_slot(worker);
+            return;
+        }
+        if slot.retiring {
+            self.stop_slot(worker, Rung::Ask);
+        } else if slot.restart_when_idle {
+            self.restart_slot(worker, true);
+        } else {
+            self.arm_idle(worker);
+        }
+    }
+
+    pub(crate) fn arm_idle(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        if let Some(agent) = self.settings.agents.get(&slot.agent) {
+            self.timers
+                .set(Timer::Idle(worker), self.now.mono + agent.idle_timeout);
+        }
+    }
+
+    /// A process has been idle for its agent's `idle_timeout`.
+    pub(crate) fn slot_idle(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        let Some(agent) = self.settings.agents.get(&slot.agent) else {
+            return;
+        };
+        if !slot.turns.is_empty() || !slot.is_ready() {
+            return;
+        }
+        let is_memory = agent.describe.resume == Resume::None
+            && slot.sessions.iter().any(|session| {
+                self.sessions
+                    .get(session)
+                    .is_some_and(|session| session.turns > 0)
+            });
+        let is_spare = slot.sessions.is_empty() && agent.warm > 0;
+        if !is_memory && !is_spare {
+            self.retire(worker);
+        }
+    }
+}

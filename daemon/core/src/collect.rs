@@ -1,0 +1,188 @@
+//! `collect`: the final lines of jobs, now or when they come.
+//!
+//! Owns the waiting list and the pages. Must not know how a job ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::line::{Line, Telling};
+use agentd_protocol::request::{Collect, Wait};
+use agentd_protocol::serde_json::Value;
+use agentd_protocol::{Body, Code, Id, JobId, limits};
+
+use crate::ids::ConnId;
+use crate::limits::COLLECT_JOBS;
+use crate::state::State;
+use crate::store::{JobRow, JobState, Query};
+use crate::stored::Awaiting;
+use crate::timers::Timer;
+
+/// A `collect` that waits.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Collecting {
+    pub(crate) conn: ConnId,
+    id: Option<Id>,
+    order: Vec<JobId>,
+    wait: Wait,
+    deadline: Option<Duration>,
+    results: BTreeMap<JobId, Value>,
+    pending: BTreeSet<JobId>,
+}
+
+impl State {
+    pub(crate) fn collect(&mut self, conn: ConnId, id: Option<Id>, collect: &Collect) {
+        if collect.jobs.len() > COLLECT_JOBS {
+            let error = format!(
+                "`jobs` has {} entries, the limit is {COLLECT_JOBS}",
+                collect.jobs.len()
+            );
+            return self.refuse(conn, id, Rejected::new(Code::InvalidRequest, error));
+        }
+        let deadline = collect
+            .timeout
+            .map(|seconds| self.now.mono + Duration::from_secs_f64(seconds));
+        let number = self.number();
+        let (here, elsewhere): (BTreeSet<JobId>, BTreeSet<JobId>) = collect
+            .jobs
+            .iter()
+            .copied()
+            .partition(|job| self.numbers.contains_key(job));
+        let collecting = Collecting {
+            conn,
+            id,
+            order: collect.jobs.clone(),
+            wait: collect.wait,
+            deadline,
+            results: BTreeMap::new(),
+            pending: here,
+        };
+        self.collecting.insert(number, collecting);
+        if elsewhere.is_empty() {
+            self.collect_started(number);
+        } else {
+            self.load(
+                Awaiting::Collect(number),
+                Query::Jobs {
+                    jobs: elsewhere.into_iter().collect(),
+                },
+            );
+        }
+    }
+
+    /// The store said what became of the jobs that aren't in memory.
+    pub(crate) fn collect_loaded(&mut self, number: u64, rows: Vec<JobRow>) {
+        let Some(collecting) = self.collecting.get_mut(&number) else {
+            return;
+        };
+        for row in rows {
+            match row.state {
+                JobState::Finished { seq, line } => {
+                    collecting.results.insert(row.job, result(&line, seq));
+                }
+                JobState::Queued { .. } | JobState::Running { .. } => {
+                    collecting.pending.insert(row.job);
+                }
+            }
+        }
+        let unknown = collecting
+            .order
+            .iter()
+            .find(|job| !collecting.results.contains_key(job) && !collecting.pending.contains(job))
+            .copied();
+        if let Some(job) = unknown {
+            let (conn, id) = (collecting.conn, collecting.id.clone());
+            self.collecting.remove(&number);
+            return self.refuse(
+                conn,
+                id,
+                Rejected::new(Code::UnknownJob, format!("there is no job `{job}`")),
+            );
+        }
+        self.collect_started(number);
+    }
+
+    pub(crate) fn collect_started(&mut self, number: u64) {
+        if let Some(deadline) = self
+            .collecting
+            .get(&number)
+            .and_then(|collecting| collecting.deadline)
+        {
+            self.timers.set(Timer::Collect(number), deadline);
+        }
+        self.collect_done(number);
+    }
+
+    /// A job ended: whoever collects it hears of it.
+    pub(crate) fn collected(&mut self, job: JobId, line: &Body, seq: u64) {
+        let mut waiting = Vec::new();
+        for (number, collecting) in &mut self.collecting {
+            if collecting.pending.remove(&job) {
+                collecting.results.insert(job, result(line, seq));
+                waiting.push(*number);
+            }
+        }
+        for number in waiting {
+            self.collect_done(number);
+        }
+    }
+
+    pub(crate) fn collect_done(&mut self, number: u64) {
+        let Some(collecting) = self.collecting.get(&number) else {
+            return;
+        };
+        let enough = match collecting.wait {
+            Wait::All => collecting.pending.is_empty(),
+            Wait::Any => !collecting.results.is_empty(),
+        };
+        if enough
+            || collecting
+                .deadline
+                .is_some_and(|deadline| deadline <= self.now.mono)
+        {
+            self.collect_answer(number);
+        }
+    }
+
+    pub(crate) fn collect_timeout(&mut self, number: u64) {
+        self.collect_answer(number);
+    }
+
+    pub(crate) fn collect_answer(&mut self, number: u64) {
+        self.timers.clear(Timer::Collect(number));
+        let Some(mut collecting) = self.collecting.remove(&number) else {
+            return;
+        };
+        let mut results = Vec::new();
+        let mut pending = Vec::new();
+        let mut room = limits::MAX_LINE_OUT - 16 * 1024;
+        for job in collecting.order {
+            match collecting.results.remove(&job) {
+                Some(result) => {
+                    let size = result.to_string().len();
+                    if size > room {
+                        // The next page: asked for again, it comes first.
+                        pending.push(job);
+                        continue;
+                    }
+                    room -= size;
+                    results.push(result);
+                }
+                None => pending.push(job),
+            }
+        }
+        self.answer(
+            collecting.conn,
+            collecting.id,
+            &Line::Collect {
+                ok: true,
+                results,
+                pending,
+            },
+        );
+    }
+}
+
+fn result(line: &Body, seq: u64) -> Value {
+    crate::json::value(&line.render(None, Some(seq), Telling::Replay))
+}

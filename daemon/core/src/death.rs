@@ -1,0 +1,366 @@
+//! What a process's end means: for its turns, its sessions, its agent.
+//!
+//! Owns blame and restart. An end that was asked for is no death.
+
+use std::time::Duration;
+
+use agentd_protocol::Code;
+
+use crate::backoff::mix;
+use crate::effect::Rung;
+use crate::ids::{Generation, TurnId, WorkerId};
+use crate::job::Phase;
+use crate::limits::{ATTEMPTS, HEALTHY_AFTER, PERMANENT_EXITS};
+use crate::send::per_turn;
+use crate::session::SessionId;
+use crate::slot::{SlotPhase, Then};
+use crate::state::{Served, State};
+use crate::store::Write;
+use crate::timers::Timer;
+use crate::worker::{Exit, Failure};
+
+impl State {
+    pub(crate) fn spawn_failed(
+        &mut self,
+        worker: WorkerId,
+        generation: Generation,
+        error: &str,
+        permanent: bool,
+    ) {
+        if self.current(worker, generation).is_none() {
+            return;
+        }
+        let lived = Duration::ZERO;
+        self.died(
+            worker,
+            lived,
+            false,
+            format!("it could not be started: {error}"),
+            "",
+            permanent,
+        );
+    }
+
+    pub(crate) fn worker_stuck(&mut self, worker: WorkerId, generation: Generation, why: &str) {
+        let Some(slot) = self.current(worker, generation) else {
+            return;
+        };
+        slot.last_error = Some(why.to_owned());
+        if !slot.phase.is_stopping() {
+            self.stop_slot(worker, Rung::Kill);
+        }
+    }
+
+    pub(crate) fn exited(
+        &mut self,
+        worker: WorkerId,
+        generation: Generation,
+        exit: Exit,
+        tail: &str,
+    ) {
+        let now = self.now.mono;
+        let Some(slot) = self.current(worker, generation) else {
+            return;
+        };
+        slot.last_exit = Some(exit.to_string());
+        let was_ready = slot.phase.ready_since().is_some() || slot.phase.is_stopping();
+        let lived = now.saturating_sub(slot.phase.ready_since().unwrap_or(slot.spawned_at));
+        let agent = slot.agent.clone();
+        let asked = match slot.phase {
+            SlotPhase::Stopping { then, .. } => Some(then),
+            _ => None,
+        };
+        if self.settings.agents.get(&agent).is_some_and(per_turn) {
+            // Its exit is its turn's end, which the adapter has told already.
+            self.end_turns(worker, &format!("agent `{agent}` {exit}"), tail);
+            return self.drop_slot(worker);
+        }
+        let Some(then) = asked else {
+            let permanent =
+                !was_ready && matches!(exit, Exit::Code(code) if PERMANENT_EXITS.contains(&code));
+            return self.died(worker, lived, was_ready, exit.to_string(), tail, permanent);
+        };
+        let stuck = self
+            .slots
+            .get(&worker)
+            .and_then(|slot| slot.last_error.clone());
+        let why =
+            stuck.unwrap_or_else(|| format!("agent `{agent}` {exit} while it was being stopped"));
+        self.end_turns(worker, &why, tail);
+        match then {
+            Then::Restart if !self.mode.is_stopping() => {
+                if let Some(slot) = self.slots.get_mut(&worker) {
+                    slot.restarts += 1;
+                }
+                self.counters.restarts += 1;
+                self.close_sessions(worker);
+                self.start(worker);
+            }
+            Then::Restart | Then::Gone => self.drop_slot(worker),
+        }
+    }
+
+    /// A process died unasked, or never came up.
+    pub(crate) fn died(
+        &mut self,
+        worker: WorkerId,
+        lived: Duration,
+        was_ready: bool,
+        why: String,
+        tail: &str,
+        permanent: bool,
+    ) {
+        let now = self.now.mono;
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        let agent = slot.agent.clone();
+        let resuming = slot.resuming.take();
+        slot.last_error = Some(if tail.is_empty() {
+            why.clone()
+        } else {
+            format!("{why}; it said: {tail}")
+        });
+        let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();
+        // Deaths before readiness are the agent's; later ones, and those of a resume, the session's.
+        let blamed: Vec<SessionId> = if was_ready {
+            sessions
+        } else {
+            resuming.into_iter().collect()
+        };
+        if blamed.is_empty() {
+            let health = self.health.entry(agent.clone()).or_default();
+            if permanent {
+                health.breaks(now, true, why.clone(), tail);
+            } else {
+                health.died(now, lived, why.clone(), tail);
+            }
+        }
+        for session in &blamed {
+            if let Some(session) = self.sessions.get_mut(session) {
+                session.health.died(now, lived, why.clone(), tail);
+            }
+        }
+        self.end_turns(worker, &format!("agent `{agent}` {why}"), tail);
+        self.close_sessions(worker);
+        self.after_death(worker, lived);
+    }
+
+    /// Starts a dead slot again, keeps it as broken, or lets it go.
+    pub(crate) fn after_death(&mut self, worker: WorkerId, lived: Duration) {
+        let now = self.now.mono;
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        let (agent, generation) = (slot.agent.clone(), slot.generation);
+        let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();
+        let mut delay = Duration::ZERO;
+        let mut broken = self
+            .health
+            .get(&agent)
+            .is_some_and(|health| health.state().is_some());
+        let jitter = mix(self.settings.seed ^ (worker.0 << 20) ^ generation.0);
+        let healths = sessions
+            .iter()
+            .filter_map(|session| self.sessions.get(session).map(|session| &session.health));
+        for health in healths.chain(self.health.get(&agent)) {
+            broken |= health.state().is_some();
+            delay = delay.max(health.delay(jitter));
+        }
+        if broken {
+            let why = self
+                .slots
+                .get(&worker)
+                .and_then(|slot| slot.last_error.clone())
+                .unwrap_or_default();
+            if let Some(slot) = self.slots.get_mut(&worker) {
+                slot.phase = SlotPhase::Failed;
+            }
+            self.timers.clear(Timer::Slot(worker));
+            self.timers
+                .set_if_unset(Timer::Breaker, now + crate::limits::BREAKER_RETRY);
+            self.restarted(
+                worker,
+                Err(format!(
+                    "the worker of agent `{agent}` does not come up: {why}"
+                )),
+            );
+            return self.fail_waiting(&agent, &sessions);
+        }
+        let wanted = sessions.iter().any(|session| {
+            self.sessions
+                .get(session)
+                .is_some_and(|session| session.named || !session.queue.is_empty())
+        });
+        let spare = self
+            .settings
+            .agents
+            .get(&agent)
+            .is_some_and(|agent| agent.warm > 0);
+        if self.mode.is_stopping()
+            || !(wanted || spare || self.restarts_wait_for(worker))
+            || self.settings.served != Served::Daemon && !wanted
+        {
+            return self.drop_slot(worker);
+        }
+        if let Some(slot) = self.slots.get_mut(&worker) {
+            slot.restarts += 1;
+            slot.phase = SlotPhase::Backoff;
+        }
+        self.counters.restarts += 1;
+        if lived > HEALTHY_AFTER || delay.is_zero() {
+            self.start(worker);
+        } else {
+            self.timers.set(Timer::Slot(worker), now + delay);
+        }
+    }
+
+    pub(crate) fn restarts_wait_for(&self, worker: WorkerId) -> bool {
+        self.slots
+            .get(&worker)
+            .is_some_and(|slot| slot.restart_when_idle)
+    }
+
+    /// Everything that waits for a broken agent or session ends.
+    pub(crate) fn fail_waiting(&mut self, agent: &str, sessions: &[SessionId]) {
+        let agent_broken = self
+            .health
+            .get(agent)
+            .is_some_and(|health| health.state().is_some());
+        let turns: Vec<(TurnId, SessionId)> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| matches!(job.phase, Phase::Queued | Phase::Held))
+            .filter(|(_, job)| {
+                (agent_broken && job.agent == agent) || sessions.contains(&job.session)
+            })
+            .map(|(turn, job)| (*turn, job.session))
+            .collect();
+        for (turn, session) in turns {
+            if let Some(failure) = self.broken(agent, session) {
+                self.fail(turn, failure);
+            }
+        }
+    }
+
+    /// Ends the turns of a process that is gone, each as its state says.
+    pub(crate) fn end_turns(&mut self, worker: WorkerId, why: &str, tail: &str) {
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        let stuck = slot.last_error.clone().filter(|_| slot.phase.is_stopping());
+        for turn in std::mem::take(&mut slot.turns) {
+            let Some(job) = self.jobs.get(&turn) else {
+                continue;
+            };
+            let again =
+                job.send.retry == agentd_protocol::request::Retry::Auto && job.attempt < ATTEMPTS;
+            match job.phase.clone() {
+                // Not a byte went to it: when the store answers, `begin` sees that it is gone.
+                Phase::Pending { .. } | Phase::Marking { .. } => {}
+                Phase::Settling { ending, .. } => self.end_as_asked(turn, &ending),
+                Phase::Running { .. } if again => self.run_again(turn),
+                Phase::Running { .. } => {
+                    let number = job
+                        .number
+                        .map(|number| number.to_string())
+                        .unwrap_or_default();
+                    let code = if stuck.is_some() {
+                        Code::WorkerUnresponsive
+                    } else {
+                        Code::WorkerExited
+                    };
+                    let said = if tail.trim().is_empty() {
+                        String::new()
+                    } else {
+                        format!("; it said: {}", tail.trim_end())
+                    };
+                    let failure = Failure {
+                        hint: Some(format!(
+                            "`agentctl collect {number}` shows what it had done"
+                        )),
+                        ..Failure::new(code, format!("{why} while running job {number}{said}"))
+                    };
+                    self.fail(turn, failure);
+                }
+                Phase::Queued | Phase::Held | Phase::Finishing => {}
+            }
+        }
+    }
+
+    /// A turn that may run again waits again, with what it said so far marked as replaced.
+    pub(crate) fn run_again(&mut self, turn: TurnId) {
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        job.restart();
+        job.phase = Phase::Queued;
+        let (session, number) = (job.session, job.number);
+        for timer in [
+            Timer::Running(turn),
+            Timer::Stalled(turn),
+            Timer::Settling(turn),
+        ] {
+            self.timers.clear(timer);
+        }
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.current = None;
+            session.queue.push_front(turn);
+        }
+        self.waiting.insert(turn);
+        if let Some(job) = number {
+            self.write_lazily(Write::Requeue { job });
+        }
+    }
+
+    /// The sessions of a dead process have no memory in it any more.
+    pub(crate) fn close_sessions(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        for session in slot.sessions.clone() {
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.open = false;
+            }
+        }
+        // A process of many sessions comes up for whoever still waits or was named.
+        let gone: Vec<SessionId> = slot
+            .sessions
+            .iter()
+            .copied()
+            .filter(|session| {
+                self.sessions.get(session).is_none_or(|known| {
+                    !known.named && known.queue.is_empty() && known.current.is_none()
+                })
+            })
+            .collect();
+        for session in gone {
+            self.unbind(worker, session);
+        }
+    }
+
+    /// Counts a process that missed its readiness as dead; its exit is awaited all the same.
+    pub(crate) fn unready(&mut self, worker: WorkerId) {
+        let now = self.now.mono;
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        let (agent, resuming) = (slot.agent.clone(), slot.resuming.take());
+        let why = slot.last_error.clone().unwrap_or_default();
+        let lived = now.saturating_sub(slot.spawned_at);
+        match resuming.and_then(|session| self.sessions.get_mut(&session)) {
+            Some(session) => session.health.died(now, lived, why, ""),
+            None => self
+                .health
+                .entry(agent.clone())
+                .or_default()
+                .died(now, lived, why, ""),
+        }
+        let sessions: Vec<_> = self
+            .slots
+            .get(&worker)
+            .map(|slot| slot.sessions.iter().copied().collect())
+            .unwrap_or_default();
+        self.fail_waiting(&agent, &sessions);
+    }
+}

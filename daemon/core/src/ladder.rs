@@ -1,0 +1,170 @@
+//! How a process is ended: asked, terminated, killed, and what follows.
+//!
+//! Owns the rungs and their deadlines. Why it is ended, others know.
+
+use crate::effect::{Effect, Rung};
+use crate::ids::{TurnId, WorkerId};
+use crate::job::{Ending, Phase};
+use crate::limits::{RETIRE_WITHIN, RUNG};
+use crate::slot::{SlotPhase, Then};
+use crate::state::State;
+use crate::timers::Timer;
+
+impl State {
+    /// The deadline of a slot's phase has passed.
+    pub(crate) fn slot_deadline(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        match slot.phase {
+            SlotPhase::Backoff => self.start(worker),
+            SlotPhase::Starting { .. } => {
+                slot.last_error = Some("it did not get ready in time".to_owned());
+                self.stop_slot(worker, Rung::Kill);
+                // It never got ready: that is a death, not a stop that somebody asked for.
+                self.unready(worker);
+            }
+            SlotPhase::Probing { .. } => {
+                slot.last_error = Some("it was idle and did not answer when asked".to_owned());
+                self.restart_slot(worker, true);
+                self.climb(worker, Rung::Kill);
+            }
+            SlotPhase::Recycling { .. } => {
+                slot.last_error = Some("it did not open a new session in time".to_owned());
+                self.stop_slot(worker, Rung::Ask);
+            }
+            SlotPhase::Stopping { rung, .. } => match rung {
+                Rung::Ask => self.climb(worker, Rung::Term),
+                Rung::Term | Rung::Kill => self.climb(worker, Rung::Kill),
+            },
+            SlotPhase::Planned | SlotPhase::Ready { .. } | SlotPhase::Failed => {}
+        }
+    }
+
+    /// Begins to end a process; an earlier rung of a stop under way is never gone back to.
+    pub(crate) fn stop_slot(&mut self, worker: WorkerId, rung: Rung) {
+        self.end_slot(worker, rung, Then::Gone);
+    }
+
+    pub(crate) fn end_slot(&mut self, worker: WorkerId, rung: Rung, then: Then) {
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        let pid = match slot.phase {
+            SlotPhase::Planned | SlotPhase::Backoff | SlotPhase::Failed => {
+                let was_failed = slot.phase == SlotPhase::Failed;
+                // A broken slot had given up its place among the processes.
+                return if then == Then::Gone || (was_failed && self.is_full()) {
+                    self.drop_slot(worker);
+                } else {
+                    self.start(worker);
+                };
+            }
+            SlotPhase::Stopping {
+                rung: now,
+                then: before,
+                pid,
+            } => {
+                // What was to be restarted may still be told to go, not the reverse.
+                let then = if before == Then::Gone {
+                    Then::Gone
+                } else {
+                    then
+                };
+                slot.phase = SlotPhase::Stopping {
+                    pid,
+                    rung: now,
+                    then,
+                };
+                if rung_of(rung) > rung_of(now) {
+                    self.climb(worker, rung);
+                }
+                return;
+            }
+            SlotPhase::Starting { pid }
+            | SlotPhase::Ready { pid, .. }
+            | SlotPhase::Probing { pid, .. }
+            | SlotPhase::Recycling { pid, .. } => pid,
+        };
+        slot.phase = SlotPhase::Stopping { pid, rung, then };
+        self.timers.clear(Timer::Idle(worker));
+        self.timers.clear(Timer::Retire(worker));
+        self.climb(worker, rung);
+    }
+
+    /// Takes the next rung of the stop ladder.
+    pub(crate) fn climb(&mut self, worker: WorkerId, next: Rung) {
+        let at = self.now.mono + RUNG;
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        let SlotPhase::Stopping { rung, .. } = &mut slot.phase else {
+            return;
+        };
+        *rung = next;
+        let generation = slot.generation;
+        self.timers.set(Timer::Slot(worker), at);
+        self.out.push(Effect::End {
+            worker,
+            generation,
+            rung: next,
+        });
+    }
+
+    /// No new turns; it goes when the last one ended, or after `RETIRE_WITHIN`.
+    pub(crate) fn retire(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        slot.retiring = true;
+        if slot.turns.is_empty() {
+            self.stop_slot(worker, Rung::Ask);
+        } else {
+            self.timers
+                .set_if_unset(Timer::Retire(worker), self.now.mono + RETIRE_WITHIN);
+        }
+    }
+
+    pub(crate) fn retire_now(&mut self, worker: WorkerId) {
+        self.stop_slot(worker, Rung::Ask);
+    }
+
+    /// Replaces a slot's process, at once or when its turns ended.
+    pub(crate) fn restart_slot(&mut self, worker: WorkerId, now: bool) {
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        if now || slot.turns.is_empty() {
+            self.end_slot(worker, Rung::Ask, Then::Restart);
+        } else {
+            slot.restart_when_idle = true;
+        }
+    }
+
+    /// A turn's worker did not settle: its process must go.
+    pub(crate) fn unsettled(&mut self, turn: TurnId) {
+        let Some(job) = self.jobs.get(&turn) else {
+            return;
+        };
+        let Phase::Settling { process, ending } = job.phase.clone() else {
+            return;
+        };
+        let alone = self
+            .slots
+            .get(&process.worker)
+            .is_none_or(|slot| slot.turns.len() <= 1);
+        if alone || ending == Ending::Interrupted {
+            self.end_slot(process.worker, Rung::Ask, Then::Restart);
+        } else {
+            self.retire(process.worker);
+        }
+    }
+}
+
+const fn rung_of(rung: Rung) -> u8 {
+    match rung {
+        Rung::Ask => 0,
+        Rung::Term => 1,
+        Rung::Kill => 2,
+    }
+}

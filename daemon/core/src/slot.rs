@@ -1,0 +1,224 @@
+//! One process slot: what it was started with, what it holds, where it is in its life.
+//!
+//! Owns the data; transitions are in `supervisor.rs`, `ladder.rs` and `death.rs`.
+
+use crate::job::Job;
+use crate::session::Session;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use agentd_protocol::line::WorkerState;
+
+use crate::agent::Agent;
+use crate::effect::Rung;
+use crate::ids::{Generation, TurnId};
+use crate::session::SessionId;
+
+/// What a process was started with: it serves only what fits.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Fit {
+    pub(crate) cwd: String,
+    pub(crate) toolsets: Option<Vec<String>>,
+    pub(crate) provider: Option<String>,
+    pub(crate) model: Option<String>,
+    pub(crate) thinking: Option<String>,
+}
+
+impl Fit {
+    /// What a turn needs. Pins that go with each turn don't bind the process.
+    pub(crate) fn of(agent: &Agent, session: &Session, job: &Job) -> Self {
+        let pin = |value: &Option<String>| {
+            if agent.describe.model_per_turn {
+                None
+            } else {
+                value.clone()
+            }
+        };
+        Self {
+            cwd: session.cwd.clone(),
+            toolsets: session.toolsets.clone(),
+            provider: pin(&job.send.provider),
+            model: pin(&job.send.model),
+            thinking: pin(&job.send.thinking),
+        }
+    }
+
+    /// What an unpinned turn in the default directory needs.
+    pub(crate) fn usual(agent: &Agent, home: &str) -> Self {
+        let pin = |value: &Option<String>| {
+            if agent.describe.model_per_turn {
+                None
+            } else {
+                value.clone()
+            }
+        };
+        Self {
+            cwd: home.to_owned(),
+            toolsets: None,
+            provider: pin(&agent.provider),
+            model: pin(&agent.model),
+            thinking: pin(&agent.thinking),
+        }
+    }
+}
+
+/// One process slot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Slot {
+    pub(crate) agent: String,
+    pub(crate) fit: Fit,
+    pub(crate) phase: SlotPhase,
+    pub(crate) generation: Generation,
+    pub(crate) restarts: u64,
+    pub(crate) last_exit: Option<String>,
+    pub(crate) last_error: Option<String>,
+    pub(crate) last_ok_ms: Option<i64>,
+    pub(crate) spawned_at: Duration,
+    /// Sessions it holds.
+    pub(crate) sessions: BTreeSet<SessionId>,
+    /// Turns it has, or is about to get.
+    pub(crate) turns: BTreeSet<TurnId>,
+    /// Turns at once.
+    pub(crate) capacity: u32,
+    pub(crate) one_session: bool,
+    /// The session that its spawn reopens.
+    pub(crate) resuming: Option<SessionId>,
+    pub(crate) idle_since: Duration,
+    /// It takes no new turns and goes when the last one ended.
+    pub(crate) retiring: bool,
+    pub(crate) restart_when_idle: bool,
+    pub(crate) strays: u64,
+}
+
+impl Slot {
+    pub(crate) const fn pid(&self) -> Option<u32> {
+        self.phase.pid()
+    }
+
+    pub(crate) const fn is_ready(&self) -> bool {
+        matches!(self.phase, SlotPhase::Ready { .. })
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.turns.len() < self.capacity as usize
+    }
+
+    pub(crate) fn takes_turns(&self) -> bool {
+        !self.retiring && !self.restart_when_idle
+    }
+}
+
+/// Where a slot is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SlotPhase {
+    /// Waits for a free place in the spawn rate, or for its turn's *running* mark.
+    Planned,
+    /// Spawned; the handshake is outstanding.
+    Starting { pid: Option<u32> },
+    /// Up, and it said so.
+    Ready { pid: Option<u32>, since: Duration },
+    /// Asked whether it still lives, right before its next turn.
+    Probing { pid: Option<u32>, since: Duration },
+    /// Making itself ready for a new session.
+    Recycling { pid: Option<u32>, since: Duration },
+    /// Dead; it starts again later.
+    Backoff,
+    /// Told to end.
+    Stopping {
+        pid: Option<u32>,
+        rung: Rung,
+        then: Then,
+    },
+    /// Dead, and it stays so until somebody asks or time passes.
+    Failed,
+}
+
+/// What follows a stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Then {
+    /// Nothing: the slot is gone.
+    Gone,
+    /// A new generation.
+    Restart,
+}
+
+impl SlotPhase {
+    pub(crate) const fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Starting { pid }
+            | Self::Ready { pid, .. }
+            | Self::Probing { pid, .. }
+            | Self::Recycling { pid, .. }
+            | Self::Stopping { pid, .. } => *pid,
+            Self::Planned | Self::Backoff | Self::Failed => None,
+        }
+    }
+
+    /// Will a turn bound to it run, now or soon?
+    pub(crate) const fn may_serve(&self) -> bool {
+        !matches!(self, Self::Stopping { .. } | Self::Failed)
+    }
+
+    /// Does it count against the number of processes?
+    pub(crate) const fn holds_process(&self) -> bool {
+        !matches!(self, Self::Failed)
+    }
+
+    pub(crate) const fn is_stopping(&self) -> bool {
+        matches!(self, Self::Stopping { .. })
+    }
+
+    /// Is it to be spawned when its turn's mark is durable?
+    pub(crate) const fn is_spawning_per_turn(&self) -> bool {
+        matches!(self, Self::Planned)
+    }
+
+    pub(crate) const fn ready_since(&self) -> Option<Duration> {
+        match self {
+            Self::Ready { since, .. }
+            | Self::Probing { since, .. }
+            | Self::Recycling { since, .. } => Some(*since),
+            _ => None,
+        }
+    }
+}
+
+impl Slot {
+    pub(crate) fn new(agent: &Agent, fit: Fit) -> Self {
+        Self {
+            agent: agent.name.clone(),
+            fit,
+            phase: SlotPhase::Planned,
+            generation: Generation(0),
+            restarts: 0,
+            last_exit: None,
+            last_error: None,
+            last_ok_ms: None,
+            spawned_at: Duration::ZERO,
+            sessions: BTreeSet::new(),
+            turns: BTreeSet::new(),
+            capacity: agent.describe.concurrent_sends.max(1),
+            one_session: agent.describe.sessions != crate::agent::Sessions::Many,
+            resuming: None,
+            idle_since: Duration::ZERO,
+            retiring: false,
+            restart_when_idle: false,
+            strays: 0,
+        }
+    }
+
+    /// As `status` names it.
+    pub(crate) fn state(&self, settling: bool, permanent: bool) -> WorkerState {
+        match self.phase {
+            SlotPhase::Planned | SlotPhase::Starting { .. } => WorkerState::Starting,
+            SlotPhase::Ready { .. } if settling => WorkerState::Settling,
+            SlotPhase::Ready { .. } if self.turns.is_empty() => WorkerState::Idle,
+            SlotPhase::Ready { .. } => WorkerState::Busy,
+            SlotPhase::Probing { .. } | SlotPhase::Recycling { .. } => WorkerState::Busy,
+            SlotPhase::Backoff => WorkerState::Backoff,
+            SlotPhase::Stopping { .. } => WorkerState::Stopping,
+            SlotPhase::Failed if permanent => WorkerState::Failed,
+            SlotPhase::Failed => WorkerState::CrashLooped,
+        }
+    }
+}
