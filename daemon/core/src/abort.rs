@@ -2,17 +2,28 @@
 //!
 //! Owns the choice of targets. How a job is cancelled is in `finish.rs`.
 
+use std::collections::BTreeSet;
+
 use crate::request::Parked;
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Line;
 use agentd_protocol::request::{Abort, Decoded};
-use agentd_protocol::{Code, Id, Request};
+use agentd_protocol::{Code, Id, JobId, Request};
 
 use crate::event::Facts;
 use crate::ids::{ConnId, TurnId};
 use crate::job::Phase;
 use crate::state::State;
+
+/// An `abort` that waits until it is known which of its jobs exist.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Aborting {
+    pub(crate) conn: ConnId,
+    id: Option<Id>,
+    pending: BTreeSet<TurnId>,
+    jobs: Vec<JobId>,
+}
 
 impl State {
     pub(crate) fn abort(&mut self, conn: ConnId, id: Option<Id>, abort: Abort, facts: &Facts) {
@@ -42,23 +53,50 @@ impl State {
             Err(rejected) => return self.refuse(conn, id, rejected),
         };
         // A job that isn't accepted yet may never be: then there is nothing to abort.
-        let pending = turns.iter().copied().find(|turn| {
-            self.jobs
-                .get(turn)
-                .is_some_and(|job| matches!(job.phase, Phase::Pending { .. }))
-        });
-        if let Some(job) = pending.and_then(|turn| self.jobs.get_mut(&turn)) {
-            if let Phase::Pending { cancelled, .. } = &mut job.phase {
+        let (pending, live): (BTreeSet<TurnId>, BTreeSet<TurnId>) =
+            turns.into_iter().partition(|turn| {
+                self.jobs
+                    .get(turn)
+                    .is_some_and(|job| matches!(job.phase, Phase::Pending { .. }))
+            });
+        for turn in &pending {
+            let job = self.jobs.get_mut(turn);
+            if let Some(Phase::Pending { cancelled, .. }) = job.map(|job| &mut job.phase) {
                 *cancelled = true;
             }
-            job.aborts.push((conn, id));
-            return;
         }
-        let jobs = turns
+        let jobs = live
             .into_iter()
             .filter_map(|turn| self.cancel(turn))
             .collect();
-        self.answer(conn, id, &Line::Abort { ok: true, jobs });
+        self.aborting.push(Aborting {
+            conn,
+            id,
+            pending,
+            jobs,
+        });
+        self.settle_aborts();
+    }
+
+    /// A pending job that is being aborted was accepted and cancelled, or refused.
+    pub(crate) fn abort_resolved(&mut self, turn: TurnId, job: Option<JobId>) {
+        for aborting in &mut self.aborting {
+            if aborting.pending.remove(&turn) {
+                aborting.jobs.extend(job);
+            }
+        }
+        self.settle_aborts();
+    }
+
+    fn settle_aborts(&mut self) {
+        let (done, waiting) = std::mem::take(&mut self.aborting)
+            .into_iter()
+            .partition(|aborting| aborting.pending.is_empty());
+        self.aborting = waiting;
+        let done: Vec<Aborting> = done;
+        for Aborting { conn, id, jobs, .. } in done {
+            self.answer(conn, id, &Line::Abort { ok: true, jobs });
+        }
     }
 
     pub(crate) fn abort_targets(

@@ -111,8 +111,6 @@ pub(crate) struct Job {
     pub(crate) sender: Option<Waiter>,
     /// Who hears its lines.
     pub(crate) followers: BTreeSet<(ConnId, FollowId)>,
-    /// Aborts that wait until it is known whether the job exists.
-    pub(crate) aborts: Vec<(ConnId, Option<Id>)>,
     pub(crate) out: VecDeque<Out>,
     /// Of its `accepted`.
     pub(crate) accepted_seq: u64,

@@ -151,7 +151,6 @@ impl State {
             stalled: false,
             sender: None,
             followers: BTreeSet::new(),
-            aborts: Vec::new(),
             out: std::collections::VecDeque::new(),
             accepted_seq: row.seq,
             seq: row.seq,

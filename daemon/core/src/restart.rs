@@ -52,10 +52,14 @@ impl State {
                 return self.refuse(conn, id, Rejected::new(Code::InvalidRequest, error));
             }
         };
-        for slot in &slots {
-            self.restart_slot(*slot, restart.now);
+        self.restarts.push(RestartWait {
+            conn,
+            id,
+            slots: slots.clone(),
+        });
+        for slot in slots {
+            self.restart_slot(slot, restart.now);
         }
-        self.restarts.push(RestartWait { conn, id, slots });
         self.settle_restarts();
     }
 

@@ -373,7 +373,6 @@ impl State {
             stalled: false,
             sender: Some(waiter),
             followers: std::collections::BTreeSet::new(),
-            aborts: Vec::new(),
             out: std::collections::VecDeque::new(),
             accepted_seq: 0,
             seq: 0,

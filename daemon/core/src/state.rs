@@ -9,6 +9,7 @@ use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{ErrorLine, Telling};
 use agentd_protocol::{Body, Id, JobId, Line};
 
+use crate::abort::Aborting;
 use crate::agent::Agent;
 use crate::backoff::Health;
 use crate::collect::Collecting;
@@ -84,6 +85,7 @@ pub struct State {
     pub(crate) awaiting: BTreeMap<Token, Awaiting>,
     pub(crate) loading: BTreeMap<String, Loading>,
     pub(crate) collecting: BTreeMap<u64, Collecting>,
+    pub(crate) aborting: Vec<Aborting>,
     pub(crate) restarts: Vec<RestartWait>,
     pub(crate) health: BTreeMap<String, Health>,
     pub(crate) timers: Timers,
@@ -112,6 +114,7 @@ impl State {
             awaiting: BTreeMap::new(),
             loading: BTreeMap::new(),
             collecting: BTreeMap::new(),
+            aborting: Vec::new(),
             restarts: Vec::new(),
             health: BTreeMap::new(),
             timers: Timers::default(),
@@ -314,9 +317,7 @@ impl State {
                 job.sender = None;
             }
         }
-        for job in self.jobs.values_mut() {
-            job.aborts.retain(|(asker, _)| *asker != conn);
-        }
+        self.aborting.retain(|aborting| aborting.conn != conn);
         self.collecting
             .retain(|_, collecting| collecting.conn != conn);
         self.restarts.retain(|wait| wait.conn != conn);

@@ -4,7 +4,7 @@
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{Accepted, Line, Telling};
-use agentd_protocol::{Code, Id, JobId};
+use agentd_protocol::{Code, JobId};
 
 use crate::conn::{Follow, FollowId, FollowState, Role};
 use crate::effect::{Effect, Progress};
@@ -126,11 +126,7 @@ impl State {
             job.phase = Phase::Queued;
         }
         (job.accepted_seq, job.seq) = (seq, seq);
-        let (session, sender, aborts) = (
-            job.session,
-            job.sender.take(),
-            std::mem::take(&mut job.aborts),
-        );
+        let (session, sender) = (job.session, job.sender.take());
         let agent = job.agent.clone();
         self.numbers.insert(number, turn);
         self.name_session(session, &session_name);
@@ -170,23 +166,13 @@ impl State {
         }
         if cancelled {
             self.unplace(turn);
-            let jobs = self.cancel(turn).into_iter().collect::<Vec<_>>();
-            self.answer_aborts(aborts, &jobs);
+            if let Some(job) = self.jobs.get_mut(&turn) {
+                job.phase = Phase::Queued;
+            }
+            let cancelled = self.cancel(turn);
+            self.abort_resolved(turn, cancelled);
         } else if let Some(process) = placed {
             self.begin(turn, process);
-        }
-    }
-
-    pub(crate) fn answer_aborts(&mut self, aborts: Vec<(ConnId, Option<Id>)>, jobs: &[JobId]) {
-        for (conn, id) in aborts {
-            self.answer(
-                conn,
-                id,
-                &Line::Abort {
-                    ok: true,
-                    jobs: jobs.to_vec(),
-                },
-            );
         }
     }
 
@@ -312,8 +298,7 @@ impl State {
             session.queue.retain(|other| *other != turn);
         }
         self.forget_session_if_idle(job.session);
-        let aborts = std::mem::take(&mut job.aborts);
-        self.answer_aborts(aborts, &[]);
+        self.abort_resolved(turn, None);
         let waiter = job.sender.take()?;
         if let Some(conn) = self.conns.get_mut(&waiter.conn) {
             conn.pending.remove(&turn);

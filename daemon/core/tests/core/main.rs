@@ -1,5 +1,5 @@
 //! The core driven from outside, as the shell drives it.
-#![allow(missing_docs, reason = "tests")]
+#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
 
 mod properties;
 mod scenarios;

@@ -199,7 +199,7 @@ proptest! {
         world.settle();
         // Whoever is still there and sent something has its answer; only a cut-off one has none.
         for (conn, client) in &world.clients {
-            prop_assert!(client.closed || client.open.is_empty(), "{conn:?} waits for {:?}: {:#?}", client.open, client.lines);
+            prop_assert!(client.closed || client.open.is_empty(), "{conn:?} waits for {:?}: {:#?} {:#?}", client.open, client.asked, world.told_to(*conn));
         }
     }
 

@@ -53,6 +53,8 @@ pub struct Client {
     pub lines: Vec<Value>,
     /// Requests by id that have no last line yet.
     pub open: Vec<String>,
+    /// Everything it asked.
+    pub asked: Vec<String>,
     pub marks: usize,
     pub closed: bool,
 }
@@ -209,6 +211,9 @@ impl World {
                     .as_ref()
                     .map_or("-".to_owned(), |id| id.as_json().to_owned()),
             );
+        }
+        if let Some(client) = self.clients.get_mut(&conn) {
+            client.asked.push(line.clone());
         }
         let id = envelope.id.clone();
         self.event(Event::Requested {
@@ -635,6 +640,7 @@ impl World {
         self.clients.clear();
         self.processes.clear();
         self.seen_generations.clear();
+        self.holder.clear();
         self.exited = false;
         let jobs: Vec<_> = self
             .jobs
@@ -666,7 +672,14 @@ impl World {
                 self.store_answers();
             }
             self.clients_read();
-            if self.jobs.values().all(|job| job.last.is_some()) && self.store_pending() == 0 {
+            let answered = self
+                .clients
+                .values()
+                .all(|client| client.closed || client.open.is_empty());
+            if answered
+                && self.jobs.values().all(|job| job.last.is_some())
+                && self.store_pending() == 0
+            {
                 return;
             }
             let processes: Vec<_> = self.processes.keys().copied().collect();
@@ -692,7 +705,25 @@ impl World {
             .iter()
             .filter(|(_, job)| job.last.is_none())
             .collect();
-        panic!("these never ended: {open:#?}\n{:#?}", self.state);
+        let open_here = |client: &&Client, line: &str| {
+            client
+                .open
+                .iter()
+                .any(|id| line.contains(&format!("\"id\":{id},")))
+        };
+        let waiting: Vec<_> = self
+            .clients
+            .values()
+            .flat_map(|client| {
+                client
+                    .asked
+                    .iter()
+                    .filter(move |line| open_here(&client, line))
+            })
+            .collect();
+        let state = format!("{:?}", self.state);
+        let slots = &state[state.find(" slots: {").unwrap()..];
+        panic!("these never ended: {open:#?} {waiting:#?}\n{slots:.3000}");
     }
 
     pub fn clients_read(&mut self) {
