@@ -587,6 +587,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn a_bad_field_is_refused_with_its_name() {
         for (line, code, says) in [
             (r#"{"type":"sned"}"#, Code::UnknownCommand, "sned"),

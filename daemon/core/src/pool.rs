@@ -210,7 +210,7 @@ impl State {
             let failure = self.broken(&agent, session);
             return failure.map_or(Place::Wait, Place::Never);
         }
-        if slot.fit != *fit && slot.turns.is_empty() && slot.takes_turns() {
+        if !slot.serves(fit) && slot.turns.is_empty() && slot.takes_turns() {
             // Other pins than the process was started with: it makes way for one that has them.
             self.retire(worker);
             return Place::Wait;
@@ -248,7 +248,7 @@ impl State {
     fn shareable(&self, agent: &Agent, fit: &Fit, resumes: bool) -> Option<WorkerId> {
         let fitting = self.slots.iter().filter(|(_, slot)| {
             slot.agent == agent.name
-                && slot.fit == *fit
+                && slot.serves(fit)
                 && slot.takes_turns()
                 && slot.phase.may_serve()
         });

@@ -4,7 +4,7 @@
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{Accepted, Line, Telling};
-use agentd_protocol::{Code, JobId};
+use agentd_protocol::{Code, Id, JobId};
 
 use crate::conn::{Follow, FollowId, FollowState, Role};
 use crate::effect::{Effect, Progress};
@@ -26,6 +26,12 @@ pub(crate) enum Awaiting {
     Event(TurnId),
     /// A job's final line.
     Finish(TurnId),
+    /// An `abort`, for the marks of the jobs it cancelled.
+    Aborted {
+        conn: ConnId,
+        id: Option<Id>,
+        jobs: Vec<JobId>,
+    },
     /// Requests on a session that isn't in memory.
     Session(String),
     /// A `collect`, for jobs that aren't in memory.
@@ -60,6 +66,10 @@ impl State {
                 let seq = seq_of(&written).unwrap_or(0);
                 self.counters.last_seq = self.counters.last_seq.max(seq);
                 self.finished(turn, token, seq);
+            }
+            // Should the mark fail, the turns are ended all the same.
+            (Awaiting::Aborted { conn, id, jobs }, _) => {
+                self.answer(conn, id, &Line::Abort { ok: true, jobs });
             }
             // The store retries these itself and answers `Committed` in the end; if it ever gives
             // up, what became of the job is unknown, and nobody is told otherwise.
@@ -96,12 +106,12 @@ impl State {
                 self.not_accepted(turn, Rejected::new(Code::SessionBusy, error).hint(hint));
             }
             Stored::Orphaned { instance } => {
-                self.out.push(Effect::Recover { instance });
-                let error = "the session was open in a process that died; it is being recovered";
-                self.not_accepted(
-                    turn,
-                    Rejected::new(Code::SessionBusy, error).hint("ask again"),
-                );
+                // It is asked for again when what the dead instance left is ours.
+                self.unplace(turn);
+                self.out.push(Effect::Recover {
+                    instance: instance.clone(),
+                });
+                self.orphaned.entry(instance).or_default().push(turn);
             }
             Stored::Failed { code, why } => {
                 let error = format!("the store can't take new work: {why}");
@@ -122,6 +132,7 @@ impl State {
             return;
         };
         job.number = Some(number);
+        job.accept = None;
         if placed.is_none() {
             job.phase = Phase::Queued;
         }

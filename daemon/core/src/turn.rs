@@ -4,7 +4,7 @@
 //! have translated already.
 
 use agentd_protocol::line::{Level, Line, Stop, ToolTrace};
-use agentd_protocol::{JobId, limits};
+use agentd_protocol::{Code, JobId, limits};
 
 use crate::effect::Effect;
 use crate::ids::{Generation, TurnId, WorkerId};
@@ -43,6 +43,9 @@ impl State {
                 code,
                 text,
             } => {
+                if turn.is_none() && code == Code::ContextLost.name() {
+                    self.resume_failed(worker);
+                }
                 if let Some(turn) = turn.and_then(|turn| self.of_worker(worker, turn)) {
                     self.note(
                         turn,
@@ -93,6 +96,19 @@ impl State {
         let process = job.process().filter(|_| job.began())?;
         let generation = self.slots.get(&worker)?.generation;
         (process == Process { worker, generation }).then_some(turn)
+    }
+
+    /// The agent has not got the session that its process was to reopen.
+    fn resume_failed(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        if let Some(session) = slot.resuming.take()
+            && let Some(session) = self.sessions.get_mut(&session)
+        {
+            session.open = false;
+            session.native = None;
+        }
     }
 
     fn strayed(&mut self, worker: WorkerId) {
