@@ -155,6 +155,7 @@ impl State {
             Event::Loaded { token, loaded } => self.loaded(token, loaded),
             Event::StoreHealth { trouble } => self.store_trouble = trouble,
             Event::Recovered(recovered) => self.recovered(*recovered),
+            Event::InstanceDied { instance } => self.out.push(Effect::Recover { instance }),
             Event::InstanceGone {
                 instance,
                 survivors,

@@ -67,6 +67,14 @@ impl State {
                 self.counters.last_seq = self.counters.last_seq.max(seq);
                 self.finished(turn, token, seq);
             }
+            // Not even asked: its queue was full.
+            (
+                awaiting @ (Awaiting::Session(_)
+                | Awaiting::Collect(_)
+                | Awaiting::Replay { .. }
+                | Awaiting::Refill { .. }),
+                Stored::Failed { why, .. },
+            ) => self.load_answered(awaiting, Loaded::Failed(why)),
             // Should the mark fail, the turns are ended all the same.
             (Awaiting::Aborted { conn, id, jobs }, _) => {
                 self.answer(conn, id, &Line::Abort { ok: true, jobs });
@@ -330,14 +338,17 @@ impl State {
     }
 
     pub(crate) fn loaded(&mut self, token: Token, loaded: Loaded) {
-        let Some(awaiting) = self.awaiting.remove(&token) else {
-            return;
-        };
+        if let Some(awaiting) = self.awaiting.remove(&token) {
+            self.load_answered(awaiting, loaded);
+        }
+    }
+
+    fn load_answered(&mut self, awaiting: Awaiting, loaded: Loaded) {
         match (awaiting, loaded) {
             (Awaiting::Session(name), Loaded::Session(row)) => self.session_loaded(&name, Ok(row)),
             (Awaiting::Session(name), Loaded::Failed(why)) => self.session_loaded(&name, Err(why)),
             (Awaiting::Collect(number), Loaded::Jobs(rows)) => self.collect_loaded(number, rows),
-            (Awaiting::Collect(number), _) => self.collect_loaded(number, Vec::new()),
+            (Awaiting::Collect(number), Loaded::Failed(why)) => self.collect_failed(number, &why),
             (Awaiting::Replay { waiter, job }, Loaded::Jobs(rows)) => {
                 self.replay(&waiter, job, rows.into_iter().next())
             }

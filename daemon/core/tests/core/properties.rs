@@ -167,16 +167,16 @@ fn step(world: &mut World, choice: u32, id: &mut u64) {
                 Exit::Signal(9)
             },
         ),
-        (227..=229, _, Some((worker, generation))) => {
-            if !world.processes[&(worker, generation)].ready {
-                world.processes.remove(&(worker, generation));
-                world.event(Event::SpawnFailed {
-                    worker,
-                    generation,
-                    error: "EAGAIN".to_owned(),
-                    permanent: pick(4) == 0,
-                });
-            }
+        (227..=229, _, Some((worker, generation)))
+            if !world.processes[&(worker, generation)].ready =>
+        {
+            world.processes.remove(&(worker, generation));
+            world.event(Event::SpawnFailed {
+                worker,
+                generation,
+                error: "EAGAIN".to_owned(),
+                permanent: pick(4) == 0,
+            });
         }
         (230..=239, _, _) => world.pass(Duration::from_millis(u64::from(choice >> 8) % 3_000)),
         (240..=241, _, _) => world.pass(Duration::from_secs(40)),

@@ -443,6 +443,7 @@ impl World {
         self.seq
     }
 
+    #[expect(clippy::too_many_lines, reason = "the whole store on one page")]
     fn commit(&mut self, writes: Vec<Write>) -> Stored {
         let mut written = Vec::new();
         for (item, write) in writes.into_iter().enumerate() {
