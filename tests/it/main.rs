@@ -1,5 +1,7 @@
 //! The whole product from outside: real processes, real sockets, one binary.
 #![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
 
+mod clients;
 mod first;
+mod protocol;
 mod support;
