@@ -6,5 +6,7 @@
     reason = "a test that panics has failed"
 )]
 
+mod clients;
 mod first;
+mod protocol;
 mod support;
