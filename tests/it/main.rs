@@ -1,5 +1,13 @@
 //! The whole product from outside: real processes, real sockets, one binary.
 #![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
+#![allow(
+    clippy::expect_used,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "the harness is part of the tests: a failure there is a failed test"
+)]
 
 mod first;
+mod mock_model;
+mod pi;
 mod support;
