@@ -8,6 +8,8 @@
 )]
 
 mod first;
+mod misbehaviour;
 mod mock_model;
 mod pi;
+mod supervision;
 mod support;
