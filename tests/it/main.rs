@@ -4,9 +4,17 @@
     clippy::unwrap_used,
     clippy::expect_used,
     reason = "a test that panics has failed"
+    clippy::expect_used,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "the harness is part of the tests: a failure there is a failed test"
 )]
 
 mod clients;
 mod first;
 mod protocol;
+mod misbehaviour;
+mod mock_model;
+mod pi;
+mod supervision;
 mod support;

@@ -104,9 +104,15 @@ impl Place {
 
     /// Starts a daemon and waits until it answers.
     pub fn start(self) -> Daemon {
+        self.start_with(&[])
+    }
+
+    /// The same with more in the daemon's environment.
+    pub fn start_with(self, environment: &[(&str, &str)]) -> Daemon {
         let log = std::fs::File::create(self.path("log")).unwrap();
         let mut command = self.command(AGENTD);
         command
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
