@@ -1,9 +1,6 @@
 //! The whole product from outside: real processes, real sockets, one binary.
 #![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
 #![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test that panics has failed"
     clippy::expect_used,
     clippy::print_stderr,
     clippy::unwrap_used,
@@ -12,9 +9,9 @@
 
 mod clients;
 mod first;
-mod protocol;
 mod misbehaviour;
 mod mock_model;
 mod pi;
+mod protocol;
 mod supervision;
 mod support;
