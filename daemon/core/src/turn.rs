@@ -43,15 +43,17 @@ impl State {
                 code,
                 text,
             } => {
-                if let Some(turn) = turn.and_then(|turn| self.of_worker(worker, turn)) {
-                    self.note(
-                        turn,
-                        &Notice {
-                            level,
-                            code: code.to_owned(),
-                            text,
-                        },
-                    );
+                let notice = Notice {
+                    level,
+                    code: code.to_owned(),
+                    text,
+                };
+                // What is said of the process is said to all that it serves.
+                let turns = turn.map_or_else(|| self.turns_of(worker), |turn| vec![turn]);
+                for turn in turns {
+                    if let Some(turn) = self.of_worker(worker, turn) {
+                        self.note(turn, &notice);
+                    }
                 }
             }
             WorkerEvent::Asked {
@@ -93,6 +95,12 @@ impl State {
         let process = job.process().filter(|_| job.began())?;
         let generation = self.slots.get(&worker)?.generation;
         (process == Process { worker, generation }).then_some(turn)
+    }
+
+    fn turns_of(&self, worker: WorkerId) -> Vec<TurnId> {
+        self.slots
+            .get(&worker)
+            .map_or_else(Vec::new, |slot| slot.turns.iter().copied().collect())
     }
 
     fn strayed(&mut self, worker: WorkerId) {
