@@ -7,6 +7,8 @@
     reason = "the harness is part of the tests: a failure there is a failed test"
 )]
 
+mod crash;
+mod exec;
 mod first;
 mod misbehaviour;
 mod mock_model;
