@@ -8,6 +8,8 @@
 )]
 
 mod clients;
+mod crash;
+mod exec;
 mod first;
 mod misbehaviour;
 mod mock_model;

@@ -206,9 +206,12 @@ impl State {
         };
         if let SlotPhase::Failed = slot.phase {
             let agent = slot.agent.clone();
+            // It stays for `status` and for a restart, until it may be tried again.
+            if let Some(failure) = self.broken(&agent, session) {
+                return Place::Never(failure);
+            }
             self.drop_slot(worker);
-            let failure = self.broken(&agent, session);
-            return failure.map_or(Place::Wait, Place::Never);
+            return Place::Wait;
         }
         if !slot.serves(fit) && slot.turns.is_empty() && slot.takes_turns() {
             // Other pins than the process was started with: it makes way for one that has them.

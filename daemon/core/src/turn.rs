@@ -46,15 +46,17 @@ impl State {
                 if turn.is_none() && code == Code::ContextLost.name() {
                     self.resume_failed(worker);
                 }
-                if let Some(turn) = turn.and_then(|turn| self.of_worker(worker, turn)) {
-                    self.note(
-                        turn,
-                        &Notice {
-                            level,
-                            code: code.to_owned(),
-                            text,
-                        },
-                    );
+                let notice = Notice {
+                    level,
+                    code: code.to_owned(),
+                    text,
+                };
+                // What is said of the process is said to all that it serves.
+                let turns = turn.map_or_else(|| self.turns_of(worker), |turn| vec![turn]);
+                for turn in turns {
+                    if let Some(turn) = self.of_worker(worker, turn) {
+                        self.note(turn, &notice);
+                    }
                 }
             }
             WorkerEvent::Asked {
@@ -109,6 +111,12 @@ impl State {
             session.open = false;
             session.native = None;
         }
+    }
+
+    fn turns_of(&self, worker: WorkerId) -> Vec<TurnId> {
+        self.slots
+            .get(&worker)
+            .map_or_else(Vec::new, |slot| slot.turns.iter().copied().collect())
     }
 
     fn strayed(&mut self, worker: WorkerId) {
