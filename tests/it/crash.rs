@@ -105,7 +105,7 @@ fn sender(socket: &Path, name: usize, seen: &Mutex<Seen>, stop: &AtomicBool) {
             continue;
         };
         // Half of them share sessions; the others have one for each turn.
-        let session = if name % 2 == 0 {
+        let session = if name.is_multiple_of(2) {
             format!("s{}", name % 4)
         } else {
             format!("own-{name}-{n}")
@@ -133,6 +133,10 @@ fn sender(socket: &Path, name: usize, seen: &Mutex<Seen>, stop: &AtomicBool) {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one story: senders, kills, and the books"
+)]
 fn over_many_kills_every_accepted_job_has_one_end_and_runs_at_most_once() {
     const KILLS: usize = 30;
     const SENDERS: usize = 6;

@@ -334,7 +334,22 @@ impl State {
         conns.dedup();
         self.out
             .extend(conns.into_iter().map(|conn| Effect::Close { conn }));
+        let (session, process) = (job.session, job.process());
+        if let Some(known) = self.sessions.get_mut(&session) {
+            known.queue.retain(|other| *other != turn);
+            if known.current == Some(turn) {
+                known.current = None;
+            }
+        }
         self.remove_job(turn);
+        if let Some(process) = process {
+            if let Some(slot) = self.slots.get_mut(&process.worker) {
+                slot.turns.remove(&turn);
+            }
+            // A turn that runs with nobody to hear it must not go on.
+            self.retire(process.worker);
+        }
+        self.forget_session_if_idle(session);
     }
 
     pub(crate) fn loaded(&mut self, token: Token, loaded: Loaded) {
