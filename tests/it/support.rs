@@ -104,8 +104,13 @@ impl Place {
 
     /// Starts a daemon and waits until it answers.
     pub fn start(self) -> Daemon {
+        let command = self.command(AGENTD);
+        self.start_as(command)
+    }
+
+    /// The same with a command that becomes the daemon.
+    pub fn start_as(self, mut command: Command) -> Daemon {
         let log = std::fs::File::create(self.path("log")).unwrap();
-        let mut command = self.command(AGENTD);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -259,6 +264,11 @@ impl Client {
             }
             Err(error) => panic!("no line came: {error}"),
         }
+    }
+
+    /// The next line as it was written.
+    pub fn raw_line(&mut self, line: &mut String) {
+        self.reader.read_line(line).unwrap();
     }
 
     /// Lines up to and including the first of this type.
