@@ -2,6 +2,7 @@
 #![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
 
 mod clients;
+mod faults_client;
 mod faults_framing;
 mod first;
 mod protocol;
