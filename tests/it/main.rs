@@ -4,6 +4,7 @@
 mod clients;
 mod faults_client;
 mod faults_framing;
+mod faults_socket;
 mod first;
 mod protocol;
 mod support;
