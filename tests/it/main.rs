@@ -8,3 +8,4 @@ mod faults_socket;
 mod first;
 mod protocol;
 mod support;
+mod tidy;
