@@ -2,7 +2,7 @@
 //!
 //! Owns arguments, exit codes and messages of the program. Must not know how anything works.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -89,7 +89,8 @@ pub fn main() -> ExitCode {
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let _closed = writeln!(std::io::stderr(), "error: {:#}", failure.error);
+            // Every error names its source itself.
+            let _closed = writeln!(std::io::stderr(), "error: {}", failure.error);
             ExitCode::from(failure.code)
         }
     }
@@ -105,6 +106,9 @@ impl From<DaemonError> for Failure {
         let code = match &error {
             DaemonError::Lock(LockError::Held { .. }) => HELD,
             DaemonError::Path(_) => CONFIGURATION,
+            DaemonError::Listen { source, .. } if source.kind() == ErrorKind::InvalidInput => {
+                CONFIGURATION
+            }
             _ => FAILED,
         };
         Self {

@@ -10,6 +10,9 @@
 mod clients;
 mod crash;
 mod exec;
+mod faults_client;
+mod faults_framing;
+mod faults_socket;
 mod first;
 mod misbehaviour;
 mod mock_model;
@@ -17,3 +20,4 @@ mod pi;
 mod protocol;
 mod supervision;
 mod support;
+mod tidy;

@@ -109,10 +109,15 @@ impl Place {
 
     /// The same with more in the daemon's environment.
     pub fn start_with(self, environment: &[(&str, &str)]) -> Daemon {
-        let log = std::fs::File::create(self.path("log")).unwrap();
         let mut command = self.command(AGENTD);
+        command.envs(environment.iter().copied());
+        self.start_as(command)
+    }
+
+    /// The same with a command that becomes the daemon.
+    pub fn start_as(self, mut command: Command) -> Daemon {
+        let log = std::fs::File::create(self.path("log")).unwrap();
         command
-            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
@@ -265,6 +270,11 @@ impl Client {
             }
             Err(error) => panic!("no line came: {error}"),
         }
+    }
+
+    /// The next line as it was written.
+    pub fn raw_line(&mut self, line: &mut String) {
+        self.reader.read_line(line).unwrap();
     }
 
     /// Lines up to and including the first of this type.

@@ -136,7 +136,12 @@ impl State {
         }
         for parked in loading.parked {
             let session = self.names.get(name).copied();
-            if matches!(parked.decoded.request, Request::Send(_)) {
+            if let Request::Send(send) = &parked.decoded.request {
+                // Those before it may have taken the room that was there when it came.
+                if let Err(rejected) = self.room_for(parked.conn, send, &parked.facts) {
+                    self.refuse(parked.conn, parked.id, rejected);
+                    continue;
+                }
                 self.send_in(parked.conn, parked.id, parked.decoded, session);
             } else {
                 self.request(parked.conn, parked.id, parked.decoded, &parked.facts);

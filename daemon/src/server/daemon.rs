@@ -171,16 +171,17 @@ impl Listening {
         if let Some(listener) = listen::from_service_manager().map_err(failed)? {
             return Ok((Self::Inherited, listener));
         }
-        let prepare: Prepare = Box::new(move |dir: &Path| {
+        let make_private = move |dir: &Path| {
             if own_directory || !dir.exists() {
-                paths::private_dir(dir).map_err(io::Error::other)
+                paths::private_dir(dir)
             } else {
                 Ok(())
             }
-        });
+        };
         if let Some(dir) = socket.parent() {
-            prepare(dir).map_err(failed)?;
+            make_private(dir)?;
         }
+        let prepare: Prepare = Box::new(move |dir| make_private(dir).map_err(io::Error::other));
         let mut beside = socket.as_os_str().to_owned();
         beside.push(".lock");
         let lock = take(Path::new(&beside), socket)?;

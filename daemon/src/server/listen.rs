@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
@@ -95,23 +95,22 @@ pub fn from_service_manager() -> io::Result<Option<UnixListener>> {
     let Some(number) = sd_notify::listen_fds()?.next() else {
         return Ok(None);
     };
-    if nix::sys::stat::fstat(
-        // SAFETY: only looked at for the length of this call; a closed one is refused as EBADF.
-        unsafe { std::os::fd::BorrowedFd::borrow_raw(number) },
-    )
-    .is_err()
-    {
-        return Err(invalid("the service manager's socket is not open"));
-    }
-    // SAFETY: open, as was just seen, and by the service manager's protocol it is this process's
-    // own. The caller calls this once.
+    // SAFETY: only looked at for the length of this call; a closed one is refused as EBADF.
+    let looked_at = unsafe { BorrowedFd::borrow_raw(number) };
+    // What isn't the socket may be a descriptor of our own, so it is not closed either.
+    check_listening(looked_at)?;
+    // SAFETY: a listening socket, as was just seen, and by the service manager's protocol it is
+    // this process's own. The caller calls this once.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
-    adopt(fd).map(Some)
+    into_tokio(StdListener::from(fd)).map(Some)
 }
 
-/// Takes over a listening socket that somebody else bound.
-fn adopt(fd: OwnedFd) -> io::Result<UnixListener> {
+/// Is it what the service manager should have handed over?
+fn check_listening(fd: BorrowedFd<'_>) -> io::Result<()> {
     use std::os::fd::AsRawFd as _;
+    if nix::sys::stat::fstat(fd).is_err() {
+        return Err(invalid("the service manager's socket is not open"));
+    }
     if getsockname::<UnixAddr>(fd.as_raw_fd()).is_err() {
         return Err(invalid("the socket handed over is not a Unix socket"));
     }
@@ -121,7 +120,7 @@ fn adopt(fd: OwnedFd) -> io::Result<UnixListener> {
     if !getsockopt(&fd, sockopt::AcceptConn)? {
         return Err(invalid("the socket handed over does not listen"));
     }
-    into_tokio(StdListener::from(fd))
+    Ok(())
 }
 
 fn into_tokio(listener: StdListener) -> io::Result<UnixListener> {

@@ -268,10 +268,7 @@ impl Peer {
             },
             Item::Last(line) => match self.decode(&line) {
                 Ok(event) => return Some(event),
-                Err((_, rejected))
-                    if rejected.code == Code::BadJson
-                        && line.trim_ascii_start().first() == Some(&b'{') =>
-                {
+                Err((_, rejected)) if rejected.code == Code::BadJson && is_fragment(&line) => {
                     (None, truncated("the input ended in the middle of a line"))
                 }
                 Err(refused) => refused,
@@ -451,6 +448,12 @@ impl From<Instant> for Due {
             Self::At(when)
         }
     }
+}
+
+/// Is it the beginning of an object, without its end?
+fn is_fragment(line: &[u8]) -> bool {
+    line.trim_ascii_start().first() == Some(&b'{')
+        && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err_and(|why| why.is_eof())
 }
 
 fn truncated(error: impl Into<String>) -> Rejected {

@@ -116,7 +116,7 @@ pub enum StoreError {
         version: i32,
     },
     /// The file system said no.
-    #[error("can't open the store `{}`", path.display())]
+    #[error("can't open the store `{}`: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -124,7 +124,7 @@ pub enum StoreError {
         source: std::io::Error,
     },
     /// SQLite said no.
-    #[error("can't open the store `{}`", path.display())]
+    #[error("can't open the store `{}`: {source}", path.display())]
     Sqlite {
         /// The file.
         path: PathBuf,

@@ -4,6 +4,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
+use std::os::fd::AsFd as _;
+
 use super::*;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -163,7 +165,7 @@ fn another_user_is_not_ours() {
 async fn only_a_listening_unix_stream_socket_is_taken_from_the_service_manager() {
     let dir = tempfile::tempdir().unwrap();
     let good = StdListener::bind(dir.path().join("a")).unwrap();
-    assert!(adopt(good.into()).is_ok());
+    assert!(check_listening(good.as_fd()).is_ok());
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let datagram = std::os::unix::net::UnixDatagram::unbound().unwrap();
     let (pair, _other) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -172,7 +174,7 @@ async fn only_a_listening_unix_stream_socket_is_taken_from_the_service_manager()
         (datagram.into(), "not a stream"),
         (pair.into(), "does not listen"),
     ] {
-        let error = adopt(fd).unwrap_err().to_string();
+        let error = check_listening(fd.as_fd()).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
     }
     assert!(

@@ -1,0 +1,129 @@
+//! What is decoded, and what is refused with its name.
+
+use super::*;
+
+fn decode(line: &str) -> Result<Decoded, Rejected> {
+    Request::decode(&Envelope::parse(line.as_bytes()).unwrap())
+}
+
+#[test]
+fn every_line_of_the_clawdis_proposal_is_a_valid_request() {
+    for line in [
+        r#"{"type":"send", "text":"hi", "session":"main", "thinking":"low"}"#,
+        r#"{"type":"abort"}"#,
+        r#"{"type":"status"}"#,
+    ] {
+        assert!(decode(line).is_ok(), "{line}");
+    }
+    let compact = decode(r#"{"type":"compact"}"#).unwrap_err();
+    assert_eq!(compact.code, Code::Unsupported, "known, not served yet");
+}
+
+#[test]
+fn a_bad_field_is_refused_with_its_name() {
+    for (line, code, says) in [
+        (r#"{"type":"sned"}"#, Code::UnknownCommand, "sned"),
+        (r#"{"prompt":""}"#, Code::InvalidRequest, "text"),
+        (r#"{"prompt":" \n"}"#, Code::InvalidRequest, "text"),
+        (r#"{"prompt":5}"#, Code::InvalidRequest, "expected a string"),
+        (
+            r#"{"prompt":"a","text":"b"}"#,
+            Code::InvalidRequest,
+            "duplicate field",
+        ),
+        (
+            r#"{"type":"send"}"#,
+            Code::InvalidRequest,
+            "missing field `text`",
+        ),
+        (
+            r#"{"prompt":"a","session":"a b"}"#,
+            Code::InvalidRequest,
+            "session",
+        ),
+        (
+            r#"{"prompt":"a","session":""}"#,
+            Code::InvalidRequest,
+            "session",
+        ),
+        (
+            r#"{"prompt":"a","cwd":"tmp"}"#,
+            Code::InvalidRequest,
+            "absolute",
+        ),
+        (
+            r#"{"prompt":"a","model":"--evil"}"#,
+            Code::InvalidRequest,
+            "model",
+        ),
+        (
+            r#"{"prompt":"a","timeout":-1}"#,
+            Code::InvalidRequest,
+            "timeout",
+        ),
+        (
+            r#"{"prompt":"a","mode":"steal"}"#,
+            Code::InvalidRequest,
+            "queue",
+        ),
+        (
+            r#"{"prompt":"a","idempotency_key":""}"#,
+            Code::InvalidRequest,
+            "idempotency_key",
+        ),
+        (
+            r#"{"prompt":"a","must":["colour"]}"#,
+            Code::Unsupported,
+            "colour",
+        ),
+        (
+            r#"{"prompt":"a","fallback_chain":[]}"#,
+            Code::Unsupported,
+            "fallback_chain",
+        ),
+        (
+            r#"{"prompt":"a","callback":{"url":"x"}}"#,
+            Code::Unsupported,
+            "callback",
+        ),
+        (
+            r#"{"type":"collect","jobs":[]}"#,
+            Code::InvalidRequest,
+            "jobs",
+        ),
+        (
+            r#"{"type":"collect","jobs":["x"]}"#,
+            Code::InvalidRequest,
+            "not a job",
+        ),
+        (r#"{"type":"dispatch"}"#, Code::Unsupported, "dispatch"),
+    ] {
+        let rejected = decode(line).expect_err(line);
+        assert_eq!(rejected.code, code, "{line}");
+        assert!(rejected.error.contains(says), "{line}: {rejected}");
+    }
+}
+
+#[test]
+fn a_misspelt_field_is_listed_with_its_nearest_name() {
+    let decoded = decode(r#"{"prompt":"a","sesion":"x","zzzzzzzz":1}"#).unwrap();
+    let near = |field: &str, nearest: Option<&str>| Ignored {
+        field: field.to_owned(),
+        nearest: nearest.map(str::to_owned),
+    };
+    assert_eq!(
+        decoded.ignored,
+        [near("sesion", Some("session")), near("zzzzzzzz", None)]
+    );
+}
+
+#[test]
+fn a_bare_prompt_gets_only_the_ends_and_a_typed_send_streams() {
+    let stream = |line: &str| match decode(line).unwrap().request {
+        Request::Send(send) => send.stream,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(stream(r#"{"prompt":"a"}"#), Some(false));
+    assert_eq!(stream(r#"{"prompt":"a","stream":true}"#), Some(true));
+    assert_eq!(stream(r#"{"type":"send","prompt":"a"}"#), Some(true));
+}

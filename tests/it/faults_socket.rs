@@ -1,0 +1,456 @@
+//! Sockets, directories, links and users: rows C1 to C16 of the fault catalogue, as the paths and
+//! the fallback rule of the architecture want them.
+//!
+//! Not here: C7 and C8, a socket taken away while the daemon runs, is looked for every 60 s and
+//! tested in `listen/tests.rs` and `alias.rs`. C10 to C13 need mounted file systems; a full disk is
+//! in the store's tests.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::support::{AGENTD, Client, Daemon, Finished, Place, Reaped, finish, needs, wait_for};
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn place() -> Place {
+    Place::new(&Daemon::config(""))
+}
+
+/// A daemon that is expected to refuse to come up.
+fn refused(place: &Place, change: impl FnOnce(&mut Command)) -> Finished {
+    let mut command = place.command(AGENTD);
+    change(&mut command);
+    finish(command, b"")
+}
+
+fn serves(daemon: &Daemon) {
+    let lines = daemon.ask(r#"{"prompt":"I am here"}"#);
+    assert_eq!(lines.last().unwrap()["text"], "I am here", "{lines:?}");
+}
+
+/// Runs a shell line that ends in `exec "$0"`, so that the child is the daemon itself.
+fn shell(place: &Place, line: &str) -> Command {
+    let mut command = place.command("sh");
+    command.args(["-c", line, AGENTD]);
+    command
+}
+
+#[test]
+fn c1_the_runtime_directory_is_made_or_repaired_and_a_doubtful_one_refused() {
+    let socket = |place: &Place| place.path("run/agentd/agentd.sock");
+    let in_runtime = |place: &Place, command: &mut Command| {
+        command
+            .env_remove("AGENTD_SOCKET")
+            .env("XDG_RUNTIME_DIR", place.path("run"));
+    };
+    for before in [None, Some(0o700), Some(0o755), Some(0o775), Some(0o777)] {
+        let place = place();
+        let dir = place.path("run/agentd");
+        if let Some(before) = before {
+            fs::create_dir_all(&dir).unwrap();
+            set_mode(&dir, before);
+        } else {
+            fs::create_dir(place.path("run")).unwrap();
+            set_mode(&place.path("run"), 0o755);
+        }
+        let parent = mode(&place.path("run"));
+        let mut command = place.command(AGENTD);
+        in_runtime(&place, &mut command);
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        let _daemon = Reaped(command.spawn().unwrap());
+        wait_for("it answers", || {
+            std::os::unix::net::UnixStream::connect(socket(&place)).ok()
+        });
+        assert_eq!(mode(&dir), 0o700, "{before:?}");
+        assert_eq!(mode(&socket(&place)), 0o600, "{before:?}");
+        assert_eq!(mode(&place.path("run")), parent, "not ours to change");
+    }
+    type Make = fn(&Place);
+    let doubtful: [(&str, Make); 3] = [
+        ("a symbolic link", |place| {
+            fs::create_dir(place.path("elsewhere")).unwrap();
+            symlink(place.path("elsewhere"), place.path("run/agentd")).unwrap();
+        }),
+        ("a file", |place| {
+            fs::write(place.path("run/agentd"), "").unwrap()
+        }),
+        ("open to other users", |place| {
+            fs::create_dir(place.path("run/agentd")).unwrap();
+            set_mode(&place.path("run/agentd"), 0o1777);
+        }),
+    ];
+    for (says, make) in doubtful {
+        let place = place();
+        fs::create_dir(place.path("run")).unwrap();
+        make(&place);
+        let before = mode(&place.path("run/agentd"));
+        let left = refused(&place, |command| in_runtime(&place, command));
+        assert_eq!(left.code, Some(78), "{left:?}");
+        assert!(
+            left.stderr.contains(says) && left.stderr.contains("hint"),
+            "{left:?}"
+        );
+        assert_eq!(left.stderr.matches(says).count(), 1, "said twice: {left:?}");
+        assert_eq!(mode(&place.path("run/agentd")), before);
+        assert!(!socket(&place).exists());
+    }
+}
+
+#[test]
+fn c1_a_runtime_directory_of_another_user_is_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        return eprintln!("skipped: needs root");
+    }
+    let place = place();
+    fs::create_dir_all(place.path("run/agentd")).unwrap();
+    std::os::unix::fs::chown(place.path("run/agentd"), Some(65534), None).unwrap();
+    let left = refused(&place, |command| {
+        command
+            .env_remove("AGENTD_SOCKET")
+            .env("XDG_RUNTIME_DIR", place.path("run"));
+    });
+    assert_eq!(left.code, Some(78), "{left:?}");
+    assert!(left.stderr.contains("uid 65534"), "{left:?}");
+}
+
+#[test]
+fn c2_c4_the_alias_comes_and_goes_and_its_directory_is_never_changed() {
+    for (stale, parent) in [
+        (None, 0o1777),
+        (Some("/no/such.sock"), 0o755),
+        (Some("dead.sock"), 0o777),
+    ] {
+        let place = place();
+        let (shared, alias) = (place.path("shared"), place.path("shared/timmy.sock"));
+        fs::create_dir(&shared).unwrap();
+        set_mode(&shared, parent);
+        drop(UnixListener::bind(place.path("shared/dead.sock")).unwrap());
+        if let Some(stale) = stale {
+            symlink(stale, &alias).unwrap();
+        }
+        let mut command = place.command(AGENTD);
+        command.env("AGENTD_ALIAS", &alias);
+        let socket = place.socket();
+        let daemon = place.start_as(command);
+        wait_for("the alias leads to the socket", || {
+            (fs::read_link(&alias).ok()? == socket).then_some(())
+        });
+        let lines = {
+            let mut client = Client::connect(&alias);
+            client.send(r#"{"prompt":"by another name"}"#);
+            client.rest()
+        };
+        assert_eq!(lines.last().unwrap()["text"], "by another name");
+        assert_eq!(mode(&shared), parent);
+        daemon.agentctl(&["stop"]);
+        let (_place, status) = daemon.left();
+        assert!(status.success(), "{status}");
+        assert!(fs::symlink_metadata(&alias).is_err(), "the alias stayed");
+        assert!(!socket.exists(), "the socket stayed");
+        assert_eq!(mode(&shared), parent);
+        assert_eq!(
+            fs::read_dir(&shared).unwrap().count(),
+            1,
+            "something was left over"
+        );
+    }
+}
+
+#[test]
+fn c3_what_somebody_else_put_at_the_alias_is_left_alone_and_the_socket_serves() {
+    type Make = fn(&Path);
+    let squats: [(&str, Make); 4] = [
+        ("a file", |path| fs::write(path, "mine").unwrap()),
+        ("a directory", |path| fs::create_dir(path).unwrap()),
+        ("a socket", |path| drop(UnixListener::bind(path).unwrap())),
+        ("of user 65534", |path| {
+            symlink("/no/such.sock", path).unwrap();
+            if nix::unistd::geteuid().is_root() {
+                std::os::unix::fs::lchown(path, Some(65534), None).unwrap();
+            }
+        }),
+    ];
+    for (says, make) in squats {
+        if says.contains("user") && !nix::unistd::geteuid().is_root() {
+            continue;
+        }
+        let place = place();
+        let alias = place.path("timmy.sock");
+        make(&alias);
+        let inode = fs::symlink_metadata(&alias).unwrap().ino();
+        let daemon = place.start();
+        serves(&daemon);
+        wait_for("it warns", || {
+            let log = daemon.log();
+            (log.contains("left alone") && log.contains(says)).then_some(())
+        });
+        daemon.agentctl(&["stop"]);
+        let (_place, status) = daemon.left();
+        assert!(status.success());
+        assert_eq!(fs::symlink_metadata(&alias).unwrap().ino(), inode, "{says}");
+    }
+}
+
+#[test]
+fn c3_another_user_is_not_heard_and_not_talked_to() {
+    let (Some(setpriv), Some(nc)) = (needs("setpriv"), needs("nc")) else {
+        return;
+    };
+    if !nix::unistd::geteuid().is_root() {
+        return eprintln!("skipped: needs root");
+    }
+    let nobody = |place: &Place| {
+        let mut command = place.command(&setpriv);
+        command
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .arg(&nc);
+        command.current_dir("/");
+        command
+    };
+    // They connect to us: the check is forced by opening what keeps them out.
+    let daemon = Daemon::start();
+    set_mode(daemon.place.dir.path(), 0o755);
+    set_mode(&daemon.place.socket(), 0o666);
+    let mut command = nobody(&daemon.place);
+    command.arg("-U").arg(daemon.place.socket());
+    let heard = finish(command, b"{\"prompt\":\"let me in\"}\n");
+    assert_eq!(heard.stdout, "", "{heard:?}");
+    assert!(
+        !heard.stderr.contains("denied"),
+        "it never came as far as the check: {heard:?}"
+    );
+    assert_eq!(daemon.status()["rpc"]["sends"], 0);
+    serves(&daemon);
+
+    // We connect to them.
+    let place = place();
+    let open = place.path("open");
+    fs::create_dir(&open).unwrap();
+    set_mode(place.dir.path(), 0o755);
+    set_mode(&open, 0o777);
+    let trap = open.join("trap.sock");
+    let got = fs::File::create(place.path("got")).unwrap();
+    let mut command = nobody(&place);
+    command
+        .arg("-lU")
+        .arg(&trap)
+        .stdin(Stdio::null())
+        .stdout(got);
+    let _thief = Reaped(command.spawn().unwrap());
+    wait_for("the trap is set", || trap.exists().then_some(()));
+    let sent = place.agentctl(&["--socket", trap.to_str().unwrap(), "send", "a secret"]);
+    assert_eq!(sent.code, Some(69), "{sent:?}");
+    assert!(sent.stderr.contains("uid 65534"), "{sent:?}");
+    assert_eq!(fs::read_to_string(place.path("got")).unwrap(), "");
+}
+
+#[test]
+fn c5_a_path_too_long_for_a_socket_is_refused_with_the_limit() {
+    let place = place();
+    let long = place.path(&"x".repeat(100));
+    let left = refused(&place, |command| {
+        command.env("AGENTD_SOCKET", &long);
+    });
+    assert_eq!(left.code, Some(78), "{left:?}");
+    assert!(
+        left.stderr.contains("107") && left.stderr.contains("AGENTD_SOCKET"),
+        "{left:?}"
+    );
+    let sent = place.agentctl(&["--socket", long.to_str().unwrap(), "send", "hi"]);
+    assert_eq!(sent.code, Some(69), "{sent:?}");
+    assert!(sent.stderr.contains("107"), "{sent:?}");
+}
+
+#[test]
+fn c6_nothing_is_open_to_others_whatever_the_umask() {
+    for umask in ["0", "777", "022"] {
+        let place = place();
+        let command = shell(&place, &format!("umask {umask}; exec \"$0\""));
+        let daemon = place.start_as(command);
+        serves(&daemon);
+        assert_eq!(mode(&daemon.place.socket()), 0o600, "umask {umask}");
+        for path in [
+            "state",
+            "state/instances",
+            "state/agentd.db",
+            "state/daemon.lock",
+        ] {
+            let others = mode(&daemon.path(path)) & 0o077;
+            // What is in the closed directory can't be reached.
+            assert!(
+                others == 0 || path != "state",
+                "umask {umask}: {path} {others:o}"
+            );
+        }
+        assert_eq!(mode(&daemon.path("state")), 0o700, "umask {umask}");
+    }
+}
+
+#[test]
+fn c9_a_second_daemon_leaves_and_the_first_does_not_notice() {
+    let daemon = Daemon::start();
+    let gate = daemon.path("gate");
+    let mut client = daemon.connect();
+    client.send(&format!(
+        r#"{{"type":"send","agent":"chaos","text":"chaos: wait-file {}; say done"}}"#,
+        gate.display()
+    ));
+    client.until("running");
+    let inode = fs::symlink_metadata(daemon.place.socket()).unwrap().ino();
+    let pid = daemon.pid().to_string();
+    for change in ["", "another socket", "another state"] {
+        let left = refused(&daemon.place, |command| {
+            if change == "another socket" {
+                command.env("AGENTD_SOCKET", daemon.path("other.sock"));
+            } else if change == "another state" {
+                command.env("AGENTD_STATE_DIR", daemon.path("other"));
+            }
+        });
+        assert_eq!(left.code, Some(3), "{change}: {left:?}");
+        assert!(left.stderr.contains(&pid), "{change}: {left:?}");
+    }
+    assert_eq!(
+        fs::symlink_metadata(daemon.place.socket()).unwrap().ino(),
+        inode
+    );
+    fs::write(&gate, "").unwrap();
+    assert_eq!(client.until("message_end").last().unwrap()["text"], "done");
+}
+
+#[test]
+fn c9_of_fifty_daemons_at_once_one_survives() {
+    let place = place();
+    let mut all: Vec<Reaped> = (0..50)
+        .map(|_| {
+            let mut command = place.command(AGENTD);
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            Reaped(command.spawn().unwrap())
+        })
+        .collect();
+    let mut codes = Vec::new();
+    wait_for("all but one have left", || {
+        all.retain_mut(|one| match one.0.try_wait().unwrap() {
+            Some(status) => {
+                codes.push(status.code());
+                false
+            }
+            None => true,
+        });
+        (all.len() <= 1).then_some(())
+    });
+    assert_eq!(codes, vec![Some(3); 49]);
+    let survivor = all[0].0.id();
+    let mut client = Client::connect(&place.socket());
+    let status = client.request(r#"{"type":"status"}"#);
+    assert_eq!(status["daemon"]["pid"], survivor);
+}
+
+#[test]
+fn c9_a_foreign_file_at_the_sockets_place_is_not_removed() {
+    let place = place();
+    fs::write(place.socket(), "mine").unwrap();
+    let left = refused(&place, |_| {});
+    assert_eq!(left.code, Some(1), "{left:?}");
+    assert!(left.stderr.contains("is not our socket"), "{left:?}");
+    assert_eq!(fs::read_to_string(place.socket()).unwrap(), "mine");
+}
+
+#[test]
+fn c14_connections_beyond_the_open_files_are_turned_away_and_come_again() {
+    if needs("prlimit").is_none() {
+        return;
+    }
+    let place = place();
+    let command = shell(&place, "exec prlimit --nofile=96:96 \"$0\"");
+    let daemon = place.start_as(command);
+    serves(&daemon);
+    let mut held: Vec<Client> = Vec::new();
+    let refusal = loop {
+        let mut client = daemon.connect();
+        let answer = client.request(r#"{"type":"hello"}"#);
+        if answer["type"] == "error" {
+            break answer;
+        }
+        held.push(client);
+        assert!(held.len() <= 96, "no limit");
+    };
+    assert_eq!(
+        (&refusal["code"], &refusal["retryable"]),
+        (&"too-many-connections".into(), &true.into())
+    );
+    assert!(held.len() >= 16, "only {} connections", held.len());
+    // Who is there is served, a worker can still be started.
+    let answer = held[0].request(r#"{"prompt":"a"}"#);
+    assert_eq!(answer["type"], "accepted");
+    held[0].until("message_end");
+    drop(held);
+    wait_for("there is room again", || {
+        let mut client = daemon.connect();
+        client.send(r#"{"type":"ping"}"#);
+        (client.next()?["type"] == "pong").then_some(())
+    });
+    serves(&daemon);
+}
+
+#[test]
+fn c15_a_descriptor_handed_in_that_is_no_socket_is_refused() {
+    let place = place();
+    for (redirect, says) in [
+        ("3</dev/null", "handed over is not a Unix socket"),
+        ("3<&-", "socket"),
+    ] {
+        let command = shell(
+            &place,
+            &format!("LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" {redirect}"),
+        );
+        let left = finish(command, b"");
+        assert_eq!(left.code, Some(78), "{left:?}");
+        assert!(left.stderr.contains(says), "{left:?}");
+    }
+}
+
+#[test]
+fn c16_a_log_that_cannot_be_written_stops_nothing() {
+    let place = place();
+    let command = shell(&place, "exec \"$0\" 2>/dev/full");
+    let daemon = place.start_as(command);
+    serves(&daemon);
+    daemon.ask(r#"{"agent":"chaos","prompt":"chaos: exit 1"}"#);
+    serves(&daemon);
+}
+
+#[test]
+fn an_unknown_key_of_the_configuration_is_named_with_its_line_and_the_nearest() {
+    for (config, says) in [
+        (
+            "\n\ndefault_agnet = \"x\"\n",
+            ["config.toml:3", "default_agnet", "`default_agent`"],
+        ),
+        (
+            "[agents.a]\nkind = \"exec\"\ncomand = [\"cat\"]\n",
+            ["config.toml:3", "comand", "`command`"],
+        ),
+        ("alias = 5\n", ["config.toml:1", "alias", "expected"]),
+    ] {
+        let place = Place::new(config);
+        for left in [refused(&place, |_| {}), place.agentctl(&["config", "show"])] {
+            assert_eq!(left.code, Some(78), "{left:?}");
+            for part in says {
+                assert!(left.stderr.contains(part), "{part}: {left:?}");
+            }
+        }
+        assert!(!place.socket().exists());
+    }
+}

@@ -1,0 +1,313 @@
+//! The workspace's own rules: who may use whom, how long a file may be, what is never written.
+//!
+//! Reads the sources of this workspace; must not build or run anything.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A longer file is two files.
+const MOST_LINES: usize = 600;
+/// Files that were longer when the rule came: they may only get shorter.
+const LONGER: &[(&str, usize)] = &[
+    ("daemon/core/tests/core/scenarios.rs", 652),
+    ("daemon/core/tests/core/world.rs", 842),
+];
+
+/// Directories that hold sources.
+const ROOTS: &[&str] = &["client", "daemon", "tests", "packaging"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+struct Source {
+    /// Below the workspace.
+    path: String,
+    text: String,
+}
+
+impl Source {
+    /// Is it tests and nothing else? Then another file says so where it names the module.
+    fn is_test(&self, all: &[Source]) -> bool {
+        let (dir, name) = self.path.rsplit_once('/').unwrap_or(("", &self.path));
+        let module = name.trim_end_matches(".rs");
+        let named = format!("#[cfg(test)]\nmod {module};");
+        let by_parent = |parent: &Source| {
+            let at = parent
+                .path
+                .trim_end_matches("/mod.rs")
+                .trim_end_matches("/lib.rs");
+            (at == dir || at.strip_suffix(".rs") == Some(dir)) && parent.text.contains(&named)
+        };
+        self.path.starts_with("tests/")
+            || self.path.starts_with("daemon/core/tests/")
+            || all.iter().any(by_parent)
+    }
+
+    /// What stands before the tests of the file, without comments, each line with its number.
+    fn product(&self) -> impl Iterator<Item = (usize, &str)> {
+        let end = self.text.find("#[cfg(test)]\nmod tests {");
+        let product = &self.text[..end.unwrap_or(self.text.len())];
+        let lines = product.lines().enumerate();
+        lines
+            .map(|(number, line)| (number + 1, line.trim_start()))
+            .filter(|(_, line)| !line.starts_with("//"))
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let mut found = Vec::new();
+    for dir in ROOTS {
+        collect(&root().join(dir), "rs", &mut found);
+    }
+    let sources: Vec<Source> = found
+        .into_iter()
+        .map(|path| Source {
+            text: std::fs::read_to_string(&path).unwrap(),
+            path: below_root(&path),
+        })
+        .collect();
+    assert!(sources.len() > 80, "only {} sources found", sources.len());
+    sources
+}
+
+fn below_root(path: &Path) -> String {
+    let path = path.strip_prefix(root()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn collect(dir: &Path, end: &str, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return;
+    };
+    for entry in entries {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("target") {
+            collect(&path, end, found);
+        } else if path.extension().is_some_and(|found| found == end) {
+            found.push(path);
+        }
+    }
+    found.sort();
+}
+
+fn none(what: &str, wrong: &[String]) {
+    assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_file_opens_with_what_it_owns() {
+    let sources = sources();
+    let wrong: Vec<_> = sources
+        .iter()
+        .filter(|source| !source.text.starts_with("//! "))
+        .map(|source| source.path.clone())
+        .collect();
+    none("these don't open with `//!`", &wrong);
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let sources = sources();
+    let most = |path: &str| {
+        let known = LONGER.iter().find(|(longer, _)| *longer == path);
+        known.map_or(MOST_LINES, |(_, lines)| *lines)
+    };
+    let wrong: Vec<_> = sources
+        .iter()
+        .map(|source| (source.text.lines().count(), &source.path))
+        .filter(|(lines, path)| *lines > most(path))
+        .map(|(lines, path)| format!("{path}: {lines}"))
+        .collect();
+    none("these are longer than 600 lines", &wrong);
+}
+
+#[test]
+fn the_product_never_unwraps_and_nothing_is_left_to_do() {
+    let mut wrong = Vec::new();
+    let all = sources();
+    assert!(all.iter().any(|source| source.is_test(&all)));
+    for source in all.iter().filter(|source| !source.is_test(&all)) {
+        for (number, line) in source.product() {
+            for never in [
+                ".unwrap()",
+                "todo!(",
+                "unimplemented!(",
+                "dbg!(",
+                "FIXME",
+                "XXX",
+            ] {
+                if line.contains(never) {
+                    wrong.push(format!("{}:{number}: {line}", source.path));
+                }
+            }
+        }
+    }
+    none("these must go", &wrong);
+}
+
+#[test]
+fn no_path_of_a_machine_is_written_down() {
+    // Put together here, so that this file has none either.
+    let never = ["/work", "/home/", "/Users/", "/root"].map(|dir| match dir.strip_suffix('/') {
+        Some(_) => dir.to_owned(),
+        None => format!("{dir}/"),
+    });
+    let mut wrong = Vec::new();
+    for source in sources()
+        .iter()
+        .filter(|source| source.path != "tests/it/tidy.rs")
+    {
+        for (number, line) in source.text.lines().enumerate() {
+            let word = |at: usize| {
+                line[..at]
+                    .chars()
+                    .next_back()
+                    .is_none_or(|c| !c.is_alphanumeric())
+            };
+            if never.iter().any(|dir| line.find(dir).is_some_and(word)) && !is_made_up(line) {
+                wrong.push(format!("{}:{}: {line}", source.path, number + 1));
+            }
+        }
+    }
+    none("these name a machine's directory", &wrong);
+}
+
+/// The homes of people who don't exist.
+fn is_made_up(line: &str) -> bool {
+    ["/home/u", "/Users/u", "/home/me", "/home/ann", "/home/x"]
+        .iter()
+        .any(|home| line.contains(home))
+}
+
+#[test]
+fn each_part_of_the_daemon_uses_only_what_it_may() {
+    let may: BTreeMap<&str, &[&str]> = BTreeMap::from([
+        ("adapter", &[][..]),
+        ("store", &[]),
+        ("platform", &[]),
+        ("config", &["adapter"]),
+        ("worker", &["adapter", "platform", "config"]),
+        (
+            "server",
+            &["worker", "store", "platform", "adapter", "config"],
+        ),
+        ("cli", &["config", "platform", "server"]),
+    ]);
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for source in sources() {
+        let Some(inside) = source.path.strip_prefix("daemon/src/") else {
+            continue;
+        };
+        let part = inside.split(['/', '.']).next().unwrap();
+        if part == "lib" {
+            continue;
+        }
+        let allowed = may
+            .get(part)
+            .unwrap_or_else(|| panic!("`{part}` has no rule"));
+        for (number, line) in source.text.lines().enumerate() {
+            let uses = line.split("crate::").skip(1);
+            for used in uses.map(|rest| {
+                rest.split(|c: char| !c.is_alphanumeric() && c != '_')
+                    .next()
+                    .unwrap()
+            }) {
+                seen += 1;
+                let is_part = may.contains_key(used);
+                if is_part && used != part && !allowed.contains(&used) {
+                    wrong.push(format!("{}:{}: {line}", source.path, number + 1));
+                }
+            }
+        }
+    }
+    assert!(seen > 20, "only {seen} uses found");
+    none("these cross a layer", &wrong);
+}
+
+/// The crates of this workspace that a manifest names for the product, not for its tests.
+fn crates_used(manifest: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(root().join(manifest)).unwrap();
+    let mut section = "";
+    let mut used = Vec::new();
+    for line in text.lines() {
+        if line.starts_with('[') {
+            section = line;
+        } else if section.ends_with("dependencies]")
+            && !section.contains("dev-")
+            && !section.contains("workspace")
+        {
+            let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
+            if name.starts_with("agentd") || name == "timmy" {
+                used.push(name.to_owned());
+            }
+        }
+    }
+    used.sort();
+    used
+}
+
+#[test]
+fn the_manifests_keep_the_layers_apart() {
+    for (manifest, may) in [
+        ("client/protocol/Cargo.toml", &[][..]),
+        ("client/Cargo.toml", &["agentd-protocol"]),
+        ("daemon/core/Cargo.toml", &["agentd-protocol"]),
+        ("daemon/Cargo.toml", &["agentd-core", "agentd-protocol"]),
+        ("daemon/timmy/Cargo.toml", &["agentd-protocol"]),
+        ("packaging/xtask/Cargo.toml", &[]),
+        ("Cargo.toml", &["agentd-client", "agentd-daemon", "timmy"]),
+    ] {
+        assert_eq!(crates_used(manifest), may, "{manifest}");
+    }
+    let core = std::fs::read_to_string(root().join("daemon/core/Cargo.toml")).unwrap();
+    let product = core.split("[dev-dependencies]").next().unwrap();
+    for never in ["tokio", "nix", "libc", "rusqlite", "tracing"] {
+        assert!(!product.contains(never), "the core must not know {never}");
+    }
+}
+
+#[test]
+fn the_core_is_pure() {
+    let mut wrong = Vec::new();
+    for source in sources() {
+        if !source.path.starts_with("daemon/core/src/") {
+            continue;
+        }
+        for (number, line) in source.product() {
+            let impure = [
+                "std::fs",
+                "std::net",
+                "std::thread",
+                "std::env",
+                "Instant::now",
+                "SystemTime",
+                "println!",
+            ];
+            if impure.iter().any(|never| line.contains(never)) {
+                wrong.push(format!("{}:{number}: {line}", source.path));
+            }
+        }
+    }
+    none("these are not pure", &wrong);
+}
+
+#[test]
+fn the_socket_library_is_named_in_two_files_only() {
+    let all = sources();
+    let users: Vec<&str> = all
+        .iter()
+        .filter(|source| !source.is_test(&all))
+        .filter(|source| {
+            source
+                .product()
+                .any(|(_, line)| line.contains("interprocess::"))
+        })
+        .map(|source| source.path.as_str())
+        .collect();
+    assert_eq!(
+        users,
+        ["client/src/endpoint.rs", "daemon/src/server/listen.rs"]
+    );
+}
