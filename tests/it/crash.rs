@@ -87,6 +87,35 @@ fn a_queued_job_of_a_session_without_a_running_one_goes_on_after_the_restart() {
     assert_eq!(collect(&daemon, &[&job])["results"][0]["text"], "later");
 }
 
+#[test]
+fn a_queued_job_is_not_lost_when_a_one_shot_used_its_session_in_between() {
+    let daemon = with_marks("").start();
+    assert_eq!(
+        daemon.ask(r#"{"type":"drain","deadline":5}"#)[0]["ok"],
+        true
+    );
+    let job = daemon
+        .connect()
+        .request(&send("s", "chaos:ledger;say later"))["job"]
+        .clone();
+    let place = daemon.kill();
+    // The first one may find the session in the hands of the dead daemon, and says so.
+    wait_for("a one-shot is served in the session", || {
+        let sent = place.agentctl(&[
+            "send",
+            "--agent",
+            "chaos",
+            "--session",
+            "s",
+            "chaos:say between",
+        ]);
+        assert!(matches!(sent.code, Some(0 | 3)), "{sent:?}");
+        (sent.code == Some(0)).then_some(())
+    });
+    let daemon = place.start();
+    assert_eq!(collect(&daemon, &[&job])["results"][0]["text"], "later");
+}
+
 /// What the senders of the kill loop saw.
 #[derive(Default)]
 struct Seen {
