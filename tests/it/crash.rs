@@ -123,6 +123,15 @@ struct Seen {
     finals: BTreeMap<String, Vec<Value>>,
 }
 
+/// How often each job of the ledger ran.
+fn runs_of(ledger: &str) -> BTreeMap<&str, usize> {
+    let mut runs = BTreeMap::new();
+    for line in ledger.lines() {
+        *runs.entry(line.split(' ').next().unwrap()).or_default() += 1;
+    }
+    runs
+}
+
 /// Sends one turn after the other, and writes down what it is told. A connection that breaks is
 /// the point of it.
 fn sender(socket: &Path, name: usize, seen: &Mutex<Seen>, stop: &AtomicBool) {
@@ -134,7 +143,7 @@ fn sender(socket: &Path, name: usize, seen: &Mutex<Seen>, stop: &AtomicBool) {
             continue;
         };
         // Half of them share sessions; the others have one for each turn.
-        let session = if name % 2 == 0 {
+        let session = if name.is_multiple_of(2) {
             format!("s{}", name % 4)
         } else {
             format!("own-{name}-{n}")
@@ -198,10 +207,7 @@ fn over_many_kills_every_accepted_job_has_one_end_and_runs_at_most_once() {
     let accepted: Vec<&String> = seen.accepted.iter().collect();
     assert!(accepted.len() > KILLS, "{}", accepted.len());
     let ledger = std::fs::read_to_string(daemon.path("ledger")).unwrap();
-    let mut runs = BTreeMap::<&str, usize>::new();
-    for line in ledger.lines() {
-        *runs.entry(line.split(' ').next().unwrap()).or_default() += 1;
-    }
+    let runs = runs_of(&ledger);
     let twice: Vec<_> = runs.iter().filter(|(_, runs)| **runs > 1).collect();
     assert!(twice.is_empty(), "{twice:?}");
     let (mut interrupted, mut done, mut held) = (0, 0, 0);

@@ -74,7 +74,7 @@ impl Pi {
     }
 
     fn pid(&self) -> u32 {
-        self.daemon.until("pi's process", |status| pid(status))
+        self.daemon.until("pi's process", pid)
     }
 }
 
