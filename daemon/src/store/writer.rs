@@ -506,7 +506,7 @@ fn take_over(
             jobs: Vec::new(),
         });
     }
-    let recovered = takeover::take(writing.conn, writing.ours, instance, role)?;
+    let recovered = takeover::take(writing.conn, writing.ours, instance, &[], role)?;
     takeover::stamp(writing.conn, writing.ours, stamp)?;
     if writing.witness.is_none() {
         writing.witness = Some(Witness::Stamp { value: stamp });
