@@ -8,7 +8,8 @@
 //! (macOS) the leader is reaped first; that path was never run on a Mac.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +28,9 @@ use super::environment;
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// Between two looks at the process table when no SIGCHLD comes: another parent got it.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// The fields that are read stand at the beginning, behind a name of at most 64 bytes.
+const STAT: usize = 256;
 
 /// Every living leader that this process started: the only children that may not be reaped as
 /// somebody's orphan. Children belong to the process, and so does this list.
@@ -116,7 +120,10 @@ impl Leader {
                 // Only a runtime that is going down ends the stream.
                 std::future::pending::<()>().await;
             }
-            reap_orphans(self.pid);
+            // Its own death brings a look at the table anyway.
+            if !is_zombie(self.pid) {
+                reap_orphans(self.pid, &table());
+            }
         }
     }
 
@@ -137,7 +144,8 @@ impl Leader {
             }
             let _death = tokio::time::timeout(LOOK_AGAIN, self.deaths.recv()).await;
         }
-        reap_orphans(self.pid);
+        // One may have become our child while the table was read.
+        reap_orphans(self.pid, &table());
         let status = self.child.wait().await;
         leaders().remove(&self.pid.as_raw());
         exit_of(status)
@@ -169,7 +177,8 @@ fn is_zombie(pid: Pid) -> bool {
 /// Reaps those of them that became our children.
 fn sweep(leader: Pid, mark: &Mark) -> usize {
     let mut alive = 0;
-    for process in table() {
+    let table = table();
+    for process in &table {
         if process.pid == leader || process.zombie {
             continue;
         }
@@ -180,17 +189,17 @@ fn sweep(leader: Pid, mark: &Mark) -> usize {
             alive += 1;
         }
     }
-    reap_orphans(leader);
+    reap_orphans(leader, &table);
     alive
 }
 
 /// Reaps dead children that were adopted: those of the leader's group, and those in a session of
 /// their own, where this process never starts anything. Each by its number: whatever else the
 /// process started is reaped by whoever started it.
-fn reap_orphans(leader: Pid) {
+fn reap_orphans(leader: Pid, table: &[Process]) {
     let (me, session) = (Pid::this(), nix::unistd::getsid(None).ok());
     let leaders = leaders();
-    for process in table() {
+    for process in table {
         let adopted = process.zombie
             && process.parent == me
             && (process.group == leader || Some(process.session) != session)
@@ -224,8 +233,12 @@ fn table() -> Vec<Process> {
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter_map(|pid: i32| {
-            let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-            parse(pid, &String::from_utf8_lossy(&stat))
+            // Each read makes the kernel gather all of it again, so one has to do.
+            let mut stat = [0; STAT];
+            let read = File::open(format!("/proc/{pid}/stat"))
+                .and_then(|mut file| file.read(&mut stat))
+                .ok()?;
+            parse(pid, &String::from_utf8_lossy(&stat[..read]))
         })
         .collect()
 }
