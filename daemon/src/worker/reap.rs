@@ -136,16 +136,21 @@ impl Leader {
     /// Ends what the dead leader left, then reaps all of it, the leader last.
     pub(super) async fn clear(mut self) -> Exit {
         let deadline = Instant::now() + GONE_WITHIN;
+        let mut left = false;
         loop {
             // ESRCH and EPERM both mean that nobody is left but zombies.
             let _gone = killpg(self.pid, Signal::SIGKILL);
-            if sweep(self.pid, &self.mark) == 0 || Instant::now() >= deadline {
+            let found = sweep(self.pid, &self.mark);
+            left |= found.alive + found.dead > 0;
+            if found.alive == 0 || Instant::now() >= deadline {
                 break;
             }
             let _death = tokio::time::timeout(LOOK_AGAIN, self.deaths.recv()).await;
         }
-        // One may have become our child while the table was read.
-        reap_orphans(self.pid, &table());
+        if left {
+            // One may have become our child while the table was read.
+            reap_orphans(self.pid, &table());
+        }
         let status = self.child.wait().await;
         leaders().remove(&self.pid.as_raw());
         exit_of(status)
@@ -173,24 +178,36 @@ fn is_zombie(pid: Pid) -> bool {
     !matches!(waitid(Id::Pid(pid), peek), Ok(WaitStatus::StillAlive))
 }
 
-/// Kills what carries the mark or is in the group, besides the leader; says how many still live.
-/// Reaps those of them that became our children.
-fn sweep(leader: Pid, mark: &Mark) -> usize {
-    let mut alive = 0;
+/// What a look at the table found besides the leader.
+struct Found {
+    /// Processes of this worker.
+    alive: usize,
+    /// Zombies; whose they were can't be seen any more.
+    dead: usize,
+}
+
+/// Kills what carries the mark or is in the group, besides the leader. Reaps those of them that
+/// became our children.
+fn sweep(leader: Pid, mark: &Mark) -> Found {
+    let mut found = Found { alive: 0, dead: 0 };
     let table = table();
     for process in &table {
-        if process.pid == leader || process.zombie {
+        if process.pid == leader {
+            continue;
+        }
+        if process.zombie {
+            found.dead += 1;
             continue;
         }
         // EPERM: it changed its user, and is out of our reach.
         if (process.group == leader || mark.is_on(process.pid))
             && kill(process.pid, Signal::SIGKILL) != Err(Errno::EPERM)
         {
-            alive += 1;
+            found.alive += 1;
         }
     }
     reap_orphans(leader, &table);
-    alive
+    found
 }
 
 /// Reaps dead children that were adopted: those of the leader's group, and those in a session of
