@@ -10,7 +10,7 @@ use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 ///
 /// `usual` is the level when `AGENTD_LOG` says nothing. `AGENTD_LOG` is a level or a list of directives as in `info,agentd_daemon::store=debug`; what
 /// can't be read in it counts as `usual`. There are no filters by span or field: their regular
-/// expressions would be a fifth of the program.
+/// expressions would be a sixth of the program.
 pub fn start(usual: &str) -> Result<(), TryInitError> {
     let wanted = std::env::var("AGENTD_LOG").unwrap_or_default();
     let filter = filter(&wanted, usual);

@@ -30,7 +30,7 @@ const GONE_WITHIN: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The fields that are read stand at the beginning, behind a name of at most 64 bytes.
-const STAT: usize = 256;
+const STAT: usize = 512;
 
 /// Every living leader that this process started: the only children that may not be reaped as
 /// somebody's orphan. Children belong to the process, and so does this list.
@@ -191,6 +191,11 @@ struct Found {
 fn sweep(leader: Pid, mark: &Mark) -> Found {
     let mut found = Found { alive: 0, dead: 0 };
     let table = table();
+    // What the leader started is not older than it; the rest need not be looked into.
+    let since = table
+        .iter()
+        .find(|process| process.pid == leader)
+        .map_or(0, |leader| leader.started);
     for process in &table {
         if process.pid == leader {
             continue;
@@ -200,7 +205,8 @@ fn sweep(leader: Pid, mark: &Mark) -> Found {
             continue;
         }
         // EPERM: it changed its user, and is out of our reach.
-        if (process.group == leader || mark.is_on(process.pid))
+        let may_be_ours = process.started >= since;
+        if (process.group == leader || (may_be_ours && mark.is_on(process.pid)))
             && kill(process.pid, Signal::SIGKILL) != Err(Errno::EPERM)
         {
             found.alive += 1;
@@ -240,6 +246,8 @@ struct Process {
     parent: Pid,
     group: Pid,
     session: Pid,
+    /// In ticks since boot.
+    started: u64,
 }
 
 /// Every process that can be seen; nothing where there is no `/proc`.
@@ -265,12 +273,14 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
     let mut fields = rest.split_ascii_whitespace();
     let zombie = matches!(fields.next()?, "Z" | "X");
     let mut number = || fields.next()?.parse().ok().map(Pid::from_raw);
+    let (parent, group, session) = (number()?, number()?, number()?);
     Some(Process {
         pid: Pid::from_raw(pid),
         zombie,
-        parent: number()?,
-        group: number()?,
-        session: number()?,
+        parent,
+        group,
+        session,
+        started: fields.nth(15)?.parse().ok()?,
     })
 }
 
@@ -297,18 +307,20 @@ mod tests {
 
     #[test]
     fn a_process_name_with_parentheses_and_spaces_does_not_confuse_the_table() {
-        let process = parse(7, "7 (a) Z (b) S 1 5 6 0 -1").unwrap();
+        let rest = "0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 553579 9666560";
+        let process = parse(7, &format!("7 (a) Z (b) S 1 5 6 {rest}")).unwrap();
         let pid = Pid::from_raw;
         assert_eq!(
             (
                 process.zombie,
                 process.parent,
                 process.group,
-                process.session
+                process.session,
+                process.started
             ),
-            (false, pid(1), pid(5), pid(6))
+            (false, pid(1), pid(5), pid(6), 553_579)
         );
-        assert!(parse(7, "7 (x) Z 1 5 6").unwrap().zombie);
+        assert!(parse(7, &format!("7 (x) Z 1 5 6 {rest}")).unwrap().zombie);
         assert_eq!(parse(7, "garbage"), None);
     }
 }
