@@ -123,9 +123,7 @@ impl Writer {
                 break;
             }
         }
-        if let Some(conn) = &self.conn {
-            checkpoint(conn, "TRUNCATE");
-        }
+        // The last connection to close writes the log back and removes it.
     }
 
     /// Waits for something to do, then takes what is there.
