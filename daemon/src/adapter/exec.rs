@@ -296,5 +296,4 @@ impl Adapter for Exec {
 }
 
 #[cfg(test)]
-#[path = "exec_tests.rs"]
 mod tests;

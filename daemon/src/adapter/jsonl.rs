@@ -359,5 +359,4 @@ fn outcome(result: Result<Stop, Failure>, line: &Object<'_>) -> Outcome {
 }
 
 #[cfg(test)]
-#[path = "jsonl_tests.rs"]
 mod tests;

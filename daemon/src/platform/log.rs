@@ -49,8 +49,8 @@ fn is_stream(named: &str, dev: u64, inode: u64) -> bool {
     named == format!("{dev}:{inode}")
 }
 
-#[cfg(test)]
 #[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     use super::*;
     use tracing::Level;

@@ -202,8 +202,8 @@ fn stat_field(pid: u32, field: usize) -> Option<String> {
     after_name.split_whitespace().nth(index).map(str::to_owned)
 }
 
-#[cfg(test)]
 #[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     use std::os::unix::process::CommandExt as _;
     use std::process::{Child, Command};

@@ -273,5 +273,4 @@ fn check(echo: bool, send: &Send) -> Result<(), Rejected> {
 }
 
 #[cfg(test)]
-#[path = "rpc_tests.rs"]
 mod tests;

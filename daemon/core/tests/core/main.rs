@@ -6,6 +6,9 @@
     reason = "a test that panics has failed"
 )]
 
+mod agents;
+mod lives;
 mod properties;
 mod scenarios;
+mod store;
 mod world;

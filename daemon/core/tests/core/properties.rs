@@ -8,7 +8,8 @@ use agentd_core::{Event, ids};
 use agentd_protocol::Code;
 use proptest::prelude::*;
 
-use crate::world::{World, settings};
+use crate::agents::settings;
+use crate::world::World;
 
 /// Steps per run; with the number of runs below, more than 100,000 in all.
 const STEPS: usize = 400;

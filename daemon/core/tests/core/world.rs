@@ -5,15 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use agentd_core::agent::{Agent, Describe, Found, Resume, Sessions};
 use agentd_core::effect::{Progress, Rung};
 use agentd_core::event::{Facts, Origin};
 use agentd_core::ids::{ConnId, Generation, Now, Token, TurnId, WorkerId};
-use agentd_core::store::{
-    JobRow, JobState, Loaded, Query, Recovered, SessionRow, Stored, Write, Written,
-};
+use agentd_core::store::{Query, Recovered, SessionRow, Write};
 use agentd_core::worker::{Exit, Outcome, Traits, WorkerCommand, WorkerEvent};
-use agentd_core::{Effect, Event, Served, Settings, State};
+use agentd_core::{Effect, Event, Settings, State};
+
+use crate::agents::settings;
 use agentd_protocol::line::{Stop, Telling};
 use agentd_protocol::serde_json::{self, Value};
 use agentd_protocol::{Body, Code, Envelope, Id, JobId, Request};
@@ -44,7 +43,7 @@ pub struct StoredJob {
 }
 
 #[derive(Debug)]
-enum StoreOrder {
+pub enum StoreOrder {
     Commit(Token, Vec<Write>),
     Load(Token, Query),
 }
@@ -69,8 +68,8 @@ pub struct World {
     pub sessions: BTreeMap<String, SessionRow>,
     pub keys: BTreeMap<String, (JobId, String)>,
     pub prompts: BTreeMap<JobId, u32>,
-    orders: VecDeque<StoreOrder>,
-    seq: u64,
+    pub orders: VecDeque<StoreOrder>,
+    pub seq: u64,
     next: u64,
     pub exited: bool,
     pub spawns: u64,
@@ -78,63 +77,9 @@ pub struct World {
     /// Which live process last had a named session.
     holder: BTreeMap<String, (WorkerId, Generation)>,
     pub recover_asked: Vec<String>,
-    out_of_step: bool,
+    pub out_of_step: bool,
     /// Answer everything of the store at once.
     pub prompt_store: bool,
-}
-
-pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
-    Describe {
-        sessions,
-        resume,
-        cancels: sessions != Sessions::PerTurn,
-        recycles: sessions != Sessions::PerTurn,
-        model_per_turn: sessions != Sessions::One,
-        toolsets: false,
-        concurrent_sends: 1,
-        ready_within: Duration::from_secs(30),
-    }
-}
-
-fn agent(name: &str, sessions: Sessions, resume: Resume) -> Agent {
-    Agent {
-        name: name.to_owned(),
-        kind: "jsonl",
-        command: vec![format!("/bin/{name}")],
-        found: Found::Configured,
-        version: None,
-        usable: Ok(()),
-        describe: describe(sessions, resume),
-        warm: 0,
-        idle_timeout: Duration::from_secs(600),
-        provider: None,
-        model: None,
-        thinking: None,
-    }
-}
-
-pub fn settings() -> Settings {
-    let agents = [
-        agent("many", Sessions::Many, Resume::None),
-        agent("one", Sessions::One, Resume::Native),
-        agent("turn", Sessions::PerTurn, Resume::Stateless),
-    ];
-    Settings {
-        agents: agents
-            .into_iter()
-            .map(|agent| (agent.name.clone(), agent))
-            .collect(),
-        default_agent: Some("many".to_owned()),
-        home: "/home/u".to_owned(),
-        version: "0.0.0".to_owned(),
-        pid: 1,
-        uid: 1000,
-        epoch: "e".to_owned(),
-        served: Served::Daemon,
-        max_workers: 4,
-        seed: 7,
-        looked_for: String::new(),
-    }
 }
 
 impl World {
@@ -411,200 +356,6 @@ impl World {
             }
         }
         self.processes.insert((worker, generation), process);
-    }
-
-    pub fn store_pending(&self) -> usize {
-        self.orders.len()
-    }
-
-    /// The store does its next order.
-    pub fn store_answers(&mut self) {
-        match self.orders.pop_front() {
-            Some(StoreOrder::Commit(token, writes)) => {
-                let stored = self.commit(writes);
-                self.event(Event::Stored { token, stored });
-            }
-            Some(StoreOrder::Load(token, query)) => {
-                let loaded = self.query(query);
-                self.event(Event::Loaded { token, loaded });
-            }
-            None => {}
-        }
-    }
-
-    /// The store refuses its next order, if that is an accept.
-    pub fn store_refuses(&mut self, stored: Stored) {
-        let accept = matches!(self.orders.front(), Some(StoreOrder::Commit(_, writes)) if matches!(writes.first(), Some(Write::Accept(_))));
-        if accept && let Some(StoreOrder::Commit(token, _)) = self.orders.pop_front() {
-            self.event(Event::Stored { token, stored });
-        }
-    }
-
-    /// The store gives up on its next order, whatever it is; the books are then out of step until
-    /// the daemon is started again.
-    pub fn store_gives_up(&mut self) {
-        let why = "broken".to_owned();
-        match self.orders.pop_front() {
-            Some(StoreOrder::Commit(token, _)) => {
-                self.out_of_step = true;
-                let stored = Stored::Failed {
-                    code: Code::StoreFailed,
-                    why,
-                };
-                self.event(Event::Stored { token, stored });
-            }
-            Some(StoreOrder::Load(token, _)) => {
-                let loaded = Loaded::Failed(why);
-                self.event(Event::Loaded { token, loaded });
-            }
-            None => {}
-        }
-    }
-
-    fn number(&mut self) -> u64 {
-        self.seq += 1;
-        self.seq
-    }
-
-    #[expect(clippy::too_many_lines, reason = "the whole store on one page")]
-    fn commit(&mut self, writes: Vec<Write>) -> Stored {
-        let mut written = Vec::new();
-        for (item, write) in writes.into_iter().enumerate() {
-            written.push(match write {
-                Write::Accept(new) => {
-                    if let Some((job, hashed)) = new.key.as_ref().and_then(|key| self.keys.get(key))
-                    {
-                        if *hashed != new.hashed {
-                            return Stored::Conflict { item, job: *job };
-                        }
-                        written.push(Written::Duplicate { job: *job });
-                        continue;
-                    }
-                    let job = JobId(self.jobs.len() as u64 + 1);
-                    let seq = self.number();
-                    let session = new.session.clone().unwrap_or_else(|| format!("s{}", job.0));
-                    self.sessions
-                        .entry(session.clone())
-                        .or_insert_with(|| SessionRow {
-                            name: session.clone(),
-                            agent: new.agent.clone(),
-                            cwd: new.cwd.clone(),
-                            toolsets: new.toolsets.clone(),
-                            named: new.session.is_some(),
-                            native: None,
-                            turns: 0,
-                            held: false,
-                        });
-                    if let Some(key) = new.key {
-                        assert!(self.keys.insert(key, (job, new.hashed)).is_none());
-                    }
-                    let stored = StoredJob {
-                        session: session.clone(),
-                        agent: new.agent,
-                        request: new.request,
-                        seq,
-                        running: new.running.is_some(),
-                        cancelled: false,
-                        attempt: u32::from(new.running.is_some()),
-                        expires_at: new.expires_at,
-                        last: None,
-                        events: Vec::new(),
-                    };
-                    self.jobs.insert(job, stored);
-                    Written::Accepted { job, seq, session }
-                }
-                Write::Start {
-                    job, attempt, line, ..
-                } => {
-                    let seq = self.number();
-                    let stored = self.jobs.get_mut(&job).unwrap();
-                    assert!(stored.last.is_none());
-                    stored.running = true;
-                    stored.attempt = attempt;
-                    stored.events.extend(line.map(|line| (seq, line)));
-                    Written::Numbered { seq }
-                }
-                Write::Requeue { job } => {
-                    self.jobs.get_mut(&job).unwrap().running = false;
-                    Written::Done
-                }
-                Write::Event { job, line } => {
-                    let seq = self.number();
-                    let stored = self.jobs.get_mut(&job).unwrap();
-                    assert!(stored.last.is_none(), "an event after the end of {job}");
-                    stored.events.push((seq, line));
-                    Written::Numbered { seq }
-                }
-                Write::Finish { job, line, .. } => {
-                    let seq = self.number();
-                    let stored = self.jobs.get_mut(&job).unwrap();
-                    assert!(stored.last.is_none(), "{job} ended twice");
-                    stored.last = Some((seq, line));
-                    if let Some(row) = self.sessions.get_mut(&stored.session) {
-                        row.turns += u64::from(stored.running);
-                    }
-                    Written::Numbered { seq }
-                }
-                Write::Native { session, native } => {
-                    self.sessions.get_mut(&session).unwrap().native = Some(native);
-                    Written::Done
-                }
-                Write::Cancel { job } => {
-                    self.jobs.get_mut(&job).unwrap().cancelled = true;
-                    Written::Done
-                }
-                Write::Text { .. } | Write::Release { .. } => Written::Done,
-            });
-        }
-        Stored::Committed(written)
-    }
-
-    fn row(&self, job: JobId) -> Option<JobRow> {
-        let stored = self.jobs.get(&job)?;
-        let state = match &stored.last {
-            Some((seq, line)) => JobState::Finished {
-                seq: *seq,
-                line: Body::stored(line.as_json()),
-            },
-            None if stored.running => JobState::Running {
-                attempt: stored.attempt,
-            },
-            None => JobState::Queued {
-                expires_at: stored.expires_at,
-                attempt: stored.attempt,
-            },
-        };
-        Some(JobRow {
-            job,
-            seq: stored.seq,
-            session: stored.session.clone(),
-            agent: stored.agent.clone(),
-            request: stored.request.as_str().into(),
-            cancelled: stored.cancelled,
-            state,
-        })
-    }
-
-    fn query(&self, query: Query) -> Loaded {
-        match query {
-            Query::Session { name } => Loaded::Session(self.sessions.get(&name).cloned()),
-            Query::Jobs { jobs } => {
-                Loaded::Jobs(jobs.into_iter().filter_map(|job| self.row(job)).collect())
-            }
-            Query::Events { job, after } => {
-                let events = self
-                    .jobs
-                    .get(&job)
-                    .map(|stored| stored.events.clone())
-                    .unwrap_or_default();
-                let events = events.into_iter().filter(|(seq, _)| *seq > after).collect();
-                Loaded::Events {
-                    events,
-                    more: false,
-                    texts: Vec::new(),
-                }
-            }
-        }
     }
 
     pub fn worker(&mut self, (worker, generation): (WorkerId, Generation), event: WorkerEvent) {

@@ -1,0 +1,60 @@
+//! The agents of the world: one of each way to relate sessions and processes.
+
+use std::time::Duration;
+
+use agentd_core::agent::{Agent, Describe, Found, Resume, Sessions};
+use agentd_core::{Served, Settings};
+
+pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
+    Describe {
+        sessions,
+        resume,
+        cancels: sessions != Sessions::PerTurn,
+        recycles: sessions != Sessions::PerTurn,
+        model_per_turn: sessions != Sessions::One,
+        toolsets: false,
+        concurrent_sends: 1,
+        ready_within: Duration::from_secs(30),
+    }
+}
+
+fn agent(name: &str, sessions: Sessions, resume: Resume) -> Agent {
+    Agent {
+        name: name.to_owned(),
+        kind: "jsonl",
+        command: vec![format!("/bin/{name}")],
+        found: Found::Configured,
+        version: None,
+        usable: Ok(()),
+        describe: describe(sessions, resume),
+        warm: 0,
+        idle_timeout: Duration::from_secs(600),
+        provider: None,
+        model: None,
+        thinking: None,
+    }
+}
+
+pub fn settings() -> Settings {
+    let agents = [
+        agent("many", Sessions::Many, Resume::None),
+        agent("one", Sessions::One, Resume::Native),
+        agent("turn", Sessions::PerTurn, Resume::Stateless),
+    ];
+    Settings {
+        agents: agents
+            .into_iter()
+            .map(|agent| (agent.name.clone(), agent))
+            .collect(),
+        default_agent: Some("many".to_owned()),
+        home: "/home/u".to_owned(),
+        version: "0.0.0".to_owned(),
+        pid: 1,
+        uid: 1000,
+        epoch: "e".to_owned(),
+        served: Served::Daemon,
+        max_workers: 4,
+        seed: 7,
+        looked_for: String::new(),
+    }
+}

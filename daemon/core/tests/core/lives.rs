@@ -1,0 +1,270 @@
+//! Single stories of processes that idle, die, and come back, and of a daemon that goes down.
+
+use std::time::Duration;
+
+use agentd_core::worker::{Exit, Failure, Outcome, WorkerEvent};
+use agentd_protocol::Code;
+
+use crate::agents::settings;
+use crate::scenarios::{only, running, say};
+use crate::world::World;
+
+#[test]
+fn an_idle_native_session_is_resumed_in_a_new_process_and_goes_on() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    world.request(
+        conn,
+        1,
+        r#"{"type":"send","text":"x","session":"main","agent":"one"}"#,
+    );
+    let process = only(&world);
+    world.get_ready(process);
+    world.worker(
+        process,
+        WorkerEvent::SessionNamed {
+            native: "/s.jsonl".to_owned(),
+        },
+    );
+    world.end_turn(process);
+    world.pass(Duration::from_secs(601));
+    assert!(
+        world.processes[&process].told_to_end.is_some(),
+        "idle for longer than idle_timeout"
+    );
+    world.exit(process, Exit::Code(0));
+    world.request(conn, 2, r#"{"type":"send","text":"y","session":"main"}"#);
+    let process = only(&world);
+    world.get_ready(process);
+    world.end_turn(process);
+    let last = world.clients[&conn].lines.last().unwrap();
+    assert_eq!(
+        (&last["id"], &last["context"]),
+        (&2.into(), &"continued".into())
+    );
+}
+
+#[test]
+fn a_session_that_is_only_in_its_process_is_not_stopped_for_being_idle() {
+    let (mut world, _, process) = running();
+    world.end_turn(process);
+    world.pass(Duration::from_secs(6_000));
+    assert_eq!(world.processes[&process].told_to_end, None);
+}
+
+#[test]
+fn a_worker_idle_for_long_is_asked_before_its_turn_and_replaced_when_deaf() {
+    let (mut world, conn, process) = running();
+    world.end_turn(process);
+    world.pass(Duration::from_secs(16));
+    world.request(conn, 2, r#"{"type":"send","text":"x","session":"main"}"#);
+    assert!(
+        world.processes[&process].turns.is_empty(),
+        "not before it answered"
+    );
+    world.pass(Duration::from_secs(2));
+    assert!(world.processes[&process].told_to_end.is_some());
+    world.exit(process, Exit::Signal(9));
+    let next = only(&world);
+    world.get_ready(next);
+    world.end_turn(next);
+    assert!(
+        world
+            .told_to(conn)
+            .iter()
+            .any(|line| line.starts_with("2:message_end")),
+        "nothing was lost"
+    );
+}
+
+#[test]
+fn a_draining_daemon_accepts_and_keeps_and_answers_when_nothing_runs() {
+    let (mut world, conn, process) = running();
+    world.request(conn, 2, r#"{"type":"drain"}"#);
+    world.request(conn, 3, r#"{"type":"send","text":"x"}"#);
+    assert!(!world.told_to(conn).contains(&"2:drain".to_owned()));
+    world.end_turn(process);
+    let told = world.told_to(conn);
+    assert!(
+        told.contains(&"2:drain".to_owned())
+            && told.iter().any(|line| line.starts_with("3:accepted")),
+        "{told:?}"
+    );
+    assert_eq!(world.prompts.len(), 1);
+    world.request(conn, 4, r#"{"type":"undrain"}"#);
+    assert_eq!(world.prompts.len(), 2);
+}
+
+#[test]
+fn a_stop_gives_running_turns_their_time_then_interrupts_them_and_keeps_what_waits() {
+    let (mut world, conn, process) = running();
+    world.request(
+        conn,
+        2,
+        r#"{"type":"send","text":"waits","session":"main"}"#,
+    );
+    world.request(conn, 3, r#"{"type":"daemon.stop","deadline":10}"#);
+    world.request(conn, 4, r#"{"type":"send","text":"late"}"#);
+    assert_eq!(world.last_error(conn), Some(Code::Draining));
+    world.pass(Duration::from_secs(11));
+    world.end_turn(process);
+    assert!(
+        world
+            .told_to(conn)
+            .contains(&"1:error interrupted".to_owned()),
+        "{:?}",
+        world.told_to(conn)
+    );
+    assert!(world.processes[&process].told_to_end.is_some() && !world.exited);
+    world.exit(process, Exit::Code(0));
+    assert!(world.exited);
+    assert!(
+        world.jobs[&agentd_protocol::JobId(2)].last.is_none(),
+        "it stays in the store"
+    );
+}
+
+#[test]
+fn after_a_crash_running_turns_are_interrupted_and_waiting_ones_are_held() {
+    let (mut world, conn, _) = running();
+    world.request(
+        conn,
+        2,
+        r#"{"type":"send","text":"waits","session":"main"}"#,
+    );
+    world.request(
+        conn,
+        3,
+        r#"{"type":"send","text":"other","session":"other","agent":"turn"}"#,
+    );
+    world.crash(settings());
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"collect","jobs":["j1"]}"#);
+    let collected = &world.clients[&conn].lines[0]["results"][0];
+    assert_eq!(
+        (&collected["code"], &collected["replayed"]),
+        (&"interrupted".into(), &true.into())
+    );
+    assert_eq!(
+        world.prompts.len(),
+        2,
+        "what was held did not run: {:?}",
+        world.prompts
+    );
+}
+
+#[test]
+fn a_failed_turn_of_the_agent_is_an_error_with_everything_that_is_known() {
+    let (mut world, conn, process) = running();
+    let turn = world.processes.get_mut(&process).unwrap().turns.remove(0);
+    let failure = Failure::new(Code::RateLimit, "the provider said 429");
+    world.worker(
+        process,
+        WorkerEvent::Ended {
+            turn,
+            outcome: Box::new(Outcome::failed(failure)),
+        },
+    );
+    let last = world.clients[&conn].lines.last().unwrap();
+    assert_eq!(
+        (&last["code"], &last["job"], &last["retryable"]),
+        (&"rate-limit".into(), &"j1".into(), &true.into())
+    );
+    assert_eq!(last["attempt"], 1);
+}
+
+#[test]
+fn a_subscriber_hears_what_others_send_and_a_sender_hears_its_own_once() {
+    let mut world = World::new(settings());
+    let (watcher, sender) = (world.connect(), world.connect());
+    world.request(watcher, 9, r#"{"type":"subscribe","session":"main"}"#);
+    world.request(sender, 1, r#"{"type":"subscribe"}"#);
+    world.request(sender, 2, r#"{"type":"send","text":"x","session":"main"}"#);
+    let process = only(&world);
+    world.get_ready(process);
+    say(&mut world, process, "hi");
+    world.end_turn(process);
+    let lines = [
+        "accepted j1 main",
+        "running",
+        "message_start",
+        "message_delta hi@0",
+        "message_end end_turn hi",
+    ];
+    assert_eq!(
+        world.told_to(watcher)[1..],
+        lines.map(|line| format!("9:{line}"))
+    );
+    assert_eq!(
+        world.told_to(sender)[1..],
+        lines.map(|line| format!("2:{line}"))
+    );
+}
+
+#[test]
+fn a_reader_that_falls_behind_is_refilled_and_misses_nothing() {
+    let (mut world, conn, process) = running();
+    let chunk = "0123456789".repeat(1_000);
+    for _ in 0..100 {
+        say(&mut world, process, &chunk);
+    }
+    let before = world.clients[&conn].lines.len();
+    assert!(before < 60, "the rest is kept back: {before}");
+    let turn = world.processes[&process].turns[0];
+    world.worker(
+        process,
+        WorkerEvent::ToolStarted {
+            turn,
+            call: "c1".to_owned(),
+            name: "t".to_owned(),
+            input: "{}".to_owned(),
+            read_only: true,
+        },
+    );
+    for _ in 0..50 {
+        world.clients_read();
+    }
+    world.end_turn(process);
+    for _ in 0..50 {
+        world.clients_read();
+    }
+    let client = &world.clients[&conn];
+    let mut text = String::new();
+    for line in client
+        .lines
+        .iter()
+        .filter(|line| line["type"] == "message_delta")
+    {
+        assert_eq!(line["offset"], text.len());
+        text.push_str(line["text"].as_str().unwrap());
+    }
+    assert_eq!(text.len(), 1_000_000);
+    assert!(world.told_to(conn).contains(&"1:tool_start c1".to_owned()));
+    assert!(
+        world
+            .told_to(conn)
+            .last()
+            .unwrap()
+            .starts_with("1:message_end")
+    );
+}
+
+#[test]
+fn several_agents_and_no_default_is_a_question_to_the_user() {
+    let mut settings = settings();
+    settings.default_agent = None;
+    let mut world = World::new(settings.clone());
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"prompt":"hi"}"#);
+    assert_eq!(world.last_error(conn), Some(Code::Ambiguous));
+    settings.agents.retain(|name, _| name == "one");
+    let mut world = World::new(settings.clone());
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"prompt":"hi"}"#);
+    assert_eq!(world.clients[&conn].lines[0]["agent"], "one");
+    settings.agents.clear();
+    let mut world = World::new(settings);
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"prompt":"hi"}"#);
+    assert_eq!(world.last_error(conn), Some(Code::NoAgent));
+}

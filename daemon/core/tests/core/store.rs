@@ -1,0 +1,205 @@
+//! The store of the world: what was committed, and nothing else, survives a crash.
+//!
+//! Owns the books of jobs and sessions. Knows SQL as little as the core does.
+
+use agentd_core::Event;
+use agentd_core::store::{JobRow, JobState, Loaded, Query, SessionRow, Stored, Write, Written};
+use agentd_protocol::{Body, Code, JobId};
+
+use crate::world::{StoreOrder, StoredJob, World};
+
+impl World {
+    pub fn store_pending(&self) -> usize {
+        self.orders.len()
+    }
+
+    /// The store does its next order.
+    pub fn store_answers(&mut self) {
+        match self.orders.pop_front() {
+            Some(StoreOrder::Commit(token, writes)) => {
+                let stored = self.commit(writes);
+                self.event(Event::Stored { token, stored });
+            }
+            Some(StoreOrder::Load(token, query)) => {
+                let loaded = self.query(query);
+                self.event(Event::Loaded { token, loaded });
+            }
+            None => {}
+        }
+    }
+
+    /// The store refuses its next order, if that is an accept.
+    pub fn store_refuses(&mut self, stored: Stored) {
+        let accept = matches!(self.orders.front(), Some(StoreOrder::Commit(_, writes)) if matches!(writes.first(), Some(Write::Accept(_))));
+        if accept && let Some(StoreOrder::Commit(token, _)) = self.orders.pop_front() {
+            self.event(Event::Stored { token, stored });
+        }
+    }
+
+    /// The store gives up on its next order, whatever it is; the books are then out of step until
+    /// the daemon is started again.
+    pub fn store_gives_up(&mut self) {
+        let why = "broken".to_owned();
+        match self.orders.pop_front() {
+            Some(StoreOrder::Commit(token, _)) => {
+                self.out_of_step = true;
+                let stored = Stored::Failed {
+                    code: Code::StoreFailed,
+                    why,
+                };
+                self.event(Event::Stored { token, stored });
+            }
+            Some(StoreOrder::Load(token, _)) => {
+                let loaded = Loaded::Failed(why);
+                self.event(Event::Loaded { token, loaded });
+            }
+            None => {}
+        }
+    }
+
+    pub fn number(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    #[expect(clippy::too_many_lines, reason = "the whole store on one page")]
+    pub fn commit(&mut self, writes: Vec<Write>) -> Stored {
+        let mut written = Vec::new();
+        for (item, write) in writes.into_iter().enumerate() {
+            written.push(match write {
+                Write::Accept(new) => {
+                    if let Some((job, hashed)) = new.key.as_ref().and_then(|key| self.keys.get(key))
+                    {
+                        if *hashed != new.hashed {
+                            return Stored::Conflict { item, job: *job };
+                        }
+                        written.push(Written::Duplicate { job: *job });
+                        continue;
+                    }
+                    let job = JobId(self.jobs.len() as u64 + 1);
+                    let seq = self.number();
+                    let session = new.session.clone().unwrap_or_else(|| format!("s{}", job.0));
+                    self.sessions
+                        .entry(session.clone())
+                        .or_insert_with(|| SessionRow {
+                            name: session.clone(),
+                            agent: new.agent.clone(),
+                            cwd: new.cwd.clone(),
+                            toolsets: new.toolsets.clone(),
+                            named: new.session.is_some(),
+                            native: None,
+                            turns: 0,
+                            held: false,
+                        });
+                    if let Some(key) = new.key {
+                        assert!(self.keys.insert(key, (job, new.hashed)).is_none());
+                    }
+                    let stored = StoredJob {
+                        session: session.clone(),
+                        agent: new.agent,
+                        request: new.request,
+                        seq,
+                        running: new.running.is_some(),
+                        cancelled: false,
+                        attempt: u32::from(new.running.is_some()),
+                        expires_at: new.expires_at,
+                        last: None,
+                        events: Vec::new(),
+                    };
+                    self.jobs.insert(job, stored);
+                    Written::Accepted { job, seq, session }
+                }
+                Write::Start {
+                    job, attempt, line, ..
+                } => {
+                    let seq = self.number();
+                    let stored = self.jobs.get_mut(&job).unwrap();
+                    assert!(stored.last.is_none());
+                    stored.running = true;
+                    stored.attempt = attempt;
+                    stored.events.extend(line.map(|line| (seq, line)));
+                    Written::Numbered { seq }
+                }
+                Write::Requeue { job } => {
+                    self.jobs.get_mut(&job).unwrap().running = false;
+                    Written::Done
+                }
+                Write::Event { job, line } => {
+                    let seq = self.number();
+                    let stored = self.jobs.get_mut(&job).unwrap();
+                    assert!(stored.last.is_none(), "an event after the end of {job}");
+                    stored.events.push((seq, line));
+                    Written::Numbered { seq }
+                }
+                Write::Finish { job, line, .. } => {
+                    let seq = self.number();
+                    let stored = self.jobs.get_mut(&job).unwrap();
+                    assert!(stored.last.is_none(), "{job} ended twice");
+                    stored.last = Some((seq, line));
+                    if let Some(row) = self.sessions.get_mut(&stored.session) {
+                        row.turns += u64::from(stored.running);
+                    }
+                    Written::Numbered { seq }
+                }
+                Write::Native { session, native } => {
+                    self.sessions.get_mut(&session).unwrap().native = Some(native);
+                    Written::Done
+                }
+                Write::Cancel { job } => {
+                    self.jobs.get_mut(&job).unwrap().cancelled = true;
+                    Written::Done
+                }
+                Write::Text { .. } | Write::Release { .. } => Written::Done,
+            });
+        }
+        Stored::Committed(written)
+    }
+
+    pub fn row(&self, job: JobId) -> Option<JobRow> {
+        let stored = self.jobs.get(&job)?;
+        let state = match &stored.last {
+            Some((seq, line)) => JobState::Finished {
+                seq: *seq,
+                line: Body::stored(line.as_json()),
+            },
+            None if stored.running => JobState::Running {
+                attempt: stored.attempt,
+            },
+            None => JobState::Queued {
+                expires_at: stored.expires_at,
+                attempt: stored.attempt,
+            },
+        };
+        Some(JobRow {
+            job,
+            seq: stored.seq,
+            session: stored.session.clone(),
+            agent: stored.agent.clone(),
+            request: stored.request.as_str().into(),
+            cancelled: stored.cancelled,
+            state,
+        })
+    }
+
+    pub fn query(&self, query: Query) -> Loaded {
+        match query {
+            Query::Session { name } => Loaded::Session(self.sessions.get(&name).cloned()),
+            Query::Jobs { jobs } => {
+                Loaded::Jobs(jobs.into_iter().filter_map(|job| self.row(job)).collect())
+            }
+            Query::Events { job, after } => {
+                let events = self
+                    .jobs
+                    .get(&job)
+                    .map(|stored| stored.events.clone())
+                    .unwrap_or_default();
+                let events = events.into_iter().filter(|(seq, _)| *seq > after).collect();
+                Loaded::Events {
+                    events,
+                    more: false,
+                    texts: Vec::new(),
+                }
+            }
+        }
+    }
+}
