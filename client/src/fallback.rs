@@ -261,49 +261,4 @@ mod tests {
             }
         }
     }
-
-    /// Prints the table; its reviewed output is the fixture.
-    #[test]
-    #[ignore = "writes the fixture"]
-    fn print_the_table() {
-        let facts = [
-            Fact::NoSocket,
-            Fact::Refused,
-            Fact::Denied,
-            Fact::BacklogFull,
-            Fact::Unusable,
-            Fact::ForeignUid,
-            Fact::HelloSilent,
-            Fact::HelloClosed,
-            Fact::HelloDraining,
-            Fact::HelloOther,
-            Fact::HelloOk,
-            Fact::RequestDraining,
-            Fact::RequestLost,
-        ];
-        let mut lines = Vec::new();
-        for fact in facts {
-            for lock in [Lock::Free, Lock::Running, Lock::Restarting, Lock::Stopping] {
-                for fallback in [Fallback::Allowed, Fallback::Forbidden] {
-                    for waited_ms in [0, 1_999, 2_000, 59_999, 60_000] {
-                        let seen = Observation {
-                            fact,
-                            lock,
-                            waited_ms,
-                            fallback,
-                        };
-                        let decision = decide(seen);
-                        let exit = decision.exit_code();
-                        let row = Row {
-                            seen,
-                            decision,
-                            exit,
-                        };
-                        lines.push(serde_json::to_string(&row).unwrap());
-                    }
-                }
-            }
-        }
-        println!("[\n{}\n]", lines.join(",\n"));
-    }
 }

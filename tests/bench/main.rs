@@ -1,2 +1,106 @@
-//! stub
-fn main() {}
+//! The figures of the product, each against a control measured in the same run.
+//!
+//! Owns the order of measuring and the command line. Must not know how the product works inside.
+//!
+//! `cargo bench --bench figures -- [--json] [--strict] [--quick] [NAME…]`; a NAME is the beginning
+//! of a figure's name. Two more modes, `--control-server` and `--connect`, are the bench's own
+//! helper processes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a measurement that can't be made ends the run; results are printed; some are of time"
+)]
+
+mod control;
+mod idle;
+mod place;
+mod programs;
+mod report;
+mod round_trips;
+
+use std::process::ExitCode;
+
+use report::Figure;
+
+/// Repetitions of each measurement; the median is judged.
+const REPETITIONS: usize = 5;
+
+/// What was asked for.
+struct Wanted {
+    names: Vec<String>,
+    repetitions: usize,
+}
+
+impl Wanted {
+    fn figure(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|wanted| name.starts_with(wanted))
+    }
+}
+
+type Measure = fn(usize) -> Vec<Figure>;
+
+/// Each measurement with the names of its figures.
+const MEASUREMENTS: &[(&[&str], Measure)] = &[
+    (&["ping"], round_trips::ping),
+    (&["send"], round_trips::send),
+    (&["start"], programs::start),
+    (
+        &[
+            "agentctl-status-up",
+            "agentctl-status-down",
+            "agentctl-send",
+        ],
+        programs::agentctl,
+    ),
+    (&["one-shot"], programs::one_shot),
+    (&["idle-rss", "idle-anonymous"], idle::memory),
+    (&["idle-cpu"], idle::cpu),
+    (&["connections"], idle::connections),
+];
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.first().map(String::as_str) {
+        Some("--control-server") => return control::serve(&words[1]),
+        Some("--connect") => return control::connect(&words[1], words[2].parse().unwrap()),
+        _ => {}
+    }
+    let flag = |name: &str| words.iter().any(|word| word == name);
+    let (json, strict, quick) = (flag("--json"), flag("--strict"), flag("--quick"));
+    let wanted = Wanted {
+        // Cargo adds `--bench` by itself.
+        names: words
+            .iter()
+            .filter(|word| !word.starts_with("--"))
+            .cloned()
+            .collect(),
+        repetitions: if quick { 1 } else { REPETITIONS },
+    };
+    println!("{}", report::machine());
+    println!("{}", report::head());
+    let mut missed = 0;
+    for (names, measure) in MEASUREMENTS {
+        if !names.iter().any(|name| wanted.figure(name)) {
+            continue;
+        }
+        for figure in measure(wanted.repetitions) {
+            println!("{}", figure.line());
+            if json {
+                println!("{}", figure.json());
+            }
+            missed += usize::from(!figure.holds());
+        }
+    }
+    println!("load average at the end: {}", report::load());
+    match missed {
+        0 => println!("every figure holds"),
+        n => println!("missed: {n}"),
+    }
+    if strict && missed > 0 {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}

@@ -1,11 +1,23 @@
 //! The whole product from outside: real processes, real sockets, one binary.
 #![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
+#![allow(
+    clippy::expect_used,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "the harness is part of the tests: a failure there is a failed test"
+)]
 
 mod clients;
+mod crash;
+mod exec;
 mod faults_client;
 mod faults_framing;
 mod faults_socket;
 mod first;
+mod misbehaviour;
+mod mock_model;
+mod pi;
 mod protocol;
+mod supervision;
 mod support;
 mod tidy;

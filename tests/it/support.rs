@@ -104,7 +104,13 @@ impl Place {
 
     /// Starts a daemon and waits until it answers.
     pub fn start(self) -> Daemon {
-        let command = self.command(AGENTD);
+        self.start_with(&[])
+    }
+
+    /// The same with more in the daemon's environment.
+    pub fn start_with(self, environment: &[(&str, &str)]) -> Daemon {
+        let mut command = self.command(AGENTD);
+        command.envs(environment.iter().copied());
         self.start_as(command)
     }
 

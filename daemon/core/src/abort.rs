@@ -15,6 +15,8 @@ use crate::event::Facts;
 use crate::ids::{ConnId, TurnId};
 use crate::job::Phase;
 use crate::state::State;
+use crate::store::Write;
+use crate::stored::Awaiting;
 
 /// An `abort` that waits until it is known which of its jobs exist.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -94,8 +96,14 @@ impl State {
             .partition(|aborting| aborting.pending.is_empty());
         self.aborting = waiting;
         let done: Vec<Aborting> = done;
-        for Aborting { conn, id, jobs, .. } in done {
-            self.answer(conn, id, &Line::Abort { ok: true, jobs });
+        for aborting in done {
+            let Aborting { conn, id, jobs, .. } = aborting;
+            if jobs.is_empty() {
+                self.answer(conn, id, &Line::Abort { ok: true, jobs });
+                continue;
+            }
+            let marks = jobs.iter().map(|job| Write::Cancel { job: *job }).collect();
+            self.commit(Awaiting::Aborted { conn, id, jobs }, marks);
         }
     }
 

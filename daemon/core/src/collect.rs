@@ -28,6 +28,8 @@ pub(crate) struct Collecting {
     deadline: Option<Duration>,
     results: BTreeMap<JobId, Value>,
     pending: BTreeSet<JobId>,
+    /// Of the results so far.
+    bytes: usize,
 }
 
 impl State {
@@ -56,6 +58,7 @@ impl State {
             deadline,
             results: BTreeMap::new(),
             pending: here,
+            bytes: 0,
         };
         self.collecting.insert(number, collecting);
         if elsewhere.is_empty() {
@@ -75,9 +78,11 @@ impl State {
         let Some(collecting) = self.collecting.get_mut(&number) else {
             return;
         };
+        let was_empty = rows.is_empty();
         for row in rows {
             match row.state {
                 JobState::Finished { seq, line } => {
+                    collecting.bytes += line.as_json().len();
                     collecting.results.insert(row.job, result(&line, seq));
                 }
                 JobState::Queued { .. } | JobState::Running { .. } => {
@@ -85,21 +90,38 @@ impl State {
                 }
             }
         }
-        let unknown = collecting
+        let missing: Vec<JobId> = collecting
             .order
             .iter()
-            .find(|job| !collecting.results.contains_key(job) && !collecting.pending.contains(job))
-            .copied();
-        if let Some(job) = unknown {
+            .filter(|job| {
+                !collecting.results.contains_key(job) && !collecting.pending.contains(job)
+            })
+            .copied()
+            .collect();
+        if let (Some(unknown), true) = (missing.first(), was_empty) {
             let (conn, id) = (collecting.conn, collecting.id.clone());
+            let rejected = Rejected::new(Code::UnknownJob, format!("there is no job `{unknown}`"));
             self.collecting.remove(&number);
-            return self.refuse(
-                conn,
-                id,
-                Rejected::new(Code::UnknownJob, format!("there is no job `{job}`")),
-            );
+            return self.refuse(conn, id, rejected);
+        }
+        if !missing.is_empty() && collecting.bytes >= limits::MAX_LINE_OUT {
+            // A page is full: what else there is, the next one tells.
+            return self.collect_answer(number);
+        }
+        if !missing.is_empty() {
+            self.load(Awaiting::Collect(number), Query::Jobs { jobs: missing });
+            return;
         }
         self.collect_started(number);
+    }
+
+    /// The store can't say what became of the jobs.
+    pub(crate) fn collect_failed(&mut self, number: u64, why: &str) {
+        if let Some(collecting) = self.collecting.remove(&number) {
+            let error = format!("the jobs can't be read: {why}");
+            let rejected = Rejected::new(Code::StoreFailed, error);
+            self.refuse(collecting.conn, collecting.id, rejected);
+        }
     }
 
     pub(crate) fn collect_started(&mut self, number: u64) {

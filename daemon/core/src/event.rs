@@ -84,6 +84,11 @@ pub enum Event {
     },
     /// What a dead instance left in the store is ours now.
     Recovered(Box<Recovered>),
+    /// Another instance died without saying goodbye.
+    InstanceDied {
+        /// Which instance.
+        instance: String,
+    },
     /// The processes of a dead instance are gone; or these pids would not go.
     InstanceGone {
         /// Which instance.

@@ -14,7 +14,7 @@ use crate::conn::FollowId;
 use crate::ids::{ConnId, Generation, Token, TurnId, WorkerId};
 use crate::limits::TEXT_FLUSH_BYTES;
 use crate::session::SessionId;
-use crate::store::{MessageText, TextKind};
+use crate::store::{MessageText, NewJob, TextKind};
 use crate::worker::Prompt;
 
 /// A slot's process: both numbers, so that a replaced one is never meant.
@@ -107,6 +107,8 @@ pub(crate) struct Job {
     pub(crate) expires_at: i64,
     pub(crate) progress_at: Duration,
     pub(crate) stalled: bool,
+    /// What its acceptance writes, while it is pending.
+    pub(crate) accept: Option<Box<NewJob>>,
     /// Who sent it while it is pending.
     pub(crate) sender: Option<Waiter>,
     /// Who hears its lines.

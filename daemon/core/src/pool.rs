@@ -206,11 +206,14 @@ impl State {
         };
         if let SlotPhase::Failed = slot.phase {
             let agent = slot.agent.clone();
+            // It stays for `status` and for a restart, until it may be tried again.
+            if let Some(failure) = self.broken(&agent, session) {
+                return Place::Never(failure);
+            }
             self.drop_slot(worker);
-            let failure = self.broken(&agent, session);
-            return failure.map_or(Place::Wait, Place::Never);
+            return Place::Wait;
         }
-        if slot.fit != *fit && slot.turns.is_empty() && slot.takes_turns() {
+        if !slot.serves(fit) && slot.turns.is_empty() && slot.takes_turns() {
             // Other pins than the process was started with: it makes way for one that has them.
             self.retire(worker);
             return Place::Wait;
@@ -248,7 +251,7 @@ impl State {
     fn shareable(&self, agent: &Agent, fit: &Fit, resumes: bool) -> Option<WorkerId> {
         let fitting = self.slots.iter().filter(|(_, slot)| {
             slot.agent == agent.name
-                && slot.fit == *fit
+                && slot.serves(fit)
                 && slot.takes_turns()
                 && slot.phase.may_serve()
         });

@@ -10,7 +10,7 @@ use agentd_protocol::request::{Retry, Send};
 use agentd_protocol::{Code, serde_json};
 
 use crate::ids::TurnId;
-use crate::job::{Job, Phase, Position};
+use crate::job::{Ending, Job, Phase, Position};
 use crate::limits::ATTEMPTS;
 use crate::session::SessionId;
 use crate::state::State;
@@ -35,18 +35,30 @@ impl State {
             }
         }
         // All of them first: a turn that ends as interrupted holds those behind it.
-        let lost: Vec<TurnId> = recovered
+        let lost: Vec<(TurnId, bool)> = recovered
             .jobs
             .into_iter()
             .filter_map(|(row, texts)| self.recover_job(&row, texts, &held))
             .collect();
-        for turn in lost {
+        for (turn, cancelled) in lost {
+            if cancelled {
+                self.end_as_asked(turn, &Ending::Cancelled);
+                continue;
+            }
             let error =
                 "agentd died while the turn ran; what it had done by then may have taken effect";
             self.fail(turn, Failure::new(Code::Interrupted, error));
         }
         for session in sessions {
             self.forget_session_if_idle(session);
+        }
+        // Those who found the session taken ask again; it is ours now.
+        for turn in self
+            .orphaned
+            .remove(&recovered.instance)
+            .unwrap_or_default()
+        {
+            self.ask_to_accept(turn);
         }
     }
 
@@ -80,7 +92,7 @@ impl State {
         row: &JobRow,
         texts: Vec<MessageText>,
         held: &BTreeSet<SessionId>,
-    ) -> Option<TurnId> {
+    ) -> Option<(TurnId, bool)> {
         let session = self.names.get(&row.session).copied()?;
         if self.numbers.contains_key(&row.job) {
             return None;
@@ -99,7 +111,8 @@ impl State {
         let readable = send.is_ok();
         let send = send.unwrap_or_default();
         let again = was_running && readable && send.retry == Retry::Auto && attempt < ATTEMPTS;
-        let lost = (was_running && !again) || !readable;
+        let again = again && !row.cancelled;
+        let lost = (was_running && !again) || !readable || row.cancelled;
         let mut job = self.recovered_job(row, session, send, attempt, expires_at);
         job.restore(texts);
         if again {
@@ -112,7 +125,13 @@ impl State {
         self.numbers.insert(row.job, turn);
         self.waiting.insert(turn);
         self.jobs.insert(turn, job);
-        self.sessions.get_mut(&session)?.queue.push_back(turn);
+        let queue = &mut self.sessions.get_mut(&session)?.queue;
+        // A send that came meanwhile is younger, whatever its place was.
+        let place = queue
+            .iter()
+            .position(|other| self.jobs.get(other).is_some_and(|job| job.number.is_none()))
+            .unwrap_or(queue.len());
+        queue.insert(place, turn);
         if again {
             self.write_lazily(Write::Requeue { job: row.job });
         } else if !lost {
@@ -125,7 +144,7 @@ impl State {
                 self.now.mono + wait.min(Duration::from_secs(31_536_000)),
             );
         }
-        lost.then_some(turn)
+        lost.then_some((turn, row.cancelled))
     }
 
     fn recovered_job(
@@ -149,6 +168,7 @@ impl State {
             expires_at,
             progress_at: self.now.mono,
             stalled: false,
+            accept: None,
             sender: None,
             followers: BTreeSet::new(),
             out: std::collections::VecDeque::new(),

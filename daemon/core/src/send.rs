@@ -376,6 +376,7 @@ impl State {
             expires_at,
             progress_at: self.now.mono,
             stalled: false,
+            accept: Some(Box::new(new)),
             sender: Some(waiter),
             followers: std::collections::BTreeSet::new(),
             out: std::collections::VecDeque::new(),
@@ -398,12 +399,18 @@ impl State {
             conn.last_send = Some(turn);
         }
         self.counters.sends += 1;
+        self.ask_to_accept(turn);
+    }
+
+    /// Asks the store for a pending job, with its *running* mark if a process is free.
+    pub(crate) fn ask_to_accept(&mut self, turn: TurnId) {
         let placed = self.place_at_once(turn);
+        let Some(new) = self.jobs.get(&turn).and_then(|job| job.accept.clone()) else {
+            return;
+        };
         let running = placed.map(|process| (process.worker, process.generation));
-        self.commit(
-            Awaiting::Accept(turn),
-            vec![Write::Accept(Box::new(NewJob { running, ..new }))],
-        );
+        let new = NewJob { running, ..*new };
+        self.commit(Awaiting::Accept(turn), vec![Write::Accept(Box::new(new))]);
     }
 }
 

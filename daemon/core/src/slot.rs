@@ -81,6 +81,8 @@ pub(crate) struct Slot {
     /// Turns at once.
     pub(crate) capacity: u32,
     pub(crate) one_session: bool,
+    /// It works where each turn says.
+    pub(crate) cwd_per_turn: bool,
     /// The session that its spawn reopens.
     pub(crate) resuming: Option<SessionId>,
     pub(crate) idle_since: Duration,
@@ -91,6 +93,15 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// Can it serve what fits so?
+    pub(crate) fn serves(&self, fit: &Fit) -> bool {
+        let elsewhere = self.cwd_per_turn.then(|| Fit {
+            cwd: self.fit.cwd.clone(),
+            ..fit.clone()
+        });
+        self.fit == *elsewhere.as_ref().unwrap_or(fit)
+    }
+
     pub(crate) const fn pid(&self) -> Option<u32> {
         self.phase.pid()
     }
@@ -199,6 +210,7 @@ impl Slot {
             turns: BTreeSet::new(),
             capacity: agent.describe.concurrent_sends.max(1),
             one_session: agent.describe.sessions != crate::agent::Sessions::Many,
+            cwd_per_turn: false,
             resuming: None,
             idle_since: Duration::ZERO,
             retiring: false,

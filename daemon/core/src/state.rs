@@ -27,6 +27,7 @@ use crate::stop::Mode;
 use crate::store::{Query, Urgency, Write};
 use crate::stored::Awaiting;
 use crate::timers::{Timer, Timers};
+use crate::worker::WorkerEvent;
 
 /// What stays the same while the daemon runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -86,6 +87,8 @@ pub struct State {
     pub(crate) loading: BTreeMap<String, Loading>,
     pub(crate) collecting: BTreeMap<u64, Collecting>,
     pub(crate) aborting: Vec<Aborting>,
+    /// Pending sends whose session a dead instance had, by that instance.
+    pub(crate) orphaned: BTreeMap<String, Vec<TurnId>>,
     pub(crate) restarts: Vec<RestartWait>,
     pub(crate) health: BTreeMap<String, Health>,
     pub(crate) timers: Timers,
@@ -115,6 +118,7 @@ impl State {
             loading: BTreeMap::new(),
             collecting: BTreeMap::new(),
             aborting: Vec::new(),
+            orphaned: BTreeMap::new(),
             restarts: Vec::new(),
             health: BTreeMap::new(),
             timers: Timers::default(),
@@ -134,6 +138,7 @@ impl State {
             wall_ms: now.wall_ms,
         };
         std::mem::swap(&mut self.out, effects);
+        let may_start = may_start(&event);
         match event {
             Event::Connected { conn, origin } => {
                 self.conns.insert(conn, Conn::new(origin));
@@ -150,6 +155,7 @@ impl State {
             Event::Loaded { token, loaded } => self.loaded(token, loaded),
             Event::StoreHealth { trouble } => self.store_trouble = trouble,
             Event::Recovered(recovered) => self.recovered(*recovered),
+            Event::InstanceDied { instance } => self.out.push(Effect::Recover { instance }),
             Event::InstanceGone {
                 instance,
                 survivors,
@@ -187,8 +193,10 @@ impl State {
             Event::StopAsked => self.stop_asked(),
             Event::InputLost => self.input_lost(),
         }
-        self.ring();
-        self.schedule();
+        let rang = self.ring();
+        if may_start || rang {
+            self.schedule();
+        }
         self.go_on_stopping();
         std::mem::swap(&mut self.out, effects);
     }
@@ -199,13 +207,15 @@ impl State {
         self.timers.next()
     }
 
-    fn ring(&mut self) {
+    /// Deals with every deadline that has passed; was there any?
+    fn ring(&mut self) -> bool {
         // Each timer that fires is taken out first, so one that is set again for now waits for the
         // next event and this loop ends.
         let mut due = Vec::new();
         while let Some(timer) = self.timers.pop(self.now.mono) {
             due.push(timer);
         }
+        let rang = !due.is_empty();
         for timer in due {
             match timer {
                 Timer::Expiry(turn) => self.expire(turn),
@@ -223,6 +233,7 @@ impl State {
                 Timer::SpawnRate | Timer::Breaker => {}
             }
         }
+        rang
     }
 
     pub(crate) const fn number(&mut self) -> u64 {
@@ -341,4 +352,24 @@ impl State {
             .filter(|job| job.process().is_some() || job.phase == Phase::Finishing)
             .count()
     }
+}
+
+/// Can a turn start because of this event? What a turn says on its way starts no other.
+const fn may_start(event: &Event) -> bool {
+    !matches!(
+        event,
+        Event::CaughtUp { .. }
+            | Event::Worker {
+                event: WorkerEvent::Text { .. }
+                    | WorkerEvent::Thinking { .. }
+                    | WorkerEvent::MessageStarted { .. }
+                    | WorkerEvent::ToolStarted { .. }
+                    | WorkerEvent::ToolUpdated { .. }
+                    | WorkerEvent::ToolEnded { .. }
+                    | WorkerEvent::Other { .. }
+                    | WorkerEvent::Logged { .. }
+                    | WorkerEvent::Stray { .. },
+                ..
+            }
+    )
 }

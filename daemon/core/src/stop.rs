@@ -195,6 +195,9 @@ impl State {
 
     /// Looked at after every event: what has become possible on the way down?
     pub(crate) fn go_on_stopping(&mut self) {
+        if self.mode == Mode::Ready {
+            return;
+        }
         let busy = self
             .jobs
             .values()

@@ -42,6 +42,11 @@ pub enum Write {
         /// Which job.
         job: JobId,
     },
+    /// The *cancelled* mark of an unfinished job: after a crash it is not run again.
+    Cancel {
+        /// Which job.
+        job: JobId,
+    },
     /// A numbered event of a job. Answered by [`Written::Numbered`].
     Event {
         /// Whose.
@@ -286,6 +291,8 @@ pub struct JobRow {
     pub agent: String,
     /// The send as it was accepted.
     pub request: Arc<str>,
+    /// Was it marked as cancelled?
+    pub cancelled: bool,
     /// How far it is.
     pub state: JobState,
 }

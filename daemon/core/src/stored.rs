@@ -4,7 +4,7 @@
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{Accepted, Line, Telling};
-use agentd_protocol::{Code, JobId};
+use agentd_protocol::{Code, Id, JobId};
 
 use crate::conn::{Follow, FollowId, FollowState, Role};
 use crate::effect::{Effect, Progress};
@@ -26,6 +26,12 @@ pub(crate) enum Awaiting {
     Event(TurnId),
     /// A job's final line.
     Finish(TurnId),
+    /// An `abort`, for the marks of the jobs it cancelled.
+    Aborted {
+        conn: ConnId,
+        id: Option<Id>,
+        jobs: Vec<JobId>,
+    },
     /// Requests on a session that isn't in memory.
     Session(String),
     /// A `collect`, for jobs that aren't in memory.
@@ -60,6 +66,18 @@ impl State {
                 let seq = seq_of(&written).unwrap_or(0);
                 self.counters.last_seq = self.counters.last_seq.max(seq);
                 self.finished(turn, token, seq);
+            }
+            // Not even asked: its queue was full.
+            (
+                awaiting @ (Awaiting::Session(_)
+                | Awaiting::Collect(_)
+                | Awaiting::Replay { .. }
+                | Awaiting::Refill { .. }),
+                Stored::Failed { why, .. },
+            ) => self.load_answered(awaiting, Loaded::Failed(why)),
+            // Should the mark fail, the turns are ended all the same.
+            (Awaiting::Aborted { conn, id, jobs }, _) => {
+                self.answer(conn, id, &Line::Abort { ok: true, jobs });
             }
             // The store retries these itself and answers `Committed` in the end; if it ever gives
             // up, what became of the job is unknown, and nobody is told otherwise.
@@ -96,12 +114,12 @@ impl State {
                 self.not_accepted(turn, Rejected::new(Code::SessionBusy, error).hint(hint));
             }
             Stored::Orphaned { instance } => {
-                self.out.push(Effect::Recover { instance });
-                let error = "the session was open in a process that died; it is being recovered";
-                self.not_accepted(
-                    turn,
-                    Rejected::new(Code::SessionBusy, error).hint("ask again"),
-                );
+                // It is asked for again when what the dead instance left is ours.
+                self.unplace(turn);
+                self.out.push(Effect::Recover {
+                    instance: instance.clone(),
+                });
+                self.orphaned.entry(instance).or_default().push(turn);
             }
             Stored::Failed { code, why } => {
                 let error = format!("the store can't take new work: {why}");
@@ -122,6 +140,7 @@ impl State {
             return;
         };
         job.number = Some(number);
+        job.accept = None;
         if placed.is_none() {
             job.phase = Phase::Queued;
         }
@@ -315,18 +334,36 @@ impl State {
         conns.dedup();
         self.out
             .extend(conns.into_iter().map(|conn| Effect::Close { conn }));
+        let (session, process) = (job.session, job.process());
+        if let Some(known) = self.sessions.get_mut(&session) {
+            known.queue.retain(|other| *other != turn);
+            if known.current == Some(turn) {
+                known.current = None;
+            }
+        }
         self.remove_job(turn);
+        if let Some(process) = process {
+            if let Some(slot) = self.slots.get_mut(&process.worker) {
+                slot.turns.remove(&turn);
+            }
+            // A turn that runs with nobody to hear it must not go on.
+            self.retire(process.worker);
+        }
+        self.forget_session_if_idle(session);
     }
 
     pub(crate) fn loaded(&mut self, token: Token, loaded: Loaded) {
-        let Some(awaiting) = self.awaiting.remove(&token) else {
-            return;
-        };
+        if let Some(awaiting) = self.awaiting.remove(&token) {
+            self.load_answered(awaiting, loaded);
+        }
+    }
+
+    fn load_answered(&mut self, awaiting: Awaiting, loaded: Loaded) {
         match (awaiting, loaded) {
             (Awaiting::Session(name), Loaded::Session(row)) => self.session_loaded(&name, Ok(row)),
             (Awaiting::Session(name), Loaded::Failed(why)) => self.session_loaded(&name, Err(why)),
             (Awaiting::Collect(number), Loaded::Jobs(rows)) => self.collect_loaded(number, rows),
-            (Awaiting::Collect(number), _) => self.collect_loaded(number, Vec::new()),
+            (Awaiting::Collect(number), Loaded::Failed(why)) => self.collect_failed(number, &why),
             (Awaiting::Replay { waiter, job }, Loaded::Jobs(rows)) => {
                 self.replay(&waiter, job, rows.into_iter().next())
             }

@@ -127,6 +127,7 @@ impl State {
             if let Some(one) = traits.one_session {
                 slot.one_session = one;
             }
+            slot.cwd_per_turn = traits.cwd_per_turn;
             if let Some(most) = traits.concurrent_sends {
                 slot.capacity = most.max(1);
             }

@@ -4,7 +4,7 @@
 //! have translated already.
 
 use agentd_protocol::line::{Level, Line, Stop, ToolTrace};
-use agentd_protocol::{JobId, limits};
+use agentd_protocol::{Code, JobId, limits};
 
 use crate::effect::Effect;
 use crate::ids::{Generation, TurnId, WorkerId};
@@ -43,15 +43,20 @@ impl State {
                 code,
                 text,
             } => {
-                if let Some(turn) = turn.and_then(|turn| self.of_worker(worker, turn)) {
-                    self.note(
-                        turn,
-                        &Notice {
-                            level,
-                            code: code.to_owned(),
-                            text,
-                        },
-                    );
+                if turn.is_none() && code == Code::ContextLost.name() {
+                    self.resume_failed(worker);
+                }
+                let notice = Notice {
+                    level,
+                    code: code.to_owned(),
+                    text,
+                };
+                // What is said of the process is said to all that it serves.
+                let turns = turn.map_or_else(|| self.turns_of(worker), |turn| vec![turn]);
+                for turn in turns {
+                    if let Some(turn) = self.of_worker(worker, turn) {
+                        self.note(turn, &notice);
+                    }
                 }
             }
             WorkerEvent::Asked {
@@ -93,6 +98,25 @@ impl State {
         let process = job.process().filter(|_| job.began())?;
         let generation = self.slots.get(&worker)?.generation;
         (process == Process { worker, generation }).then_some(turn)
+    }
+
+    /// The agent has not got the session that its process was to reopen.
+    fn resume_failed(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        if let Some(session) = slot.resuming.take()
+            && let Some(session) = self.sessions.get_mut(&session)
+        {
+            session.open = false;
+            session.native = None;
+        }
+    }
+
+    fn turns_of(&self, worker: WorkerId) -> Vec<TurnId> {
+        self.slots
+            .get(&worker)
+            .map_or_else(Vec::new, |slot| slot.turns.iter().copied().collect())
     }
 
     fn strayed(&mut self, worker: WorkerId) {

@@ -62,6 +62,8 @@ pub struct Traits {
     pub one_session: Option<bool>,
     /// Turns at once.
     pub concurrent_sends: Option<u32>,
+    /// Does it work in the directory that each turn names, wherever it was started?
+    pub cwd_per_turn: bool,
 }
 
 /// What a worker told.

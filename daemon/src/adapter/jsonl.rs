@@ -96,6 +96,7 @@ impl Jsonl {
         WorkerEvent::Ready(Traits {
             one_session,
             concurrent_sends: line.get("concurrent_sends").map(|n: u32| n.max(1)),
+            cwd_per_turn: line.get("cwd").unwrap_or(false),
         })
     }
 

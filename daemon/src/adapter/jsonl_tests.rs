@@ -94,6 +94,7 @@ fn the_answer_to_a_probe_says_what_the_worker_can_do() {
         let traits = Traits {
             one_session,
             concurrent_sends,
+            cwd_per_turn: false,
         };
         assert_eq!(
             hear(&mut jsonl, line),

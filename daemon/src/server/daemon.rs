@@ -20,6 +20,7 @@ use crate::platform::lock::{Lock, LockError};
 use crate::platform::paths::{self, PathError, Paths};
 use crate::server::alias::Alias;
 use crate::server::listen::{self, Binding, SocketLock};
+use crate::server::neighbours;
 use crate::server::owner::Arrival;
 use crate::server::peer::{self, PeerConfig};
 use crate::server::shell::{self, Plan, Shell, ShellError};
@@ -113,6 +114,13 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         socket.display()
     );
     let _nobody = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    let neighbours = neighbours::watch(
+        shell.state_dir().to_owned(),
+        shell.instance().to_owned(),
+        shell.inbox.clone(),
+        stop.clone(),
+    );
+    shell.tracker.spawn(neighbours);
     let (owner, rest) = shell.into_parts();
     let store = owner.run().await;
     stop.cancel();

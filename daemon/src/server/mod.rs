@@ -4,6 +4,7 @@
 pub mod alias;
 pub mod daemon;
 pub mod listen;
+pub mod neighbours;
 pub mod oneshot;
 pub mod owner;
 pub mod peer;

@@ -164,6 +164,12 @@ impl Shell {
         &self.state_dir
     }
 
+    /// Our own name among the instances.
+    #[must_use]
+    pub fn instance(&self) -> &str {
+        self.instance.id()
+    }
+
     /// What is left to do when the owner has said goodbye.
     #[must_use]
     pub fn into_parts(self) -> (Owner<Machine>, Rest) {

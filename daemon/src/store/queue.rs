@@ -52,6 +52,7 @@ pub(super) fn changes(order: &Order, query: &Query) -> bool {
     writes.iter().any(|write| match write {
         Write::Start { job, .. }
         | Write::Requeue { job }
+        | Write::Cancel { job }
         | Write::Event { job, .. }
         | Write::Text { job, .. } => jobs.contains(job),
         // Its session is not known here.
@@ -87,6 +88,7 @@ pub(super) fn pages_of(write: &Write) -> u64 {
         }
         Write::Start { .. }
         | Write::Requeue { .. }
+        | Write::Cancel { .. }
         | Write::Native { .. }
         | Write::Release { .. } => 0,
     };

@@ -21,7 +21,7 @@ pub(super) const PAGE_BYTES: usize = 256 * 1024;
 pub(super) const SESSION_COLUMNS: &str = "name, agent, cwd, toolsets, named, native, turns, held";
 /// The columns of [`job_row`], of `jobs` and `sessions` joined.
 pub(super) const JOB_COLUMNS: &str = "jobs.job, jobs.seq, sessions.name, sessions.agent,
-    jobs.request, jobs.state, jobs.attempt, jobs.expires_at, jobs.final, jobs.final_seq";
+    jobs.request, jobs.state, jobs.attempt, jobs.expires_at, jobs.final, jobs.final_seq, jobs.cancelled";
 
 /// Answers a question.
 pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
@@ -151,6 +151,7 @@ pub(super) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
         session: row.get(2)?,
         agent: row.get(3)?,
         request: Arc::from(row.get_ref(4)?.as_str()?),
+        cancelled: row.get(10)?,
         state,
     })
 }

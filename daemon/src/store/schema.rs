@@ -69,6 +69,7 @@ CREATE TABLE jobs (
     worker INTEGER,
     generation INTEGER,
     attempt INTEGER NOT NULL,
+    cancelled INTEGER NOT NULL DEFAULT 0,
     accepted_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
     finished_at INTEGER,

@@ -171,6 +171,14 @@ impl Writing<'_> {
                     .execute([int(job.0)])?;
                 Ok(Written::Done)
             }
+            Write::Cancel { job } => {
+                self.conn
+                    .prepare_cached(
+                        "UPDATE jobs SET cancelled = 1 WHERE job = ?1 AND final_seq IS NULL",
+                    )?
+                    .execute([int(job.0)])?;
+                Ok(Written::Done)
+            }
             Write::Event { job, line } => self.event(*job, line),
             Write::Text {
                 job,

@@ -168,6 +168,7 @@ impl Service {
                     "details": format!("timmy is ready with provider `echo`; {running} turns in flight"),
                     "sessions": "many",
                     "concurrent_sends": CONCURRENT_SENDS,
+                    "cwd": true,
                 });
                 self.answer("status", id, fields).await;
             }

@@ -1,2 +1,102 @@
-//! stub
-fn main() {}
+//! Tasks of this repository, as `cargo xtask TASK`.
+//!
+//! Owns the names of the tasks and how cargo is called. Must not know how the product works inside:
+//! it is used as a person would use it.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a task talks to whoever started it"
+)]
+
+mod demo;
+mod figures;
+mod msrv;
+mod sandbox;
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+
+const USAGE: &str = "\
+usage: cargo xtask TASK
+
+  demo      build the product and see its main job done, step by step
+  figures   measure a release build against controls; `--strict` fails on a miss
+  msrv      check that no dependency needs a newer Rust than the workspace says";
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let task = words.next().unwrap_or_default();
+    let rest: Vec<String> = words.collect();
+    let done = match task.as_str() {
+        "demo" => demo::run(),
+        "figures" => figures::run(&rest),
+        "msrv" => msrv::run(),
+        "help" | "--help" | "-h" => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The cargo that runs this task, in the workspace's directory.
+fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    command.current_dir(root).stdin(Stdio::null());
+    command
+}
+
+/// The programs of the product, built.
+struct Programs {
+    agentd: PathBuf,
+    agentctl: PathBuf,
+}
+
+fn build() -> anyhow::Result<Programs> {
+    let built = cargo()
+        .args([
+            "build",
+            "--package",
+            "agentd",
+            "--bins",
+            "--message-format=json-render-diagnostics",
+        ])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("can't run cargo")?;
+    if !built.status.success() {
+        bail!("the build failed");
+    }
+    let text = String::from_utf8_lossy(&built.stdout);
+    let messages: Vec<Value> = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let find = |name: &str| {
+        let built = messages.iter().find_map(|message| {
+            let ours = message["target"]["name"] == name;
+            ours.then(|| message["executable"].as_str()).flatten()
+        });
+        built
+            .map(PathBuf::from)
+            .with_context(|| format!("cargo did not say where it put `{name}`"))
+    };
+    Ok(Programs {
+        agentd: find("agentd")?,
+        agentctl: find("agentctl")?,
+    })
+}

@@ -20,6 +20,7 @@ fn every_line_of_the_clawdis_proposal_is_a_valid_request() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn a_bad_field_is_refused_with_its_name() {
     for (line, code, says) in [
         (r#"{"type":"sned"}"#, Code::UnknownCommand, "sned"),

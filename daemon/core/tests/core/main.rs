@@ -1,5 +1,10 @@
 //! The core driven from outside, as the shell drives it.
 #![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics has failed"
+)]
 
 mod properties;
 mod scenarios;

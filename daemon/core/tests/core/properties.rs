@@ -13,6 +13,10 @@ use crate::world::{World, settings};
 /// Steps per run; with the number of runs below, more than 100,000 in all.
 const STEPS: usize = 400;
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table of everything that can happen"
+)]
 fn step(world: &mut World, choice: u32, id: &mut u64) {
     let pick = |n: usize| (choice >> 8) as usize % n.max(1);
     let conns: Vec<_> = world
@@ -95,6 +99,10 @@ fn step(world: &mut World, choice: u32, id: &mut u64) {
             instance: "x".to_owned(),
             pid: 9,
         }),
+        (254, _, _) => world.store_refuses(Stored::Orphaned {
+            instance: "dead".to_owned(),
+        }),
+        (255, _, _) => world.recovers(),
         (166..=185, _, Some(process)) => world.get_ready(process),
         (186..=205, _, Some(process)) => world.end_turn(process),
         (206..=215, _, Some(process)) => {
@@ -159,16 +167,16 @@ fn step(world: &mut World, choice: u32, id: &mut u64) {
                 Exit::Signal(9)
             },
         ),
-        (227..=229, _, Some((worker, generation))) => {
-            if !world.processes[&(worker, generation)].ready {
-                world.processes.remove(&(worker, generation));
-                world.event(Event::SpawnFailed {
-                    worker,
-                    generation,
-                    error: "EAGAIN".to_owned(),
-                    permanent: pick(4) == 0,
-                });
-            }
+        (227..=229, _, Some((worker, generation)))
+            if !world.processes[&(worker, generation)].ready =>
+        {
+            world.processes.remove(&(worker, generation));
+            world.event(Event::SpawnFailed {
+                worker,
+                generation,
+                error: "EAGAIN".to_owned(),
+                permanent: pick(4) == 0,
+            });
         }
         (230..=239, _, _) => world.pass(Duration::from_millis(u64::from(choice >> 8) % 3_000)),
         (240..=241, _, _) => world.pass(Duration::from_secs(40)),

@@ -36,6 +36,7 @@ pub struct StoredJob {
     pub request: String,
     pub seq: u64,
     pub running: bool,
+    pub cancelled: bool,
     pub attempt: u32,
     pub expires_at: i64,
     pub last: Option<(u64, Body)>,
@@ -442,6 +443,7 @@ impl World {
         self.seq
     }
 
+    #[expect(clippy::too_many_lines, reason = "the whole store on one page")]
     fn commit(&mut self, writes: Vec<Write>) -> Stored {
         let mut written = Vec::new();
         for (item, write) in writes.into_iter().enumerate() {
@@ -479,6 +481,7 @@ impl World {
                         request: new.request,
                         seq,
                         running: new.running.is_some(),
+                        cancelled: false,
                         attempt: u32::from(new.running.is_some()),
                         expires_at: new.expires_at,
                         last: None,
@@ -523,6 +526,10 @@ impl World {
                     self.sessions.get_mut(&session).unwrap().native = Some(native);
                     Written::Done
                 }
+                Write::Cancel { job } => {
+                    self.jobs.get_mut(&job).unwrap().cancelled = true;
+                    Written::Done
+                }
                 Write::Text { .. } | Write::Release { .. } => Written::Done,
             });
         }
@@ -550,6 +557,7 @@ impl World {
             session: stored.session.clone(),
             agent: stored.agent.clone(),
             request: stored.request.as_str().into(),
+            cancelled: stored.cancelled,
             state,
         })
     }
@@ -638,6 +646,7 @@ impl World {
         self.state = State::new(settings);
         self.orders.clear();
         self.clients.clear();
+        self.recover_asked.clear();
         self.processes.clear();
         self.seen_generations.clear();
         self.holder.clear();
@@ -672,6 +681,7 @@ impl World {
                 self.store_answers();
             }
             self.clients_read();
+            self.recovers();
             let answered = self
                 .clients
                 .values()
@@ -724,6 +734,22 @@ impl World {
         let state = format!("{:?}", self.state);
         let slots = &state[state.find(" slots: {").unwrap()..];
         panic!("these never ended: {open:#?} {waiting:#?}\n{slots:.3000}");
+    }
+
+    /// What was asked to be recovered is: the dead instance left nothing but its lease.
+    pub fn recovers(&mut self) {
+        for instance in std::mem::take(&mut self.recover_asked) {
+            let recovered = Recovered {
+                instance: instance.clone(),
+                sessions: Vec::new(),
+                jobs: Vec::new(),
+            };
+            self.event(Event::Recovered(Box::new(recovered)));
+            self.event(Event::InstanceGone {
+                instance,
+                survivors: Vec::new(),
+            });
+        }
     }
 
     pub fn clients_read(&mut self) {

@@ -125,7 +125,7 @@ fn no_question_of_the_start_or_of_an_accept_reads_a_whole_table() {
     db.execute_batch(
         "WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
          INSERT INTO jobs SELECT i, i * 2, i, 1, 'r', NULL, x'00', 'completed', 'gone', NULL, NULL,
-            1, 0, 0, 0, 'f', i * 2 + 1, i FROM n;",
+            1, 0, 0, 0, 0, 'f', i * 2 + 1, i FROM n;",
     )
     .unwrap();
     for sql in [

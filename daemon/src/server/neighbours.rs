@@ -1,0 +1,144 @@
+//! Other instances on the same store: one that dies is noticed within a second.
+//!
+//! Owns when the directory `instances/` is looked at: never, while we are alone in it. Must not
+//! know what a dead instance left.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agentd_core::Event;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::platform::instance;
+
+/// While another instance is there, its lock is tried this often: a lock tells nobody when it is
+/// given back.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Tells the owner of each instance that is dead, until told to stop.
+pub async fn watch(
+    state_dir: PathBuf,
+    own: String,
+    inbox: mpsc::Sender<Event>,
+    stop: CancellationToken,
+) {
+    let mut told = Vec::new();
+    let mut arrivals = Arrivals::of(&state_dir);
+    loop {
+        let others: Vec<String> = instance::instances(&state_dir)
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|other| *other != own)
+            .collect();
+        told.retain(|instance| others.contains(instance));
+        for instance in &others {
+            let dead = instance::liveness(&state_dir, instance) == instance::Life::Dead;
+            if dead && !told.contains(instance) {
+                told.push(instance.clone());
+                let event = Event::InstanceDied {
+                    instance: instance.clone(),
+                };
+                if inbox.send(event).await.is_err() {
+                    return;
+                }
+            }
+        }
+        let living = others.len() > told.len();
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK_EVERY), if living => {}
+            () = arrivals.next(), if !living => {}
+        }
+    }
+}
+
+/// Files that appear in `instances/`. An inotify descriptor is read like a pipe.
+#[cfg(target_os = "linux")]
+struct Arrivals(Option<tokio::net::unix::pipe::Receiver>);
+
+#[cfg(target_os = "linux")]
+impl Arrivals {
+    fn of(state_dir: &Path) -> Self {
+        use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+        use tokio::net::unix::pipe::Receiver;
+        let watched =
+            Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).and_then(|inotify| {
+                let dir = state_dir.join("instances");
+                inotify.add_watch(&dir, AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO)?;
+                Ok(std::os::fd::OwnedFd::from(inotify))
+            });
+        let fd = watched
+            .map_err(std::io::Error::from)
+            .and_then(Receiver::from_owned_fd_unchecked);
+        if let Err(error) = &fd {
+            tracing::warn!(%error, "other instances are looked for each minute only");
+        }
+        Self(fd.ok())
+    }
+
+    async fn next(&mut self) {
+        use tokio::io::AsyncReadExt as _;
+        let Some(fd) = &mut self.0 else {
+            return each_minute().await;
+        };
+        // What arrived doesn't matter: the directory is read anyway.
+        if !matches!(fd.read(&mut [0; 4096]).await, Ok(1..)) {
+            self.0 = None;
+        }
+    }
+}
+
+/// Where the system can't tell, the directory is looked at now and then.
+#[cfg(not(target_os = "linux"))]
+struct Arrivals;
+
+#[cfg(not(target_os = "linux"))]
+impl Arrivals {
+    fn of(_state_dir: &Path) -> Self {
+        Self
+    }
+
+    async fn next(&mut self) {
+        each_minute().await;
+    }
+}
+
+async fn each_minute() {
+    tokio::time::sleep(Duration::from_secs(60)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::instance::Instance;
+
+    #[tokio::test]
+    async fn an_instance_that_dies_later_is_told_once_and_a_living_one_never() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let own = Instance::create(dir.path()).expect("our file");
+        let (inbox, mut events) = mpsc::channel(8);
+        let stop = CancellationToken::new();
+        let watching = watch(
+            dir.path().to_owned(),
+            own.id().to_owned(),
+            inbox,
+            stop.clone(),
+        );
+        let watched = async {
+            let living = Instance::create(dir.path()).expect("another");
+            // A file whose lock nobody holds is what a killed process leaves.
+            std::fs::write(dir.path().join("instances").join("9-9-dead"), "9\n").expect("a file");
+            let told = tokio::time::timeout(Duration::from_secs(10), events.recv()).await;
+            let died = Event::InstanceDied {
+                instance: "9-9-dead".to_owned(),
+            };
+            assert_eq!(told.expect("in time"), Some(died));
+            let again = tokio::time::timeout(LOOK_EVERY * 2, events.recv()).await;
+            assert!(again.is_err(), "{again:?}");
+            drop(living);
+            stop.cancel();
+        };
+        tokio::join!(watching, watched);
+    }
+}

@@ -1,0 +1,110 @@
+//! What starting a program costs: the daemon, `agentctl`, the one-shot.
+//!
+//! Owns these measurements. Must not know how they are judged.
+
+use std::time::Instant;
+
+use crate::place::{AGENTCTL, Client, Place, TIMMY, ms};
+use crate::report::{Figure, Limit, median};
+
+/// Runs per repetition; their median counts.
+const RUNS: usize = 21;
+
+fn runs(mut run: impl FnMut() -> f64) -> f64 {
+    let times: Vec<f64> = (0..RUNS).map(|_| run()).collect();
+    median(&times)
+}
+
+/// From the start of the process to the first answered ping, with a store that is there already.
+pub(crate) fn start(repetitions: usize) -> Vec<Figure> {
+    let place = Place::new();
+    place.daemon().stop();
+    drop(place.control());
+    let (mut control, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..repetitions {
+        let (mut bare, mut whole) = (Vec::new(), Vec::new());
+        for _ in 0..RUNS {
+            let _stale = std::fs::remove_file(place.path("control.sock"));
+            let server = place.control();
+            bare.push(ms(server.took));
+            drop(server);
+            let daemon = place.daemon();
+            whole.push(ms(daemon.took));
+            daemon.stop();
+        }
+        control.push(median(&bare));
+        ours.push(median(&whole));
+    }
+    vec![Figure {
+        name: "start",
+        unit: "ms",
+        control,
+        ours,
+        limit: Limit::Alone(10.0),
+        aside: "to the first answer; control: bare tokio + SQLite".to_owned(),
+    }]
+}
+
+pub(crate) fn agentctl(repetitions: usize) -> Vec<Figure> {
+    let (up, down) = (Place::new(), Place::new());
+    let _daemon = up.daemon();
+    let nothing = || ms(up.run("/bin/true", &[], 0));
+    let mut client = Client::connect(&up.socket());
+    client.ask(r#"{"type":"hello","client":"bench"}"#);
+    let mut turn = || {
+        let begun = Instant::now();
+        client.send(r#"{"prompt":"hello"}"#);
+        client.finish();
+        ms(begun.elapsed())
+    };
+    let mut figures = [
+        ("agentctl-status-up", ""),
+        ("agentctl-status-down", ""),
+        ("agentctl-send", " and the turn"),
+    ]
+    .map(|(name, more)| Figure {
+        name,
+        unit: "ms",
+        control: Vec::new(),
+        ours: Vec::new(),
+        limit: Limit::More(2.0),
+        aside: format!("control: /bin/true{more}"),
+    });
+    for _ in 0..repetitions {
+        let bare = runs(nothing);
+        let [is_up, is_down, sent] = &mut figures;
+        is_up.control.push(bare);
+        is_up
+            .ours
+            .push(runs(|| ms(up.run(AGENTCTL, &["status"], 0))));
+        is_down.control.push(bare);
+        is_down
+            .ours
+            .push(runs(|| ms(down.run(AGENTCTL, &["status"], 69))));
+        sent.control.push(bare + runs(&mut turn));
+        sent.ours
+            .push(runs(|| ms(up.run(AGENTCTL, &["send", "hello"], 0))));
+    }
+    figures.into()
+}
+
+/// Without a daemon: `agentctl` starts `agentd --stdio`, which starts the agent.
+pub(crate) fn one_shot(repetitions: usize) -> Vec<Figure> {
+    let place = Place::new();
+    place.daemon().stop();
+    let (mut control, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..repetitions {
+        control.push(runs(|| {
+            ms(place.run(TIMMY, &["-p", "hello", "--provider", "echo"], 0))
+        }));
+        ours.push(runs(|| ms(place.run(AGENTCTL, &["send", "hello"], 0))));
+    }
+    vec![Figure {
+        name: "one-shot",
+        unit: "ms",
+        control,
+        ours,
+        limit: Limit::More(10.0),
+        aside: "`agentctl send` without a daemon; control: timmy -p".to_owned(),
+    }]
+}

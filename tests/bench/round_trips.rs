@@ -1,0 +1,138 @@
+//! Round trips: a ping, and a turn of a warm worker.
+//!
+//! Owns these two measurements. Must not know how they are judged.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Instant;
+
+use crate::control;
+use crate::place::{Client, Place, TIMMY, is_final, ms};
+use crate::report::{Figure, Limit, median};
+
+const PINGS: usize = 3000;
+const TURNS: usize = 200;
+const SYNCS: usize = 200;
+/// The first ones find cold caches.
+const WARM_UP: usize = 20;
+
+/// The median time of a round trip in milliseconds.
+fn p50(times: usize, mut round_trip: impl FnMut(usize)) -> f64 {
+    for number in 0..WARM_UP {
+        round_trip(number);
+    }
+    let times: Vec<f64> = (WARM_UP..WARM_UP + times)
+        .map(|number| {
+            let begun = Instant::now();
+            round_trip(number);
+            ms(begun.elapsed())
+        })
+        .collect();
+    median(&times)
+}
+
+pub(crate) fn ping(repetitions: usize) -> Vec<Figure> {
+    let place = Place::new();
+    let bare = place.path("bare.sock");
+    let listen = bare.clone();
+    // Ends with this process.
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            control::echo(tokio::net::UnixListener::bind(listen).unwrap()).await;
+        });
+    });
+    let _daemon = place.daemon();
+    while !bare.exists() {
+        std::thread::yield_now();
+    }
+    let (mut control, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..repetitions {
+        for (socket, times) in [(&bare, &mut control), (&place.socket(), &mut ours)] {
+            let mut client = Client::connect(socket);
+            client.ask(r#"{"type":"hello","client":"bench"}"#);
+            let p50 = p50(PINGS, |number| {
+                client.ask(&format!(r#"{{"type":"ping","id":{number}}}"#));
+            });
+            times.push(p50 * 1000.0);
+        }
+    }
+    vec![Figure {
+        name: "ping",
+        unit: "µs",
+        control,
+        ours,
+        limit: Limit::Ratio(3.0),
+        aside: "p50; control: a bare tokio echo".to_owned(),
+    }]
+}
+
+pub(crate) fn send(repetitions: usize) -> Vec<Figure> {
+    let place = Place::new();
+    let _daemon = place.daemon();
+    let (mut control, mut ours, mut syncs) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..repetitions {
+        control.push(by_pipe(&place));
+        let mut client = Client::connect(&place.socket());
+        client.ask(r#"{"type":"hello","client":"bench"}"#);
+        ours.push(p50(TURNS, |number| {
+            client.send(&format!(
+                r#"{{"id":{number},"prompt":"hello","session":"bench"}}"#
+            ));
+            client.finish();
+        }));
+        syncs.push(sync(&place.path("synced")));
+    }
+    let sync = median(&syncs);
+    vec![Figure {
+        name: "send",
+        unit: "ms",
+        control,
+        ours,
+        limit: Limit::More(1.0 + 3.0 * sync),
+        aside: format!(
+            "p50; control: the worker by pipe; limit: 1 ms + 3 × fdatasync of {sync:.3} ms"
+        ),
+    }]
+}
+
+/// The same turns, said to the same agent directly.
+fn by_pipe(place: &Place) -> f64 {
+    let mut worker = place
+        .command(TIMMY, &["--rpc", "--provider", "echo"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = worker.stdin.take().unwrap();
+    let mut output = BufReader::new(worker.stdout.take().unwrap());
+    let mut line = String::new();
+    let p50 = p50(TURNS, |number| {
+        let send = format!(r#"{{"type":"send","id":{number},"text":"hello","session":"bench"}}"#);
+        writeln!(input, "{send}").unwrap();
+        loop {
+            line.clear();
+            output.read_line(&mut line).unwrap();
+            if is_final(&line) {
+                break;
+            }
+        }
+    });
+    drop(input);
+    worker.wait().unwrap();
+    p50
+}
+
+/// What the disk alone takes for a page.
+fn sync(path: &Path) -> f64 {
+    let mut file = File::create(path).unwrap();
+    p50(SYNCS, |_| {
+        file.write_all(&[7; 4096]).unwrap();
+        file.sync_data().unwrap();
+    })
+}

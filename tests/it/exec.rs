@@ -1,0 +1,202 @@
+//! Kind `exec`: any command is an agent.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::{Daemon, Place, is_alive, wait_for};
+
+/// A daemon whose agent `run` is this command.
+fn running(command: &[&str]) -> Daemon {
+    Place::new(&format!(
+        "[agents.run]\nkind = \"exec\"\ncommand = {command:?}\n"
+    ))
+    .start()
+}
+
+fn script(text: &str) -> Daemon {
+    running(&["/bin/sh", "-c", text])
+}
+
+fn ask(daemon: &Daemon, prompt: &str) -> Value {
+    daemon
+        .ask(&json!({"agent": "run", "prompt": prompt}).to_string())
+        .pop()
+        .expect("a final line")
+}
+
+#[test]
+fn the_prompt_is_standard_input_and_the_output_the_text() {
+    let daemon = running(&["/bin/cat"]);
+    for prompt in [
+        "hello",
+        "two\nlines\n\n",
+        "ünïcödé \u{1f980}",
+        &"x".repeat(300_000),
+    ] {
+        let last = ask(&daemon, prompt);
+        let expected = prompt.strip_suffix('\n').unwrap_or(prompt);
+        assert_eq!(
+            (&last["type"], &last["stop"]),
+            (&json!("message_end"), &json!("end_turn")),
+            "{:#}",
+            last["error"]
+        );
+        assert!(
+            last["text"] == expected,
+            "{} bytes came back",
+            last["text"].as_str().unwrap().len()
+        );
+        assert_eq!(last["context"], "new");
+    }
+}
+
+#[test]
+fn a_prompt_in_an_argument_is_one_argument_and_no_shell_sees_it() {
+    let daemon = running(&["/bin/echo", "-n", "{prompt}", "end"]);
+    let witness = daemon.path("home/pwned");
+    for prompt in [
+        "plain",
+        "two words",
+        "$(touch pwned); \"",
+        "`touch pwned`",
+        "'; touch pwned #",
+        "{session} {prompt}",
+        "-e \\x41",
+        "| touch pwned",
+    ] {
+        assert_eq!(ask(&daemon, prompt)["text"], format!("{prompt} end"));
+    }
+    assert!(!Path::new(&witness).exists());
+}
+
+#[test]
+fn an_exit_code_is_a_failure_with_what_was_said_on_both_streams() {
+    let daemon = script("echo so far; echo broken pipe dream >&2; exit 3");
+    let last = ask(&daemon, "x");
+    assert_eq!(
+        (&last["type"], &last["code"], &last["text"]),
+        (&json!("error"), &json!("agent-failed"), &json!("so far")),
+        "{last:#}"
+    );
+    let error = last["error"].as_str().unwrap();
+    assert!(
+        error.contains("code 3") && error.contains("broken pipe dream"),
+        "{error}"
+    );
+    assert!(!error.contains("so far"), "{error}");
+}
+
+#[test]
+fn a_signal_is_a_failure_too() {
+    let last = ask(&script("echo begun; kill -9 $$"), "x");
+    assert_eq!(
+        (&last["code"], &last["text"]),
+        (&json!("agent-failed"), &json!("begun")),
+        "{last:#}"
+    );
+    assert!(
+        last["error"].as_str().unwrap().contains("signal 9"),
+        "{last:#}"
+    );
+}
+
+#[test]
+fn a_command_that_ignores_its_input_is_not_a_failure() {
+    let last = ask(&script("echo done"), &"y".repeat(1_000_000));
+    assert_eq!(
+        (&last["type"], &last["text"]),
+        (&json!("message_end"), &json!("done")),
+        "{last:#}"
+    );
+}
+
+#[test]
+fn of_a_huge_output_the_head_and_the_tail_are_kept() {
+    let daemon = script("echo FIRST; head -c 8000000 /dev/zero | tr '\\0' z; echo; echo LAST");
+    let last = ask(&daemon, "x");
+    assert_eq!(
+        (&last["type"], &last["truncated"]),
+        (&json!("message_end"), &json!(true)),
+        "{:#}",
+        last["error"]
+    );
+    let text = last["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("FIRST\nzzz") && text.ends_with("zzz\nLAST"),
+        "{:?} … {:?}",
+        &text[..20],
+        &text[text.len() - 20..]
+    );
+    assert!(
+        text.contains("bytes left out") && text.len() <= 512 * 1024,
+        "{}",
+        text.len()
+    );
+}
+
+#[test]
+fn an_abort_kills_the_command_and_all_it_started() {
+    let daemon = script("sleep 300 & echo $! $$; wait");
+    let mut client = daemon.connect();
+    client.send(r#"{"type":"send","agent":"run","text":"x"}"#);
+    let delta = client.until("message_delta").pop().unwrap();
+    let pids: Vec<u32> = delta["text"]
+        .as_str()
+        .unwrap()
+        .split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect();
+    assert_eq!(pids.len(), 2);
+    assert!(pids.iter().all(|pid| is_alive(*pid)));
+    assert_eq!(daemon.ask(r#"{"type":"abort"}"#)[0]["ok"], true);
+    let last = client.until("message_end").pop().unwrap();
+    assert_eq!(last["stop"], "cancelled", "{last:#}");
+    assert_eq!(last["text"], delta["text"].as_str().unwrap().trim_end());
+    wait_for("both are gone", || {
+        pids.iter().all(|pid| !is_alive(*pid)).then_some(())
+    });
+}
+
+#[test]
+fn a_command_that_runs_too_long_is_a_timeout_with_its_text_so_far() {
+    let daemon = script("echo begun; exec sleep 300");
+    let last = daemon
+        .ask(r#"{"agent":"run","prompt":"x","timeout":0.3}"#)
+        .pop()
+        .unwrap();
+    assert_eq!(
+        (&last["code"], &last["text"]),
+        (&json!("timeout"), &json!("begun")),
+        "{last:#}"
+    );
+    daemon.until("its process is gone", |status| {
+        status["workers"].as_array()?.is_empty().then_some(())
+    });
+}
+
+#[test]
+fn commands_of_different_sessions_run_side_by_side_and_of_one_session_in_order() {
+    let daemon = script(
+        "read name; echo $name >> $HOME/order; while ! [ -e $HOME/go-$name ]; do sleep 0.02; done; echo $name",
+    );
+    let order = || std::fs::read_to_string(daemon.path("home/order")).unwrap_or_default();
+    let mut client = daemon.connect();
+    for (name, session) in [("a1", "a"), ("a2", "a"), ("b1", "b")] {
+        client.send(&json!({"type": "send", "id": name, "agent": "run", "session": session, "text": format!("{name}\n")}).to_string());
+    }
+    wait_for("both sessions run", || {
+        (order().lines().count() == 2).then_some(())
+    });
+    let mut begun: Vec<String> = order().lines().map(str::to_owned).collect();
+    begun.sort();
+    assert_eq!(begun, ["a1", "b1"]);
+    for name in ["a1", "a2", "b1"] {
+        std::fs::write(daemon.path(&format!("home/go-{name}")), "").unwrap();
+    }
+    let lines = client.rest();
+    for name in ["a1", "a2", "b1"] {
+        let last = lines.iter().rfind(|line| line["id"] == name).unwrap();
+        assert_eq!(last["text"], name, "{last:#}");
+    }
+}
