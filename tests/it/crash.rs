@@ -87,11 +87,49 @@ fn a_queued_job_of_a_session_without_a_running_one_goes_on_after_the_restart() {
     assert_eq!(collect(&daemon, &[&job])["results"][0]["text"], "later");
 }
 
+#[test]
+fn a_queued_job_is_not_lost_when_a_one_shot_used_its_session_in_between() {
+    let daemon = with_marks("").start();
+    assert_eq!(
+        daemon.ask(r#"{"type":"drain","deadline":5}"#)[0]["ok"],
+        true
+    );
+    let job = daemon
+        .connect()
+        .request(&send("s", "chaos:ledger;say later"))["job"]
+        .clone();
+    let place = daemon.kill();
+    // The first one may find the session in the hands of the dead daemon, and says so.
+    wait_for("a one-shot is served in the session", || {
+        let sent = place.agentctl(&[
+            "send",
+            "--agent",
+            "chaos",
+            "--session",
+            "s",
+            "chaos:say between",
+        ]);
+        assert!(matches!(sent.code, Some(0 | 3)), "{sent:?}");
+        (sent.code == Some(0)).then_some(())
+    });
+    let daemon = place.start();
+    assert_eq!(collect(&daemon, &[&job])["results"][0]["text"], "later");
+}
+
 /// What the senders of the kill loop saw.
 #[derive(Default)]
 struct Seen {
     accepted: BTreeSet<String>,
     finals: BTreeMap<String, Vec<Value>>,
+}
+
+/// How often each job of the ledger ran.
+fn runs_of(ledger: &str) -> BTreeMap<&str, usize> {
+    let mut runs = BTreeMap::new();
+    for line in ledger.lines() {
+        *runs.entry(line.split(' ').next().unwrap()).or_default() += 1;
+    }
+    runs
 }
 
 /// Sends one turn after the other, and writes down what it is told. A connection that breaks is
@@ -173,10 +211,7 @@ fn over_many_kills_every_accepted_job_has_one_end_and_runs_at_most_once() {
     let accepted: Vec<&String> = seen.accepted.iter().collect();
     assert!(accepted.len() > KILLS, "{}", accepted.len());
     let ledger = std::fs::read_to_string(daemon.path("ledger")).unwrap();
-    let mut runs = BTreeMap::<&str, usize>::new();
-    for line in ledger.lines() {
-        *runs.entry(line.split(' ').next().unwrap()).or_default() += 1;
-    }
+    let runs = runs_of(&ledger);
     let twice: Vec<_> = runs.iter().filter(|(_, runs)| **runs > 1).collect();
     assert!(twice.is_empty(), "{twice:?}");
     let (mut interrupted, mut done, mut held) = (0, 0, 0);

@@ -7,6 +7,7 @@
     reason = "the harness is part of the tests: a failure there is a failed test"
 )]
 
+mod cli;
 mod clients;
 mod crash;
 mod exec;

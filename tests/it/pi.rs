@@ -152,6 +152,31 @@ fn a_named_session_goes_on_and_even_after_a_kill() {
 }
 
 #[test]
+fn pi_killed_in_mid_stream_is_one_error_and_the_session_goes_on() {
+    for program in installed() {
+        let pi = Pi::start(&program);
+        let send = |prompt: &str| pi.ask(&json!({"prompt": prompt, "session": "main"}));
+        send("one");
+        let mut client = pi.daemon.connect();
+        client.send(r#"{"type":"send","text":"[[hang]]","session":"main"}"#);
+        client.until("message_delta");
+        kill(pi.pid(), Signal::SIGKILL);
+        let last = client.until("error").pop().unwrap();
+        assert_eq!(
+            (&last["code"], &last["text"]),
+            (&json!("worker-exited"), &json!("hanging")),
+            "{program:?}: {last:#}"
+        );
+        let next = send("three [[recall]]");
+        assert!(
+            text(&next).starts_with("earlier: one | "),
+            "{program:?}: {next:#}"
+        );
+        assert_eq!(next["context"], "continued", "{program:?}");
+    }
+}
+
+#[test]
 fn a_named_session_goes_on_after_the_daemon_was_killed() {
     for program in installed() {
         let pi = Pi::start(&program);

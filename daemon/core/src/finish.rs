@@ -11,7 +11,7 @@ use crate::agent::Sessions;
 use crate::conn::FollowState;
 use crate::effect::{Effect, Rung};
 use crate::ids::{Token, TurnId};
-use crate::job::{Ending, Job, Notice, Out, Phase, Process};
+use crate::job::{Ending, Job, Notice, Phase, Process};
 use crate::json;
 use crate::limits::RUNG;
 use crate::session::SessionId;
@@ -252,15 +252,7 @@ impl State {
         let took = job.started_at.map(|at| self.now.mono.saturating_sub(at));
         job.phase = Phase::Finishing;
         job.last = Some(body.clone());
-        for timer in [
-            Timer::Expiry(turn),
-            Timer::Running(turn),
-            Timer::Settling(turn),
-            Timer::Stalled(turn),
-            Timer::Flush(turn),
-        ] {
-            self.timers.clear(timer);
-        }
+        self.clear_timers(turn);
         self.waiting.remove(&turn);
         self.counters.ended(took);
         self.commit(
@@ -329,20 +321,27 @@ impl State {
         self.forget_session_if_idle(session);
     }
 
+    fn clear_timers(&mut self, turn: TurnId) {
+        for timer in [
+            Timer::Expiry(turn),
+            Timer::Running(turn),
+            Timer::Settling(turn),
+            Timer::Stalled(turn),
+            Timer::Flush(turn),
+        ] {
+            self.timers.clear(timer);
+        }
+    }
+
     pub(crate) fn remove_job(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.remove(&turn) else {
             return;
         };
+        self.clear_timers(turn);
         self.waiting.remove(&turn);
         if let Some(number) = job.number {
             self.numbers.remove(&number);
         }
-        debug_assert!(
-            !job.out
-                .iter()
-                .any(|out| matches!(out, Out::Numbered { .. }))
-                || job.last.is_none()
-        );
     }
 
     /// A worker gave its final word for a turn: it is free for the next one.

@@ -269,6 +269,13 @@ impl State {
         }
     }
 
+    /// Closes a connection without an answer: what became of its request is unknown.
+    pub(crate) fn cut_off(&mut self, conn: ConnId) {
+        if self.conns.contains_key(&conn) {
+            self.out.push(Effect::Close { conn });
+        }
+    }
+
     pub(crate) fn answer(&mut self, conn: ConnId, id: Option<Id>, line: &Line) {
         self.send(
             conn,

@@ -332,9 +332,10 @@ impl State {
         };
         let mut conns: Vec<_> = job.followers.iter().map(|(conn, _)| *conn).collect();
         conns.dedup();
-        self.out
-            .extend(conns.into_iter().map(|conn| Effect::Close { conn }));
         let (session, process) = (job.session, job.process());
+        for conn in conns {
+            self.cut_off(conn);
+        }
         if let Some(known) = self.sessions.get_mut(&session) {
             known.queue.retain(|other| *other != turn);
             if known.current == Some(turn) {
@@ -388,9 +389,7 @@ impl State {
             ) => {
                 self.refilled_final((conn, follow), rows.into_iter().next(), &texts);
             }
-            (Awaiting::Refill { conn, .. }, Loaded::Failed(_)) => {
-                self.out.push(Effect::Close { conn })
-            }
+            (Awaiting::Refill { conn, .. }, Loaded::Failed(_)) => self.cut_off(conn),
             _ => {}
         }
     }

@@ -354,7 +354,7 @@ impl State {
             }
             // Pruned meanwhile, or another process has it: what became of it is unknown here.
             Some(JobState::Queued { .. } | JobState::Running { .. }) | None => {
-                self.out.push(crate::Effect::Close { conn });
+                self.cut_off(conn);
             }
         }
     }

@@ -246,8 +246,8 @@ fn begin(
         if !dead.is_empty() {
             let change =
                 conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-            for gone in dead {
-                orphans.push(takeover::take(&change, instance, &gone, role)?);
+            for gone in &dead {
+                orphans.push(takeover::take(&change, instance, gone, &dead, role)?);
             }
             change.commit()?;
         }

@@ -27,30 +27,43 @@ pub(super) fn dead(
 }
 
 /// Moves what `instance` left to `ours`. A one-shot leaves the queued jobs: only the daemon has
-/// time for them.
+/// time for them. A job comes with its session, even if that was given back since or another one of
+/// the `dead` had it last, and stays where it is while a living instance has the session open.
 pub(super) fn take(
     conn: &Connection,
     ours: &str,
     instance: &str,
+    dead: &[String],
     role: Role,
 ) -> rusqlite::Result<Recovered> {
     let states = match role {
         Role::Daemon => "'queued', 'running'",
         Role::OneShot => "'running'",
     };
+    let left = format!("instance = ?1 AND final_seq IS NULL AND state IN ({states})");
+    let theirs = format!(
+        "(instance = ?1 OR id IN (SELECT session FROM jobs WHERE {left})
+          AND (instance IS NULL OR instance = ?2 OR instance IN (SELECT value FROM json_each(?3))))"
+    );
+    let dead = serde_json::json!(dead).to_string();
     let sessions = conn
         .prepare(&format!(
-            "SELECT {SESSION_COLUMNS} FROM sessions WHERE instance = ?1 ORDER BY id"
+            "SELECT {SESSION_COLUMNS} FROM sessions WHERE {theirs} ORDER BY id"
         ))?
-        .query_map([instance], session_row)?
+        .query_map([instance, ours, &dead], session_row)?
         .collect::<Result<_, _>>()?;
+    conn.execute(
+        &format!("UPDATE sessions SET instance = ?2 WHERE {theirs}"),
+        [instance, ours, &dead],
+    )?;
     let rows = conn
         .prepare(&format!(
             "SELECT {JOB_COLUMNS} FROM jobs JOIN sessions ON sessions.id = jobs.session
              WHERE jobs.instance = ?1 AND jobs.final_seq IS NULL AND jobs.state IN ({states})
+               AND sessions.instance = ?2
              ORDER BY jobs.job"
         ))?
-        .query_map([instance], job_row)?
+        .query_map([instance, ours], job_row)?
         .collect::<Result<Vec<JobRow>, _>>()?;
     let mut jobs = Vec::with_capacity(rows.len());
     for row in rows {
@@ -61,15 +74,11 @@ pub(super) fn take(
         jobs.push((row, so_far));
     }
     conn.execute(
-        "UPDATE sessions SET instance = ?1 WHERE instance = ?2",
-        [ours, instance],
-    )?;
-    conn.execute(
         &format!(
-            "UPDATE jobs SET instance = ?1
-             WHERE instance = ?2 AND final_seq IS NULL AND state IN ({states})"
+            "UPDATE jobs SET instance = ?2
+             WHERE {left} AND session IN (SELECT id FROM sessions WHERE instance = ?2)"
         ),
-        [ours, instance],
+        [instance, ours],
     )?;
     conn.execute("DELETE FROM meta WHERE key = ?1", [stamp_key(instance)])?;
     Ok(Recovered {

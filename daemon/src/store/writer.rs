@@ -123,9 +123,7 @@ impl Writer {
                 break;
             }
         }
-        if let Some(conn) = &self.conn {
-            checkpoint(conn, "TRUNCATE");
-        }
+        // The last connection to close writes the log back and removes it.
     }
 
     /// Waits for something to do, then takes what is there.
@@ -506,7 +504,7 @@ fn take_over(
             jobs: Vec::new(),
         });
     }
-    let recovered = takeover::take(writing.conn, writing.ours, instance, role)?;
+    let recovered = takeover::take(writing.conn, writing.ours, instance, &[], role)?;
     takeover::stamp(writing.conn, writing.ours, stamp)?;
     if writing.witness.is_none() {
         writing.witness = Some(Witness::Stamp { value: stamp });

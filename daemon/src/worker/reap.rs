@@ -8,7 +8,8 @@
 //! (macOS) the leader is reaped first; that path was never run on a Mac.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +28,9 @@ use super::environment;
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// Between two looks at the process table when no SIGCHLD comes: another parent got it.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// The fields that are read stand at the beginning, behind a name of at most 64 bytes.
+const STAT: usize = 512;
 
 /// Every living leader that this process started: the only children that may not be reaped as
 /// somebody's orphan. Children belong to the process, and so does this list.
@@ -116,7 +120,10 @@ impl Leader {
                 // Only a runtime that is going down ends the stream.
                 std::future::pending::<()>().await;
             }
-            reap_orphans(self.pid);
+            // Its own death brings a look at the table anyway.
+            if !is_zombie(self.pid) {
+                reap_orphans(self.pid, &table());
+            }
         }
     }
 
@@ -129,15 +136,21 @@ impl Leader {
     /// Ends what the dead leader left, then reaps all of it, the leader last.
     pub(super) async fn clear(mut self) -> Exit {
         let deadline = Instant::now() + GONE_WITHIN;
+        let mut left = false;
         loop {
             // ESRCH and EPERM both mean that nobody is left but zombies.
             let _gone = killpg(self.pid, Signal::SIGKILL);
-            if sweep(self.pid, &self.mark) == 0 || Instant::now() >= deadline {
+            let found = sweep(self.pid, &self.mark);
+            left |= found.alive + found.dead > 0;
+            if found.alive == 0 || Instant::now() >= deadline {
                 break;
             }
             let _death = tokio::time::timeout(LOOK_AGAIN, self.deaths.recv()).await;
         }
-        reap_orphans(self.pid);
+        if left {
+            // One may have become our child while the table was read.
+            reap_orphans(self.pid, &table());
+        }
         let status = self.child.wait().await;
         leaders().remove(&self.pid.as_raw());
         exit_of(status)
@@ -165,32 +178,51 @@ fn is_zombie(pid: Pid) -> bool {
     !matches!(waitid(Id::Pid(pid), peek), Ok(WaitStatus::StillAlive))
 }
 
-/// Kills what carries the mark or is in the group, besides the leader; says how many still live.
-/// Reaps those of them that became our children.
-fn sweep(leader: Pid, mark: &Mark) -> usize {
-    let mut alive = 0;
-    for process in table() {
-        if process.pid == leader || process.zombie {
+/// What a look at the table found besides the leader.
+struct Found {
+    /// Processes of this worker.
+    alive: usize,
+    /// Zombies; whose they were can't be seen any more.
+    dead: usize,
+}
+
+/// Kills what carries the mark or is in the group, besides the leader. Reaps those of them that
+/// became our children.
+fn sweep(leader: Pid, mark: &Mark) -> Found {
+    let mut found = Found { alive: 0, dead: 0 };
+    let table = table();
+    // What the leader started is not older than it; the rest need not be looked into.
+    let since = table
+        .iter()
+        .find(|process| process.pid == leader)
+        .map_or(0, |leader| leader.started);
+    for process in &table {
+        if process.pid == leader {
+            continue;
+        }
+        if process.zombie {
+            found.dead += 1;
             continue;
         }
         // EPERM: it changed its user, and is out of our reach.
-        if (process.group == leader || mark.is_on(process.pid))
+        let may_be_ours = process.started >= since;
+        if (process.group == leader || (may_be_ours && mark.is_on(process.pid)))
             && kill(process.pid, Signal::SIGKILL) != Err(Errno::EPERM)
         {
-            alive += 1;
+            found.alive += 1;
         }
     }
-    reap_orphans(leader);
-    alive
+    reap_orphans(leader, &table);
+    found
 }
 
 /// Reaps dead children that were adopted: those of the leader's group, and those in a session of
 /// their own, where this process never starts anything. Each by its number: whatever else the
 /// process started is reaped by whoever started it.
-fn reap_orphans(leader: Pid) {
+fn reap_orphans(leader: Pid, table: &[Process]) {
     let (me, session) = (Pid::this(), nix::unistd::getsid(None).ok());
     let leaders = leaders();
-    for process in table() {
+    for process in table {
         let adopted = process.zombie
             && process.parent == me
             && (process.group == leader || Some(process.session) != session)
@@ -214,6 +246,8 @@ struct Process {
     parent: Pid,
     group: Pid,
     session: Pid,
+    /// In ticks since boot.
+    started: u64,
 }
 
 /// Every process that can be seen; nothing where there is no `/proc`.
@@ -224,8 +258,12 @@ fn table() -> Vec<Process> {
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter_map(|pid: i32| {
-            let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-            parse(pid, &String::from_utf8_lossy(&stat))
+            // Each read makes the kernel gather all of it again, so one has to do.
+            let mut stat = [0; STAT];
+            let read = File::open(format!("/proc/{pid}/stat"))
+                .and_then(|mut file| file.read(&mut stat))
+                .ok()?;
+            parse(pid, &String::from_utf8_lossy(&stat[..read]))
         })
         .collect()
 }
@@ -235,12 +273,14 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
     let mut fields = rest.split_ascii_whitespace();
     let zombie = matches!(fields.next()?, "Z" | "X");
     let mut number = || fields.next()?.parse().ok().map(Pid::from_raw);
+    let (parent, group, session) = (number()?, number()?, number()?);
     Some(Process {
         pid: Pid::from_raw(pid),
         zombie,
-        parent: number()?,
-        group: number()?,
-        session: number()?,
+        parent,
+        group,
+        session,
+        started: fields.nth(15)?.parse().ok()?,
     })
 }
 
@@ -267,18 +307,20 @@ mod tests {
 
     #[test]
     fn a_process_name_with_parentheses_and_spaces_does_not_confuse_the_table() {
-        let process = parse(7, "7 (a) Z (b) S 1 5 6 0 -1").unwrap();
+        let rest = "0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 553579 9666560";
+        let process = parse(7, &format!("7 (a) Z (b) S 1 5 6 {rest}")).unwrap();
         let pid = Pid::from_raw;
         assert_eq!(
             (
                 process.zombie,
                 process.parent,
                 process.group,
-                process.session
+                process.session,
+                process.started
             ),
-            (false, pid(1), pid(5), pid(6))
+            (false, pid(1), pid(5), pid(6), 553_579)
         );
-        assert!(parse(7, "7 (x) Z 1 5 6").unwrap().zombie);
+        assert!(parse(7, &format!("7 (x) Z 1 5 6 {rest}")).unwrap().zombie);
         assert_eq!(parse(7, "garbage"), None);
     }
 }

@@ -102,6 +102,7 @@ fn step(world: &mut World, choice: u32, id: &mut u64) {
         (254, _, _) => world.store_refuses(Stored::Orphaned {
             instance: "dead".to_owned(),
         }),
+        (255, _, _) if choice & 0x300 == 0 => world.store_gives_up(),
         (255, _, _) => world.recovers(),
         (166..=185, _, Some(process)) => world.get_ready(process),
         (186..=205, _, Some(process)) => world.end_turn(process),

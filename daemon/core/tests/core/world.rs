@@ -78,6 +78,7 @@ pub struct World {
     /// Which live process last had a named session.
     holder: BTreeMap<String, (WorkerId, Generation)>,
     pub recover_asked: Vec<String>,
+    out_of_step: bool,
     /// Answer everything of the store at once.
     pub prompt_store: bool,
 }
@@ -158,6 +159,7 @@ impl World {
             seen_generations: BTreeMap::new(),
             holder: BTreeMap::new(),
             recover_asked: Vec::new(),
+            out_of_step: false,
             prompt_store: true,
         }
     }
@@ -438,6 +440,27 @@ impl World {
         }
     }
 
+    /// The store gives up on its next order, whatever it is; the books are then out of step until
+    /// the daemon is started again.
+    pub fn store_gives_up(&mut self) {
+        let why = "broken".to_owned();
+        match self.orders.pop_front() {
+            Some(StoreOrder::Commit(token, _)) => {
+                self.out_of_step = true;
+                let stored = Stored::Failed {
+                    code: Code::StoreFailed,
+                    why,
+                };
+                self.event(Event::Stored { token, stored });
+            }
+            Some(StoreOrder::Load(token, _)) => {
+                let loaded = Loaded::Failed(why);
+                self.event(Event::Loaded { token, loaded });
+            }
+            None => {}
+        }
+    }
+
     fn number(&mut self) -> u64 {
         self.seq += 1;
         self.seq
@@ -647,6 +670,7 @@ impl World {
         self.orders.clear();
         self.clients.clear();
         self.recover_asked.clear();
+        self.out_of_step = false;
         self.processes.clear();
         self.seen_generations.clear();
         self.holder.clear();
@@ -676,6 +700,9 @@ impl World {
 
     /// Lets everything finish: store, workers and clocks run until nothing is left to do.
     pub fn settle(&mut self) {
+        if self.out_of_step {
+            self.crash(settings());
+        }
         for round in 0..5_000 {
             while self.store_pending() > 0 {
                 self.store_answers();
