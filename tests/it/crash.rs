@@ -171,10 +171,6 @@ fn sender(socket: &Path, name: usize, seen: &Mutex<Seen>, stop: &AtomicBool) {
 }
 
 #[test]
-#[expect(
-    clippy::too_many_lines,
-    reason = "one story: senders, kills, and the books"
-)]
 fn over_many_kills_every_accepted_job_has_one_end_and_runs_at_most_once() {
     const KILLS: usize = 30;
     const SENDERS: usize = 6;
