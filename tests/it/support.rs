@@ -298,6 +298,16 @@ impl Client {
         self.next().expect("an answer")
     }
 
+    /// The final line; those before it aren't kept.
+    pub fn last(&mut self) -> Value {
+        loop {
+            let line = self.next().expect("a final line");
+            if line["type"] == "message_end" || line["type"] == "error" {
+                return line;
+            }
+        }
+    }
+
     /// Every line until the daemon closes.
     pub fn rest(&mut self) -> Vec<Value> {
         std::iter::from_fn(|| self.next()).collect()
