@@ -27,6 +27,7 @@ pub mod store;
 mod stored;
 mod subscription;
 mod supervisor;
+mod text;
 mod timers;
 mod turn;
 pub mod worker;

@@ -157,14 +157,12 @@ impl<H: Host> Owner<H> {
             }
             | Event::SpawnFailed {
                 worker, generation, ..
-            } => {
-                if self
-                    .workers
-                    .get(worker)
-                    .is_some_and(|(current, _)| current == generation)
-                {
-                    self.workers.remove(worker);
-                }
+            } if self
+                .workers
+                .get(worker)
+                .is_some_and(|(current, _)| current == generation) =>
+            {
+                self.workers.remove(worker);
             }
             _ => {}
         }
