@@ -35,6 +35,7 @@ mod stored;
 mod subscribe;
 mod subscription;
 mod supervisor;
+mod text;
 mod timers;
 mod turn;
 pub mod worker;

@@ -14,6 +14,7 @@ use crate::limits::READER_QUEUE;
 use crate::state::State;
 use crate::store::{JobRow, JobState, MessageText, Query, TextKind, Write};
 use crate::stored::Awaiting;
+use crate::text;
 
 /// A delta is cut here: a line must stay far below its limit after escaping.
 const DELTA: usize = 64 * 1024;
@@ -483,10 +484,10 @@ fn lines_between(job: JobId, messages: &[Message], from: Position, to: Position)
 /// Cuts a span of text at character boundaries.
 fn pieces(text: &str, span: std::ops::Range<usize>) -> Vec<(u64, String)> {
     let mut pieces = Vec::new();
-    let mut start = text.floor_char_boundary(span.start);
-    let end = text.floor_char_boundary(span.end);
+    let mut start = text::floor(text, span.start);
+    let end = text::floor(text, span.end);
     while start < end {
-        let stop = text.floor_char_boundary((start + DELTA).min(end));
+        let stop = text::floor(text, (start + DELTA).min(end));
         pieces.push((start as u64, text[start..stop].to_owned()));
         start = stop;
     }
