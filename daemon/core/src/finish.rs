@@ -164,12 +164,12 @@ impl State {
             .jobs
             .get(&turn)
             .and_then(|job| job.started_at)
-            .map_or(0, |at| self.now.mono.saturating_sub(at).as_secs());
+            .map_or(0.0, |at| self.now.mono.saturating_sub(at).as_secs_f64());
         let (code, error) = match ending {
             Ending::Cancelled => return self.complete(turn, Stop::Cancelled, outcome),
             Ending::Timeout => (
                 Code::Timeout,
-                format!("the turn ran {ran} s, its limit, and was ended"),
+                format!("the turn ran {ran:.1} s, its limit, and was ended"),
             ),
             Ending::OutputLimit => (
                 Code::OutputLimit,

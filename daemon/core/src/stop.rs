@@ -161,6 +161,11 @@ impl State {
         match self.mode {
             Mode::Stopping(Hurry::Waiting) => self.hurry(Hurry::Ending),
             Mode::Stopping(Hurry::Ending) => self.hurry(Hurry::Killing),
+            // Whatever still holds it up: what is accepted is in the store, the next start goes on.
+            Mode::Stopping(Hurry::Killing) => {
+                self.mode = Mode::Stopping(Hurry::Gone);
+                self.out.push(Effect::Exit);
+            }
             _ => {}
         }
     }

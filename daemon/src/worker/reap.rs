@@ -140,6 +140,9 @@ impl Leader {
         loop {
             // ESRCH and EPERM both mean that nobody is left but zombies.
             let _gone = killpg(self.pid, Signal::SIGKILL);
+            if !left && left_nothing(self.pid) {
+                break;
+            }
             let found = sweep(self.pid, &self.mark);
             left |= found.alive + found.dead > 0;
             if found.alive == 0 || Instant::now() >= deadline {
@@ -176,6 +179,40 @@ fn is_zombie(pid: Pid) -> bool {
     let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
     // An error means that it isn't our child any more, so it won't become more dead.
     !matches!(waitid(Id::Pid(pid), peek), Ok(WaitStatus::StillAlive))
+}
+
+/// Has the dead leader surely left nothing? A subreaper is the parent of whatever outlived its own
+/// parent, so its children are all there is to look at: far less than the process table.
+#[cfg(target_os = "linux")]
+fn left_nothing(leader: Pid) -> bool {
+    if nix::sys::prctl::get_child_subreaper() != Ok(true) {
+        return false;
+    }
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
+        return false;
+    };
+    // A thread that ends while we read hands its children to another one: then we don't know.
+    let mut known = false;
+    let leaders = leaders();
+    for thread in threads {
+        let children =
+            thread.and_then(|thread| std::fs::read_to_string(thread.path().join("children")));
+        let Ok(children) = children else { return false };
+        let is_leader = |pid: &str| {
+            let pid = pid.parse::<i32>();
+            pid.is_ok_and(|pid| pid == leader.as_raw() || leaders.contains(&pid))
+        };
+        if !children.split_ascii_whitespace().all(is_leader) {
+            return false;
+        }
+        known = true;
+    }
+    known
+}
+
+#[cfg(not(target_os = "linux"))]
+const fn left_nothing(_leader: Pid) -> bool {
+    false
 }
 
 /// What a look at the table found besides the leader.

@@ -268,3 +268,18 @@ fn several_agents_and_no_default_is_a_question_to_the_user() {
     world.request(conn, 1, r#"{"prompt":"hi"}"#);
     assert_eq!(world.last_error(conn), Some(Code::NoAgent));
 }
+
+#[test]
+fn a_stop_ends_in_time_whatever_holds_it_up() {
+    let (mut world, conn, _) = running();
+    // The store never answers again: a commit is outstanding for ever.
+    world.prompt_store = false;
+    world.request(conn, 2, r#"{"type":"send","text":"x","session":"main"}"#);
+    world.processes.clear();
+    world.request(conn, 3, r#"{"type":"daemon.stop","deadline":1}"#);
+    for _ in 0..3 {
+        assert!(!world.exited);
+        world.pass(Duration::from_secs(6));
+    }
+    assert!(world.exited);
+}
