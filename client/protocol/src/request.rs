@@ -466,6 +466,11 @@ fn check_send(send: &Send) -> Result<(), Rejected> {
         check_session(session)?;
     }
     check_seconds("timeout", send.timeout)?;
+    if send.timeout == Some(0.0) {
+        return Err(invalid(
+            "`timeout` is 0: expected more, or nothing for an hour",
+        ));
+    }
     check_seconds("expires", send.expires)?;
     if let Some(key) = &send.idempotency_key
         && (key.is_empty() || key.len() > MAX_KEY)

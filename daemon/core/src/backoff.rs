@@ -45,6 +45,7 @@ impl Health {
         if lived > HEALTHY_AFTER {
             self.deaths.clear();
             self.in_a_row = 0;
+            self.probing = false;
         } else {
             self.in_a_row = self.in_a_row.saturating_add(1);
         }

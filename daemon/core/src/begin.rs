@@ -107,6 +107,7 @@ impl State {
             self.unplace(turn);
             return self.fail(turn, failure);
         }
+        job.ran = true;
         job.context = Some(context);
         job.phase = Phase::Running { process };
         job.started_at = Some(self.now.mono);
@@ -155,7 +156,11 @@ impl State {
         job.phase = Phase::Queued;
         job.attempt = job.attempt.saturating_sub(1);
         if let Some(number) = job.number {
-            self.write_lazily(Write::Requeue { job: number });
+            let attempt = job.attempt;
+            self.write_lazily(Write::Requeue {
+                job: number,
+                attempt,
+            });
         }
     }
 

@@ -32,6 +32,9 @@ pub(crate) struct Collecting {
     bytes: usize,
 }
 
+/// Jobs of another instance are looked at this often: the store tells nobody when they end.
+const RECHECK: Duration = Duration::from_secs(1);
+
 impl State {
     pub(crate) fn collect(&mut self, conn: ConnId, id: Option<Id>, collect: &Collect) {
         if collect.jobs.len() > COLLECT_JOBS {
@@ -79,16 +82,23 @@ impl State {
             return;
         };
         let was_empty = rows.is_empty();
+        let mut elsewhere = false;
         for row in rows {
             match row.state {
                 JobState::Finished { seq, line } => {
+                    collecting.pending.remove(&row.job);
                     collecting.bytes += line.as_json().len();
                     collecting.results.insert(row.job, result(&line, seq));
                 }
                 JobState::Queued { .. } | JobState::Running { .. } => {
                     collecting.pending.insert(row.job);
+                    elsewhere = true;
                 }
             }
+        }
+        if elsewhere {
+            self.timers
+                .set(Timer::Recheck(number), self.now.mono + RECHECK);
         }
         let missing: Vec<JobId> = collecting
             .order
@@ -113,6 +123,23 @@ impl State {
             return;
         }
         self.collect_started(number);
+    }
+
+    /// Asks the store for jobs that another instance runs.
+    pub(crate) fn collect_again(&mut self, number: u64) {
+        let Some(collecting) = self.collecting.get(&number) else {
+            return;
+        };
+        let here = |job: &&JobId| self.numbers.contains_key(job);
+        let jobs: Vec<JobId> = collecting
+            .pending
+            .iter()
+            .filter(|job| !here(job))
+            .copied()
+            .collect();
+        if !jobs.is_empty() {
+            self.load(Awaiting::Collect(number), Query::Jobs { jobs });
+        }
     }
 
     /// The store can't say what became of the jobs.
@@ -172,6 +199,7 @@ impl State {
 
     pub(crate) fn collect_answer(&mut self, number: u64) {
         self.timers.clear(Timer::Collect(number));
+        self.timers.clear(Timer::Recheck(number));
         let Some(mut collecting) = self.collecting.remove(&number) else {
             return;
         };

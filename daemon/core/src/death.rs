@@ -10,7 +10,7 @@ use crate::backoff::mix;
 use crate::effect::Rung;
 use crate::ids::{Generation, TurnId, WorkerId};
 use crate::job::Phase;
-use crate::limits::{ATTEMPTS, HEALTHY_AFTER, PERMANENT_EXITS};
+use crate::limits::{ATTEMPTS, DEFAULT_EXPIRES, HEALTHY_AFTER, PERMANENT_EXITS};
 use crate::send::per_turn;
 use crate::session::SessionId;
 use crate::slot::{SlotPhase, Then};
@@ -288,6 +288,16 @@ impl State {
         }
     }
 
+    /// A turn that had begun waits once more, for as long as a new one would at most.
+    pub(crate) fn wait_afresh(&mut self, turn: TurnId) {
+        if let Some(job) = self.jobs.get_mut(&turn) {
+            let millis = i64::try_from(DEFAULT_EXPIRES.as_millis()).unwrap_or(i64::MAX);
+            job.expires_at = self.now.wall_ms.saturating_add(millis);
+            self.timers
+                .set(Timer::Expiry(turn), self.now.mono + DEFAULT_EXPIRES);
+        }
+    }
+
     /// A turn that may run again waits again, with what it said so far marked as replaced.
     pub(crate) fn run_again(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get_mut(&turn) else {
@@ -295,7 +305,7 @@ impl State {
         };
         job.restart();
         job.phase = Phase::Queued;
-        let (session, number) = (job.session, job.number);
+        let (session, number, attempt) = (job.session, job.number, job.attempt);
         for timer in [
             Timer::Running(turn),
             Timer::Stalled(turn),
@@ -308,8 +318,9 @@ impl State {
             session.queue.push_front(turn);
         }
         self.waiting.insert(turn);
+        self.wait_afresh(turn);
         if let Some(job) = number {
-            self.write_lazily(Write::Requeue { job });
+            self.write_lazily(Write::Requeue { job, attempt });
         }
     }
 

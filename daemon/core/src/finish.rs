@@ -247,7 +247,7 @@ impl State {
         };
         let body = line.body();
         let texts = job.texts();
-        let ran = job.started_at.is_some();
+        let ran = job.ran;
         let session_id = job.session;
         let took = job.started_at.map(|at| self.now.mono.saturating_sub(at));
         job.phase = Phase::Finishing;

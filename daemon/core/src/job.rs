@@ -125,6 +125,8 @@ pub(crate) struct Job {
     pub(crate) bytes: usize,
     pub(crate) context: Option<Context>,
     pub(crate) questions: u64,
+    /// Has any attempt begun?
+    pub(crate) ran: bool,
     /// Its final line, while that is being committed.
     pub(crate) last: Option<Body>,
 }

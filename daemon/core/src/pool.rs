@@ -177,6 +177,10 @@ impl State {
         {
             return self.place_here(worker);
         }
+        if !self.is_leased(session_id) && !per_turn(&agent) {
+            // Its acceptance takes the lease; then a process is started.
+            return Place::Wait;
+        }
         if !self.make_room() || (per_turn(&agent) && !self.spawn_allowed()) {
             return Place::Wait;
         }
@@ -245,6 +249,14 @@ impl State {
             return Place::Wait;
         }
         Place::Here(worker)
+    }
+
+    /// Is the session this instance's, and nobody else's? One that isn't stored yet can't be
+    /// anybody else's.
+    fn is_leased(&self, session: SessionId) -> bool {
+        self.sessions
+            .get(&session)
+            .is_some_and(|session| session.leased)
     }
 
     /// A process that can take one more session; one that is starting or being asked counts.
@@ -342,7 +354,7 @@ impl State {
         };
         Some(Failure {
             hint: Some(
-                "mend the cause, then `agentctl restart`; it is tried again after 10 min"
+                "mend the cause, then `agentctl restart AGENT`; it is tried again after 10 min"
                     .to_owned(),
             ),
             ..Failure::new(

@@ -31,6 +31,7 @@ impl State {
                 held.insert(session);
             }
             if let Some(session) = self.sessions.get_mut(&session) {
+                session.leased = true;
                 session.gate = Some(format!("{gate}#{}", recovered.instance));
             }
         }
@@ -117,7 +118,9 @@ impl State {
         job.restore(texts);
         if again {
             job.restart();
+            job.ran = true;
         } else if was_running {
+            job.ran = true;
             job.started_at = Some(self.now.mono);
         } else if held.contains(&session) {
             job.phase = Phase::Held;
@@ -133,7 +136,11 @@ impl State {
             .unwrap_or(queue.len());
         queue.insert(place, turn);
         if again {
-            self.write_lazily(Write::Requeue { job: row.job });
+            self.wait_afresh(turn);
+            self.write_lazily(Write::Requeue {
+                job: row.job,
+                attempt,
+            });
         } else if !lost {
             let wait = Duration::from_millis(
                 u64::try_from(expires_at.saturating_sub(self.now.wall_ms)).unwrap_or(0),
@@ -180,6 +187,7 @@ impl State {
             bytes: 0,
             context: None,
             questions: 0,
+            ran: false,
             last: None,
         }
     }

@@ -29,6 +29,13 @@ impl State {
                     return self.refuse(conn, id, rejected);
                 }
                 self.health.remove(agent);
+                for session in self
+                    .sessions
+                    .values_mut()
+                    .filter(|session| session.agent == *agent)
+                {
+                    session.health.reset();
+                }
                 self.slots
                     .iter()
                     .filter(|(_, slot)| slot.agent == *agent)

@@ -388,6 +388,7 @@ impl State {
             bytes: 0,
             context: None,
             questions: 0,
+            ran: false,
             last: None,
         };
         self.jobs.insert(turn, job);
@@ -456,7 +457,7 @@ fn broken_refusal(broken: &crate::backoff::Broken, what: &str) -> Rejected {
         broken.why
     );
     Rejected::new(code, error)
-        .hint("mend the cause, then `agentctl restart`; it is tried again after 10 min")
+        .hint("mend the cause, then `agentctl restart AGENT`; it is tried again after 10 min")
 }
 
 /// Is a process of this agent given the prompt at its spawn?

@@ -28,6 +28,8 @@ pub(crate) struct Session {
     pub(crate) current: Option<TurnId>,
     /// Its process.
     pub(crate) slot: Option<WorkerId>,
+    /// Is it leased to this instance? Before, no process may open it.
+    pub(crate) leased: bool,
     /// Does that process hold the session's earlier turns?
     pub(crate) open: bool,
     /// A dead instance whose processes must be gone before it is opened.
@@ -54,6 +56,7 @@ impl Session {
             queue: VecDeque::new(),
             current: None,
             slot: None,
+            leased: false,
             open: false,
             gate: None,
             health: Health::default(),

@@ -226,6 +226,7 @@ impl State {
                 Timer::Slot(worker) => self.slot_deadline(worker),
                 Timer::Idle(worker) => self.slot_idle(worker),
                 Timer::Retire(worker) => self.retire_now(worker),
+                Timer::Recheck(number) => self.collect_again(number),
                 Timer::Collect(number) => self.collect_timeout(number),
                 Timer::Drain => self.drain_timeout(),
                 Timer::Stop => self.stop_timeout(),

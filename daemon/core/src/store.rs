@@ -41,6 +41,8 @@ pub enum Write {
     Requeue {
         /// Which job.
         job: JobId,
+        /// How often it has run: 0 when its first byte was never written.
+        attempt: u32,
     },
     /// The *cancelled* mark of an unfinished job: after a crash it is not run again.
     Cancel {

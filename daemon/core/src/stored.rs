@@ -10,6 +10,7 @@ use crate::conn::{Follow, FollowId, FollowState, Role};
 use crate::effect::{Effect, Progress};
 use crate::ids::{ConnId, Token, TurnId};
 use crate::job::{Phase, Position, Waiter};
+use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{JobRow, Loaded, MessageText, Query, Stored, Write, Written};
 
@@ -149,6 +150,9 @@ impl State {
         let agent = job.agent.clone();
         self.numbers.insert(number, turn);
         self.name_session(session, &session_name);
+        if let Some(known) = self.sessions.get_mut(&session) {
+            known.leased = true;
+        }
         let accepted = Accepted {
             job: number,
             session: session_name,
@@ -316,6 +320,7 @@ impl State {
         if let Some(session) = self.sessions.get_mut(&job.session) {
             session.queue.retain(|other| *other != turn);
         }
+        self.give_back_unleased(job.session);
         self.forget_session_if_idle(job.session);
         self.abort_resolved(turn, None);
         let waiter = job.sender.take()?;
@@ -323,6 +328,20 @@ impl State {
             conn.pending.remove(&turn);
         }
         Some(waiter)
+    }
+
+    /// A session that was never ours leaves memory with the send that asked for it: what is known
+    /// of it may be out of date, and its process is another instance's.
+    fn give_back_unleased(&mut self, session: SessionId) {
+        let Some(known) = self.sessions.get(&session) else {
+            return;
+        };
+        if known.leased || !known.queue.is_empty() || known.current.is_some() {
+            return;
+        }
+        if let Some(worker) = known.slot {
+            self.unbind(worker, session);
+        }
     }
 
     /// What became of a job can't be known any more: its followers are cut off without an answer.

@@ -136,7 +136,16 @@ impl State {
                 && let Some(session) = self.sessions.get_mut(&session)
             {
                 session.open = true;
-                session.health.ready();
+            }
+            let held: Vec<_> = self
+                .slots
+                .get(&worker)
+                .map(|slot| slot.sessions.iter().copied().collect())
+                .unwrap_or_default();
+            for session in held {
+                if let Some(session) = self.sessions.get_mut(&session) {
+                    session.health.ready();
+                }
             }
             if let Some(health) = self.health.get_mut(&agent) {
                 health.ready();

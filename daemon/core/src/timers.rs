@@ -30,6 +30,8 @@ pub(crate) enum Timer {
     SpawnRate,
     /// A broken agent or session may be probed.
     Breaker,
+    /// A `collect` looks again at jobs of other instances.
+    Recheck(u64),
     /// A `collect` has waited long enough.
     Collect(u64),
     /// `drain` has waited long enough.

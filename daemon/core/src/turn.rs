@@ -85,6 +85,7 @@ impl State {
             | WorkerEvent::ToolStarted { turn, .. }
             | WorkerEvent::ToolUpdated { turn, .. }
             | WorkerEvent::ToolEnded { turn, .. }
+            | WorkerEvent::Skipped { turn, .. }
             | WorkerEvent::Other { turn, .. }
             | WorkerEvent::Ended { turn, .. } => match self.of_worker(worker, turn) {
                 Some(turn) => self.turn_said(turn, event),
@@ -210,6 +211,7 @@ impl State {
                     );
                 }
             }
+            WorkerEvent::Skipped { bytes, .. } => job.bytes = job.bytes.saturating_add(bytes),
             WorkerEvent::Ended { outcome, .. } => self.turn_ended(turn, *outcome),
             _ => {}
         }

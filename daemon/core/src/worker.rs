@@ -162,6 +162,13 @@ pub enum WorkerEvent {
         /// The sentence.
         text: String,
     },
+    /// Output that was left out: it counts against the turn's limit all the same.
+    Skipped {
+        /// In which turn.
+        turn: TurnId,
+        /// How many bytes.
+        bytes: usize,
+    },
     /// Something passed on untouched.
     Other {
         /// In which turn.

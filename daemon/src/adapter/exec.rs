@@ -164,6 +164,10 @@ impl Exec {
         };
         self.streamed += head;
         self.emit(&whole[..head], events);
+        if let Some(turn) = self.turn.filter(|_| head < whole.len()) {
+            let bytes = whole.len() - head;
+            events.push(WorkerEvent::Skipped { turn, bytes });
+        }
         self.beyond.push_str(&whole[head..]);
         if self.beyond.len() > 2 * TAIL {
             self.cut();

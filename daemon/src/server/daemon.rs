@@ -117,6 +117,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     let neighbours = neighbours::watch(
         shell.state_dir().to_owned(),
         shell.instance().to_owned(),
+        shell.dead.iter().cloned().collect(),
         shell.inbox.clone(),
         stop.clone(),
     );

@@ -3,6 +3,7 @@
 //! Owns when the directory `instances/` is looked at: never, while we are alone in it. Must not
 //! know what a dead instance left.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,39 +17,45 @@ use crate::platform::instance;
 /// given back.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Tells the owner of each instance that is dead, until told to stop.
+/// Tells the owner of each instance that is gone, until told to stop.
+///
+/// `dead` are those whose end is known already. When a living one goes, they are told again: what
+/// it held open of theirs can be taken over now.
 pub async fn watch(
     state_dir: PathBuf,
     own: String,
+    mut dead: BTreeSet<String>,
     inbox: mpsc::Sender<Event>,
     stop: CancellationToken,
 ) {
-    let mut told = Vec::new();
     let mut arrivals = Arrivals::of(&state_dir);
+    let mut living = BTreeSet::new();
     loop {
-        let others: Vec<String> = instance::instances(&state_dir)
-            .unwrap_or_default()
-            .into_iter()
-            .filter(|other| *other != own)
+        let names = instance::instances(&state_dir).unwrap_or_default();
+        let others: BTreeSet<String> = names.into_iter().filter(|other| *other != own).collect();
+        let alive = |other: &&String| instance::liveness(&state_dir, other) != instance::Life::Dead;
+        let now: BTreeSet<String> = others.iter().filter(alive).cloned().collect();
+        let mut news: BTreeSet<String> = others
+            .difference(&now)
+            .filter(|other| !dead.contains(*other))
+            .cloned()
             .collect();
-        told.retain(|instance| others.contains(instance));
-        for instance in &others {
-            let dead = instance::liveness(&state_dir, instance) == instance::Life::Dead;
-            if dead && !told.contains(instance) {
-                told.push(instance.clone());
-                let event = Event::InstanceDied {
-                    instance: instance.clone(),
-                };
-                if inbox.send(event).await.is_err() {
-                    return;
-                }
+        news.extend(living.difference(&now).cloned());
+        dead.extend(news.iter().cloned());
+        if living.difference(&now).next().is_some() {
+            news.clone_from(&dead);
+        }
+        for instance in news {
+            if inbox.send(Event::InstanceDied { instance }).await.is_err() {
+                return;
             }
         }
-        let living = others.len() > told.len();
+        living = now;
+        let wait = !living.is_empty();
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(LOOK_EVERY), if living => {}
-            () = arrivals.next(), if !living => {}
+            () = tokio::time::sleep(LOOK_EVERY), if wait => {}
+            () = arrivals.next(), if !wait => {}
         }
     }
 }
@@ -122,6 +129,7 @@ mod tests {
         let watching = watch(
             dir.path().to_owned(),
             own.id().to_owned(),
+            BTreeSet::new(),
             inbox,
             stop.clone(),
         );

@@ -57,6 +57,8 @@ pub struct Shell {
     pub arrivals: mpsc::Sender<Arrival>,
     /// Every task that stop waits for.
     pub tracker: TaskTracker,
+    /// Instances that were dead when the store was opened.
+    pub dead: Vec<String>,
     writer: JoinHandle<()>,
     instance: Arc<Instance>,
     state_dir: PathBuf,
@@ -138,6 +140,11 @@ impl Shell {
             spawner,
         };
         let mut owner = Owner::new(State::new(settings), wires, machine, plan.started);
+        let dead = opened
+            .orphans
+            .iter()
+            .map(|left| left.instance.clone())
+            .collect();
         owner.recover(opened.orphans);
         let partial = Arc::new(AtomicUsize::new(0));
         Ok(Self {
@@ -145,6 +152,7 @@ impl Shell {
             inbox,
             arrivals,
             tracker,
+            dead,
             writer: opened.writer,
             instance,
             state_dir: dir,

@@ -51,7 +51,7 @@ pub(super) fn changes(order: &Order, query: &Query) -> bool {
     };
     writes.iter().any(|write| match write {
         Write::Start { job, .. }
-        | Write::Requeue { job }
+        | Write::Requeue { job, .. }
         | Write::Cancel { job }
         | Write::Event { job, .. }
         | Write::Text { job, .. } => jobs.contains(job),

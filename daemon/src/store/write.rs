@@ -162,13 +162,13 @@ impl Writing<'_> {
         match write {
             Write::Accept(new) => self.accept(item, new),
             Write::Start { .. } => self.start(write),
-            Write::Requeue { job } => {
+            Write::Requeue { job, attempt } => {
                 self.conn
                     .prepare_cached(
-                        "UPDATE jobs SET state = 'queued', worker = NULL, generation = NULL
+                        "UPDATE jobs SET state = 'queued', worker = NULL, generation = NULL, attempt = ?2
                          WHERE job = ?1 AND final_seq IS NULL",
                     )?
-                    .execute([int(job.0)])?;
+                    .execute(rusqlite::params![int(job.0), attempt])?;
                 Ok(Written::Done)
             }
             Write::Cancel { job } => {

@@ -120,8 +120,9 @@ impl World {
                     stored.events.extend(line.map(|line| (seq, line)));
                     Written::Numbered { seq }
                 }
-                Write::Requeue { job } => {
-                    self.jobs.get_mut(&job).unwrap().running = false;
+                Write::Requeue { job, attempt } => {
+                    let stored = self.jobs.get_mut(&job).unwrap();
+                    (stored.running, stored.attempt) = (false, attempt);
                     Written::Done
                 }
                 Write::Event { job, line } => {

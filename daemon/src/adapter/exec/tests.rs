@@ -48,6 +48,7 @@ fn run(portions: &[&[u8]], exit: Exit, tail: &str) -> (String, Outcome) {
     let Some(WorkerEvent::Ended { outcome, .. }) = events.pop() else {
         panic!("no final word");
     };
+    events.retain(|event| !matches!(event, WorkerEvent::Skipped { .. }));
     let text = events.iter().map(|event| match event {
         WorkerEvent::Text {
             text, native: true, ..
