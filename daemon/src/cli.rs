@@ -6,9 +6,10 @@ use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use agentd_protocol::nearest::nearest;
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{Config, ConfigError, Look};
+use crate::config::{Config, Look, agents};
 use crate::platform::lock::LockError;
 use crate::platform::log;
 use crate::platform::paths::{self, Paths};
@@ -180,8 +181,30 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     Ok(done?)
 }
 
-fn load(paths: &Paths) -> Result<Config, ConfigError> {
-    Config::load(&paths.config, &paths.env_file, &Look::here())
+fn load(paths: &Paths) -> anyhow::Result<Config> {
+    let named = std::env::var_os("AGENTD_CONFIG").is_some_and(|file| !file.is_empty());
+    if named && !paths.config.exists() {
+        let file = paths.config.display();
+        anyhow::bail!("`AGENTD_CONFIG` names `{file}`, which is not there");
+    }
+    let look = Look::here();
+    let config = Config::load(&paths.config, &paths.env_file, &look)?;
+    if let Some(default) = &config.default_agent {
+        let agents = agents(&config, &look);
+        let names = || agents.iter().map(|(agent, _)| agent.name.as_str());
+        if !names().any(|name| name == default) {
+            let file = paths.config.display();
+            let known: Vec<&str> = names().collect();
+            let hint = match nearest(default, names()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("known agents: {}", known.join(", ")),
+            };
+            anyhow::bail!(
+                "{file}: `default_agent` is `{default}`, which is no agent; hint: {hint}"
+            );
+        }
+    }
+    Ok(config)
 }
 
 fn show(config: &Config, json: bool) -> anyhow::Result<()> {

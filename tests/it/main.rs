@@ -15,6 +15,7 @@ mod faults_client;
 mod faults_framing;
 mod faults_socket;
 mod first;
+mod instances;
 mod misbehaviour;
 mod mock_model;
 mod pi;

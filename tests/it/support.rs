@@ -252,6 +252,10 @@ impl Client {
         Self { stream, reader }
     }
 
+    pub fn try_connect(socket: &Path) -> Option<UnixStream> {
+        UnixStream::connect(socket).ok()
+    }
+
     pub fn send(&mut self, line: &str) {
         self.write(format!("{line}\n").as_bytes());
     }

@@ -58,8 +58,11 @@ pub(super) async fn status(args: StatusArgs, socket: Option<&Path>) -> io::Resul
 }
 
 pub(super) async fn agents(args: JsonArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let received = match ask(socket, "agents", &Nothing {}, Reads::Only).await {
-        Ok((_, received)) => received,
+    let received = match ask(socket, "agents", &Nothing {}, Reads::Anywhere).await {
+        Ok((client, received)) => {
+            client.close().await;
+            received
+        }
         Err(exit) => return Ok(exit),
     };
     match &received.line {
@@ -222,15 +225,21 @@ enum Reads {
     AndChanges,
     /// The same, and the answer takes as long as it takes.
     Waiting,
+    /// It changes nothing, and a run without a daemon can answer it as well.
+    Anywhere,
 }
 
 async fn ask(socket: Option<&Path>, kind: &str, fields: &impl Serialize, reads: Reads) -> Asked {
     let deadline = match reads {
-        Reads::Only => Some(AT_ONCE),
+        Reads::Only | Reads::Anywhere => Some(AT_ONCE),
         Reads::AndChanges => Some(AFTER_COMMIT),
         Reads::Waiting => None,
     };
-    let connected = turn::connect(socket, Fallback::Forbidden).await;
+    let fallback = match reads {
+        Reads::Anywhere => Fallback::Allowed,
+        Reads::Only | Reads::AndChanges | Reads::Waiting => Fallback::Forbidden,
+    };
+    let connected = turn::connect(socket, fallback).await;
     let mut client = connected.map_err(|error| tell_down(&error))?;
     match client.ask(kind, fields, deadline).await {
         Ok(received) => match &received.line {

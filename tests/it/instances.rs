@@ -1,0 +1,189 @@
+//! Two processes on one store: a daemon and runs without it.
+//!
+//! What one holds the other leaves alone; what one leaves the other takes over.
+
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support::{AGENTD, Client, Daemon, Place, Reaped, chaos_worker, wait_for};
+
+/// A run without a daemon on the same directories, whose turn waits for a file.
+struct Beside {
+    child: Reaped,
+    gate: std::path::PathBuf,
+    job: String,
+}
+
+impl Beside {
+    fn start(place: &Place, session: &str) -> Self {
+        let gate = place.path(&format!("gate-{session}"));
+        let mut command: Command = place.command(AGENTD);
+        command
+            .arg("--stdio")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child: Child = command.spawn().unwrap();
+        let line = format!(
+            "{{\"type\":\"send\",\"agent\":\"chaos\",\"session\":\"{session}\",\"prompt\":\"chaos:wait-file {};say done\"}}\n",
+            gate.display()
+        );
+        child
+            .stdin
+            .as_mut()
+            .unwrap()
+            .write_all(line.as_bytes())
+            .unwrap();
+        let mut accepted = String::new();
+        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut out, &mut accepted).unwrap();
+        let accepted: Value = serde_json::from_str(&accepted).unwrap();
+        assert_eq!(accepted["type"], "accepted", "{accepted}");
+        child.stdout = Some(out.into_inner());
+        let job = accepted["job"].as_str().unwrap().to_owned();
+        Self {
+            child: Reaped(child),
+            gate,
+            job,
+        }
+    }
+
+    /// Lets the turn go on and waits until the run has left.
+    fn finish(mut self) {
+        std::fs::write(&self.gate, "").unwrap();
+        drop(self.child.0.stdin.take());
+        let status = wait_for("the run beside the daemon leaves", || {
+            self.child.0.try_wait().unwrap()
+        });
+        assert!(status.success(), "{status}");
+    }
+}
+
+fn last(daemon: &Daemon, line: &str) -> Value {
+    daemon.ask(line).pop().unwrap()
+}
+
+#[test]
+fn a_session_that_another_process_holds_gets_no_process_here_and_its_context_is_told_truly() {
+    let daemon = Daemon::start();
+    let beside = Beside::start(&daemon.place, "main");
+    let refused = last(
+        &daemon,
+        r#"{"agent":"chaos","prompt":"second","session":"main"}"#,
+    );
+    assert_eq!(refused["code"], "session-busy", "{refused:#}");
+    let workers = daemon.status()["workers"].clone();
+    let held = workers
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|worker| worker["session"] == "main");
+    assert!(!held, "{workers:#}");
+    beside.finish();
+    let third = last(
+        &daemon,
+        r#"{"agent":"chaos","prompt":"third","session":"main"}"#,
+    );
+    assert_eq!(
+        third["context"], "lost",
+        "the first turn was another process's: {third:#}"
+    );
+}
+
+#[test]
+fn collect_hears_of_the_end_of_a_job_that_another_process_runs() {
+    let daemon = Daemon::start();
+    let beside = Beside::start(&daemon.place, "main");
+    let mut client = daemon.connect();
+    client.send(&format!(
+        r#"{{"type":"collect","jobs":["{}"]}}"#,
+        beside.job
+    ));
+    beside.finish();
+    let collected = client.next().unwrap();
+    assert_eq!(collected["results"][0]["text"], "done", "{collected:#}");
+}
+
+#[test]
+fn a_queued_job_of_a_dead_daemon_runs_when_the_process_that_holds_its_session_is_gone() {
+    let daemon = Daemon::start();
+    let mut client = daemon.connect();
+    client.send(r#"{"type":"hello"}"#);
+    client.until("hello");
+    client.send(r#"{"type":"drain","id":1}"#);
+    client.until("drain");
+    client.send(r#"{"type":"send","id":2,"agent":"chaos","prompt":"queued","session":"main"}"#);
+    let accepted = client.until("accepted").pop().unwrap();
+    let job = accepted["job"].as_str().unwrap().to_owned();
+    let place = daemon.kill();
+    let beside = Beside::start(&place, "main");
+    let daemon = place.start();
+    let mut client = daemon.connect();
+    client.send(&format!(r#"{{"type":"collect","jobs":["{job}"]}}"#));
+    beside.finish();
+    let collected = client.next().unwrap();
+    assert_eq!(collected["results"][0]["text"], "queued", "{collected:#}");
+}
+
+#[test]
+fn a_restart_of_the_agent_helps_its_crash_looped_sessions_too() {
+    let daemon = Daemon::start();
+    for _ in 0..3 {
+        let _died = last(
+            &daemon,
+            r#"{"agent":"chaos","prompt":"chaos:exit 9","session":"main"}"#,
+        );
+    }
+    let refused = last(
+        &daemon,
+        r#"{"agent":"chaos","prompt":"hi","session":"main"}"#,
+    );
+    assert_eq!(refused["code"], "crash-looped", "{refused:#}");
+    let restarted = daemon.agentctl(&["restart", "chaos"]);
+    assert_eq!(restarted.code, Some(0), "{restarted:?}");
+    let answer = last(
+        &daemon,
+        r#"{"agent":"chaos","prompt":"hi","session":"main"}"#,
+    );
+    assert_eq!(answer["text"], "hi", "{answer:#}");
+}
+
+#[test]
+fn a_command_that_never_stops_talking_is_ended_at_the_limit() {
+    let daemon = Daemon::with("[agents.endless]\nkind = \"exec\"\ncommand = [\"yes\"]\n");
+    let answer = last(&daemon, r#"{"agent":"endless","prompt":"x"}"#);
+    assert_eq!(
+        answer["code"],
+        "output-limit",
+        "{:.300}",
+        answer.to_string()
+    );
+}
+
+#[test]
+fn a_default_agent_that_is_none_is_a_configuration_error_with_the_nearest_name() {
+    let place = Place::new(&format!(
+        "default_agent = \"chaso\"\n[agents.chaos]\nkind = \"jsonl\"\ncommand = [{:?}]\n",
+        chaos_worker()
+    ));
+    let finished = crate::support::finish(place.command(AGENTD), b"");
+    assert_eq!(finished.code, Some(78), "{finished:?}");
+    assert!(
+        finished.stderr.contains("did you mean `chaos`"),
+        "{finished:?}"
+    );
+}
+
+#[test]
+fn agents_are_listed_without_a_daemon_too() {
+    let place = Place::new("");
+    let listed = place.agentctl(&["agents"]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    assert!(listed.stdout.contains("timmy"), "{listed:?}");
+    assert!(
+        Client::try_connect(&place.socket()).is_none(),
+        "no daemon was left behind"
+    );
+}
