@@ -27,6 +27,9 @@ const STATEMENTS: usize = 64;
 /// A file up to this size is checked whole when it was not closed properly: that takes about
 /// 0.1 s. Larger ones are trusted until a statement finds them broken.
 const CHECKED_WHOLE: u64 = 16 * 1024 * 1024;
+/// A log up to this size is what a one-shot leaves behind, and no sign of an unclean end: about
+/// ten turns.
+pub(super) const SHORT_LOG: u64 = 512 * 1024;
 
 /// Each entry leads from the version that is its index to the next one.
 pub(super) const MIGRATIONS: &[&str] = &[VERSION_1];
@@ -176,7 +179,7 @@ fn prepare_file(path: &Path, migrations: &[&str]) -> Result<Connection, StoreErr
     }
     tune(&conn).map_err(sqlite)?;
     let size = fs::metadata(path).map_or(0, |file| file.len());
-    if log > 0 && size <= CHECKED_WHOLE {
+    if log >= SHORT_LOG && size <= CHECKED_WHOLE {
         check_whole(&conn).map_err(sqlite)?;
     }
     migrate(&mut conn, path, migrations)?;

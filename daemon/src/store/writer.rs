@@ -123,7 +123,25 @@ impl Writer {
                 break;
             }
         }
-        // The last connection to close writes the log back and removes it.
+        self.leave_the_log();
+    }
+
+    /// The last connection to close writes the log back and removes it, which costs a one-shot as
+    /// much as its turn. It leaves a short log to whoever comes next: what is in it is durable.
+    fn leave_the_log(&self) {
+        let Some(conn) = self
+            .conn
+            .as_ref()
+            .filter(|_| self.setting.role == Role::OneShot)
+        else {
+            return;
+        };
+        let log = schema::beside(&self.setting.path, "-wal");
+        if std::fs::metadata(log).is_ok_and(|log| log.len() < schema::SHORT_LOG) {
+            let keep = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            // Otherwise it is written back: slower, no less right.
+            let _kept = conn.set_db_config(keep, true);
+        }
     }
 
     /// Waits for something to do, then takes what is there.
