@@ -242,51 +242,47 @@ impl State {
         if follow.state != FollowState::Behind || known.window.behind || blocked {
             return;
         }
-        let job_id = follow.job;
+        let (job_id, after, stream) = (follow.job, follow.seq, follow.stream);
         let turn = self.numbers.get(&job_id).copied();
-        let Some(job) = turn.and_then(|turn| self.jobs.get(&turn)) else {
-            let query = Query::Jobs { jobs: vec![job_id] };
-            let query = if follow.stream {
-                Query::Events {
-                    job: job_id,
-                    after: follow.seq,
-                }
-            } else {
-                query
-            };
-            let token = self.load(
-                Awaiting::Refill {
-                    conn,
-                    follow: follow_id,
-                    texts: Vec::new(),
-                },
-                query,
-            );
-            self.set_follow_state(conn, follow_id, FollowState::Refilling(token));
-            return;
+        let job = turn.and_then(|turn| self.jobs.get(&turn));
+        let events = Query::Events { job: job_id, after };
+        let missing = match job {
+            Some(job) if stream && after < job.seq => Some(events),
+            Some(_) => None,
+            None if stream => Some(events),
+            None => Some(Query::Jobs { jobs: vec![job_id] }),
         };
-        if follow.stream && follow.seq < job.seq {
-            let query = Query::Events {
-                job: job_id,
-                after: follow.seq,
-            };
-            let token = self.load(
-                Awaiting::Refill {
-                    conn,
-                    follow: follow_id,
-                    texts: Vec::new(),
-                },
-                query,
-            );
-            self.set_follow_state(conn, follow_id, FollowState::Refilling(token));
-            return;
+        if let Some(query) = missing {
+            return self.refill(conn, follow_id, query, Vec::new());
         }
-        follow.state = FollowState::Live;
-        if follow.stream {
-            let bodies = text_lines(job, follow.position);
-            if let Some(turn) = turn {
-                self.send_text(conn, follow_id, turn, &bodies);
-            }
+        if let Some(follow) = self.follow_mut(conn, follow_id) {
+            follow.state = FollowState::Live;
+        }
+        if stream && let Some(turn) = turn {
+            self.send_missed_text(conn, follow_id, turn);
+        }
+    }
+
+    /// Asks the store for a follower; `texts` are kept for its answer.
+    fn refill(&mut self, conn: ConnId, follow: FollowId, query: Query, texts: Vec<MessageText>) {
+        let token = self.load(
+            Awaiting::Refill {
+                conn,
+                follow,
+                texts,
+            },
+            query,
+        );
+        self.set_follow_state(conn, follow, FollowState::Refilling(token));
+    }
+
+    fn send_missed_text(&mut self, conn: ConnId, follow_id: FollowId, turn: TurnId) {
+        let from = self
+            .follow_mut(conn, follow_id)
+            .map(|follow| follow.position);
+        if let (Some(from), Some(job)) = (from, self.jobs.get(&turn)) {
+            let bodies = text_lines(job, from);
+            self.send_text(conn, follow_id, turn, &bodies);
         }
     }
 
@@ -321,13 +317,7 @@ impl State {
             return;
         }
         // The job is over: its text is complete in the store, and its final line is next.
-        let awaiting = Awaiting::Refill {
-            conn,
-            follow: follow_id,
-            texts,
-        };
-        let token = self.load(awaiting, Query::Jobs { jobs: vec![job] });
-        self.set_follow_state(conn, follow_id, FollowState::Refilling(token));
+        self.refill(conn, follow_id, Query::Jobs { jobs: vec![job] }, texts);
     }
 
     /// The final line of a job that is over came from the store.
