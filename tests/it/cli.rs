@@ -133,7 +133,6 @@ fn without_a_daemon_what_only_it_can_answer_is_69() {
     let place = Place::new(&Daemon::config(""));
     for args in [
         &["status"][..],
-        &["agents"],
         &["abort"],
         &["collect", "j1"],
         &["drain"],
@@ -558,11 +557,19 @@ fn on_an_empty_machine_the_answer_comes_at_once_and_says_what_would_help() {
         }
     };
     let place = Place::new("");
-    std::fs::remove_file(place.path("config.toml")).unwrap();
     check(&empty(&place));
     let nothing = place.path("home").display().to_string();
     let daemon = place.start_with(&[("PATH", &nothing)]);
     check(&empty(&daemon.place));
+}
+
+#[test]
+fn a_configuration_that_is_named_and_not_there_is_an_error() {
+    let place = Place::new("");
+    std::fs::remove_file(place.path("config.toml")).unwrap();
+    let finished = finish(place.command(crate::support::AGENTD), b"");
+    assert_eq!(finished.code, Some(78), "{finished:?}");
+    assert!(finished.stderr.contains("config.toml"), "{finished:?}");
 }
 
 #[test]
