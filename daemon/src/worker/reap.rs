@@ -32,6 +32,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The fields that are read stand at the beginning, behind a name of at most 64 bytes.
 const STAT: usize = 512;
 
+/// A flag of a process in its `stat`: it has begun to end (`PF_EXITING` of the kernel's `sched.h`).
+const PF_EXITING: u32 = 4;
+
 /// Every living leader that this process started: the only children that may not be reaped as
 /// somebody's orphan. Children belong to the process, and so does this list.
 static LEADERS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
@@ -241,6 +244,12 @@ fn sweep(leader: Pid, mark: &Mark) -> Found {
             found.dead += 1;
             continue;
         }
+        // It has no environment any more, so whose it was can't be seen; as our child it is a
+        // zombie in a moment, and that is waited for.
+        if process.exiting && is_adopted(process, leader) {
+            found.alive += 1;
+            continue;
+        }
         // EPERM: it changed its user, and is out of our reach.
         let may_be_ours = process.started >= since;
         if (process.group == leader || (may_be_ours && mark.is_on(process.pid)))
@@ -253,21 +262,21 @@ fn sweep(leader: Pid, mark: &Mark) -> Found {
     found
 }
 
-/// Reaps dead children that were adopted: those of the leader's group, and those in a session of
-/// their own, where this process never starts anything. Each by its number: whatever else the
-/// process started is reaped by whoever started it.
+/// Reaps dead children that were adopted. Each by its number: whatever else the process started
+/// is reaped by whoever started it.
 fn reap_orphans(leader: Pid, table: &[Process]) {
-    let (me, session) = (Pid::this(), nix::unistd::getsid(None).ok());
-    let leaders = leaders();
-    for process in table {
-        let adopted = process.zombie
-            && process.parent == me
-            && (process.group == leader || Some(process.session) != session)
-            && !leaders.contains(&process.pid.as_raw());
-        if adopted {
-            reap(process.pid);
-        }
+    let dead = table.iter().filter(|process| process.zombie);
+    for process in dead.filter(|process| is_adopted(process, leader)) {
+        reap(process.pid);
     }
+}
+
+/// Is it a child of ours that another process started? Those are in the leader's group, or in a
+/// session of their own, where this process never starts anything.
+fn is_adopted(process: &Process, leader: Pid) -> bool {
+    process.parent == Pid::this()
+        && (process.group == leader || Some(process.session) != nix::unistd::getsid(None).ok())
+        && !leaders().contains(&process.pid.as_raw())
 }
 
 fn reap(pid: Pid) {
@@ -280,6 +289,8 @@ fn reap(pid: Pid) {
 struct Process {
     pid: Pid,
     zombie: bool,
+    /// On its way to be one.
+    exiting: bool,
     parent: Pid,
     group: Pid,
     session: Pid,
@@ -317,7 +328,8 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
         parent,
         group,
         session,
-        started: fields.nth(15)?.parse().ok()?,
+        exiting: fields.nth(2)?.parse::<u32>().ok()? & PF_EXITING != 0,
+        started: fields.nth(12)?.parse().ok()?,
     })
 }
 
