@@ -6,10 +6,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use agentd_protocol::Code;
+
 use crate::limits::{
     BACKOFF_FIRST, BACKOFF_MOST, BREAKER_DEATHS, BREAKER_EARLY, BREAKER_EARLY_DEATHS,
     BREAKER_RETRY, BREAKER_WINDOW, HEALTHY_AFTER,
 };
+use crate::worker::Failure;
 
 /// Why nothing is started any more.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,6 +25,28 @@ pub(crate) struct Broken {
     pub(crate) why: String,
     /// The end of what the last process printed.
     pub(crate) tail: String,
+}
+
+impl Broken {
+    /// What a turn of `what` (an agent or a session) is told.
+    pub(crate) fn failure(&self, what: &str) -> Failure {
+        let code = if self.permanent {
+            Code::WorkerStartFailed
+        } else {
+            Code::CrashLooped
+        };
+        let tail = if self.tail.is_empty() {
+            String::new()
+        } else {
+            format!("; it said: {}", self.tail)
+        };
+        let error = format!("the worker of {what} does not come up: {}{tail}", self.why);
+        let hint = "mend the cause, then `agentctl restart AGENT`; it is tried again after 10 min";
+        Failure {
+            hint: Some(hint.to_owned()),
+            ..Failure::new(code, error)
+        }
+    }
 }
 
 /// The record of one agent's or session's processes.

@@ -141,6 +141,44 @@ pub(crate) struct Waiter {
 }
 
 impl Job {
+    /// A job that waits and has said nothing.
+    pub(crate) fn new(
+        session: SessionId,
+        agent: String,
+        send: Send,
+        now: Duration,
+        expires_at: i64,
+    ) -> Self {
+        Self {
+            number: None,
+            session,
+            agent,
+            send,
+            phase: Phase::Queued,
+            attempt: 0,
+            accepted_at: now,
+            started_at: None,
+            queued_for: Duration::ZERO,
+            expires_at,
+            progress_at: now,
+            stalled: false,
+            accept: None,
+            sender: None,
+            followers: BTreeSet::new(),
+            out: VecDeque::new(),
+            accepted_seq: 0,
+            seq: 0,
+            messages: Vec::new(),
+            delivered: Position::default(),
+            tools: Vec::new(),
+            bytes: 0,
+            context: None,
+            questions: 0,
+            ran: false,
+            last: None,
+        }
+    }
+
     pub(crate) fn process(&self) -> Option<Process> {
         match &self.phase {
             Phase::Pending { placed, .. } => *placed,

@@ -342,29 +342,7 @@ impl State {
             .get_mut(agent)
             .and_then(|health| health.broken(now).cloned());
         let broken = of_session.or(of_agent)?;
-        let code = if broken.permanent {
-            Code::WorkerStartFailed
-        } else {
-            Code::CrashLooped
-        };
-        let tail = if broken.tail.is_empty() {
-            String::new()
-        } else {
-            format!("; it said: {}", broken.tail)
-        };
-        Some(Failure {
-            hint: Some(
-                "mend the cause, then `agentctl restart AGENT`; it is tried again after 10 min"
-                    .to_owned(),
-            ),
-            ..Failure::new(
-                code,
-                format!(
-                    "the worker of agent `{agent}` does not come up: {}{tail}",
-                    broken.why
-                ),
-            )
-        })
+        Some(broken.failure(&format!("agent `{agent}`")))
     }
 
     /// May one more process be started in this second?

@@ -10,7 +10,7 @@ use agentd_protocol::request::{Retry, Send};
 use agentd_protocol::{Code, serde_json};
 
 use crate::ids::TurnId;
-use crate::job::{Ending, Job, Phase, Position};
+use crate::job::{Ending, Job, Phase};
 use crate::limits::ATTEMPTS;
 use crate::session::SessionId;
 use crate::state::State;
@@ -114,7 +114,13 @@ impl State {
         let again = was_running && readable && send.retry == Retry::Auto && attempt < ATTEMPTS;
         let again = again && !row.cancelled;
         let lost = (was_running && !again) || !readable || row.cancelled;
-        let mut job = self.recovered_job(row, session, send, attempt, expires_at);
+        let mut job = Job {
+            number: Some(row.job),
+            attempt,
+            accepted_seq: row.seq,
+            seq: row.seq,
+            ..Job::new(session, row.agent.clone(), send, self.now.mono, expires_at)
+        };
         job.restore(texts);
         if again {
             job.restart();
@@ -152,43 +158,5 @@ impl State {
             );
         }
         lost.then_some((turn, row.cancelled))
-    }
-
-    fn recovered_job(
-        &self,
-        row: &JobRow,
-        session: SessionId,
-        send: Send,
-        attempt: u32,
-        expires_at: i64,
-    ) -> Job {
-        Job {
-            number: Some(row.job),
-            session,
-            agent: row.agent.clone(),
-            send,
-            phase: Phase::Queued,
-            attempt,
-            accepted_at: self.now.mono,
-            started_at: None,
-            queued_for: Duration::ZERO,
-            expires_at,
-            progress_at: self.now.mono,
-            stalled: false,
-            accept: None,
-            sender: None,
-            followers: BTreeSet::new(),
-            out: std::collections::VecDeque::new(),
-            accepted_seq: row.seq,
-            seq: row.seq,
-            messages: Vec::new(),
-            delivered: Position::default(),
-            tools: Vec::new(),
-            bytes: 0,
-            context: None,
-            questions: 0,
-            ran: false,
-            last: None,
-        }
     }
 }

@@ -10,7 +10,7 @@ use agentd_protocol::{Code, Id, Request};
 use crate::agent::{Found, Sessions};
 use crate::event::Facts;
 use crate::ids::{ConnId, TurnId};
-use crate::job::{Job, Phase, Position, Waiter};
+use crate::job::{Job, Phase, Waiter};
 use crate::json;
 use crate::limits::{
     COMMITS_OUTSTANDING, DEFAULT_EXPIRES, QUEUED_IN_ALL, QUEUED_PER_SESSION, SENDS_PER_CONNECTION,
@@ -242,7 +242,7 @@ impl State {
         }
         let shown = format!("session `{}`", session.shown());
         match session.health.broken(now) {
-            Some(broken) => Err(broken_refusal(broken, &shown)),
+            Some(broken) => Err(broken.failure(&shown).into()),
             None => Ok(()),
         }
     }
@@ -320,7 +320,7 @@ impl State {
             .get_mut(name)
             .and_then(|health| health.broken(now))
         {
-            Some(broken) => Err(broken_refusal(broken, &format!("agent `{name}`"))),
+            Some(broken) => Err(broken.failure(&format!("agent `{name}`")).into()),
             None => Ok(()),
         }
     }
@@ -361,35 +361,19 @@ impl State {
         session.queue.push_back(turn);
         let conn = waiter.conn;
         let job = Job {
-            number: None,
-            session: session_id,
-            agent: session.agent.clone(),
-            send,
             phase: Phase::Pending {
                 placed: None,
                 cancelled: false,
             },
-            attempt: 0,
-            accepted_at: self.now.mono,
-            started_at: None,
-            queued_for: std::time::Duration::ZERO,
-            expires_at,
-            progress_at: self.now.mono,
-            stalled: false,
             accept: Some(Box::new(new)),
             sender: Some(waiter),
-            followers: std::collections::BTreeSet::new(),
-            out: std::collections::VecDeque::new(),
-            accepted_seq: 0,
-            seq: 0,
-            messages: Vec::new(),
-            delivered: Position::default(),
-            tools: Vec::new(),
-            bytes: 0,
-            context: None,
-            questions: 0,
-            ran: false,
-            last: None,
+            ..Job::new(
+                session_id,
+                session.agent.clone(),
+                send,
+                self.now.mono,
+                expires_at,
+            )
         };
         self.jobs.insert(turn, job);
         self.waiting.insert(turn);
@@ -439,25 +423,6 @@ fn fits(session: &Session, send: &Send) -> Result<(), Rejected> {
         );
     }
     Ok(())
-}
-
-fn broken_refusal(broken: &crate::backoff::Broken, what: &str) -> Rejected {
-    let code = if broken.permanent {
-        Code::WorkerStartFailed
-    } else {
-        Code::CrashLooped
-    };
-    let tail = if broken.tail.is_empty() {
-        String::new()
-    } else {
-        format!("; it said: {}", broken.tail)
-    };
-    let error = format!(
-        "the worker of {what} does not come up: {}{tail}",
-        broken.why
-    );
-    Rejected::new(code, error)
-        .hint("mend the cause, then `agentctl restart AGENT`; it is tried again after 10 min")
 }
 
 /// Is a process of this agent given the prompt at its spawn?

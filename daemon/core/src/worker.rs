@@ -3,6 +3,7 @@
 //! Owns the common denominator of agent protocols. Must not know processes or wires: an adapter
 //! translates each word, or `Describe` says that the agent lacks it.
 
+use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{Cost, Level, Stop, Usage};
 use agentd_protocol::{Code, JobId};
 
@@ -259,6 +260,17 @@ impl Failure {
             code,
             error: error.into(),
             hint: None,
+        }
+    }
+}
+
+impl From<Failure> for Rejected {
+    /// The same, said before anything was accepted.
+    fn from(failure: Failure) -> Self {
+        Self {
+            code: failure.code,
+            error: failure.error,
+            hint: failure.hint,
         }
     }
 }
