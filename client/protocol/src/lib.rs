@@ -12,7 +12,9 @@ pub mod limits;
 pub mod line;
 pub mod nearest;
 pub mod request;
+pub mod rows;
 pub mod strict;
+pub mod work;
 
 pub use code::Code;
 pub use envelope::{Envelope, Rejected};

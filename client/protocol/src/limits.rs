@@ -24,3 +24,11 @@ pub const MAX_TOOL_TRACE: usize = 256 * 1024;
 pub const MAX_SESSION_NAME: usize = 128;
 /// Longest idempotency key in bytes.
 pub const MAX_KEY: usize = 255;
+/// Jobs of one `dispatch`: all in one commit, and one answer.
+pub const MAX_DISPATCH: usize = 256;
+/// Rows of one page of any list.
+pub const MAX_PAGE: usize = 500;
+/// Labels of one job.
+pub const MAX_LABELS: usize = 16;
+/// Longest key and longest value of a label, in bytes.
+pub const MAX_LABEL: usize = 128;

@@ -13,6 +13,7 @@ use crate::code::Code;
 use crate::envelope::Rejected;
 use crate::ids::{Id, JobId};
 use crate::request::Ignored;
+use crate::rows::{DispatchedRow, JobRow, QuestionRow, SessionRow, TurnRow};
 
 /// A line from the daemon, without its `id`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -103,6 +104,86 @@ pub enum Line {
     Agents {
         ok: bool,
         agents: Vec<AgentRow>,
+    },
+    Dispatch {
+        ok: bool,
+        jobs: Vec<DispatchedRow>,
+    },
+    Jobs {
+        ok: bool,
+        jobs: Vec<JobRow>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<JobId>,
+    },
+    Steer {
+        ok: bool,
+        job: JobId,
+    },
+    Questions {
+        ok: bool,
+        questions: Vec<QuestionRow>,
+    },
+    Answer {
+        ok: bool,
+        question_id: String,
+    },
+    Compact {
+        ok: bool,
+        session: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        summary: Option<String>,
+    },
+    SetModel {
+        ok: bool,
+        session: String,
+        provider: Option<String>,
+        model: Option<String>,
+        thinking: Option<String>,
+    },
+    #[serde(rename = "session.list")]
+    SessionList {
+        ok: bool,
+        sessions: Vec<SessionRow>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<u64>,
+    },
+    #[serde(rename = "session.new")]
+    SessionNew {
+        ok: bool,
+        session: String,
+        agent: String,
+        cwd: String,
+    },
+    #[serde(rename = "session.close")]
+    SessionClose {
+        ok: bool,
+        session: String,
+    },
+    #[serde(rename = "session.resume")]
+    SessionResume {
+        ok: bool,
+        session: String,
+        /// That were held and aren't any more.
+        jobs: Vec<JobId>,
+    },
+    #[serde(rename = "session.history")]
+    SessionHistory {
+        ok: bool,
+        session: String,
+        turns: Vec<TurnRow>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<u64>,
+    },
+    Backup {
+        ok: bool,
+        path: String,
+        bytes: u64,
+    },
+    Export {
+        ok: bool,
+        rows: Vec<Value>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<u64>,
     },
     Abort {
         ok: bool,

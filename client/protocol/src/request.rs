@@ -8,23 +8,31 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::code::Code;
 use crate::envelope::{Envelope, Rejected};
 use crate::ids::JobId;
-use crate::limits::{MAX_KEY, MAX_SESSION_NAME};
+use crate::limits::{MAX_DISPATCH, MAX_KEY, MAX_LABEL, MAX_LABELS, MAX_SESSION_NAME};
 use crate::nearest::nearest;
+use crate::work::{
+    Answer, Backup, Compact, Dispatch, Dispatched, Export, Jobs, Named, Questions, SessionHistory,
+    SessionList, SessionNew, SetModel, Steer, check_limit,
+};
 
 /// Every request type of protocol 1, served by this version or not.
 pub const TYPES: &[&str] = &[
     "abort",
     "agents",
     "answer",
+    "backup",
     "collect",
     "compact",
     "daemon.stop",
     "dispatch",
     "drain",
+    "export",
     "hello",
     "jobs",
     "ping",
@@ -71,6 +79,10 @@ pub const SEND_FIELDS: &[&str] = &[
     "on_question",
     "toolsets",
     "tools",
+    "labels",
+    "parent",
+    "start_at",
+    "after_failure",
     "job",
 ];
 
@@ -82,8 +94,6 @@ const RESERVED: &[&str] = &[
     "callback",
     "history",
     "max_turns",
-    "parent",
-    "start_at",
     "system",
 ];
 
@@ -100,6 +110,34 @@ pub enum Request {
     Agents,
     /// One turn.
     Send(Box<Send>),
+    /// Several turns, all or none.
+    Dispatch(Dispatch),
+    /// Which jobs are there?
+    Jobs(Jobs),
+    /// A word to a running turn.
+    Steer(Steer),
+    /// What do agents ask?
+    Questions(Questions),
+    /// The answer to a question.
+    Answer(Answer),
+    /// The agent shortens what it remembers.
+    Compact(Compact),
+    /// Another model for a session.
+    SetModel(SetModel),
+    /// Which sessions are there?
+    SessionList(SessionList),
+    /// A session without a turn.
+    SessionNew(SessionNew),
+    /// End a session's process and forget it.
+    SessionClose(Named),
+    /// Run the turns that are held.
+    SessionResume(Named),
+    /// What was said.
+    SessionHistory(SessionHistory),
+    /// A copy of the store.
+    Backup(Backup),
+    /// Everything stored.
+    Export(Export),
     /// Cancel.
     Abort(Abort),
     /// The final lines of jobs.
@@ -206,10 +244,10 @@ pub struct Subscribe {
     /// Some jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jobs: Option<Vec<JobId>>,
-    /// A cursor; not served by this version.
+    /// A cursor: numbered lines after this one come first; 0 is the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
-    /// The cursor's epoch; not served by this version.
+    /// The cursor's epoch: of another one, it is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<String>,
 }
@@ -253,6 +291,17 @@ pub enum Retry {
     Never,
     /// Yes, at least once, at most three attempts in all.
     Auto,
+}
+
+/// What happens to a waiting turn when one before it in the session was interrupted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AfterFailure {
+    /// It is held until `session.resume`.
+    #[default]
+    Hold,
+    /// It runs all the same.
+    Run,
 }
 
 /// What happens to a question of the agent.
@@ -325,6 +374,18 @@ pub struct Send {
     /// Fields the sender depends on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub must: Vec<String>,
+    /// Free labels, for `jobs`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// The job from inside whose worker it comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<JobId>,
+    /// Not before this time, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_at: Option<String>,
+    /// When a turn before it in the session was interrupted.
+    #[serde(default)]
+    pub after_failure: AfterFailure,
     /// Towards workers: the job's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
@@ -362,7 +423,33 @@ impl Request {
             "ping" => Self::Ping,
             "status" => Self::Status(fields(body)?),
             "agents" => Self::Agents,
-            "send" => return decode_send(envelope),
+            "send" => {
+                let (send, ignored) = decode_send(body, envelope.typed)?;
+                let request = Self::Send(Box::new(send));
+                return Ok(Decoded { request, ignored });
+            }
+            "dispatch" => Self::Dispatch(dispatch(body)?),
+            "jobs" => Self::Jobs(fields::<Jobs>(body)?.check()?),
+            "steer" => Self::Steer(fields::<Steer>(body)?.check()?),
+            "questions" => Self::Questions(fields(body)?),
+            "answer" => Self::Answer(fields::<Answer>(body)?.check()?),
+            "compact" => Self::Compact(fields(body)?),
+            "set_model" => Self::SetModel(fields::<SetModel>(body)?.check()?),
+            "session.list" => {
+                let list: SessionList = fields(body)?;
+                check_limit(list.limit)?;
+                Self::SessionList(list)
+            }
+            "session.new" => Self::SessionNew(session_new(body)?),
+            "session.close" => Self::SessionClose(fields::<Named>(body)?.check()?),
+            "session.resume" => Self::SessionResume(fields::<Named>(body)?.check()?),
+            "session.history" => Self::SessionHistory(fields::<SessionHistory>(body)?.check()?),
+            "backup" => {
+                let backup: Backup = fields(body)?;
+                check_path("path", backup.path.as_deref())?;
+                Self::Backup(backup)
+            }
+            "export" => Self::Export(fields(body)?),
             "abort" => Self::Abort(fields(body)?),
             "collect" => Self::Collect(collect(body)?),
             "restart_worker" => Self::RestartWorker(fields(body)?),
@@ -379,11 +466,6 @@ impl Request {
                 let stop: DaemonStop = fields(body)?;
                 check_seconds("deadline", stop.deadline)?;
                 Self::DaemonStop(stop)
-            }
-            known if TYPES.contains(&known) => {
-                let error =
-                    format!("`{known}` is part of the protocol but not served by this version");
-                return Err(Rejected::new(Code::Unsupported, error));
             }
             other => return Err(unknown_command(other)),
         };
@@ -406,7 +488,7 @@ fn unknown_command(name: &str) -> Rejected {
     }
 }
 
-fn invalid(error: impl Into<String>) -> Rejected {
+pub(crate) fn invalid(error: impl Into<String>) -> Rejected {
     Rejected::new(Code::InvalidRequest, error)
 }
 
@@ -425,15 +507,52 @@ fn collect(body: &str) -> Result<Collect, Rejected> {
     Ok(collect)
 }
 
-fn decode_send(envelope: &Envelope<'_>) -> Result<Decoded, Rejected> {
-    let mut send: Send = fields(envelope.body)?;
-    let all: BTreeMap<String, &RawValue> = fields(envelope.body)?;
+fn dispatch(body: &str) -> Result<Dispatch, Rejected> {
+    let all: BTreeMap<String, &RawValue> = fields(body)?;
+    let Some(list) = all.get("jobs") else {
+        let (send, ignored) = decode_send(body, true)?;
+        let jobs = vec![Dispatched { send, ignored }];
+        return Dispatch { jobs }.check();
+    };
+    let list: Vec<&RawValue> = fields(list.get())?;
+    let mut jobs = Vec::new();
+    // One more than allowed is enough to refuse them.
+    for (item, raw) in list.into_iter().take(MAX_DISPATCH + 1).enumerate() {
+        let (send, ignored) = decode_send(raw.get(), true).map_err(|rejected| Rejected {
+            error: format!("`jobs[{item}]`: {}", rejected.error),
+            ..rejected
+        })?;
+        jobs.push(Dispatched { send, ignored });
+    }
+    Dispatch { jobs }.check()
+}
+
+fn session_new(body: &str) -> Result<SessionNew, Rejected> {
+    let all: BTreeMap<String, &RawValue> = fields(body)?;
+    refuse_reserved(&all)?;
+    let new: SessionNew = fields(body)?;
+    new.session.as_deref().map_or(Ok(()), check_session)?;
+    check_path("cwd", new.cwd.as_deref())?;
+    check_words(&[("agent", &new.agent)])?;
+    Ok(new)
+}
+
+fn refuse_reserved(all: &BTreeMap<String, &RawValue>) -> Result<(), Rejected> {
+    match all.keys().find(|field| RESERVED.contains(&field.as_str())) {
+        Some(field) => {
+            let error = format!("`{field}` is part of the protocol but not served by this version");
+            Err(Rejected::new(Code::Unsupported, error))
+        }
+        None => Ok(()),
+    }
+}
+
+fn decode_send(body: &str, typed: bool) -> Result<(Send, Vec<Ignored>), Rejected> {
+    let mut send: Send = fields(body)?;
+    let all: BTreeMap<String, &RawValue> = fields(body)?;
+    refuse_reserved(&all)?;
     let mut ignored = Vec::new();
     for field in all.keys() {
-        if RESERVED.contains(&field.as_str()) {
-            let error = format!("`{field}` is part of the protocol but not served by this version");
-            return Err(Rejected::new(Code::Unsupported, error));
-        }
         if !SEND_FIELDS.contains(&field.as_str()) {
             let nearest = nearest(field, SEND_FIELDS.iter().copied()).map(str::to_owned);
             ignored.push(Ignored {
@@ -451,11 +570,8 @@ fn decode_send(envelope: &Envelope<'_>) -> Result<Decoded, Rejected> {
         return Err(Rejected::new(Code::Unsupported, error));
     }
     check_send(&send)?;
-    send.stream.get_or_insert(envelope.typed);
-    Ok(Decoded {
-        request: Request::Send(Box::new(send)),
-        ignored,
-    })
+    send.stream.get_or_insert(typed);
+    Ok((send, ignored))
 }
 
 fn check_send(send: &Send) -> Result<(), Rejected> {
@@ -481,32 +597,21 @@ fn check_send(send: &Send) -> Result<(), Rejected> {
         );
         return Err(invalid(error));
     }
-    for (name, cwd) in [("cwd", &send.cwd), ("cwd_if_new", &send.cwd_if_new)] {
-        if let Some(cwd) = cwd
-            && (!cwd.starts_with('/') || cwd.contains('\0'))
-        {
-            return Err(invalid(format!(
-                "`{name}` is `{cwd}`: expected an absolute path"
-            )));
-        }
-    }
-    for (name, value) in [
+    check_path("cwd", send.cwd.as_deref())?;
+    check_path("cwd_if_new", send.cwd_if_new.as_deref())?;
+    check_words(&[
         ("agent", &send.agent),
         ("provider", &send.provider),
         ("model", &send.model),
         ("thinking", &send.thinking),
-    ] {
-        if let Some(value) = value
-            && (value.is_empty()
-                || value.len() > 256
-                || value.starts_with('-')
-                || value.chars().any(char::is_control))
-        {
-            let error = format!(
-                "`{name}` must be 1 to 256 bytes, without control characters, not starting with `-`"
-            );
-            return Err(invalid(error));
-        }
+    ])?;
+    check_labels(&send.labels)?;
+    if let Some(time) = &send.start_at
+        && unix_ms(time).is_none()
+    {
+        return Err(invalid(format!(
+            "`start_at` is `{time}`: expected a time like 2026-11-21T19:00:00Z"
+        )));
     }
     if let Some(other) = send.include.iter().find(|name| *name != "messages") {
         return Err(invalid(format!(
@@ -536,7 +641,63 @@ pub fn check_session(name: &str) -> Result<(), Rejected> {
     }
 }
 
-fn check_seconds(name: &str, value: Option<f64>) -> Result<(), Rejected> {
+/// An RFC 3339 time as milliseconds since 1970.
+#[must_use]
+pub fn unix_ms(time: &str) -> Option<i64> {
+    let time = OffsetDateTime::parse(time, &Rfc3339).ok()?;
+    i64::try_from(time.unix_timestamp_nanos() / 1_000_000).ok()
+}
+
+fn check_path(name: &str, path: Option<&str>) -> Result<(), Rejected> {
+    match path {
+        Some(path) if !path.starts_with('/') || path.contains('\0') => Err(invalid(format!(
+            "`{name}` is `{path}`: expected an absolute path"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn check_words(words: &[(&str, &Option<String>)]) -> Result<(), Rejected> {
+    for (name, value) in words {
+        if let Some(value) = value
+            && (value.is_empty()
+                || value.len() > 256
+                || value.starts_with('-')
+                || value.chars().any(char::is_control))
+        {
+            let error = format!(
+                "`{name}` must be 1 to 256 bytes, without control characters, not starting with `-`"
+            );
+            return Err(invalid(error));
+        }
+    }
+    Ok(())
+}
+
+fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Rejected> {
+    if labels.len() > MAX_LABELS {
+        let count = labels.len();
+        return Err(invalid(format!(
+            "`labels` has {count} entries, the limit is {MAX_LABELS}"
+        )));
+    }
+    let fine = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
+    for (key, value) in labels {
+        if key.is_empty() || key.len() > MAX_LABEL || !key.chars().all(fine) {
+            return Err(invalid(format!(
+                "`labels` has the key {key:?}: expected 1 to {MAX_LABEL} letters, digits and ._/-"
+            )));
+        }
+        if value.len() > MAX_LABEL || value.chars().any(char::is_control) {
+            return Err(invalid(format!(
+                "the label `{key}` must be at most {MAX_LABEL} bytes, without control characters"
+            )));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn check_seconds(name: &str, value: Option<f64>) -> Result<(), Rejected> {
     // A year is longer than any turn, and keeps deadlines far from overflow.
     const MOST: f64 = 31_536_000.0;
     match value {

@@ -14,6 +14,7 @@ use agentd_protocol::{Code, Id, JobId, Request};
 use crate::event::Facts;
 use crate::ids::{ConnId, TurnId};
 use crate::job::Phase;
+use crate::session::SessionId;
 use crate::state::State;
 use crate::store::Write;
 use crate::stored::Awaiting;
@@ -107,6 +108,14 @@ impl State {
         }
     }
 
+    /// Turns of a session whose time to start has not come.
+    fn scheduled_in(&self, session: SessionId) -> impl Iterator<Item = TurnId> {
+        self.jobs
+            .iter()
+            .filter(move |(_, job)| job.session == session && job.phase == Phase::Scheduled)
+            .map(|(turn, _)| *turn)
+    }
+
     pub(crate) fn abort_targets(
         &self,
         conn: ConnId,
@@ -128,12 +137,17 @@ impl State {
                 .collect());
         }
         if let Some(session) = &abort.session {
-            let Some(session) = self.names.get(session).and_then(|id| self.sessions.get(id)) else {
+            let Some((id, session)) = self
+                .names
+                .get(session)
+                .and_then(|id| Some((*id, self.sessions.get(id)?)))
+            else {
                 return Ok(Vec::new());
             };
             let mut turns: Vec<_> = session.current.into_iter().filter(live).collect();
             if abort.queued {
                 turns.extend(session.queue.iter().copied());
+                turns.extend(self.scheduled_in(id));
             } else if turns.is_empty() {
                 turns.extend(session.queue.front().copied());
             }

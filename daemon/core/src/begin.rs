@@ -118,7 +118,7 @@ impl State {
             .send
             .timeout
             .map_or(crate::limits::DEFAULT_TIMEOUT, Duration::from_secs_f64);
-        self.timers.clear(Timer::Expiry(turn));
+        self.boot_timers.clear(Timer::Expiry(turn));
         self.timers
             .set(Timer::Running(turn), self.now.mono + timeout);
         self.timers.set(

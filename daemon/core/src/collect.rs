@@ -11,6 +11,7 @@ use agentd_protocol::request::{Collect, Wait};
 use agentd_protocol::serde_json::Value;
 use agentd_protocol::{Body, Code, Id, JobId, limits};
 
+use crate::event::Facts;
 use crate::ids::ConnId;
 use crate::limits::COLLECT_JOBS;
 use crate::state::State;
@@ -23,6 +24,8 @@ use crate::timers::Timer;
 pub(crate) struct Collecting {
     pub(crate) conn: ConnId,
     id: Option<Id>,
+    /// The job from inside whose worker it comes.
+    by: Option<JobId>,
     order: Vec<JobId>,
     wait: Wait,
     deadline: Option<Duration>,
@@ -36,7 +39,15 @@ pub(crate) struct Collecting {
 const RECHECK: Duration = Duration::from_secs(1);
 
 impl State {
-    pub(crate) fn collect(&mut self, conn: ConnId, id: Option<Id>, collect: &Collect) {
+    pub(crate) fn collect(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        collect: &Collect,
+        facts: &Facts,
+    ) {
+        // Named by a worker with several turns, it isn't known whose children it waits for.
+        let by = self.parent_of(None, &facts.ancestry).ok().flatten();
         if collect.jobs.len() > COLLECT_JOBS {
             let error = format!(
                 "`jobs` has {} entries, the limit is {COLLECT_JOBS}",
@@ -56,6 +67,7 @@ impl State {
         let collecting = Collecting {
             conn,
             id,
+            by,
             order: collect.jobs.clone(),
             wait: collect.wait,
             deadline,
@@ -123,6 +135,18 @@ impl State {
             return;
         }
         self.collect_started(number);
+    }
+
+    /// Does a job wait for nothing but jobs that it made itself?
+    pub(crate) fn waits_for_children(&self, job: JobId) -> bool {
+        let of_it = |collecting: &&Collecting| collecting.by == Some(job);
+        self.collecting.values().filter(of_it).any(|collecting| {
+            collecting.pending.iter().any(|pending| {
+                let turn = self.numbers.get(pending);
+                let child = turn.and_then(|turn| self.jobs.get(turn));
+                child.is_some_and(|child| child.send.parent == Some(job))
+            })
+        })
     }
 
     /// Asks the store for jobs that another instance runs.

@@ -7,11 +7,11 @@ use std::time::Duration;
 use agentd_protocol::Code;
 
 use crate::backoff::mix;
+use crate::choice::per_turn;
 use crate::effect::Rung;
 use crate::ids::{Generation, TurnId, WorkerId};
 use crate::job::Phase;
 use crate::limits::{ATTEMPTS, DEFAULT_EXPIRES, HEALTHY_AFTER, PERMANENT_EXITS};
-use crate::send::per_turn;
 use crate::session::SessionId;
 use crate::slot::{SlotPhase, Then};
 use crate::state::{Served, State};
@@ -283,7 +283,7 @@ impl State {
                     };
                     self.fail(turn, failure);
                 }
-                Phase::Queued | Phase::Held | Phase::Finishing => {}
+                Phase::Scheduled | Phase::Queued | Phase::Held | Phase::Finishing => {}
             }
         }
     }
@@ -291,10 +291,9 @@ impl State {
     /// A turn that had begun waits once more, for as long as a new one would at most.
     pub(crate) fn wait_afresh(&mut self, turn: TurnId) {
         if let Some(job) = self.jobs.get_mut(&turn) {
-            let millis = i64::try_from(DEFAULT_EXPIRES.as_millis()).unwrap_or(i64::MAX);
-            job.expires_at = self.now.wall_ms.saturating_add(millis);
-            self.timers
-                .set(Timer::Expiry(turn), self.now.mono + DEFAULT_EXPIRES);
+            let until = Duration::from_millis(self.now.boot_ms) + DEFAULT_EXPIRES;
+            job.expires = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
+            self.boot_timers.set(Timer::Expiry(turn), until);
         }
     }
 

@@ -17,9 +17,9 @@ pub struct Facts {
     pub store_bytes: u64,
     /// For `status`: the write-ahead log's size.
     pub wal_bytes: u64,
-    /// For `send`: the named directory isn't there, or isn't one.
-    pub cwd_missing: bool,
-    /// For requests that workers may not make: the peer process and its ancestors.
+    /// For `send`, `dispatch` and `session.new`: named directories that aren't there, or aren't any.
+    pub missing: Vec<String>,
+    /// The peer process and its ancestors, for what workers may not do and for whose child a job is.
     pub ancestry: Vec<u32>,
 }
 

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use agentd_protocol::line::{ErrorLine, Line, MessageEnd, Stop, Telling, ToolTrace, TurnFacts};
+use agentd_protocol::request::AfterFailure;
 use agentd_protocol::{Code, JobId, limits};
 
 use crate::agent::Sessions;
@@ -29,7 +30,9 @@ impl State {
         let job = self.jobs.get_mut(&turn)?;
         let number = job.number?;
         match &mut job.phase {
-            Phase::Queued | Phase::Held => self.end_as_asked(turn, &Ending::Cancelled),
+            Phase::Scheduled | Phase::Queued | Phase::Held => {
+                self.end_as_asked(turn, &Ending::Cancelled);
+            }
             Phase::Marking { cancelled, .. } | Phase::Pending { cancelled, .. } => {
                 *cancelled = true
             }
@@ -76,15 +79,16 @@ impl State {
             return;
         };
         match job.phase {
-            Phase::Queued | Phase::Held => {
+            Phase::Scheduled | Phase::Queued | Phase::Held => {
                 let waited = self.now.mono.saturating_sub(job.accepted_at).as_secs();
                 let error = format!("the turn waited {waited} s and its time to wait is over");
                 self.fail(turn, Failure::new(Code::Expired, error));
             }
             // Its commit is outstanding; it is looked at again when that is answered.
-            Phase::Pending { .. } => self
-                .timers
-                .set(Timer::Expiry(turn), self.now.mono + Duration::from_secs(1)),
+            Phase::Pending { .. } => self.boot_timers.set(
+                Timer::Expiry(turn),
+                Duration::from_millis(self.now.boot_ms) + Duration::from_secs(1),
+            ),
             _ => {}
         }
     }
@@ -255,15 +259,21 @@ impl State {
         self.clear_timers(turn);
         self.waiting.remove(&turn);
         self.counters.ended(took);
-        self.commit(
-            Awaiting::Finish(turn),
-            vec![Write::Finish {
-                job: number,
-                end,
-                line: body,
-                texts,
-            }],
-        );
+        let mut writes = vec![Write::Finish {
+            job: number,
+            end,
+            line: body,
+            texts,
+        }];
+        let held = match end {
+            End::Interrupted => self.to_hold(session_id, turn),
+            End::Completed | End::Cancelled | End::Failed => Vec::new(),
+        };
+        writes.extend(held.iter().filter_map(|turn| {
+            let job = self.jobs.get(turn)?.number?;
+            Some(Write::Hold { job, held: true })
+        }));
+        self.commit(Awaiting::Finish(turn), writes);
         let Some(session) = self.sessions.get_mut(&session_id) else {
             return;
         };
@@ -272,28 +282,27 @@ impl State {
         if session.current == Some(turn) {
             session.current = None;
         }
-        if end == End::Interrupted {
-            self.hold(session_id, number);
+        for turn in held {
+            if let Some(job) = self.jobs.get_mut(&turn) {
+                job.phase = Phase::Held;
+            }
+            let text = format!("held: {number}, before it in the session, was interrupted");
+            self.note(turn, &Notice::warning("held", text));
         }
     }
 
-    /// Turns behind an interrupted one wait until somebody looked.
-    fn hold(&mut self, session: SessionId, interrupted: JobId) {
-        let Some(session) = self.sessions.get(&session) else {
-            return;
+    /// Turns behind an interrupted one wait until somebody looked, but for those that said they
+    /// needn't.
+    fn to_hold(&self, session: SessionId, interrupted: TurnId) -> Vec<TurnId> {
+        let queue = self.sessions.get(&session).map(|session| &session.queue);
+        let waits = |turn: &&TurnId| {
+            let job = self.jobs.get(turn);
+            **turn != interrupted
+                && job.is_some_and(|job| {
+                    job.phase == Phase::Queued && job.send.after_failure == AfterFailure::Hold
+                })
         };
-        let waiting: Vec<TurnId> = session.queue.iter().copied().collect();
-        for turn in waiting {
-            let Some(job) = self.jobs.get_mut(&turn) else {
-                continue;
-            };
-            if job.phase == Phase::Queued {
-                job.phase = Phase::Held;
-                let text =
-                    format!("held: {interrupted}, before it in the session, was interrupted");
-                self.note(turn, &Notice::warning("held", text));
-            }
-        }
+        queue.into_iter().flatten().filter(waits).copied().collect()
     }
 
     /// The final line is durable: everybody who can take it gets it now.
@@ -321,9 +330,10 @@ impl State {
         self.forget_session_if_idle(session);
     }
 
-    fn clear_timers(&mut self, turn: TurnId) {
+    pub(crate) fn clear_timers(&mut self, turn: TurnId) {
+        self.boot_timers.clear(Timer::Expiry(turn));
+        self.boot_timers.clear(Timer::Start(turn));
         for timer in [
-            Timer::Expiry(turn),
             Timer::Running(turn),
             Timer::Settling(turn),
             Timer::Stalled(turn),

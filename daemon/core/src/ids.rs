@@ -23,11 +23,13 @@ pub struct TurnId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(pub u64);
 
-/// The two clocks, read by the owner for each event.
+/// The clocks, read by the owner for each event.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Now {
     /// Since the daemon started; never goes back, counts suspend where the system's clock does.
     pub mono: Duration,
+    /// Milliseconds since the machine was started, suspend included; never goes back.
+    pub boot_ms: u64,
     /// Milliseconds since 1970; may jump.
     pub wall_ms: i64,
 }

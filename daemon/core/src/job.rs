@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use agentd_protocol::line::{Context, Level, ToolTrace};
 use agentd_protocol::request::Send;
-use agentd_protocol::{Body, Code, Id, JobId};
+use agentd_protocol::{Body, Code, Id, JobId, Line, serde_json};
 
 use crate::conn::FollowId;
 use crate::ids::{ConnId, Generation, Token, TurnId, WorkerId};
 use crate::limits::TEXT_FLUSH_BYTES;
 use crate::session::SessionId;
-use crate::store::{MessageText, NewJob, TextKind};
+use crate::store::{MessageText, NewJob, SoFar, TextKind};
 use crate::worker::Prompt;
 
 /// A slot's process: both numbers, so that a replaced one is never meant.
@@ -45,6 +45,8 @@ pub(crate) enum Phase {
         placed: Option<Process>,
         cancelled: bool,
     },
+    /// Its time to start has not come.
+    Scheduled,
     /// It waits for its session or a process.
     Queued,
     /// It waits behind an interrupted turn until somebody releases it.
@@ -104,7 +106,10 @@ pub(crate) struct Job {
     pub(crate) accepted_at: Duration,
     pub(crate) started_at: Option<Duration>,
     pub(crate) queued_for: Duration,
-    pub(crate) expires_at: i64,
+    /// When waiting ends, on the clock of this boot.
+    pub(crate) expires: u64,
+    /// Not to be started before, on the clock of this boot.
+    pub(crate) start: Option<u64>,
     pub(crate) progress_at: Duration,
     pub(crate) stalled: bool,
     /// What its acceptance writes, while it is pending.
@@ -147,7 +152,7 @@ impl Job {
         agent: String,
         send: Send,
         now: Duration,
-        expires_at: i64,
+        expires: u64,
     ) -> Self {
         Self {
             number: None,
@@ -159,7 +164,8 @@ impl Job {
             accepted_at: now,
             started_at: None,
             queued_for: Duration::ZERO,
-            expires_at,
+            expires,
+            start: None,
             progress_at: now,
             stalled: false,
             accept: None,
@@ -185,7 +191,7 @@ impl Job {
             Phase::Marking { process, .. }
             | Phase::Running { process }
             | Phase::Settling { process, .. } => Some(*process),
-            Phase::Queued | Phase::Held | Phase::Finishing => None,
+            Phase::Scheduled | Phase::Queued | Phase::Held | Phase::Finishing => None,
         }
     }
 
@@ -302,9 +308,13 @@ impl Job {
         texts
     }
 
-    /// Takes back text that an earlier process stored.
-    pub(crate) fn restore(&mut self, texts: Vec<MessageText>) {
-        for stored in texts {
+    /// Takes back what an earlier process stored: the text, and what the tools did.
+    pub(crate) fn restore(&mut self, so_far: SoFar) {
+        for (seq, body) in so_far.events {
+            self.seq = self.seq.max(seq);
+            self.restore_event(&body);
+        }
+        for stored in so_far.texts {
             let number = stored.message as usize;
             // A lying store must not make us allocate.
             if number > self.messages.len() {
@@ -322,6 +332,47 @@ impl Job {
                     (message.flushed_thinking, message.thinking) = (stored.text.len(), stored.text)
                 }
             }
+        }
+    }
+
+    fn restore_event(&mut self, body: &Body) {
+        match serde_json::from_str::<Line>(body.as_json()) {
+            Ok(Line::ToolStart {
+                tool_call_id,
+                name,
+                input,
+                ..
+            }) => {
+                let trace = ToolTrace {
+                    tool_call_id,
+                    name,
+                    input,
+                    ok: None,
+                    output: String::new(),
+                    truncated: false,
+                    duration_ms: None,
+                };
+                self.tools.push((trace, Duration::ZERO));
+            }
+            Ok(Line::ToolEnd {
+                tool_call_id,
+                ok,
+                output,
+                truncated,
+                duration_ms,
+                ..
+            }) => {
+                let mut tools = self.tools.iter_mut().rev();
+                if let Some((trace, _)) =
+                    tools.find(|(trace, _)| trace.tool_call_id == tool_call_id)
+                {
+                    trace.ok = Some(ok);
+                    trace.output = output;
+                    trace.truncated |= truncated;
+                    trace.duration_ms = Some(duration_ms);
+                }
+            }
+            _ => {}
         }
     }
 

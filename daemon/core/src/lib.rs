@@ -6,12 +6,15 @@
 //! out as [`Effect`]s, in order.
 
 mod abort;
+mod accept;
 pub mod agent;
 mod backoff;
 mod begin;
+mod choice;
 mod collect;
 mod conn;
 mod death;
+mod dispatch;
 pub mod effect;
 pub mod event;
 mod finish;
@@ -20,15 +23,21 @@ mod job;
 mod json;
 mod ladder;
 pub mod limits;
+mod lookup;
+mod model;
 mod pool;
+mod questions;
 mod recover;
+mod replay;
 mod request;
 mod restart;
 mod send;
 mod session;
+mod sessions;
 mod slot;
 mod state;
 mod status;
+mod steer;
 mod stop;
 pub mod store;
 mod stored;

@@ -64,3 +64,5 @@ pub const ATTEMPTS: u32 = 3;
 pub const QUESTIONS_PER_SESSION: usize = 16;
 /// A worker that retries starting permanently: `EX_CONFIG`, and s6's permanent failure.
 pub const PERMANENT_EXITS: [i32; 2] = [78, 125];
+/// Jobs that agents made out of jobs: so deep an agent may delegate.
+pub const DELEGATION_DEPTH: usize = 3;

@@ -10,11 +10,11 @@ use agentd_protocol::Code;
 use agentd_protocol::line::Line;
 
 use crate::agent::{Agent, Resume, Sessions};
+use crate::choice::per_turn;
 use crate::effect::{Effect, Spawn};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Phase, Process};
 use crate::limits::{PROBE_AFTER, PROBE_WITHIN, SPAWNS_PER_SECOND};
-use crate::send::per_turn;
 use crate::session::SessionId;
 use crate::slot::{Fit, Slot, SlotPhase};
 use crate::state::{Served, State};
@@ -87,7 +87,7 @@ impl State {
         if self
             .jobs
             .get(&turn)
-            .is_some_and(|job| job.expires_at <= self.now.wall_ms)
+            .is_some_and(|job| job.expires <= self.now.boot_ms)
         {
             return self.expire(turn);
         }
@@ -290,8 +290,17 @@ impl State {
         let live = self
             .slots
             .values()
-            .filter(|slot| slot.phase.holds_process());
+            .filter(|slot| slot.phase.holds_process() && !self.delegates(slot));
         live.count() >= self.settings.max_workers
+    }
+
+    /// Does a process only wait for jobs of its own jobs? It must not keep them from running.
+    fn delegates(&self, slot: &Slot) -> bool {
+        let waits = |turn: &TurnId| {
+            let number = self.jobs.get(turn).and_then(|job| job.number);
+            number.is_some_and(|number| self.waits_for_children(number))
+        };
+        !self.collecting.is_empty() && !slot.turns.is_empty() && slot.turns.iter().all(waits)
     }
 
     /// Is there room for one more process? Ends an idle one if not.

@@ -14,7 +14,7 @@ use crate::job::{Ending, Job, Phase};
 use crate::limits::ATTEMPTS;
 use crate::session::SessionId;
 use crate::state::State;
-use crate::store::{JobRow, JobState, MessageText, Recovered, Write};
+use crate::store::{JobRow, JobState, Recovered, SoFar, Write};
 use crate::timers::Timer;
 use crate::worker::Failure;
 
@@ -22,14 +22,9 @@ impl State {
     pub(crate) fn recovered(&mut self, recovered: Recovered) {
         let gate = format!("a process of instance {} may still run", recovered.instance);
         let mut sessions = BTreeSet::new();
-        let mut held = BTreeSet::new();
         for row in recovered.sessions {
-            let was_held = row.held;
             let session = self.adopt_session(row);
             sessions.insert(session);
-            if was_held {
-                held.insert(session);
-            }
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.leased = true;
                 session.gate = Some(format!("{gate}#{}", recovered.instance));
@@ -39,7 +34,7 @@ impl State {
         let lost: Vec<(TurnId, bool)> = recovered
             .jobs
             .into_iter()
-            .filter_map(|(row, texts)| self.recover_job(&row, texts, &held))
+            .filter_map(|(row, so_far)| self.recover_job(&row, so_far))
             .collect();
         for (turn, cancelled) in lost {
             if cancelled {
@@ -54,12 +49,12 @@ impl State {
             self.forget_session_if_idle(session);
         }
         // Those who found the session taken ask again; it is ours now.
-        for turn in self
+        for batch in self
             .orphaned
             .remove(&recovered.instance)
             .unwrap_or_default()
         {
-            self.ask_to_accept(turn);
+            self.ask_to_accept(batch);
         }
     }
 
@@ -88,24 +83,25 @@ impl State {
     }
 
     /// Takes a job back into memory; returns it if it can't go on.
-    fn recover_job(
-        &mut self,
-        row: &JobRow,
-        texts: Vec<MessageText>,
-        held: &BTreeSet<SessionId>,
-    ) -> Option<(TurnId, bool)> {
+    fn recover_job(&mut self, row: &JobRow, so_far: SoFar) -> Option<(TurnId, bool)> {
         let session = self.names.get(&row.session).copied()?;
         if self.numbers.contains_key(&row.job) {
             return None;
         }
-        let (attempt, expires_at, was_running) = match row.state {
+        let now = self.now;
+        let (attempt, expires, start, held, was_running) = match row.state {
             JobState::Queued {
                 attempt,
-                expires_at,
-            } => (attempt, expires_at, false),
-            JobState::Running { attempt } => (attempt, i64::MAX, true),
+                expires,
+                start,
+                held,
+            } => (attempt, expires.boot_ms(now), start, held, false),
+            JobState::Running { attempt } => (attempt, u64::MAX, None, false, true),
             JobState::Finished { .. } => return None,
         };
+        let start = start
+            .map(|start| start.boot_ms(now))
+            .filter(|start| *start > now.boot_ms);
         let turn = TurnId(self.number());
         // A request that doesn't read back is ended like an interrupted one, never run.
         let send = serde_json::from_str::<Send>(&row.request);
@@ -119,28 +115,25 @@ impl State {
             attempt,
             accepted_seq: row.seq,
             seq: row.seq,
-            ..Job::new(session, row.agent.clone(), send, self.now.mono, expires_at)
+            ..Job::new(session, row.agent.clone(), send, now.mono, expires)
         };
-        job.restore(texts);
+        job.restore(so_far);
         if again {
             job.restart();
             job.ran = true;
         } else if was_running {
             job.ran = true;
             job.started_at = Some(self.now.mono);
-        } else if held.contains(&session) {
+        } else if held {
             job.phase = Phase::Held;
         }
         self.numbers.insert(row.job, turn);
-        self.waiting.insert(turn);
         self.jobs.insert(turn, job);
-        let queue = &mut self.sessions.get_mut(&session)?.queue;
-        // A send that came meanwhile is younger, whatever its place was.
-        let place = queue
-            .iter()
-            .position(|other| self.jobs.get(other).is_some_and(|job| job.number.is_none()))
-            .unwrap_or(queue.len());
-        queue.insert(place, turn);
+        if let Some(start) = start.filter(|_| !lost) {
+            self.schedule_for(turn, start);
+        } else {
+            self.enqueue_recovered(turn, session);
+        }
         if again {
             self.wait_afresh(turn);
             self.write_lazily(Write::Requeue {
@@ -148,15 +141,21 @@ impl State {
                 attempt,
             });
         } else if !lost {
-            let wait = Duration::from_millis(
-                u64::try_from(expires_at.saturating_sub(self.now.wall_ms)).unwrap_or(0),
-            );
-            // A year at most, so that the clock's arithmetic holds.
-            self.timers.set(
-                Timer::Expiry(turn),
-                self.now.mono + wait.min(Duration::from_secs(31_536_000)),
-            );
+            self.boot_timers
+                .set(Timer::Expiry(turn), Duration::from_millis(expires));
         }
         lost.then_some((turn, row.cancelled))
+    }
+
+    fn enqueue_recovered(&mut self, turn: TurnId, session: SessionId) {
+        self.waiting.insert(turn);
+        let Some(session) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        // A send that came meanwhile is younger, whatever its place was.
+        let younger = |other: &TurnId| self.jobs.get(other).is_some_and(|job| job.number.is_none());
+        let place = session.queue.iter().position(younger);
+        let place = place.unwrap_or(session.queue.len());
+        session.queue.insert(place, turn);
     }
 }

@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{AgentRow, HelloAnswer, HelloLimits, Line};
 use agentd_protocol::request::{Decoded, Hello, TYPES};
-use agentd_protocol::{Code, Id, Request, limits};
+use agentd_protocol::{Code, Id, JobId, Request, limits};
 
 use crate::agent::Found;
 use crate::effect::Effect;
 use crate::event::Facts;
 use crate::ids::ConnId;
-use crate::limits::SENDS_PER_CONNECTION;
+use crate::limits::{DELEGATION_DEPTH, SENDS_PER_CONNECTION};
 use crate::state::State;
 
 /// Requests that wait until a session is known.
@@ -56,6 +56,39 @@ impl State {
             let error = "an agent can't do this: the request came from inside a worker";
             return self.refuse(conn, id, Rejected::new(Code::Forbidden, error));
         }
+        if let Some(key) = self.waits_behind(conn, &decoded.request) {
+            // Requests of one connection take effect in the order sent.
+            return self.park_until_loaded(key, Vec::new(), conn, id, decoded, facts);
+        }
+        self.request_loaded(conn, id, decoded, facts);
+    }
+
+    /// A `dispatch` of this connection that waits for its sessions, if the request touches jobs.
+    fn waits_behind(&self, conn: ConnId, request: &Request) -> Option<String> {
+        let touches = matches!(
+            request,
+            Request::Send(_)
+                | Request::Dispatch(_)
+                | Request::Abort(_)
+                | Request::Steer(_)
+                | Request::Compact(_)
+                | Request::SetModel(_)
+                | Request::SessionNew(_)
+                | Request::SessionClose(_)
+                | Request::SessionResume(_)
+        );
+        let loading = self.conns.get(&conn)?.loading.clone();
+        loading.filter(|key| touches && key.contains('#'))
+    }
+
+    /// A request that waits for nothing any more.
+    pub(crate) fn request_loaded(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        decoded: Decoded,
+        facts: &Facts,
+    ) {
         match decoded.request {
             Request::Hello(hello) => self.hello(conn, id, &hello),
             Request::Ping => self.answer(conn, id, &Line::Pong),
@@ -75,7 +108,21 @@ impl State {
                 self.send_requested(conn, id, decoded, facts);
             }
             Request::Abort(abort) => self.abort(conn, id, abort, facts),
-            Request::Collect(collect) => self.collect(conn, id, &collect),
+            Request::Dispatch(dispatch) => self.dispatch(conn, id, dispatch, facts),
+            Request::Jobs(jobs) => self.jobs(conn, id, jobs),
+            Request::Steer(steer) => self.steer(conn, id, steer, facts),
+            Request::Questions(questions) => self.questions(conn, id, &questions),
+            Request::Answer(answer) => self.answer_question(conn, id, answer),
+            Request::Compact(compact) => self.compact(conn, id, compact, facts),
+            Request::SetModel(set) => self.set_model(conn, id, set, facts),
+            Request::SessionList(list) => self.session_list(conn, id, &list),
+            Request::SessionNew(new) => self.session_new(conn, id, new, facts),
+            Request::SessionClose(named) => self.session_close(conn, id, named, facts),
+            Request::SessionResume(named) => self.session_resume(conn, id, named, facts),
+            Request::SessionHistory(history) => self.session_history(conn, id, history),
+            Request::Backup(backup) => self.backup(conn, id, backup),
+            Request::Export(export) => self.export(conn, id, &export),
+            Request::Collect(collect) => self.collect(conn, id, &collect, facts),
             Request::RestartWorker(restart) => self.restart_worker(conn, id, &restart),
             Request::Subscribe(subscribe) => self.subscribe(conn, id, subscribe),
             Request::Unsubscribe => self.unsubscribe(conn, id),
@@ -87,6 +134,53 @@ impl State {
             Request::Undrain => self.undrain(conn, id),
             Request::DaemonStop(stop) => self.daemon_stop(conn, id, &stop),
         }
+    }
+
+    /// The job from inside whose worker a request comes: what it says is checked, not believed.
+    pub(crate) fn parent_of(
+        &self,
+        named: Option<JobId>,
+        ancestry: &[u32],
+    ) -> Result<Option<JobId>, Rejected> {
+        let inside = self
+            .slots
+            .values()
+            .find(|slot| slot.pid().is_some_and(|pid| ancestry.contains(&pid)));
+        let turns = inside.map(|slot| &slot.turns);
+        let numbers: Vec<JobId> = turns
+            .into_iter()
+            .flatten()
+            .filter_map(|turn| self.jobs.get(turn)?.number)
+            .collect();
+        let parent = match (named, numbers.as_slice()) {
+            (Some(named), numbers) if numbers.contains(&named) => Some(named),
+            (Some(named), _) => {
+                let error = format!(
+                    "`parent` is {named}, but the request doesn't come from inside its worker"
+                );
+                return Err(Rejected::new(Code::Forbidden, error)
+                    .hint("leave it out: it is found by itself"));
+            }
+            (None, [only]) => Some(*only),
+            (None, _) => None,
+        };
+        if parent.is_some_and(|parent| self.depth(parent) >= DELEGATION_DEPTH) {
+            let error = format!("jobs of jobs of jobs: {DELEGATION_DEPTH} levels are the limit");
+            return Err(Rejected::new(Code::Forbidden, error));
+        }
+        Ok(parent)
+    }
+
+    /// How many jobs are above one, itself included.
+    fn depth(&self, job: JobId) -> usize {
+        let mut depth = 0;
+        let mut next = Some(job);
+        while let Some(job) = next.filter(|_| depth < DELEGATION_DEPTH) {
+            depth += 1;
+            let turn = self.numbers.get(&job).and_then(|turn| self.jobs.get(turn));
+            next = turn.and_then(|job| job.send.parent);
+        }
+        depth
     }
 
     pub(crate) fn is_worker(&self, ancestry: &[u32]) -> bool {
@@ -121,11 +215,7 @@ impl State {
             epoch: self.settings.epoch.clone(),
             pid: self.settings.pid,
             uid: self.settings.uid,
-            capabilities: TYPES
-                .iter()
-                .filter(|name| SERVED.contains(name))
-                .map(|name| (*name).to_owned())
-                .collect(),
+            capabilities: TYPES.iter().map(|name| (*name).to_owned()).collect(),
             limits: HelloLimits {
                 line_in: limits::MAX_LINE_IN,
                 line_out: limits::MAX_LINE_OUT,
@@ -160,27 +250,14 @@ impl State {
     }
 }
 
-/// The requests this version serves: its capabilities.
-const SERVED: &[&str] = &[
-    "abort",
-    "agents",
-    "collect",
-    "daemon.stop",
-    "drain",
-    "hello",
-    "ping",
-    "restart_worker",
-    "send",
-    "shutdown",
-    "status",
-    "subscribe",
-    "undrain",
-    "unsubscribe",
-];
-
 const fn forbidden_to_workers(request: &Request) -> bool {
     matches!(
         request,
-        Request::RestartWorker(_) | Request::Drain(_) | Request::Undrain | Request::DaemonStop(_)
+        Request::Answer(_)
+            | Request::SetModel(_)
+            | Request::RestartWorker(_)
+            | Request::Drain(_)
+            | Request::Undrain
+            | Request::DaemonStop(_)
     )
 }

@@ -4,23 +4,24 @@
 //! beyond "is one free now?".
 
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::request::{self, Decoded, Mode, OnQuestion, Send};
+use agentd_protocol::request::{Decoded, Ignored, Mode, Send};
+use agentd_protocol::work::{Compact, Named, SetModel};
 use agentd_protocol::{Code, Id, Request};
 
-use crate::agent::{Found, Sessions};
+use crate::accept::Placing;
 use crate::event::Facts;
-use crate::ids::{ConnId, TurnId};
-use crate::job::{Job, Phase, Waiter};
+use crate::ids::ConnId;
+use crate::job::Waiter;
 use crate::json;
 use crate::limits::{
-    COMMITS_OUTSTANDING, DEFAULT_EXPIRES, QUEUED_IN_ALL, QUEUED_PER_SESSION, SENDS_PER_CONNECTION,
+    COMMITS_OUTSTANDING, MAX_WORKERS, QUEUED_IN_ALL, QUEUED_PER_SESSION, SENDS_PER_CONNECTION,
 };
+use crate::lookup::unknown_session;
 use crate::request::Parked;
 use crate::session::{Session, SessionId};
 use crate::state::State;
-use crate::store::{NewJob, Query, SessionRow, Write};
+use crate::store::{Query, SessionRow};
 use crate::stored::Awaiting;
-use crate::timers::Timer;
 
 impl State {
     pub(crate) fn send_requested(
@@ -33,17 +34,28 @@ impl State {
         let Request::Send(send) = &decoded.request else {
             return;
         };
-        if let Err(rejected) = self.room_for(conn, send, facts) {
-            return self.refuse(conn, id, rejected);
+        let name = send.session.clone();
+        if let Err(rejected) = self.room_on(conn).and_then(|()| self.room_for(send, facts)) {
+            return self.refuse_or_replay(waiter(conn, id, &decoded.ignored, send), send, rejected);
         }
-        let Some(name) = send.session.clone() else {
-            return self.send_in(conn, id, decoded, None);
+        let Some(name) = name.filter(|name| !self.names.contains_key(name)) else {
+            return self.send_in(conn, id, decoded, facts);
         };
-        if let Some(session) = self.names.get(&name).copied() {
-            return self.send_in(conn, id, decoded, Some(session));
-        }
+        self.park_until_loaded(name.clone(), vec![name], conn, id, decoded, facts);
+    }
+
+    /// Lets a request wait until the store has said what it knows of some sessions.
+    pub(crate) fn park_until_loaded(
+        &mut self,
+        key: String,
+        names: Vec<String>,
+        conn: ConnId,
+        id: Option<Id>,
+        decoded: Decoded,
+        facts: &Facts,
+    ) {
         if let Some(known) = self.conns.get_mut(&conn) {
-            known.loading = Some(name.clone());
+            known.loading = Some(key.clone());
         }
         let parked = Parked {
             conn,
@@ -51,104 +63,122 @@ impl State {
             decoded,
             facts: facts.clone(),
         };
-        if let Some(loading) = self.loading.get_mut(&name) {
+        if let Some(loading) = self.loading.get_mut(&key) {
             loading.parked.push_back(parked);
             return;
         }
         self.loading
-            .entry(name.clone())
+            .entry(key.clone())
             .or_default()
             .parked
             .push_back(parked);
-        self.load(Awaiting::Session(name.clone()), Query::Session { name });
+        self.load(Awaiting::Sessions(key), Query::Sessions { names });
     }
 
-    fn room_for(&self, conn: ConnId, send: &Send, facts: &Facts) -> Result<(), Rejected> {
-        if self.mode.is_stopping() {
-            return Err(self.stopping());
-        }
-        if facts.cwd_missing {
-            let cwd = send
-                .cwd
-                .as_ref()
-                .or(send.cwd_if_new.as_ref())
-                .cloned()
-                .unwrap_or_default();
-            return Err(Rejected::new(
-                Code::InvalidRequest,
-                format!("`cwd` is `{cwd}`: there is no such directory"),
-            ));
-        }
-        if send.on_question == Some(OnQuestion::Wait) {
-            let error =
-                "`on_question` is `wait`, but this version can't take answers: expected `deny`";
-            return Err(Rejected::new(Code::Unsupported, error));
-        }
-        let full = |what: String| {
-            Err(Rejected::new(Code::QueueFull, what).hint("nothing was run; ask again later"))
-        };
+    /// Has the connection room for one more send?
+    fn room_on(&self, conn: ConnId) -> Result<(), Rejected> {
         let in_flight = self
             .conns
             .get(&conn)
             .map_or(0, crate::conn::Conn::in_flight);
-        if in_flight >= SENDS_PER_CONNECTION {
-            return full(format!(
-                "this connection has {in_flight} sends in flight, the limit is {SENDS_PER_CONNECTION}"
-            ));
+        if in_flight < SENDS_PER_CONNECTION {
+            return Ok(());
         }
-        if self.waiting.len() >= QUEUED_IN_ALL {
-            return full(format!("{QUEUED_IN_ALL} turns are waiting, the limit"));
+        Err(full(format!(
+            "this connection has {in_flight} sends in flight, the limit is {SENDS_PER_CONNECTION}"
+        )))
+    }
+
+    /// Has the daemon room for one more turn, and can it be run at all?
+    pub(crate) fn room_for(&self, send: &Send, facts: &Facts) -> Result<(), Rejected> {
+        if self.mode.is_stopping() {
+            return Err(self.stopping());
+        }
+        let cwd = send.cwd.as_ref().or(send.cwd_if_new.as_ref());
+        if let Some(cwd) = cwd.filter(|cwd| facts.missing.contains(cwd)) {
+            return Err(no_directory(cwd));
+        }
+        if self.unfinished() >= QUEUED_IN_ALL + MAX_WORKERS {
+            return Err(full(format!(
+                "{QUEUED_IN_ALL} turns are waiting, the limit"
+            )));
         }
         if self.awaiting.len() >= COMMITS_OUTSTANDING {
-            return full(format!(
+            return Err(full(format!(
                 "{COMMITS_OUTSTANDING} commits are outstanding, the limit: the disk is slow"
-            ));
+            )));
         }
         Ok(())
     }
 
-    /// What the store knows of a session came: the requests on it go on, in order.
-    pub(crate) fn session_loaded(&mut self, name: &str, row: Result<Option<SessionRow>, String>) {
-        let Some(loading) = self.loading.remove(name) else {
+    /// Turns that wait, for whatever.
+    fn unfinished(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// What the store knows of sessions came: the requests on them go on, in order.
+    pub(crate) fn sessions_loaded(&mut self, key: &str, rows: Result<Vec<SessionRow>, String>) {
+        let Some(loading) = self.loading.remove(key) else {
             return;
         };
         for conn in self.conns.values_mut() {
-            if conn.loading.as_deref() == Some(name) {
+            if conn.loading.as_deref() == Some(key) {
                 conn.loading = None;
             }
         }
-        match row {
-            Ok(Some(row)) => {
-                self.adopt_session(row);
-            }
-            Ok(None) => {}
+        let rows = match rows {
+            Ok(rows) => rows,
             Err(why) => {
                 for parked in loading.parked {
-                    let error = format!("the session `{name}` can't be read: {why}");
-                    self.refuse(
-                        parked.conn,
-                        parked.id,
-                        Rejected::new(Code::StoreFailed, error),
-                    );
+                    let error = format!("the session can't be read: {why}");
+                    let rejected = Rejected::new(Code::StoreFailed, error);
+                    self.refuse(parked.conn, parked.id, rejected);
                 }
                 return;
             }
-        }
+        };
+        let adopted: Vec<SessionId> = rows
+            .into_iter()
+            .map(|row| self.adopt_session(row))
+            .collect();
         for parked in loading.parked {
-            let session = self.names.get(name).copied();
-            if let Request::Send(send) = &parked.decoded.request {
-                // Those before it may have taken the room that was there when it came.
-                if let Err(rejected) = self.room_for(parked.conn, send, &parked.facts) {
-                    self.refuse(parked.conn, parked.id, rejected);
-                    continue;
-                }
-                self.send_in(parked.conn, parked.id, parked.decoded, session);
-            } else {
-                self.request(parked.conn, parked.id, parked.decoded, &parked.facts);
-            }
+            self.unparked(parked);
         }
-        if let Some(session) = self.names.get(name).copied() {
+        for session in adopted {
             self.forget_session_if_idle(session);
+        }
+    }
+
+    fn unparked(&mut self, parked: Parked) {
+        let Parked {
+            conn,
+            id,
+            decoded,
+            facts,
+        } = parked;
+        match &decoded.request {
+            Request::Send(send) => {
+                // Those before it may have taken the room that was there when it came.
+                match self
+                    .room_on(conn)
+                    .and_then(|()| self.room_for(send, &facts))
+                {
+                    Ok(()) => self.send_in(conn, id, decoded, &facts),
+                    Err(rejected) => self.refuse(conn, id, rejected),
+                }
+            }
+            Request::Dispatch(_) => self.dispatch_in(conn, id, decoded, &facts),
+            Request::SessionClose(Named { session })
+            | Request::SessionResume(Named { session })
+            | Request::SetModel(SetModel { session, .. })
+            | Request::Compact(Compact {
+                session: Some(session),
+                ..
+            }) if !self.names.contains_key(session) => {
+                let rejected = unknown_session(session);
+                self.refuse(conn, id, rejected);
+            }
+            _ => self.request_loaded(conn, id, decoded, &facts),
         }
     }
 
@@ -162,35 +192,26 @@ impl State {
         session
     }
 
-    fn send_in(
-        &mut self,
-        conn: ConnId,
-        id: Option<Id>,
-        decoded: Decoded,
-        known: Option<SessionId>,
-    ) {
+    fn send_in(&mut self, conn: ConnId, id: Option<Id>, decoded: Decoded, facts: &Facts) {
         let Request::Send(send) = decoded.request else {
             return;
         };
-        // It may have waited for its session to be loaded.
-        if self.mode.is_stopping() {
-            return self.refuse_stopping(conn, id);
+        let waiter = waiter(conn, id, &decoded.ignored, &send);
+        let known = send.session.as_ref().and_then(|name| self.names.get(name));
+        let known = known.copied();
+        let placed = self
+            .parent_of(send.parent, &facts.ancestry)
+            .and_then(|parent| Ok((self.session_for(&send, known)?, parent)));
+        match placed {
+            Ok((session, parent)) => {
+                self.accept(waiter, *send, &Placing::of_send(session, parent));
+            }
+            Err(rejected) => self.refuse_or_replay(waiter, &send, rejected),
         }
-        let session = match self.session_for(&send, known) {
-            Ok(session) => session,
-            Err(rejected) => return self.refuse(conn, id, rejected),
-        };
-        let waiter = Waiter {
-            conn,
-            id,
-            stream: send.stream == Some(true),
-            ignored: decoded.ignored,
-        };
-        self.accept(waiter, *send, session);
     }
 
     /// Finds or makes the session of a send and checks that the send fits it.
-    fn session_for(
+    pub(crate) fn session_for(
         &mut self,
         send: &Send,
         known: Option<SessionId>,
@@ -231,6 +252,10 @@ impl State {
             let error = format!("the session `{}` has a turn in flight", session.shown());
             return Err(Rejected::new(Code::SessionBusy, error));
         }
+        if session.closing {
+            let error = format!("the session `{}` is being closed", session.shown());
+            return Err(Rejected::new(Code::SessionBusy, error));
+        }
         if session.queue.len() >= QUEUED_PER_SESSION {
             let error = format!(
                 "{QUEUED_PER_SESSION} turns wait in the session `{}`, the limit",
@@ -246,157 +271,25 @@ impl State {
             None => Ok(()),
         }
     }
+}
 
-    /// The agent that answers when nobody is named: PROTOCOL.md part 4, `agent`.
-    pub(crate) fn default_agent(&self) -> Result<String, Rejected> {
-        if let Some(default) = &self.settings.default_agent {
-            return Ok(default.clone());
-        }
-        let usable = |third_party: bool| {
-            self.settings.agents.values().filter(move |agent| {
-                agent.usable.is_ok() && (agent.found != Found::BuiltIn) == third_party
-            })
-        };
-        let candidates: Vec<&str> = usable(true).map(|agent| agent.name.as_str()).collect();
-        match candidates.as_slice() {
-            [one] => return Ok((*one).to_owned()),
-            [] => {}
-            several => {
-                let error = format!(
-                    "several agents could answer and none is the default: {}",
-                    several.join(", ")
-                );
-                let hint = "name one with `agent`, or set `default_agent` in config.toml";
-                return Err(Rejected::new(Code::Ambiguous, error).hint(hint));
-            }
-        }
-        usable(false)
-            .next()
-            .map(|agent| agent.name.clone())
-            .ok_or_else(|| self.no_agent())
+fn waiter(conn: ConnId, id: Option<Id>, ignored: &[Ignored], send: &Send) -> Waiter {
+    Waiter {
+        conn,
+        id,
+        stream: send.stream == Some(true),
+        ignored: ignored.to_vec(),
     }
+}
 
-    fn no_agent(&self) -> Rejected {
-        let error = format!(
-            "No agent is there, so nothing was run.\n{}",
-            self.settings.looked_for
-        );
-        let hint = "`agentctl agents` lists what was looked for; `[agents.NAME]` in config.toml adds one; \
-                    `agentctl demo` checks the installation without any model";
-        Rejected::new(Code::NoAgent, error).hint(hint)
-    }
+fn full(what: String) -> Rejected {
+    Rejected::new(Code::QueueFull, what).hint("nothing was run; ask again later")
+}
 
-    pub(crate) fn unknown_agent(&self, name: &str) -> Rejected {
-        let known: Vec<&str> = self.settings.agents.keys().map(String::as_str).collect();
-        let rejected = Rejected::new(Code::UnknownAgent, format!("there is no agent `{name}`"));
-        match agentd_protocol::nearest::nearest(name, known.iter().copied()) {
-            Some(near) => rejected.hint(format!("did you mean `{near}`?")),
-            None => rejected.hint(format!("known agents: {}", known.join(", "))),
-        }
-    }
-
-    fn usable(&mut self, name: &str, send: &Send) -> Result<(), Rejected> {
-        let Some(agent) = self.settings.agents.get(name) else {
-            return Err(self.unknown_agent(name));
-        };
-        // The scripted provider needs nothing but to be named.
-        let scripted = agent.found == Found::BuiltIn && send.provider.as_deref() == Some("echo");
-        if let Err(why) = &agent.usable
-            && !scripted
-        {
-            let error = format!("the agent `{name}` can't be used: {why}");
-            return Err(
-                Rejected::new(Code::NoAgent, error).hint("`agentctl agents` lists what is there")
-            );
-        }
-        if send.toolsets.is_some() && !agent.describe.toolsets {
-            let error =
-                format!("`toolsets` was given, but the agent `{name}` can't restrict its tools");
-            return Err(Rejected::new(Code::Unsupported, error));
-        }
-        let now = self.now.mono;
-        match self
-            .health
-            .get_mut(name)
-            .and_then(|health| health.broken(now))
-        {
-            Some(broken) => Err(broken.failure(&format!("agent `{name}`")).into()),
-            None => Ok(()),
-        }
-    }
-
-    /// Makes the pending job and asks for its commit.
-    fn accept(&mut self, waiter: Waiter, given: Send, session_id: SessionId) {
-        let turn = TurnId(self.number());
-        let hashed = request::hashed(&given);
-        let Some(session) = self.sessions.get_mut(&session_id) else {
-            return;
-        };
-        let Some(agent) = self.settings.agents.get(&session.agent) else {
-            return;
-        };
-        let mut send = given;
-        send.provider = send.provider.or_else(|| agent.provider.clone());
-        send.model = send.model.or_else(|| agent.model.clone());
-        send.thinking = send.thinking.or_else(|| agent.thinking.clone());
-        let expires = send
-            .expires
-            .map_or(DEFAULT_EXPIRES, std::time::Duration::from_secs_f64);
-        let expires_at = self
-            .now
-            .wall_ms
-            .saturating_add(i64::try_from(expires.as_millis()).unwrap_or(i64::MAX));
-        let new = NewJob {
-            session: session.name.clone(),
-            agent: session.agent.clone(),
-            cwd: session.cwd.clone(),
-            toolsets: session.toolsets.as_ref().map(json::text),
-            request: json::text(&send),
-            key: send.idempotency_key.clone(),
-            hashed,
-            expires_at,
-            running: None,
-            at: self.now.wall_ms,
-        };
-        session.queue.push_back(turn);
-        let conn = waiter.conn;
-        let job = Job {
-            phase: Phase::Pending {
-                placed: None,
-                cancelled: false,
-            },
-            accept: Some(Box::new(new)),
-            sender: Some(waiter),
-            ..Job::new(
-                session_id,
-                session.agent.clone(),
-                send,
-                self.now.mono,
-                expires_at,
-            )
-        };
-        self.jobs.insert(turn, job);
-        self.waiting.insert(turn);
-        self.timers
-            .set(Timer::Expiry(turn), self.now.mono + expires);
-        if let Some(conn) = self.conns.get_mut(&conn) {
-            conn.pending.insert(turn);
-            conn.last_send = Some(turn);
-        }
-        self.counters.sends += 1;
-        self.ask_to_accept(turn);
-    }
-
-    /// Asks the store for a pending job, with its *running* mark if a process is free.
-    pub(crate) fn ask_to_accept(&mut self, turn: TurnId) {
-        let placed = self.place_at_once(turn);
-        let Some(new) = self.jobs.get(&turn).and_then(|job| job.accept.clone()) else {
-            return;
-        };
-        let running = placed.map(|process| (process.worker, process.generation));
-        let new = NewJob { running, ..*new };
-        self.commit(Awaiting::Accept(turn), vec![Write::Accept(Box::new(new))]);
-    }
+/// The refusal of a directory that isn't there.
+pub(crate) fn no_directory(cwd: &str) -> Rejected {
+    let error = format!("`cwd` is `{cwd}`: there is no such directory");
+    Rejected::new(Code::InvalidRequest, error)
 }
 
 /// Does a send name what its session has?
@@ -423,9 +316,4 @@ fn fits(session: &Session, send: &Send) -> Result<(), Rejected> {
         );
     }
     Ok(())
-}
-
-/// Is a process of this agent given the prompt at its spawn?
-pub(crate) fn per_turn(agent: &crate::agent::Agent) -> bool {
-    agent.describe.sessions == Sessions::PerTurn
 }

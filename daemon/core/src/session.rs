@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::backoff::Health;
 use crate::ids::{TurnId, WorkerId};
-use crate::store::SessionRow;
+use crate::store::{Pins, SessionRow};
 
 /// A resident session, by a number of this process: an unnamed one has no name before its commit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -18,6 +18,8 @@ pub(crate) struct Session {
     pub(crate) agent: String,
     pub(crate) cwd: String,
     pub(crate) toolsets: Option<Vec<String>>,
+    /// The model set for it.
+    pub(crate) pins: Pins,
     /// The agent's own id of it.
     pub(crate) native: Option<String>,
     /// Turns that ran.
@@ -32,6 +34,8 @@ pub(crate) struct Session {
     pub(crate) leased: bool,
     /// Does that process hold the session's earlier turns?
     pub(crate) open: bool,
+    /// Is it being forgotten? Then it takes no turns.
+    pub(crate) closing: bool,
     /// A dead instance whose processes must be gone before it is opened.
     pub(crate) gate: Option<String>,
     /// Deaths after readiness, and during a resume.
@@ -51,6 +55,7 @@ impl Session {
             agent,
             cwd,
             toolsets,
+            pins: Pins::default(),
             native: None,
             turns: 0,
             queue: VecDeque::new(),
@@ -58,6 +63,7 @@ impl Session {
             slot: None,
             leased: false,
             open: false,
+            closing: false,
             gate: None,
             health: Health::default(),
         }
@@ -68,6 +74,7 @@ impl Session {
         Self {
             named: row.named,
             native: row.native,
+            pins: row.pins,
             turns: row.turns,
             ..Self::new(Some(row.name), row.agent, row.cwd, toolsets)
         }

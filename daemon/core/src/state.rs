@@ -10,10 +10,12 @@ use agentd_protocol::line::{ErrorLine, Telling};
 use agentd_protocol::{Body, Id, JobId, Line};
 
 use crate::abort::Aborting;
+use crate::accept::Batch;
 use crate::agent::Agent;
 use crate::backoff::Health;
 use crate::collect::Collecting;
 use crate::conn::{Conn, FollowId};
+use crate::dispatch::Dispatching;
 use crate::effect::{Effect, Progress};
 use crate::event::Event;
 use crate::ids::{ConnId, Now, Token, TurnId, WorkerId};
@@ -85,13 +87,16 @@ pub struct State {
     pub(crate) waiting: BTreeSet<TurnId>,
     pub(crate) awaiting: BTreeMap<Token, Awaiting>,
     pub(crate) loading: BTreeMap<String, Loading>,
+    pub(crate) dispatching: BTreeMap<u64, Dispatching>,
     pub(crate) collecting: BTreeMap<u64, Collecting>,
     pub(crate) aborting: Vec<Aborting>,
     /// Pending sends whose session a dead instance had, by that instance.
-    pub(crate) orphaned: BTreeMap<String, Vec<TurnId>>,
+    pub(crate) orphaned: BTreeMap<String, Vec<Batch>>,
     pub(crate) restarts: Vec<RestartWait>,
     pub(crate) health: BTreeMap<String, Health>,
     pub(crate) timers: Timers,
+    /// Those that go by the clock of this boot, as suspend counts as waiting.
+    pub(crate) boot_timers: Timers,
     pub(crate) spawned: VecDeque<Duration>,
     pub(crate) counters: Counters,
     pub(crate) store_trouble: Option<String>,
@@ -116,12 +121,14 @@ impl State {
             waiting: BTreeSet::new(),
             awaiting: BTreeMap::new(),
             loading: BTreeMap::new(),
+            dispatching: BTreeMap::new(),
             collecting: BTreeMap::new(),
             aborting: Vec::new(),
             orphaned: BTreeMap::new(),
             restarts: Vec::new(),
             health: BTreeMap::new(),
             timers: Timers::default(),
+            boot_timers: Timers::default(),
             spawned: VecDeque::new(),
             counters: Counters::default(),
             store_trouble: None,
@@ -135,6 +142,7 @@ impl State {
     pub fn apply(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
         self.now = Now {
             mono: now.mono.max(self.now.mono),
+            boot_ms: now.boot_ms.max(self.now.boot_ms),
             wall_ms: now.wall_ms,
         };
         std::mem::swap(&mut self.out, effects);
@@ -207,6 +215,12 @@ impl State {
         self.timers.next()
     }
 
+    /// The same on the clock that counts suspend, since the machine was started.
+    #[must_use]
+    pub fn next_boot_deadline(&self) -> Option<Duration> {
+        self.boot_timers.next()
+    }
+
     /// Deals with every deadline that has passed; was there any?
     fn ring(&mut self) -> bool {
         // Each timer that fires is taken out first, so one that is set again for now waits for the
@@ -215,10 +229,15 @@ impl State {
         while let Some(timer) = self.timers.pop(self.now.mono) {
             due.push(timer);
         }
+        let booted = Duration::from_millis(self.now.boot_ms);
+        while let Some(timer) = self.boot_timers.pop(booted) {
+            due.push(timer);
+        }
         let rang = !due.is_empty();
         for timer in due {
             match timer {
                 Timer::Expiry(turn) => self.expire(turn),
+                Timer::Start(turn) => self.start_time_came(turn),
                 Timer::Running(turn) => self.run_out(turn),
                 Timer::Settling(turn) => self.unsettled(turn),
                 Timer::Stalled(turn) => self.stalled(turn),

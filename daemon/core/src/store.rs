@@ -3,10 +3,12 @@
 //! Owns what is durable and in which portions. Must not know SQL, files or threads.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use agentd_protocol::{Body, Code, JobId};
+use agentd_protocol::work::JobPhase;
+use agentd_protocol::{Body, Code, JobId, rows};
 
-use crate::ids::{Generation, WorkerId};
+use crate::ids::{Generation, Now, WorkerId};
 
 /// Does somebody wait for a commit?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +83,27 @@ pub enum Write {
         /// One per message and kind.
         texts: Vec<MessageText>,
     },
+    /// A waiting job is held, or isn't any more.
+    Hold {
+        /// Which.
+        job: JobId,
+        /// Does it wait for `session.resume`?
+        held: bool,
+    },
+    /// A session without a turn. Answered by [`Written::Opened`].
+    Open(Box<NewSession>),
+    /// A session that has no unfinished jobs is forgotten: its name is free again, its jobs stay.
+    Close {
+        /// Which.
+        session: String,
+    },
+    /// The model for turns of a session accepted from now on.
+    Model {
+        /// Which session.
+        session: String,
+        /// What they are pinned to.
+        pins: Pins,
+    },
     /// The agent's own id of a session.
     Native {
         /// Which session.
@@ -93,6 +116,74 @@ pub enum Write {
         /// Which session.
         session: String,
     },
+}
+
+/// Model, provider and thinking level; what is `None` is the agent's own.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Pins {
+    /// The model provider.
+    pub provider: Option<String>,
+    /// The model.
+    pub model: Option<String>,
+    /// The thinking level.
+    pub thinking: Option<String>,
+}
+
+/// A session to be made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewSession {
+    /// Its name; the store makes one when absent.
+    pub name: Option<String>,
+    /// Whose it is.
+    pub agent: String,
+    /// Its working directory.
+    pub cwd: String,
+    /// Its tool restriction, as a JSON array.
+    pub toolsets: Option<String>,
+    /// Wall clock, milliseconds since 1970.
+    pub at: i64,
+}
+
+/// A time in the future, by two clocks: which one counts depends on whether the machine was
+/// restarted since.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Due {
+    /// Milliseconds since 1970; may jump.
+    pub wall_ms: i64,
+    /// Milliseconds since this boot, suspend included; `None` when it was written in another boot.
+    pub boot_ms: Option<u64>,
+}
+
+impl Due {
+    /// `wait` from now.
+    #[must_use]
+    pub fn after(now: Now, wait: Duration) -> Self {
+        let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            wall_ms: now
+                .wall_ms
+                .saturating_add(i64::try_from(wait).unwrap_or(i64::MAX)),
+            boot_ms: Some(now.boot_ms.saturating_add(wait)),
+        }
+    }
+
+    /// A time by the wall clock, as it stands now.
+    #[must_use]
+    pub fn at_wall(now: Now, wall_ms: i64) -> Self {
+        let wait = u64::try_from(wall_ms.saturating_sub(now.wall_ms)).unwrap_or(0);
+        Self {
+            wall_ms,
+            boot_ms: Some(now.boot_ms.saturating_add(wait)),
+        }
+    }
+
+    /// On the clock of this boot. Of another boot only the wall clock is left to go by.
+    #[must_use]
+    pub fn boot_ms(self, now: Now) -> u64 {
+        self.boot_ms
+            .or(Self::at_wall(now, self.wall_ms).boot_ms)
+            .unwrap_or(0)
+    }
 }
 
 /// A job to be accepted.
@@ -113,8 +204,14 @@ pub struct NewJob {
     pub key: Option<String>,
     /// What the key's hash covers.
     pub hashed: String,
-    /// Milliseconds since 1970 at which waiting ends.
-    pub expires_at: i64,
+    /// When waiting ends.
+    pub expires: Due,
+    /// Not to be started before.
+    pub start: Option<Due>,
+    /// Free labels, a JSON object.
+    pub labels: Option<String>,
+    /// From inside whose worker it came.
+    pub parent: Option<JobId>,
     /// The *running* mark, when an idle worker was there at once.
     pub running: Option<(WorkerId, Generation)>,
     /// Wall clock of the acceptance, milliseconds since 1970.
@@ -175,6 +272,9 @@ pub enum Stored {
         /// Its process.
         pid: u32,
     },
+    /// The name of the session to be made is taken, or the one to be closed has unfinished jobs;
+    /// nothing was written.
+    Taken,
     /// The session of this write was open in an instance that is dead and not recovered yet;
     /// nothing was written.
     Orphaned {
@@ -202,10 +302,17 @@ pub enum Written {
         /// Its session, named by now.
         session: String,
     },
+    /// A new session without a turn.
+    Opened {
+        /// Its name.
+        session: String,
+    },
     /// The key and hash are those of this job; nothing was inserted.
     Duplicate {
         /// Which.
         job: JobId,
+        /// Its session.
+        session: String,
     },
     /// The event's number.
     Numbered {
@@ -219,10 +326,72 @@ pub enum Written {
 /// A question to the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Query {
-    /// One session. Answered by [`Loaded::Session`].
-    Session {
-        /// Its name.
-        name: String,
+    /// Some sessions: answered by [`Loaded::Sessions`], unknown ones left out.
+    Sessions {
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// Some jobs, newest first. Answered by [`Loaded::JobList`].
+    JobList {
+        /// Which.
+        filter: JobFilter,
+        /// At most so many.
+        limit: usize,
+    },
+    /// All sessions, in the order they were made. Answered by [`Loaded::SessionList`].
+    SessionList {
+        /// Only those with a larger place.
+        after: u64,
+        /// At most so many.
+        limit: usize,
+    },
+    /// The turns of a session, oldest first. Answered by [`Loaded::History`].
+    History {
+        /// Of which session.
+        session: String,
+        /// Only this one.
+        job: Option<JobId>,
+        /// Only those with a larger number.
+        after: u64,
+        /// At most so many.
+        limit: usize,
+    },
+    /// A piece of one message. Answered by [`Loaded::Message`].
+    Message {
+        /// Of which session.
+        session: String,
+        /// Of which job.
+        job: JobId,
+        /// Which message of it.
+        message: u32,
+        /// Bytes before the piece.
+        after: u64,
+    },
+    /// Numbered lines of all jobs in their order. Answered by [`Loaded::Log`].
+    Log {
+        /// Only larger numbers.
+        after: u64,
+        /// Of one session.
+        session: Option<String>,
+        /// Of some jobs.
+        jobs: Option<Vec<JobId>>,
+    },
+    /// A copy of the whole store. Answered by [`Loaded::Backup`], in its own time.
+    Backup {
+        /// Where to; a name with the time, beside the store, when absent.
+        path: Option<String>,
+    },
+    /// Everything stored. Answered by [`Loaded::Export`].
+    Export {
+        /// The `next` of the page before.
+        after: u64,
+    },
+    /// Who has a key? Answered by [`Loaded::Key`].
+    Key {
+        /// The key.
+        key: String,
+        /// What its hash would cover.
+        hashed: String,
     },
     /// Some jobs: answered by [`Loaded::Jobs`], in the order asked, unknown ones left out.
     Jobs {
@@ -239,11 +408,91 @@ pub enum Query {
     },
 }
 
+/// Which jobs a list is of.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct JobFilter {
+    /// Of one session.
+    pub session: Option<String>,
+    /// So far.
+    pub state: Option<JobPhase>,
+    /// With a label of this key, and this value if there is one.
+    pub label: Option<(String, Option<String>)>,
+    /// Sent from inside this job's worker.
+    pub parent: Option<JobId>,
+    /// Accepted no earlier, milliseconds since 1970.
+    pub since: Option<i64>,
+    /// With a smaller number.
+    pub before: Option<JobId>,
+}
+
+/// A numbered line of some job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogLine {
+    /// Its number.
+    pub seq: u64,
+    /// Whose.
+    pub job: JobId,
+    /// The line.
+    pub body: Body,
+    /// Of a final line: the job's text, which comes before it.
+    pub texts: Vec<MessageText>,
+}
+
 /// An answer of the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Loaded {
-    /// The session, if there is one.
-    Session(Option<SessionRow>),
+    /// The sessions that exist.
+    Sessions(Vec<SessionRow>),
+    /// A page of jobs.
+    JobList {
+        /// Newest first.
+        jobs: Vec<rows::JobRow>,
+        /// Are there more?
+        more: bool,
+    },
+    /// A page of sessions, as far as the store knows them: none of them works or waits.
+    SessionList {
+        /// Each with its place.
+        sessions: Vec<(u64, rows::SessionRow)>,
+        /// Are there more?
+        more: bool,
+    },
+    /// A page of turns; `None` when there is no such session.
+    History {
+        /// Oldest first.
+        turns: Option<Vec<rows::TurnRow>>,
+        /// Are there more?
+        more: bool,
+    },
+    /// A piece of a message, if there is such a message.
+    Message(Option<rows::MessageRow>),
+    /// A page of the log.
+    Log {
+        /// Ascending.
+        lines: Vec<LogLine>,
+        /// Does another page follow?
+        more: bool,
+        /// The highest number there is, of any job.
+        last: u64,
+        /// Everything after this number is there; what was before may have been pruned.
+        oldest: u64,
+    },
+    /// The copy is there.
+    Backup {
+        /// Where.
+        path: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// A page of everything.
+    Export {
+        /// One JSON object each.
+        rows: Vec<String>,
+        /// Where the next page begins; `None` at the end.
+        next: Option<u64>,
+    },
+    /// Who has the key.
+    Key(Keyed),
     /// The jobs that exist.
     Jobs(Vec<JobRow>),
     /// A page of a job's events.
@@ -257,6 +506,23 @@ pub enum Loaded {
     },
     /// It could not be read.
     Failed(String),
+}
+
+/// Who has an idempotency key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keyed {
+    /// Nobody.
+    Free,
+    /// A job that is the same request.
+    Same {
+        /// Which.
+        job: JobId,
+    },
+    /// A job that is another request.
+    Other {
+        /// Which.
+        job: JobId,
+    },
 }
 
 /// A stored session.
@@ -276,8 +542,8 @@ pub struct SessionRow {
     pub native: Option<String>,
     /// Turns that ran, successful or not.
     pub turns: u64,
-    /// Is a turn's end *interrupted*, with turns waiting behind it?
-    pub held: bool,
+    /// The model set for it.
+    pub pins: Pins,
 }
 
 /// A stored job.
@@ -304,8 +570,12 @@ pub struct JobRow {
 pub enum JobState {
     /// Waits.
     Queued {
-        /// Milliseconds since 1970 at which waiting ends.
-        expires_at: i64,
+        /// When waiting ends.
+        expires: Due,
+        /// Not to be started before.
+        start: Option<Due>,
+        /// Does it wait for `session.resume`?
+        held: bool,
         /// How often it was started.
         attempt: u32,
     },
@@ -330,6 +600,15 @@ pub struct Recovered {
     pub instance: String,
     /// Its sessions.
     pub sessions: Vec<SessionRow>,
-    /// Its queued and running jobs, with the text so far of the running ones.
-    pub jobs: Vec<(JobRow, Vec<MessageText>)>,
+    /// Its queued and running jobs, with what the running ones had said.
+    pub jobs: Vec<(JobRow, SoFar)>,
+}
+
+/// What a turn had said when its daemon died.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct SoFar {
+    /// Its text.
+    pub texts: Vec<MessageText>,
+    /// Its numbered events, ascending.
+    pub events: Vec<(u64, Body)>,
 }

@@ -3,24 +3,25 @@
 //! Owns the link between a token and what waits for it. Must not know SQL or files.
 
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::line::{Accepted, Line, Telling};
-use agentd_protocol::{Code, Id, JobId};
+use agentd_protocol::line::Line;
+use agentd_protocol::{Id, JobId};
 
-use crate::conn::{Follow, FollowId, FollowState, Role};
-use crate::effect::{Effect, Progress};
+use crate::accept::Batch;
+use crate::conn::FollowId;
 use crate::ids::{ConnId, Token, TurnId};
-use crate::job::{Phase, Position, Waiter};
-use crate::session::SessionId;
+use crate::job::Waiter;
+use crate::lookup::Asked;
+use crate::sessions::Changed;
 use crate::state::State;
-use crate::store::{JobRow, Loaded, MessageText, Query, Stored, Write, Written};
+use crate::store::{Loaded, MessageText, Stored, Write, Written};
 
 /// What waits for an answer of the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Awaiting {
     /// Nothing.
     Nothing,
-    /// A send, for its acceptance.
-    Accept(TurnId),
+    /// One send, or all of a `dispatch`, for their acceptance.
+    Accept(Batch),
     /// A turn, for its *running* mark.
     Start(TurnId),
     /// A numbered event of a job.
@@ -33,8 +34,22 @@ pub(crate) enum Awaiting {
         id: Option<Id>,
         jobs: Vec<JobId>,
     },
-    /// Requests on a session that isn't in memory.
-    Session(String),
+    /// Requests on sessions that aren't in memory.
+    Sessions(String),
+    /// A request that changes a session.
+    Changed {
+        conn: ConnId,
+        id: Option<Id>,
+        changed: Changed,
+    },
+    /// A request for a list.
+    Asked {
+        conn: ConnId,
+        id: Option<Id>,
+        asked: Asked,
+    },
+    /// A send that is refused unless its key is known.
+    Key { waiter: Waiter, rejected: Rejected },
     /// A `collect`, for jobs that aren't in memory.
     Collect(u64),
     /// A send whose key another job has.
@@ -53,7 +68,10 @@ impl State {
             return;
         };
         match (awaiting, stored) {
-            (Awaiting::Accept(turn), stored) => self.accept_stored(turn, stored),
+            (Awaiting::Accept(batch), stored) => self.accept_stored(batch, stored),
+            (Awaiting::Changed { conn, id, changed }, stored) => {
+                self.session_changed(conn, id, changed, stored);
+            }
             (Awaiting::Start(turn), Stored::Committed(written)) => {
                 self.marked(turn, token, seq_of(&written))
             }
@@ -70,7 +88,9 @@ impl State {
             }
             // Not even asked: its queue was full.
             (
-                awaiting @ (Awaiting::Session(_)
+                awaiting @ (Awaiting::Sessions(_)
+                | Awaiting::Asked { .. }
+                | Awaiting::Key { .. }
                 | Awaiting::Collect(_)
                 | Awaiting::Replay { .. }
                 | Awaiting::Refill { .. }),
@@ -86,261 +106,6 @@ impl State {
                 self.lost_track(turn)
             }
             _ => {}
-        }
-    }
-
-    fn accept_stored(&mut self, turn: TurnId, stored: Stored) {
-        match stored {
-            Stored::Committed(written) => match written.into_iter().next() {
-                Some(Written::Accepted { job, seq, session }) => {
-                    self.accepted(turn, job, seq, session)
-                }
-                Some(Written::Duplicate { job }) => self.duplicate(turn, job),
-                _ => self.not_accepted(
-                    turn,
-                    Rejected::new(Code::Internal, "the store gave no answer to an accept"),
-                ),
-            },
-            Stored::Conflict { job, .. } => {
-                let error =
-                    format!("the idempotency key belongs to job {job}, which was another request");
-                self.not_accepted(
-                    turn,
-                    Rejected::new(Code::IdempotencyConflict, error).hint("use a new key"),
-                );
-            }
-            Stored::Leased { pid, .. } => {
-                let error = format!("the session is open in another agentd process (pid {pid})");
-                let hint = "wait until that process has ended, or use another session";
-                self.not_accepted(turn, Rejected::new(Code::SessionBusy, error).hint(hint));
-            }
-            Stored::Orphaned { instance } => {
-                // It is asked for again when what the dead instance left is ours.
-                self.unplace(turn);
-                self.out.push(Effect::Recover {
-                    instance: instance.clone(),
-                });
-                self.orphaned.entry(instance).or_default().push(turn);
-            }
-            Stored::Failed { code, why } => {
-                let error = format!("the store can't take new work: {why}");
-                self.not_accepted(
-                    turn,
-                    Rejected::new(code, error).hint("nothing was run; ask again later"),
-                );
-            }
-        }
-    }
-
-    fn accepted(&mut self, turn: TurnId, number: JobId, seq: u64, session_name: String) {
-        self.counters.last_seq = self.counters.last_seq.max(seq);
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
-        };
-        let Phase::Pending { placed, cancelled } = job.phase.clone() else {
-            return;
-        };
-        job.number = Some(number);
-        job.accept = None;
-        if placed.is_none() {
-            job.phase = Phase::Queued;
-        }
-        (job.accepted_seq, job.seq) = (seq, seq);
-        let (session, sender) = (job.session, job.sender.take());
-        let agent = job.agent.clone();
-        self.numbers.insert(number, turn);
-        self.name_session(session, &session_name);
-        if let Some(known) = self.sessions.get_mut(&session) {
-            known.leased = true;
-        }
-        let accepted = Accepted {
-            job: number,
-            session: session_name,
-            agent,
-            seq: None,
-            replayed: false,
-            ignored: sender
-                .as_ref()
-                .map(|sender| sender.ignored.clone())
-                .unwrap_or_default(),
-            running: placed.is_some(),
-        };
-        let subscribers: Vec<_> = self
-            .conns
-            .iter()
-            .filter(|(_, conn)| conn.subscription.is_some())
-            .map(|(conn, _)| *conn)
-            .collect();
-        if let Some(waiter) = sender {
-            if let Some(known) = self.conns.get_mut(&waiter.conn) {
-                known.pending.remove(&turn);
-            }
-            self.sender_follows(&waiter, accepted.clone(), seq, Telling::First);
-        }
-        let body = Line::Accepted(accepted).body();
-        for conn in subscribers {
-            if self.let_subscriber_follow(conn, turn) {
-                let id = self
-                    .conns
-                    .get(&conn)
-                    .and_then(|conn| conn.subscription.as_ref()?.id.clone());
-                self.send(conn, &body, id, Some(seq), Telling::First, Progress::More);
-            }
-        }
-        if cancelled {
-            self.unplace(turn);
-            if let Some(job) = self.jobs.get_mut(&turn) {
-                job.phase = Phase::Queued;
-            }
-            let cancelled = self.cancel(turn);
-            self.abort_resolved(turn, cancelled);
-        } else if let Some(process) = placed {
-            self.begin(turn, process);
-        }
-    }
-
-    /// The sender gets `accepted` and follows its job from here.
-    fn sender_follows(
-        &mut self,
-        waiter: &Waiter,
-        accepted: Accepted,
-        seq: u64,
-        telling: Telling,
-    ) -> Option<FollowId> {
-        let known = self.conns.get_mut(&waiter.conn)?;
-        let job = accepted.job;
-        let follow = Follow {
-            job,
-            id: waiter.id.clone(),
-            role: Role::Sender,
-            stream: waiter.stream,
-            replay: telling == Telling::Replay,
-            seq,
-            position: Position::default(),
-            state: FollowState::Behind,
-        };
-        // A subscriber that sends hears of its own job once.
-        known
-            .follows
-            .retain(|_, follow| follow.job != job || follow.role == Role::Sender);
-        let body = Line::Accepted(accepted).body();
-        self.send(
-            waiter.conn,
-            &body,
-            waiter.id.clone(),
-            Some(seq),
-            telling,
-            Progress::More,
-        );
-        let follow_id = self.follow(waiter.conn, follow)?;
-        self.resume(waiter.conn, follow_id);
-        Some(follow_id)
-    }
-
-    /// The key is another job's, with the same request: the sender hears that job from its
-    /// beginning.
-    fn duplicate(&mut self, turn: TurnId, number: JobId) {
-        let Some(waiter) = self.drop_pending(turn) else {
-            return;
-        };
-        if let Some(job) = self
-            .numbers
-            .get(&number)
-            .and_then(|turn| self.jobs.get(turn))
-        {
-            let session = self
-                .sessions
-                .get(&job.session)
-                .map(crate::session::Session::shown)
-                .unwrap_or_default();
-            let accepted = Accepted {
-                job: number,
-                session,
-                agent: job.agent.clone(),
-                seq: None,
-                replayed: true,
-                ignored: waiter.ignored.clone(),
-                running: job.began(),
-            };
-            let seq = job.accepted_seq;
-            self.sender_follows(&waiter, accepted, seq, Telling::Replay);
-            return;
-        }
-        let awaiting = Awaiting::Replay {
-            waiter,
-            job: number,
-        };
-        self.load(awaiting, Query::Jobs { jobs: vec![number] });
-    }
-
-    fn replay(&mut self, waiter: &Waiter, number: JobId, row: Option<JobRow>) {
-        if !self.conns.contains_key(&waiter.conn) {
-            return;
-        }
-        let Some(row) = row else {
-            let error = format!("job {number} has the key but can't be read");
-            return self.refuse(
-                waiter.conn,
-                waiter.id.clone(),
-                Rejected::new(Code::StoreFailed, error),
-            );
-        };
-        if !self.numbers.contains_key(&number)
-            && !matches!(row.state, crate::store::JobState::Finished { .. })
-        {
-            let error = format!("job {number} has the key and runs in another agentd process");
-            let rejected =
-                Rejected::new(Code::SessionBusy, error).hint("ask again when it has ended");
-            return self.refuse(waiter.conn, waiter.id.clone(), rejected);
-        }
-        let accepted = Accepted {
-            job: number,
-            session: row.session,
-            agent: row.agent,
-            seq: None,
-            replayed: true,
-            ignored: waiter.ignored.clone(),
-            running: false,
-        };
-        self.sender_follows(waiter, accepted, row.seq, Telling::Replay);
-    }
-
-    fn not_accepted(&mut self, turn: TurnId, rejected: Rejected) {
-        if let Some(waiter) = self.drop_pending(turn) {
-            self.refuse(waiter.conn, waiter.id, rejected);
-        }
-    }
-
-    /// Gives back everything a pending send held; whoever aborted it is answered.
-    fn drop_pending(&mut self, turn: TurnId) -> Option<Waiter> {
-        self.unplace(turn);
-        let mut job = self.jobs.remove(&turn)?;
-        self.waiting.remove(&turn);
-        self.timers.clear(crate::timers::Timer::Expiry(turn));
-        if let Some(session) = self.sessions.get_mut(&job.session) {
-            session.queue.retain(|other| *other != turn);
-        }
-        self.give_back_unleased(job.session);
-        self.forget_session_if_idle(job.session);
-        self.abort_resolved(turn, None);
-        let waiter = job.sender.take()?;
-        if let Some(conn) = self.conns.get_mut(&waiter.conn) {
-            conn.pending.remove(&turn);
-        }
-        Some(waiter)
-    }
-
-    /// A session that was never ours leaves memory with the send that asked for it: what is known
-    /// of it may be out of date, and its process is another instance's.
-    fn give_back_unleased(&mut self, session: SessionId) {
-        let Some(known) = self.sessions.get(&session) else {
-            return;
-        };
-        if known.leased || !known.queue.is_empty() || known.current.is_some() {
-            return;
-        }
-        if let Some(worker) = known.slot {
-            self.unbind(worker, session);
         }
     }
 
@@ -380,8 +145,22 @@ impl State {
 
     fn load_answered(&mut self, awaiting: Awaiting, loaded: Loaded) {
         match (awaiting, loaded) {
-            (Awaiting::Session(name), Loaded::Session(row)) => self.session_loaded(&name, Ok(row)),
-            (Awaiting::Session(name), Loaded::Failed(why)) => self.session_loaded(&name, Err(why)),
+            (Awaiting::Sessions(key), Loaded::Sessions(rows)) => {
+                self.sessions_loaded(&key, Ok(rows));
+            }
+            (Awaiting::Sessions(key), Loaded::Failed(why)) => {
+                self.sessions_loaded(&key, Err(why));
+            }
+            (Awaiting::Asked { conn, id, asked }, loaded) => {
+                self.looked_up(conn, id, asked, loaded);
+            }
+            (Awaiting::Key { waiter, rejected }, Loaded::Key(keyed)) => {
+                self.key_loaded(waiter, rejected, keyed);
+            }
+            // What stood against it stands; whether its key is known is not.
+            (Awaiting::Key { waiter, rejected }, _) => {
+                self.refuse(waiter.conn, waiter.id, rejected);
+            }
             (Awaiting::Collect(number), Loaded::Jobs(rows)) => self.collect_loaded(number, rows),
             (Awaiting::Collect(number), Loaded::Failed(why)) => self.collect_failed(number, &why),
             (Awaiting::Replay { waiter, job }, Loaded::Jobs(rows)) => {
@@ -422,6 +201,9 @@ impl State {
 fn seq_of(written: &[Written]) -> Option<u64> {
     written.iter().find_map(|written| match written {
         Written::Numbered { seq } => Some(*seq),
-        Written::Accepted { .. } | Written::Duplicate { .. } | Written::Done => None,
+        Written::Accepted { .. }
+        | Written::Duplicate { .. }
+        | Written::Opened { .. }
+        | Written::Done => None,
     })
 }

@@ -10,8 +10,10 @@ use crate::ids::{TurnId, WorkerId};
 /// What a deadline is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Timer {
-    /// A turn has waited too long.
+    /// A turn has waited too long. By the clock of this boot.
     Expiry(TurnId),
+    /// A turn's time to start has come. By the clock of this boot.
+    Start(TurnId),
     /// A turn has run too long.
     Running(TurnId),
     /// A cancelled turn has not settled.

@@ -16,6 +16,8 @@ use agentd_protocol::Code;
 use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 
+use crate::platform::process;
+use crate::server::boot_timer::BootTimer;
 use crate::server::peer::PeerOrder;
 use crate::store::{self, Store};
 use crate::worker::{Order, Spawner};
@@ -124,14 +126,17 @@ impl<H: Host> Owner<H> {
 
     /// Serves until the core says that everything is done; returns the store, to be closed.
     pub async fn run(mut self) -> Store {
+        let mut boot_timer = BootTimer::new();
         while !self.leaving {
             let deadline = self.state.next_deadline();
+            boot_timer.set(self.state.next_boot_deadline());
             tokio::select! {
                 biased;
                 Some(arrival) = self.wires.arrivals.recv() => self.arrived(arrival),
                 Some(event) = self.wires.inbox.recv() => self.told(event),
                 Some(gone) = self.wires.gone.recv() => self.gone(gone),
                 () = at(self.started, deadline), if deadline.is_some() => self.apply(Event::Ticked),
+                () = boot_timer.rung() => self.apply(Event::Ticked),
             }
         }
         self.wires.store
@@ -217,6 +222,7 @@ impl<H: Host> Owner<H> {
             .unwrap_or_default();
         Now {
             mono: self.started.elapsed(),
+            boot_ms: process::boot_ms(),
             wall_ms: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX),
         }
     }

@@ -4,15 +4,15 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use agentd_core::effect::Announcement;
 use agentd_core::event::Facts;
 use agentd_core::{Event, Served, Settings, State};
-use agentd_protocol::Request;
+use agentd_protocol::{Request, request};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
@@ -211,6 +211,13 @@ impl Rest {
 
 /// Facts about the host for each request of a connection.
 pub fn peer_config(state_dir: PathBuf, partial: Arc<AtomicUsize>, peer: Option<u32>) -> PeerConfig {
+    // Once per connection is enough: who descends from a worker goes on doing so.
+    let known = OnceLock::new();
+    let ancestry = move || -> Vec<u32> {
+        known
+            .get_or_init(|| peer.map(process::ancestry).unwrap_or_default())
+            .clone()
+    };
     let facts = move |request: &Request| match request {
         Request::Status(_) => Facts {
             rss_bytes: process::rss_bytes(),
@@ -218,18 +225,28 @@ pub fn peer_config(state_dir: PathBuf, partial: Arc<AtomicUsize>, peer: Option<u
             wal_bytes: size(&state_dir, "agentd.db-wal"),
             ..Facts::default()
         },
-        Request::Send(send) => {
-            let cwd = send.cwd.as_ref().or(send.cwd_if_new.as_ref());
-            Facts {
-                cwd_missing: cwd.is_some_and(|cwd| !Path::new(cwd).is_dir()),
-                ..Facts::default()
-            }
-        }
-        Request::RestartWorker(_)
+        Request::Send(send) => Facts {
+            missing: missing([&**send]),
+            ancestry: ancestry(),
+            ..Facts::default()
+        },
+        Request::Dispatch(dispatch) => Facts {
+            missing: missing(dispatch.jobs.iter().map(|job| &job.send)),
+            ancestry: ancestry(),
+            ..Facts::default()
+        },
+        Request::SessionNew(new) => Facts {
+            missing: new.cwd.iter().filter(|cwd| !is_dir(cwd)).cloned().collect(),
+            ..Facts::default()
+        },
+        Request::Collect(_)
+        | Request::Answer(_)
+        | Request::SetModel(_)
+        | Request::RestartWorker(_)
         | Request::Drain(_)
         | Request::Undrain
         | Request::DaemonStop(_) => Facts {
-            ancestry: peer.map(process::ancestry).unwrap_or_default(),
+            ancestry: ancestry(),
             ..Facts::default()
         },
         _ => Facts::default(),
@@ -238,6 +255,20 @@ pub fn peer_config(state_dir: PathBuf, partial: Arc<AtomicUsize>, peer: Option<u
         facts: Arc::new(facts),
         partial,
     }
+}
+
+fn is_dir(path: &str) -> bool {
+    Path::new(path).is_dir()
+}
+
+/// Directories that sends name and that aren't there.
+fn missing<'a>(sends: impl IntoIterator<Item = &'a request::Send>) -> Vec<String> {
+    sends
+        .into_iter()
+        .filter_map(|send| send.cwd.as_ref().or(send.cwd_if_new.as_ref()))
+        .filter(|cwd| !is_dir(cwd))
+        .cloned()
+        .collect()
 }
 
 fn size(dir: &Path, file: &str) -> u64 {
@@ -253,6 +284,7 @@ fn open_store(
         Served::Daemon => Role::Daemon,
         Served::OneShot { .. } => Role::OneShot,
     };
+    let boot = process::boot_id();
     let dir = plan.state_dir.clone();
     let alive = move |id: &str| match instance::liveness(&dir, id) {
         instance::Life::Alive { pid } => Liveness::Alive { pid },
@@ -264,8 +296,11 @@ fn open_store(
     };
     store::open(
         &plan.state_dir,
-        instance.id(),
-        role,
+        store::Opener {
+            instance: instance.id(),
+            role,
+            boot: boot.as_deref(),
+        },
         Box::new(alive),
         Box::new(answer),
     )

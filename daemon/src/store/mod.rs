@@ -34,6 +34,17 @@ pub enum Role {
     OneShot,
 }
 
+/// Who opens the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opener<'a> {
+    /// The instance.
+    pub instance: &'a str,
+    /// What it may take over.
+    pub role: Role,
+    /// Which boot of the machine this is, where that is known.
+    pub boot: Option<&'a str>,
+}
+
 /// Does an instance live?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Liveness {
@@ -176,21 +187,19 @@ enum Moment {
 /// Is called at each [`Moment`]; an error stands for one of SQLite's.
 type Fault = Box<dyn FnMut(Moment, &Connection) -> rusqlite::Result<()> + Send>;
 
-/// Opens the store in `dir` for the instance `instance`, and starts its writer.
+/// Opens the store in `dir`, and starts its writer.
 pub fn open(
     dir: &Path,
-    instance: &str,
-    role: Role,
+    opener: Opener<'_>,
     alive: Alive,
     answer: Answer,
 ) -> Result<Opened, StoreError> {
-    open_with(dir, instance, role, alive, answer, Box::new(|_, _| Ok(())))
+    open_with(dir, opener, alive, answer, Box::new(|_, _| Ok(())))
 }
 
 fn open_with(
     dir: &Path,
-    instance: &str,
-    role: Role,
+    opener: Opener<'_>,
     alive: Alive,
     answer: Answer,
     fault: Fault,
@@ -199,7 +208,7 @@ fn open_with(
     let ready = schema::prepare(dir, schema::MIGRATIONS)?;
     let mut conn = ready.conn;
     let (epoch, orphans) =
-        begin(&mut conn, instance, role, &alive).map_err(|source| StoreError::Sqlite {
+        begin(&mut conn, opener, &alive).map_err(|source| StoreError::Sqlite {
             path: path.clone(),
             source,
         })?;
@@ -207,8 +216,9 @@ fn open_with(
     let writer = writer::Writer::new(
         writer::Setting {
             path: path.clone(),
-            ours: instance.to_owned(),
-            role,
+            ours: opener.instance.to_owned(),
+            role: opener.role,
+            boot: opener.boot.map(str::to_owned),
             alive,
             answer,
             fault,
@@ -233,13 +243,17 @@ fn open_with(
 
 fn begin(
     conn: &mut Connection,
-    instance: &str,
-    role: Role,
+    opener: Opener<'_>,
     alive: &Alive,
 ) -> rusqlite::Result<(String, Vec<Recovered>)> {
     let epoch = conn.query_row("SELECT value FROM meta WHERE key = 'epoch'", [], |row| {
         row.get(0)
     })?;
+    let Opener {
+        instance,
+        role,
+        boot,
+    } = opener;
     let mut orphans = Vec::new();
     if role == Role::Daemon {
         let dead = takeover::dead(conn, instance, alive)?;
@@ -247,7 +261,7 @@ fn begin(
             let change =
                 conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
             for gone in &dead {
-                orphans.push(takeover::take(&change, instance, gone, &dead, role)?);
+                orphans.push(takeover::take(&change, instance, gone, &dead, role, boot)?);
             }
             change.commit()?;
         }

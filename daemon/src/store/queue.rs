@@ -42,9 +42,18 @@ pub(super) fn refusal(order: &Order, code: Code, why: &str) -> Option<Event> {
 /// Could this order change the answer to the question?
 pub(super) fn changes(order: &Order, query: &Query) -> bool {
     let jobs: &[JobId] = match query {
-        Query::Session { .. } => &[],
+        Query::Sessions { .. } => &[],
         Query::Jobs { jobs } => jobs,
         Query::Events { job, .. } => std::slice::from_ref(job),
+        // A copy of what is in the file is right by itself.
+        Query::Backup { .. } => return false,
+        Query::Key { .. }
+        | Query::JobList { .. }
+        | Query::SessionList { .. }
+        | Query::History { .. }
+        | Query::Message { .. }
+        | Query::Log { .. }
+        | Query::Export { .. } => return !matches!(order, Order::Load { .. } | Order::Flush),
     };
     let Order::Commit { writes, .. } = order else {
         return matches!(order, Order::Takeover { .. });
@@ -54,13 +63,17 @@ pub(super) fn changes(order: &Order, query: &Query) -> bool {
         | Write::Requeue { job, .. }
         | Write::Cancel { job }
         | Write::Event { job, .. }
+        | Write::Hold { job, .. }
         | Write::Text { job, .. } => jobs.contains(job),
         // Its session is not known here.
-        Write::Finish { job, .. } => matches!(query, Query::Session { .. }) || jobs.contains(job),
-        Write::Native { session, .. } | Write::Release { session } => {
-            matches!(query, Query::Session { name } if name == session)
+        Write::Finish { job, .. } => matches!(query, Query::Sessions { .. }) || jobs.contains(job),
+        Write::Native { session, .. }
+        | Write::Close { session }
+        | Write::Model { session, .. }
+        | Write::Release { session } => {
+            matches!(query, Query::Sessions { names } if names.contains(session))
         }
-        Write::Accept(_) => true,
+        Write::Accept(_) | Write::Open(_) => true,
     })
 }
 
@@ -89,6 +102,10 @@ pub(super) fn pages_of(write: &Write) -> u64 {
         Write::Start { .. }
         | Write::Requeue { .. }
         | Write::Cancel { .. }
+        | Write::Hold { .. }
+        | Write::Open(_)
+        | Write::Close { .. }
+        | Write::Model { .. }
         | Write::Native { .. }
         | Write::Release { .. } => 0,
     };

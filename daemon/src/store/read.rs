@@ -5,11 +5,14 @@
 
 use std::sync::Arc;
 
-use agentd_core::store::{JobRow, JobState, Loaded, MessageText, Query, SessionRow, TextKind};
+use agentd_core::store::{
+    Due, JobRow, JobState, Keyed, Loaded, MessageText, Pins, Query, SessionRow, TextKind,
+};
 use agentd_protocol::{Body, JobId};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use sha2::{Digest as _, Sha256};
 
-use super::write::{int, nat};
+use super::write::{int, nat, shown};
 
 /// Bytes of requests and final lines in one answer; the first job is given whatever it has.
 /// Who asked for more asks again for what follows the last one given.
@@ -18,27 +21,59 @@ pub(super) const JOBS_BYTES: usize = 1024 * 1024;
 pub(super) const PAGE_BYTES: usize = 256 * 1024;
 
 /// The columns of [`session_row`].
-pub(super) const SESSION_COLUMNS: &str = "name, agent, cwd, toolsets, named, native, turns, held";
+pub(super) const SESSION_COLUMNS: &str = "name, agent, cwd, toolsets, named, native, turns,
+    provider, model, thinking";
 /// The columns of [`job_row`], of `jobs` and `sessions` joined.
 pub(super) const JOB_COLUMNS: &str = "jobs.job, jobs.seq, sessions.name, sessions.agent,
-    jobs.request, jobs.state, jobs.attempt, jobs.expires_at, jobs.final, jobs.final_seq, jobs.cancelled";
+    jobs.request, jobs.state, jobs.attempt, jobs.expires_at, jobs.final, jobs.final_seq,
+    jobs.cancelled, jobs.held, jobs.start_at,
+    jobs.expires_boot, jobs.start_boot, jobs.boot";
 
 /// Answers a question.
 pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
     let loaded = match query {
-        Query::Session { name } => session(conn, name).map(Loaded::Session),
+        Query::Sessions { names } => sessions(conn, names).map(Loaded::Sessions),
+        Query::Key { key, hashed } => keyed(conn, key, hashed).map(Loaded::Key),
         Query::Jobs { jobs } => some_jobs(conn, jobs).map(Loaded::Jobs),
         Query::Events { job, after } => events(conn, *job, *after),
+        Query::JobList { .. }
+        | Query::SessionList { .. }
+        | Query::History { .. }
+        | Query::Message { .. }
+        | Query::Log { .. }
+        | Query::Backup { .. }
+        | Query::Export { .. } => Ok(Loaded::Failed("not served yet".to_owned())),
     };
     loaded.unwrap_or_else(|error| Loaded::Failed(error.to_string()))
 }
 
-fn session(conn: &Connection, name: &str) -> rusqlite::Result<Option<SessionRow>> {
-    conn.prepare_cached(&format!(
+fn sessions(conn: &Connection, names: &[String]) -> rusqlite::Result<Vec<SessionRow>> {
+    let mut statement = conn.prepare_cached(&format!(
         "SELECT {SESSION_COLUMNS} FROM sessions WHERE name = ?1"
-    ))?
-    .query_row([name], session_row)
-    .optional()
+    ))?;
+    let mut rows = Vec::new();
+    for name in names {
+        rows.extend(statement.query_row([name], session_row).optional()?);
+    }
+    Ok(rows)
+}
+
+fn keyed(conn: &Connection, key: &str, hashed: &str) -> rusqlite::Result<Keyed> {
+    let known = conn
+        .prepare_cached("SELECT job, hash FROM jobs WHERE key = ?1")?
+        .query_row([key], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?))
+        })
+        .optional()?;
+    Ok(match known {
+        None => Keyed::Free,
+        Some((job, hash)) if hash == Sha256::digest(hashed.as_bytes()).as_slice() => Keyed::Same {
+            job: JobId(nat(job)),
+        },
+        Some((job, _)) => Keyed::Other {
+            job: JobId(nat(job)),
+        },
+    })
 }
 
 fn some_jobs(conn: &Connection, jobs: &[JobId]) -> rusqlite::Result<Vec<JobRow>> {
@@ -49,7 +84,8 @@ fn some_jobs(conn: &Connection, jobs: &[JobId]) -> rusqlite::Result<Vec<JobRow>>
     let mut rows = Vec::new();
     let mut bytes = 0;
     for job in jobs {
-        let Some(row) = statement.query_row([int(job.0)], job_row).optional()? else {
+        let found = statement.query_row([int(job.0)], |row| job_row(row, None));
+        let Some(row) = found.optional()? else {
             continue;
         };
         bytes += row.request.len();
@@ -64,7 +100,7 @@ fn some_jobs(conn: &Connection, jobs: &[JobId]) -> rusqlite::Result<Vec<JobRow>>
     Ok(rows)
 }
 
-fn events(conn: &Connection, job: JobId, after: u64) -> rusqlite::Result<Loaded> {
+pub(super) fn events(conn: &Connection, job: JobId, after: u64) -> rusqlite::Result<Loaded> {
     let mut statement = conn
         .prepare_cached("SELECT seq, line FROM events WHERE job = ?1 AND seq > ?2 ORDER BY seq")?;
     let mut rows = statement.query(params![int(job.0), int(after)])?;
@@ -90,7 +126,7 @@ fn events(conn: &Connection, job: JobId, after: u64) -> rusqlite::Result<Loaded>
 }
 
 /// The text of a job: its pieces put together, or what it ended with.
-pub(super) fn texts(conn: &Connection, job: JobId) -> rusqlite::Result<Vec<MessageText>> {
+fn texts(conn: &Connection, job: JobId) -> rusqlite::Result<Vec<MessageText>> {
     let mut statement = conn.prepare_cached(
         "SELECT message, kind, text FROM texts WHERE job = ?1 ORDER BY message, kind, at",
     )?;
@@ -127,20 +163,38 @@ pub(super) fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         named: row.get(4)?,
         native: row.get(5)?,
         turns: nat(row.get(6)?),
-        held: row.get(7)?,
+        pins: Pins {
+            provider: row.get(7)?,
+            model: row.get(8)?,
+            thinking: row.get(9)?,
+        },
     })
 }
 
-/// A job from [`JOB_COLUMNS`].
-pub(super) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
+/// A job from [`JOB_COLUMNS`]; times by the clock of another boot than `boot` are left out.
+pub(super) fn job_row(row: &Row<'_>, boot: Option<&str>) -> rusqlite::Result<JobRow> {
+    let same = boot.is_some() && row.get_ref(15)?.as_str_or_null()? == boot;
+    let booted = |column| {
+        let ms = row.get::<_, Option<i64>>(column)?;
+        Ok::<_, rusqlite::Error>(ms.filter(|_| same).map(nat))
+    };
     let attempt = row.get(6)?;
+    let (expires_boot, start_boot) = (booted(13)?, booted(14)?);
     let state = match (row.get_ref(8)?.as_str_or_null()?, row.get_ref(5)?.as_str()?) {
         (Some(line), _) => JobState::Finished {
             seq: nat(row.get(9)?),
             line: Body::stored(line),
         },
         (None, "queued") => JobState::Queued {
-            expires_at: row.get(7)?,
+            expires: Due {
+                wall_ms: row.get(7)?,
+                boot_ms: expires_boot,
+            },
+            start: row.get::<_, Option<i64>>(12)?.map(|wall_ms| Due {
+                wall_ms,
+                boot_ms: start_boot,
+            }),
+            held: row.get(11)?,
             attempt,
         },
         (None, _) => JobState::Running { attempt },
@@ -148,7 +202,7 @@ pub(super) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     Ok(JobRow {
         job: JobId(nat(row.get(0)?)),
         seq: nat(row.get(1)?),
-        session: row.get(2)?,
+        session: shown(row.get(2)?),
         agent: row.get(3)?,
         request: Arc::from(row.get_ref(4)?.as_str()?),
         cancelled: row.get(10)?,

@@ -32,7 +32,7 @@ const CHECKED_WHOLE: u64 = 16 * 1024 * 1024;
 pub(super) const SHORT_LOG: u64 = 512 * 1024;
 
 /// Each entry leads from the version that is its index to the next one.
-pub(super) const MIGRATIONS: &[&str] = &[VERSION_1];
+pub(super) const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
 
 const VERSION_1: &str = "
 CREATE TABLE meta (
@@ -100,6 +100,23 @@ CREATE TABLE texts (
     text TEXT NOT NULL,
     PRIMARY KEY (job, message, kind, at)
 ) STRICT, WITHOUT ROWID;
+";
+
+/// Times by the clock of a boot, labels, parents, held jobs, a session's model.
+const VERSION_2: &str = "
+ALTER TABLE jobs ADD COLUMN boot TEXT;
+ALTER TABLE jobs ADD COLUMN expires_boot INTEGER;
+ALTER TABLE jobs ADD COLUMN start_at INTEGER;
+ALTER TABLE jobs ADD COLUMN start_boot INTEGER;
+ALTER TABLE jobs ADD COLUMN held INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN labels TEXT;
+ALTER TABLE jobs ADD COLUMN parent INTEGER;
+UPDATE jobs SET held = 1 WHERE state = 'queued' AND final_seq IS NULL
+    AND session IN (SELECT id FROM sessions WHERE held);
+ALTER TABLE sessions DROP COLUMN held;
+ALTER TABLE sessions ADD COLUMN provider TEXT;
+ALTER TABLE sessions ADD COLUMN model TEXT;
+ALTER TABLE sessions ADD COLUMN thinking TEXT;
 ";
 
 /// A connection, and where the file that was here before went, if it was broken.

@@ -2,10 +2,11 @@
 //!
 //! Owns which rows move. Must not know how an instance is found dead, nor what is done next.
 
-use agentd_core::store::{JobRow, JobState, Recovered};
+use agentd_core::store::{JobRow, JobState, Loaded, Recovered, SoFar};
+use agentd_protocol::JobId;
 use rusqlite::{Connection, params};
 
-use super::read::{JOB_COLUMNS, SESSION_COLUMNS, job_row, session_row, texts};
+use super::read::{JOB_COLUMNS, SESSION_COLUMNS, events, job_row, session_row};
 use super::write::stamp_key;
 use super::{Liveness, Role};
 
@@ -35,6 +36,7 @@ pub(super) fn take(
     instance: &str,
     dead: &[String],
     role: Role,
+    boot: Option<&str>,
 ) -> rusqlite::Result<Recovered> {
     let states = match role {
         Role::Daemon => "'queued', 'running'",
@@ -63,13 +65,13 @@ pub(super) fn take(
                AND sessions.instance = ?2
              ORDER BY jobs.job"
         ))?
-        .query_map([instance, ours], job_row)?
+        .query_map([instance, ours], |row| job_row(row, boot))?
         .collect::<Result<Vec<JobRow>, _>>()?;
     let mut jobs = Vec::with_capacity(rows.len());
     for row in rows {
         let so_far = match row.state {
-            JobState::Running { .. } => texts(conn, row.job)?,
-            JobState::Queued { .. } | JobState::Finished { .. } => Vec::new(),
+            JobState::Running { .. } => so_far(conn, row.job)?,
+            JobState::Queued { .. } | JobState::Finished { .. } => SoFar::default(),
         };
         jobs.push((row, so_far));
     }
@@ -86,6 +88,26 @@ pub(super) fn take(
         sessions,
         jobs,
     })
+}
+
+fn so_far(conn: &Connection, job: JobId) -> rusqlite::Result<SoFar> {
+    let mut all = SoFar::default();
+    loop {
+        let after = all.events.last().map_or(0, |(seq, _)| *seq);
+        let Loaded::Events {
+            events,
+            more,
+            texts,
+        } = events(conn, job, after)?
+        else {
+            return Ok(all);
+        };
+        all.events.extend(events);
+        if !more {
+            all.texts = texts;
+            return Ok(all);
+        }
+    }
 }
 
 /// Leaves a note by which this very takeover can be recognised.

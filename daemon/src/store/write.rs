@@ -3,7 +3,7 @@
 //! Owns numbers (`seq`, job numbers), the key's uniqueness and the lease of a session.
 //! Must not know batches, retries or who asked.
 
-use agentd_core::store::{End, MessageText, NewJob, Stored, TextKind, Write, Written};
+use agentd_core::store::{End, MessageText, NewJob, NewSession, Stored, TextKind, Write, Written};
 use agentd_protocol::{Body, Code, JobId};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params};
 use sha2::{Digest as _, Sha256};
@@ -113,6 +113,8 @@ pub(super) struct Writing<'a> {
     pub(super) numbers: Numbers,
     pub(super) witness: Option<Witness>,
     pub(super) wall_ms: i64,
+    /// Which boot of the machine this is, where that is known.
+    pub(super) boot: Option<&'a str>,
 }
 
 impl Writing<'_> {
@@ -208,6 +210,25 @@ impl Writing<'_> {
                 line,
                 texts,
             } => self.finish(*job, *end, line, texts),
+            Write::Hold { job, held } => {
+                self.conn
+                    .prepare_cached(
+                        "UPDATE jobs SET held = ?2 WHERE job = ?1 AND final_seq IS NULL",
+                    )?
+                    .execute(params![int(job.0), held])?;
+                Ok(Written::Done)
+            }
+            Write::Open(new) => self.open(new),
+            Write::Close { session } => self.close(item, session),
+            Write::Model { session, pins } => {
+                self.conn
+                    .prepare_cached(
+                        "UPDATE sessions SET provider = ?2, model = ?3, thinking = ?4
+                         WHERE name = ?1",
+                    )?
+                    .execute(params![session, pins.provider, pins.model, pins.thinking])?;
+                Ok(Written::Done)
+            }
             Write::Native { session, native } => {
                 self.conn
                     .prepare_cached("UPDATE sessions SET native = ?2 WHERE name = ?1")?
@@ -261,15 +282,23 @@ impl Writing<'_> {
         if let Some(key) = &new.key {
             let known = self
                 .conn
-                .prepare_cached("SELECT job, hash FROM jobs WHERE key = ?1")?
+                .prepare_cached(
+                    "SELECT jobs.job, jobs.hash, sessions.name FROM jobs
+                     JOIN sessions ON sessions.id = jobs.session WHERE jobs.key = ?1",
+                )?
                 .query_row([key], |row| {
-                    Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?))
+                    Ok((
+                        row.get::<_, i64>(0)?,
+                        row.get::<_, Vec<u8>>(1)?,
+                        row.get(2)?,
+                    ))
                 })
                 .optional()?;
-            if let Some((job, known)) = known {
+            if let Some((job, known, session)) = known {
                 let job = JobId(nat(job));
                 return if known == hash.as_slice() {
-                    Ok(Written::Duplicate { job })
+                    let session = shown(session);
+                    Ok(Written::Duplicate { job, session })
                 } else {
                     Err(Stop::Refused(Stored::Conflict { item, job }))
                 };
@@ -285,8 +314,10 @@ impl Writing<'_> {
         self.conn
             .prepare_cached(
                 "INSERT INTO jobs (job, seq, session_seq, session, request, key, hash, state,
-                    instance, worker, generation, attempt, accepted_at, expires_at)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                    instance, worker, generation, attempt, accepted_at, expires_at,
+                    boot, expires_boot, start_at, start_boot, labels, parent)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14,
+                    ?15, ?16, ?17, ?18, ?19, ?20)",
             )?
             .execute(params![
                 job,
@@ -306,7 +337,13 @@ impl Writing<'_> {
                 generation.map(|generation| int(generation.0)),
                 i64::from(worker.is_some()),
                 new.at,
-                new.expires_at,
+                new.expires.wall_ms,
+                self.boot,
+                new.expires.boot_ms.map(int),
+                new.start.map(|start| start.wall_ms),
+                new.start.and_then(|start| start.boot_ms).map(int),
+                new.labels,
+                new.parent.map(|parent| int(parent.0)),
             ])?;
         self.witness = Some(Witness::Job { job, seq });
         Ok(Written::Accepted {
@@ -363,6 +400,85 @@ impl Writing<'_> {
         }
         let id = self.insert_session(&name, Naming::ByStore, new)?;
         Ok((id, name, 1))
+    }
+
+    fn open(&mut self, new: &NewSession) -> Result<Written, Stop> {
+        let name = match &new.name {
+            Some(name) => name.clone(),
+            None => self.free_name()?,
+        };
+        let inserted = self
+            .conn
+            .prepare_cached(
+                "INSERT INTO sessions (name, agent, cwd, toolsets, named, last_seq, created_at)
+                 VALUES (?1, ?2, ?3, ?4, 1, 0, ?5) ON CONFLICT (name) DO NOTHING",
+            )?
+            .execute(params![name, new.agent, new.cwd, new.toolsets, new.at])?;
+        if inserted == 0 {
+            return Err(Stop::Refused(Stored::Taken));
+        }
+        Ok(Written::Opened { session: name })
+    }
+
+    /// A name for a session that was made without one and without a job.
+    fn free_name(&self) -> rusqlite::Result<String> {
+        self.conn
+            .prepare_cached("SELECT 'n' || (1 + coalesce(max(id), 0)) FROM sessions")?
+            .query_row([], |row| row.get(0))
+            .and_then(|first: String| {
+                let mut name = first.clone();
+                let mut next = 2;
+                while self
+                    .conn
+                    .prepare_cached("SELECT 1 FROM sessions WHERE name = ?1")?
+                    .exists([&name])?
+                {
+                    name = format!("{first}-{next}");
+                    next += 1;
+                }
+                Ok(name)
+            })
+    }
+
+    /// The name is free again; its jobs stay under one that nobody can give.
+    fn close(&mut self, item: usize, session: &str) -> Result<Written, Stop> {
+        let known = self
+            .conn
+            .prepare_cached(
+                "SELECT id, instance, EXISTS (SELECT 1 FROM jobs
+                    WHERE jobs.session = sessions.id AND final_seq IS NULL)
+                 FROM sessions WHERE name = ?1",
+            )?
+            .query_row([session], |row| {
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    row.get::<_, Option<String>>(1)?,
+                    row.get::<_, bool>(2)?,
+                ))
+            })
+            .optional()?;
+        let Some((id, holder, busy)) = known else {
+            return Ok(Written::Done);
+        };
+        if let Some(instance) = holder.filter(|holder| holder != self.ours)
+            && let Liveness::Alive { pid } = (self.alive)(&instance)
+        {
+            return Err(Stop::Refused(Stored::Leased {
+                item,
+                instance,
+                pid,
+            }));
+        }
+        if busy {
+            return Err(Stop::Refused(Stored::Taken));
+        }
+        self.conn
+            .prepare_cached(
+                "UPDATE sessions SET name = name || '#' || id, named = 0, instance = NULL,
+                    native = NULL WHERE id = ?1",
+            )?
+            .execute([id])?;
+        Ok(Written::Done)
     }
 
     fn insert_session(&self, name: &str, naming: Naming, new: &NewJob) -> rusqlite::Result<i64> {
@@ -452,16 +568,12 @@ impl Writing<'_> {
                     text.text
                 ])?;
         }
-        // Nothing waits any more, or what waits is held by this end, or as it was before.
         self.conn
             .prepare_cached(
-                "UPDATE sessions SET
-                    turns = turns + (SELECT attempt > 0 FROM jobs WHERE job = ?2),
-                    held = (held OR ?3) AND EXISTS (SELECT 1 FROM jobs
-                        WHERE session = ?1 AND final_seq IS NULL AND state = 'queued')
+                "UPDATE sessions SET turns = turns + (SELECT attempt > 0 FROM jobs WHERE job = ?2)
                  WHERE id = ?1",
             )?
-            .execute(params![session, job, end == End::Interrupted])?;
+            .execute(params![session, job])?;
         self.witness = Some(Witness::Final { job, seq });
         Ok(Written::Numbered { seq: nat(seq) })
     }
@@ -509,6 +621,12 @@ const fn kind_number(kind: TextKind) -> i64 {
         TextKind::Text => 0,
         TextKind::Thinking => 1,
     }
+}
+
+/// A session's name as people know it: a closed one is kept under a longer one.
+pub(super) fn shown(mut name: String) -> String {
+    name.truncate(name.find('#').unwrap_or(name.len()));
+    name
 }
 
 /// SQLite's integers are signed; no number of ours comes near the end.

@@ -33,6 +33,7 @@ pub(super) struct Setting {
     pub(super) path: PathBuf,
     pub(super) ours: String,
     pub(super) role: Role,
+    pub(super) boot: Option<String>,
     pub(super) alive: Alive,
     pub(super) answer: Answer,
     pub(super) fault: Fault,
@@ -308,6 +309,7 @@ impl Writer {
             numbers,
             witness: None,
             wall_ms: wall_ms(),
+            boot: self.setting.boot.as_deref(),
         };
         let mut answers = Vec::with_capacity(orders);
         let mut pages = 4;
@@ -522,7 +524,14 @@ fn take_over(
             jobs: Vec::new(),
         });
     }
-    let recovered = takeover::take(writing.conn, writing.ours, instance, &[], role)?;
+    let recovered = takeover::take(
+        writing.conn,
+        writing.ours,
+        instance,
+        &[],
+        role,
+        writing.boot,
+    )?;
     takeover::stamp(writing.conn, writing.ours, stamp)?;
     if writing.witness.is_none() {
         writing.witness = Some(Witness::Stamp { value: stamp });

@@ -3,7 +3,9 @@
 //! Owns the books of jobs and sessions. Knows SQL as little as the core does.
 
 use agentd_core::Event;
-use agentd_core::store::{JobRow, JobState, Loaded, Query, SessionRow, Stored, Write, Written};
+use agentd_core::store::{
+    JobRow, JobState, Keyed, Loaded, Pins, Query, SessionRow, Stored, Write, Written,
+};
 use agentd_protocol::{Body, Code, JobId};
 
 use crate::world::{StoreOrder, StoredJob, World};
@@ -73,7 +75,8 @@ impl World {
                         if *hashed != new.hashed {
                             return Stored::Conflict { item, job: *job };
                         }
-                        written.push(Written::Duplicate { job: *job });
+                        let session = self.jobs[job].session.clone();
+                        written.push(Written::Duplicate { job: *job, session });
                         continue;
                     }
                     let job = JobId(self.jobs.len() as u64 + 1);
@@ -89,7 +92,7 @@ impl World {
                             named: new.session.is_some(),
                             native: None,
                             turns: 0,
-                            held: false,
+                            pins: Pins::default(),
                         });
                     if let Some(key) = new.key {
                         assert!(self.keys.insert(key, (job, new.hashed)).is_none());
@@ -102,7 +105,10 @@ impl World {
                         running: new.running.is_some(),
                         cancelled: false,
                         attempt: u32::from(new.running.is_some()),
-                        expires_at: new.expires_at,
+                        expires: new.expires,
+                        start: new.start,
+                        held: false,
+                        parent: new.parent,
                         last: None,
                         events: Vec::new(),
                     };
@@ -150,6 +156,42 @@ impl World {
                     self.jobs.get_mut(&job).unwrap().cancelled = true;
                     Written::Done
                 }
+                Write::Hold { job, held } => {
+                    self.jobs.get_mut(&job).unwrap().held = held;
+                    Written::Done
+                }
+                Write::Open(new) => {
+                    let name = new
+                        .name
+                        .unwrap_or_else(|| format!("n{}", self.sessions.len()));
+                    if self.sessions.contains_key(&name) {
+                        return Stored::Taken;
+                    }
+                    let row = SessionRow {
+                        name: name.clone(),
+                        agent: new.agent,
+                        cwd: new.cwd,
+                        toolsets: new.toolsets,
+                        named: true,
+                        native: None,
+                        turns: 0,
+                        pins: Pins::default(),
+                    };
+                    self.sessions.insert(name.clone(), row);
+                    Written::Opened { session: name }
+                }
+                Write::Close { session } => {
+                    let open = |job: &StoredJob| job.session == session && job.last.is_none();
+                    if self.jobs.values().any(open) {
+                        return Stored::Taken;
+                    }
+                    self.sessions.remove(&session);
+                    Written::Done
+                }
+                Write::Model { session, pins } => {
+                    self.sessions.get_mut(&session).unwrap().pins = pins;
+                    Written::Done
+                }
                 Write::Text { .. } | Write::Release { .. } => Written::Done,
             });
         }
@@ -167,7 +209,9 @@ impl World {
                 attempt: stored.attempt,
             },
             None => JobState::Queued {
-                expires_at: stored.expires_at,
+                expires: stored.expires,
+                start: stored.start,
+                held: stored.held,
                 attempt: stored.attempt,
             },
         };
@@ -184,7 +228,22 @@ impl World {
 
     pub fn query(&self, query: Query) -> Loaded {
         match query {
-            Query::Session { name } => Loaded::Session(self.sessions.get(&name).cloned()),
+            Query::Sessions { names } => {
+                let known = names.iter().filter_map(|name| self.sessions.get(name));
+                Loaded::Sessions(known.cloned().collect())
+            }
+            Query::Key { key, hashed } => Loaded::Key(match self.keys.get(&key) {
+                None => Keyed::Free,
+                Some((job, known)) if *known == hashed => Keyed::Same { job: *job },
+                Some((job, _)) => Keyed::Other { job: *job },
+            }),
+            Query::JobList { .. }
+            | Query::SessionList { .. }
+            | Query::History { .. }
+            | Query::Message { .. }
+            | Query::Log { .. }
+            | Query::Backup { .. }
+            | Query::Export { .. } => Loaded::Failed("not part of the model".to_owned()),
             Query::Jobs { jobs } => {
                 Loaded::Jobs(jobs.into_iter().filter_map(|job| self.row(job)).collect())
             }

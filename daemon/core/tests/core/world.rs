@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentd_core::effect::{Progress, Rung};
 use agentd_core::event::{Facts, Origin};
 use agentd_core::ids::{ConnId, Generation, Now, Token, TurnId, WorkerId};
-use agentd_core::store::{Query, Recovered, SessionRow, Write};
+use agentd_core::store::{Due, Query, Recovered, SessionRow, SoFar, Write};
 use agentd_core::worker::{Exit, Outcome, Traits, WorkerCommand, WorkerEvent};
 use agentd_core::{Effect, Event, Settings, State};
 
@@ -37,7 +37,10 @@ pub struct StoredJob {
     pub running: bool,
     pub cancelled: bool,
     pub attempt: u32,
-    pub expires_at: i64,
+    pub expires: Due,
+    pub start: Option<Due>,
+    pub held: bool,
+    pub parent: Option<JobId>,
     pub last: Option<(u64, Body)>,
     pub events: Vec<(u64, Body)>,
 }
@@ -88,6 +91,7 @@ impl World {
             state: State::new(settings),
             now: Now {
                 mono: Duration::from_secs(1),
+                boot_ms: 500_000,
                 wall_ms: 1_000_000,
             },
             processes: BTreeMap::new(),
@@ -411,6 +415,7 @@ impl World {
 
     pub fn pass(&mut self, duration: Duration) {
         self.now.mono += duration;
+        self.now.boot_ms += u64::try_from(duration.as_millis()).unwrap();
         self.now.wall_ms += i64::try_from(duration.as_millis()).unwrap();
         self.event(Event::Ticked);
     }
@@ -431,7 +436,11 @@ impl World {
             .iter()
             .filter(|(_, stored)| stored.last.is_none())
             .filter_map(|(job, _)| self.row(*job))
-            .map(|row| (row, Vec::new()))
+            .map(|row| {
+                let events = self.jobs[&row.job].events.clone();
+                let texts = Vec::new();
+                (row, SoFar { texts, events })
+            })
             .collect();
         let names: BTreeSet<_> = jobs.iter().map(|(row, _)| row.session.clone()).collect();
         let sessions = names

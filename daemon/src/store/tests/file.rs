@@ -11,13 +11,7 @@ fn a_newer_store_is_refused_and_left_untouched() {
     db.pragma_update(None, "user_version", 99).unwrap();
     drop(db);
     let before = std::fs::read(&path).unwrap();
-    let refused = open(
-        dir.path(),
-        "b",
-        Role::Daemon,
-        Box::new(dead),
-        Box::new(|_| ()),
-    );
+    let refused = open(dir.path(), daemon("b"), Box::new(dead), Box::new(|_| ()));
     let error = refused.unwrap_err();
     assert!(
         matches!(
@@ -60,13 +54,7 @@ fn somebody_elses_database_is_left_alone() {
     let db = Connection::open(dir.path().join(FILE)).unwrap();
     db.execute_batch("CREATE TABLE theirs (x)").unwrap();
     drop(db);
-    let refused = open(
-        dir.path(),
-        "b",
-        Role::Daemon,
-        Box::new(dead),
-        Box::new(|_| ()),
-    );
+    let refused = open(dir.path(), daemon("b"), Box::new(dead), Box::new(|_| ()));
     assert!(matches!(refused, Err(StoreError::Foreign { .. })));
 }
 

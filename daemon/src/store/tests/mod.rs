@@ -8,8 +8,8 @@ use std::time::Duration;
 use agentd_core::Event;
 use agentd_core::ids::{Generation, Token, WorkerId};
 use agentd_core::store::{
-    End, JobRow, JobState, Loaded, MessageText, NewJob, Query, Stored, TextKind, Urgency, Write,
-    Written,
+    Due, End, JobRow, JobState, Loaded, MessageText, NewJob, Query, SessionRow, Stored, TextKind,
+    Urgency, Write, Written,
 };
 use agentd_protocol::{Body, Code, JobId};
 use rusqlite::{Connection, ffi};
@@ -48,7 +48,12 @@ fn bench_with(
 ) -> Bench {
     let (answer, answers) = sync_channel(10_000);
     let answer = Box::new(move |event| answer.send(event).unwrap());
-    let opened = open_with(dir, instance, role, Box::new(alive), answer, fault).unwrap();
+    let opener = Opener {
+        instance,
+        role,
+        boot: Some("this-boot"),
+    };
+    let opened = open_with(dir, opener, Box::new(alive), answer, fault).unwrap();
     Bench {
         opened,
         answers,
@@ -114,8 +119,24 @@ impl Bench {
         }
     }
 
+    fn session(&mut self, name: &str) -> SessionRow {
+        let names = vec![name.to_owned()];
+        match self.load(Query::Sessions { names }) {
+            Loaded::Sessions(rows) => rows.into_iter().next().expect("the session"),
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn close(self) {
         self.opened.store.close(self.opened.writer);
+    }
+}
+
+fn daemon(instance: &str) -> Opener<'_> {
+    Opener {
+        instance,
+        role: Role::Daemon,
+        boot: Some("this-boot"),
     }
 }
 
@@ -128,7 +149,13 @@ fn new(session: Option<&str>) -> NewJob {
         request: r#"{"text":"hi"}"#.to_owned(),
         key: None,
         hashed: "hi".to_owned(),
-        expires_at: 5_000,
+        expires: Due {
+            wall_ms: 5_000,
+            boot_ms: Some(4_000),
+        },
+        start: None,
+        labels: None,
+        parent: None,
         running: None,
         at: 1_000,
     }

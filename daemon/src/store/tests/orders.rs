@@ -52,13 +52,9 @@ fn a_job_goes_through_its_life_and_is_read_back_after_reopening() {
     let state = store.job(job).state;
     let line = last_line("whole");
     assert_eq!(state, JobState::Finished { seq: 4, line });
-    let Loaded::Session(Some(row)) = store.load(Query::Session {
-        name: "s1".to_owned(),
-    }) else {
-        panic!("session")
-    };
+    let row = store.session("s1");
     assert_eq!((row.native.as_deref(), row.turns), (Some("n"), 1));
-    assert!(!row.named && !row.held);
+    assert!(!row.named);
     assert_eq!(store.accept(new(Some("main"))).1, 5, "numbers go on");
 }
 
@@ -86,20 +82,23 @@ fn an_interrupted_turn_holds_what_waits_behind_it() {
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let (first, ..) = store.accept(started("main"));
     let (second, ..) = store.accept(new(Some("main")));
-    let held = |store: &mut Bench| match store.load(Query::Session {
-        name: "main".to_owned(),
-    }) {
-        Loaded::Session(Some(row)) => (row.held, row.turns, row.named),
+    let hold = Write::Hold {
+        job: second,
+        held: true,
+    };
+    store.commit(vec![finish(first, End::Interrupted), hold]);
+    let held = |store: &mut Bench| match store.job(second).state {
+        JobState::Queued { held, .. } => held,
         other => panic!("{other:?}"),
     };
-    store.commit(vec![finish(first, End::Interrupted)]);
-    assert_eq!(held(&mut store), (true, 1, true));
+    assert!(held(&mut store));
+    store.commit(vec![Write::Hold {
+        job: second,
+        held: false,
+    }]);
+    assert!(!held(&mut store));
     store.commit(vec![finish(second, End::Failed)]);
-    assert_eq!(
-        held(&mut store),
-        (false, 1, true),
-        "it never ran, and nothing waits"
-    );
+    assert_eq!(store.session("main").turns, 1, "the second never ran");
 }
 
 #[test]
@@ -116,12 +115,24 @@ fn a_known_key_is_a_duplicate_with_the_same_hash_and_a_conflict_with_another() {
     let Stored::Committed(written) = twice else {
         panic!("{twice:?}")
     };
-    assert_eq!(written[0], Written::Duplicate { job });
+    assert_eq!(
+        written[0],
+        Written::Duplicate {
+            job,
+            session: "s1".to_owned()
+        }
+    );
     assert!(matches!(
         written[1],
         Written::Accepted { job: JobId(2), .. }
     ));
-    assert_eq!(written[2], Written::Duplicate { job: JobId(2) });
+    assert_eq!(
+        written[2],
+        Written::Duplicate {
+            job: JobId(2),
+            session: "s2".to_owned()
+        }
+    );
     let refused = store.commit(vec![keyed("new", "x"), keyed("k", "two")]);
     assert_eq!(refused, Stored::Conflict { item: 1, job });
     let (next, ..) = store.accept(new(None));
@@ -272,7 +283,7 @@ fn the_daemon_takes_over_queued_and_running_jobs_and_a_one_shot_takes_only_runni
         panic!("recovered")
     };
     assert_eq!(recovered.jobs.len(), 1);
-    assert_eq!(recovered.jobs[0].1[0].text, "so far");
+    assert_eq!(recovered.jobs[0].1.texts[0].text, "so far");
     shot.close();
 
     let daemon = bench(dir.path(), "daemon", Role::Daemon, dead);
@@ -356,5 +367,8 @@ fn closing_writes_what_was_only_to_ride_along() {
     store.order(Urgency::Lazy, vec![piece(job, 0, "last words")]);
     store.close();
     let store = bench(dir.path(), "b", Role::Daemon, dead);
-    assert_eq!(store.opened.orphans[0].jobs[0].1[0].text, "last words");
+    assert_eq!(
+        store.opened.orphans[0].jobs[0].1.texts[0].text,
+        "last words"
+    );
 }

@@ -1,0 +1,135 @@
+//! The rows that lists are made of: jobs, sessions, turns, questions.
+//!
+//! Owns their members. Must not know where they come from.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ids::JobId;
+use crate::request::Ignored;
+use crate::work::JobPhase;
+
+/// One job of a `dispatch`'s answer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
+pub struct DispatchedRow {
+    pub job: JobId,
+    pub session: String,
+    pub replayed: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<Ignored>,
+}
+
+/// One job of a list.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
+pub struct JobRow {
+    pub job: JobId,
+    pub session: String,
+    pub agent: String,
+    pub state: JobPhase,
+    pub attempt: u32,
+    /// The beginning of the prompt.
+    pub preview: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<JobId>,
+    pub accepted_at: String,
+    /// Not before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_at: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<String>,
+    /// Of a `message_end`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<String>,
+    /// Of an `error`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+}
+
+/// What a session is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum SessionPhase {
+    #[default]
+    Idle,
+    Starting,
+    Working,
+    Waiting,
+    Held,
+}
+
+/// One session of a list.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
+pub struct SessionRow {
+    pub session: String,
+    pub agent: String,
+    pub cwd: String,
+    pub state: SessionPhase,
+    /// The beginning of its first prompt.
+    pub title: String,
+    /// The beginning of its last answer.
+    pub preview: String,
+    pub model: Option<String>,
+    pub turns: u64,
+    pub created_at: String,
+    pub last_active_at: String,
+}
+
+/// One turn of a session's history.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
+pub struct TurnRow {
+    pub job: JobId,
+    pub state: JobPhase,
+    pub accepted_at: String,
+    /// The user's turn.
+    pub text: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+    pub messages: Vec<MessageRow>,
+    /// The final line; `None` while the turn is in flight or waits.
+    #[serde(rename = "final")]
+    pub last: Option<Value>,
+    /// Open ones, of the turn in flight.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<QuestionRow>,
+}
+
+/// One message of a turn, or a piece of it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub struct MessageRow {
+    pub message: u32,
+    /// Bytes of the message's text before this piece.
+    #[serde(default)]
+    pub offset: u64,
+    pub text: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub thinking: String,
+    /// Does more text follow than is given here?
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+}
+
+/// One open question.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 4 documents each")]
+pub struct QuestionRow {
+    pub question_id: String,
+    pub job: JobId,
+    pub session: String,
+    pub kind: String,
+    pub title: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    #[serde(default)]
+    pub options: Vec<String>,
+    pub expires_at: String,
+}

@@ -1,0 +1,288 @@
+//! The requests about work that outlives its connection: jobs, sessions, questions, models.
+//!
+//! Owns their fields and syntax. Must not know which jobs or sessions there are.
+
+use serde::{Deserialize, Serialize};
+
+use crate::envelope::Rejected;
+use crate::ids::JobId;
+use crate::limits::{MAX_DISPATCH, MAX_PAGE, MAX_TEXT};
+use crate::request::{Ignored, Send, check_session, invalid};
+
+/// `dispatch`: several sends in one commit, all or none.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Dispatch {
+    /// 1 to [`MAX_DISPATCH`] of them.
+    pub jobs: Vec<Dispatched>,
+}
+
+/// One send of a `dispatch`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Dispatched {
+    /// The send.
+    pub send: Send,
+    /// Fields of it that nobody here knows.
+    pub ignored: Vec<Ignored>,
+}
+
+impl Dispatch {
+    pub(crate) fn check(self) -> Result<Self, Rejected> {
+        if self.jobs.is_empty() || self.jobs.len() > MAX_DISPATCH {
+            let count = self.jobs.len();
+            return Err(invalid(format!(
+                "`jobs` has {count} entries, expected 1 to {MAX_DISPATCH}"
+            )));
+        }
+        Ok(self)
+    }
+}
+
+/// How far a job is, in the words of `jobs`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum JobPhase {
+    Queued,
+    Held,
+    Running,
+    Completed,
+    Cancelled,
+    Failed,
+    Interrupted,
+}
+
+/// `jobs`: which jobs there are, newest first.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct Jobs {
+    /// Of one session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// So far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<JobPhase>,
+    /// With this label: `key` or `key=value`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Sent from inside this job's worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<JobId>,
+    /// Accepted no longer ago than so many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<f64>,
+    /// At most so many; 50 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// Older than this one: the `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<JobId>,
+}
+
+impl Jobs {
+    pub(crate) fn check(self) -> Result<Self, Rejected> {
+        self.session.as_deref().map_or(Ok(()), check_session)?;
+        crate::request::check_seconds("since", self.since)?;
+        check_limit(self.limit)?;
+        Ok(self)
+    }
+}
+
+/// `steer`: a word to a running turn. Without a target, this connection's last send, else the only
+/// live one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Steer {
+    /// The turn in flight of a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// One job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobId>,
+    /// What to tell it.
+    #[serde(alias = "prompt", alias = "message")]
+    pub text: String,
+}
+
+impl Steer {
+    pub(crate) fn check(self) -> Result<Self, Rejected> {
+        self.session.as_deref().map_or(Ok(()), check_session)?;
+        if self.text.trim().is_empty() {
+            return Err(invalid("`text` is blank: expected what to tell the agent"));
+        }
+        Ok(self)
+    }
+}
+
+/// `questions`: what agents ask and nobody answered yet.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Questions {
+    /// Of one session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+}
+
+/// `answer`: to one question, with just one of the three.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Answer {
+    /// Which.
+    pub question_id: String,
+    /// To an `approval`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approve: Option<bool>,
+    /// To a `choice`: one of its options.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<String>,
+    /// To a `text` or a `secret`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+impl Answer {
+    pub(crate) fn check(self) -> Result<Self, Rejected> {
+        let given = usize::from(self.approve.is_some())
+            + usize::from(self.choice.is_some())
+            + usize::from(self.text.is_some());
+        if given != 1 {
+            return Err(invalid(format!(
+                "{given} of `approve`, `choice` and `text` are given: expected just one"
+            )));
+        }
+        if self.text.as_ref().is_some_and(|text| text.len() > MAX_TEXT) {
+            return Err(invalid(format!("`text` is longer than {MAX_TEXT} bytes")));
+        }
+        Ok(self)
+    }
+}
+
+/// `compact`: the agent shortens what it remembers of a session.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Compact {
+    /// Which; without, this connection's last send's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// What to keep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
+}
+
+/// `set_model`: for the turns of a session accepted after it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SetModel {
+    /// Which.
+    pub session: String,
+    /// The model provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// The model.
+    pub model: String,
+    /// How hard to think.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<String>,
+}
+
+impl SetModel {
+    pub(crate) fn check(self) -> Result<Self, Rejected> {
+        check_session(&self.session)?;
+        crate::request::check_words(&[
+            ("provider", &self.provider),
+            ("model", &Some(self.model.clone())),
+            ("thinking", &self.thinking),
+        ])?;
+        Ok(self)
+    }
+}
+
+/// `session.list`: in the order they were made.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct SessionList {
+    /// At most so many; 50 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// The `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+}
+
+/// `session.new`: a session without a turn.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct SessionNew {
+    /// Its name; one is made when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Who answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Working directory: absolute, existing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Restricts the agent's tools.
+    #[serde(default, alias = "tools", skip_serializing_if = "Option::is_none")]
+    pub toolsets: Option<Vec<String>>,
+}
+
+/// A session by its name: `session.close`, `session.resume`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Named {
+    /// Which.
+    pub session: String,
+}
+
+impl Named {
+    pub(crate) fn check(self) -> Result<Self, Rejected> {
+        check_session(&self.session)?;
+        Ok(self)
+    }
+}
+
+/// `session.history`: what was said, oldest first; or one message from some byte on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SessionHistory {
+    /// Which.
+    pub session: String,
+    /// One turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobId>,
+    /// With `job`: one message of it, whole, in pieces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<u32>,
+    /// The `next` of the page before: a job's number, with `message` a byte offset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    /// At most so many turns; 50 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+impl SessionHistory {
+    pub(crate) fn check(self) -> Result<Self, Rejected> {
+        check_session(&self.session)?;
+        check_limit(self.limit)?;
+        if self.message.is_some() && self.job.is_none() {
+            return Err(invalid("`message` is given without `job`"));
+        }
+        Ok(self)
+    }
+}
+
+/// `backup`: a copy of the store that is whole by itself.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Backup {
+    /// Absolute, not there yet; a name with the time in the state directory when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+/// `export`: everything stored, in pages.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Export {
+    /// The `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+}
+
+pub(crate) fn check_limit(limit: Option<usize>) -> Result<(), Rejected> {
+    match limit {
+        Some(limit) if !(1..=MAX_PAGE).contains(&limit) => Err(invalid(format!(
+            "`limit` is {limit}: expected 1 to {MAX_PAGE}"
+        ))),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,418 @@
+//! A send becomes a job: pending, committed, accepted, or given back without a trace.
+//!
+//! Owns what a job is made of and what the store's answer to its acceptance means. Several jobs of
+//! one `dispatch` are accepted together. Must not know who may send what: that was checked.
+
+use std::time::Duration;
+
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::line::{Accepted, Line, Telling};
+use agentd_protocol::request::{self, Send};
+use agentd_protocol::{Code, JobId};
+
+use crate::conn::{Follow, FollowId, FollowState, Role};
+use crate::effect::{Effect, Progress};
+use crate::ids::TurnId;
+use crate::job::{Job, Phase, Position, Waiter};
+use crate::json;
+use crate::limits::DEFAULT_EXPIRES;
+use crate::session::SessionId;
+use crate::state::State;
+use crate::store::{Due, NewJob, Stored, Write, Written};
+use crate::stored::Awaiting;
+use crate::timers::Timer;
+
+/// Jobs that are accepted together or not at all.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Batch {
+    pub(crate) turns: Vec<TurnId>,
+    /// The `dispatch` they are of; a single send has none.
+    pub(crate) dispatch: Option<u64>,
+}
+
+/// Where a new job comes from and goes to.
+pub(crate) struct Placing {
+    pub(crate) session: SessionId,
+    pub(crate) parent: Option<JobId>,
+    /// How long it may wait when it doesn't say.
+    pub(crate) expires: Duration,
+}
+
+impl Placing {
+    /// A send's own.
+    pub(crate) const fn of_send(session: SessionId, parent: Option<JobId>) -> Self {
+        Self {
+            session,
+            parent,
+            expires: DEFAULT_EXPIRES,
+        }
+    }
+}
+
+impl State {
+    /// Makes the pending job of a single send and asks for its commit.
+    pub(crate) fn accept(&mut self, waiter: Waiter, given: Send, placing: &Placing) {
+        let conn = waiter.conn;
+        let Some(turn) = self.make_pending(Some(waiter), given, placing) else {
+            return;
+        };
+        if let Some(conn) = self.conns.get_mut(&conn) {
+            conn.pending.insert(turn);
+            conn.last_send = Some(turn);
+        }
+        let turns = vec![turn];
+        self.ask_to_accept(Batch {
+            turns,
+            dispatch: None,
+        });
+    }
+
+    /// Makes a pending job: it has its place in the queue, and nobody hears of it yet.
+    pub(crate) fn make_pending(
+        &mut self,
+        sender: Option<Waiter>,
+        given: Send,
+        placing: &Placing,
+    ) -> Option<TurnId> {
+        let turn = TurnId(self.number());
+        let now = self.now;
+        let hashed = request::hashed(&given);
+        let session = self.sessions.get_mut(&placing.session)?;
+        let agent = self.settings.agents.get(&session.agent)?;
+        let mut send = given;
+        if send.provider.is_none() && send.model.is_none() {
+            send.provider.clone_from(&session.pins.provider);
+            send.model.clone_from(&session.pins.model);
+        }
+        send.provider = send.provider.or_else(|| agent.provider.clone());
+        send.model = send.model.or_else(|| agent.model.clone());
+        send.thinking = (send.thinking)
+            .or_else(|| session.pins.thinking.clone())
+            .or_else(|| agent.thinking.clone());
+        send.parent = placing.parent;
+        let wait = send
+            .expires
+            .map_or(placing.expires, Duration::from_secs_f64);
+        let start = send
+            .start_at
+            .as_deref()
+            .and_then(request::unix_ms)
+            .filter(|start| *start > now.wall_ms)
+            .map(|start| Due::at_wall(now, start));
+        // Waiting begins when it could start.
+        let expires = Due::after(
+            crate::ids::Now {
+                wall_ms: start.map_or(now.wall_ms, |start| start.wall_ms),
+                boot_ms: start.map_or(now.boot_ms, |start| start.boot_ms(now)),
+                ..now
+            },
+            wait,
+        );
+        let new = NewJob {
+            session: session.name.clone(),
+            agent: session.agent.clone(),
+            cwd: session.cwd.clone(),
+            toolsets: session.toolsets.as_ref().map(json::text),
+            request: json::text(&send),
+            key: send.idempotency_key.clone(),
+            hashed,
+            expires,
+            start,
+            labels: (!send.labels.is_empty()).then(|| json::text(&send.labels)),
+            parent: placing.parent,
+            running: None,
+            at: now.wall_ms,
+        };
+        let mut job = Job::new(
+            placing.session,
+            session.agent.clone(),
+            send,
+            now.mono,
+            expires.boot_ms(now),
+        );
+        job.phase = Phase::Pending {
+            placed: None,
+            cancelled: false,
+        };
+        job.start = start.map(|start| start.boot_ms(now));
+        job.accept = Some(Box::new(new));
+        job.sender = sender;
+        if start.is_none() {
+            session.queue.push_back(turn);
+            self.waiting.insert(turn);
+        }
+        self.boot_timers
+            .set(Timer::Expiry(turn), Duration::from_millis(job.expires));
+        self.jobs.insert(turn, job);
+        self.counters.sends += 1;
+        Some(turn)
+    }
+
+    /// Asks the store for pending jobs; a single one with its *running* mark if a process is free.
+    pub(crate) fn ask_to_accept(&mut self, batch: Batch) {
+        let mut writes = Vec::new();
+        for turn in &batch.turns {
+            let placed = if batch.dispatch.is_none() {
+                self.place_at_once(*turn)
+            } else {
+                None
+            };
+            let Some(new) = self.jobs.get(turn).and_then(|job| job.accept.clone()) else {
+                continue;
+            };
+            let running = placed.map(|process| (process.worker, process.generation));
+            writes.push(Write::Accept(Box::new(NewJob { running, ..*new })));
+        }
+        self.commit(Awaiting::Accept(batch), writes);
+    }
+
+    pub(crate) fn accept_stored(&mut self, batch: Batch, stored: Stored) {
+        match stored {
+            Stored::Committed(written) => self.batch_accepted(&batch, written),
+            Stored::Conflict { item, job } => {
+                self.not_accepted(&batch, item, crate::replay::conflict(job));
+            }
+            Stored::Leased { item, pid, .. } => {
+                let error = format!("the session is open in another agentd process (pid {pid})");
+                let hint = "wait until that process has ended, or use another session";
+                let rejected = Rejected::new(Code::SessionBusy, error).hint(hint);
+                self.not_accepted(&batch, item, rejected);
+            }
+            Stored::Orphaned { instance } => {
+                // It is asked for again when what the dead instance left is ours.
+                for turn in &batch.turns {
+                    self.unplace(*turn);
+                }
+                self.out.push(Effect::Recover {
+                    instance: instance.clone(),
+                });
+                self.orphaned.entry(instance).or_default().push(batch);
+            }
+            Stored::Taken => {
+                let error = "the store gave another's answer to an accept";
+                self.not_accepted(&batch, 0, Rejected::new(Code::Internal, error));
+            }
+            Stored::Failed { code, why } => {
+                let error = format!("the store can't take new work: {why}");
+                let rejected = Rejected::new(code, error).hint("nothing was run; ask again later");
+                self.not_accepted(&batch, 0, rejected);
+            }
+        }
+    }
+
+    fn batch_accepted(&mut self, batch: &Batch, written: Vec<Written>) {
+        let answers: Vec<(TurnId, Option<Written>)> = {
+            let mut written = written.into_iter();
+            let turns = batch.turns.iter();
+            turns.map(|turn| (*turn, written.next())).collect()
+        };
+        if let Some(dispatch) = batch.dispatch {
+            self.dispatched(dispatch, &answers);
+        }
+        for (turn, written) in answers {
+            match written {
+                Some(Written::Accepted { job, seq, session }) => {
+                    self.accepted(turn, job, seq, session);
+                }
+                Some(Written::Duplicate { job, .. }) => {
+                    if let Some(waiter) = self.drop_pending(turn) {
+                        self.replay_job(waiter, job);
+                    }
+                }
+                _ => {
+                    let alone = Batch {
+                        turns: vec![turn],
+                        dispatch: None,
+                    };
+                    let error = "the store gave no answer to an accept";
+                    self.not_accepted(&alone, 0, Rejected::new(Code::Internal, error));
+                }
+            }
+        }
+    }
+
+    fn accepted(&mut self, turn: TurnId, number: JobId, seq: u64, session_name: String) {
+        self.counters.last_seq = self.counters.last_seq.max(seq);
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        let Phase::Pending { placed, cancelled } = job.phase.clone() else {
+            return;
+        };
+        job.number = Some(number);
+        job.accept = None;
+        if placed.is_none() {
+            job.phase = Phase::Queued;
+        }
+        (job.accepted_seq, job.seq) = (seq, seq);
+        let start = job.start;
+        let (session, sender) = (job.session, job.sender.take());
+        let agent = job.agent.clone();
+        self.numbers.insert(number, turn);
+        self.name_session(session, &session_name);
+        if let Some(known) = self.sessions.get_mut(&session) {
+            known.leased = true;
+        }
+        if let Some(start) = start {
+            self.schedule_for(turn, start);
+        }
+        let accepted = Accepted {
+            job: number,
+            session: session_name,
+            agent,
+            seq: None,
+            replayed: false,
+            ignored: sender
+                .as_ref()
+                .map(|sender| sender.ignored.clone())
+                .unwrap_or_default(),
+            running: placed.is_some(),
+        };
+        if let Some(waiter) = sender {
+            if let Some(known) = self.conns.get_mut(&waiter.conn) {
+                known.pending.remove(&turn);
+            }
+            self.sender_follows(&waiter, accepted.clone(), seq, Telling::First);
+        }
+        self.tell_subscribers(turn, accepted, seq);
+        if cancelled {
+            self.unplace(turn);
+            if let Some(job) = self.jobs.get_mut(&turn) {
+                job.phase = Phase::Queued;
+            }
+            let cancelled = self.cancel(turn);
+            self.abort_resolved(turn, cancelled);
+        } else if let Some(process) = placed {
+            self.begin(turn, process);
+        }
+    }
+
+    fn tell_subscribers(&mut self, turn: TurnId, accepted: Accepted, seq: u64) {
+        let subscribers: Vec<_> = self
+            .conns
+            .iter()
+            .filter(|(_, conn)| conn.subscription.is_some())
+            .map(|(conn, _)| *conn)
+            .collect();
+        if subscribers.is_empty() {
+            return;
+        }
+        let body = Line::Accepted(accepted).body();
+        for conn in subscribers {
+            if self.let_subscriber_follow(conn, turn) {
+                let id = self
+                    .conns
+                    .get(&conn)
+                    .and_then(|conn| conn.subscription.as_ref()?.id.clone());
+                self.send(conn, &body, id, Some(seq), Telling::First, Progress::More);
+            }
+        }
+    }
+
+    /// A job that is not to start yet waits outside its session's queue.
+    pub(crate) fn schedule_for(&mut self, turn: TurnId, start: u64) {
+        if let Some(job) = self.jobs.get_mut(&turn) {
+            job.phase = Phase::Scheduled;
+            self.boot_timers
+                .set(Timer::Start(turn), Duration::from_millis(start));
+        }
+    }
+
+    /// A job's time to start has come: it takes its place in the queue.
+    pub(crate) fn start_time_came(&mut self, turn: TurnId) {
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        if job.phase != Phase::Scheduled {
+            return;
+        }
+        job.phase = Phase::Queued;
+        if let Some(session) = self.sessions.get_mut(&job.session) {
+            session.queue.push_back(turn);
+            self.waiting.insert(turn);
+        }
+    }
+
+    /// The sender gets `accepted` and follows its job from here.
+    pub(crate) fn sender_follows(
+        &mut self,
+        waiter: &Waiter,
+        accepted: Accepted,
+        seq: u64,
+        telling: Telling,
+    ) -> Option<FollowId> {
+        let known = self.conns.get_mut(&waiter.conn)?;
+        let job = accepted.job;
+        let follow = Follow {
+            job,
+            id: waiter.id.clone(),
+            role: Role::Sender,
+            stream: waiter.stream,
+            replay: telling == Telling::Replay,
+            seq,
+            position: Position::default(),
+            state: FollowState::Behind,
+        };
+        // A subscriber that sends hears of its own job once.
+        known
+            .follows
+            .retain(|_, follow| follow.job != job || follow.role == Role::Sender);
+        let body = Line::Accepted(accepted).body();
+        self.send(
+            waiter.conn,
+            &body,
+            waiter.id.clone(),
+            Some(seq),
+            telling,
+            Progress::More,
+        );
+        let follow_id = self.follow(waiter.conn, follow)?;
+        self.resume(waiter.conn, follow_id);
+        Some(follow_id)
+    }
+
+    /// None of a batch was accepted, because of one of them.
+    fn not_accepted(&mut self, batch: &Batch, item: usize, rejected: Rejected) {
+        for turn in &batch.turns {
+            if let Some(waiter) = self.drop_pending(*turn) {
+                self.refuse(waiter.conn, waiter.id, rejected.clone());
+            }
+        }
+        if let Some(dispatch) = batch.dispatch {
+            self.dispatch_refused(dispatch, item, rejected);
+        }
+    }
+
+    /// Gives back everything a pending send held; whoever aborted it is answered.
+    pub(crate) fn drop_pending(&mut self, turn: TurnId) -> Option<Waiter> {
+        self.unplace(turn);
+        let mut job = self.jobs.remove(&turn)?;
+        self.clear_timers(turn);
+        self.waiting.remove(&turn);
+        if let Some(session) = self.sessions.get_mut(&job.session) {
+            session.queue.retain(|other| *other != turn);
+        }
+        self.give_back_unleased(job.session);
+        self.forget_session_if_idle(job.session);
+        self.abort_resolved(turn, None);
+        let waiter = job.sender.take()?;
+        if let Some(conn) = self.conns.get_mut(&waiter.conn) {
+            conn.pending.remove(&turn);
+        }
+        Some(waiter)
+    }
+
+    /// A session that was never ours leaves memory with the send that asked for it: what is known
+    /// of it may be out of date, and its process is another instance's.
+    fn give_back_unleased(&mut self, session: SessionId) {
+        let Some(known) = self.sessions.get(&session) else {
+            return;
+        };
+        if known.leased || !known.queue.is_empty() || known.current.is_some() {
+            return;
+        }
+        if let Some(worker) = known.slot {
+            self.unbind(worker, session);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Who answers: the choice of an agent, and whether it can be used at all.
+//!
+//! Owns the rule for sends that name none. Must not know sessions or processes.
+
+use agentd_protocol::Code;
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::request::Send;
+
+use crate::agent::{Found, Sessions};
+use crate::state::State;
+
+impl State {
+    /// The agent that answers when nobody is named: PROTOCOL.md part 4, `agent`.
+    pub(crate) fn default_agent(&self) -> Result<String, Rejected> {
+        if let Some(default) = &self.settings.default_agent {
+            return Ok(default.clone());
+        }
+        let usable = |third_party: bool| {
+            self.settings.agents.values().filter(move |agent| {
+                agent.usable.is_ok() && (agent.found != Found::BuiltIn) == third_party
+            })
+        };
+        let candidates: Vec<&str> = usable(true).map(|agent| agent.name.as_str()).collect();
+        match candidates.as_slice() {
+            [one] => return Ok((*one).to_owned()),
+            [] => {}
+            several => {
+                let error = format!(
+                    "several agents could answer and none is the default: {}",
+                    several.join(", ")
+                );
+                let hint = "name one with `agent`, or set `default_agent` in config.toml";
+                return Err(Rejected::new(Code::Ambiguous, error).hint(hint));
+            }
+        }
+        usable(false)
+            .next()
+            .map(|agent| agent.name.clone())
+            .ok_or_else(|| self.no_agent())
+    }
+
+    fn no_agent(&self) -> Rejected {
+        let error = format!(
+            "No agent is there, so nothing was run.\n{}",
+            self.settings.looked_for
+        );
+        let hint = "`agentctl agents` lists what was looked for; `[agents.NAME]` in config.toml adds one; \
+                    `agentctl demo` checks the installation without any model";
+        Rejected::new(Code::NoAgent, error).hint(hint)
+    }
+
+    pub(crate) fn unknown_agent(&self, name: &str) -> Rejected {
+        let known: Vec<&str> = self.settings.agents.keys().map(String::as_str).collect();
+        let rejected = Rejected::new(Code::UnknownAgent, format!("there is no agent `{name}`"));
+        match agentd_protocol::nearest::nearest(name, known.iter().copied()) {
+            Some(near) => rejected.hint(format!("did you mean `{near}`?")),
+            None => rejected.hint(format!("known agents: {}", known.join(", "))),
+        }
+    }
+
+    pub(crate) fn usable(&mut self, name: &str, send: &Send) -> Result<(), Rejected> {
+        let Some(agent) = self.settings.agents.get(name) else {
+            return Err(self.unknown_agent(name));
+        };
+        // The scripted provider needs nothing but to be named.
+        let scripted = agent.found == Found::BuiltIn && send.provider.as_deref() == Some("echo");
+        if let Err(why) = &agent.usable
+            && !scripted
+        {
+            let error = format!("the agent `{name}` can't be used: {why}");
+            return Err(
+                Rejected::new(Code::NoAgent, error).hint("`agentctl agents` lists what is there")
+            );
+        }
+        if send.toolsets.is_some() && !agent.describe.toolsets {
+            let error =
+                format!("`toolsets` was given, but the agent `{name}` can't restrict its tools");
+            return Err(Rejected::new(Code::Unsupported, error));
+        }
+        let now = self.now.mono;
+        match self
+            .health
+            .get_mut(name)
+            .and_then(|health| health.broken(now))
+        {
+            Some(broken) => Err(broken.failure(&format!("agent `{name}`")).into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Is a process of this agent given the prompt at its spawn?
+pub(crate) fn per_turn(agent: &crate::agent::Agent) -> bool {
+    agent.describe.sessions == Sessions::PerTurn
+}

@@ -1,0 +1,316 @@
+//! Sessions by themselves: made without a turn, closed, their held turns released.
+//!
+//! Owns what each needs of the session and what the commit's answer means. Must not know turns
+//! beyond "is there one?".
+
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::line::Line;
+use agentd_protocol::request::{Decoded, Send};
+use agentd_protocol::work::{Named, SessionNew};
+use agentd_protocol::{Code, Id, JobId, Request};
+
+use crate::effect::Rung;
+use crate::event::Facts;
+use crate::ids::ConnId;
+use crate::job::Phase;
+use crate::json;
+use crate::session::SessionId;
+use crate::state::State;
+use crate::store::{NewSession, Pins, Stored, Write, Written};
+use crate::stored::Awaiting;
+
+/// What a commit does to a session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Changed {
+    /// It is made.
+    New { agent: String, cwd: String },
+    /// It is forgotten.
+    Closed { session: String },
+    /// Its held turns wait like others.
+    Resumed { session: String, jobs: Vec<JobId> },
+    /// Its turns get another model.
+    Model { session: String, pins: Pins },
+}
+
+impl State {
+    /// The session of a request, once the store has said what it knows of it: `None` while it is
+    /// asked; then the request comes again, unless there is no such session.
+    pub(crate) fn known_session(
+        &mut self,
+        name: &str,
+        conn: ConnId,
+        id: &Option<Id>,
+        request: Request,
+        facts: &Facts,
+    ) -> Option<SessionId> {
+        if let Some(session) = self.names.get(name) {
+            return Some(*session);
+        }
+        let decoded = Decoded {
+            request,
+            ignored: Vec::new(),
+        };
+        self.park_until_loaded(
+            name.to_owned(),
+            vec![name.to_owned()],
+            conn,
+            id.clone(),
+            decoded,
+            facts,
+        );
+        None
+    }
+
+    pub(crate) fn session_new(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        new: SessionNew,
+        facts: &Facts,
+    ) {
+        match self.new_session(&new, facts) {
+            Ok(made) => {
+                let changed = Changed::New {
+                    agent: made.agent.clone(),
+                    cwd: made.cwd.clone(),
+                };
+                self.commit(
+                    Awaiting::Changed { conn, id, changed },
+                    vec![Write::Open(Box::new(made))],
+                );
+            }
+            Err(rejected) => self.refuse(conn, id, rejected),
+        }
+    }
+
+    fn new_session(&mut self, new: &SessionNew, facts: &Facts) -> Result<NewSession, Rejected> {
+        if self.mode.is_stopping() {
+            return Err(self.stopping());
+        }
+        if let Some(cwd) = new.cwd.as_ref().filter(|cwd| facts.missing.contains(cwd)) {
+            return Err(crate::send::no_directory(cwd));
+        }
+        if let Some(name) = new
+            .session
+            .as_ref()
+            .filter(|name| self.names.contains_key(*name))
+        {
+            return Err(exists(name));
+        }
+        let agent = match &new.agent {
+            Some(agent) => agent.clone(),
+            None => self.default_agent()?,
+        };
+        let like = Send {
+            toolsets: new.toolsets.clone(),
+            ..Send::default()
+        };
+        self.usable(&agent, &like)?;
+        Ok(NewSession {
+            name: new.session.clone(),
+            agent,
+            cwd: new
+                .cwd
+                .clone()
+                .unwrap_or_else(|| self.settings.home.clone()),
+            toolsets: new.toolsets.as_ref().map(json::text),
+            at: self.now.wall_ms,
+        })
+    }
+
+    pub(crate) fn session_close(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        named: Named,
+        facts: &Facts,
+    ) {
+        let again = Request::SessionClose(named.clone());
+        let Some(session) = self.known_session(&named.session, conn, &id, again, facts) else {
+            return;
+        };
+        let unfinished = self.jobs.values().filter(|job| job.session == session);
+        let unfinished = unfinished.count();
+        if unfinished > 0 {
+            let error = format!(
+                "the session `{}` has {unfinished} unfinished turns",
+                named.session
+            );
+            let rejected = Rejected::new(Code::SessionBusy, error)
+                .hint("abort them first: `agentctl abort --session NAME --queued`");
+            return self.refuse(conn, id, rejected);
+        }
+        if let Some(known) = self.sessions.get_mut(&session) {
+            known.closing = true;
+        }
+        let close = Write::Close {
+            session: named.session.clone(),
+        };
+        let changed = Changed::Closed {
+            session: named.session,
+        };
+        self.commit(Awaiting::Changed { conn, id, changed }, vec![close]);
+    }
+
+    pub(crate) fn session_resume(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        named: Named,
+        facts: &Facts,
+    ) {
+        let again = Request::SessionResume(named.clone());
+        let Some(session) = self.known_session(&named.session, conn, &id, again, facts) else {
+            return;
+        };
+        let queue = self.sessions.get(&session).map(|session| &session.queue);
+        let held = queue.into_iter().flatten().filter_map(|turn| {
+            let job = self.jobs.get(turn)?;
+            job.number.filter(|_| job.phase == Phase::Held)
+        });
+        let jobs: Vec<JobId> = held.collect();
+        let release = |job: &JobId| Write::Hold {
+            job: *job,
+            held: false,
+        };
+        let writes: Vec<Write> = jobs.iter().map(release).collect();
+        let session = named.session;
+        if writes.is_empty() {
+            let line = Line::SessionResume {
+                ok: true,
+                session,
+                jobs,
+            };
+            self.answer(conn, id, &line);
+            self.forget_named_if_idle(&line);
+            return;
+        }
+        let changed = Changed::Resumed { session, jobs };
+        self.commit(Awaiting::Changed { conn, id, changed }, writes);
+    }
+
+    /// A session that was only looked at need not stay in memory.
+    fn forget_named_if_idle(&mut self, answered: &Line) {
+        if let Line::SessionResume { session, .. } = answered
+            && let Some(session) = self.names.get(session).copied()
+        {
+            self.forget_session_if_idle(session);
+        }
+    }
+
+    pub(crate) fn session_changed(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        changed: Changed,
+        stored: Stored,
+    ) {
+        let written = match stored {
+            Stored::Committed(written) => written,
+            refused => return self.change_refused(conn, id, &changed, refused),
+        };
+        let line = match changed {
+            Changed::New { agent, cwd } => {
+                let opened = written.into_iter().find_map(|written| match written {
+                    Written::Opened { session } => Some(session),
+                    _ => None,
+                });
+                Line::SessionNew {
+                    ok: true,
+                    session: opened.unwrap_or_default(),
+                    agent,
+                    cwd,
+                }
+            }
+            Changed::Closed { session } => {
+                self.forget_closed(&session);
+                Line::SessionClose { ok: true, session }
+            }
+            Changed::Resumed { session, jobs } => {
+                for job in &jobs {
+                    self.release(*job);
+                }
+                Line::SessionResume {
+                    ok: true,
+                    session,
+                    jobs,
+                }
+            }
+            Changed::Model { session, pins } => {
+                if let Some(session) = self.names.get(&session).copied() {
+                    if let Some(known) = self.sessions.get_mut(&session) {
+                        known.pins = pins.clone();
+                    }
+                    self.forget_session_if_idle(session);
+                }
+                Line::SetModel {
+                    ok: true,
+                    session,
+                    provider: pins.provider,
+                    model: pins.model,
+                    thinking: pins.thinking,
+                }
+            }
+        };
+        self.answer(conn, id, &line);
+    }
+
+    fn change_refused(&mut self, conn: ConnId, id: Option<Id>, changed: &Changed, refused: Stored) {
+        let rejected = match (refused, changed) {
+            (Stored::Taken, Changed::New { .. }) => {
+                Rejected::new(Code::SessionConflict, "a session of this name exists")
+            }
+            (Stored::Taken, _) => {
+                Rejected::new(Code::SessionBusy, "the session has unfinished turns")
+            }
+            (Stored::Leased { pid, .. }, _) => Rejected::new(
+                Code::SessionBusy,
+                format!("the session is open in another agentd process (pid {pid})"),
+            ),
+            (Stored::Failed { code, why }, _) => {
+                Rejected::new(code, format!("the store can't take it: {why}"))
+            }
+            _ => Rejected::new(Code::StoreFailed, "the store can't take it now; ask again"),
+        };
+        if let Changed::Closed { session } = changed
+            && let Some(session) = self.names.get(session)
+            && let Some(known) = self.sessions.get_mut(session)
+        {
+            known.closing = false;
+        }
+        self.refuse(conn, id, rejected);
+    }
+
+    /// A turn that was held waits like others.
+    fn release(&mut self, job: JobId) {
+        let turn = self.numbers.get(&job).copied();
+        if let Some(job) = turn.and_then(|turn| self.jobs.get_mut(&turn))
+            && job.phase == Phase::Held
+        {
+            job.phase = Phase::Queued;
+        }
+    }
+
+    /// A closed session leaves memory, and its process ends.
+    fn forget_closed(&mut self, name: &str) {
+        let Some(session) = self.names.get(name).copied() else {
+            return;
+        };
+        self.names.remove(name);
+        let slot = self.sessions.remove(&session).and_then(|known| known.slot);
+        let Some(worker) = slot else { return };
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        slot.sessions.remove(&session);
+        if slot.one_session && slot.turns.is_empty() {
+            slot.retiring = true;
+            self.stop_slot(worker, Rung::Ask);
+        }
+    }
+}
+
+fn exists(name: &str) -> Rejected {
+    let error = format!("the session `{name}` exists");
+    Rejected::new(Code::SessionConflict, error).hint("send to it, or choose another name")
+}
