@@ -274,9 +274,10 @@ impl State {
                 .filter(|(_, slot)| slot.has_room())
                 .min_by_key(|(_, slot)| slot.turns.len());
             let spare = one.iter().find(|(_, slot)| slot.sessions.is_empty());
+            // With none free, one more is started, as long as there may be more.
             return free
                 .or(spare)
-                .or_else(|| many.first())
+                .or_else(|| many.first().filter(|_| self.is_full()))
                 .map(|(worker, _)| **worker);
         }
         // A session that is to be resumed needs a process started for it.

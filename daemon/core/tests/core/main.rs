@@ -7,8 +7,12 @@
 )]
 
 mod agents;
+mod dispatch;
+mod held;
 mod lives;
 mod properties;
+mod replay;
 mod scenarios;
 mod store;
+mod times;
 mod world;

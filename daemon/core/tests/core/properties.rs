@@ -14,6 +14,31 @@ use crate::world::World;
 /// Steps per run; with the number of runs below, more than 100,000 in all.
 const STEPS: usize = 400;
 
+fn about_sessions(world: &mut World, conn: ids::ConnId, id: u64, choice: u32) {
+    let agent = ["many", "one", "turn"][(choice >> 4) as usize % 3];
+    let session = format!("{agent}{}", (choice >> 8) % 3);
+    // Up to 100 s from now, or past.
+    let start = 990 + world.now.wall_ms / 1000 - 1000 + i64::from((choice >> 12) % 100);
+    let start = format!("1970-01-01T00:{:02}:{:02}Z", start / 60 % 60, start % 60);
+    let line = match choice % 8 {
+        0 => r#"{"type":"status"}"#.to_owned(),
+        1 => format!(r#"{{"type":"session.close","session":"{session}"}}"#),
+        2 => format!(r#"{{"type":"session.resume","session":"{session}"}}"#),
+        3 => format!(r#"{{"type":"session.new","session":"{session}","agent":"{agent}"}}"#),
+        4 => format!(
+            r#"{{"type":"send","text":"x","agent":"{agent}","start_at":"{start}","after_failure":"run"}}"#
+        ),
+        5 => format!(
+            r#"{{"type":"dispatch","jobs":[{{"text":"x","session":"{session}","agent":"{agent}"}},{{"text":"x","session":"many0","start_at":"{start}"}}]}}"#
+        ),
+        _ => format!(
+            r#"{{"type":"dispatch","jobs":[{{"text":"x","idempotency_key":"k{}"}},{{"text":"x","session":"{session}"}},{{"text":"x","session":"{session}"}}]}}"#,
+            choice >> 20 & 7
+        ),
+    };
+    world.request(conn, id, &line);
+}
+
 #[expect(
     clippy::too_many_lines,
     reason = "a table of everything that can happen"
@@ -88,7 +113,7 @@ fn step(world: &mut World, choice: u32, id: &mut u64) {
             *id,
             r#"{"type":"restart_worker","agent":"one","now":true}"#,
         ),
-        (96..=97, Some(conn), _) => world.request(conn, *id, r#"{"type":"status"}"#),
+        (96..=97, Some(conn), _) => about_sessions(world, conn, *id, choice >> 8),
         (98..=99, Some(conn), _) => world.request(conn, *id, r#"{"type":"unsubscribe"}"#),
         (100..=159, _, _) => world.store_answers(),
         (160..=163, _, _) => world.store_refuses(Stored::Failed {
@@ -183,7 +208,8 @@ fn step(world: &mut World, choice: u32, id: &mut u64) {
         (230..=239, _, _) => world.pass(Duration::from_millis(u64::from(choice >> 8) % 3_000)),
         (240..=241, _, _) => world.pass(Duration::from_secs(40)),
         (242, _, _) => world.pass(Duration::from_secs(700)),
-        (243..=249, _, _) => world.clients_read(),
+        (243..=245, Some(conn), _) => about_sessions(world, conn, *id, choice >> 8),
+        (246..=249, _, _) => world.clients_read(),
         (250, _, Some((worker, generation))) => world.event(Event::WorkerStuck {
             worker,
             generation,

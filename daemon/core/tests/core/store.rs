@@ -4,7 +4,7 @@
 
 use agentd_core::Event;
 use agentd_core::store::{
-    JobRow, JobState, Keyed, Loaded, Pins, Query, SessionRow, Stored, Write, Written,
+    Due, JobRow, JobState, Keyed, Loaded, Pins, Query, SessionRow, Stored, Write, Written,
 };
 use agentd_protocol::{Body, Code, JobId};
 
@@ -64,8 +64,22 @@ impl World {
         self.seq
     }
 
-    #[expect(clippy::too_many_lines, reason = "the whole store on one page")]
+    /// All of them, or none.
     pub fn commit(&mut self, writes: Vec<Write>) -> Stored {
+        let several = writes.len() > 1;
+        let before = several.then(|| {
+            let keys = self.keys.clone();
+            (self.jobs.clone(), self.sessions.clone(), keys, self.seq)
+        });
+        let stored = self.carry_out(writes);
+        if let (false, Some(before)) = (matches!(stored, Stored::Committed(_)), before) {
+            (self.jobs, self.sessions, self.keys, self.seq) = before;
+        }
+        stored
+    }
+
+    #[expect(clippy::too_many_lines, reason = "the whole store on one page")]
+    fn carry_out(&mut self, writes: Vec<Write>) -> Stored {
         let mut written = Vec::new();
         for (item, write) in writes.into_iter().enumerate() {
             written.push(match write {
@@ -198,6 +212,11 @@ impl World {
         Stored::Committed(written)
     }
 
+    fn due(&self, due: Due) -> Due {
+        let boot_ms = due.boot_ms.filter(|_| !self.rebooted);
+        Due { boot_ms, ..due }
+    }
+
     pub fn row(&self, job: JobId) -> Option<JobRow> {
         let stored = self.jobs.get(&job)?;
         let state = match &stored.last {
@@ -209,8 +228,8 @@ impl World {
                 attempt: stored.attempt,
             },
             None => JobState::Queued {
-                expires: stored.expires,
-                start: stored.start,
+                expires: self.due(stored.expires),
+                start: stored.start.map(|start| self.due(start)),
                 held: stored.held,
                 attempt: stored.attempt,
             },

@@ -81,6 +81,8 @@ pub struct World {
     holder: BTreeMap<String, (WorkerId, Generation)>,
     pub recover_asked: Vec<String>,
     pub out_of_step: bool,
+    /// Since the jobs were stored, the machine was started anew.
+    pub rebooted: bool,
     /// Answer everything of the store at once.
     pub prompt_store: bool,
 }
@@ -109,6 +111,7 @@ impl World {
             holder: BTreeMap::new(),
             recover_asked: Vec::new(),
             out_of_step: false,
+            rebooted: false,
             prompt_store: true,
         }
     }
@@ -149,6 +152,11 @@ impl World {
 
     /// Sends a line as a peer would decode it; `id` is put in.
     pub fn request(&mut self, conn: ConnId, id: u64, line: &str) {
+        self.request_from(conn, id, line, Facts::default());
+    }
+
+    /// A request of a peer of which the shell knows more.
+    pub fn request_from(&mut self, conn: ConnId, id: u64, line: &str, facts: Facts) {
         let line = if id == 0 {
             line.to_owned()
         } else {
@@ -172,7 +180,7 @@ impl World {
             conn,
             id,
             request,
-            facts: Box::new(Facts::default()),
+            facts: Box::new(facts),
         });
     }
 
@@ -382,6 +390,37 @@ impl World {
             pid: 100 + u32::try_from(worker.0).unwrap(),
         });
         self.worker(process, WorkerEvent::Ready(Traits::default()));
+    }
+
+    /// Facts of a peer that runs inside a worker's process.
+    pub fn inside((worker, _): (WorkerId, Generation)) -> Facts {
+        Facts {
+            ancestry: vec![7, 100 + u32::try_from(worker.0).unwrap(), 1],
+            ..Facts::default()
+        }
+    }
+
+    /// The last line with this id.
+    pub fn answer(&self, conn: ConnId, id: u64) -> &Value {
+        let lines = self.clients[&conn].lines.iter().rev();
+        let mut of_it = lines.filter(|line| line["id"] == id);
+        of_it.next().unwrap_or_else(|| panic!("no answer to {id}"))
+    }
+
+    /// Every process gets ready and ends its turns, until none has any.
+    pub fn work(&mut self) {
+        for _ in 0..100 {
+            let processes: Vec<_> = self.processes.keys().copied().collect();
+            for process in processes {
+                match self.processes.get(&process) {
+                    Some(known) if !known.ready => self.get_ready(process),
+                    // It may have been asked whether it still lives.
+                    Some(_) => self.worker(process, WorkerEvent::Ready(Traits::default())),
+                    None => {}
+                }
+                self.end_turn(process);
+            }
+        }
     }
 
     /// The worker gives its final word for its oldest turn.
@@ -595,7 +634,7 @@ fn shown(line: &Value) -> String {
         "error" => format!(" {}", line["code"].as_str().unwrap()),
         "note" => format!(" {}", line["code"].as_str().unwrap()),
         "tool_start" | "tool_end" => format!(" {}", line["tool_call_id"].as_str().unwrap()),
-        "abort" => format!(" {}", line["jobs"]),
+        "abort" | "session.resume" => format!(" {}", line["jobs"]),
         _ => String::new(),
     };
     format!("{id}{kind}{more}")

@@ -1,0 +1,253 @@
+//! Several turns in one commit: all or none, side by side, and what agents make of their own.
+
+use std::time::Duration;
+
+use agentd_core::Event;
+use agentd_core::store::Stored;
+use agentd_protocol::Code;
+
+use crate::agents::settings;
+use crate::scenarios::{only, running};
+use crate::world::World;
+
+fn jobs_of(world: &World, conn: agentd_core::ids::ConnId, id: u64) -> Vec<String> {
+    let rows = world.answer(conn, id)["jobs"].as_array().unwrap();
+    rows.iter()
+        .map(|row| row["job"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_dispatch_is_one_commit_and_its_turns_run_side_by_side() {
+    let mut world = World::new(settings());
+    world.prompt_store = false;
+    let conn = world.connect();
+    let line = r#"{"type":"dispatch","jobs":[{"text":"a","session":"x","agent":"one"},{"text":"b","session":"y","agent":"one"},{"text":"c"}]}"#;
+    world.request(conn, 1, line);
+    world.store_answers();
+    assert_eq!(world.jobs.len(), 0, "the sessions are looked up first");
+    world.store_answers();
+    assert_eq!(world.jobs.len(), 3, "one commit");
+    assert_eq!(jobs_of(&world, conn, 1), ["j1", "j2", "j3"]);
+    world.prompt_store = true;
+    world.pass(Duration::ZERO);
+    assert_eq!(
+        world.processes.len(),
+        3,
+        "three processes for three sessions"
+    );
+    world.work();
+    world.request(conn, 2, r#"{"type":"collect","jobs":["j3","j1","j2"]}"#);
+    let results = world.answer(conn, 2)["results"].as_array().unwrap();
+    let order: Vec<_> = results.iter().map(|line| line["job"].clone()).collect();
+    assert_eq!(order, ["j3", "j1", "j2"], "in the order asked");
+}
+
+#[test]
+fn one_bad_job_refuses_all_of_a_dispatch_and_is_named() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    world.request(
+        conn,
+        1,
+        r#"{"type":"dispatch","jobs":[{"text":"a","session":"x"},{"text":"b","agent":"nobody"}]}"#,
+    );
+    let error = world.answer(conn, 1);
+    assert_eq!(error["code"], "unknown-agent");
+    assert!(
+        error["error"].as_str().unwrap().starts_with("`jobs[1]`"),
+        "{error}"
+    );
+    assert!(world.jobs.is_empty());
+    world.request(
+        conn,
+        2,
+        r#"{"type":"send","text":"a","session":"x","agent":"one"}"#,
+    );
+    assert_eq!(
+        world.last_error(conn),
+        Some(Code::UnknownAgent),
+        "only the old error"
+    );
+    assert_eq!(
+        world.answer(conn, 2)["type"],
+        "accepted",
+        "the name is free"
+    );
+}
+
+#[test]
+fn a_conflict_of_one_key_refuses_all_and_a_known_key_is_its_job() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"dispatch","jobs":[{"text":"a","idempotency_key":"k"},{"text":"a","idempotency_key":"k"},{"text":"b"}]}"#);
+    assert_eq!(
+        jobs_of(&world, conn, 1),
+        ["j1", "j1", "j2"],
+        "twice the same key is once the job"
+    );
+    let rows = &world.answer(conn, 1)["jobs"];
+    assert_eq!(
+        (&rows[0]["replayed"], &rows[1]["replayed"]),
+        (&false.into(), &true.into())
+    );
+    world.request(
+        conn,
+        2,
+        r#"{"type":"dispatch","jobs":[{"text":"new"},{"text":"other","idempotency_key":"k"}]}"#,
+    );
+    assert_eq!(world.answer(conn, 2)["code"], "idempotency-conflict");
+    assert_eq!(world.jobs.len(), 2, "none of it");
+    world.work();
+    world.request(
+        conn,
+        3,
+        r#"{"type":"dispatch","text":"a","idempotency_key":"k"}"#,
+    );
+    assert_eq!(jobs_of(&world, conn, 3), ["j1"]);
+    world.work();
+    assert_eq!(world.prompts.values().max(), Some(&1), "nothing ran twice");
+}
+
+#[test]
+fn a_dispatch_into_a_session_of_a_dead_instance_waits_for_its_recovery() {
+    let mut world = World::new(settings());
+    world.prompt_store = false;
+    let conn = world.connect();
+    world.request(
+        conn,
+        1,
+        r#"{"type":"dispatch","jobs":[{"text":"a"},{"text":"b"}]}"#,
+    );
+    world.store_refuses(Stored::Orphaned {
+        instance: "dead".to_owned(),
+    });
+    assert_eq!(world.recover_asked, ["dead"]);
+    world.recovers();
+    world.store_answers();
+    assert_eq!(jobs_of(&world, conn, 1), ["j1", "j2"]);
+}
+
+#[test]
+fn a_full_disk_refuses_a_dispatch_and_nothing_is_left_of_it() {
+    let mut world = World::new(settings());
+    world.prompt_store = false;
+    let conn = world.connect();
+    world.request(
+        conn,
+        1,
+        r#"{"type":"dispatch","jobs":[{"text":"a"},{"text":"b"}]}"#,
+    );
+    world.store_refuses(Stored::Failed {
+        code: Code::DiskFull,
+        why: "full".to_owned(),
+    });
+    assert_eq!(world.answer(conn, 1)["code"], "disk-full");
+    world.prompt_store = true;
+    world.request(conn, 2, r#"{"type":"send","text":"a"}"#);
+    assert_eq!(world.answer(conn, 2)["job"], "j1");
+}
+
+#[test]
+fn requests_behind_a_dispatch_that_looks_up_its_sessions_take_effect_after_it() {
+    let mut world = World::new(settings());
+    world.prompt_store = false;
+    let conn = world.connect();
+    world.request(
+        conn,
+        1,
+        r#"{"type":"dispatch","jobs":[{"text":"a","session":"x"}]}"#,
+    );
+    world.request(conn, 2, r#"{"type":"send","text":"b"}"#);
+    world.request(conn, 3, r#"{"type":"send","text":"c","session":"x"}"#);
+    while world.store_pending() > 0 {
+        world.store_answers();
+    }
+    assert_eq!(jobs_of(&world, conn, 1), ["j1"]);
+    assert_eq!(world.jobs[&agentd_protocol::JobId(3)].session, "x");
+}
+
+#[test]
+fn an_agent_that_waits_for_its_own_jobs_does_not_keep_them_from_running() {
+    let mut few = settings();
+    few.max_workers = 1;
+    let mut world = World::new(few);
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"send","text":"parent","session":"p"}"#);
+    let parent = only(&world);
+    world.get_ready(parent);
+    let child = world.connect();
+    let send = r#"{"type":"dispatch","text":"child","session":"c"}"#;
+    world.request_from(child, 1, send, World::inside(parent));
+    assert_eq!(
+        world.jobs[&agentd_protocol::JobId(2)].parent,
+        Some(agentd_protocol::JobId(1))
+    );
+    assert_eq!(world.processes.len(), 1, "the pool is full");
+    let collect = r#"{"type":"collect","jobs":["j2"]}"#;
+    world.request_from(child, 2, collect, World::inside(parent));
+    world.pass(Duration::ZERO);
+    assert_eq!(
+        world.processes.len(),
+        2,
+        "a turn that waits for its child does not count"
+    );
+    let other = *world
+        .processes
+        .keys()
+        .find(|process| **process != parent)
+        .unwrap();
+    world.get_ready(other);
+    world.end_turn(other);
+    assert_eq!(world.answer(child, 2)["results"][0]["job"], "j2");
+}
+
+#[test]
+fn delegation_has_a_depth_and_a_parent_is_not_believed_from_elsewhere() {
+    let (mut world, conn, mut process) = running();
+    world.request(conn, 9, r#"{"type":"send","text":"x","parent":"j1"}"#);
+    assert_eq!(world.answer(conn, 9)["code"], "forbidden");
+    for depth in 1..=3 {
+        let child = world.connect();
+        let line = format!(r#"{{"type":"send","text":"x","session":"d{depth}"}}"#);
+        world.request_from(child, depth, &line, World::inside(process));
+        if depth == 3 {
+            assert_eq!(world.answer(child, 3)["code"], "forbidden", "three levels");
+            return;
+        }
+        assert_eq!(world.answer(child, depth)["type"], "accepted");
+        let next = *world.processes.keys().next_back().unwrap();
+        world.get_ready(next);
+        process = next;
+    }
+}
+
+#[test]
+fn a_one_shot_can_not_dispatch() {
+    let mut alone = settings();
+    alone.served = agentd_core::Served::OneShot { reason: None };
+    let mut world = World::new(alone);
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"dispatch","text":"x"}"#);
+    assert_eq!(world.answer(conn, 1)["code"], "needs-daemon");
+}
+
+#[test]
+fn a_dispatcher_that_leaves_cancels_nothing() {
+    let mut world = World::new(settings());
+    world.prompt_store = false;
+    let conn = world.connect();
+    world.request(
+        conn,
+        1,
+        r#"{"type":"dispatch","jobs":[{"text":"a"},{"text":"b"}]}"#,
+    );
+    world.disconnect(conn);
+    world.prompt_store = true;
+    world.event(Event::Ticked);
+    world.work();
+    assert_eq!(
+        world.jobs.values().filter(|job| job.last.is_some()).count(),
+        2
+    );
+}

@@ -1,0 +1,155 @@
+//! What waits behind an interrupted turn: held, released, or running all the same.
+
+use std::time::Duration;
+
+use agentd_core::worker::Exit;
+use agentd_protocol::JobId;
+
+use crate::agents::settings;
+use crate::scenarios::running;
+use crate::world::World;
+
+const BEHIND: &str = r#"{"type":"send","text":"behind","session":"main"}"#;
+const ANYWAY: &str = r#"{"type":"send","text":"anyway","session":"main","after_failure":"run"}"#;
+const RESUME: &str = r#"{"type":"session.resume","session":"main"}"#;
+
+#[test]
+fn held_turns_run_when_their_session_is_resumed() {
+    let (mut world, conn, process) = running();
+    world.request(conn, 2, BEHIND);
+    world.request(conn, 3, BEHIND);
+    world.exit(process, Exit::Signal(9));
+    world.pass(Duration::from_secs(2));
+    world.work();
+    assert!(world.jobs[&JobId(2)].held && world.jobs[&JobId(2)].last.is_none());
+    world.request(conn, 4, RESUME);
+    assert_eq!(world.answer(conn, 4)["jobs"], serde_json(r#"["j2","j3"]"#));
+    world.pass(Duration::from_secs(2));
+    world.work();
+    assert!(world.jobs[&JobId(2)].last.is_some() && world.jobs[&JobId(3)].last.is_some());
+    world.request(conn, 5, RESUME);
+    assert_eq!(
+        world.answer(conn, 5)["jobs"],
+        serde_json("[]"),
+        "nothing is held any more"
+    );
+    world.request(conn, 6, r#"{"type":"session.resume","session":"nobody"}"#);
+    assert_eq!(world.answer(conn, 6)["code"], "unknown-session");
+}
+
+fn serde_json(text: &str) -> agentd_protocol::serde_json::Value {
+    agentd_protocol::serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn a_turn_that_said_so_runs_after_a_failure_before_it() {
+    let (mut world, conn, process) = running();
+    world.request(conn, 2, BEHIND);
+    world.request(conn, 3, ANYWAY);
+    world.exit(process, Exit::Signal(9));
+    world.pass(Duration::from_secs(2));
+    world.work();
+    assert!(world.jobs[&JobId(2)].last.is_none());
+    assert!(world.jobs[&JobId(3)].last.is_some());
+}
+
+#[test]
+fn what_is_held_stays_held_through_a_crash_and_what_is_not_runs() {
+    let (mut world, conn, process) = running();
+    world.request(conn, 2, BEHIND);
+    world.exit(process, Exit::Signal(9));
+    // A new send runs ahead of what is held, and releases nothing.
+    world.request(conn, 3, BEHIND);
+    world.crash(settings());
+    world.pass(Duration::from_secs(2));
+    world.work();
+    assert!(world.jobs[&JobId(2)].last.is_none(), "held");
+    assert!(world.jobs[&JobId(3)].last.is_some(), "never held");
+    let conn = world.connect();
+    world.request(conn, 1, RESUME);
+    world.work();
+    assert!(world.jobs[&JobId(2)].last.is_some());
+}
+
+#[test]
+fn a_turn_that_daemons_crash_interrupted_says_what_its_tools_had_done() {
+    let (mut world, _, process) = running();
+    let turn = world.processes[&process].turns[0];
+    for event in [
+        agentd_core::worker::WorkerEvent::ToolStarted {
+            turn,
+            call: "c1".to_owned(),
+            name: "bash".to_owned(),
+            input: r#"{"command":"ls"}"#.to_owned(),
+            read_only: false,
+        },
+        agentd_core::worker::WorkerEvent::ToolEnded {
+            turn,
+            call: "c1".to_owned(),
+            ok: true,
+            output: "done".to_owned(),
+        },
+    ] {
+        world.worker(process, event);
+    }
+    world.crash(settings());
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"collect","jobs":["j1"]}"#);
+    let line = &world.answer(conn, 1)["results"][0];
+    assert_eq!(line["code"], "interrupted");
+    let tool = &line["tool_trace"][0];
+    assert_eq!(
+        (&tool["name"], &tool["output"], &tool["ok"]),
+        (&"bash".into(), &"done".into(), &true.into())
+    );
+}
+
+#[test]
+fn a_session_is_closed_when_nothing_of_it_is_unfinished_and_its_name_is_free() {
+    let (mut world, conn, process) = running();
+    let close = r#"{"type":"session.close","session":"main"}"#;
+    world.request(conn, 2, close);
+    assert_eq!(world.answer(conn, 2)["code"], "session-busy");
+    world.end_turn(process);
+    world.prompt_store = false;
+    world.request(conn, 3, close);
+    world.request(conn, 4, BEHIND);
+    assert_eq!(
+        world.answer(conn, 4)["code"],
+        "session-busy",
+        "it is being closed"
+    );
+    world.prompt_store = true;
+    world.pass(Duration::ZERO);
+    assert_eq!(world.answer(conn, 3)["ok"], true);
+    world.request(conn, 5, BEHIND);
+    world.pass(Duration::from_secs(1));
+    world.work();
+    assert_eq!(
+        world.answer(conn, 5)["context"],
+        "new",
+        "the old turns are gone"
+    );
+    world.request(conn, 6, r#"{"type":"session.close","session":"nobody"}"#);
+    assert_eq!(world.answer(conn, 6)["code"], "unknown-session");
+}
+
+#[test]
+fn a_session_can_be_made_without_a_turn_and_only_once() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let new = r#"{"type":"session.new","session":"fresh","agent":"one","cwd":"/tmp"}"#;
+    world.request(conn, 1, new);
+    assert_eq!(world.answer(conn, 1)["session"], "fresh");
+    world.request(conn, 2, new);
+    assert_eq!(world.answer(conn, 2)["code"], "session-conflict");
+    world.request(
+        conn,
+        3,
+        r#"{"type":"send","text":"x","session":"fresh","agent":"many"}"#,
+    );
+    assert_eq!(world.answer(conn, 3)["code"], "session-conflict");
+    world.request(conn, 4, r#"{"type":"session.new"}"#);
+    assert_eq!(world.answer(conn, 4)["agent"], "many");
+    assert_eq!(world.spawns, 0, "no process before the first turn");
+}
