@@ -193,7 +193,7 @@ fn the_table_of_codes_is_the_list_in_the_code() {
 }
 
 #[test]
-fn the_table_of_requests_says_what_is_served() {
+fn the_table_of_requests_is_what_is_served() {
     let daemon = Daemon::start();
     let hello = daemon.connect().request(r#"{"type":"hello"}"#);
     let served: Vec<&str> = hello["capabilities"]
@@ -205,15 +205,7 @@ fn the_table_of_requests_says_what_is_served() {
     let table = table("5. Requests");
     let listed: Vec<&str> = table.keys().map(String::as_str).collect();
     assert_eq!(listed, TYPES);
-    for (name, row) in &table {
-        let says = row[1].starts_with("yes");
-        assert_eq!(says, served.contains(&name.as_str()), "{name}");
-        if !says {
-            assert_eq!(row[1], "`unsupported`", "{name}");
-            let answer = daemon.ask(&format!(r#"{{"type":"{name}"}}"#)).remove(0);
-            assert_eq!(answer["code"], "unsupported", "{name}");
-        }
-    }
+    assert_eq!(served, TYPES);
 }
 
 #[test]
