@@ -8,13 +8,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use crate::code::Code;
 use crate::envelope::{Envelope, Rejected};
 use crate::ids::JobId;
-use crate::limits::{MAX_DISPATCH, MAX_KEY, MAX_LABEL, MAX_LABELS, MAX_SESSION_NAME};
+use crate::limits::MAX_DISPATCH;
 use crate::nearest::nearest;
 use crate::work::{
     Answer, Backup, Compact, Dispatch, Dispatched, Export, Jobs, Named, Questions, SessionHistory,
@@ -158,31 +156,6 @@ pub enum Request {
     DaemonStop(DaemonStop),
 }
 
-/// `hello`.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct Hello {
-    /// The caller's name, for the log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client: Option<String>,
-    /// The caller's version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
-    /// The protocol it speaks; 1 when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub protocol: Option<u64>,
-    /// Is somebody here who answers questions?
-    #[serde(default)]
-    pub answers: bool,
-}
-
-/// `status`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Status {
-    /// List the workers, too.
-    #[serde(default = "yes")]
-    pub workers: bool,
-}
-
 /// `abort`; without a target, this connection's last send, else the only live one.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Abort {
@@ -221,20 +194,6 @@ pub enum Wait {
     Any,
 }
 
-/// `restart_worker`.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct RestartWorker {
-    /// All processes of an agent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent: Option<String>,
-    /// The process of a session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session: Option<String>,
-    /// Don't wait for running turns.
-    #[serde(default)]
-    pub now: bool,
-}
-
 /// `subscribe`; without a filter, everything.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Subscribe {
@@ -250,25 +209,6 @@ pub struct Subscribe {
     /// The cursor's epoch: of another one, it is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<String>,
-}
-
-/// `drain`.
-#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
-pub struct Drain {
-    /// Seconds to wait for running turns; 600 when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<f64>,
-}
-
-/// `daemon.stop`.
-#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
-pub struct DaemonStop {
-    /// Seconds that running turns get; 30 when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<f64>,
-    /// Another daemon follows at once: clients wait for it.
-    #[serde(default)]
-    pub restart: bool,
 }
 
 /// What a send does when its session is busy.
@@ -574,144 +514,6 @@ fn decode_send(body: &str, typed: bool) -> Result<(Send, Vec<Ignored>), Rejected
     Ok((send, ignored))
 }
 
-fn check_send(send: &Send) -> Result<(), Rejected> {
-    if send.text.trim().is_empty() {
-        return Err(invalid("`text` is blank: expected the user's turn"));
-    }
-    if let Some(session) = &send.session {
-        check_session(session)?;
-    }
-    check_seconds("timeout", send.timeout)?;
-    if send.timeout == Some(0.0) {
-        return Err(invalid(
-            "`timeout` is 0: expected more, or nothing for an hour",
-        ));
-    }
-    check_seconds("expires", send.expires)?;
-    if let Some(key) = &send.idempotency_key
-        && (key.is_empty() || key.len() > MAX_KEY)
-    {
-        let error = format!(
-            "`idempotency_key` is {} bytes, expected 1 to {MAX_KEY}",
-            key.len()
-        );
-        return Err(invalid(error));
-    }
-    check_path("cwd", send.cwd.as_deref())?;
-    check_path("cwd_if_new", send.cwd_if_new.as_deref())?;
-    check_words(&[
-        ("agent", &send.agent),
-        ("provider", &send.provider),
-        ("model", &send.model),
-        ("thinking", &send.thinking),
-    ])?;
-    check_labels(&send.labels)?;
-    if let Some(time) = &send.start_at
-        && unix_ms(time).is_none()
-    {
-        return Err(invalid(format!(
-            "`start_at` is `{time}`: expected a time like 2026-11-21T19:00:00Z"
-        )));
-    }
-    if let Some(other) = send.include.iter().find(|name| *name != "messages") {
-        return Err(invalid(format!(
-            "`include` names `{other}`: expected `messages`"
-        )));
-    }
-    Ok(())
-}
-
-/// Checks a session's name: 1 to [`MAX_SESSION_NAME`] of `[A-Za-z0-9._:@/-]`.
-///
-/// # Errors
-/// `invalid-request`, saying what was found.
-pub fn check_session(name: &str) -> Result<(), Rejected> {
-    let fine = |c: char| c.is_ascii_alphanumeric() || "._:@/-".contains(c);
-    if name.is_empty() || name.len() > MAX_SESSION_NAME {
-        return Err(invalid(format!(
-            "`session` is {} bytes, expected 1 to {MAX_SESSION_NAME}",
-            name.len()
-        )));
-    }
-    match name.chars().find(|c| !fine(*c)) {
-        Some(c) => Err(invalid(format!(
-            "`session` contains {c:?}: expected letters, digits and ._:@/-"
-        ))),
-        None => Ok(()),
-    }
-}
-
-/// An RFC 3339 time as milliseconds since 1970.
-#[must_use]
-pub fn unix_ms(time: &str) -> Option<i64> {
-    let time = OffsetDateTime::parse(time, &Rfc3339).ok()?;
-    i64::try_from(time.unix_timestamp_nanos() / 1_000_000).ok()
-}
-
-fn check_path(name: &str, path: Option<&str>) -> Result<(), Rejected> {
-    match path {
-        Some(path) if !path.starts_with('/') || path.contains('\0') => Err(invalid(format!(
-            "`{name}` is `{path}`: expected an absolute path"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-pub(crate) fn check_words(words: &[(&str, &Option<String>)]) -> Result<(), Rejected> {
-    for (name, value) in words {
-        if let Some(value) = value
-            && (value.is_empty()
-                || value.len() > 256
-                || value.starts_with('-')
-                || value.chars().any(char::is_control))
-        {
-            let error = format!(
-                "`{name}` must be 1 to 256 bytes, without control characters, not starting with `-`"
-            );
-            return Err(invalid(error));
-        }
-    }
-    Ok(())
-}
-
-fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Rejected> {
-    if labels.len() > MAX_LABELS {
-        let count = labels.len();
-        return Err(invalid(format!(
-            "`labels` has {count} entries, the limit is {MAX_LABELS}"
-        )));
-    }
-    let fine = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
-    for (key, value) in labels {
-        if key.is_empty() || key.len() > MAX_LABEL || !key.chars().all(fine) {
-            return Err(invalid(format!(
-                "`labels` has the key {key:?}: expected 1 to {MAX_LABEL} letters, digits and ._/-"
-            )));
-        }
-        if value.len() > MAX_LABEL || value.chars().any(char::is_control) {
-            return Err(invalid(format!(
-                "the label `{key}` must be at most {MAX_LABEL} bytes, without control characters"
-            )));
-        }
-    }
-    Ok(())
-}
-
-pub(crate) fn check_seconds(name: &str, value: Option<f64>) -> Result<(), Rejected> {
-    // A year is longer than any turn, and keeps deadlines far from overflow.
-    const MOST: f64 = 31_536_000.0;
-    match value {
-        Some(seconds) if !(0.0..=MOST).contains(&seconds) => Err(invalid(format!(
-            "`{name}` is {seconds}: expected 0 to {MOST} seconds"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-const fn yes() -> bool {
-    true
-}
-
 /// What a send's idempotency hash covers, as given: PROTOCOL.md part 7.
 ///
 /// Returns canonical bytes to be hashed; two sends with equal bytes are the same request.
@@ -731,5 +533,12 @@ pub fn hashed(send: &Send) -> String {
     value.to_string()
 }
 
+mod check;
+mod control;
 #[cfg(test)]
 mod tests;
+
+use check::{check_path, check_send};
+pub(crate) use check::{check_seconds, check_words};
+pub use check::{check_session, unix_ms};
+pub use control::{DaemonStop, Drain, Hello, RestartWorker, Status};

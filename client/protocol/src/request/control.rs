@@ -1,0 +1,67 @@
+//! The requests about the daemon itself.
+//!
+//! Owns their fields. Must not know what the daemon does then.
+
+use serde::{Deserialize, Serialize};
+
+/// `hello`.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// The caller's name, for the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// The caller's version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The protocol it speaks; 1 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<u64>,
+    /// Is somebody here who answers questions?
+    #[serde(default)]
+    pub answers: bool,
+}
+
+/// `status`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// List the workers, too.
+    #[serde(default = "yes")]
+    pub workers: bool,
+}
+
+/// `restart_worker`.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct RestartWorker {
+    /// All processes of an agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The process of a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Don't wait for running turns.
+    #[serde(default)]
+    pub now: bool,
+}
+
+/// `drain`.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct Drain {
+    /// Seconds to wait for running turns; 600 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<f64>,
+}
+
+/// `daemon.stop`.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct DaemonStop {
+    /// Seconds that running turns get; 30 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<f64>,
+    /// Another daemon follows at once: clients wait for it.
+    #[serde(default)]
+    pub restart: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
