@@ -51,6 +51,103 @@ pub(crate) async fn echo(listener: UnixListener) {
     }
 }
 
+/// A piece of a flooding turn.
+pub(crate) const DELTA: &str = "a dozen words or so that a model gives in one piece at a time ";
+
+/// A worker whose only turn has very many deltas.
+pub(crate) fn flood() -> ExitCode {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    for line in std::io::stdin().lines() {
+        let line: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+        if line["type"] == "send" {
+            writeln!(out, r#"{{"type":"message_start","id":{}}}"#, line["id"]).unwrap();
+            for _ in 0..crate::durable::DELTAS {
+                let delta = r#"{"type":"message_delta","text":""#;
+                writeln!(out, r#"{delta}{DELTA}","id":{}}}"#, line["id"]).unwrap();
+            }
+            writeln!(
+                out,
+                r#"{{"type":"message_end","id":{},"stop":"end_turn"}}"#,
+                line["id"]
+            )
+            .unwrap();
+        } else {
+            writeln!(out, r#"{{"type":"status","id":{},"ok":true}}"#, line["id"]).unwrap();
+        }
+        out.flush().unwrap();
+    }
+    ExitCode::SUCCESS
+}
+
+/// The least that acknowledges lines durably: one row each, as many as are there in one commit.
+pub(crate) fn write(socket: &str) -> ExitCode {
+    raise_file_limit();
+    let _stale = std::fs::remove_file(socket);
+    let (orders, received) = std::sync::mpsc::channel();
+    let file = format!("{socket}.db");
+    std::thread::spawn(move || commit(&file, &received));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let listener = UnixListener::bind(socket).unwrap();
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(acknowledge(stream, orders.clone()));
+        }
+    });
+    ExitCode::SUCCESS
+}
+
+/// A line to be written, and where to say so.
+type Row = (String, tokio::sync::mpsc::UnboundedSender<String>);
+
+async fn acknowledge(stream: tokio::net::UnixStream, orders: std::sync::mpsc::Sender<Row>) {
+    let (reader, mut writer) = stream.into_split();
+    let (answers, mut answered) = tokio::sync::mpsc::unbounded_channel::<String>();
+    tokio::spawn(async move {
+        while let Some(mut answer) = answered.recv().await {
+            // What is there goes in one write, as the daemon does.
+            while let Ok(next) = answered.try_recv() {
+                answer.push_str(&next);
+            }
+            if writer.write_all(answer.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    });
+    let mut lines = tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(reader));
+    while let Ok(Some(line)) = lines.next_line().await {
+        orders.send((line, answers.clone())).unwrap();
+    }
+}
+
+fn commit(file: &str, received: &std::sync::mpsc::Receiver<Row>) {
+    let store = rusqlite::Connection::open(file).unwrap();
+    store
+        .execute_batch(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
+             CREATE TABLE IF NOT EXISTS jobs (id INTEGER PRIMARY KEY, request TEXT);",
+        )
+        .unwrap();
+    let mut insert = store
+        .prepare("INSERT INTO jobs (request) VALUES (?1)")
+        .unwrap();
+    while let Ok(first) = received.recv() {
+        let mut batch = vec![first];
+        batch.extend(received.try_iter().take(1023));
+        store.execute_batch("BEGIN IMMEDIATE").unwrap();
+        for (line, _) in &batch {
+            insert.execute([line]).unwrap();
+        }
+        store.execute_batch("COMMIT").unwrap();
+        for (_, answers) in batch {
+            let _gone = answers.send("{\"type\":\"ok\"}\n".to_owned());
+        }
+    }
+}
+
 /// Opens connections, each of which says hello, tells when all are there, and holds them until its
 /// input ends.
 pub(crate) fn connect(socket: &str, count: usize) -> ExitCode {

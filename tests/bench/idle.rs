@@ -17,7 +17,7 @@ const SETTLED: Duration = Duration::from_secs(1);
 const CONNECTIONS: usize = 10_000;
 
 /// A value of `/proc/PID/smaps_rollup` in KiB.
-fn memory_of(pid: u32, name: &str) -> f64 {
+pub(crate) fn memory_of(pid: u32, name: &str) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let line = text.lines().find(|line| line.starts_with(name)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()

@@ -3,8 +3,8 @@
 //! Owns the order of measuring and the command line. Must not know how the product works inside.
 //!
 //! `cargo bench --bench figures -- [--json] [--strict] [--quick] [NAME…]`; a NAME is the beginning
-//! of a figure's name. Two more modes, `--control-server` and `--connect`, are the bench's own
-//! helper processes.
+//! of a figure's name. Its own helper processes are modes of it: `--control-server`, `--writer`,
+//! `--flood` and `--connect`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,6 +15,7 @@
 )]
 
 mod control;
+mod durable;
 mod idle;
 mod place;
 mod programs;
@@ -59,12 +60,20 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
     (&["idle-rss", "idle-anonymous"], idle::memory),
     (&["idle-cpu"], idle::cpu),
     (&["connections"], idle::connections),
+    (&["acks", "acks-p99", "acks-wal"], durable::acks),
+    (&["stored-start", "stored-rss"], durable::stored),
+    (
+        &["sleeping-reader", "sleeping-others"],
+        durable::sleeping_reader,
+    ),
 ];
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.first().map(String::as_str) {
         Some("--control-server") => return control::serve(&words[1]),
+        Some("--writer") => return control::write(&words[1]),
+        Some("--flood") => return control::flood(),
         Some("--connect") => return control::connect(&words[1], words[2].parse().unwrap()),
         _ => {}
     }

@@ -81,6 +81,28 @@ impl Place {
         )
     }
 
+    /// Starts the bare writer.
+    pub(crate) fn writer(&self) -> Server {
+        let socket = self.path("writer.sock");
+        let itself = std::env::current_exe().unwrap();
+        let words = ["--writer", socket.to_str().unwrap()];
+        Server::start(
+            self.command(itself.to_str().unwrap(), &words),
+            &socket,
+            PING,
+        )
+    }
+
+    /// One more agent: this very program in one of its modes.
+    pub(crate) fn add_agent(&self, name: &str, mode: &str) {
+        let itself = std::env::current_exe().unwrap();
+        let itself = itself.to_str().unwrap();
+        let agent = format!(
+            "{CONFIG}[agents.{name}]\nkind = \"jsonl\"\ncommand = [{itself:?}, {mode:?}]\n"
+        );
+        std::fs::write(self.path("config.toml"), agent).unwrap();
+    }
+
     /// Runs a program to its end and says how long that took.
     pub(crate) fn run(&self, program: &str, words: &[&str], expected: i32) -> Duration {
         let mut command = self.command(program, words);
