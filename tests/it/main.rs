@@ -12,6 +12,7 @@ mod clients;
 mod crash;
 mod exec;
 mod faults_client;
+mod faults_disk;
 mod faults_framing;
 mod faults_socket;
 mod first;

@@ -24,6 +24,7 @@ use crate::server::neighbours;
 use crate::server::owner::Arrival;
 use crate::server::peer::{self, PeerConfig};
 use crate::server::shell::{self, Plan, Shell, ShellError};
+use crate::store::StoreError;
 
 /// The socket file and the alias are looked at this often: `/tmp` is tidied by others.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
@@ -53,6 +54,42 @@ pub enum DaemonError {
     /// Signals can't be heard.
     #[error("can't listen for signals: {0}")]
     Signals(io::Error),
+}
+
+/// Why the state, or the socket's directory, can't be written at the moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unwritable {
+    /// The disk is full, or the user's share of it.
+    Full,
+    /// The file system is read-only.
+    ReadOnly,
+    /// Another process keeps the store locked.
+    Locked,
+}
+
+impl DaemonError {
+    /// Is it something that may pass, so that the same succeeds later?
+    #[must_use]
+    pub fn unwritable(&self) -> Option<Unwritable> {
+        let source = match self {
+            Self::Shell(ShellError::Store(StoreError::Locked { .. })) => {
+                return Some(Unwritable::Locked);
+            }
+            Self::Lock(LockError::Io { source, .. })
+            | Self::Path(PathError::Io { source, .. })
+            | Self::Listen { source, .. }
+            | Self::Shell(
+                ShellError::Instance { source, .. }
+                | ShellError::Store(StoreError::Io { source, .. }),
+            ) => source,
+            _ => return None,
+        };
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some(Unwritable::Full),
+            io::ErrorKind::ReadOnlyFilesystem => Some(Unwritable::ReadOnly),
+            _ => None,
+        }
+    }
 }
 
 /// Where the daemon is and what it was told.
