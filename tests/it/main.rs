@@ -15,6 +15,7 @@ mod faults_client;
 mod faults_disk;
 mod faults_framing;
 mod faults_socket;
+mod faults_terminal;
 mod first;
 mod instances;
 mod misbehaviour;
