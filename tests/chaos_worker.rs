@@ -9,6 +9,7 @@
 //! | `say TEXT` · `emit N` | says TEXT; says `d0 `, `d1 `, … `dN-1 `, each in a line of its own |
 //! | `tool rw` · `tool ro` | plays a tool call that may change something, or may not |
 //! | `ledger` | appends `JOB ATTEMPT` to the file `$CHAOS_LEDGER` and syncs it |
+//! | `alone PATH` | makes the directory, keeps it for 2 ms and removes it; says so if it was there |
 //! | `count` | says how many turns this process served in this session, this one included |
 //! | `env` | says the names of its environment variables, one per line, then `cwd=…` |
 //! | `sleep-ms N` · `wait-file PATH` | waits; an abort ends the turn at once |
@@ -290,6 +291,14 @@ impl Turn {
                 };
                 let job = self.send["job"].as_str().unwrap_or("-");
                 append("CHAOS_LEDGER", &format!("{job} {attempt}\n"));
+            }
+            "alone" => {
+                if std::fs::create_dir(rest).is_err() {
+                    self.say("not alone");
+                }
+                std::thread::sleep(Duration::from_millis(2));
+                // With two of them in there, one finds it gone.
+                let _gone = std::fs::remove_dir(rest);
             }
             "late" => self.late = Duration::from_millis(number(rest) as u64),
             "two-finals" => self.finals = 2,

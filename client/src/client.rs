@@ -120,11 +120,19 @@ impl Client {
             }),
             Err(why) => {
                 let status = oneshot.ended().await;
-                let ended = status.map_or_else(String::new, |status| format!(" ({status})"));
-                Err(ClientError::OneShotFailed {
-                    error: format!("`agentd --stdio` did not get ready: {why}{ended}"),
-                    exit: status.and_then(|status| status.code()),
-                })
+                let exit = status.and_then(|status| status.code());
+                let error = match (exit, status) {
+                    // Its standard error is ours: it has said why.
+                    (Some(1..), _) => format!(
+                        "{}, and running once without it failed as said above: nothing was done",
+                        reason.sentence()
+                    ),
+                    (_, Some(status)) => {
+                        format!("`agentd --stdio` did not get ready: {why} ({status})")
+                    }
+                    (_, None) => format!("`agentd --stdio` did not get ready: {why}"),
+                };
+                Err(ClientError::OneShotFailed { error, exit })
             }
         }
     }

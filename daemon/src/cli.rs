@@ -13,12 +13,14 @@ use crate::config::{Config, Look, agents};
 use crate::platform::lock::LockError;
 use crate::platform::log;
 use crate::platform::paths::{self, Paths};
-use crate::server::daemon::{self, DaemonError, Options};
+use crate::server::daemon::{self, DaemonError, Options, Unwritable};
 use crate::server::oneshot::{self, AtEnd};
 
-/// The exit codes of `agentd`: 78 is `EX_CONFIG` of sysexits.
+/// The exit codes of `agentd`: 74 and 78 are `EX_IOERR` and `EX_CONFIG` of sysexits.
 const FAILED: u8 = 1;
 const HELD: u8 = 3;
+/// `agentctl` counts on it: nothing was done, and the same may succeed later.
+const UNWRITABLE: u8 = 74;
 const CONFIGURATION: u8 = 78;
 
 #[derive(Parser, Debug)]
@@ -26,7 +28,7 @@ const CONFIGURATION: u8 = 78;
     name = "agentd",
     version,
     about = "The per-user daemon that every program on a machine uses to talk to AI agents",
-    after_help = "Examples:\n  agentd                    serve the socket in the foreground\n  agentd --no-alias         the same without /tmp/timmy.sock\n  echo '{\"prompt\":\"hi\"}' | agentd --stdio\n  agentd config show\n\nExit codes: 0 done, 1 failed, 2 usage, 3 another daemon holds the state or the socket, 78 configuration."
+    after_help = "Examples:\n  agentd                    serve the socket in the foreground\n  agentd --no-alias         the same without /tmp/timmy.sock\n  echo '{\"prompt\":\"hi\"}' | agentd --stdio\n  agentd config show\n\nExit codes: 0 done, 1 failed, 2 usage, 3 another daemon holds the state or the socket, 74 the state can't be written (disk full, read-only, locked), 78 configuration."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -104,6 +106,17 @@ struct Failure {
 
 impl From<DaemonError> for Failure {
     fn from(error: DaemonError) -> Self {
+        if let Some(why) = error.unwritable() {
+            return Self {
+                code: UNWRITABLE,
+                error: match why {
+                    // It says itself what to do.
+                    Unwritable::Locked => error.into(),
+                    Unwritable::Full => hinted(&error, "free some room there"),
+                    Unwritable::ReadOnly => hinted(&error, "make it writable"),
+                },
+            };
+        }
         let code = match &error {
             DaemonError::Lock(LockError::Held { .. }) => HELD,
             DaemonError::Path(_) => CONFIGURATION,
@@ -117,6 +130,12 @@ impl From<DaemonError> for Failure {
             error: error.into(),
         }
     }
+}
+
+fn hinted(error: &DaemonError, do_this: &str) -> anyhow::Error {
+    anyhow::anyhow!(
+        "{error}; hint: {do_this}, or set `AGENTD_STATE_DIR` to a directory that can be written"
+    )
 }
 
 fn configuration(error: impl Into<anyhow::Error>) -> Failure {

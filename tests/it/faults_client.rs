@@ -1,11 +1,12 @@
 //! Clients that die, ask twice, or find no daemon: rows A1 to A16 of the fault catalogue, as
 //! PROTOCOL.md parts 3 and 7 and the fallback rule want them.
 //!
-//! Not here: A9 to A11 are `clients.rs`. A13 needs cursors, which this version doesn't serve. A14
-//! is here for two processes, not for a thousand races. A15 is here for the words of the
-//! protocol; there is no older release to run.
+//! Not here: A9 to A11 are `clients.rs`. A13 needs cursors, which this version doesn't serve. A15
+//! is here for the words of the protocol; there is no older release to run.
 
-use std::os::unix::net::UnixListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -271,6 +272,82 @@ fn a14_a_one_shot_beside_the_daemon_cannot_open_its_session() {
     std::fs::write(&gate, "").unwrap();
     holder.until("message_end");
     assert_eq!(runs(&daemon.place), 2);
+}
+
+/// A one-shot that goes on as long as this conversation does.
+fn long_one_shot(place: &Place) -> (Reaped, Client) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut command = place.command(AGENTD);
+    command
+        .arg("--stdio")
+        .stdin(OwnedFd::from(theirs.try_clone().unwrap()))
+        .stdout(OwnedFd::from(theirs));
+    (Reaped(command.spawn().unwrap()), Client::new(ours))
+}
+
+/// All ask for a turn of one session at once; gives their final lines.
+fn race(racers: &mut [Client], session: &str, room: &Path) -> Vec<Value> {
+    let text = format!("chaos: ledger; alone {}", room.join(session).display());
+    let line = serde_json::json!({"type": "send", "session": session, "text": text}).to_string();
+    racers.iter_mut().for_each(|one| one.send(&line));
+    racers.iter_mut().map(Client::last).collect()
+}
+
+/// How many ran; the others were told who has the session.
+fn ran(ends: &[Value], pids: &[u32]) -> usize {
+    for end in ends {
+        if end["type"] == "message_end" {
+            assert_eq!(
+                end["text"], "",
+                "two were in the session at once: {ends:#?}"
+            );
+        } else {
+            assert_eq!(end["code"], "session-busy", "{ends:#?}");
+            let error = end["error"].as_str().unwrap();
+            let named = |pid: &u32| error.contains(&format!("pid {pid}"));
+            assert!(pids.iter().any(named), "{ends:#?}");
+        }
+    }
+    let ran = ends.iter().filter(|end| end["type"] == "message_end");
+    ran.count()
+}
+
+#[test]
+fn a14_of_a_daemon_and_two_one_shots_one_at_a_time_has_a_session_in_a_thousand_races() {
+    let daemon = ledger_place().start();
+    let (one, to_one) = long_one_shot(&daemon.place);
+    let (other, to_other) = long_one_shot(&daemon.place);
+    let mut racers = [daemon.connect(), to_one, to_other];
+    for racer in &mut racers {
+        assert_eq!(racer.request(r#"{"type":"hello"}"#)["ok"], true);
+    }
+    let pids = [daemon.pid(), one.0.id(), other.0.id()];
+    let mut total = 0;
+    for round in 0..1000 {
+        let ends = race(&mut racers, &format!("s{round}"), daemon.place.dir.path());
+        let ran = ran(&ends, &pids);
+        assert!(ran > 0, "nobody had the session: {ends:#?}");
+        total += ran;
+    }
+    assert_eq!(runs(&daemon.place), total);
+}
+
+#[test]
+fn a14_three_that_start_at_once_share_a_store_that_was_not_there() {
+    // Where two make the store together, one of some sixty was refused once.
+    for _ in 0..200 {
+        let place = ledger_place();
+        let (one, to_one) = long_one_shot(&place);
+        let (other, to_other) = long_one_shot(&place);
+        let (first, second) = (one.0.id(), other.0.id());
+        let daemon = place.start();
+        let mut racers = [daemon.connect(), to_one, to_other];
+        let ends = race(&mut racers, "main", daemon.place.dir.path());
+        let ran = ran(&ends, &[daemon.pid(), first, second]);
+        assert!(ran > 0, "nobody had the session: {ends:#?}");
+        assert_eq!(runs(&daemon.place), ran);
+        drop((one, other));
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Bad input: rows B1 to B12 of the fault catalogue, as PROTOCOL.md parts 1 and 2 want them.
 //!
-//! Not here: the 30 s and 5 min of B3 are tested with a paused clock in `peer/tests.rs`; the escaping
-//! of B11 on a terminal belongs to the command line's tests.
+//! Not here: the 30 s and 5 min of B3 are tested with a paused clock in `peer/tests.rs`; what B11 says
+//! of terminals is `faults_terminal.rs`.
 
 use std::net::Shutdown;
 

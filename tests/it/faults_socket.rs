@@ -1,9 +1,7 @@
 //! Sockets, directories, links and users: rows C1 to C16 of the fault catalogue, as the paths and
 //! the fallback rule of the architecture want them.
 //!
-//! Not here: C7 and C8, a socket taken away while the daemon runs, is looked for every 60 s and
-//! tested in `listen/tests.rs` and `alias.rs`. C10 to C13 need mounted file systems; a full disk is
-//! in the store's tests.
+//! Not here: C10 to C13, the state's file system, are `faults_disk.rs`.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -11,7 +9,9 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{AGENTD, Client, Daemon, Finished, Place, Reaped, finish, needs, wait_for};
+use crate::support::{
+    AGENTD, Client, Daemon, Finished, Place, Reaped, finish, needs, skipped, wait_for,
+};
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
@@ -206,6 +206,7 @@ fn c3_another_user_is_not_heard_and_not_talked_to() {
         return;
     };
     if !nix::unistd::geteuid().is_root() {
+        // Also where nothing may be missing: CI need not be root.
         return eprintln!("skipped: needs root");
     }
     let nobody = |place: &Place| {
@@ -324,6 +325,102 @@ fn c9_a_second_daemon_leaves_and_the_first_does_not_notice() {
     );
     fs::write(&gate, "").unwrap();
     assert_eq!(client.until("message_end").last().unwrap()["text"], "done");
+}
+
+/// A daemon that looks after its files all the time, not every 60 s.
+fn watchful(place: &Place) -> Option<Command> {
+    if !cfg!(debug_assertions) {
+        skipped("a debug build, which can be told to check its socket more often");
+        return None;
+    }
+    let mut command = place.command(AGENTD);
+    command.env("AGENTD_TEST_CHECK_MS", "20");
+    Some(command)
+}
+
+#[test]
+fn c7_a_socket_or_alias_taken_away_is_there_again_and_nobody_is_cut_off() {
+    let place = place();
+    let Some(command) = watchful(&place) else {
+        return;
+    };
+    let (socket, alias) = (place.socket(), place.path("timmy.sock"));
+    let daemon = place.start_as(command);
+    let leads_here = || (fs::read_link(&alias).ok()? == socket).then_some(());
+    wait_for("the alias is there", leads_here);
+    let gate = daemon.path("gate");
+    let mut before = daemon.connect();
+    before.send(&format!(
+        r#"{{"type":"send","agent":"chaos","text":"chaos: wait-file {}; say still here"}}"#,
+        gate.display()
+    ));
+    before.until("running");
+    for gone in [vec![&alias], vec![&socket], vec![&socket, &alias]] {
+        let inode = fs::symlink_metadata(&socket).unwrap().ino();
+        for file in &gone {
+            fs::remove_file(file).unwrap();
+        }
+        wait_for("both are there again", || {
+            leads_here()?;
+            Client::try_connect(&alias)
+        });
+        assert_eq!(mode(&socket), 0o600, "{gone:?}");
+        let now = fs::symlink_metadata(&socket).unwrap().ino();
+        assert_eq!(now == inode, !gone.contains(&&socket), "{gone:?}");
+        serves(&daemon);
+    }
+    fs::write(&gate, "").unwrap();
+    let lines = before.until("message_end");
+    assert_eq!(lines.last().unwrap()["text"], "still here");
+
+    // What somebody put into their place is not removed.
+    fs::remove_file(&socket).unwrap();
+    fs::write(&socket, "mine").unwrap();
+    wait_for("it says so", || {
+        daemon.log().contains("is not our socket").then_some(())
+    });
+    assert_eq!(fs::read_to_string(&socket).unwrap(), "mine");
+    fs::remove_file(&socket).unwrap();
+    wait_for("it is there again", || Client::try_connect(&socket));
+    serves(&daemon);
+}
+
+#[test]
+fn c8_a_runtime_directory_taken_away_is_made_again_and_its_lock_still_locks() {
+    let place = place();
+    let Some(mut command) = watchful(&place) else {
+        return;
+    };
+    let run = place.path("run");
+    let socket = run.join("agentd/agentd.sock");
+    fs::create_dir(&run).unwrap();
+    let in_runtime = |command: &mut Command| {
+        command
+            .env_remove("AGENTD_SOCKET")
+            .env("XDG_RUNTIME_DIR", &run);
+    };
+    in_runtime(&mut command);
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    let daemon = Reaped(command.spawn().unwrap());
+    let ask = |line: &str| Some(Client::new(Client::try_connect(&socket)?).request(line));
+    let send = r#"{"prompt":"kept","session":"main","idempotency_key":"k"}"#;
+    let first = wait_for("it answers", || ask(send));
+    for _ in 0..3 {
+        fs::remove_dir_all(run.join("agentd")).unwrap();
+        let again = wait_for("it answers again", || ask(send));
+        assert_eq!(again["job"], first["job"], "the state is elsewhere");
+        assert_eq!(mode(&run.join("agentd")), 0o700);
+        assert_eq!(mode(&socket), 0o600);
+    }
+    // Nobody else gets the socket, whatever their state is.
+    let left = refused(&place, |command| {
+        in_runtime(command);
+        command.env("AGENTD_STATE_DIR", place.path("other"));
+    });
+    assert_eq!(left.code, Some(3), "{left:?}");
+    let pid = daemon.0.id().to_string();
+    assert!(left.stderr.contains(&pid), "{left:?}");
+    assert_eq!(ask(send).unwrap()["job"], first["job"]);
 }
 
 #[test]

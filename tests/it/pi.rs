@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::mock_model::MockModel;
-use crate::support::{Daemon, Place, finish, is_alive, kill, needs, wait_for};
+use crate::support::{Daemon, Place, finish, is_alive, kill, needs, skipped, wait_for};
 
 const VERSIONS: [&str; 2] = ["0.73.1", "1.5.2"];
 
@@ -21,12 +21,10 @@ fn installed() -> Vec<PathBuf> {
         if program.is_file() {
             return Some(program);
         }
-        eprintln!(
-            "skipped: needs pi {version} in {} (packaging/ci/install-pi.sh)",
-            dir.display()
-        );
-        let must = std::env::var_os("AGENTD_TEST_NEEDS").is_some_and(|needs| needs == "all");
-        assert!(!must, "CI must have pi {version}");
+        let dir = dir.display();
+        skipped(&format!(
+            "pi {version} in {dir} (packaging/ci/install-pi.sh)"
+        ));
         None
     };
     VERSIONS.iter().filter_map(there).collect()

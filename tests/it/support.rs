@@ -3,10 +3,12 @@
 //! Owns private directories and everything started in them: when a test ends, well or not, its
 //! processes are gone.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -42,13 +44,25 @@ pub fn needs(program: &str) -> Option<PathBuf> {
         .map(|dir| dir.join(program))
         .find(|file| file.is_file());
     if found.is_none() {
-        eprintln!("skipped: needs {program}");
-        assert!(
-            std::env::var_os("AGENTD_TEST_NEEDS").is_none_or(|needs| needs != "all"),
-            "CI must have {program}"
-        );
+        skipped(program);
     }
     found
+}
+
+/// Says loudly, once per test, that it is skipped, or fails where nothing may be missing.
+pub fn skipped(needs: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    // The harness gives each test a thread of its name.
+    let thread = std::thread::current();
+    let said = format!("skipped: needs {needs}: {}", thread.name().unwrap_or("?"));
+    if SAID.lock().unwrap().insert(said.clone()) {
+        // Past the harness, which hides what a passing test prints.
+        let _closed = writeln!(std::io::stderr(), "{said}");
+    }
+    assert!(
+        std::env::var_os("AGENTD_TEST_NEEDS").is_none_or(|needs| needs != "all"),
+        "CI must have {needs}"
+    );
 }
 
 /// Private directories, without a daemon.
@@ -245,7 +259,10 @@ pub struct Client {
 
 impl Client {
     pub fn connect(socket: &Path) -> Self {
-        let stream = UnixStream::connect(socket).unwrap();
+        Self::new(UnixStream::connect(socket).unwrap())
+    }
+
+    pub fn new(stream: UnixStream) -> Self {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
         let reader = BufReader::new(stream.try_clone().unwrap());

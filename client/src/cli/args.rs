@@ -163,7 +163,7 @@ pub struct TurnArgs {
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
     /// Longest running time
-    #[arg(long, value_name = "SECS")]
+    #[arg(long, value_name = "SECS", value_parser = positive, allow_hyphen_values = true)]
     pub timeout: Option<f64>,
     /// Fail rather than run without the daemon
     #[arg(long)]
@@ -171,6 +171,22 @@ pub struct TurnArgs {
     /// The same key is the same job; a random one when not given
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
+}
+
+/// Seconds in which something can happen.
+fn positive(word: &str) -> Result<f64, String> {
+    let seconds = word.parse().ok().filter(|seconds| *seconds > 0.0);
+    finite(seconds).ok_or_else(|| "expected a number of seconds greater than 0".to_owned())
+}
+
+/// Seconds, or none at all.
+fn not_negative(word: &str) -> Result<f64, String> {
+    let seconds = word.parse().ok().filter(|seconds| *seconds >= 0.0);
+    finite(seconds).ok_or_else(|| "expected a number of seconds, 0 or more".to_owned())
+}
+
+fn finite(seconds: Option<f64>) -> Option<f64> {
+    seconds.filter(|seconds| seconds.is_finite())
 }
 
 /// `--mode`.
@@ -251,7 +267,7 @@ pub struct CollectArgs {
     #[arg(required = true, value_name = "JOB")]
     pub jobs: Vec<JobId>,
     /// Longest wait; 0 looks without waiting
-    #[arg(long, value_name = "SECS")]
+    #[arg(long, value_name = "SECS", value_parser = not_negative, allow_hyphen_values = true)]
     pub timeout: Option<f64>,
     /// Wait for the first, not for all
     #[arg(long)]
@@ -291,7 +307,7 @@ pub struct RestartArgs {
 #[derive(Args, Clone, Debug)]
 pub struct DeadlineArgs {
     /// Seconds that running turns get
-    #[arg(long, value_name = "SECS")]
+    #[arg(long, value_name = "SECS", value_parser = not_negative, allow_hyphen_values = true)]
     pub deadline: Option<f64>,
 }
 
@@ -363,6 +379,7 @@ mod tests {
     fn what_scripts_already_say_parses() {
         for words in [
             "agentctl agent --message hi --thinking low --session main --deliver --json",
+            "agentctl collect j1 --timeout 0",
             "agentctl send hi --retry auto --mode reject --timeout 1.5 --socket /s",
             "agentctl --socket /s status --rpc",
             "agentctl abort j41",
@@ -371,7 +388,21 @@ mod tests {
         ] {
             assert!(Cli::try_parse_from(words.split(' ')).is_ok(), "{words}");
         }
-        for words in ["agentctl abort 41", "agentctl restart", "agentctl collect"] {
+        for word in ["-1", "0", "--", "nan", "inf", "soon"] {
+            let words = ["agentctl", "send", "hi", "--timeout", word];
+            let error = Cli::try_parse_from(words).unwrap_err().to_string();
+            assert!(
+                error.contains("expected a number of seconds greater than 0"),
+                "{error}"
+            );
+        }
+        for words in [
+            "agentctl abort 41",
+            "agentctl restart",
+            "agentctl collect",
+            "agentctl collect j1 --timeout -1",
+            "agentctl stop --deadline=-1",
+        ] {
             assert!(Cli::try_parse_from(words.split(' ')).is_err(), "{words}");
         }
     }

@@ -101,6 +101,8 @@ pub const fn of_client_error(error: &ClientError) -> Exit {
         ClientError::Unreachable { .. } => Exit::Unreachable,
         ClientError::Draining => Exit::Refused,
         ClientError::OneShotFailed { exit: Some(78), .. } => Exit::Configuration,
+        // The state can't be written at the moment.
+        ClientError::OneShotFailed { exit: Some(74), .. } => Exit::Refused,
         ClientError::OneShotFailed { .. } => Exit::Unreachable,
         ClientError::Unknown(_) => Exit::Unknown,
     }
@@ -153,6 +155,20 @@ mod tests {
         for (code, refused, accepted) in table {
             assert_eq!(of_code(code, Stage::Refused), refused, "{code}");
             assert_eq!(of_code(code, Stage::Accepted), accepted, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_one_shot_that_did_not_get_ready_says_by_its_code_why() {
+        for (code, exit) in [
+            (Some(74), Exit::Refused),
+            (Some(78), Exit::Configuration),
+            (Some(1), Exit::Unreachable),
+            (None, Exit::Unreachable),
+        ] {
+            let error = "x".to_owned();
+            let failed = ClientError::OneShotFailed { error, exit: code };
+            assert_eq!(of_client_error(&failed), exit, "{code:?}");
         }
     }
 

@@ -47,7 +47,8 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
 fn told(error: &clap::Error) -> Exit {
     let text = error.render().to_string();
     if error.use_stderr() {
-        output::err(&text);
+        // It repeats the words of the command line, which a script may have from elsewhere.
+        output::err(&output::safe(&text));
         return Exit::Usage;
     }
     // Whoever closed standard output doesn't want to read the help.

@@ -134,7 +134,8 @@ pub fn agents(rows: &[AgentRow]) -> String {
             };
             let usable = match (&row.why_not, row.usable) {
                 (_, true) => "yes".to_owned(),
-                (Some(why), false) => format!("no: {}", preview(why)),
+                // Whole: it ends with what to do.
+                (Some(why), false) => format!("no: {}", why.trim().replace('\n', " ")),
                 (None, false) => "no".to_owned(),
             };
             vec![

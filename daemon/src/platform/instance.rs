@@ -68,9 +68,16 @@ impl Instance {
             .mode(0o600)
             .open(&unfinished)?;
         // Locked before anybody can find it: whoever finds it free knows that we are gone.
-        file.lock()?;
-        writeln!(file, "{pid}")?;
-        fs::rename(&unfinished, &path)?;
+        let mut begin = || {
+            file.lock()?;
+            writeln!(file, "{pid}")?;
+            fs::rename(&unfinished, &path)
+        };
+        if let Err(error) = begin() {
+            // On a full disk each try would leave one behind.
+            let _stays = fs::remove_file(&unfinished);
+            return Err(error);
+        }
         Ok(Self { id, path, file })
     }
 

@@ -1,11 +1,12 @@
 //! The files by which daemons keep out of each other's way.
 //!
 //! Owns `daemon.lock` and `agentd.sock.lock`: who holds one, and what it tells others.
-//! The files stay in place for ever, as a lock on a removed file locks nobody out.
+//! The files stay in place for ever, as a lock on a removed file locks nobody out; whoever tidies
+//! may remove one all the same.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -97,6 +98,15 @@ impl Lock {
         Ok(lock)
     }
 
+    /// Is the file at the path the one that is locked? A file that was removed locks nobody out.
+    #[must_use]
+    pub fn is_at(&self, path: &Path) -> bool {
+        let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
+        let ours = self.file.metadata().map(identity);
+        let there = fs::symlink_metadata(path).map(identity);
+        matches!((ours, there), (Ok(ours), Ok(there)) if ours == there)
+    }
+
     /// Tells others what we are doing.
     pub fn say(&mut self, state: Doing) -> io::Result<()> {
         self.holder.state = state;
@@ -148,8 +158,12 @@ mod tests {
         assert_eq!(holder(&path), None, "what a free lock says isn't true");
         let next = Lock::take(&path, Path::new("/b")).unwrap();
         assert_eq!(holder(&path).unwrap().socket, Path::new("/b"));
-        drop(next);
         assert!(path.exists());
+        assert!(next.is_at(&path));
+        fs::remove_file(&path).unwrap();
+        assert!(!next.is_at(&path));
+        let _another = Lock::take(&path, Path::new("/c")).unwrap();
+        assert!(!next.is_at(&path), "another file of the same name");
     }
 
     #[test]

@@ -8,3 +8,4 @@ pub mod lock;
 pub mod log;
 pub mod paths;
 pub mod process;
+pub mod remote;

@@ -24,6 +24,7 @@ use crate::server::neighbours;
 use crate::server::owner::Arrival;
 use crate::server::peer::{self, PeerConfig};
 use crate::server::shell::{self, Plan, Shell, ShellError};
+use crate::store::StoreError;
 
 /// The socket file and the alias are looked at this often: `/tmp` is tidied by others.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
@@ -53,6 +54,42 @@ pub enum DaemonError {
     /// Signals can't be heard.
     #[error("can't listen for signals: {0}")]
     Signals(io::Error),
+}
+
+/// Why the state, or the socket's directory, can't be written at the moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unwritable {
+    /// The disk is full, or the user's share of it.
+    Full,
+    /// The file system is read-only.
+    ReadOnly,
+    /// Another process keeps the store locked.
+    Locked,
+}
+
+impl DaemonError {
+    /// Is it something that may pass, so that the same succeeds later?
+    #[must_use]
+    pub fn unwritable(&self) -> Option<Unwritable> {
+        let source = match self {
+            Self::Shell(ShellError::Store(StoreError::Locked { .. })) => {
+                return Some(Unwritable::Locked);
+            }
+            Self::Lock(LockError::Io { source, .. })
+            | Self::Path(PathError::Io { source, .. })
+            | Self::Listen { source, .. }
+            | Self::Shell(
+                ShellError::Instance { source, .. }
+                | ShellError::Store(StoreError::Io { source, .. }),
+            ) => source,
+            _ => return None,
+        };
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some(Unwritable::Full),
+            io::ErrorKind::ReadOnlyFilesystem => Some(Unwritable::ReadOnly),
+            _ => None,
+        }
+    }
 }
 
 /// Where the daemon is and what it was told.
@@ -104,6 +141,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     accept(&shell, listener, replacements, now, stop.clone());
     let keeper = Keeper {
         listening,
+        socket: socket.clone(),
         alias: alias.map(|path| Alias::new(path, socket.clone())),
         replace,
     };
@@ -157,8 +195,8 @@ type Prepare = Box<dyn Fn(&Path) -> io::Result<()> + Send>;
 
 /// The socket, however it came to us.
 enum Listening {
-    /// Bound by us, under its lock.
-    Bound(Box<Binding<Lock, Prepare>>),
+    /// Bound by us, under the lock at this path.
+    Bound(Box<Binding<Lock, Prepare>>, PathBuf),
     /// Handed in by the service manager, who keeps it.
     Inherited,
 }
@@ -185,10 +223,28 @@ impl Listening {
         let prepare: Prepare = Box::new(move |dir| make_private(dir).map_err(io::Error::other));
         let mut beside = socket.as_os_str().to_owned();
         beside.push(".lock");
-        let lock = take(Path::new(&beside), socket)?;
+        let beside = PathBuf::from(beside);
+        let lock = take(&beside, socket)?;
         let (binding, listener) =
             Binding::new(socket.to_owned(), SocketLock(lock), prepare).map_err(failed)?;
-        Ok((Self::Bound(Box::new(binding)), listener))
+        Ok((Self::Bound(Box::new(binding), beside), listener))
+    }
+
+    /// Makes sure that the socket is there and ours; gives the listener that took its place.
+    fn check(&mut self, socket: &Path) -> Result<Option<UnixListener>, DaemonError> {
+        let Self::Bound(binding, beside) = self else {
+            return Ok(None);
+        };
+        let failed = |source| DaemonError::Listen {
+            path: socket.to_owned(),
+            source,
+        };
+        if !binding.lock().is_at(beside) {
+            // Whoever took it away took the socket, too, or the directory around both.
+            binding.prepare().map_err(failed)?;
+            binding.relock(take(beside, socket)?);
+        }
+        binding.check().map_err(failed)
     }
 }
 
@@ -269,42 +325,49 @@ fn accept(
 /// Looks after the files that lead to us.
 struct Keeper {
     listening: Listening,
+    socket: PathBuf,
     alias: Option<Alias>,
     replace: mpsc::Sender<UnixListener>,
 }
 
 impl Keeper {
     async fn keep(mut self, stop: CancellationToken) {
+        let every = check_every();
         loop {
             self.check();
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = tokio::time::sleep(CHECK_EVERY) => {}
+                () = tokio::time::sleep(every) => {}
             }
         }
         if let Some(alias) = &self.alias {
             alias.remove();
         }
-        if let Listening::Bound(binding) = self.listening {
+        if let Listening::Bound(binding, _) = self.listening {
             binding.unlink();
         }
     }
 
     fn check(&mut self) {
-        if let Listening::Bound(binding) = &mut self.listening {
-            match binding.check() {
-                Ok(None) => {}
-                Ok(Some(listener)) => {
-                    tracing::warn!("the socket was taken away and is there again");
-                    let _stopping = self.replace.try_send(listener);
-                }
-                Err(error) => {
-                    tracing::error!(%error, "the socket was taken away and can't be bound again")
-                }
+        match self.listening.check(&self.socket) {
+            Ok(None) => {}
+            Ok(Some(listener)) => {
+                tracing::warn!("the socket was taken away and is there again");
+                let _stopping = self.replace.try_send(listener);
+            }
+            Err(error) => {
+                tracing::error!(%error, "the socket was taken away and can't be bound again")
             }
         }
         if let Some(Err(warning)) = self.alias.as_ref().map(Alias::check) {
             tracing::warn!("{warning}");
         }
     }
+}
+
+/// [`CHECK_EVERY`]; a build for tests can be told to look more often.
+fn check_every() -> Duration {
+    let told = || std::env::var("AGENTD_TEST_CHECK_MS").ok()?.parse().ok();
+    let told = if cfg!(debug_assertions) { told() } else { None };
+    told.map_or(CHECK_EVERY, Duration::from_millis)
 }

@@ -36,8 +36,6 @@ pub const SPARE_FILES: usize = 64;
 const BACKLOG: i32 = 4096;
 /// After an error that time may heal, accepting pauses: the queue stays readable and would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How often the socket's file should be looked after with [`Binding::check`].
-pub const CHECK_EVERY: Duration = Duration::from_secs(60);
 /// The longest path that every system can bind, without its end.
 const LONGEST_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
@@ -170,6 +168,25 @@ impl<L, P: Fn(&Path) -> io::Result<()>> Binding<L, P> {
         let (listener, inode) = bind(&self.path, &self.lock, &self.prepare)?;
         self.inode = inode;
         Ok(Some(listener))
+    }
+
+    /// Makes sure of the directory around the socket.
+    ///
+    /// # Errors
+    /// When it isn't as it must be.
+    pub fn prepare(&self) -> io::Result<()> {
+        let parent = self.path.parent();
+        (self.prepare)(parent.ok_or_else(|| invalid("the socket's path is not absolute"))?)
+    }
+
+    /// The lock that was held is worth nothing any more, as its file was taken away; this one is.
+    pub fn relock(&mut self, lock: L) {
+        self.lock = SocketLock(lock);
+    }
+
+    /// The lock in force.
+    pub const fn lock(&self) -> &L {
+        &self.lock.0
     }
 
     /// Takes the file away, if it is still ours.

@@ -20,6 +20,7 @@ use crate::config::{self, Config, Look};
 use crate::platform::instance::{self, Instance};
 use crate::platform::lock::{Doing, Lock};
 use crate::platform::process;
+use crate::platform::remote;
 use crate::server::owner::{Arrival, Gone, Host, INBOX, Owner, Wires};
 use crate::server::peer::PeerConfig;
 use crate::store::{self, Liveness, Opened, Role, Store};
@@ -91,6 +92,13 @@ impl Shell {
     /// When the state directory or the store can't be used.
     pub fn start(plan: Plan) -> Result<Self, ShellError> {
         let dir = plan.state_dir.clone();
+        if let Some(remote) = remote::file_system(&dir) {
+            tracing::warn!(
+                "`{}` is on a file system of kind {remote}, where the store may be damaged when \
+                 several machines use it; hint: set `AGENTD_STATE_DIR` to a local directory",
+                dir.display()
+            );
+        }
         let instance = Instance::create(&dir).map_err(|source| ShellError::Instance {
             dir: dir.clone(),
             source,

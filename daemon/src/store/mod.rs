@@ -9,12 +9,14 @@ mod schema;
 mod takeover;
 #[cfg(test)]
 mod tests;
+mod trouble;
 mod write;
 mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use agentd_core::Event;
 use agentd_core::ids::Token;
@@ -24,6 +26,9 @@ use rusqlite::Connection;
 /// Orders between the owner and the writer. The core allows itself fewer outstanding commits than
 /// this and questions are answered quickly, so that a full queue means a disk that hangs.
 pub const ORDERS: usize = 8192;
+
+/// Between two tries to open the store together with others: a few of their commits.
+const TOGETHER: Duration = Duration::from_millis(10);
 
 /// Which of the two kinds of instance opens the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,6 +139,17 @@ pub enum StoreError {
         /// What it said.
         source: std::io::Error,
     },
+    /// Another process keeps it locked.
+    #[error(
+        "the store `{}` is locked by {}, which did not let go of it; hint: {}",
+        path.display(), who(*holder), how_to_free(path, *holder)
+    )]
+    Locked {
+        /// The file.
+        path: PathBuf,
+        /// Which process, if the system tells.
+        holder: Option<u32>,
+    },
     /// SQLite said no.
     #[error("can't open the store `{}`: {source}", path.display())]
     Sqlite {
@@ -142,6 +158,23 @@ pub enum StoreError {
         /// What it said.
         source: rusqlite::Error,
     },
+}
+
+fn who(holder: Option<u32>) -> String {
+    match holder {
+        Some(pid) => format!("process {pid}"),
+        None => "another process".to_owned(),
+    }
+}
+
+fn how_to_free(path: &Path, holder: Option<u32>) -> String {
+    match holder {
+        Some(pid) => format!(
+            "`ps -o stat,args {pid}` shows what it does; one that was stopped (`T`) goes on after \
+             `kill -CONT {pid}`"
+        ),
+        None => format!("`fuser {}` names it", path.display()),
+    }
 }
 
 /// A handle to the writer; cheap to clone. When the last one is gone, the writer ends.
@@ -194,7 +227,22 @@ pub fn open(
     alive: Alive,
     answer: Answer,
 ) -> Result<Opened, StoreError> {
-    open_with(dir, opener, alive, answer, Box::new(|_, _| Ok(())))
+    // By then the connection that failed is closed.
+    open_with(dir, opener, alive, answer, Box::new(|_, _| Ok(()))).map_err(trouble::explained)
+}
+
+/// Waits for others that make or open the store at the same moment: where two want the whole file,
+/// SQLite refuses one at once instead of waiting.
+fn prepare(dir: &Path) -> Result<schema::Ready, StoreError> {
+    let begun = Instant::now();
+    loop {
+        match schema::prepare(dir, schema::MIGRATIONS) {
+            Err(error) if trouble::is_locked(&error) && begun.elapsed() < schema::BUSY => {
+                std::thread::park_timeout(TOGETHER);
+            }
+            prepared => return prepared,
+        }
+    }
 }
 
 fn open_with(
@@ -205,7 +253,7 @@ fn open_with(
     fault: Fault,
 ) -> Result<Opened, StoreError> {
     let path = dir.join(schema::FILE);
-    let ready = schema::prepare(dir, schema::MIGRATIONS)?;
+    let ready = prepare(dir)?;
     let mut conn = ready.conn;
     let (epoch, orphans) =
         begin(&mut conn, opener, &alive).map_err(|source| StoreError::Sqlite {

@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode};
 use super::queue::{BATCH, batch_len, changes, is_lazy, pages_of, refusal};
 use super::write::{Numbers, Witness, Writing};
 use super::{Alive, Answer, Fault, Liveness, Message, Moment, ORDERS, Order, Role};
-use super::{read, schema, takeover};
+use super::{read, schema, takeover, trouble};
 
 /// A commit that nobody waits for rides on the next one, at most this late.
 const LAZY: Duration = Duration::from_secs(1);
@@ -386,7 +386,7 @@ impl Writer {
             Some(ErrorCode::DiskFull) => Code::DiskFull,
             _ => Code::StoreFailed,
         };
-        let why = error.to_string();
+        let why = trouble::words(&self.setting.path, error);
         if self.trouble.as_ref().is_none_or(|now| now.why != why) {
             tracing::error!(%error, "the store can't be written");
             (self.setting.answer)(Event::StoreHealth {

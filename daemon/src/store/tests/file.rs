@@ -137,7 +137,7 @@ fn no_question_of_the_start_or_of_an_accept_reads_a_whole_table() {
         );
     }
     drop(db);
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let mut store = bench(dir.path(), "b", Role::Daemon, dead);
     assert_eq!(store.accept(new(None)).1, 200_002);
     assert!(

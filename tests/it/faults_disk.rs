@@ -1,0 +1,299 @@
+//! The state's file system says no: rows C10 to C13 of the fault catalogue, and a store that
+//! another process keeps locked (D9).
+//!
+//! Mounts are made in a namespace of the daemon's own, so nothing of them is left when it ends.
+//! Not here: network file systems (C10) are known by their numbers, in `platform/remote.rs`; what
+//! SQLite's errors do to orders under way is in the store's tests.
+
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::Signal;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::support::{
+    AGENTCTL, AGENTD, Daemon, Finished, Place, Reaped, finish, kill, needs, skipped, wait_for,
+};
+
+/// Programs that see file systems of their own.
+struct Mounts {
+    unshare: PathBuf,
+    how: &'static str,
+}
+
+impl Mounts {
+    /// As root, else as root of a user namespace; `None` says that the test is skipped.
+    fn possible() -> Option<Self> {
+        let unshare = needs("unshare")?;
+        let _mount = needs("mount")?;
+        let place = Place::new("");
+        for how in ["-m", "-Urm"] {
+            let mounts = Self {
+                unshare: unshare.clone(),
+                how,
+            };
+            let tried = mounts.command(&place, "mount -t tmpfs none state", "true", &[]);
+            if finish(tried, b"").code == Some(0) {
+                return Some(mounts);
+            }
+        }
+        skipped("mounts of its own: root, or user namespaces");
+        None
+    }
+
+    /// Mounts with a line of shell, in the place's directory, and becomes the program.
+    fn command(&self, place: &Place, mount: &str, program: &str, args: &[&str]) -> Command {
+        fs::create_dir_all(place.path("state")).unwrap();
+        let mut command = place.command(&self.unshare);
+        command.args([self.how, "sh", "-c"]);
+        command.arg(format!("cd .. && {mount} && exec \"$0\" \"$@\""));
+        command.arg(program).args(args);
+        command
+    }
+
+    fn run(&self, place: &Place, mount: &str, program: &str, args: &[&str]) -> Finished {
+        finish(self.command(place, mount, program, args), b"")
+    }
+}
+
+/// The state directory as the daemon sees it.
+fn seen_by(daemon: &Daemon) -> PathBuf {
+    let path = daemon.path("state");
+    let below = path.strip_prefix("/").unwrap();
+    Path::new("/proc")
+        .join(daemon.pid().to_string())
+        .join("root")
+        .join(below)
+}
+
+/// Writes until there is no room.
+fn fill(file: &Path) {
+    let mut file = fs::File::create(file).unwrap();
+    for block in [&[0; 4096][..], &[0]] {
+        loop {
+            match file.write_all(block) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::StorageFull => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+fn place() -> Place {
+    Place::new(&Daemon::config(""))
+}
+
+/// A prompt that needs room in the store.
+fn large(key: &str) -> String {
+    let text = "x".repeat(256 * 1024);
+    json!({"prompt": text, "idempotency_key": key}).to_string()
+}
+
+fn ended_well(lines: &[Value]) -> bool {
+    lines.last().unwrap()["type"] == "message_end"
+}
+
+#[test]
+fn c10_an_overlay_is_as_good_as_any_disk() {
+    let Some(mounts) = Mounts::possible() else {
+        return;
+    };
+    let place = place();
+    let mount = "mount -t tmpfs none state && mkdir state/up state/work state/low && \
+        mount -t overlay -o lowerdir=state/low,upperdir=state/up,workdir=state/work none state";
+    let command = mounts.command(&place, mount, AGENTD, &[]);
+    let daemon = place.start_as(command);
+    assert!(ended_well(&daemon.ask(r#"{"prompt":"a"}"#)));
+    assert_eq!(daemon.status()["state"], "ready");
+    assert!(
+        !daemon.log().contains("several machines"),
+        "{}",
+        daemon.log()
+    );
+}
+
+#[test]
+fn c11_on_a_read_only_state_nothing_starts_and_the_message_says_what_to_do() {
+    let Some(mounts) = Mounts::possible() else {
+        return;
+    };
+    for mount in [
+        "mount -t tmpfs -o ro,mode=700 none state",
+        // The directory is not even there.
+        "rmdir state && mount --bind . . && mount -o remount,bind,ro . && cd \"$PWD\"",
+    ] {
+        let place = place();
+        let daemon = mounts.run(&place, mount, AGENTD, &[]);
+        assert_eq!(daemon.code, Some(74), "{daemon:?}");
+        let sent = mounts.run(&place, mount, AGENTCTL, &["send", "hi"]);
+        assert_eq!(sent.code, Some(3), "{sent:?}");
+        for (said, finished) in [("", &daemon), ("nothing was done", &sent)] {
+            let text = &finished.stderr;
+            assert!(
+                text.contains("Read-only") && text.contains("hint: make it writable"),
+                "{text}"
+            );
+            assert!(text.contains(said), "{text}");
+        }
+    }
+}
+
+#[test]
+fn c11_a_store_that_can_no_longer_be_written_refuses_and_heals() {
+    let Some(strace) = needs("strace") else {
+        return;
+    };
+    let daemon = Daemon::start();
+    assert!(ended_well(&daemon.ask(r#"{"prompt":"a"}"#)));
+    // A file system with open files can't be made read-only by force; its answers can.
+    let mut command = daemon.place.command(strace);
+    command
+        .args(["-f", "-qq", "-e", "trace=pwrite64", "-e"])
+        .args(["inject=pwrite64:error=EROFS", "-o", "/dev/null", "-p"])
+        .arg(daemon.pid().to_string())
+        .stdin(Stdio::null());
+    let mut read_only = Reaped(command.stderr(Stdio::null()).spawn().unwrap());
+    let is_traced = wait_for("it is traced, or can't be", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+        let gave_up = read_only.0.try_wait().unwrap().is_some();
+        (gave_up || !status.contains("TracerPid:\t0")).then_some(!gave_up)
+    });
+    if !is_traced {
+        return skipped("to be let trace a process (`kernel.yama.ptrace_scope`)");
+    }
+    // Whether the first commit is in the file can't be seen now, so its sender waits.
+    let mut first = daemon.connect();
+    first.send(r#"{"prompt":"b"}"#);
+    daemon.until("it is in trouble", |status| {
+        (status["state"] == "degraded").then_some(())
+    });
+    let refused = daemon.ask(r#"{"prompt":"c"}"#);
+    assert_eq!(
+        (refused.len(), &refused[0]["code"]),
+        (1, &"store-failed".into()),
+        "{refused:?}"
+    );
+    let sent = daemon.agentctl(&["send", "c"]);
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+    // It lets go of the daemon when it is told to end, not when it is killed.
+    kill(read_only.0.id(), Signal::SIGTERM);
+    daemon.until("it is well again", |status| {
+        (status["state"] == "ready").then_some(())
+    });
+    let lines = first.rest();
+    let end = lines.last().expect("an answer");
+    assert!(
+        end["text"] == "b" || (lines.len() == 1 && end["code"] == "store-failed"),
+        "{lines:?}"
+    );
+    assert!(ended_well(&daemon.ask(r#"{"prompt":"d"}"#)));
+}
+
+#[test]
+fn c12_a_full_disk_refuses_new_work_loses_nothing_and_heals_by_itself() {
+    let Some(mounts) = Mounts::possible() else {
+        return;
+    };
+    let place = place();
+    let ledger = place.path("ledger");
+    let mount = "mount -t tmpfs -o size=16m,mode=700 none state";
+    let mut command = mounts.command(&place, mount, AGENTD, &[]);
+    command.env("CHAOS_LEDGER", &ledger);
+    let daemon = place.start_as(command);
+    assert!(ended_well(&daemon.ask(r#"{"prompt":"stored"}"#)));
+    let gate = daemon.path("gate");
+    let mut before = daemon.connect();
+    let text = format!("chaos: wait-file {}; emit 20000", gate.display());
+    before.send(&json!({"type": "send", "agent": "chaos", "text": text}).to_string());
+    before.until("running");
+    let filler = seen_by(&daemon).join("fill");
+    fill(&filler);
+    // One that was accepted ends; one that comes is refused.
+    fs::write(&gate, "").unwrap();
+    let refused = daemon.ask(&large("k"));
+    assert_eq!(
+        (refused.len(), &refused[0]["code"], &refused[0]["retryable"]),
+        (1, &"disk-full".into(), &true.into()),
+        "{refused:?}"
+    );
+    let why = refused[0]["error"].as_str().unwrap();
+    assert!(why.contains("there is no room on the disk"), "{why}");
+    let status = daemon.status();
+    assert_eq!(status["state"], "degraded", "{status}");
+    let mut command = daemon.place.command(AGENTCTL);
+    command.args(["send", "--agent", "chaos", "-"]);
+    let text = format!("chaos: ledger; {}", "y".repeat(256 * 1024));
+    let sent = finish(command, text.as_bytes());
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+    assert!(sent.stderr.contains("no room"), "{sent:?}");
+    let stored = daemon.ask(r#"{"type":"collect","jobs":["j1"],"timeout":0}"#);
+    assert_eq!(stored[0]["results"][0]["text"], "stored", "{stored:?}");
+    fs::remove_file(&filler).unwrap();
+    let end = before.last();
+    assert_eq!(end["stop"], "end_turn", "{}", end["error"]);
+    daemon.until("it is well again", |status| {
+        (status["state"] == "ready").then_some(())
+    });
+    let again = daemon.ask(&large("k"));
+    assert_eq!(again[0]["replayed"], false, "a refused key is free");
+    assert!(ended_well(&again));
+    assert!(!ledger.exists(), "what was refused ran");
+}
+
+#[test]
+fn c12_c13_without_room_for_a_one_shot_nothing_is_done_and_it_says_so() {
+    let Some(mounts) = Mounts::possible() else {
+        return;
+    };
+    let full = "dd if=/dev/zero of=state/fill bs=4k 2>/dev/null";
+    for (row, mount) in [
+        ("no block", format!("size=64k none state; {full}")),
+        (
+            "a block or two",
+            format!("size=64k none state; {full}; truncate -s 52k state/fill"),
+        ),
+        ("no file", "nr_inodes=1 none state".to_owned()),
+        ("a file or two", "nr_inodes=4 none state".to_owned()),
+        ("all but the log", "nr_inodes=5 none state".to_owned()),
+    ] {
+        let place = place();
+        let mount = format!("{{ mount -t tmpfs -o mode=700,{mount}; true; }}");
+        // Afterwards nothing is left over that would grow with each try.
+        let send = "\"$1\" send hi; code=$?; ls state/instances 2>/dev/null; exit $code";
+        let sent = mounts.run(&place, &mount, "sh", &["-c", send, "sh", AGENTCTL]);
+        assert_eq!((sent.code, &*sent.stdout), (Some(3), ""), "{row}: {sent:?}");
+        for says in ["No space left", "hint: free some room", "nothing was done"] {
+            assert!(sent.stderr.contains(says), "{row}: {sent:?}");
+        }
+        let refused = mounts.run(&place, &mount, AGENTCTL, &["send", "hi", "--no-fallback"]);
+        assert_eq!(refused.code, Some(69), "{row}: {refused:?}");
+    }
+}
+
+#[test]
+fn d9_a_store_that_another_process_keeps_locked_names_it() {
+    let place = place();
+    fs::create_dir(place.path("state")).unwrap();
+    // As a daemon does that makes the store, and is stopped in the middle of it.
+    let store = place.path("state/agentd.db");
+    let holding = Connection::open(&store).unwrap();
+    holding.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let me = std::process::id();
+    let sent = place.agentctl(&["send", "hi"]);
+    assert_eq!((sent.code, &*sent.stdout), (Some(3), ""), "{sent:?}");
+    for says in [
+        format!("is locked by process {me}"),
+        format!("kill -CONT {me}"),
+        "nothing was done".to_owned(),
+    ] {
+        assert!(sent.stderr.contains(&says), "{sent:?}");
+    }
+    holding.execute_batch("ROLLBACK").unwrap();
+    drop(holding);
+    let sent = place.agentctl(&["send", "hi"]);
+    assert_eq!((sent.code, &*sent.stdout), (Some(0), "hi\n"), "{sent:?}");
+}
