@@ -194,7 +194,11 @@ impl State {
             }
             Stored::Failed { code, why } => {
                 let error = format!("the store can't take new work: {why}");
-                let rejected = Rejected::new(code, error).hint("nothing was run; ask again later");
+                let hint = match code {
+                    Code::DiskFull => "nothing was run; free some space and ask again",
+                    _ => "nothing was run; `agentctl status` says when the store is well again",
+                };
+                let rejected = Rejected::new(code, error).hint(hint);
                 self.not_accepted(&batch, 0, rejected);
             }
         }
@@ -374,8 +378,17 @@ impl State {
     /// None of a batch was accepted, because of one of them.
     fn not_accepted(&mut self, batch: &Batch, item: usize, rejected: Rejected) {
         for turn in &batch.turns {
-            if let Some(waiter) = self.drop_pending(*turn) {
-                self.refuse(waiter.conn, waiter.id, rejected.clone());
+            let new = self.jobs.get(turn).and_then(|job| job.accept.as_ref());
+            let key = new.and_then(|new| Some((new.key.clone()?, new.hashed.clone())));
+            let Some(waiter) = self.drop_pending(*turn) else {
+                continue;
+            };
+            match key {
+                // What can't be written can be read: its key may be that of a job.
+                Some((key, hashed)) if rejected.code != Code::IdempotencyConflict => {
+                    self.look_for_key(waiter, key, hashed, rejected.clone());
+                }
+                _ => self.refuse(waiter.conn, waiter.id, rejected.clone()),
             }
         }
         if let Some(dispatch) = batch.dispatch {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use agentd_protocol::line::{ErrorLine, Line, MessageEnd, Stop, Telling, ToolTrace, TurnFacts};
+use agentd_protocol::line::{ErrorLine, Line, MessageEnd, Stop, ToolTrace, TurnFacts};
 use agentd_protocol::request::AfterFailure;
 use agentd_protocol::{Code, JobId, limits};
 
@@ -20,6 +20,7 @@ use crate::slot::SlotPhase;
 use crate::state::{Served, State};
 use crate::store::{End, Write};
 use crate::stored::Awaiting;
+use crate::subscription::telling;
 use crate::timers::Timer;
 use crate::turn::{escaped_len, head_and_tail};
 use crate::worker::{Failure, Outcome, WorkerCommand};
@@ -317,11 +318,11 @@ impl State {
         let followers: Vec<_> = job.followers.iter().copied().collect();
         self.remove_job(turn);
         for (conn, follow_id) in followers {
-            if self
+            let live = self
                 .follow_mut(conn, follow_id)
-                .is_some_and(|follow| follow.state == FollowState::Live)
-            {
-                self.finish_follow(conn, follow_id, &body, seq, Telling::First);
+                .filter(|follow| follow.state == FollowState::Live);
+            if let Some(telling) = live.map(|follow| telling(follow)) {
+                self.finish_follow(conn, follow_id, &body, seq, telling);
             } else {
                 self.resume(conn, follow_id);
             }

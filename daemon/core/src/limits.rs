@@ -54,6 +54,8 @@ pub const RETIRE_WITHIN: Duration = Duration::from_secs(30);
 pub const TEXT_FLUSH_AFTER: Duration = Duration::from_millis(250);
 /// … or this many bytes behind.
 pub const TEXT_FLUSH_BYTES: usize = 4 * 1024;
+/// Whoever waits for a store that can't say what it wrote is let go after this time.
+pub const DOUBT_WITHIN: Duration = Duration::from_secs(10);
 /// `daemon.stop` without a deadline.
 pub const STOP_WITHIN: Duration = Duration::from_secs(30);
 /// `drain` without a deadline.

@@ -21,10 +21,18 @@ impl State {
         let Some(key) = send.idempotency_key.clone() else {
             return self.refuse(waiter.conn, waiter.id, rejected);
         };
-        let query = Query::Key {
-            key,
-            hashed: request::hashed(send),
-        };
+        self.look_for_key(waiter, key, request::hashed(send), rejected);
+    }
+
+    /// Asks the store who has a key; nobody, and the refusal stands.
+    pub(crate) fn look_for_key(
+        &mut self,
+        waiter: Waiter,
+        key: String,
+        hashed: String,
+        rejected: Rejected,
+    ) {
+        let query = Query::Key { key, hashed };
         self.load(Awaiting::Key { waiter, rejected }, query);
     }
 

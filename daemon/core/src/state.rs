@@ -161,7 +161,7 @@ impl State {
             Event::CaughtUp { conn } => self.caught_up(conn),
             Event::Stored { token, stored } => self.stored(token, stored),
             Event::Loaded { token, loaded } => self.loaded(token, loaded),
-            Event::StoreHealth { trouble } => self.store_trouble = trouble,
+            Event::StoreHealth { trouble } => self.store_health(trouble),
             Event::Recovered(recovered) => self.recovered(*recovered),
             Event::InstanceDied { instance } => self.out.push(Effect::Recover { instance }),
             Event::InstanceGone {
@@ -247,6 +247,7 @@ impl State {
                 Timer::Retire(worker) => self.retire_now(worker),
                 Timer::Recheck(number) => self.collect_again(number),
                 Timer::Collect(number) => self.collect_timeout(number),
+                Timer::Doubt => self.in_doubt(),
                 Timer::Drain => self.drain_timeout(),
                 Timer::Stop => self.stop_timeout(),
                 // What they hold back is looked at after every event.

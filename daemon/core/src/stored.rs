@@ -10,10 +10,12 @@ use crate::accept::Batch;
 use crate::conn::FollowId;
 use crate::ids::{ConnId, Token, TurnId};
 use crate::job::Waiter;
+use crate::limits::DOUBT_WITHIN;
 use crate::lookup::Asked;
 use crate::sessions::Changed;
 use crate::state::State;
 use crate::store::{Loaded, MessageText, Stored, Write, Written};
+use crate::timers::Timer;
 
 /// What waits for an answer of the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -110,6 +112,42 @@ impl State {
     }
 
     /// What became of a job can't be known any more: its followers are cut off without an answer.
+    pub(crate) fn store_health(&mut self, trouble: Option<String>) {
+        match &trouble {
+            Some(_) => {
+                let until = self.now.mono + DOUBT_WITHIN;
+                self.timers.set_if_unset(Timer::Doubt, until);
+            }
+            None => self.timers.clear(Timer::Doubt),
+        }
+        self.store_trouble = trouble;
+    }
+
+    /// The store still can't say whether it has what it was given: whoever waits for that is cut
+    /// off, since what became of it is unknown. It may be found later, by its key.
+    pub(crate) fn in_doubt(&mut self) {
+        if self.store_trouble.is_none() {
+            return;
+        }
+        self.timers.set(Timer::Doubt, self.now.mono + DOUBT_WITHIN);
+        let pending = self.jobs.values().filter_map(|job| job.sender.as_ref());
+        let mut waiting: Vec<ConnId> = pending.map(|waiter| waiter.conn).collect();
+        waiting.extend(self.dispatching.values().map(|dispatch| dispatch.conn));
+        waiting.extend(
+            self.awaiting
+                .values()
+                .filter_map(|awaiting| match awaiting {
+                    Awaiting::Aborted { conn, .. } | Awaiting::Changed { conn, .. } => Some(*conn),
+                    _ => None,
+                }),
+        );
+        waiting.sort_unstable();
+        waiting.dedup();
+        for conn in waiting {
+            self.cut_off(conn);
+        }
+    }
+
     fn lost_track(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get(&turn) else {
             return;

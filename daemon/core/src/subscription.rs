@@ -380,7 +380,7 @@ impl State {
     }
 }
 
-const fn telling(follow: &Follow) -> Telling {
+pub(crate) const fn telling(follow: &Follow) -> Telling {
     if follow.replay {
         Telling::Replay
     } else {

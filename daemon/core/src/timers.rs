@@ -36,6 +36,8 @@ pub(crate) enum Timer {
     Recheck(u64),
     /// A `collect` has waited long enough.
     Collect(u64),
+    /// The store has been in trouble for so long that nobody should wait for it any more.
+    Doubt,
     /// `drain` has waited long enough.
     Drain,
     /// The daemon must stop now.

@@ -110,6 +110,9 @@ fn a_refused_send_leaves_its_key_free() {
         code: Code::DiskFull,
         why: "full".to_owned(),
     });
+    while world.store_pending() > 0 {
+        world.store_answers();
+    }
     assert_eq!(world.last_error(conn), Some(Code::DiskFull));
     world.prompt_store = true;
     world.request(conn, 2, KEYED);
@@ -126,5 +129,43 @@ fn a_key_outlives_a_crash() {
     world.request(conn, 1, KEYED);
     let told = world.told_to(conn);
     assert_eq!(told[0], "1:accepted j2 main replayed");
+    assert_eq!(world.prompts.values().max(), Some(&1));
+}
+
+#[test]
+fn a_known_key_is_answered_while_nothing_can_be_written() {
+    let (mut world, _, process) = keyed();
+    world.end_turn(process);
+    world.prompt_store = false;
+    let conn = world.connect();
+    world.request(conn, 1, KEYED);
+    world.store_refuses(Stored::Failed {
+        code: Code::DiskFull,
+        why: "full".to_owned(),
+    });
+    world.prompt_store = true;
+    world.pass(std::time::Duration::ZERO);
+    assert_eq!(world.answer(conn, 1)["job"], "j2");
+}
+
+#[test]
+fn who_waits_for_a_store_in_doubt_is_let_go_and_finds_the_job_by_its_key() {
+    let (mut world, _, process) = running();
+    world.end_turn(process);
+    world.prompt_store = false;
+    let conn = world.connect();
+    world.request(conn, 1, KEYED);
+    let trouble = Some("I/O error".to_owned());
+    world.event(agentd_core::Event::StoreHealth { trouble });
+    world.pass(std::time::Duration::from_millis(9_999));
+    assert!(!world.clients[&conn].closed);
+    world.pass(std::time::Duration::from_millis(1));
+    assert!(world.clients[&conn].closed && world.told_to(conn).is_empty());
+    world.prompt_store = true;
+    world.event(agentd_core::Event::StoreHealth { trouble: None });
+    let again = world.connect();
+    world.request(again, 1, KEYED);
+    world.work();
+    assert_eq!(world.answer(again, 1)["replayed"], true);
     assert_eq!(world.prompts.values().max(), Some(&1));
 }
