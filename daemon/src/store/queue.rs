@@ -45,15 +45,16 @@ pub(super) fn changes(order: &Order, query: &Query) -> bool {
         Query::Sessions { .. } => &[],
         Query::Jobs { jobs } => jobs,
         Query::Events { job, .. } => std::slice::from_ref(job),
-        // A copy of what is in the file is right by itself.
-        Query::Backup { .. } => return false,
-        Query::Key { .. }
+        // What is in the file is right by itself; the core adds what it knows better.
+        Query::Backup { .. }
         | Query::JobList { .. }
         | Query::SessionList { .. }
         | Query::History { .. }
         | Query::Message { .. }
-        | Query::Log { .. }
-        | Query::Export { .. } => return !matches!(order, Order::Load { .. } | Order::Flush),
+        | Query::Export { .. } => return false,
+        Query::Key { key, .. } => return takes_key(order, key),
+        // Lines must not be told twice, nor left out.
+        Query::Log { .. } => return !matches!(order, Order::Load { .. } | Order::Flush),
     };
     let Order::Commit { writes, .. } = order else {
         return matches!(order, Order::Takeover { .. });
@@ -74,6 +75,17 @@ pub(super) fn changes(order: &Order, query: &Query) -> bool {
             matches!(query, Query::Sessions { names } if names.contains(session))
         }
         Write::Accept(_) | Write::Open(_) => true,
+    })
+}
+
+/// Could this order make a job with this key?
+fn takes_key(order: &Order, key: &str) -> bool {
+    let Order::Commit { writes, .. } = order else {
+        return false;
+    };
+    writes.iter().any(|write| match write {
+        Write::Accept(new) => new.key.as_deref() == Some(key),
+        _ => false,
     })
 }
 
