@@ -9,3 +9,4 @@ pub mod oneshot;
 pub mod owner;
 pub mod peer;
 pub mod shell;
+mod stdio;
