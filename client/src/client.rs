@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use crate::connection::{Connection, Greeting, HelloError, LostError};
 use crate::endpoint::Endpoint;
 use crate::fallback::{Decision, Fact, Fallback, Observation, Reason, decide};
-use crate::oneshot::{OneShot, START_PATIENCE};
+use crate::oneshot::{LEAVE_PATIENCE, OneShot, START_PATIENCE};
 use crate::places::Environment;
 use crate::wire::Received;
 
@@ -230,11 +230,13 @@ impl Client {
         self.connection.next().await
     }
 
-    /// Ends the conversation; waits for a one-shot to leave.
+    /// Ends the conversation. A one-shot is waited for until it closes its output: then its worker
+    /// is gone and its session free, and only the process itself is left to be taken apart.
     pub async fn close(mut self) {
-        if let Server::OneShot(oneshot) = &mut self.server {
+        if let Server::OneShot(_) = &self.server {
             self.connection.finish().await;
-            let _status = oneshot.leave().await;
+            // It has answered; one that takes longer may finish by itself.
+            let _late = tokio::time::timeout(LEAVE_PATIENCE, self.connection.ended()).await;
         }
     }
 

@@ -218,6 +218,11 @@ impl Connection {
         }
     }
 
+    /// Waits until the other side says no more; what it still says is dropped.
+    pub async fn ended(&mut self) {
+        while self.next().await.is_ok() {}
+    }
+
     /// No more requests: half-closes a socket, ends a one-shot's input.
     pub async fn finish(&mut self) {
         if let Some(mut writer) = self.writer.take() {

@@ -10,6 +10,7 @@ use agentd_protocol::nearest::nearest;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, Look, agents};
+use crate::platform::inherited;
 use crate::platform::lock::LockError;
 use crate::platform::log;
 use crate::platform::paths::{self, Paths};
@@ -81,6 +82,7 @@ enum ConfigCommand {
 /// Runs the program with the process's own arguments.
 #[must_use]
 pub fn main() -> ExitCode {
+    inherited::keep();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -208,7 +210,10 @@ fn load(paths: &Paths) -> anyhow::Result<Config> {
     }
     let look = Look::here();
     let config = Config::load(&paths.config, &paths.env_file, &look)?;
-    if let Some(default) = &config.default_agent {
+    // Only a name that isn't configured has to be looked for.
+    if let Some(default) = &config.default_agent
+        && !config.agents.contains_key(default)
+    {
         let agents = agents(&config, &look);
         let names = || agents.iter().map(|(agent, _)| agent.name.as_str());
         if !names().any(|name| name == default) {

@@ -186,10 +186,19 @@ fn over_many_kills_every_accepted_job_has_one_end_and_runs_at_most_once() {
         .collect();
     for round in 0..KILLS {
         // A few accepted sends after the last kill, a different number each time.
-        let before = seen.lock().unwrap().accepted.len();
-        wait_for("more is accepted", || {
-            (seen.lock().unwrap().accepted.len() > before + round % 5).then_some(())
-        });
+        let count = || {
+            let seen = seen.lock().unwrap();
+            (seen.accepted.len(), seen.finals.len())
+        };
+        let (accepted, ended) = count();
+        wait_for(
+            "more is accepted, and of every other round something is done",
+            || {
+                let (now_accepted, now_ended) = count();
+                let done = round % 2 == 0 || now_ended > ended + 2;
+                (done && now_accepted > accepted + round % 5).then_some(())
+            },
+        );
         daemon = daemon.kill().start();
     }
     stop.store(true, Ordering::SeqCst);

@@ -3,6 +3,7 @@
 //! Owns every fact about the operating system that isn't a socket or a child of ours.
 //! Must not know jobs, sessions or the protocol.
 
+pub mod inherited;
 pub mod instance;
 pub mod lock;
 pub mod log;

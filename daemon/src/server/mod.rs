@@ -10,3 +10,4 @@ pub mod oneshot;
 pub mod owner;
 pub mod peer;
 pub mod shell;
+mod stdio;

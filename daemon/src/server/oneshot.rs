@@ -20,6 +20,7 @@ use crate::server::daemon::DaemonError;
 use crate::server::owner::Arrival;
 use crate::server::peer;
 use crate::server::shell::{Plan, Shell};
+use crate::server::stdio;
 
 /// What the end of input means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,8 +66,8 @@ pub async fn run(
     let lost = (at_end == AtEnd::Cancel).then(|| inbox.clone());
     let mut terminate = signal(SignalKind::terminate()).map_err(DaemonError::Signals)?;
     shell.tracker.spawn(async move {
-        let input = Watched { inner: tokio::io::stdin(), lost };
-        let output = tokio::io::stdout();
+        let input = Watched { inner: stdio::input(), lost };
+        let output = stdio::output();
         tokio::select! {
             () = peer::serve(conn, Origin::Stdio, input, output, inbox.clone(), receiver, config) => {}
             _signal = terminate.recv() => {}
@@ -76,6 +77,7 @@ pub async fn run(
     let (owner, rest) = shell.into_parts();
     let store = owner.run().await;
     rest.finish(store).await;
+    stdio::hang_up();
     Ok(())
 }
 

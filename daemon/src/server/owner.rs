@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use agentd_core::effect::{Announcement, Spawn};
 use agentd_core::event::Origin;
-use agentd_core::ids::{ConnId, Generation, Now, Token, WorkerId};
+use agentd_core::ids::{ConnId, Generation, Now, WorkerId};
 use agentd_core::store::{Recovered, Stored};
 use agentd_core::{Effect, Event, State};
 use agentd_protocol::Code;
@@ -24,6 +24,9 @@ use crate::worker::{Order, Spawner};
 
 /// Events waiting for the owner; whoever posts one waits for room.
 pub const INBOX: usize = 1024;
+/// Events that came together are handled before the store hears of any, so that one sync does for
+/// all of them; at most so many, so that a flood doesn't keep commits waiting.
+const TOGETHER: usize = 32;
 
 /// A connection that was accepted: the owner hears of it before its first request.
 #[derive(Debug)]
@@ -93,8 +96,9 @@ pub struct Owner<H> {
     peers: BTreeMap<ConnId, mpsc::Sender<PeerOrder>>,
     workers: BTreeMap<WorkerId, (Generation, mpsc::Sender<Order>)>,
     recoveries: BTreeMap<String, Recovery>,
-    /// What the store had no room for: refused right after the event that asked.
-    refused: Vec<Token>,
+    /// What the store is to be told when the events that came together are handled.
+    held: Vec<store::Order>,
+    handled: usize,
     leaving: bool,
 }
 
@@ -109,7 +113,8 @@ impl<H: Host> Owner<H> {
             peers: BTreeMap::new(),
             workers: BTreeMap::new(),
             recoveries: BTreeMap::new(),
-            refused: Vec::new(),
+            held: Vec::new(),
+            handled: 0,
             leaving: false,
         }
     }
@@ -127,7 +132,13 @@ impl<H: Host> Owner<H> {
     /// Serves until the core says that everything is done; returns the store, to be closed.
     pub async fn run(mut self) -> Store {
         let mut boot_timer = BootTimer::new();
-        while !self.leaving {
+        loop {
+            if self.leaving || self.wires.inbox.is_empty() || self.handled >= TOGETHER {
+                self.hand_over();
+            }
+            if self.leaving {
+                return self.wires.store;
+            }
             let deadline = self.state.next_deadline();
             boot_timer.set(self.state.next_boot_deadline());
             tokio::select! {
@@ -139,7 +150,28 @@ impl<H: Host> Owner<H> {
                 () = boot_timer.rung() => self.apply(Event::Ticked),
             }
         }
-        self.wires.store
+    }
+
+    /// Tells the store; what it has no room for is refused.
+    fn hand_over(&mut self) {
+        self.handled = 0;
+        while !self.held.is_empty() {
+            for order in std::mem::take(&mut self.held) {
+                let token = match &order {
+                    store::Order::Commit { token, .. } | store::Order::Load { token, .. } => {
+                        Some(*token)
+                    }
+                    store::Order::Takeover { .. } | store::Order::Flush => None,
+                };
+                if let (Err(_), Some(token)) = (self.wires.store.submit(order), token) {
+                    let stored = Stored::Failed {
+                        code: Code::StoreFailed,
+                        why: "its queue is full".to_owned(),
+                    };
+                    self.apply(Event::Stored { token, stored });
+                }
+            }
+        }
     }
 
     fn arrived(
@@ -197,7 +229,7 @@ impl<H: Host> Owner<H> {
         if let Some(Recovery::Begun) = self.recoveries.get(&instance) {
             self.recoveries
                 .insert(instance.clone(), Recovery::Ended(survivors));
-            let _full = self.wires.store.submit(store::Order::Takeover { instance });
+            self.held.push(store::Order::Takeover { instance });
             return;
         }
         self.recoveries.remove(&instance);
@@ -230,20 +262,9 @@ impl<H: Host> Owner<H> {
     fn apply(&mut self, event: Event) {
         let mut effects = Vec::new();
         self.state.apply(self.now(), event, &mut effects);
-        loop {
-            for effect in effects.drain(..) {
-                self.perform(effect);
-            }
-            let Some(token) = self.refused.pop() else {
-                return;
-            };
-            let why = "its queue is full".to_owned();
-            let stored = Stored::Failed {
-                code: Code::StoreFailed,
-                why,
-            };
-            self.state
-                .apply(self.now(), Event::Stored { token, stored }, &mut effects);
+        self.handled += 1;
+        for effect in effects {
+            self.perform(effect);
         }
     }
 
@@ -277,28 +298,14 @@ impl<H: Host> Owner<H> {
                 writes,
                 urgency,
             } => {
-                if self
-                    .wires
-                    .store
-                    .submit(store::Order::Commit {
-                        token,
-                        writes,
-                        urgency,
-                    })
-                    .is_err()
-                {
-                    self.refused.push(token);
-                }
+                self.held.push(store::Order::Commit {
+                    token,
+                    writes,
+                    urgency,
+                });
             }
             Effect::Load { token, query } => {
-                if self
-                    .wires
-                    .store
-                    .submit(store::Order::Load { token, query })
-                    .is_err()
-                {
-                    self.refused.push(token);
-                }
+                self.held.push(store::Order::Load { token, query });
             }
             Effect::Recover { instance } => {
                 if !self.recoveries.contains_key(&instance) {

@@ -14,6 +14,7 @@ use super::Order;
 const LOADS: usize = 8;
 /// Orders in one transaction: more would make the first one wait for the last.
 pub(super) const BATCH: usize = 256;
+
 pub(super) fn is_lazy(order: &Order) -> bool {
     matches!(
         order,
@@ -22,6 +23,12 @@ pub(super) fn is_lazy(order: &Order) -> bool {
             ..
         }
     )
+}
+
+/// Does it do nothing but give sessions back?
+pub(super) fn only_releases(order: &Order) -> bool {
+    let releases = |write: &Write| matches!(write, Write::Release { .. });
+    matches!(order, Order::Commit { writes, .. } if writes.iter().all(releases))
 }
 
 /// The answer to a commit that holds a new job, while nothing can be written.

@@ -6,6 +6,7 @@
 mod echo;
 mod line;
 mod rpc;
+mod stdio;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use crate::line::{Line, Said};
-use crate::{ECHO, LEAVE_WITHIN, WAITING_LINES, echo};
+use crate::{ECHO, LEAVE_WITHIN, WAITING_LINES, echo, stdio};
 
 /// Turns at once, announced in `status`: each costs a task and its prompt.
 const CONCURRENT_SENDS: usize = 16;
@@ -48,16 +48,18 @@ struct Service {
 pub(crate) async fn serve(echo: bool) -> ExitCode {
     let (out, mut lines) = mpsc::channel::<Said>(WAITING_LINES);
     let write = async move {
-        let mut stdout = tokio::io::stdout();
-        while let Some(said) = lines.recv().await {
-            let mut line = said.render();
-            line.push('\n');
-            stdout.write_all(line.as_bytes()).await?;
-            if lines.is_empty() {
-                stdout.flush().await?;
+        let mut stdout = stdio::output();
+        let mut said = Vec::with_capacity(WAITING_LINES);
+        while lines.recv_many(&mut said, WAITING_LINES).await > 0 {
+            let mut text = String::new();
+            for line in said.drain(..) {
+                text.push_str(&line.render());
+                text.push('\n');
             }
+            stdout.write_all(text.as_bytes()).await?;
+            stdout.flush().await?;
         }
-        stdout.flush().await
+        Ok(())
     };
     let mut service = Service::new(echo, out);
     let mut writer = std::pin::pin!(write);
@@ -97,7 +99,7 @@ impl Service {
     }
 
     async fn read(&mut self) -> std::io::Result<()> {
-        let mut stdin = tokio::io::stdin();
+        let mut stdin = stdio::input();
         let mut decoder = Decoder::new(MAX_LINE_IN);
         let mut portion = vec![0; PORTION];
         let mut frames = Vec::new();
