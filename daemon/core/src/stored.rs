@@ -137,10 +137,17 @@ impl State {
             self.awaiting
                 .values()
                 .filter_map(|awaiting| match awaiting {
-                    Awaiting::Aborted { conn, .. } | Awaiting::Changed { conn, .. } => Some(*conn),
+                    Awaiting::Aborted { conn, .. }
+                    | Awaiting::Changed { conn, .. }
+                    | Awaiting::Asked { conn, .. } => Some(*conn),
+                    Awaiting::Key { waiter, .. } | Awaiting::Replay { waiter, .. } => {
+                        Some(waiter.conn)
+                    }
                     _ => None,
                 }),
         );
+        let parked = self.loading.values().flat_map(|loading| &loading.parked);
+        waiting.extend(parked.map(|parked| parked.conn));
         waiting.sort_unstable();
         waiting.dedup();
         for conn in waiting {

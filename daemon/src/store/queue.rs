@@ -85,6 +85,22 @@ pub(super) fn changes(order: &Order, query: &Query) -> bool {
     })
 }
 
+/// Is a refusal a fair answer to this question? The others are steps of work that must not end.
+pub(super) const fn can_do_without(query: &Query) -> bool {
+    match query {
+        Query::Backup { .. }
+        | Query::JobList { .. }
+        | Query::SessionList { .. }
+        | Query::History { .. }
+        | Query::Message { .. }
+        | Query::Export { .. }
+        | Query::Key { .. } => true,
+        Query::Sessions { .. } | Query::Jobs { .. } | Query::Events { .. } | Query::Log { .. } => {
+            false
+        }
+    }
+}
+
 /// Could this order make a job with this key?
 fn takes_key(order: &Order, key: &str) -> bool {
     let Order::Commit { writes, .. } = order else {

@@ -8,11 +8,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use agentd_core::Event;
-use agentd_core::store::Recovered;
+use agentd_core::store::{Loaded, Recovered};
 use agentd_protocol::Code;
 use rusqlite::{Connection, ErrorCode};
 
-use super::queue::{BATCH, batch_len, changes, is_lazy, only_releases, pages_of, refusal};
+use super::queue::{
+    BATCH, batch_len, can_do_without, changes, is_lazy, only_releases, pages_of, refusal,
+};
 use super::write::{Numbers, Witness, Writing};
 use super::{Alive, Answer, Fault, Liveness, Message, Moment, ORDERS, Order, Role};
 use super::{read, schema, takeover, trouble};
@@ -226,16 +228,20 @@ impl Writer {
                 (self.setting.answer)(refusal);
                 return;
             }
-            if let (Order::Load { token, query }, Some(conn), None) =
-                (&order, &self.conn, &self.doubt)
+            if let Order::Load { token, query } = &order
                 && !self.queue.iter().any(|earlier| changes(earlier, query))
             {
-                let loaded = read::load(conn, query);
-                (self.setting.answer)(Event::Loaded {
-                    token: *token,
-                    loaded,
-                });
-                return;
+                let loaded = match (&self.conn, &self.doubt) {
+                    (Some(conn), None) => Some(read::load(conn, query)),
+                    // The file can't be trusted until it was opened anew; who can do without an
+                    // answer is told so.
+                    _ if can_do_without(query) => Some(Loaded::Failed(trouble.why.clone())),
+                    _ => None,
+                };
+                if let Some(loaded) = loaded {
+                    let token = *token;
+                    return (self.setting.answer)(Event::Loaded { token, loaded });
+                }
             }
         }
         if is_lazy(&order) && self.lazy_until.is_none() {
