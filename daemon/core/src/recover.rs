@@ -153,9 +153,12 @@ impl State {
             return;
         };
         // A send that came meanwhile is younger, whatever its place was.
-        let younger = |other: &TurnId| self.jobs.get(other).is_some_and(|job| job.number.is_none());
-        let place = session.queue.iter().position(younger);
-        let place = place.unwrap_or(session.queue.len());
+        let older = |other: &TurnId| {
+            let job = self.jobs.get(other);
+            job.is_some_and(|job| job.number.is_some())
+        };
+        let place = session.queue.iter().rposition(older);
+        let place = place.map_or(0, |last| last + 1);
         session.queue.insert(place, turn);
     }
 }

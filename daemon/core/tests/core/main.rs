@@ -11,6 +11,7 @@ mod dispatch;
 mod held;
 mod lives;
 mod properties;
+mod recovery;
 mod replay;
 mod scenarios;
 mod store;

@@ -1,0 +1,288 @@
+//! What becomes of each kind of stored row when a new daemon takes over from a dead one.
+
+use std::time::{Duration, Instant};
+
+use agentd_core::event::Origin;
+use agentd_core::ids::{ConnId, Now};
+use agentd_core::store::{
+    Due, End, JobRow, JobState, MessageText, Pins, Recovered, SessionRow, SoFar, TextKind, Write,
+};
+use agentd_core::worker::WorkerCommand;
+use agentd_core::{Effect, Event, State};
+use agentd_protocol::{Body, JobId, Line};
+
+use crate::agents::settings;
+
+const NOW: Now = Now {
+    mono: Duration::from_secs(1),
+    boot_ms: 500_000,
+    wall_ms: 1_000_000,
+};
+
+fn session(name: &str) -> SessionRow {
+    SessionRow {
+        name: name.to_owned(),
+        agent: "many".to_owned(),
+        cwd: "/".to_owned(),
+        toolsets: None,
+        named: true,
+        native: None,
+        turns: 0,
+        pins: Pins::default(),
+    }
+}
+
+fn job(number: u64, session: &str, request: &str, state: JobState) -> JobRow {
+    JobRow {
+        job: JobId(number),
+        seq: number,
+        session: session.to_owned(),
+        agent: "many".to_owned(),
+        request: request.into(),
+        cancelled: false,
+        state,
+    }
+}
+
+const fn queued(held: bool, start: Option<Due>, expires: Due) -> JobState {
+    JobState::Queued {
+        expires,
+        start,
+        held,
+        attempt: 0,
+    }
+}
+
+const fn boot(boot_ms: u64) -> Due {
+    Due {
+        wall_ms: 0,
+        boot_ms: Some(boot_ms),
+    }
+}
+
+const FAR: Due = boot(9_000_000);
+
+/// What a daemon does with one row, once the dead one's processes are gone.
+fn fate(row: JobRow) -> &'static str {
+    let mut state = State::new(settings());
+    let number = row.job;
+    let recovered = Recovered {
+        instance: "i".to_owned(),
+        sessions: vec![session("s")],
+        jobs: vec![(row, SoFar::default())],
+    };
+    let mut effects = Vec::new();
+    state.apply(NOW, Event::Recovered(Box::new(recovered)), &mut effects);
+    let gone = Event::InstanceGone {
+        instance: "i".to_owned(),
+        survivors: Vec::new(),
+    };
+    let spawned_early = effects
+        .iter()
+        .any(|effect| matches!(effect, Effect::Spawn { .. }));
+    assert!(!spawned_early, "the dead one's processes may still run");
+    state.apply(NOW, gone, &mut effects);
+    for effect in &effects {
+        if let Effect::Tell {
+            command: WorkerCommand::Prompt(_),
+            ..
+        } = effect
+        {
+            panic!("a prompt before its mark");
+        }
+        let Effect::Commit { writes, .. } = effect else {
+            continue;
+        };
+        for write in writes {
+            match write {
+                Write::Finish { job, line, .. } if *job == number => {
+                    return match serde_json(line) {
+                        Line::MessageEnd(_) => "cancelled",
+                        Line::Error(error) => error.code.name(),
+                        other => panic!("{other:?}"),
+                    };
+                }
+                Write::Requeue { .. } => return "again",
+                _ => {}
+            }
+        }
+    }
+    let spawned = effects
+        .iter()
+        .any(|effect| matches!(effect, Effect::Spawn { .. }));
+    if spawned { "runs" } else { "waits" }
+}
+
+fn serde_json(line: &Body) -> Line {
+    agentd_protocol::serde_json::from_str(line.as_json()).unwrap()
+}
+
+#[test]
+fn every_kind_of_row_has_its_fate() {
+    let plain = r#"{"text":"x"}"#;
+    let auto = r#"{"text":"x","retry":"auto"}"#;
+    let running = |attempt| JobState::Running { attempt };
+    let cancelled = |row| JobRow {
+        cancelled: true,
+        ..row
+    };
+    let ended = JobState::Finished {
+        seq: 2,
+        line: Body::stored(r#"{"type":"message_end"}"#),
+    };
+    let other_boot = |wall_ms| Due {
+        wall_ms,
+        boot_ms: None,
+    };
+    let rows = [
+        (
+            "queued",
+            job(1, "s", plain, queued(false, None, FAR)),
+            "runs",
+        ),
+        ("held", job(1, "s", plain, queued(true, None, FAR)), "waits"),
+        (
+            "for later",
+            job(1, "s", plain, queued(false, Some(boot(600_000)), FAR)),
+            "waits",
+        ),
+        (
+            "for a time that has passed",
+            job(1, "s", plain, queued(false, Some(boot(400_000)), FAR)),
+            "runs",
+        ),
+        (
+            "too late",
+            job(1, "s", plain, queued(false, None, boot(499_000))),
+            "expired",
+        ),
+        (
+            "held, too late",
+            job(1, "s", plain, queued(true, None, boot(499_000))),
+            "expired",
+        ),
+        (
+            "of another boot, in time by the wall clock",
+            job(1, "s", plain, queued(false, None, other_boot(1_000_001))),
+            "runs",
+        ),
+        (
+            "of another boot, too late by the wall clock",
+            job(1, "s", plain, queued(false, None, other_boot(999_999))),
+            "expired",
+        ),
+        (
+            "cancelled while it waited",
+            cancelled(job(1, "s", plain, queued(false, None, FAR))),
+            "cancelled",
+        ),
+        (
+            "unreadable",
+            job(1, "s", "{", queued(false, None, FAR)),
+            "interrupted",
+        ),
+        ("running", job(1, "s", plain, running(1)), "interrupted"),
+        ("running, retry", job(1, "s", auto, running(1)), "again"),
+        ("running, retry", job(1, "s", auto, running(2)), "again"),
+        (
+            "running for the third time, retry",
+            job(1, "s", auto, running(3)),
+            "interrupted",
+        ),
+        (
+            "cancelled while it ran, retry",
+            cancelled(job(1, "s", auto, running(1))),
+            "cancelled",
+        ),
+        (
+            "running, unreadable",
+            job(1, "s", "[]", running(1)),
+            "interrupted",
+        ),
+        ("ended", job(1, "s", plain, ended), "waits"),
+        (
+            "of a session that is not there",
+            job(1, "elsewhere", plain, queued(false, None, FAR)),
+            "waits",
+        ),
+    ];
+    for (what, row, expected) in rows {
+        assert_eq!(fate(row), expected, "{what}");
+    }
+}
+
+#[test]
+fn an_interrupted_turn_keeps_its_text_and_holds_those_behind_it() {
+    let mut state = State::new(settings());
+    let texts = vec![MessageText {
+        message: 0,
+        kind: TextKind::Text,
+        text: "so far".to_owned(),
+    }];
+    let so_far = SoFar {
+        texts,
+        events: Vec::new(),
+    };
+    let running = JobState::Running { attempt: 1 };
+    let behind = queued(false, None, FAR);
+    let recovered = Recovered {
+        instance: "i".to_owned(),
+        sessions: vec![session("s")],
+        jobs: vec![
+            (job(1, "s", r#"{"text":"x"}"#, running), so_far),
+            (job(2, "s", r#"{"text":"y"}"#, behind), SoFar::default()),
+        ],
+    };
+    let mut effects = Vec::new();
+    state.apply(NOW, Event::Recovered(Box::new(recovered)), &mut effects);
+    let together = effects.iter().find_map(|effect| match effect {
+        Effect::Commit { writes, .. } => match writes.as_slice() {
+            [
+                Write::Finish {
+                    end: End::Interrupted,
+                    line,
+                    ..
+                },
+                Write::Hold {
+                    job: JobId(2),
+                    held: true,
+                },
+            ] => Some(line.clone()),
+            _ => None,
+        },
+        _ => None,
+    });
+    let line = together.expect("the end and the hold are one commit");
+    assert!(line.as_json().contains(r#""text":"so far""#));
+}
+
+/// PROTOCOL.md allows 10,000 waiting turns; a store may hold more of an older daemon.
+#[test]
+fn a_hundred_thousand_unfinished_jobs_are_taken_over_in_time_that_grows_with_their_number() {
+    let take = |count: u64| {
+        let rows = (1..=count).map(|number| {
+            let session = format!("s{}", number % 1000);
+            let row = job(number, &session, r#"{"text":"x"}"#, queued(true, None, FAR));
+            (row, SoFar::default())
+        });
+        let recovered = Recovered {
+            instance: "i".to_owned(),
+            sessions: (0..1000).map(|n| session(&format!("s{n}"))).collect(),
+            jobs: rows.collect(),
+        };
+        let mut state = State::new(settings());
+        let mut effects = Vec::new();
+        let conn = ConnId(1);
+        let begun = Instant::now();
+        state.apply(NOW, Event::Recovered(Box::new(recovered)), &mut effects);
+        let origin = Origin::Socket;
+        state.apply(NOW, Event::Connected { conn, origin }, &mut effects);
+        begun.elapsed()
+    };
+    let (tenth, all) = (take(10_000), take(100_000));
+    // Ten times as many; a square would be a hundred times as long.
+    assert!(
+        all < tenth * 40,
+        "{tenth:?} for 10,000, {all:?} for 100,000"
+    );
+}
