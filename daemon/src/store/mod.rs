@@ -3,16 +3,25 @@
 //! Owns the file, its tables, group commit, and what happens when the disk says no.
 //! Must not know sockets, processes or what a job means; who lives is asked of the caller.
 
+mod backup;
+mod export;
+mod history;
+mod lists;
+mod log;
+mod migrations;
 mod queue;
 mod read;
 mod schema;
+mod sessions;
 mod takeover;
 #[cfg(test)]
 mod tests;
+mod transaction;
 mod write;
 mod writer;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
@@ -167,8 +176,8 @@ pub struct Opened {
 
 /// Answers the question whether an instance lives.
 pub type Alive = Box<dyn Fn(&str) -> Liveness + Send>;
-/// Takes the answers, in the writer's thread.
-pub type Answer = Box<dyn Fn(Event) + Send>;
+/// Takes the answers, in the writer's thread and in that of a backup.
+pub type Answer = Box<dyn Fn(Event) + Send + Sync>;
 
 enum Message {
     /// Boxed, as the queue's room is made at once.
@@ -205,7 +214,7 @@ fn open_with(
     fault: Fault,
 ) -> Result<Opened, StoreError> {
     let path = dir.join(schema::FILE);
-    let ready = schema::prepare(dir, schema::MIGRATIONS)?;
+    let ready = schema::prepare(dir, migrations::MIGRATIONS)?;
     let mut conn = ready.conn;
     let (epoch, orphans) =
         begin(&mut conn, opener, &alive).map_err(|source| StoreError::Sqlite {
@@ -220,7 +229,7 @@ fn open_with(
             role: opener.role,
             boot: opener.boot.map(str::to_owned),
             alive,
-            answer,
+            answer: Arc::new(answer),
             fault,
         },
         conn,

@@ -4,18 +4,20 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use agentd_core::Event;
-use agentd_core::store::Recovered;
+use agentd_core::store::Query;
 use agentd_protocol::Code;
 use rusqlite::{Connection, ErrorCode};
 
-use super::queue::{BATCH, batch_len, changes, is_lazy, pages_of, refusal};
-use super::write::{Numbers, Witness, Writing};
-use super::{Alive, Answer, Fault, Liveness, Message, Moment, ORDERS, Order, Role};
-use super::{read, schema, takeover};
+use super::backup::Backups;
+use super::queue::{BATCH, batch_len, changes, is_lazy, refusal};
+use super::transaction::{Attempt, Doubt, attempt};
+use super::{Alive, Answer, Fault, Message, Moment, ORDERS, Order, Role};
+use super::{read, schema};
 
 /// A commit that nobody waits for rides on the next one, at most this late.
 const LAZY: Duration = Duration::from_secs(1);
@@ -35,7 +37,7 @@ pub(super) struct Setting {
     pub(super) role: Role,
     pub(super) boot: Option<String>,
     pub(super) alive: Alive,
-    pub(super) answer: Answer,
+    pub(super) answer: Arc<Answer>,
     pub(super) fault: Fault,
 }
 
@@ -46,24 +48,11 @@ struct Trouble {
     again: Instant,
 }
 
-/// The first orders of the queue were in a transaction whose `COMMIT` neither worked nor failed.
-struct Doubt {
-    answers: Vec<Event>,
-    orders: usize,
-    witness: Option<Witness>,
-}
-
-/// How a transaction ended.
-enum Attempt {
-    Committed {
-        answers: Vec<Event>,
-        pages: u64,
-    },
-    Failed(rusqlite::Error),
-    Doubtful {
-        error: rusqlite::Error,
-        doubt: Doubt,
-    },
+/// Was an order carried out?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Yes,
+    No,
 }
 
 #[derive(PartialEq, Eq)]
@@ -87,12 +76,15 @@ pub(super) struct Writer {
     /// About how many pages the log holds that aren't in the file.
     pages: u64,
     stamps: i64,
+    backups: Backups,
 }
 
 impl Writer {
     pub(super) fn new(setting: Setting, conn: Connection, received: Receiver<Message>) -> Self {
+        let backups = Backups::new(setting.path.clone(), Arc::clone(&setting.answer));
         Self {
             setting,
+            backups,
             conn: Some(conn),
             received,
             queue: VecDeque::new(),
@@ -124,6 +116,7 @@ impl Writer {
                 break;
             }
         }
+        self.backups.close();
         self.leave_the_log();
     }
 
@@ -209,6 +202,9 @@ impl Writer {
     }
 
     fn take(&mut self, order: Order) {
+        if self.trouble.is_some() && self.begin_backup(&order) == Taken::Yes {
+            return;
+        }
         if let Some(trouble) = &self.trouble {
             if let Some(refusal) = refusal(&order, trouble.code, &trouble.why) {
                 (self.setting.answer)(refusal);
@@ -251,7 +247,15 @@ impl Writer {
             };
         }
         let orders = batch_len(&self.queue);
-        match self.attempt(orders) {
+        let Some(conn) = &self.conn else { return };
+        let attempt = attempt(
+            conn,
+            &mut self.setting,
+            &self.queue,
+            orders,
+            &mut self.stamps,
+        );
+        match attempt {
             Attempt::Committed { answers, pages } => {
                 self.recover();
                 self.done(orders, answers);
@@ -277,84 +281,9 @@ impl Writer {
         }
     }
 
-    /// One transaction over the first `orders` of the queue.
-    fn attempt(&mut self, orders: usize) -> Attempt {
-        let Some(conn) = &self.conn else {
-            return Attempt::Failed(rusqlite::Error::InvalidQuery);
-        };
-        let fault = &mut self.setting.fault;
-        let reads_only = self
-            .queue
-            .iter()
-            .take(orders)
-            .all(|order| matches!(order, Order::Load { .. } | Order::Flush));
-        let begin = if reads_only {
-            "BEGIN"
-        } else {
-            "BEGIN IMMEDIATE"
-        };
-        let begun =
-            fault(Moment::BeforeBegin, conn).and_then(|()| conn.prepare_cached(begin)?.execute([]));
-        if let Err(error) = begun {
-            return Attempt::Failed(error);
-        }
-        let numbers = match Numbers::read(conn) {
-            Ok(numbers) => numbers,
-            Err(error) => return roll_back(conn, error),
-        };
-        let mut writing = Writing {
-            conn,
-            ours: &self.setting.ours,
-            alive: &*self.setting.alive,
-            numbers,
-            witness: None,
-            wall_ms: wall_ms(),
-            boot: self.setting.boot.as_deref(),
-        };
-        let mut answers = Vec::with_capacity(orders);
-        let mut pages = 4;
-        for order in self.queue.iter().take(orders) {
-            if matches!(order, Order::Takeover { .. }) {
-                self.stamps += 1;
-            }
-            if let Order::Commit { writes, .. } = order {
-                pages += writes.iter().map(pages_of).sum::<u64>();
-            }
-            let done = carry_out(&mut writing, order, self.setting.role, self.stamps);
-            let done = done.map(|answer| answers.extend(answer));
-            if let Err(error) = done {
-                return roll_back(conn, error);
-            }
-            if conn.is_autocommit() {
-                // SQLite rolled back by itself: what follows would not be one transaction.
-                let aborted = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT_ROLLBACK);
-                return Attempt::Failed(rusqlite::Error::SqliteFailure(aborted, None));
-            }
-        }
-        let witness = writing.witness;
-        let committed = fault(Moment::BeforeCommit, conn)
-            .and_then(|()| conn.prepare_cached("COMMIT")?.execute([]))
-            .and_then(|_| fault(Moment::AfterCommit, conn));
-        match committed {
-            Ok(()) => Attempt::Committed {
-                answers,
-                pages: if reads_only { 0 } else { pages },
-            },
-            Err(error) if is_doubtful(&error) => Attempt::Doubtful {
-                error,
-                doubt: Doubt {
-                    answers,
-                    orders,
-                    witness,
-                },
-            },
-            Err(error) => roll_back(conn, error),
-        }
-    }
-
     /// Answers the first `orders` of the queue, which are durable.
     fn done(&mut self, orders: usize, answers: Vec<Event>) {
-        self.queue.drain(..orders);
+        let done: Vec<Order> = self.queue.drain(..orders).collect();
         self.lazy_until = self
             .queue
             .iter()
@@ -363,6 +292,22 @@ impl Writer {
         for answer in answers {
             (self.setting.answer)(answer);
         }
+        for order in done {
+            let _other_orders_are_done = self.begin_backup(&order);
+        }
+    }
+
+    /// If that is what is ordered.
+    fn begin_backup(&mut self, order: &Order) -> Taken {
+        let Order::Load {
+            token,
+            query: Query::Backup { path },
+        } = order
+        else {
+            return Taken::No;
+        };
+        self.backups.begin(*token, path.as_deref());
+        Taken::Yes
     }
 
     /// Nothing was written: new jobs are refused, the rest is kept for the next try.
@@ -484,82 +429,4 @@ fn checkpoint(conn: &Connection, mode: &str) -> u64 {
             0
         }
     }
-}
-
-/// Does what is ordered, and gives the answer that will be true once the transaction is.
-fn carry_out(
-    writing: &mut Writing<'_>,
-    order: &Order,
-    role: Role,
-    stamp: i64,
-) -> rusqlite::Result<Option<Event>> {
-    Ok(match order {
-        Order::Commit { token, writes, .. } => Some(Event::Stored {
-            token: *token,
-            stored: writing.commit(writes)?,
-        }),
-        Order::Load { token, query } => Some(Event::Loaded {
-            token: *token,
-            loaded: read::load(writing.conn, query),
-        }),
-        Order::Takeover { instance } => {
-            let recovered = take_over(writing, instance, role, stamp)?;
-            Some(Event::Recovered(Box::new(recovered)))
-        }
-        Order::Flush => None,
-    })
-}
-
-fn take_over(
-    writing: &mut Writing<'_>,
-    instance: &str,
-    role: Role,
-    stamp: i64,
-) -> rusqlite::Result<Recovered> {
-    if instance == writing.ours || (writing.alive)(instance) != Liveness::Dead {
-        tracing::error!(instance, "a living instance was to be taken over");
-        return Ok(Recovered {
-            instance: instance.to_owned(),
-            sessions: Vec::new(),
-            jobs: Vec::new(),
-        });
-    }
-    let recovered = takeover::take(
-        writing.conn,
-        writing.ours,
-        instance,
-        &[],
-        role,
-        writing.boot,
-    )?;
-    takeover::stamp(writing.conn, writing.ours, stamp)?;
-    if writing.witness.is_none() {
-        writing.witness = Some(Witness::Stamp { value: stamp });
-    }
-    Ok(recovered)
-}
-
-fn roll_back(conn: &Connection, error: rusqlite::Error) -> Attempt {
-    if !conn.is_autocommit()
-        && let Err(second) = conn.execute_batch("ROLLBACK")
-    {
-        tracing::error!(%second, "a transaction can't be rolled back");
-    }
-    Attempt::Failed(error)
-}
-
-/// May the file hold what this `COMMIT` wrote, now or after the next recovery?
-fn is_doubtful(error: &rusqlite::Error) -> bool {
-    !matches!(
-        error.sqlite_error_code(),
-        Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
-    )
-}
-
-fn wall_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .ok()
-        .and_then(|since| i64::try_from(since.as_millis()).ok())
-        .unwrap_or(0)
 }

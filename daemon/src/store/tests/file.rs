@@ -18,7 +18,7 @@ fn a_newer_store_is_refused_and_left_untouched() {
             error,
             StoreError::Newer {
                 found: 99,
-                known: 1,
+                known: 2,
                 ..
             }
         ),
@@ -64,18 +64,18 @@ fn an_older_store_is_copied_before_it_is_migrated() {
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     store.accept(new(None));
     store.close();
-    let mut newer = schema::MIGRATIONS.to_vec();
+    let mut newer = migrations::MIGRATIONS.to_vec();
     newer.push("ALTER TABLE jobs ADD COLUMN colour TEXT;");
     let ready = schema::prepare(dir.path(), &newer).unwrap();
     let version: u32 = ready
         .conn
         .query_row("PRAGMA user_version", [], |row| row.get(0))
         .unwrap();
-    assert_eq!(version, 2);
+    assert_eq!(version, 3);
     let backup = std::fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .find(|path| path.to_string_lossy().contains(".backup-v1-"))
+        .find(|path| path.to_string_lossy().contains(".backup-v2-"))
         .expect("a backup");
     let db = Connection::open(backup).unwrap();
     let jobs: i64 = db
@@ -112,15 +112,16 @@ fn no_question_of_the_start_or_of_an_accept_reads_a_whole_table() {
     let db = Connection::open(dir.path().join(FILE)).unwrap();
     db.execute_batch(
         "WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
-         INSERT INTO jobs SELECT i, i * 2, i, 1, 'r', NULL, x'00', 'completed', 'gone', NULL, NULL,
-            1, 0, 0, 0, 0, 'f', i * 2 + 1, i FROM n;",
+         INSERT INTO jobs (job, seq, session, state, attempt, instance, accepted_at, finished_at,
+            final_seq, expires_at, request, final)
+            SELECT i, i * 2, 1, 'completed', 1, 'gone', 0, 0, i * 2 + 1, 0, 'r', 'f' FROM n;",
     )
     .unwrap();
     for sql in [
         "SELECT instance FROM jobs WHERE final_seq IS NULL UNION SELECT instance FROM sessions WHERE instance IS NOT NULL",
         "SELECT job FROM jobs WHERE instance = 'x' AND final_seq IS NULL",
         "SELECT max(seq) FROM jobs",
-        "SELECT max(final_seq) FROM jobs",
+        "SELECT final_seq FROM jobs WHERE final_seq IS NOT NULL ORDER BY final_seq DESC LIMIT 1",
         "SELECT 1 FROM jobs WHERE session = 1 AND final_seq IS NULL AND state = 'queued'",
     ] {
         let mut plan = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();

@@ -20,7 +20,9 @@ use super::*;
 
 mod faults;
 mod file;
+mod lists;
 mod orders;
+mod whole;
 
 /// Every wait of these tests ends here.
 const PATIENCE: Duration = Duration::from_secs(20);
