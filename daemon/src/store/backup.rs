@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,7 +26,14 @@ const DIR: &str = "backups";
 pub(super) struct Backups {
     store: PathBuf,
     answer: Arc<Answer>,
-    running: Option<(JoinHandle<()>, InterruptHandle)>,
+    running: Option<Running>,
+}
+
+struct Running {
+    thread: JoinHandle<()>,
+    interrupt: InterruptHandle,
+    /// True before the answer is given: who has it may ask for the next copy.
+    done: Arc<AtomicBool>,
 }
 
 impl Backups {
@@ -40,9 +48,8 @@ impl Backups {
     /// Begins a copy; its end is answered whenever it comes.
     pub(super) fn begin(&mut self, token: Token, path: Option<&str>) {
         let told = |loaded| (self.answer)(Event::Loaded { token, loaded });
-        if let Some((running, _)) = &self.running
-            && !running.is_finished()
-        {
+        let running = self.running.as_ref();
+        if running.is_some_and(|running| !running.done.load(Ordering::Acquire)) {
             let why = "a backup is being made already: wait for its end".to_owned();
             return told(Loaded::Failed(why));
         }
@@ -56,24 +63,33 @@ impl Backups {
         };
         let interrupt = conn.get_interrupt_handle();
         let answer = Arc::clone(&self.answer);
+        let done = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&done);
         let thread = std::thread::Builder::new()
             .name("backup".to_owned())
             .stack_size(512 * 1024)
             .spawn(move || {
                 let loaded = copy(&conn, &store, path).unwrap_or_else(Loaded::Failed);
+                over.store(true, Ordering::Release);
                 answer(Event::Loaded { token, loaded });
             });
         match thread {
-            Ok(thread) => self.running = Some((thread, interrupt)),
+            Ok(thread) => {
+                self.running = Some(Running {
+                    thread,
+                    interrupt,
+                    done,
+                });
+            }
             Err(error) => told(Loaded::Failed(format!("no backup can be begun: {error}"))),
         }
     }
 
     /// Gives up what is not done yet.
     pub(super) fn close(&mut self) {
-        if let Some((thread, interrupt)) = self.running.take() {
-            interrupt.interrupt();
-            if thread.join().is_err() {
+        if let Some(running) = self.running.take() {
+            running.interrupt.interrupt();
+            if running.thread.join().is_err() {
                 tracing::error!("a backup panicked");
             }
         }

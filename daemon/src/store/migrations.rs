@@ -78,12 +78,13 @@ CREATE TABLE texts (
 ///
 /// What an accept writes is a row, its number and its place among the unfinished jobs: every other
 /// index is of ended jobs, or of those that have what it is about. Long columns come last, so that
-/// nothing else has to be read past them.
+/// nothing else has to be read past them. No constraint leads from jobs to sessions: forgetting a
+/// session would look through all jobs.
 const VERSION_2: &str = "
 CREATE TABLE jobs_2 (
     job INTEGER PRIMARY KEY,
     seq INTEGER NOT NULL UNIQUE,
-    session INTEGER NOT NULL REFERENCES sessions (id),
+    session INTEGER NOT NULL,
     state TEXT NOT NULL CHECK
         (state IN ('queued', 'running', 'completed', 'cancelled', 'failed', 'interrupted')),
     held INTEGER NOT NULL DEFAULT 0,

@@ -9,6 +9,7 @@ mod history;
 mod lists;
 mod log;
 mod migrations;
+mod prune;
 mod queue;
 mod read;
 mod schema;
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use agentd_core::Event;
 use agentd_core::ids::Token;
@@ -52,6 +54,19 @@ pub struct Opener<'a> {
     pub role: Role,
     /// Which boot of the machine this is, where that is known.
     pub boot: Option<&'a str>,
+    /// What is forgotten; `None` when somebody else sees to it.
+    pub keep: Option<Keep>,
+}
+
+/// For how long ended jobs are kept, and how many bytes of them. Unfinished ones always are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keep {
+    /// Since their end.
+    pub age: Duration,
+    /// Of the file, without its free pages.
+    pub bytes: u64,
+    /// How often that is looked at.
+    pub every: Duration,
 }
 
 /// Does an instance live?
@@ -228,6 +243,7 @@ fn open_with(
             ours: opener.instance.to_owned(),
             role: opener.role,
             boot: opener.boot.map(str::to_owned),
+            keep: opener.keep,
             alive,
             answer: Arc::new(answer),
             fault,
@@ -262,6 +278,7 @@ fn begin(
         instance,
         role,
         boot,
+        keep: _,
     } = opener;
     let mut orphans = Vec::new();
     if role == Role::Daemon {

@@ -15,9 +15,9 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::backup::Backups;
 use super::queue::{BATCH, batch_len, changes, is_lazy, refusal};
-use super::transaction::{Attempt, Doubt, attempt};
-use super::{Alive, Answer, Fault, Message, Moment, ORDERS, Order, Role};
-use super::{read, schema};
+use super::transaction::{Attempt, Doubt, attempt, is_doubtful, wall_ms};
+use super::{Alive, Answer, Fault, Keep, Message, Moment, ORDERS, Order, Role};
+use super::{prune, read, schema};
 
 /// A commit that nobody waits for rides on the next one, at most this late.
 const LAZY: Duration = Duration::from_secs(1);
@@ -27,6 +27,10 @@ const RETRY: Duration = Duration::from_secs(1);
 const CHECKPOINT_PAGES: u64 = 1000;
 /// About so many pages (64 MiB) are written back even when somebody waits.
 const RESTART_PAGES: u64 = 16 * 1024;
+/// When a store is looked through for the first time, at the latest.
+const FIRST_PRUNE: Duration = Duration::from_secs(30);
+/// Between two slices of what is forgotten.
+const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 /// What the probe of a store in trouble writes: more than fits into pages that are there already.
 const PROBE_BYTES: i64 = 16 * 1024;
 
@@ -36,6 +40,7 @@ pub(super) struct Setting {
     pub(super) ours: String,
     pub(super) role: Role,
     pub(super) boot: Option<String>,
+    pub(super) keep: Option<Keep>,
     pub(super) alive: Alive,
     pub(super) answer: Arc<Answer>,
     pub(super) fault: Fault,
@@ -77,12 +82,17 @@ pub(super) struct Writer {
     pages: u64,
     stamps: i64,
     backups: Backups,
+    /// When to look for what is to be forgotten.
+    prune_at: Option<Instant>,
 }
 
 impl Writer {
     pub(super) fn new(setting: Setting, conn: Connection, received: Receiver<Message>) -> Self {
         let backups = Backups::new(setting.path.clone(), Arc::clone(&setting.answer));
+        // Coming up has enough to do.
+        let first = |keep: Keep| Instant::now() + keep.every.min(FIRST_PRUNE);
         Self {
+            prune_at: setting.keep.map(first),
             setting,
             backups,
             conn: Some(conn),
@@ -175,7 +185,7 @@ impl Writer {
     fn wait(&self) -> Result<Message, RecvTimeoutError> {
         let until = match &self.trouble {
             Some(trouble) => Some(trouble.again),
-            None => self.lazy_until,
+            None => self.lazy_until.into_iter().chain(self.prune_at).min(),
         };
         match until {
             Some(until) => self
@@ -230,7 +240,7 @@ impl Writer {
 
     fn work(&mut self) {
         if !self.is_due() {
-            return;
+            return self.prune();
         }
         if self.conn.is_none() || self.doubt.is_some() {
             if let Err(error) = self.reopen() {
@@ -405,6 +415,36 @@ impl Writer {
         )?;
         probe.execute("DELETE FROM meta WHERE key = 'probe'", [])?;
         probe.commit()
+    }
+
+    /// Forgets a slice of what is too old, if it is time for it. Nobody waits.
+    fn prune(&mut self) {
+        let (Some(at), Some(keep), Some(conn), None) =
+            (self.prune_at, self.setting.keep, &self.conn, &self.trouble)
+        else {
+            return;
+        };
+        if Instant::now() < at {
+            return;
+        }
+        let pruned = (self.setting.fault)(Moment::BeforeBegin, conn)
+            .and_then(|()| prune::slice(conn, keep, wall_ms(), prune::SLICE));
+        let pause = match pruned {
+            Ok(prune::Pruned::Some(jobs)) => {
+                tracing::debug!(jobs, "old jobs are forgotten");
+                self.pages = checkpoint(conn, "PASSIVE");
+                PRUNE_PAUSE
+            }
+            Ok(prune::Pruned::All) => keep.every,
+            Err(error) => {
+                if is_doubtful(&error) {
+                    self.conn = None;
+                }
+                self.fail(&error);
+                keep.every
+            }
+        };
+        self.prune_at = Some(Instant::now() + pause);
     }
 
     fn write_back(&mut self) {
