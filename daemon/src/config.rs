@@ -23,6 +23,24 @@ pub const DEFAULT_ALIAS: &str = "/tmp/timmy.sock";
 /// A process idle this long is stopped, unless the user says otherwise.
 pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// For how long ended jobs are kept, and how much of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retention {
+    /// Days since their end.
+    pub days: u32,
+    /// Bytes of the store.
+    pub size: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self {
+            days: 30,
+            size: 1 << 30,
+        }
+    }
+}
+
 /// One agent as it is run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AgentConfig {
@@ -80,6 +98,8 @@ pub struct Config {
     pub fallbacks: Vec<String>,
     /// Short names of models.
     pub aliases: BTreeMap<String, String>,
+    /// What the store forgets.
+    pub retention: Retention,
     /// Where each value was given, by its dotted key; what isn't in it is a default.
     pub given: BTreeMap<String, String>,
 }

@@ -51,4 +51,6 @@ pub mod worker;
 
 pub use effect::Effect;
 pub use event::Event;
+pub use lookup::head;
 pub use state::{Served, Settings, State};
+pub use status::rfc3339;

@@ -310,7 +310,8 @@ impl State {
 }
 
 /// As much of the beginning as fits into `room` encoded bytes; is there more?
-fn head(text: &str, room: usize) -> (String, bool) {
+#[must_use]
+pub fn head(text: &str, room: usize) -> (String, bool) {
     let mut end = text.len().min(room);
     loop {
         let cut = &text[..crate::text::floor(text, end)];

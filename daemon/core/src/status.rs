@@ -162,7 +162,7 @@ impl State {
 }
 
 /// A time as RFC 3339 in UTC, to the second (days to civil date after Hinnant's `civil_from_days`).
-pub(crate) fn rfc3339(wall_ms: i64) -> String {
+pub fn rfc3339(wall_ms: i64) -> String {
     let seconds = wall_ms.div_euclid(1000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let z = days + 719_468;

@@ -14,7 +14,7 @@ use toml::de::{DeString, DeTable, DeValue};
 use super::{AgentConfig, Config, ConfigError, Look, discover};
 use crate::adapter::Kind;
 
-const TOP: &[&str] = &["default_agent", "alias", "agents", "models"];
+const TOP: &[&str] = &["default_agent", "alias", "agents", "models", "retention"];
 const AGENT: &[&str] = &[
     "kind",
     "command",
@@ -26,6 +26,11 @@ const AGENT: &[&str] = &[
     "model",
     "thinking",
 ];
+const RETENTION: &[&str] = &["days", "size"];
+/// A hundred years; a number of days is no time since 1970.
+const MOST_DAYS: i64 = 36_500;
+/// Less doesn't hold a day's work.
+const LEAST_SIZE: u64 = 16 << 20;
 const MODELS: &[&str] = &["fallbacks", "aliases"];
 /// More spares than slots for processes make no sense.
 const MOST_WARM: i64 = 16;
@@ -54,6 +59,14 @@ pub(super) fn read(text: &str, file: &Path, look: &Look) -> Result<Config, Confi
                 for (name, value) in reader.table("agents", value)? {
                     let agent = reader.agent(name, value)?;
                     config.agents.insert(name.get_ref().to_string(), agent);
+                }
+            }
+            "retention" => {
+                for (key, value) in reader.table("retention", value)? {
+                    match reader.key(key, RETENTION, "retention.")? {
+                        "days" => config.retention.days = reader.days(value)?,
+                        _size => config.retention.size = reader.size(value)?,
+                    }
                 }
             }
             _models => {
@@ -264,6 +277,27 @@ impl Reader<'_> {
             .ok_or_else(|| self.mistyped(key, value, "a whole number from 0 to 16"))
     }
 
+    fn days(&self, value: &Value<'_>) -> Result<u32, ConfigError> {
+        integer(value)
+            .filter(|days| (1..=MOST_DAYS).contains(days))
+            .and_then(|days| u32::try_from(days).ok())
+            .ok_or_else(|| {
+                let expected = "a whole number from 1 to 36500";
+                self.mistyped("retention.days", value, expected)
+            })
+    }
+
+    fn size(&self, value: &Value<'_>) -> Result<u64, ConfigError> {
+        let found = match value.get_ref() {
+            DeValue::String(text) => size(text),
+            _ => integer(value).and_then(|bytes| u64::try_from(bytes).ok()),
+        };
+        let expected = "a size of at least \"16MiB\", such as \"1GiB\"";
+        found
+            .filter(|bytes| *bytes >= LEAST_SIZE)
+            .ok_or_else(|| self.mistyped("retention.size", value, expected))
+    }
+
     fn duration(&self, key: &str, value: &Value<'_>) -> Result<Duration, ConfigError> {
         let found = match value.get_ref() {
             DeValue::String(text) => duration(text),
@@ -294,6 +328,21 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
         "h" => seconds(3600),
         _ => None,
     }
+}
+
+/// `512MiB`, `1GiB`.
+fn size(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at_checked(digits)?;
+    let number: u64 = number.parse().ok()?;
+    let each = match unit.trim_start() {
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1_u64 << 40,
+        _ => return None,
+    };
+    number.checked_mul(each)
 }
 
 fn kinds() -> String {

@@ -60,6 +60,8 @@ impl Config {
         for (name, model) in &self.aliases {
             add(format!("models.aliases.{name}"), quoted(model));
         }
+        add("retention.days".to_owned(), self.retention.days.to_string());
+        add("retention.size".to_owned(), size(self.retention.size));
         for name in self.secrets.keys() {
             add(format!("env.{name}"), HIDDEN.to_owned());
         }
@@ -73,6 +75,16 @@ fn optional(value: Option<&str>) -> String {
 
 fn quoted(value: &str) -> String {
     format!("{value:?}")
+}
+
+/// In the largest unit that leaves no rest; bytes as a number.
+fn size(bytes: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = units.iter().find(|(_, shift)| bytes % (1 << shift) == 0);
+    unit.map_or_else(
+        || bytes.to_string(),
+        |(unit, shift)| quoted(&format!("{}{unit}", bytes >> shift)),
+    )
 }
 
 fn list(values: &[String]) -> String {

@@ -278,3 +278,42 @@ fn secrets_are_read_from_a_private_file_only_and_shown_by_name_only() {
         "{error}"
     );
 }
+
+#[test]
+fn retention_is_read_and_shown_and_a_wrong_one_is_refused() {
+    let shown = |config: &Config| {
+        let shown = config.show();
+        let value = |key: &str| shown.iter().find(|one| one.key == key).unwrap().clone();
+        let (days, size) = (value("retention.days"), value("retention.size"));
+        (days.value, days.source, size.value)
+    };
+    let default = parse("").unwrap();
+    let told = |days: &str, source: &str, size: &str| {
+        (days.to_owned(), source.to_owned(), size.to_owned())
+    };
+    assert_eq!(shown(&default), told("30", "default", "\"1GiB\""));
+    let set = parse("[retention]\ndays = 7\nsize = \"512MiB\"").unwrap();
+    assert_eq!(
+        (set.retention.days, set.retention.size),
+        (7, 512 * 1024 * 1024)
+    );
+    assert_eq!(shown(&set), told("7", "/c/config.toml:2", "\"512MiB\""));
+    for (text, expected) in [
+        (
+            "[retention]\nday = 1",
+            "/c/config.toml:2: unknown key `retention.day`; hint: did you mean `days`?",
+        ),
+        (
+            "[retention]\ndays = 0",
+            "`retention.days` is a value of type integer, expected a whole number from 1 to 36500",
+        ),
+        (
+            "[retention]\nsize = \"1GB\"",
+            "`retention.size` is a value of type string, expected a size of at least",
+        ),
+        ("[retention]\nsize = 1000", "a size of at least \"16MiB\""),
+    ] {
+        let error = refused(text);
+        assert!(error.contains(expected), "{error}");
+    }
+}

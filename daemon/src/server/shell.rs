@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use agentd_core::effect::Announcement;
 use agentd_core::event::Facts;
@@ -211,8 +211,7 @@ impl Rest {
     pub async fn finish(self, store: Store) {
         self.tracker.close();
         // A peer that takes nothing must not keep the daemon from leaving.
-        let _stuck =
-            tokio::time::timeout(std::time::Duration::from_secs(2), self.tracker.wait()).await;
+        let _stuck = tokio::time::timeout(Duration::from_secs(2), self.tracker.wait()).await;
         store.close(self.writer);
     }
 }
@@ -308,10 +307,20 @@ fn open_store(
             instance: instance.id(),
             role,
             boot: boot.as_deref(),
+            keep: (role == Role::Daemon).then(|| keep(plan.config.retention)),
         },
         Box::new(alive),
         Box::new(answer),
     )
+}
+
+fn keep(retention: config::Retention) -> store::Keep {
+    store::Keep {
+        age: Duration::from_secs(u64::from(retention.days) * 24 * 60 * 60),
+        bytes: retention.size,
+        // Slices follow each other faster while there is something to forget.
+        every: Duration::from_secs(600),
+    }
 }
 
 fn recorder(instance: Arc<Instance>) -> Arc<dyn Fn(SpawnRecord) + Send + Sync> {

@@ -3,17 +3,27 @@
 //! Owns the file, its tables, group commit, and what happens when the disk says no.
 //! Must not know sockets, processes or what a job means; who lives is asked of the caller.
 
+mod backup;
+mod export;
+mod history;
+mod lists;
+mod log;
+mod migrations;
+mod prune;
 mod queue;
 mod read;
 mod schema;
+mod sessions;
 mod takeover;
 #[cfg(test)]
 mod tests;
+mod transaction;
 mod trouble;
 mod write;
 mod writer;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -48,6 +58,19 @@ pub struct Opener<'a> {
     pub role: Role,
     /// Which boot of the machine this is, where that is known.
     pub boot: Option<&'a str>,
+    /// What is forgotten; `None` when somebody else sees to it.
+    pub keep: Option<Keep>,
+}
+
+/// For how long ended jobs are kept, and how many bytes of them. Unfinished ones always are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keep {
+    /// Since their end.
+    pub age: Duration,
+    /// Of the file, without its free pages.
+    pub bytes: u64,
+    /// How often that is looked at.
+    pub every: Duration,
 }
 
 /// Does an instance live?
@@ -200,8 +223,8 @@ pub struct Opened {
 
 /// Answers the question whether an instance lives.
 pub type Alive = Box<dyn Fn(&str) -> Liveness + Send>;
-/// Takes the answers, in the writer's thread.
-pub type Answer = Box<dyn Fn(Event) + Send>;
+/// Takes the answers, in the writer's thread and in that of a backup.
+pub type Answer = Box<dyn Fn(Event) + Send + Sync>;
 
 enum Message {
     /// Boxed, as the queue's room is made at once.
@@ -236,7 +259,7 @@ pub fn open(
 fn prepare(dir: &Path) -> Result<schema::Ready, StoreError> {
     let begun = Instant::now();
     loop {
-        match schema::prepare(dir, schema::MIGRATIONS) {
+        match schema::prepare(dir, migrations::MIGRATIONS) {
             Err(error) if trouble::is_locked(&error) && begun.elapsed() < schema::BUSY => {
                 std::thread::park_timeout(TOGETHER);
             }
@@ -267,8 +290,9 @@ fn open_with(
             ours: opener.instance.to_owned(),
             role: opener.role,
             boot: opener.boot.map(str::to_owned),
+            keep: opener.keep,
             alive,
-            answer,
+            answer: Arc::new(answer),
             fault,
         },
         conn,
@@ -301,6 +325,7 @@ fn begin(
         instance,
         role,
         boot,
+        keep: _,
     } = opener;
     let mut orphans = Vec::new();
     if role == Role::Daemon {

@@ -31,13 +31,23 @@ pub(super) fn only_releases(order: &Order) -> bool {
     matches!(order, Order::Commit { writes, .. } if writes.iter().all(releases))
 }
 
-/// The answer to a commit that holds a new job, while nothing can be written.
+/// The answer to a commit that somebody asked for, while nothing can be written. What became of
+/// work that is under way is kept instead.
 pub(super) fn refusal(order: &Order, code: Code, why: &str) -> Option<Event> {
     let Order::Commit { token, writes, .. } = order else {
         return None;
     };
-    let accepts = writes.iter().any(|write| matches!(write, Write::Accept(_)));
-    accepts.then(|| Event::Stored {
+    let asked_for = writes.iter().any(|write| {
+        matches!(
+            write,
+            Write::Accept(_)
+                | Write::Open(_)
+                | Write::Close { .. }
+                | Write::Model { .. }
+                | Write::Hold { held: false, .. }
+        )
+    });
+    asked_for.then(|| Event::Stored {
         token: *token,
         stored: Stored::Failed {
             code,

@@ -13,6 +13,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use sha2::{Digest as _, Sha256};
 
 use super::write::{int, nat, shown};
+use super::{export, history, lists, log};
 
 /// Bytes of requests and final lines in one answer; the first job is given whatever it has.
 /// Who asked for more asks again for what follows the last one given.
@@ -36,13 +37,28 @@ pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
         Query::Key { key, hashed } => keyed(conn, key, hashed).map(Loaded::Key),
         Query::Jobs { jobs } => some_jobs(conn, jobs).map(Loaded::Jobs),
         Query::Events { job, after } => events(conn, *job, *after),
-        Query::JobList { .. }
-        | Query::SessionList { .. }
-        | Query::History { .. }
-        | Query::Message { .. }
-        | Query::Log { .. }
-        | Query::Backup { .. }
-        | Query::Export { .. } => Ok(Loaded::Failed("not served yet".to_owned())),
+        Query::JobList { filter, limit } => lists::jobs(conn, filter, *limit),
+        Query::SessionList { after, limit } => lists::sessions(conn, *after, *limit),
+        Query::History {
+            session,
+            job,
+            after,
+            limit,
+        } => history::history(conn, session, *job, *after, *limit),
+        Query::Message {
+            session,
+            job,
+            message,
+            after,
+        } => history::message(conn, session, *job, *message, *after),
+        Query::Log {
+            after,
+            session,
+            jobs,
+        } => log::log(conn, *after, session.as_deref(), jobs.as_deref()),
+        Query::Export { after } => export::export(conn, *after),
+        // Made beside the writer, not within its transaction.
+        Query::Backup { .. } => Ok(Loaded::Failed("a backup is no question".to_owned())),
     };
     loaded.unwrap_or_else(|error| Loaded::Failed(error.to_string()))
 }
@@ -126,7 +142,7 @@ pub(super) fn events(conn: &Connection, job: JobId, after: u64) -> rusqlite::Res
 }
 
 /// The text of a job: its pieces put together, or what it ended with.
-fn texts(conn: &Connection, job: JobId) -> rusqlite::Result<Vec<MessageText>> {
+pub(super) fn texts(conn: &Connection, job: JobId) -> rusqlite::Result<Vec<MessageText>> {
     let mut statement = conn.prepare_cached(
         "SELECT message, kind, text FROM texts WHERE job = ?1 ORDER BY message, kind, at",
     )?;

@@ -31,94 +31,6 @@ const CHECKED_WHOLE: u64 = 16 * 1024 * 1024;
 /// ten turns.
 pub(super) const SHORT_LOG: u64 = 512 * 1024;
 
-/// Each entry leads from the version that is its index to the next one.
-pub(super) const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
-
-const VERSION_1: &str = "
-CREATE TABLE meta (
-    key TEXT PRIMARY KEY,
-    value TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
-INSERT INTO meta VALUES ('epoch', lower(hex(randomblob(8))));
-
-CREATE TABLE sessions (
-    id INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE,
-    agent TEXT NOT NULL,
-    cwd TEXT NOT NULL,
-    toolsets TEXT,
-    named INTEGER NOT NULL,
-    native TEXT,
-    turns INTEGER NOT NULL DEFAULT 0,
-    held INTEGER NOT NULL DEFAULT 0,
-    instance TEXT,
-    last_seq INTEGER NOT NULL,
-    created_at INTEGER NOT NULL
-) STRICT;
-CREATE INDEX sessions_leased ON sessions (instance) WHERE instance IS NOT NULL;
-
--- A row is its job's `accepted` event, and with `final` its last one too.
-CREATE TABLE jobs (
-    job INTEGER PRIMARY KEY AUTOINCREMENT,
-    seq INTEGER NOT NULL UNIQUE,
-    session_seq INTEGER NOT NULL,
-    session INTEGER NOT NULL REFERENCES sessions (id),
-    request TEXT NOT NULL,
-    key TEXT UNIQUE,
-    hash BLOB NOT NULL,
-    state TEXT NOT NULL CHECK
-        (state IN ('queued', 'running', 'completed', 'cancelled', 'failed', 'interrupted')),
-    instance TEXT NOT NULL,
-    worker INTEGER,
-    generation INTEGER,
-    attempt INTEGER NOT NULL,
-    cancelled INTEGER NOT NULL DEFAULT 0,
-    accepted_at INTEGER NOT NULL,
-    expires_at INTEGER NOT NULL,
-    finished_at INTEGER,
-    final TEXT,
-    final_seq INTEGER UNIQUE,
-    final_session_seq INTEGER
-) STRICT;
-CREATE INDEX jobs_unfinished ON jobs (instance, job) WHERE final_seq IS NULL;
-CREATE INDEX jobs_waiting ON jobs (session) WHERE final_seq IS NULL;
-
-CREATE TABLE events (
-    seq INTEGER PRIMARY KEY,
-    session_seq INTEGER NOT NULL,
-    job INTEGER NOT NULL REFERENCES jobs (job) ON DELETE CASCADE,
-    line TEXT NOT NULL
-) STRICT;
-CREATE INDEX events_of_job ON events (job, seq);
-
--- Pieces while the turn is in flight, one row per message and kind afterwards.
-CREATE TABLE texts (
-    job INTEGER NOT NULL REFERENCES jobs (job) ON DELETE CASCADE,
-    message INTEGER NOT NULL,
-    kind INTEGER NOT NULL,
-    at INTEGER NOT NULL,
-    text TEXT NOT NULL,
-    PRIMARY KEY (job, message, kind, at)
-) STRICT, WITHOUT ROWID;
-";
-
-/// Times by the clock of a boot, labels, parents, held jobs, a session's model.
-const VERSION_2: &str = "
-ALTER TABLE jobs ADD COLUMN boot TEXT;
-ALTER TABLE jobs ADD COLUMN expires_boot INTEGER;
-ALTER TABLE jobs ADD COLUMN start_at INTEGER;
-ALTER TABLE jobs ADD COLUMN start_boot INTEGER;
-ALTER TABLE jobs ADD COLUMN held INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE jobs ADD COLUMN labels TEXT;
-ALTER TABLE jobs ADD COLUMN parent INTEGER;
-UPDATE jobs SET held = 1 WHERE state = 'queued' AND final_seq IS NULL
-    AND session IN (SELECT id FROM sessions WHERE held);
-ALTER TABLE sessions DROP COLUMN held;
-ALTER TABLE sessions ADD COLUMN provider TEXT;
-ALTER TABLE sessions ADD COLUMN model TEXT;
-ALTER TABLE sessions ADD COLUMN thinking TEXT;
-";
-
 /// A connection, and where the file that was here before went, if it was broken.
 pub(super) struct Ready {
     pub(super) conn: Connection,
@@ -161,6 +73,16 @@ pub(super) fn reopen(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
     tune(&conn)?;
+    Ok(conn)
+}
+
+/// A connection that can't change anything, for work beside the writer.
+pub(super) fn reopen_to_read(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    conn.busy_timeout(BUSY)?;
+    conn.pragma_update(None, "trusted_schema", false)?;
+    conn.pragma_update(None, "cache_size", -512)?;
     Ok(conn)
 }
 
@@ -223,7 +145,22 @@ fn tune(conn: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// Rebuilding a table must not take what refers to it along, and inside the transaction it is too
+/// late to say so.
 fn migrate(conn: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), StoreError> {
+    let references = |on: bool, conn: &Connection| {
+        conn.pragma_update(None, "foreign_keys", on)
+            .map_err(|source| StoreError::Sqlite {
+                path: path.to_owned(),
+                source,
+            })
+    };
+    references(false, conn)?;
+    step_up(conn, path, migrations)?;
+    references(true, conn)
+}
+
+fn step_up(conn: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), StoreError> {
     let sqlite = |source| StoreError::Sqlite {
         path: path.to_owned(),
         source,

@@ -3,7 +3,7 @@
 //! Owns numbers (`seq`, job numbers), the key's uniqueness and the lease of a session.
 //! Must not know batches, retries or who asked.
 
-use agentd_core::store::{End, MessageText, NewJob, NewSession, Stored, TextKind, Write, Written};
+use agentd_core::store::{End, MessageText, NewJob, Stored, TextKind, Write, Written};
 use agentd_protocol::{Body, Code, JobId};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params};
 use sha2::{Digest as _, Sha256};
@@ -20,15 +20,25 @@ pub(super) struct Numbers {
 impl Numbers {
     /// Looks up what the store has given out so far.
     pub(super) fn read(conn: &Connection) -> rusqlite::Result<Self> {
+        // What was pruned is gone, its numbers are not free.
         let seq = "SELECT 1 + max(
-            (SELECT coalesce(max(seq), 0) FROM jobs),
-            (SELECT coalesce(max(final_seq), 0) FROM jobs),
-            (SELECT coalesce(max(seq), 0) FROM events))";
-        let job = "SELECT 1 + coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'jobs'), 0)";
+            coalesce((SELECT max(seq) FROM jobs), 0),
+            coalesce((SELECT final_seq FROM jobs WHERE final_seq IS NOT NULL
+                ORDER BY final_seq DESC LIMIT 1), 0),
+            coalesce((SELECT max(seq) FROM events), 0),
+            coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'pruned_seq'), 0))";
+        let job = "SELECT 1 + max(
+            coalesce((SELECT max(job) FROM jobs), 0),
+            coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'pruned_job'), 0))";
         Ok(Self {
             seq: conn.prepare_cached(seq)?.query_row([], |row| row.get(0))?,
             job: conn.prepare_cached(job)?.query_row([], |row| row.get(0))?,
         })
+    }
+
+    /// The highest number given out so far.
+    pub(super) const fn last_seq(self) -> i64 {
+        self.seq - 1
     }
 
     fn take_seq(&mut self) -> i64 {
@@ -92,7 +102,7 @@ pub(super) fn stamp_key(ours: &str) -> String {
 }
 
 /// Why a write did not happen.
-enum Stop {
+pub(super) enum Stop {
     /// The store says no, and all is well.
     Refused(Stored),
     /// The statement failed.
@@ -278,8 +288,9 @@ impl Writing<'_> {
     }
 
     fn accept(&mut self, item: usize, new: &NewJob) -> Result<Written, Stop> {
-        let hash = Sha256::digest(new.hashed.as_bytes());
-        if let Some(key) = &new.key {
+        // Without a key nothing is ever compared with it.
+        let hash = (new.key.as_ref()).map(|_key| Sha256::digest(new.hashed.as_bytes()));
+        if let (Some(key), Some(hash)) = (&new.key, &hash) {
             let known = self
                 .conn
                 .prepare_cached(
@@ -305,7 +316,7 @@ impl Writing<'_> {
             }
         }
         let job = self.numbers.take_job();
-        let (session, name, session_seq) = match &new.session {
+        let (session, name) = match &new.session {
             Some(name) => self.enter(item, name, new)?,
             None => self.enter_unnamed(job, new)?,
         };
@@ -313,38 +324,44 @@ impl Writing<'_> {
         let (worker, generation) = new.running.unzip();
         self.conn
             .prepare_cached(
-                "INSERT INTO jobs (job, seq, session_seq, session, request, key, hash, state,
-                    instance, worker, generation, attempt, accepted_at, expires_at,
-                    boot, expires_boot, start_at, start_boot, labels, parent)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14,
-                    ?15, ?16, ?17, ?18, ?19, ?20)",
+                "INSERT INTO jobs (job, seq, session, state, attempt, at_once, instance, worker,
+                    generation, parent, accepted_at, expires_at, start_at, boot, expires_boot,
+                    start_boot, key, hash, labels, request)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
+                    ?16, ?17, ?18, ?19)",
             )?
             .execute(params![
                 job,
                 seq,
-                session_seq,
                 session,
-                new.request,
-                new.key,
-                hash.as_slice(),
                 if worker.is_some() {
                     "running"
                 } else {
                     "queued"
                 },
+                i64::from(worker.is_some()),
                 self.ours,
                 worker.map(|worker| int(worker.0)),
                 generation.map(|generation| int(generation.0)),
-                i64::from(worker.is_some()),
+                new.parent.map(|parent| int(parent.0)),
                 new.at,
                 new.expires.wall_ms,
+                new.start.map(|start| start.wall_ms),
                 self.boot,
                 new.expires.boot_ms.map(int),
-                new.start.map(|start| start.wall_ms),
                 new.start.and_then(|start| start.boot_ms).map(int),
+                new.key,
+                hash.as_deref(),
                 new.labels,
-                new.parent.map(|parent| int(parent.0)),
+                new.request,
             ])?;
+        if let Some(labels) = &new.labels {
+            self.conn
+                .prepare_cached(
+                    "INSERT INTO labels (key, value, job) SELECT key, value, ?2 FROM json_each(?1)",
+                )?
+                .execute(params![labels, job])?;
+        }
         self.witness = Some(Witness::Job { job, seq });
         Ok(Written::Accepted {
             job: JobId(nat(job)),
@@ -353,172 +370,14 @@ impl Writing<'_> {
         })
     }
 
-    /// Takes the lease of a session, or makes the session.
-    fn enter(&mut self, item: usize, name: &str, new: &NewJob) -> Result<(i64, String, i64), Stop> {
-        let known = self
-            .conn
-            .prepare_cached("SELECT id, instance FROM sessions WHERE name = ?1")?
-            .query_row([name], |row| {
-                Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?))
-            })
-            .optional()?;
-        let Some((id, holder)) = known else {
-            let id = self.insert_session(name, Naming::ByUser, new)?;
-            return Ok((id, name.to_owned(), 1));
-        };
-        if let Some(instance) = holder.filter(|holder| holder != self.ours) {
-            let refused = match (self.alive)(&instance) {
-                Liveness::Alive { pid } => Stored::Leased {
-                    item,
-                    instance,
-                    pid,
-                },
-                Liveness::Dead => Stored::Orphaned { instance },
-            };
-            return Err(Stop::Refused(refused));
-        }
-        let session_seq = self
-            .conn
-            .prepare_cached(
-                "UPDATE sessions SET instance = ?2, last_seq = last_seq + 1 WHERE id = ?1
-                 RETURNING last_seq",
-            )?
-            .query_row(params![id, self.ours], |row| row.get(0))?;
-        Ok((id, name.to_owned(), session_seq))
-    }
-
-    fn enter_unnamed(&mut self, job: i64, new: &NewJob) -> Result<(i64, String, i64), Stop> {
-        let mut name = format!("s{job}");
-        let mut next = 2;
-        while self
-            .conn
-            .prepare_cached("SELECT 1 FROM sessions WHERE name = ?1")?
-            .exists([&name])?
-        {
-            name = format!("s{job}-{next}");
-            next += 1;
-        }
-        let id = self.insert_session(&name, Naming::ByStore, new)?;
-        Ok((id, name, 1))
-    }
-
-    fn open(&mut self, new: &NewSession) -> Result<Written, Stop> {
-        let name = match &new.name {
-            Some(name) => name.clone(),
-            None => self.free_name()?,
-        };
-        let inserted = self
-            .conn
-            .prepare_cached(
-                "INSERT INTO sessions (name, agent, cwd, toolsets, named, last_seq, created_at)
-                 VALUES (?1, ?2, ?3, ?4, 1, 0, ?5) ON CONFLICT (name) DO NOTHING",
-            )?
-            .execute(params![name, new.agent, new.cwd, new.toolsets, new.at])?;
-        if inserted == 0 {
-            return Err(Stop::Refused(Stored::Taken));
-        }
-        Ok(Written::Opened { session: name })
-    }
-
-    /// A name for a session that was made without one and without a job.
-    fn free_name(&self) -> rusqlite::Result<String> {
-        self.conn
-            .prepare_cached("SELECT 'n' || (1 + coalesce(max(id), 0)) FROM sessions")?
-            .query_row([], |row| row.get(0))
-            .and_then(|first: String| {
-                let mut name = first.clone();
-                let mut next = 2;
-                while self
-                    .conn
-                    .prepare_cached("SELECT 1 FROM sessions WHERE name = ?1")?
-                    .exists([&name])?
-                {
-                    name = format!("{first}-{next}");
-                    next += 1;
-                }
-                Ok(name)
-            })
-    }
-
-    /// The name is free again; its jobs stay under one that nobody can give.
-    fn close(&mut self, item: usize, session: &str) -> Result<Written, Stop> {
-        let known = self
-            .conn
-            .prepare_cached(
-                "SELECT id, instance, EXISTS (SELECT 1 FROM jobs
-                    WHERE jobs.session = sessions.id AND final_seq IS NULL)
-                 FROM sessions WHERE name = ?1",
-            )?
-            .query_row([session], |row| {
-                Ok((
-                    row.get::<_, i64>(0)?,
-                    row.get::<_, Option<String>>(1)?,
-                    row.get::<_, bool>(2)?,
-                ))
-            })
-            .optional()?;
-        let Some((id, holder, busy)) = known else {
-            return Ok(Written::Done);
-        };
-        if let Some(instance) = holder.filter(|holder| holder != self.ours)
-            && let Liveness::Alive { pid } = (self.alive)(&instance)
-        {
-            return Err(Stop::Refused(Stored::Leased {
-                item,
-                instance,
-                pid,
-            }));
-        }
-        if busy {
-            return Err(Stop::Refused(Stored::Taken));
-        }
-        self.conn
-            .prepare_cached(
-                "UPDATE sessions SET name = name || '#' || id, named = 0, instance = NULL,
-                    native = NULL WHERE id = ?1",
-            )?
-            .execute([id])?;
-        Ok(Written::Done)
-    }
-
-    fn insert_session(&self, name: &str, naming: Naming, new: &NewJob) -> rusqlite::Result<i64> {
-        self.conn
-            .prepare_cached(
-                "INSERT INTO sessions (name, agent, cwd, toolsets, named, instance, last_seq,
-                    created_at)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1, ?7)",
-            )?
-            .insert(params![
-                name,
-                new.agent,
-                new.cwd,
-                new.toolsets,
-                naming == Naming::ByUser,
-                self.ours,
-                new.at
-            ])
-    }
-
     fn event(&mut self, job: JobId, line: &Body) -> Result<Written, Stop> {
         let job = int(job.0);
-        let session_seq = self.next_of_session(job)?;
         let seq = self.numbers.take_seq();
         self.conn
-            .prepare_cached(
-                "INSERT INTO events (seq, session_seq, job, line) VALUES (?1, ?2, ?3, ?4)",
-            )?
-            .execute(params![seq, session_seq, job, line.as_json()])?;
+            .prepare_cached("INSERT INTO events (seq, job, line) VALUES (?1, ?2, ?3)")?
+            .execute(params![seq, job, line.as_json()])?;
         self.witness = Some(Witness::Event { job, seq });
         Ok(Written::Numbered { seq: nat(seq) })
-    }
-
-    fn next_of_session(&self, job: i64) -> rusqlite::Result<i64> {
-        self.conn
-            .prepare_cached(
-                "UPDATE sessions SET last_seq = last_seq + 1
-                 WHERE id = (SELECT session FROM jobs WHERE job = ?1) RETURNING last_seq",
-            )?
-            .query_row([job], |row| row.get(0))
     }
 
     fn finish(
@@ -537,12 +396,11 @@ impl Writing<'_> {
             tracing::error!(job, seq, "a job that has ended was to end again");
             return Ok(Written::Numbered { seq: nat(seq) });
         }
-        let session_seq = self.next_of_session(job)?;
         let seq = self.numbers.take_seq();
         self.conn
             .prepare_cached(
-                "UPDATE jobs SET state = ?2, final = ?3, final_seq = ?4, final_session_seq = ?5,
-                    finished_at = ?6
+                "UPDATE jobs SET state = ?2, final = ?3, final_seq = ?4,
+                    finished_at = max(?5, accepted_at)
                  WHERE job = ?1",
             )?
             .execute(params![
@@ -550,7 +408,6 @@ impl Writing<'_> {
                 end_name(end),
                 line.as_json(),
                 seq,
-                session_seq,
                 self.wall_ms
             ])?;
         self.conn
@@ -577,12 +434,6 @@ impl Writing<'_> {
         self.witness = Some(Witness::Final { job, seq });
         Ok(Written::Numbered { seq: nat(seq) })
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Naming {
-    ByUser,
-    ByStore,
 }
 
 /// Is it the disk, the file or a lock, so that the same may succeed later?

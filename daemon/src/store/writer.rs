@@ -4,20 +4,20 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use agentd_core::Event;
-use agentd_core::store::{Loaded, Recovered};
+use agentd_core::store::{Loaded, Query};
 use agentd_protocol::Code;
 use rusqlite::{Connection, ErrorCode};
 
-use super::queue::{
-    BATCH, batch_len, can_do_without, changes, is_lazy, only_releases, pages_of, refusal,
-};
-use super::write::{Numbers, Witness, Writing};
-use super::{Alive, Answer, Fault, Liveness, Message, Moment, ORDERS, Order, Role};
-use super::{read, schema, takeover, trouble};
+use super::backup::Backups;
+use super::queue::{BATCH, batch_len, can_do_without, changes, is_lazy, only_releases, refusal};
+use super::transaction::{Attempt, Doubt, attempt, is_doubtful, wall_ms};
+use super::{Alive, Answer, Fault, Keep, Message, Moment, ORDERS, Order, Role};
+use super::{prune, read, schema, trouble};
 
 /// A commit that nobody waits for rides on the next one, at most this late.
 const LAZY: Duration = Duration::from_secs(1);
@@ -27,6 +27,10 @@ const RETRY: Duration = Duration::from_secs(1);
 const CHECKPOINT_PAGES: u64 = 1000;
 /// About so many pages (64 MiB) are written back even when somebody waits.
 const RESTART_PAGES: u64 = 16 * 1024;
+/// When a store is looked through for the first time, at the latest.
+const FIRST_PRUNE: Duration = Duration::from_secs(30);
+/// Between two slices of what is forgotten.
+const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 /// What the probe of a store in trouble writes: more than fits into pages that are there already.
 const PROBE_BYTES: i64 = 16 * 1024;
 
@@ -36,8 +40,9 @@ pub(super) struct Setting {
     pub(super) ours: String,
     pub(super) role: Role,
     pub(super) boot: Option<String>,
+    pub(super) keep: Option<Keep>,
     pub(super) alive: Alive,
-    pub(super) answer: Answer,
+    pub(super) answer: Arc<Answer>,
     pub(super) fault: Fault,
 }
 
@@ -48,24 +53,11 @@ struct Trouble {
     again: Instant,
 }
 
-/// The first orders of the queue were in a transaction whose `COMMIT` neither worked nor failed.
-struct Doubt {
-    answers: Vec<Event>,
-    orders: usize,
-    witness: Option<Witness>,
-}
-
-/// How a transaction ended.
-enum Attempt {
-    Committed {
-        answers: Vec<Event>,
-        pages: u64,
-    },
-    Failed(rusqlite::Error),
-    Doubtful {
-        error: rusqlite::Error,
-        doubt: Doubt,
-    },
+/// Was an order carried out?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Yes,
+    No,
 }
 
 #[derive(PartialEq, Eq)]
@@ -89,12 +81,20 @@ pub(super) struct Writer {
     /// About how many pages the log holds that aren't in the file.
     pages: u64,
     stamps: i64,
+    backups: Backups,
+    /// When to look for what is to be forgotten.
+    prune_at: Option<Instant>,
 }
 
 impl Writer {
     pub(super) fn new(setting: Setting, conn: Connection, received: Receiver<Message>) -> Self {
+        let backups = Backups::new(setting.path.clone(), Arc::clone(&setting.answer));
+        // Coming up has enough to do.
+        let first = |keep: Keep| Instant::now() + keep.every.min(FIRST_PRUNE);
         Self {
+            prune_at: setting.keep.map(first),
             setting,
+            backups,
             conn: Some(conn),
             received,
             queue: VecDeque::new(),
@@ -127,6 +127,7 @@ impl Writer {
                 break;
             }
         }
+        self.backups.close();
         self.leave_the_log();
     }
 
@@ -196,7 +197,7 @@ impl Writer {
     fn wait(&self) -> Result<Message, RecvTimeoutError> {
         let until = match &self.trouble {
             Some(trouble) => Some(trouble.again),
-            None => self.lazy_until,
+            None => self.lazy_until.into_iter().chain(self.prune_at).min(),
         };
         match until {
             Some(until) => self
@@ -223,6 +224,9 @@ impl Writer {
     }
 
     fn take(&mut self, order: Order) {
+        if self.trouble.is_some() && self.begin_backup(&order) == Taken::Yes {
+            return;
+        }
         if let Some(trouble) = &self.trouble {
             if let Some(refusal) = refusal(&order, trouble.code, &trouble.why) {
                 (self.setting.answer)(refusal);
@@ -252,7 +256,7 @@ impl Writer {
 
     fn work(&mut self) {
         if !self.is_due() {
-            return;
+            return self.prune();
         }
         if self.conn.is_none() || self.doubt.is_some() {
             if let Err(error) = self.reopen() {
@@ -269,7 +273,15 @@ impl Writer {
             };
         }
         let orders = batch_len(&self.queue);
-        match self.attempt(orders) {
+        let Some(conn) = &self.conn else { return };
+        let attempt = attempt(
+            conn,
+            &mut self.setting,
+            &self.queue,
+            orders,
+            &mut self.stamps,
+        );
+        match attempt {
             Attempt::Committed { answers, pages } => {
                 self.recover();
                 self.done(orders, answers);
@@ -295,84 +307,9 @@ impl Writer {
         }
     }
 
-    /// One transaction over the first `orders` of the queue.
-    fn attempt(&mut self, orders: usize) -> Attempt {
-        let Some(conn) = &self.conn else {
-            return Attempt::Failed(rusqlite::Error::InvalidQuery);
-        };
-        let fault = &mut self.setting.fault;
-        let reads_only = self
-            .queue
-            .iter()
-            .take(orders)
-            .all(|order| matches!(order, Order::Load { .. } | Order::Flush));
-        let begin = if reads_only {
-            "BEGIN"
-        } else {
-            "BEGIN IMMEDIATE"
-        };
-        let begun =
-            fault(Moment::BeforeBegin, conn).and_then(|()| conn.prepare_cached(begin)?.execute([]));
-        if let Err(error) = begun {
-            return Attempt::Failed(error);
-        }
-        let numbers = match Numbers::read(conn) {
-            Ok(numbers) => numbers,
-            Err(error) => return roll_back(conn, error),
-        };
-        let mut writing = Writing {
-            conn,
-            ours: &self.setting.ours,
-            alive: &*self.setting.alive,
-            numbers,
-            witness: None,
-            wall_ms: wall_ms(),
-            boot: self.setting.boot.as_deref(),
-        };
-        let mut answers = Vec::with_capacity(orders);
-        let mut pages = 4;
-        for order in self.queue.iter().take(orders) {
-            if matches!(order, Order::Takeover { .. }) {
-                self.stamps += 1;
-            }
-            if let Order::Commit { writes, .. } = order {
-                pages += writes.iter().map(pages_of).sum::<u64>();
-            }
-            let done = carry_out(&mut writing, order, self.setting.role, self.stamps);
-            let done = done.map(|answer| answers.extend(answer));
-            if let Err(error) = done {
-                return roll_back(conn, error);
-            }
-            if conn.is_autocommit() {
-                // SQLite rolled back by itself: what follows would not be one transaction.
-                let aborted = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT_ROLLBACK);
-                return Attempt::Failed(rusqlite::Error::SqliteFailure(aborted, None));
-            }
-        }
-        let witness = writing.witness;
-        let committed = fault(Moment::BeforeCommit, conn)
-            .and_then(|()| conn.prepare_cached("COMMIT")?.execute([]))
-            .and_then(|_| fault(Moment::AfterCommit, conn));
-        match committed {
-            Ok(()) => Attempt::Committed {
-                answers,
-                pages: if reads_only { 0 } else { pages },
-            },
-            Err(error) if is_doubtful(&error) => Attempt::Doubtful {
-                error,
-                doubt: Doubt {
-                    answers,
-                    orders,
-                    witness,
-                },
-            },
-            Err(error) => roll_back(conn, error),
-        }
-    }
-
     /// Answers the first `orders` of the queue, which are durable.
     fn done(&mut self, orders: usize, answers: Vec<Event>) {
-        self.queue.drain(..orders);
+        let done: Vec<Order> = self.queue.drain(..orders).collect();
         self.lazy_until = self
             .queue
             .iter()
@@ -381,6 +318,22 @@ impl Writer {
         for answer in answers {
             (self.setting.answer)(answer);
         }
+        for order in done {
+            let _other_orders_are_done = self.begin_backup(&order);
+        }
+    }
+
+    /// If that is what is ordered.
+    fn begin_backup(&mut self, order: &Order) -> Taken {
+        let Order::Load {
+            token,
+            query: Query::Backup { path },
+        } = order
+        else {
+            return Taken::No;
+        };
+        self.backups.begin(*token, path.as_deref());
+        Taken::Yes
     }
 
     /// Nothing was written: new jobs are refused, the rest is kept for the next try.
@@ -480,6 +433,36 @@ impl Writer {
         probe.commit()
     }
 
+    /// Forgets a slice of what is too old, if it is time for it. Nobody waits.
+    fn prune(&mut self) {
+        let (Some(at), Some(keep), Some(conn), None) =
+            (self.prune_at, self.setting.keep, &self.conn, &self.trouble)
+        else {
+            return;
+        };
+        if Instant::now() < at {
+            return;
+        }
+        let pruned = (self.setting.fault)(Moment::BeforeBegin, conn)
+            .and_then(|()| prune::slice(conn, keep, wall_ms(), prune::SLICE));
+        let pause = match pruned {
+            Ok(prune::Pruned::Some(jobs)) => {
+                tracing::debug!(jobs, "old jobs are forgotten");
+                self.pages = checkpoint(conn, "PASSIVE");
+                PRUNE_PAUSE
+            }
+            Ok(prune::Pruned::All) => keep.every,
+            Err(error) => {
+                if is_doubtful(&error) {
+                    self.conn = None;
+                }
+                self.fail(&error);
+                keep.every
+            }
+        };
+        self.prune_at = Some(Instant::now() + pause);
+    }
+
     fn write_back(&mut self) {
         let Some(conn) = &self.conn else { return };
         if self.pages > RESTART_PAGES {
@@ -502,82 +485,4 @@ fn checkpoint(conn: &Connection, mode: &str) -> u64 {
             0
         }
     }
-}
-
-/// Does what is ordered, and gives the answer that will be true once the transaction is.
-fn carry_out(
-    writing: &mut Writing<'_>,
-    order: &Order,
-    role: Role,
-    stamp: i64,
-) -> rusqlite::Result<Option<Event>> {
-    Ok(match order {
-        Order::Commit { token, writes, .. } => Some(Event::Stored {
-            token: *token,
-            stored: writing.commit(writes)?,
-        }),
-        Order::Load { token, query } => Some(Event::Loaded {
-            token: *token,
-            loaded: read::load(writing.conn, query),
-        }),
-        Order::Takeover { instance } => {
-            let recovered = take_over(writing, instance, role, stamp)?;
-            Some(Event::Recovered(Box::new(recovered)))
-        }
-        Order::Flush => None,
-    })
-}
-
-fn take_over(
-    writing: &mut Writing<'_>,
-    instance: &str,
-    role: Role,
-    stamp: i64,
-) -> rusqlite::Result<Recovered> {
-    if instance == writing.ours || (writing.alive)(instance) != Liveness::Dead {
-        tracing::error!(instance, "a living instance was to be taken over");
-        return Ok(Recovered {
-            instance: instance.to_owned(),
-            sessions: Vec::new(),
-            jobs: Vec::new(),
-        });
-    }
-    let recovered = takeover::take(
-        writing.conn,
-        writing.ours,
-        instance,
-        &[],
-        role,
-        writing.boot,
-    )?;
-    takeover::stamp(writing.conn, writing.ours, stamp)?;
-    if writing.witness.is_none() {
-        writing.witness = Some(Witness::Stamp { value: stamp });
-    }
-    Ok(recovered)
-}
-
-fn roll_back(conn: &Connection, error: rusqlite::Error) -> Attempt {
-    if !conn.is_autocommit()
-        && let Err(second) = conn.execute_batch("ROLLBACK")
-    {
-        tracing::error!(%second, "a transaction can't be rolled back");
-    }
-    Attempt::Failed(error)
-}
-
-/// May the file hold what this `COMMIT` wrote, now or after the next recovery?
-fn is_doubtful(error: &rusqlite::Error) -> bool {
-    !matches!(
-        error.sqlite_error_code(),
-        Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
-    )
-}
-
-fn wall_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .ok()
-        .and_then(|since| i64::try_from(since.as_millis()).ok())
-        .unwrap_or(0)
 }

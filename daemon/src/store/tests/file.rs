@@ -18,7 +18,7 @@ fn a_newer_store_is_refused_and_left_untouched() {
             error,
             StoreError::Newer {
                 found: 99,
-                known: 1,
+                known: 2,
                 ..
             }
         ),
@@ -64,18 +64,18 @@ fn an_older_store_is_copied_before_it_is_migrated() {
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     store.accept(new(None));
     store.close();
-    let mut newer = schema::MIGRATIONS.to_vec();
+    let mut newer = migrations::MIGRATIONS.to_vec();
     newer.push("ALTER TABLE jobs ADD COLUMN colour TEXT;");
     let ready = schema::prepare(dir.path(), &newer).unwrap();
     let version: u32 = ready
         .conn
         .query_row("PRAGMA user_version", [], |row| row.get(0))
         .unwrap();
-    assert_eq!(version, 2);
+    assert_eq!(version, 3);
     let backup = std::fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .find(|path| path.to_string_lossy().contains(".backup-v1-"))
+        .find(|path| path.to_string_lossy().contains(".backup-v2-"))
         .expect("a backup");
     let db = Connection::open(backup).unwrap();
     let jobs: i64 = db
@@ -112,15 +112,16 @@ fn no_question_of_the_start_or_of_an_accept_reads_a_whole_table() {
     let db = Connection::open(dir.path().join(FILE)).unwrap();
     db.execute_batch(
         "WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
-         INSERT INTO jobs SELECT i, i * 2, i, 1, 'r', NULL, x'00', 'completed', 'gone', NULL, NULL,
-            1, 0, 0, 0, 0, 'f', i * 2 + 1, i FROM n;",
+         INSERT INTO jobs (job, seq, session, state, attempt, instance, accepted_at, finished_at,
+            final_seq, expires_at, request, final)
+            SELECT i, i * 2, 1, 'completed', 1, 'gone', 0, 0, i * 2 + 1, 0, 'r', 'f' FROM n;",
     )
     .unwrap();
     for sql in [
         "SELECT instance FROM jobs WHERE final_seq IS NULL UNION SELECT instance FROM sessions WHERE instance IS NOT NULL",
         "SELECT job FROM jobs WHERE instance = 'x' AND final_seq IS NULL",
         "SELECT max(seq) FROM jobs",
-        "SELECT max(final_seq) FROM jobs",
+        "SELECT final_seq FROM jobs WHERE final_seq IS NOT NULL ORDER BY final_seq DESC LIMIT 1",
         "SELECT 1 FROM jobs WHERE session = 1 AND final_seq IS NULL AND state = 'queued'",
     ] {
         let mut plan = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
@@ -145,4 +146,97 @@ fn no_question_of_the_start_or_of_an_accept_reads_a_whole_table() {
         "{:?}",
         began.elapsed()
     );
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/store")
+}
+
+#[test]
+#[ignore = "writes the fixture: version 1 is over"]
+fn the_fixture_of_version_1_is_made() {
+    let dir = TempDir::new().unwrap();
+    let ready = schema::prepare(dir.path(), &migrations::MIGRATIONS[..1]).unwrap();
+    let rows = std::fs::read_to_string(fixtures().join("v1.sql")).unwrap();
+    ready.conn.execute_batch(&rows).unwrap();
+    ready.conn.close().unwrap();
+    std::fs::copy(dir.path().join(FILE), fixtures().join("v1.db")).unwrap();
+}
+
+#[test]
+fn a_store_of_version_1_is_copied_and_goes_on_with_all_it_held() {
+    use agentd_core::store::{JobFilter, LogLine};
+    use agentd_protocol::work::JobPhase;
+    let dir = TempDir::new().unwrap();
+    std::fs::copy(fixtures().join("v1.db"), dir.path().join(FILE)).unwrap();
+    let mut store = bench(dir.path(), "b", Role::Daemon, dead);
+    let backup = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.to_string_lossy().contains(".backup-v1-"))
+        .expect("a backup");
+    let before = Connection::open(backup).unwrap();
+    let (version, jobs): (i64, i64) = before
+        .query_row(
+            "SELECT (SELECT user_version FROM pragma_user_version), count(*) FROM jobs",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+        .unwrap();
+    assert_eq!((version, jobs), (1, 8));
+    assert_eq!(store.opened.epoch, "0123456789abcdef");
+
+    let (filter, limit) = (JobFilter::default(), 50);
+    let Loaded::JobList { jobs, .. } = store.load(Query::JobList { filter, limit }) else {
+        panic!("jobs")
+    };
+    let found: Vec<_> = jobs
+        .iter()
+        .map(|row| {
+            (
+                row.job.0,
+                row.session.as_str(),
+                row.state,
+                row.preview.as_str(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (8, "waits", JobPhase::Queued, "eighth"),
+            (7, "stuck", JobPhase::Held, "seventh"),
+            (6, "stuck", JobPhase::Interrupted, "sixth"),
+            (5, "s5", JobPhase::Running, "fifth"),
+            (4, "main", JobPhase::Interrupted, "fourth"),
+            (3, "main", JobPhase::Failed, "third"),
+            (2, "main", JobPhase::Cancelled, "second"),
+            (1, "main", JobPhase::Completed, "first"),
+        ]
+    );
+    let orphans = &store.opened.orphans;
+    let left: Vec<_> = orphans[0].jobs.iter().map(|(row, _)| row.job.0).collect();
+    assert_eq!((orphans.len(), left), (1, vec![5, 7, 8]));
+    assert_eq!(orphans[0].jobs[0].1.texts[0].text, "half a word");
+    assert_eq!(orphans[0].sessions.len(), 3);
+
+    let (after, session, jobs) = (0, None, None);
+    let Loaded::Log { lines, .. } = store.load(Query::Log {
+        after,
+        session,
+        jobs,
+    }) else {
+        panic!("log")
+    };
+    let seqs: Vec<u64> = lines.iter().map(|line: &LogLine| line.seq).collect();
+    assert_eq!(seqs, (1..=15).collect::<Vec<u64>>());
+    assert_eq!(lines[2].texts.len(), 2);
+    let main = store.session("main");
+    assert_eq!((main.native.as_deref(), main.turns), (Some("native-1"), 4));
+    let Stored::Committed(known) = store.commit(vec![keyed("k", "one")]) else {
+        panic!("stored")
+    };
+    assert!(matches!(known[0], Written::Duplicate { job: JobId(1), .. }));
+    let (job, seq, _) = store.accept(new(Some("main")));
+    assert_eq!((job, seq), (JobId(9), 16));
 }

@@ -20,7 +20,10 @@ use super::*;
 
 mod faults;
 mod file;
+mod lists;
 mod orders;
+mod prune;
+mod whole;
 
 /// Every wait of these tests ends here.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -52,6 +55,7 @@ fn bench_with(
         instance,
         role,
         boot: Some("this-boot"),
+        keep: None,
     };
     let opened = open_with(dir, opener, Box::new(alive), answer, fault).unwrap();
     Bench {
@@ -137,6 +141,7 @@ fn daemon(instance: &str) -> Opener<'_> {
         instance,
         role: Role::Daemon,
         boot: Some("this-boot"),
+        keep: None,
     }
 }
 

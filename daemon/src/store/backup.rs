@@ -1,0 +1,196 @@
+//! A copy of the whole store, made beside the writer.
+//!
+//! Owns the thread, the copy's file and its connection, which only reads the store. What was
+//! committed before the copy began is in it. Must not know who asked.
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use agentd_core::ids::Token;
+use agentd_core::store::Loaded;
+use agentd_core::{Event, rfc3339};
+use rusqlite::{Connection, InterruptHandle, OpenFlags};
+
+use super::Answer;
+use super::schema::{beside, reopen_to_read};
+
+/// Where copies go that nobody gave a place.
+const DIR: &str = "backups";
+
+/// The copy that is being made, if one is.
+pub(super) struct Backups {
+    store: PathBuf,
+    answer: Arc<Answer>,
+    running: Option<Running>,
+}
+
+struct Running {
+    thread: JoinHandle<()>,
+    interrupt: InterruptHandle,
+    /// True before the answer is given: who has it may ask for the next copy.
+    done: Arc<AtomicBool>,
+}
+
+impl Backups {
+    pub(super) fn new(store: PathBuf, answer: Arc<Answer>) -> Self {
+        Self {
+            store,
+            answer,
+            running: None,
+        }
+    }
+
+    /// Begins a copy; its end is answered whenever it comes.
+    pub(super) fn begin(&mut self, token: Token, path: Option<&str>) {
+        let told = |loaded| (self.answer)(Event::Loaded { token, loaded });
+        let running = self.running.as_ref();
+        if running.is_some_and(|running| !running.done.load(Ordering::Acquire)) {
+            let why = "a backup is being made already: wait for its end".to_owned();
+            return told(Loaded::Failed(why));
+        }
+        let (store, path) = (self.store.clone(), path.map(PathBuf::from));
+        let conn = match reopen_to_read(&self.store) {
+            Ok(conn) => conn,
+            Err(error) => {
+                let why = format!("the store can't be opened for a backup: {error}");
+                return told(Loaded::Failed(why));
+            }
+        };
+        let interrupt = conn.get_interrupt_handle();
+        let answer = Arc::clone(&self.answer);
+        let done = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&done);
+        let thread = std::thread::Builder::new()
+            .name("backup".to_owned())
+            .stack_size(512 * 1024)
+            .spawn(move || {
+                let loaded = copy(&conn, &store, path).unwrap_or_else(Loaded::Failed);
+                over.store(true, Ordering::Release);
+                answer(Event::Loaded { token, loaded });
+            });
+        match thread {
+            Ok(thread) => {
+                self.running = Some(Running {
+                    thread,
+                    interrupt,
+                    done,
+                });
+            }
+            Err(error) => told(Loaded::Failed(format!("no backup can be begun: {error}"))),
+        }
+    }
+
+    /// Gives up what is not done yet.
+    pub(super) fn close(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.interrupt.interrupt();
+            if running.thread.join().is_err() {
+                tracing::error!("a backup panicked");
+            }
+        }
+    }
+}
+
+fn copy(conn: &Connection, store: &Path, path: Option<PathBuf>) -> Result<Loaded, String> {
+    let path = match path {
+        Some(path) if path.is_absolute() => path,
+        Some(path) => return Err(format!("`{}` is not an absolute path", path.display())),
+        None => free_name(store)?,
+    };
+    let shown = path.display();
+    // Taken before the work begins; the copy replaces it when it is whole.
+    private(&path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            format!("`{shown}` is there already: name a file that isn't")
+        }
+        _other => format!("can't make `{shown}`: {error}"),
+    })?;
+    let partial = beside(&path, ".partial");
+    let made = write_copy(conn, &partial).and_then(|bytes| {
+        fs::rename(&partial, &path).map_err(|error| error.to_string())?;
+        sync(path.parent().unwrap_or(Path::new("/"))).map_err(|error| error.to_string())?;
+        Ok(bytes)
+    });
+    match made {
+        Ok(bytes) => Ok(Loaded::Backup {
+            path: path.to_string_lossy().into_owned(),
+            bytes,
+        }),
+        Err(why) => {
+            for left in [&partial, &path] {
+                // What can't be removed is of no use, and has no other harm in it.
+                let _left = fs::remove_file(left);
+            }
+            Err(format!("can't make the backup `{shown}`: {why}"))
+        }
+    }
+}
+
+fn write_copy(conn: &Connection, partial: &Path) -> Result<u64, String> {
+    match fs::remove_file(partial) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error.to_string());
+        }
+        _removed_or_missing => {}
+    }
+    private(partial).map_err(|error| error.to_string())?;
+    conn.execute("VACUUM INTO ?1", [partial.to_string_lossy()])
+        .and_then(|_| another_history(partial))
+        .map_err(|error| error.to_string())?;
+    sync(partial)
+        .and_then(|()| fs::metadata(partial))
+        .map(|copy| copy.len())
+        .map_err(|error| error.to_string())
+}
+
+/// Cursors into the store don't count in a store that goes on from the copy.
+fn another_history(copy: &Path) -> rusqlite::Result<()> {
+    let copy = Connection::open_with_flags(
+        copy,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    copy.pragma_update(None, "journal_mode", "DELETE")?;
+    copy.execute(
+        "UPDATE meta SET value = lower(hex(randomblob(8))) WHERE key = 'epoch'",
+        [],
+    )?;
+    copy.close().map_err(|(_, error)| error)
+}
+
+fn private(path: &Path) -> std::io::Result<()> {
+    fs::OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(path)?;
+    Ok(())
+}
+
+fn sync(path: &Path) -> std::io::Result<()> {
+    fs::File::open(path)?.sync_all()
+}
+
+/// A name with the time, in a directory of its own beside the store.
+fn free_name(store: &Path) -> Result<PathBuf, String> {
+    let dir = store.with_file_name(DIR);
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&dir)
+        .map_err(|error| format!("can't make `{}`: {error}", dir.display()))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let ms = now.map_or(0, |now| now.as_millis());
+    let time = rfc3339(i64::try_from(ms).unwrap_or(0)).replace([':', '-'], "");
+    let mut path = dir.join(format!("agentd-{time}.db"));
+    let mut next = 2;
+    while path.exists() {
+        path = dir.join(format!("agentd-{time}-{next}.db"));
+        next += 1;
+    }
+    Ok(path)
+}

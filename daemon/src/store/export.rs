@@ -1,0 +1,307 @@
+//! Everything stored, as JSON objects in pages.
+//!
+//! Owns the kinds of objects, their order and where a page ends. Must not change anything.
+
+use agentd_core::store::{Loaded, TextKind};
+use agentd_core::{head, rfc3339};
+use agentd_protocol::JobId;
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde_json::{Value, json};
+
+use super::read::texts;
+use super::write::{int, nat};
+
+/// Bytes of one page; the first object is given whatever it has.
+const PAGE: usize = 512 * 1024;
+/// A request, a line or a text longer than this comes in pieces, so that every object fits into a
+/// line.
+const LONG: usize = 128 * 1024;
+/// Objects of one job that a cursor can tell apart.
+const ITEMS: u64 = 1 << 20;
+
+/// Where an export stands: an even number in the sessions, an odd one in the jobs.
+#[derive(Clone, Copy)]
+enum Cursor {
+    /// After this one.
+    Session(i64),
+    /// So many objects of this one are given.
+    Job { job: i64, given: u64 },
+}
+
+impl Cursor {
+    fn read(after: u64) -> Self {
+        let place = after >> 1;
+        if after & 1 == 0 {
+            Self::Session(int(place))
+        } else {
+            Self::Job {
+                job: int(place / ITEMS),
+                given: place % ITEMS,
+            }
+        }
+    }
+
+    fn number(self) -> u64 {
+        match self {
+            Self::Session(place) => nat(place) << 1,
+            Self::Job { job, given } => (nat(job) * ITEMS + given.min(ITEMS - 1)) << 1 | 1,
+        }
+    }
+}
+
+/// A page that is being filled.
+struct Page {
+    rows: Vec<String>,
+    bytes: usize,
+    cursor: Cursor,
+}
+
+/// Does the page take more?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Left,
+    Full,
+}
+
+impl Page {
+    fn push(&mut self, row: &Value, cursor: Cursor) -> Room {
+        let row = row.to_string();
+        if self.bytes + row.len() > PAGE && !self.rows.is_empty() {
+            return Room::Full;
+        }
+        self.bytes += row.len() + 1;
+        self.rows.push(row);
+        self.cursor = cursor;
+        Room::Left
+    }
+}
+
+/// The page after a cursor.
+pub(super) fn export(conn: &Connection, after: u64) -> rusqlite::Result<Loaded> {
+    let mut page = Page {
+        rows: Vec::new(),
+        bytes: 0,
+        cursor: Cursor::read(after),
+    };
+    let room = fill(conn, &mut page)?;
+    Ok(Loaded::Export {
+        next: (room == Room::Full).then(|| page.cursor.number()),
+        rows: page.rows,
+    })
+}
+
+fn fill(conn: &Connection, page: &mut Page) -> rusqlite::Result<Room> {
+    if let Cursor::Session(after) = page.cursor {
+        if sessions(conn, after, page)? == Room::Full {
+            return Ok(Room::Full);
+        }
+        page.cursor = Cursor::Job { job: 0, given: 0 };
+    }
+    let Cursor::Job { job, given } = page.cursor else {
+        return Ok(Room::Left);
+    };
+    if job > 0 && one_job(conn, job, given, page)? == Room::Full {
+        return Ok(Room::Full);
+    }
+    let mut last = job;
+    loop {
+        let next: Option<i64> = conn
+            .prepare_cached("SELECT job FROM jobs WHERE job > ?1 ORDER BY job LIMIT 1")?
+            .query_row([last], |row| row.get(0))
+            .optional()?;
+        let Some(next) = next else {
+            return Ok(Room::Left);
+        };
+        if one_job(conn, next, 0, page)? == Room::Full {
+            return Ok(Room::Full);
+        }
+        last = next;
+    }
+}
+
+fn sessions(conn: &Connection, after: i64, page: &mut Page) -> rusqlite::Result<Room> {
+    let mut statement = conn.prepare_cached(
+        "SELECT id, name, agent, cwd, toolsets, named, native, turns, provider, model, thinking,
+            created_at FROM sessions WHERE id > ?1 ORDER BY id",
+    )?;
+    let mut rows = statement.query([after])?;
+    while let Some(row) = rows.next()? {
+        let id: i64 = row.get(0)?;
+        let name: String = row.get(1)?;
+        let toolsets: Option<String> = row.get(4)?;
+        let session = json!({
+            "kind": "session",
+            "place": id,
+            "session": super::write::shown(name.clone()),
+            "closed": name.contains('#'),
+            "agent": row.get::<_, String>(2)?,
+            "cwd": row.get::<_, String>(3)?,
+            "toolsets": toolsets.map(|list| object(&list)),
+            "named": row.get::<_, bool>(5)?,
+            "native": row.get::<_, Option<String>>(6)?,
+            "turns": row.get::<_, i64>(7)?,
+            "provider": row.get::<_, Option<String>>(8)?,
+            "model": row.get::<_, Option<String>>(9)?,
+            "thinking": row.get::<_, Option<String>>(10)?,
+            "created_at": rfc3339(row.get(11)?),
+        });
+        if page.push(&session, Cursor::Session(id)) == Room::Full {
+            return Ok(Room::Full);
+        }
+    }
+    Ok(Room::Left)
+}
+
+/// The objects of one job, of which the first ones are skipped.
+struct Items<'a> {
+    job: i64,
+    skip: u64,
+    count: u64,
+    page: &'a mut Page,
+}
+
+impl Items<'_> {
+    fn push(&mut self, row: &Value) -> Room {
+        self.count += 1;
+        if self.count <= self.skip {
+            return Room::Left;
+        }
+        let cursor = Cursor::Job {
+            job: self.job,
+            given: self.count,
+        };
+        self.page.push(row, cursor)
+    }
+
+    /// A long text in pieces, each with the members of `like`.
+    fn pieces(&mut self, text: &str, like: &Value) -> Room {
+        let mut from = 0;
+        while from < text.len() {
+            let (piece, _) = head(&text[from..], LONG);
+            let mut row = like.clone();
+            row["offset"] = json!(from);
+            from += piece.len();
+            row["text"] = json!(piece);
+            if self.push(&row) == Room::Full {
+                return Room::Full;
+            }
+        }
+        Room::Left
+    }
+
+    /// What was too long to be a member.
+    fn long(&mut self, text: &str, of: &str, seq: Option<i64>) -> Room {
+        if text.len() <= LONG {
+            return Room::Left;
+        }
+        let job = JobId(nat(self.job));
+        self.pieces(
+            text,
+            &json!({ "kind": "piece", "job": job, "of": of, "seq": seq }),
+        )
+    }
+}
+
+fn one_job(conn: &Connection, job: i64, skip: u64, page: &mut Page) -> rusqlite::Result<Room> {
+    let mut items = Items {
+        job,
+        skip,
+        count: 0,
+        page,
+    };
+    let known = conn
+        .prepare_cached(
+            "SELECT sessions.name, jobs.session, state, held, attempt, cancelled, key, labels,
+                parent, accepted_at, start_at, expires_at, finished_at, seq, final_seq, request,
+                final
+             FROM jobs JOIN sessions ON sessions.id = jobs.session WHERE job = ?1",
+        )?
+        .query_row([job], |row| {
+            let request: String = row.get(15)?;
+            let last: Option<String> = row.get(16)?;
+            let labels: Option<String> = row.get(7)?;
+            let time = |column| {
+                let time = row.get::<_, Option<i64>>(column)?;
+                Ok::<_, rusqlite::Error>(time.map(rfc3339))
+            };
+            let object = json!({
+                "kind": "job",
+                "job": JobId(nat(job)),
+                "session": super::write::shown(row.get(0)?),
+                "place": row.get::<_, i64>(1)?,
+                "state": super::lists::phase(row.get_ref(2)?.as_str()?, row.get(3)?),
+                "attempt": row.get::<_, i64>(4)?,
+                "cancelled": row.get::<_, bool>(5)?,
+                "idempotency_key": row.get::<_, Option<String>>(6)?,
+                "labels": labels.map(|labels| object(&labels)),
+                "parent": row.get::<_, Option<i64>>(8)?.map(|parent| JobId(nat(parent))),
+                "accepted_at": rfc3339(row.get(9)?),
+                "start_at": time(10)?,
+                "expires_at": time(11)?,
+                "finished_at": time(12)?,
+                "seq": row.get::<_, i64>(13)?,
+                "final_seq": row.get::<_, Option<i64>>(14)?,
+                "request": short(&request),
+                "final": last.as_deref().map(short),
+            });
+            Ok((object, request, last.unwrap_or_default()))
+        })
+        .optional()?;
+    // It may have been pruned since the page before.
+    let Some((object, request, last)) = known else {
+        return Ok(Room::Left);
+    };
+    let room = items.push(&object);
+    if room == Room::Full
+        || items.long(&request, "request", None) == Room::Full
+        || items.long(&last, "final", None) == Room::Full
+    {
+        return Ok(Room::Full);
+    }
+    if events(conn, &mut items)? == Room::Full {
+        return Ok(Room::Full);
+    }
+    said(conn, &mut items)
+}
+
+fn events(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<Room> {
+    let mut statement =
+        conn.prepare_cached("SELECT seq, line FROM events WHERE job = ?1 ORDER BY seq")?;
+    let mut rows = statement.query(params![items.job])?;
+    while let Some(row) = rows.next()? {
+        let (seq, line): (i64, &str) = (row.get(0)?, row.get_ref(1)?.as_str()?);
+        let job = JobId(nat(items.job));
+        let event = json!({ "kind": "event", "job": job, "seq": seq, "line": short(line) });
+        if items.push(&event) == Room::Full || items.long(line, "event", Some(seq)) == Room::Full {
+            return Ok(Room::Full);
+        }
+    }
+    Ok(Room::Left)
+}
+
+fn said(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<Room> {
+    let job = JobId(nat(items.job));
+    for text in texts(conn, job)? {
+        let of = match text.kind {
+            TextKind::Text => "text",
+            TextKind::Thinking => "thinking",
+        };
+        let like = json!({ "kind": "message", "job": job, "message": text.message, "of": of });
+        if items.pieces(&text.text, &like) == Room::Full {
+            return Ok(Room::Full);
+        }
+    }
+    Ok(Room::Left)
+}
+
+/// A member of the object, unless it comes in pieces.
+fn short(text: &str) -> Value {
+    if text.len() > LONG {
+        return Value::Null;
+    }
+    object(text)
+}
+
+fn object(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_other| Value::String(text.to_owned()))
+}

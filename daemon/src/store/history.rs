@@ -1,0 +1,215 @@
+//! What was said: the turns of a session, and one message in pieces.
+//!
+//! Owns how much of a turn fits into a page, and what is cut first. Must not change anything.
+
+use agentd_core::store::{Loaded, MessageText, TextKind};
+use agentd_core::{head, rfc3339};
+use agentd_protocol::limits::MAX_TEXT;
+use agentd_protocol::{JobId, rows};
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde_json::{Value, json};
+
+use super::lists::{phase, session_id};
+use super::read::texts;
+use super::write::{int, nat};
+
+/// Encoded bytes of the turns of one page; the first one is given whatever it has. A line may have
+/// twice as many: memory adds the text of the turn in flight.
+const PAGE: usize = 512 * 1024;
+/// Encoded bytes of a prompt in it.
+const PROMPT: usize = 64 * 1024;
+/// Encoded bytes of all messages of a turn in it.
+const MESSAGES: usize = 256 * 1024;
+/// Encoded bytes of one message's thinking in it.
+const THINKING: usize = 16 * 1024;
+/// About what a message costs besides its text.
+const MESSAGE: usize = 64;
+/// A final line longer than this is told without its longest members.
+const FINAL: usize = 128 * 1024;
+
+/// A page of turns, or just one.
+pub(super) fn history(
+    conn: &Connection,
+    session: &str,
+    job: Option<JobId>,
+    after: u64,
+    limit: usize,
+) -> rusqlite::Result<Loaded> {
+    let Some(session) = session_id(conn, session)? else {
+        let (turns, more) = (None, false);
+        return Ok(Loaded::History { turns, more });
+    };
+    let mut numbers = conn
+        .prepare_cached(
+            "SELECT * FROM (SELECT job FROM jobs
+                WHERE session = ?1 AND final_seq IS NOT NULL AND job > ?2 AND job BETWEEN ?3 AND ?4
+                ORDER BY job LIMIT ?5)
+             UNION ALL SELECT * FROM (SELECT job FROM jobs
+                WHERE session = ?1 AND final_seq IS NULL AND job > ?2 AND job BETWEEN ?3 AND ?4
+                ORDER BY job LIMIT ?5)
+             ORDER BY 1 LIMIT ?5",
+        )?
+        .query_map(
+            params![
+                session,
+                int(after),
+                job.map_or(0, |job| int(job.0)),
+                job.map_or(i64::MAX, |job| int(job.0)),
+                int(limit as u64 + 1)
+            ],
+            |row| row.get(0),
+        )?
+        .collect::<Result<Vec<i64>, _>>()?;
+    let mut more = numbers.len() > limit;
+    numbers.truncate(limit);
+    let mut turns = Vec::new();
+    let mut bytes = 0;
+    for job in numbers {
+        let turn = turn(conn, job)?;
+        bytes += serde_json::to_string(&turn).map_or(PAGE, |line| line.len());
+        if bytes > PAGE && !turns.is_empty() {
+            more = true;
+            break;
+        }
+        turns.push(turn);
+    }
+    let turns = Some(turns);
+    Ok(Loaded::History { turns, more })
+}
+
+fn turn(conn: &Connection, job: i64) -> rusqlite::Result<rows::TurnRow> {
+    let (mut turn, request, last) = conn
+        .prepare_cached("SELECT state, held, accepted_at, request, final FROM jobs WHERE job = ?1")?
+        .query_row([job], |row| {
+            let turn = rows::TurnRow {
+                job: JobId(nat(job)),
+                state: phase(row.get_ref(0)?.as_str()?, row.get(1)?),
+                accepted_at: rfc3339(row.get(2)?),
+                text: String::new(),
+                truncated: false,
+                messages: Vec::new(),
+                last: None,
+                questions: Vec::new(),
+            };
+            Ok((
+                turn,
+                row.get::<_, String>(3)?,
+                row.get::<_, Option<String>>(4)?,
+            ))
+        })?;
+    (turn.text, turn.truncated) = head(&prompt(&request), PROMPT);
+    turn.messages = messages(texts(conn, JobId(nat(job)))?);
+    turn.last = last.map(|last| final_line(&last));
+    Ok(turn)
+}
+
+/// The user's words.
+fn prompt(request: &str) -> String {
+    #[derive(serde::Deserialize)]
+    struct Said {
+        text: String,
+    }
+    serde_json::from_str(request)
+        .map(|said: Said| said.text)
+        .unwrap_or_default()
+}
+
+fn messages(texts: Vec<MessageText>) -> Vec<rows::MessageRow> {
+    let mut rows: Vec<rows::MessageRow> = Vec::new();
+    let mut room = MESSAGES;
+    for text in texts {
+        if rows.last().is_none_or(|last| last.message != text.message) {
+            if room == 0 {
+                break;
+            }
+            room = room.saturating_sub(MESSAGE);
+            rows.push(rows::MessageRow {
+                message: text.message,
+                offset: 0,
+                text: String::new(),
+                thinking: String::new(),
+                truncated: false,
+            });
+        }
+        let Some(row) = rows.last_mut() else { continue };
+        let most = match text.kind {
+            TextKind::Text => room,
+            TextKind::Thinking => room.min(THINKING),
+        };
+        let (cut, truncated) = head(&text.text, most);
+        room = room.saturating_sub(encoded_len(&cut));
+        match text.kind {
+            TextKind::Text => (row.text, row.truncated) = (cut, truncated),
+            TextKind::Thinking => row.thinking = cut,
+        }
+    }
+    rows
+}
+
+fn encoded_len(text: &str) -> usize {
+    serde_json::to_string(text).map_or(0, |encoded| encoded.len())
+}
+
+/// As it was told, without what makes it long.
+fn final_line(line: &str) -> Value {
+    let mut value: Value =
+        serde_json::from_str(line).unwrap_or_else(|_broken| Value::String(line.to_owned()));
+    if line.len() <= FINAL {
+        return value;
+    }
+    if let Some(members) = value.as_object_mut() {
+        members.remove("messages");
+        members.insert("api_calls".to_owned(), Value::Null);
+        members.insert("tool_trace".to_owned(), json!([]));
+        members.insert("tool_trace_truncated".to_owned(), Value::Bool(true));
+        for (name, room) in [("text", PROMPT), ("error", FINAL - PROMPT)] {
+            let cut = members.get(name).and_then(Value::as_str);
+            if let Some((cut, true)) = cut.map(|text| head(text, room)) {
+                members.insert(name.to_owned(), Value::String(cut));
+                members.insert("truncated".to_owned(), Value::Bool(true));
+            }
+        }
+    }
+    value
+}
+
+/// A piece of one message of a job of that session.
+pub(super) fn message(
+    conn: &Connection,
+    session: &str,
+    job: JobId,
+    message: u32,
+    after: u64,
+) -> rusqlite::Result<Loaded> {
+    let there = conn
+        .prepare_cached(
+            "SELECT 1 FROM jobs JOIN sessions ON sessions.id = jobs.session
+             WHERE jobs.job = ?1 AND sessions.name = ?2
+                AND EXISTS (SELECT 1 FROM texts WHERE texts.job = jobs.job AND message = ?3)",
+        )?
+        .query_row(params![int(job.0), session, message], |_| Ok(()))
+        .optional()?;
+    if there.is_none() {
+        return Ok(Loaded::Message(None));
+    }
+    let mut pieces = conn.prepare_cached(
+        "SELECT text FROM texts WHERE job = ?1 AND message = ?2 AND kind = 0 ORDER BY at",
+    )?;
+    let mut pieces = pieces.query(params![int(job.0), message])?;
+    let mut text = String::new();
+    while let Some(piece) = pieces.next()? {
+        text.push_str(piece.get_ref(0)?.as_str()?);
+    }
+    let mut from = usize::try_from(after).map_or(text.len(), |after| after.min(text.len()));
+    while !text.is_char_boundary(from) {
+        from -= 1;
+    }
+    let (piece, truncated) = head(&text[from..], MAX_TEXT);
+    Ok(Loaded::Message(Some(rows::MessageRow {
+        message,
+        offset: from as u64,
+        text: piece,
+        thinking: String::new(),
+        truncated,
+    })))
+}

@@ -1,0 +1,145 @@
+//! How the tables came to be what they are, one script per version.
+//!
+//! Owns the scripts: a new one is added, one that was released is never edited. Must not know who
+//! runs them; they run in one transaction, without regard to references between tables.
+
+/// Each entry leads from the version that is its index to the next one.
+pub(super) const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
+
+const VERSION_1: &str = "
+CREATE TABLE meta (
+    key TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO meta VALUES ('epoch', lower(hex(randomblob(8))));
+
+CREATE TABLE sessions (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    agent TEXT NOT NULL,
+    cwd TEXT NOT NULL,
+    toolsets TEXT,
+    named INTEGER NOT NULL,
+    native TEXT,
+    turns INTEGER NOT NULL DEFAULT 0,
+    held INTEGER NOT NULL DEFAULT 0,
+    instance TEXT,
+    last_seq INTEGER NOT NULL,
+    created_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX sessions_leased ON sessions (instance) WHERE instance IS NOT NULL;
+
+-- A row is its job's `accepted` event, and with `final` its last one too.
+CREATE TABLE jobs (
+    job INTEGER PRIMARY KEY AUTOINCREMENT,
+    seq INTEGER NOT NULL UNIQUE,
+    session_seq INTEGER NOT NULL,
+    session INTEGER NOT NULL REFERENCES sessions (id),
+    request TEXT NOT NULL,
+    key TEXT UNIQUE,
+    hash BLOB NOT NULL,
+    state TEXT NOT NULL CHECK
+        (state IN ('queued', 'running', 'completed', 'cancelled', 'failed', 'interrupted')),
+    instance TEXT NOT NULL,
+    worker INTEGER,
+    generation INTEGER,
+    attempt INTEGER NOT NULL,
+    cancelled INTEGER NOT NULL DEFAULT 0,
+    accepted_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    finished_at INTEGER,
+    final TEXT,
+    final_seq INTEGER UNIQUE,
+    final_session_seq INTEGER
+) STRICT;
+CREATE INDEX jobs_unfinished ON jobs (instance, job) WHERE final_seq IS NULL;
+CREATE INDEX jobs_waiting ON jobs (session) WHERE final_seq IS NULL;
+
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY,
+    session_seq INTEGER NOT NULL,
+    job INTEGER NOT NULL REFERENCES jobs (job) ON DELETE CASCADE,
+    line TEXT NOT NULL
+) STRICT;
+CREATE INDEX events_of_job ON events (job, seq);
+
+-- Pieces while the turn is in flight, one row per message and kind afterwards.
+CREATE TABLE texts (
+    job INTEGER NOT NULL REFERENCES jobs (job) ON DELETE CASCADE,
+    message INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    text TEXT NOT NULL,
+    PRIMARY KEY (job, message, kind, at)
+) STRICT, WITHOUT ROWID;
+";
+
+/// Times by the clock of a boot, labels, parents, held jobs, a session's model, lists.
+///
+/// What an accept writes is a row, its number and its place among the unfinished jobs: every other
+/// index is of ended jobs, or of those that have what it is about. Long columns come last, so that
+/// nothing else has to be read past them. No constraint leads from jobs to sessions: forgetting a
+/// session would look through all jobs.
+const VERSION_2: &str = "
+CREATE TABLE jobs_2 (
+    job INTEGER PRIMARY KEY,
+    seq INTEGER NOT NULL UNIQUE,
+    session INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK
+        (state IN ('queued', 'running', 'completed', 'cancelled', 'failed', 'interrupted')),
+    held INTEGER NOT NULL DEFAULT 0,
+    attempt INTEGER NOT NULL,
+    at_once INTEGER NOT NULL DEFAULT 0,
+    cancelled INTEGER NOT NULL DEFAULT 0,
+    instance TEXT NOT NULL,
+    worker INTEGER,
+    generation INTEGER,
+    parent INTEGER,
+    accepted_at INTEGER NOT NULL,
+    finished_at INTEGER,
+    final_seq INTEGER,
+    expires_at INTEGER NOT NULL,
+    start_at INTEGER,
+    boot TEXT,
+    expires_boot INTEGER,
+    start_boot INTEGER,
+    key TEXT,
+    hash BLOB,
+    labels TEXT,
+    request TEXT NOT NULL,
+    final TEXT
+) STRICT;
+INSERT INTO jobs_2 (job, seq, session, state, held, attempt, cancelled, instance, worker,
+        generation, accepted_at, finished_at, final_seq, expires_at, key, hash, request, final)
+    SELECT job, seq, session, state,
+        state = 'queued' AND final_seq IS NULL
+            AND session IN (SELECT id FROM sessions WHERE held),
+        attempt, cancelled, instance, worker, generation, accepted_at,
+        max(finished_at, accepted_at), final_seq, expires_at, key,
+        CASE WHEN key IS NOT NULL THEN hash END, request, final
+    FROM jobs ORDER BY job;
+DROP TABLE jobs;
+ALTER TABLE jobs_2 RENAME TO jobs;
+CREATE UNIQUE INDEX jobs_keyed ON jobs (key) WHERE key IS NOT NULL;
+CREATE INDEX jobs_unfinished ON jobs (session) WHERE final_seq IS NULL;
+CREATE UNIQUE INDEX jobs_ended ON jobs (final_seq) WHERE final_seq IS NOT NULL;
+CREATE INDEX jobs_ended_at ON jobs (finished_at) WHERE final_seq IS NOT NULL;
+CREATE INDEX jobs_ended_so ON jobs (state) WHERE final_seq IS NOT NULL;
+CREATE INDEX jobs_ended_in ON jobs (session) WHERE final_seq IS NOT NULL;
+CREATE INDEX jobs_of_parent ON jobs (parent) WHERE parent IS NOT NULL;
+
+CREATE TABLE labels (
+    key TEXT NOT NULL,
+    value TEXT NOT NULL,
+    job INTEGER NOT NULL REFERENCES jobs (job) ON DELETE CASCADE,
+    PRIMARY KEY (key, value, job)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX labels_of_job ON labels (job);
+
+ALTER TABLE events DROP COLUMN session_seq;
+ALTER TABLE sessions DROP COLUMN last_seq;
+ALTER TABLE sessions DROP COLUMN held;
+ALTER TABLE sessions ADD COLUMN provider TEXT;
+ALTER TABLE sessions ADD COLUMN model TEXT;
+ALTER TABLE sessions ADD COLUMN thinking TEXT;
+";

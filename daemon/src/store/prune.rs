@@ -1,0 +1,151 @@
+//! What is forgotten: old jobs, in small slices.
+//!
+//! Owns which job goes next and what goes with it. Must not know when there is time for it.
+
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, TransactionBehavior, params};
+
+use super::Keep;
+use super::write::nat;
+
+/// A slice ends about here; with its commit whoever comes meanwhile waits less than 50 ms.
+pub(super) const SLICE: Duration = Duration::from_millis(20);
+/// A key is remembered for so long whatever else is wanted, in milliseconds.
+const KEY_MS: i64 = 24 * 60 * 60 * 1000;
+/// Jobs looked up at once.
+const CHUNK: i64 = 32;
+
+/// How a slice ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pruned {
+    /// Nothing is too old and nothing too much.
+    All,
+    /// So many jobs are gone, and there may be more.
+    Some(u64),
+}
+
+/// Forgets some of what is too old at `now_ms`, or too much.
+pub(super) fn slice(
+    conn: &Connection,
+    keep: Keep,
+    now_ms: i64,
+    time: Duration,
+) -> rusqlite::Result<Pruned> {
+    let began = Instant::now();
+    let age = i64::try_from(keep.age.as_millis()).unwrap_or(i64::MAX);
+    let old = now_ms.saturating_sub(age);
+    // A look without a lock first: mostly there is nothing to do.
+    if candidates(conn, bound(conn, keep, old)?, now_ms, 1)?.is_empty() {
+        return Ok(Pruned::All);
+    }
+    let change = rusqlite::Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
+    let mut count = 0;
+    let mut gone = Gone::default();
+    'slice: loop {
+        let chunk = candidates(conn, bound(conn, keep, old)?, now_ms, CHUNK)?;
+        if chunk.is_empty() {
+            break;
+        }
+        for job in chunk {
+            forget(conn, &job)?;
+            gone.add(&job);
+            count += 1;
+            if began.elapsed() >= time {
+                break 'slice;
+            }
+            // What is too much must be looked at again; what is too old stays so.
+            if bound(conn, keep, old)? < job.finished_at {
+                break;
+            }
+        }
+    }
+    gone.note(conn)?;
+    change.commit()?;
+    Ok(Pruned::Some(count))
+}
+
+/// Jobs that ended before this are to go.
+fn bound(conn: &Connection, keep: Keep, old: i64) -> rusqlite::Result<i64> {
+    let pragma = |name| conn.pragma_query_value(None, name, |row| row.get(0).map(nat));
+    let used = pragma("page_count")?.saturating_sub(pragma("freelist_count")?);
+    let too_much = used.saturating_mul(pragma("page_size")?) > keep.bytes;
+    Ok(if too_much { i64::MAX } else { old })
+}
+
+struct Candidate {
+    job: i64,
+    session: i64,
+    final_seq: i64,
+    finished_at: i64,
+}
+
+/// The next ones to go. What is open somewhere stays: its session would go with it.
+fn candidates(
+    conn: &Connection,
+    before: i64,
+    now_ms: i64,
+    limit: i64,
+) -> rusqlite::Result<Vec<Candidate>> {
+    conn.prepare_cached(
+        "SELECT jobs.job, jobs.session, jobs.final_seq, jobs.finished_at
+         FROM jobs INDEXED BY jobs_ended_at CROSS JOIN sessions ON sessions.id = jobs.session
+         WHERE jobs.final_seq IS NOT NULL AND jobs.finished_at < ?1
+            AND (jobs.key IS NULL OR jobs.accepted_at < ?2)
+            AND (sessions.named OR sessions.instance IS NULL)
+         ORDER BY jobs.finished_at LIMIT ?3",
+    )?
+    .query_map(
+        params![before, now_ms.saturating_sub(KEY_MS), limit],
+        |row| {
+            Ok(Candidate {
+                job: row.get(0)?,
+                session: row.get(1)?,
+                final_seq: row.get(2)?,
+                finished_at: row.get(3)?,
+            })
+        },
+    )?
+    .collect()
+}
+
+/// The job with its events, texts and labels, and a session that only it was left of. A closed
+/// session counts as one that nobody named.
+fn forget(conn: &Connection, gone: &Candidate) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM jobs WHERE job = ?1")?
+        .execute([gone.job])?;
+    conn.prepare_cached(
+        "DELETE FROM sessions WHERE id = ?1 AND NOT named AND instance IS NULL
+            AND NOT EXISTS (SELECT 1 FROM jobs WHERE session = ?1 AND final_seq IS NULL)
+            AND NOT EXISTS (SELECT 1 FROM jobs WHERE session = ?1 AND final_seq IS NOT NULL)",
+    )?
+    .execute([gone.session])?;
+    Ok(())
+}
+
+/// The highest numbers that are gone: cursors before them are too old, and they aren't given out
+/// again.
+#[derive(Default)]
+struct Gone {
+    seq: i64,
+    job: i64,
+}
+
+impl Gone {
+    fn add(&mut self, gone: &Candidate) {
+        self.seq = self.seq.max(gone.final_seq);
+        self.job = self.job.max(gone.job);
+    }
+
+    fn note(&self, conn: &Connection) -> rusqlite::Result<()> {
+        for (key, value) in [("pruned_seq", self.seq), ("pruned_job", self.job)] {
+            conn.prepare_cached(
+                "INSERT INTO meta (key, value) VALUES (?1, ?2)
+                 ON CONFLICT (key) DO UPDATE SET
+                    value = CAST(max(CAST(value AS INTEGER), CAST(excluded.value AS INTEGER)) AS TEXT)",
+            )?
+            .execute(params![key, value.to_string()])?;
+        }
+        Ok(())
+    }
+}

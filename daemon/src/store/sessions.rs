@@ -1,0 +1,169 @@
+//! Sessions as statements: made, entered, closed.
+//!
+//! Owns their names and the lease by which one instance has one open. Must not know jobs beyond
+//! whether there are unfinished ones.
+
+use agentd_core::store::{NewJob, NewSession, Stored, Written};
+use rusqlite::{OptionalExtension as _, params};
+
+use super::Liveness;
+use super::write::{Stop, Writing};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    ByUser,
+    ByStore,
+}
+
+impl Writing<'_> {
+    /// Takes the lease of a session, or makes the session.
+    pub(super) fn enter(
+        &mut self,
+        item: usize,
+        name: &str,
+        new: &NewJob,
+    ) -> Result<(i64, String), Stop> {
+        let known = self
+            .conn
+            .prepare_cached("SELECT id, instance FROM sessions WHERE name = ?1")?
+            .query_row([name], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?))
+            })
+            .optional()?;
+        let Some((id, holder)) = known else {
+            let id = self.insert_session(name, Naming::ByUser, new)?;
+            return Ok((id, name.to_owned()));
+        };
+        match holder {
+            Some(holder) if holder == self.ours => {}
+            Some(instance) => {
+                let refused = match (self.alive)(&instance) {
+                    Liveness::Alive { pid } => Stored::Leased {
+                        item,
+                        instance,
+                        pid,
+                    },
+                    Liveness::Dead => Stored::Orphaned { instance },
+                };
+                return Err(Stop::Refused(refused));
+            }
+            None => {
+                self.conn
+                    .prepare_cached("UPDATE sessions SET instance = ?2 WHERE id = ?1")?
+                    .execute(params![id, self.ours])?;
+            }
+        }
+        Ok((id, name.to_owned()))
+    }
+
+    pub(super) fn enter_unnamed(&mut self, job: i64, new: &NewJob) -> Result<(i64, String), Stop> {
+        let mut name = format!("s{job}");
+        let mut next = 2;
+        while self
+            .conn
+            .prepare_cached("SELECT 1 FROM sessions WHERE name = ?1")?
+            .exists([&name])?
+        {
+            name = format!("s{job}-{next}");
+            next += 1;
+        }
+        let id = self.insert_session(&name, Naming::ByStore, new)?;
+        Ok((id, name))
+    }
+
+    pub(super) fn open(&mut self, new: &NewSession) -> Result<Written, Stop> {
+        let name = match &new.name {
+            Some(name) => name.clone(),
+            None => self.free_name()?,
+        };
+        let inserted = self
+            .conn
+            .prepare_cached(
+                "INSERT INTO sessions (name, agent, cwd, toolsets, named, created_at)
+                 VALUES (?1, ?2, ?3, ?4, 1, ?5) ON CONFLICT (name) DO NOTHING",
+            )?
+            .execute(params![name, new.agent, new.cwd, new.toolsets, new.at])?;
+        if inserted == 0 {
+            return Err(Stop::Refused(Stored::Taken));
+        }
+        Ok(Written::Opened { session: name })
+    }
+
+    /// A name for a session that was made without one and without a job.
+    fn free_name(&self) -> rusqlite::Result<String> {
+        self.conn
+            .prepare_cached("SELECT 'n' || (1 + coalesce(max(id), 0)) FROM sessions")?
+            .query_row([], |row| row.get(0))
+            .and_then(|first: String| {
+                let mut name = first.clone();
+                let mut next = 2;
+                while self
+                    .conn
+                    .prepare_cached("SELECT 1 FROM sessions WHERE name = ?1")?
+                    .exists([&name])?
+                {
+                    name = format!("{first}-{next}");
+                    next += 1;
+                }
+                Ok(name)
+            })
+    }
+
+    /// The name is free again; its jobs stay under one that nobody can give.
+    pub(super) fn close(&mut self, item: usize, session: &str) -> Result<Written, Stop> {
+        let known = self
+            .conn
+            .prepare_cached(
+                "SELECT id, instance, EXISTS (SELECT 1 FROM jobs
+                    WHERE jobs.session = sessions.id AND final_seq IS NULL)
+                 FROM sessions WHERE name = ?1",
+            )?
+            .query_row([session], |row| {
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    row.get::<_, Option<String>>(1)?,
+                    row.get::<_, bool>(2)?,
+                ))
+            })
+            .optional()?;
+        let Some((id, holder, busy)) = known else {
+            return Ok(Written::Done);
+        };
+        if let Some(instance) = holder.filter(|holder| holder != self.ours)
+            && let Liveness::Alive { pid } = (self.alive)(&instance)
+        {
+            return Err(Stop::Refused(Stored::Leased {
+                item,
+                instance,
+                pid,
+            }));
+        }
+        if busy {
+            return Err(Stop::Refused(Stored::Taken));
+        }
+        self.conn
+            .prepare_cached(
+                "UPDATE sessions SET name = name || '#' || id, named = 0, instance = NULL,
+                    native = NULL WHERE id = ?1",
+            )?
+            .execute([id])?;
+        Ok(Written::Done)
+    }
+
+    fn insert_session(&self, name: &str, naming: Naming, new: &NewJob) -> rusqlite::Result<i64> {
+        self.conn
+            .prepare_cached(
+                "INSERT INTO sessions (name, agent, cwd, toolsets, named, instance, created_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            )?
+            .insert(params![
+                name,
+                new.agent,
+                new.cwd,
+                new.toolsets,
+                naming == Naming::ByUser,
+                self.ours,
+                new.at
+            ])
+    }
+}

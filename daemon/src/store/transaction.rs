@@ -1,0 +1,197 @@
+//! One transaction over the first orders of the queue.
+//!
+//! Owns how it begins, how it ends and what its end may mean. Must not know what comes before or
+//! after it.
+
+use std::collections::VecDeque;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use agentd_core::Event;
+use agentd_core::store::{Query, Recovered};
+use rusqlite::{Connection, ErrorCode};
+
+use super::queue::pages_of;
+use super::write::{Numbers, Witness, Writing};
+use super::writer::Setting;
+use super::{Liveness, Moment, Order, Role};
+use super::{read, takeover};
+
+/// The first orders of the queue were in a transaction whose `COMMIT` neither worked nor failed.
+pub(super) struct Doubt {
+    pub(super) answers: Vec<Event>,
+    pub(super) orders: usize,
+    pub(super) witness: Option<Witness>,
+}
+
+/// How a transaction ended.
+pub(super) enum Attempt {
+    Committed {
+        answers: Vec<Event>,
+        pages: u64,
+    },
+    Failed(rusqlite::Error),
+    Doubtful {
+        error: rusqlite::Error,
+        doubt: Doubt,
+    },
+}
+
+/// One transaction over the first `orders` of the queue.
+pub(super) fn attempt(
+    conn: &Connection,
+    setting: &mut Setting,
+    queue: &VecDeque<Order>,
+    orders: usize,
+    stamps: &mut i64,
+) -> Attempt {
+    let fault = &mut setting.fault;
+    let reads_only = queue
+        .iter()
+        .take(orders)
+        .all(|order| matches!(order, Order::Load { .. } | Order::Flush));
+    let begin = if reads_only {
+        "BEGIN"
+    } else {
+        "BEGIN IMMEDIATE"
+    };
+    let begun =
+        fault(Moment::BeforeBegin, conn).and_then(|()| conn.prepare_cached(begin)?.execute([]));
+    if let Err(error) = begun {
+        return Attempt::Failed(error);
+    }
+    let numbers = match Numbers::read(conn) {
+        Ok(numbers) => numbers,
+        Err(error) => return roll_back(conn, error),
+    };
+    let mut writing = Writing {
+        conn,
+        ours: &setting.ours,
+        alive: &*setting.alive,
+        numbers,
+        witness: None,
+        wall_ms: wall_ms(),
+        boot: setting.boot.as_deref(),
+    };
+    let mut answers = Vec::with_capacity(orders);
+    let mut pages = 4;
+    for order in queue.iter().take(orders) {
+        if matches!(order, Order::Takeover { .. }) {
+            *stamps += 1;
+        }
+        if let Order::Commit { writes, .. } = order {
+            pages += writes.iter().map(pages_of).sum::<u64>();
+        }
+        let done = carry_out(&mut writing, order, setting.role, *stamps);
+        let done = done.map(|answer| answers.extend(answer));
+        if let Err(error) = done {
+            return roll_back(conn, error);
+        }
+        if conn.is_autocommit() {
+            // SQLite rolled back by itself: what follows would not be one transaction.
+            let aborted = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT_ROLLBACK);
+            return Attempt::Failed(rusqlite::Error::SqliteFailure(aborted, None));
+        }
+    }
+    let witness = writing.witness;
+    let committed = fault(Moment::BeforeCommit, conn)
+        .and_then(|()| conn.prepare_cached("COMMIT")?.execute([]))
+        .and_then(|_| fault(Moment::AfterCommit, conn));
+    match committed {
+        Ok(()) => Attempt::Committed {
+            answers,
+            pages: if reads_only { 0 } else { pages },
+        },
+        Err(error) if is_doubtful(&error) => Attempt::Doubtful {
+            error,
+            doubt: Doubt {
+                answers,
+                orders,
+                witness,
+            },
+        },
+        Err(error) => roll_back(conn, error),
+    }
+}
+
+/// Does what is ordered, and gives the answer that will be true once the transaction is.
+fn carry_out(
+    writing: &mut Writing<'_>,
+    order: &Order,
+    role: Role,
+    stamp: i64,
+) -> rusqlite::Result<Option<Event>> {
+    Ok(match order {
+        Order::Commit { token, writes, .. } => Some(Event::Stored {
+            token: *token,
+            stored: writing.commit(writes)?,
+        }),
+        // Begun when this transaction is over, so that what is in it is in the copy.
+        Order::Load {
+            query: Query::Backup { .. },
+            ..
+        } => None,
+        Order::Load { token, query } => Some(Event::Loaded {
+            token: *token,
+            loaded: read::load(writing.conn, query),
+        }),
+        Order::Takeover { instance } => {
+            let recovered = take_over(writing, instance, role, stamp)?;
+            Some(Event::Recovered(Box::new(recovered)))
+        }
+        Order::Flush => None,
+    })
+}
+
+fn take_over(
+    writing: &mut Writing<'_>,
+    instance: &str,
+    role: Role,
+    stamp: i64,
+) -> rusqlite::Result<Recovered> {
+    if instance == writing.ours || (writing.alive)(instance) != Liveness::Dead {
+        tracing::error!(instance, "a living instance was to be taken over");
+        return Ok(Recovered {
+            instance: instance.to_owned(),
+            sessions: Vec::new(),
+            jobs: Vec::new(),
+        });
+    }
+    let recovered = takeover::take(
+        writing.conn,
+        writing.ours,
+        instance,
+        &[],
+        role,
+        writing.boot,
+    )?;
+    takeover::stamp(writing.conn, writing.ours, stamp)?;
+    if writing.witness.is_none() {
+        writing.witness = Some(Witness::Stamp { value: stamp });
+    }
+    Ok(recovered)
+}
+
+fn roll_back(conn: &Connection, error: rusqlite::Error) -> Attempt {
+    if !conn.is_autocommit()
+        && let Err(second) = conn.execute_batch("ROLLBACK")
+    {
+        tracing::error!(%second, "a transaction can't be rolled back");
+    }
+    Attempt::Failed(error)
+}
+
+/// May the file hold what this `COMMIT` wrote, now or after the next recovery?
+pub(super) fn is_doubtful(error: &rusqlite::Error) -> bool {
+    !matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+    )
+}
+
+pub(super) fn wall_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .ok()
+        .and_then(|since| i64::try_from(since.as_millis()).ok())
+        .unwrap_or(0)
+}
