@@ -7,8 +7,10 @@
 )]
 
 mod agents;
+mod cursors;
 mod lives;
 mod properties;
 mod scenarios;
 mod store;
+mod watch;
 mod world;
