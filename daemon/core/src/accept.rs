@@ -10,8 +10,9 @@ use agentd_protocol::line::{Accepted, Line, Telling};
 use agentd_protocol::request::{self, Send};
 use agentd_protocol::{Code, JobId};
 
-use crate::conn::{Follow, FollowId, FollowState, Role};
+use crate::conn::{Follow, FollowId, FollowState};
 use crate::effect::{Effect, Progress};
+use crate::history::Happened;
 use crate::ids::TurnId;
 use crate::job::{Job, Phase, Position, Waiter};
 use crate::json;
@@ -292,25 +293,14 @@ impl State {
     }
 
     fn tell_subscribers(&mut self, turn: TurnId, accepted: Accepted, seq: u64) {
-        let subscribers: Vec<_> = self
-            .conns
-            .iter()
-            .filter(|(_, conn)| conn.subscription.is_some())
-            .map(|(conn, _)| *conn)
-            .collect();
-        if subscribers.is_empty() {
-            return;
-        }
-        let body = Line::Accepted(accepted).body();
-        for conn in subscribers {
-            if self.let_subscriber_follow(conn, turn) {
-                let id = self
-                    .conns
-                    .get(&conn)
-                    .and_then(|conn| conn.subscription.as_ref()?.id.clone());
-                self.send(conn, &body, id, Some(seq), Telling::First, Progress::More);
-            }
-        }
+        // What was ignored concerns who asked: it isn't stored, and history hasn't got it either.
+        let ignored = Vec::new();
+        let body = Line::Accepted(Accepted {
+            ignored,
+            ..accepted
+        })
+        .body();
+        self.publish(turn, &body, seq, Happened::Meanwhile);
     }
 
     /// A job that is not to start yet waits outside its session's queue.
@@ -345,22 +335,16 @@ impl State {
         seq: u64,
         telling: Telling,
     ) -> Option<FollowId> {
-        let known = self.conns.get_mut(&waiter.conn)?;
         let job = accepted.job;
         let follow = Follow {
             job,
             id: waiter.id.clone(),
-            role: Role::Sender,
             stream: waiter.stream,
             replay: telling == Telling::Replay,
             seq,
             position: Position::default(),
             state: FollowState::Behind,
         };
-        // A subscriber that sends hears of its own job once.
-        known
-            .follows
-            .retain(|_, follow| follow.job != job || follow.role == Role::Sender);
         let body = Line::Accepted(accepted).body();
         self.send(
             waiter.conn,

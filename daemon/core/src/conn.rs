@@ -1,4 +1,4 @@
-//! One connection as the core sees it: what it asked, what it follows, how far behind it is.
+//! One connection as the core sees it: what it asked, what it hears, how far behind it is.
 //!
 //! Owns windows and positions; must not know bytes or sockets.
 
@@ -42,14 +42,16 @@ impl Conn {
         }
     }
 
+    /// Does a job answer a request of this connection? Then its lines come with that one's `id`.
+    pub(crate) fn sends(&self, job: JobId) -> bool {
+        let told = self.subscription.as_ref().map(|sub| &sub.told);
+        self.follows.values().any(|follow| follow.job == job)
+            || told.is_some_and(|told| told.values().any(|other| *other == job))
+    }
+
     /// Sends of it that have no final line.
     pub(crate) fn in_flight(&self) -> usize {
-        self.pending.len()
-            + self
-                .follows
-                .values()
-                .filter(|follow| follow.role == Role::Sender)
-                .count()
+        self.pending.len() + self.follows.len()
     }
 }
 
@@ -57,21 +59,11 @@ impl Conn {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct FollowId(pub(crate) u64);
 
-/// Who follows a job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Role {
-    /// Who sent it: the final line answers the request.
-    Sender,
-    /// Who subscribed.
-    Subscriber,
-}
-
-/// One connection's place in one job's lines.
+/// A sender's place in its job's lines: the final one answers its request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Follow {
     pub(crate) job: JobId,
     pub(crate) id: Option<Id>,
-    pub(crate) role: Role,
     /// Are the lines between `accepted` and the final one wanted?
     pub(crate) stream: bool,
     pub(crate) replay: bool,
@@ -92,20 +84,63 @@ pub(crate) enum FollowState {
     Refilling(Token),
 }
 
-/// Which lines a subscriber wants.
+/// A subscriber's place in the lines of all jobs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Subscription {
+    /// What the store's answers name it by: the connection may have another one by then.
+    pub(crate) number: u64,
     pub(crate) id: Option<Id>,
     pub(crate) session: Option<String>,
     pub(crate) jobs: Option<BTreeSet<JobId>>,
+    /// Every numbered line that it wants, up to this number, was sent. So the last one that a
+    /// reader saw is always a cursor that misses nothing.
+    pub(crate) seen: u64,
+    pub(crate) stage: Stage,
+    pub(crate) place: Place,
+    /// Where it is in the text of turns in flight.
+    pub(crate) texts: BTreeMap<JobId, Position>,
+    /// Jobs whose sender is on this connection and heard the final line, which has this number,
+    /// before the subscription came to it.
+    pub(crate) told: BTreeMap<u64, JobId>,
+}
+
+/// How far the answer to a `subscribe` is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// Its cursor, if it has one, wasn't compared with the store.
+    Asked(Option<u64>),
+    /// What came after the cursor is being told.
+    History,
+    /// `live` was told.
+    Answered,
+}
+
+/// How a subscriber gets its lines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// As they happen.
+    Live,
+    /// Not now: its queue is full.
+    Behind,
+    /// From the store, which was asked.
+    Loading,
 }
 
 impl Subscription {
     pub(crate) fn wants(&self, session: Option<&str>, job: JobId) -> bool {
-        self.session
-            .as_deref()
-            .is_none_or(|wanted| Some(wanted) == session)
+        let wanted = self.session.as_deref();
+        wanted.is_none_or(|wanted| Some(wanted) == session)
             && self.jobs.as_ref().is_none_or(|jobs| jobs.contains(&job))
+    }
+
+    /// It is done with everything up to a number.
+    pub(crate) fn pass(&mut self, seq: u64) {
+        self.seen = self.seen.max(seq);
+        let seen = self.seen;
+        while let Some(first) = self.told.first_entry().filter(|first| *first.key() <= seen) {
+            let job = first.remove();
+            self.texts.remove(&job);
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use agentd_protocol::{Code, JobId, limits};
 use crate::agent::Sessions;
 use crate::conn::FollowState;
 use crate::effect::{Effect, Rung};
+use crate::history::Happened;
 use crate::ids::{Token, TurnId};
 use crate::job::{Ending, Job, Notice, Phase, Process};
 use crate::json;
@@ -316,6 +317,7 @@ impl State {
         };
         let session = job.session;
         let followers: Vec<_> = job.followers.iter().copied().collect();
+        self.publish(turn, &body, seq, Happened::AtTheEnd);
         self.remove_job(turn);
         for (conn, follow_id) in followers {
             let live = self

@@ -333,6 +333,8 @@ impl Job {
                 }
             }
         }
+        // Whoever follows it from here on begins with this.
+        self.delivered = self.position();
     }
 
     fn restore_event(&mut self, body: &Body) {

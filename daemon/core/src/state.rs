@@ -99,6 +99,8 @@ pub struct State {
     pub(crate) boot_timers: Timers,
     pub(crate) spawned: VecDeque<Duration>,
     pub(crate) counters: Counters,
+    /// Connections that have a subscription.
+    pub(crate) subscribers: BTreeSet<ConnId>,
     pub(crate) store_trouble: Option<String>,
     next: u64,
 }
@@ -131,6 +133,7 @@ impl State {
             boot_timers: Timers::default(),
             spawned: VecDeque::new(),
             counters: Counters::default(),
+            subscribers: BTreeSet::new(),
             store_trouble: None,
             next: 1,
         }
@@ -348,6 +351,7 @@ impl State {
         let Some(gone) = self.conns.remove(&conn) else {
             return;
         };
+        self.subscribers.remove(&conn);
         for (follow_id, follow) in gone.follows {
             self.unfollow(conn, follow_id, follow.job);
         }

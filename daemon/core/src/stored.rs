@@ -62,6 +62,8 @@ pub(crate) enum Awaiting {
         follow: FollowId,
         texts: Vec<MessageText>,
     },
+    /// A subscription, for a page of the log.
+    Log { conn: ConnId, number: u64 },
 }
 
 impl State {
@@ -95,7 +97,8 @@ impl State {
                 | Awaiting::Key { .. }
                 | Awaiting::Collect(_)
                 | Awaiting::Replay { .. }
-                | Awaiting::Refill { .. }),
+                | Awaiting::Refill { .. }
+                | Awaiting::Log { .. }),
                 Stored::Failed { why, .. },
             ) => self.load_answered(awaiting, Loaded::Failed(why)),
             // Should the mark fail, the turns are ended all the same.
@@ -165,6 +168,7 @@ impl State {
         for conn in conns {
             self.cut_off(conn);
         }
+        self.cut_off_subscribers(turn);
         if let Some(known) = self.sessions.get_mut(&session) {
             known.queue.retain(|other| *other != turn);
             if known.current == Some(turn) {
@@ -233,6 +237,7 @@ impl State {
                 self.refilled_final((conn, follow), rows.into_iter().next(), &texts);
             }
             (Awaiting::Refill { conn, .. }, Loaded::Failed(_)) => self.cut_off(conn),
+            (Awaiting::Log { conn, number }, loaded) => self.log_loaded(conn, number, loaded),
             _ => {}
         }
     }

@@ -1,134 +1,113 @@
-//! `subscribe`: who wants to hear of jobs that others sent.
+//! `subscribe`: who wants to hear of jobs that others sent, and from where on.
 //!
-//! Owns the filter. How lines get there is in `subscription.rs`.
+//! Owns the filter and the check of the cursor. How lines get there is in `history.rs`.
+
+use std::collections::BTreeMap;
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{Line, Telling};
-use agentd_protocol::request::Subscribe;
+use agentd_protocol::request::{self, Subscribe};
 use agentd_protocol::{Code, Id};
 
-use crate::conn::{Follow, FollowState, Role, Subscription};
+use crate::conn::{Place, Stage, Subscription};
 use crate::effect::Progress;
-use crate::ids::{ConnId, TurnId};
-use crate::job::Position;
+use crate::ids::ConnId;
+use crate::limits::COLLECT_JOBS;
 use crate::state::State;
 
 impl State {
     pub(crate) fn subscribe(&mut self, conn: ConnId, id: Option<Id>, subscribe: Subscribe) {
-        let invalid = |error: &str| Rejected::new(Code::InvalidRequest, error);
-        if subscribe.after.is_some() || subscribe.epoch.is_some() {
-            let error =
-                "`subscribe` with a cursor is part of the protocol but not served by this version";
-            return self.refuse(conn, id, Rejected::new(Code::Unsupported, error));
+        if let Err(rejected) = self.check_subscribe(conn, &subscribe) {
+            return self.refuse(conn, id, rejected);
         }
+        let number = self.number();
+        let last = self.counters.last_seq;
         let Some(known) = self.conns.get_mut(&conn) else {
             return;
         };
-        if known.subscription.is_some() {
-            return self.refuse(
-                conn,
-                id,
-                invalid("this connection has a subscription: one per connection"),
-            );
-        }
-        if let Some(session) = &subscribe.session
-            && let Err(rejected) = agentd_protocol::request::check_session(session)
-        {
-            return self.refuse(conn, id, rejected);
-        }
-        let jobs = subscribe.jobs.map(|jobs| jobs.into_iter().collect());
-        let subscription = Subscription {
-            id: id.clone(),
-            session: subscribe.session,
-            jobs,
-        };
-        known.subscription = Some(subscription);
-        let live = Line::Live {
-            seq: self.counters.last_seq,
-            epoch: self.settings.epoch.clone(),
-        };
-        self.send(
-            conn,
-            &live.body(),
+        known.subscription = Some(Subscription {
+            number,
             id,
-            None,
-            Telling::First,
-            Progress::Subscribed,
-        );
-        let turns: Vec<TurnId> = self.numbers.values().copied().collect();
-        for turn in turns {
-            self.let_subscriber_follow(conn, turn);
-        }
+            session: subscribe.session,
+            jobs: subscribe.jobs.map(|jobs| jobs.into_iter().collect()),
+            seen: subscribe.after.unwrap_or(last),
+            stage: Stage::Asked(subscribe.after),
+            place: Place::Behind,
+            texts: BTreeMap::new(),
+            told: BTreeMap::new(),
+        });
+        self.subscribers.insert(conn);
+        self.resume_subscription(conn);
     }
 
-    /// Makes a subscriber follow a job in memory, unless it is its sender or wants others.
-    /// Returns whether it does now.
-    pub(crate) fn let_subscriber_follow(&mut self, conn: ConnId, turn: TurnId) -> bool {
-        let Some(job) = self.jobs.get(&turn) else {
-            return false;
-        };
-        let Some(number) = job.number else {
-            return false;
-        };
-        let session = self
-            .sessions
-            .get(&job.session)
-            .and_then(|session| session.name.as_deref());
-        let Some(known) = self.conns.get(&conn) else {
-            return false;
-        };
-        let Some(subscription) = known
-            .subscription
-            .as_ref()
-            .filter(|wanted| wanted.wants(session, number))
-        else {
-            return false;
-        };
-        if known.follows.values().any(|follow| follow.job == number) {
-            return false;
+    /// What can be said against it without the store.
+    fn check_subscribe(&self, conn: ConnId, subscribe: &Subscribe) -> Result<(), Rejected> {
+        let invalid = |error: String| Rejected::new(Code::InvalidRequest, error);
+        if self.subscribers.contains(&conn) {
+            let error = "this connection has a subscription: one per connection";
+            return Err(invalid(error.to_owned()));
         }
-        let follow = Follow {
-            job: number,
-            id: subscription.id.clone(),
-            role: Role::Subscriber,
-            stream: true,
-            replay: false,
-            // Numbered events before the subscription are history, which needs a cursor.
-            seq: job.seq,
-            position: Position::default(),
-            state: FollowState::Behind,
-        };
-        if let Some(follow_id) = self.follow(conn, follow) {
-            self.resume(conn, follow_id);
+        if let Some(session) = &subscribe.session {
+            request::check_session(session)?;
         }
-        true
+        let jobs = subscribe.jobs.as_ref().map_or(0, Vec::len);
+        if jobs > COLLECT_JOBS {
+            let error = format!("`jobs` has {jobs} entries, the limit is {COLLECT_JOBS}");
+            return Err(invalid(error));
+        }
+        let epoch = &self.settings.epoch;
+        match &subscribe.epoch {
+            Some(other) if other != epoch => {
+                let error =
+                    format!("the cursor is of epoch `{other}`, and this store's is `{epoch}`");
+                Err(cursor_invalid(error))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn unsubscribe(&mut self, conn: ConnId, id: Option<Id>) {
         let Some(known) = self.conns.get_mut(&conn) else {
             return;
         };
-        known.subscription = None;
-        let over: Vec<_> = known
-            .follows
-            .iter()
-            .filter(|(_, follow)| follow.role == Role::Subscriber)
-            .map(|(follow_id, follow)| (*follow_id, follow.job))
-            .collect();
-        for (follow_id, job) in over {
-            self.unfollow(conn, follow_id, job);
-            if let Some(known) = self.conns.get_mut(&conn) {
-                known.follows.remove(&follow_id);
-            }
+        self.subscribers.remove(&conn);
+        if let Some(subscription) = known.subscription.take()
+            && subscription.stage != Stage::Answered
+        {
+            // It has its answer, although nothing follows it.
+            let seq = subscription.seen;
+            self.tell_live(conn, subscription.id, seq);
         }
         let ok = Line::Unsubscribe { ok: true };
-        self.send(
-            conn,
-            &ok.body(),
-            id,
-            None,
-            Telling::First,
-            Progress::Unsubscribed,
-        );
+        let (first, over) = (Telling::First, Progress::Unsubscribed);
+        self.send(conn, &ok.body(), id, None, first, over);
     }
+
+    pub(crate) fn tell_live(&mut self, conn: ConnId, id: Option<Id>, seq: u64) {
+        let epoch = self.settings.epoch.clone();
+        let live = Line::Live { seq, epoch }.body();
+        let (first, from_now) = (Telling::First, Progress::Subscribed);
+        self.send(conn, &live, id, None, first, from_now);
+    }
+}
+
+/// Is a cursor one of this store, and is what came after it still there?
+pub(crate) fn check_cursor(after: u64, oldest: u64, last: u64) -> Result<(), Rejected> {
+    if after > last {
+        let error = format!("the cursor {after} is not of this store, whose last number is {last}");
+        return Err(cursor_invalid(error));
+    }
+    if after < oldest {
+        let error = format!(
+            "not everything after the cursor {after} is kept: the oldest cursor is {oldest}"
+        );
+        let hint = format!("subscribe with `\"after\":{oldest}` for everything that is kept");
+        return Err(Rejected::new(Code::CursorExpired, error).hint(hint));
+    }
+    Ok(())
+}
+
+fn cursor_invalid(error: String) -> Rejected {
+    let hint = "subscribe with `\"after\":0` for everything from the beginning";
+    Rejected::new(Code::CursorInvalid, error).hint(hint)
 }

@@ -6,18 +6,29 @@
 use agentd_protocol::line::Telling;
 use agentd_protocol::{Body, JobId, Line};
 
-use crate::conn::{Follow, FollowId, FollowState, Role};
+use crate::conn::{Follow, FollowId, FollowState, Place};
+use crate::delta::Spoken;
 use crate::effect::Progress;
+use crate::history::Happened;
 use crate::ids::{ConnId, Token, TurnId};
-use crate::job::{Job, Message, Out, Position};
+use crate::job::{Job, Out, Position};
 use crate::limits::READER_QUEUE;
 use crate::state::State;
-use crate::store::{JobRow, JobState, MessageText, Query, TextKind, Write};
+use crate::store::{JobRow, JobState, MessageText, Query, Write};
 use crate::stored::Awaiting;
-use crate::text;
 
-/// A delta is cut here: a line must stay far below its limit after escaping.
-const DELTA: usize = 64 * 1024;
+/// Text from the store is sent in portions of this size: it is read again for each of them, and a
+/// reader that stopped reading costs no more.
+pub(crate) const STORED_TEXT: usize = 2 * 1024 * 1024;
+
+/// Who reads a job's text: each keeps its own place in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reader {
+    /// Who sent the job.
+    Sender(FollowId),
+    /// The connection's subscription.
+    Subscriber(JobId),
+}
 
 impl State {
     /// Queues a line of a job behind those before it.
@@ -125,56 +136,84 @@ impl State {
                 self.check_window(conn);
             }
         }
+        match seq {
+            Some(seq) => self.publish(turn, body, seq, Happened::Meanwhile),
+            None => self.publish_unnumbered(turn, body),
+        }
     }
 
     fn deliver_text(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get(&turn) else {
             return;
         };
-        let followers: Vec<_> = job.followers.iter().copied().collect();
-        // Followers mostly stand at the same place: the lines are made once for them.
-        let mut made: Option<(Position, Vec<Body>)> = None;
-        for (conn, follow_id) in followers {
-            let Some(job) = self.jobs.get(&turn) else {
-                return;
-            };
-            let Some(follow) = self
-                .conns
-                .get(&conn)
-                .and_then(|conn| conn.follows.get(&follow_id))
-            else {
-                continue;
-            };
-            if follow.state != FollowState::Live || !follow.stream {
-                continue;
+        let Some(number) = job.number else { return };
+        let mut readers = Vec::new();
+        for (conn, follow_id) in &job.followers {
+            let follow = self.conns.get(conn).and_then(|c| c.follows.get(follow_id));
+            if let Some(follow) = follow
+                && follow.state == FollowState::Live
+                && follow.stream
+            {
+                readers.push((*conn, Reader::Sender(*follow_id), follow.position));
             }
-            let from = follow.position;
-            let bodies = match made.take() {
-                Some((same, bodies)) if same == from => bodies,
-                _ => text_lines(job, from),
+        }
+        for (conn, position) in self.listeners(turn) {
+            readers.push((conn, Reader::Subscriber(number), position));
+        }
+        // Readers mostly stand at the same place: the lines are made once for them.
+        let mut made: Option<(Position, Spoken)> = None;
+        for (conn, reader, from) in readers {
+            let spoken = match made.take() {
+                Some((same, spoken)) if same == from => spoken,
+                _ => match self.jobs.get(&turn) {
+                    Some(job) => spoken_since(job, from),
+                    None => return,
+                },
             };
-            self.send_text(conn, follow_id, turn, &bodies);
-            made = Some((from, bodies));
+            self.send_spoken(conn, reader, &spoken, Telling::First);
+            made = Some((from, spoken));
         }
     }
 
-    fn send_text(&mut self, conn: ConnId, follow_id: FollowId, turn: TurnId, bodies: &[Body]) {
-        let Some(delivered) = self.jobs.get(&turn).map(|job| job.delivered) else {
+    /// Sends a portion of text. A portion that isn't the whole is more than a reader's queue holds,
+    /// so that the reader is behind afterwards.
+    pub(crate) fn send_spoken(
+        &mut self,
+        conn: ConnId,
+        reader: Reader,
+        spoken: &Spoken,
+        telling: Telling,
+    ) {
+        let Some((_, reached)) = spoken.lines.last() else {
             return;
         };
-        let Some(follow) = self.follow_mut(conn, follow_id) else {
+        let Some(known) = self.conns.get_mut(&conn) else {
             return;
         };
-        follow.position = delivered;
-        let id = follow.id.clone();
-        for body in bodies {
-            self.send(conn, body, id.clone(), None, Telling::First, Progress::More);
+        let id = match reader {
+            Reader::Sender(follow_id) => {
+                let Some(follow) = known.follows.get_mut(&follow_id) else {
+                    return;
+                };
+                follow.position = *reached;
+                follow.id.clone()
+            }
+            Reader::Subscriber(job) => {
+                let Some(subscription) = &mut known.subscription else {
+                    return;
+                };
+                subscription.texts.insert(job, *reached);
+                subscription.id.clone()
+            }
+        };
+        for (body, _) in &spoken.lines {
+            self.send(conn, body, id.clone(), None, telling, Progress::More);
         }
         self.check_window(conn);
     }
 
     /// A reader that lies too far behind gets nothing unasked until it caught up.
-    fn check_window(&mut self, conn: ConnId) {
+    pub(crate) fn check_window(&mut self, conn: ConnId) {
         let Some(known) = self.conns.get_mut(&conn) else {
             return;
         };
@@ -186,6 +225,11 @@ impl State {
             if follow.state == FollowState::Live {
                 follow.state = FollowState::Behind;
             }
+        }
+        if let Some(subscription) = &mut known.subscription
+            && subscription.place == Place::Live
+        {
+            subscription.place = Place::Behind;
         }
     }
 
@@ -200,6 +244,7 @@ impl State {
             for follow_id in follows {
                 self.resume(conn, follow_id);
             }
+            self.resume_subscription(conn);
         }
     }
 
@@ -211,7 +256,7 @@ impl State {
     pub(crate) fn follow(&mut self, conn: ConnId, follow: Follow) -> Option<FollowId> {
         let follow_id = FollowId(self.number());
         let known = self.conns.get_mut(&conn)?;
-        if follow.role == Role::Sender && follow.id.is_none() {
+        if follow.id.is_none() {
             known.unnamed.push_back(follow_id);
         }
         let job = follow.job;
@@ -281,8 +326,8 @@ impl State {
             .follow_mut(conn, follow_id)
             .map(|follow| follow.position);
         if let (Some(from), Some(job)) = (from, self.jobs.get(&turn)) {
-            let bodies = text_lines(job, from);
-            self.send_text(conn, follow_id, turn, &bodies);
+            let spoken = spoken_since(job, from);
+            self.send_spoken(conn, Reader::Sender(follow_id), &spoken, Telling::First);
         }
     }
 
@@ -331,15 +376,16 @@ impl State {
             return;
         };
         let (job, from, stream) = (follow.job, follow.position, follow.stream);
-        let (id, telling) = (follow.id.clone(), telling(follow));
+        let telling = telling(follow);
         match row.map(|row| row.state) {
             Some(JobState::Finished { seq, line }) => {
-                for body in if stream {
-                    stored_lines(job, texts, from)
-                } else {
-                    Vec::new()
-                } {
-                    self.send(conn, &body, id.clone(), None, telling, Progress::More);
+                if stream {
+                    let spoken = Spoken::of_stored(job, texts, from, STORED_TEXT);
+                    self.send_spoken(conn, Reader::Sender(follow_id), &spoken, telling);
+                    if !spoken.whole {
+                        // The rest when it has read this.
+                        return self.set_follow_state(conn, follow_id, FollowState::Behind);
+                    }
                 }
                 self.finish_follow(conn, follow_id, &line, seq, telling);
             }
@@ -367,12 +413,14 @@ impl State {
         };
         known.unnamed.retain(|other| *other != follow_id);
         let next = known.unnamed.front().copied();
-        let progress = match follow.role {
-            Role::Sender => Progress::Answered,
-            Role::Subscriber => Progress::More,
-        };
+        if let Some(subscription) = &mut known.subscription
+            && subscription.seen < seq
+        {
+            subscription.told.insert(seq, follow.job);
+        }
         self.unfollow(conn, follow_id, follow.job);
-        self.send(conn, body, follow.id, Some(seq), telling, progress);
+        let answered = Progress::Answered;
+        self.send(conn, body, follow.id, Some(seq), telling, answered);
         self.check_window(conn);
         if let Some(next) = next {
             self.resume(conn, next);
@@ -388,149 +436,10 @@ pub(crate) const fn telling(follow: &Follow) -> Telling {
     }
 }
 
-/// The lines from one place in a job's text to what left.
-fn text_lines(job: &Job, from: Position) -> Vec<Body> {
+/// A portion of what a job has said since a place.
+pub(crate) fn spoken_since(job: &Job, from: Position) -> Spoken {
     let Some(number) = job.number else {
-        return Vec::new();
+        return Spoken::default();
     };
-    lines_between(number, &job.messages, from, job.delivered)
-}
-
-/// The lines from one place to the end of a finished job's text.
-fn stored_lines(job: JobId, texts: &[MessageText], from: Position) -> Vec<Body> {
-    let count = texts
-        .iter()
-        .map(|text| text.message as usize + 1)
-        .max()
-        .unwrap_or(0);
-    let mut messages = vec![Message::default(); count];
-    for stored in texts {
-        let message = &mut messages[stored.message as usize];
-        match stored.kind {
-            TextKind::Text => message.text.clone_from(&stored.text),
-            TextKind::Thinking => message.thinking.clone_from(&stored.text),
-        }
-    }
-    let to = Position {
-        messages: count,
-        text: usize::MAX,
-        thinking: usize::MAX,
-    };
-    lines_between(job, &messages, from, to)
-}
-
-fn lines_between(job: JobId, messages: &[Message], from: Position, to: Position) -> Vec<Body> {
-    let mut lines = Vec::new();
-    let first = from.messages.saturating_sub(1);
-    for (index, message) in messages.iter().enumerate().take(to.messages).skip(first) {
-        let number = u32::try_from(index).unwrap_or(u32::MAX);
-        if index >= from.messages {
-            let role = "assistant".to_owned();
-            lines.push(
-                Line::MessageStart {
-                    job,
-                    message: number,
-                    role,
-                    replaces: message.replaces,
-                }
-                .body(),
-            );
-        }
-        let continued = index + 1 == from.messages;
-        let last = index + 1 == to.messages;
-        let span = |len: usize, from: usize, to: usize| {
-            let start = if continued { from.min(len) } else { 0 };
-            start..(if last { to.min(len) } else { len }).max(start)
-        };
-        let thinking = span(message.thinking.len(), from.thinking, to.thinking);
-        for (offset, text) in pieces(&message.thinking, thinking) {
-            lines.push(
-                Line::ThinkingDelta {
-                    job,
-                    message: number,
-                    offset,
-                    text,
-                }
-                .body(),
-            );
-        }
-        let text = span(message.text.len(), from.text, to.text);
-        for (offset, text) in pieces(&message.text, text) {
-            lines.push(
-                Line::MessageDelta {
-                    job,
-                    message: number,
-                    offset,
-                    text,
-                    native: message.native,
-                }
-                .body(),
-            );
-        }
-    }
-    lines
-}
-
-/// Cuts a span of text at character boundaries.
-fn pieces(text: &str, span: std::ops::Range<usize>) -> Vec<(u64, String)> {
-    let mut pieces = Vec::new();
-    let mut start = text::floor(text, span.start);
-    let end = text::floor(text, span.end);
-    while start < end {
-        let stop = text::floor(text, (start + DELTA).min(end));
-        pieces.push((start as u64, text[start..stop].to_owned()));
-        start = stop;
-    }
-    pieces
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shown(from: Position, to: Position) -> Vec<String> {
-        let message = |text: &str, thinking: &str| Message {
-            text: text.to_owned(),
-            thinking: thinking.to_owned(),
-            native: true,
-            ..Message::default()
-        };
-        let messages = [message("hello", "hm"), message("wörld", "")];
-        lines_between(JobId(1), &messages, from, to)
-            .iter()
-            .map(|body| {
-                body.as_json()
-                    .replace(r#""job":"j1","#, "")
-                    .replace(r#","native":true"#, "")
-            })
-            .collect()
-    }
-
-    #[test]
-    fn a_follower_gets_just_what_lies_between_its_place_and_the_end() {
-        let at = |messages, text, thinking| Position {
-            messages,
-            text,
-            thinking,
-        };
-        assert_eq!(
-            shown(at(0, 0, 0), at(2, 3, 0)),
-            [
-                r#"{"type":"message_start","message":0,"role":"assistant"}"#,
-                r#"{"type":"thinking_delta","message":0,"offset":0,"text":"hm"}"#,
-                r#"{"type":"message_delta","message":0,"offset":0,"text":"hello"}"#,
-                r#"{"type":"message_start","message":1,"role":"assistant"}"#,
-                r#"{"type":"message_delta","message":1,"offset":0,"text":"wö"}"#,
-            ]
-        );
-        assert_eq!(
-            shown(at(1, 2, 2), at(2, 6, 0)),
-            [
-                r#"{"type":"message_delta","message":0,"offset":2,"text":"llo"}"#,
-                r#"{"type":"message_start","message":1,"role":"assistant"}"#,
-                r#"{"type":"message_delta","message":1,"offset":0,"text":"wörld"}"#,
-            ]
-        );
-        assert!(shown(at(2, 6, 0), at(2, 6, 0)).is_empty());
-    }
+    Spoken::between(number, &job.messages, (from, job.delivered), READER_QUEUE)
 }

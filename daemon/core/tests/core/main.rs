@@ -7,6 +7,7 @@
 )]
 
 mod agents;
+mod cursors;
 mod dispatch;
 mod held;
 mod lives;
@@ -16,4 +17,5 @@ mod replay;
 mod scenarios;
 mod store;
 mod times;
+mod watch;
 mod world;

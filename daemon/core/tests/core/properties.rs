@@ -1,11 +1,14 @@
 //! Random sequences of everything that can happen; the world checks the invariants.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use agentd_core::ids::ConnId;
 use agentd_core::store::Stored;
 use agentd_core::worker::{Exit, WorkerEvent};
 use agentd_core::{Event, ids};
-use agentd_protocol::Code;
+use agentd_protocol::request::Subscribe;
+use agentd_protocol::{Code, JobId, serde_json};
 use proptest::prelude::*;
 
 use crate::agents::settings;
@@ -13,8 +16,16 @@ use crate::world::World;
 
 /// Steps per run; with the number of runs below, more than 100,000 in all.
 const STEPS: usize = 400;
+/// Kinds of steps.
+const KINDS: u32 = 288;
+/// Those that readers of many lines see: others would end most connections and turns.
+const OF_READERS: [u32; 16] = [
+    0, 10, 14, 14, 100, 100, 100, 166, 186, 206, 243, 256, 256, 264, 270, 276,
+];
+/// Numbered lines that subscribers got, in all runs.
+static LINES_READ: AtomicU64 = AtomicU64::new(0);
 
-fn about_sessions(world: &mut World, conn: ids::ConnId, id: u64, choice: u32) {
+fn about_sessions(world: &mut World, conn: ConnId, id: u64, choice: u32) {
     let agent = ["many", "one", "turn"][(choice >> 4) as usize % 3];
     let session = format!("{agent}{}", (choice >> 8) % 3);
     // Up to 100 s from now, or past.
@@ -43,7 +54,7 @@ fn about_sessions(world: &mut World, conn: ids::ConnId, id: u64, choice: u32) {
     clippy::too_many_lines,
     reason = "a table of everything that can happen"
 )]
-fn step(world: &mut World, choice: u32, id: &mut u64) {
+fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
     let pick = |n: usize| (choice >> 8) as usize % n.max(1);
     let conns: Vec<_> = world
         .clients
@@ -55,7 +66,7 @@ fn step(world: &mut World, choice: u32, id: &mut u64) {
     let processes: Vec<_> = world.processes.keys().copied().collect();
     let process = processes.get(pick(processes.len())).copied();
     *id += 1;
-    match (choice % 256, conn, process) {
+    match (kind, conn, process) {
         (0..=9, _, _) if conns.len() < 6 => {
             world.connect();
         }
@@ -217,8 +228,66 @@ fn step(world: &mut World, choice: u32, id: &mut u64) {
         }),
         (251..=252, _, _) => world.crash(settings()),
         (253, _, Some(process)) => world.worker(process, WorkerEvent::Recycled),
+        (256..=263, Some(conn), _) => subscribe(world, conn, *id, choice >> 8),
+        (264..=269, _, _) => world.neighbour_steps(choice as usize >> 8),
+        (270..=275, _, Some(process)) => speak(world, process, choice >> 8),
+        (276..=283, Some(conn), _) => world.client_reads(conn),
         _ => {}
     }
+}
+
+/// Somebody goes on where a reader left off whose connection went, or begins at the beginning.
+fn subscribe(world: &mut World, conn: ConnId, id: u64, choice: u32) {
+    let cursors = world.cursors.len();
+    let kept = (choice as usize).checked_rem(cursors * 4 / 3);
+    let (session, jobs, after) = if let Some(at) = kept.filter(|at| *at < cursors) {
+        let cursor = world.cursors.swap_remove(at);
+        let jobs: Option<Vec<JobId>> = cursor.filter.jobs.map(|jobs| jobs.into_iter().collect());
+        (cursor.filter.session, jobs, Some(cursor.after))
+    } else {
+        let session = match choice % 5 {
+            0 => Some("many0".to_owned()),
+            1 => Some("beside0".to_owned()),
+            _ => None,
+        };
+        let jobs = (choice % 7 == 0).then(|| (1..=9).map(JobId).collect());
+        (session, jobs, (choice % 3 > 0).then_some(0))
+    };
+    let fields = Subscribe {
+        session,
+        jobs,
+        after,
+        epoch: Some("e".to_owned()),
+    };
+    let fields = serde_json::to_string(&fields).unwrap();
+    world.request(
+        conn,
+        id,
+        &fields.replacen('{', r#"{"type":"subscribe","#, 1),
+    );
+}
+
+/// A worker says much, thinks, or begins anew.
+fn speak(world: &mut World, process: (ids::WorkerId, ids::Generation), choice: u32) {
+    let Some(turn) = world.processes[&process].turns.first().copied() else {
+        return;
+    };
+    let event = match choice % 4 {
+        0 => WorkerEvent::Thinking {
+            turn,
+            text: "hmm ".to_owned(),
+        },
+        1 => WorkerEvent::MessageStarted {
+            turn,
+            replaces_last: choice & 8 == 0,
+        },
+        _ => WorkerEvent::Text {
+            turn,
+            text: "öx".repeat(40_000),
+            native: true,
+        },
+    };
+    world.worker(process, event);
 }
 
 proptest! {
@@ -230,13 +299,30 @@ proptest! {
         world.prompt_store = false;
         let mut id = 0;
         for choice in choices {
-            step(&mut world, choice, &mut id);
+            step(&mut world, choice % KINDS, choice, &mut id);
         }
         world.settle();
+        world.check_watches();
+        LINES_READ.fetch_add(world.numbered_lines_read, Relaxed);
         // Whoever is still there and sent something has its answer; only a cut-off one has none.
         for (conn, client) in &world.clients {
             prop_assert!(client.closed || client.open.is_empty(), "{conn:?} waits for {:?}: {:#?} {:#?}", client.open, client.asked, world.told_to(*conn));
         }
+    }
+
+    #[test]
+    fn readers_that_come_and_go_miss_no_numbered_line_and_no_text(choices in proptest::collection::vec(any::<u32>(), STEPS)) {
+        let mut world = World::new(settings());
+        world.prompt_store = false;
+        let mut id = 0;
+        for choice in choices {
+            // A crash is rare: what is in flight is to become much.
+            let kind = if choice >> 26 == 0 { 251 } else { OF_READERS[(choice & 15) as usize] };
+            step(&mut world, kind, choice, &mut id);
+        }
+        world.settle();
+        world.check_watches();
+        LINES_READ.fetch_add(world.numbered_lines_read, Relaxed);
     }
 
     #[test]
@@ -245,7 +331,7 @@ proptest! {
             let mut world = World::new(settings());
             let mut id = 0;
             for choice in &choices {
-                step(&mut world, *choice, &mut id);
+                step(&mut world, *choice % KINDS, *choice, &mut id);
             }
             world
         };

@@ -163,6 +163,8 @@ fn a_key_that_comes_again_hears_the_same_job_and_nothing_runs_twice() {
     assert_eq!(
         world.told_to(late)[1..],
         [
+            "4:message_start",
+            "4:message_delta text@0",
             "4:message_end end_turn text",
             "5:error idempotency-conflict"
         ]
@@ -204,6 +206,7 @@ fn lines_of_a_later_unnamed_send_wait_for_the_earlier_ones_final_line() {
             "accepted j2 b",
             "message_delta first@0",
             "message_end end_turn first",
+            "message_delta second@0",
             "message_end end_turn second",
         ]
     );

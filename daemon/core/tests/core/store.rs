@@ -2,12 +2,17 @@
 //!
 //! Owns the books of jobs and sessions. Knows SQL as little as the core does.
 
+use std::collections::BTreeMap;
+
 use agentd_core::Event;
 use agentd_core::store::{
-    Due, JobRow, JobState, Keyed, Loaded, Pins, Query, SessionRow, Stored, Write, Written,
+    Due, JobRow, JobState, Keyed, Loaded, LogLine, MessageText, Pins, Query, SessionRow, Stored,
+    TextKind, Write, Written,
 };
+use agentd_protocol::line::{Accepted, Line};
 use agentd_protocol::{Body, Code, JobId};
 
+use crate::watch::Filter;
 use crate::world::{StoreOrder, StoredJob, World};
 
 impl World {
@@ -125,20 +130,26 @@ impl World {
                         parent: new.parent,
                         last: None,
                         events: Vec::new(),
+                        texts: BTreeMap::new(),
+                        ours: true,
                     };
                     self.jobs.insert(job, stored);
+                    self.log.insert(seq, (job, true));
                     Written::Accepted { job, seq, session }
                 }
                 Write::Start {
                     job, attempt, line, ..
                 } => {
-                    let seq = self.number();
                     let stored = self.jobs.get_mut(&job).unwrap();
                     assert!(stored.last.is_none());
                     stored.running = true;
                     stored.attempt = attempt;
-                    stored.events.extend(line.map(|line| (seq, line)));
-                    Written::Numbered { seq }
+                    match line {
+                        Some(line) => Written::Numbered {
+                            seq: self.log_event(job, line),
+                        },
+                        None => Written::Done,
+                    }
                 }
                 Write::Requeue { job, attempt } => {
                     let stored = self.jobs.get_mut(&job).unwrap();
@@ -146,17 +157,24 @@ impl World {
                     Written::Done
                 }
                 Write::Event { job, line } => {
-                    let seq = self.number();
                     let stored = self.jobs.get_mut(&job).unwrap();
                     assert!(stored.last.is_none(), "an event after the end of {job}");
-                    stored.events.push((seq, line));
-                    Written::Numbered { seq }
+                    Written::Numbered {
+                        seq: self.log_event(job, line),
+                    }
                 }
-                Write::Finish { job, line, .. } => {
+                Write::Finish {
+                    job, line, texts, ..
+                } => {
                     let seq = self.number();
+                    self.log.insert(seq, (job, true));
                     let stored = self.jobs.get_mut(&job).unwrap();
                     assert!(stored.last.is_none(), "{job} ended twice");
                     stored.last = Some((seq, line));
+                    let texts = texts.into_iter();
+                    stored.texts = texts
+                        .map(|text| ((text.message, thinking(text.kind)), text.text))
+                        .collect();
                     if let Some(row) = self.sessions.get_mut(&stored.session) {
                         row.turns += u64::from(stored.running);
                     }
@@ -206,7 +224,22 @@ impl World {
                     self.sessions.get_mut(&session).unwrap().pins = pins;
                     Written::Done
                 }
-                Write::Text { .. } | Write::Release { .. } => Written::Done,
+                Write::Text {
+                    job,
+                    message,
+                    kind,
+                    offset,
+                    text,
+                } => {
+                    let texts = &mut self.jobs.get_mut(&job).unwrap().texts;
+                    let all = texts.entry((message, thinking(kind))).or_default();
+                    // One before it may have been given up with the commit that it rode on.
+                    if all.len() as u64 == offset {
+                        all.push_str(&text);
+                    }
+                    Written::Done
+                }
+                Write::Release { .. } => Written::Done,
             });
         }
         Stored::Committed(written)
@@ -260,9 +293,19 @@ impl World {
             | Query::SessionList { .. }
             | Query::History { .. }
             | Query::Message { .. }
-            | Query::Log { .. }
             | Query::Backup { .. }
             | Query::Export { .. } => Loaded::Failed("not part of the model".to_owned()),
+            Query::Log {
+                after,
+                session,
+                jobs,
+            } => self.logged(
+                after,
+                &Filter {
+                    session,
+                    jobs: jobs.map(|jobs| jobs.into_iter().collect()),
+                },
+            ),
             Query::Jobs { jobs } => {
                 Loaded::Jobs(jobs.into_iter().filter_map(|job| self.row(job)).collect())
             }
@@ -276,9 +319,147 @@ impl World {
                 Loaded::Events {
                     events,
                     more: false,
-                    texts: Vec::new(),
+                    texts: self.texts(job),
                 }
             }
         }
     }
+
+    fn log_event(&mut self, job: JobId, line: Body) -> u64 {
+        let seq = self.number();
+        let stored = self.jobs.get_mut(&job).unwrap();
+        self.log.insert(seq, (job, stored.ours));
+        stored.events.push((seq, line));
+        seq
+    }
+
+    pub fn texts(&self, job: JobId) -> Vec<MessageText> {
+        let texts = self.jobs.get(&job).map(|stored| stored.texts.iter());
+        let texts = texts.into_iter().flatten();
+        texts
+            .map(|((message, kind), text)| MessageText {
+                message: *message,
+                kind: [TextKind::Text, TextKind::Thinking][*kind],
+                text: text.clone(),
+            })
+            .collect()
+    }
+
+    /// A page of the log.
+    fn logged(&self, after: u64, filter: &Filter) -> Loaded {
+        let numbers = self.log.range(after.saturating_add(1)..);
+        let mut wanted = numbers.filter(|(_, (job, _))| filter.wants(*job, &self.jobs[job]));
+        let page = wanted.by_ref().take(self.page);
+        let lines = page
+            .map(|(seq, (job, _))| self.log_line(*seq, *job))
+            .collect();
+        Loaded::Log {
+            lines,
+            more: wanted.next().is_some(),
+            last: self.seq,
+            oldest: self.oldest,
+        }
+    }
+
+    fn log_line(&self, seq: u64, job: JobId) -> LogLine {
+        let stored = &self.jobs[&job];
+        let event = || stored.events.iter().find(|(number, _)| *number == seq);
+        let mut texts = Vec::new();
+        let body = match &stored.last {
+            Some((last, line)) if *last == seq => {
+                texts = self.texts(job);
+                line.clone()
+            }
+            _ if stored.seq == seq => {
+                let accepted = Accepted {
+                    job,
+                    session: stored.session.clone(),
+                    agent: stored.agent.clone(),
+                    seq: None,
+                    replayed: false,
+                    ignored: Vec::new(),
+                    running: false,
+                };
+                Line::Accepted(accepted).body()
+            }
+            _ => event().unwrap().1.clone(),
+        };
+        LogLine {
+            seq,
+            job,
+            body,
+            texts,
+        }
+    }
+
+    /// Another instance accepts a job in a session of its own.
+    pub fn neighbour_accepts(&mut self, session: &str) -> JobId {
+        let job = JobId(self.jobs.len() as u64 + 1);
+        let seq = self.number();
+        let stored = StoredJob {
+            session: session.to_owned(),
+            agent: "turn".to_owned(),
+            request: "{}".to_owned(),
+            seq,
+            running: true,
+            cancelled: false,
+            attempt: 1,
+            expires: Due::default(),
+            start: None,
+            held: false,
+            parent: None,
+            last: None,
+            events: Vec::new(),
+            texts: BTreeMap::new(),
+            ours: false,
+        };
+        self.jobs.insert(job, stored);
+        self.log.insert(seq, (job, false));
+        job
+    }
+
+    /// Its job did something.
+    pub fn neighbour_works(&mut self, job: JobId) -> u64 {
+        self.log_event(job, Line::Running { job, attempt: 1 }.body())
+    }
+
+    /// Its job ended.
+    pub fn neighbour_ends(&mut self, job: JobId, text: &str) -> u64 {
+        let seq = self.number();
+        self.log.insert(seq, (job, false));
+        let line =
+            format!(r#"{{"type":"message_end","job":"{job}","stop":"end_turn","text":"{text}"}}"#);
+        let stored = self.jobs.get_mut(&job).unwrap();
+        stored.texts.insert((0, 0), text.to_owned());
+        stored.last = Some((seq, Body::stored(&line)));
+        seq
+    }
+
+    /// One of its jobs goes on.
+    pub fn neighbour_steps(&mut self, choice: usize) {
+        let mut open = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| !job.ours && job.last.is_none());
+        let open = open.next().map(|(job, _)| *job);
+        match (open, choice % 3) {
+            (None, _) => drop(self.neighbour_accepts(&format!("beside{}", choice % 2))),
+            (Some(job), 0) => drop(self.neighbour_ends(job, "from beside")),
+            (Some(job), _) => drop(self.neighbour_works(job)),
+        }
+    }
+
+    pub fn neighbours_finish(&mut self) {
+        let open = |(job, stored): (&JobId, &StoredJob)| {
+            (!stored.ours && stored.last.is_none()).then_some(*job)
+        };
+        let open: Vec<_> = self.jobs.iter().filter_map(open).collect();
+        for job in open {
+            self.neighbour_ends(job, "at last");
+        }
+    }
+}
+
+fn thinking(kind: TextKind) -> usize {
+    usize::from(kind == TextKind::Thinking)
 }

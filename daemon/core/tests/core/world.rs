@@ -13,6 +13,7 @@ use agentd_core::worker::{Exit, Outcome, Traits, WorkerCommand, WorkerEvent};
 use agentd_core::{Effect, Event, Settings, State};
 
 use crate::agents::settings;
+use crate::watch::{Books, Cursor, Filter};
 use agentd_protocol::line::{Stop, Telling};
 use agentd_protocol::serde_json::{self, Value};
 use agentd_protocol::{Body, Code, Envelope, Id, JobId, Request};
@@ -43,6 +44,10 @@ pub struct StoredJob {
     pub parent: Option<JobId>,
     pub last: Option<(u64, Body)>,
     pub events: Vec<(u64, Body)>,
+    /// By message, and 1 for thinking.
+    pub texts: BTreeMap<(u32, usize), String>,
+    /// Is it this instance's?
+    pub ours: bool,
 }
 
 #[derive(Debug)]
@@ -58,8 +63,11 @@ pub struct Client {
     pub open: Vec<String>,
     /// Everything it asked.
     pub asked: Vec<String>,
+    /// That were sent to it.
+    pub bytes: usize,
     pub marks: usize,
     pub closed: bool,
+    pub books: Books,
 }
 
 pub struct World {
@@ -73,6 +81,15 @@ pub struct World {
     pub prompts: BTreeMap<JobId, u32>,
     pub orders: VecDeque<StoreOrder>,
     pub seq: u64,
+    /// All numbered lines: whose, and did this instance write them?
+    pub log: BTreeMap<u64, (JobId, bool)>,
+    /// How many lines a page of it has.
+    pub page: usize,
+    /// Cursors up to here have expired.
+    pub oldest: u64,
+    /// What readers kept whose connections went.
+    pub cursors: Vec<Cursor>,
+    pub numbered_lines_read: u64,
     next: u64,
     pub exited: bool,
     pub spawns: u64,
@@ -85,6 +102,8 @@ pub struct World {
     pub rebooted: bool,
     /// Answer everything of the store at once.
     pub prompt_store: bool,
+    /// Are lines of text kept?
+    pub keep_text: bool,
 }
 
 impl World {
@@ -104,6 +123,11 @@ impl World {
             prompts: BTreeMap::new(),
             orders: VecDeque::new(),
             seq: 0,
+            log: BTreeMap::new(),
+            page: 3,
+            oldest: 0,
+            cursors: Vec::new(),
+            numbered_lines_read: 0,
             next: 1,
             exited: false,
             spawns: 0,
@@ -113,6 +137,7 @@ impl World {
             out_of_step: false,
             rebooted: false,
             prompt_store: true,
+            keep_text: true,
         }
     }
 
@@ -146,7 +171,9 @@ impl World {
     }
 
     pub fn disconnect(&mut self, conn: ConnId) {
-        self.clients.remove(&conn);
+        if let Some(client) = self.clients.remove(&conn) {
+            self.cursors.extend(client.books.cursors());
+        }
         self.event(Event::Disconnected { conn });
     }
 
@@ -174,6 +201,16 @@ impl World {
         }
         if let Some(client) = self.clients.get_mut(&conn) {
             client.asked.push(line.clone());
+            if let Ok(decoded) = &request
+                && let Request::Subscribe(subscribe) = &decoded.request
+            {
+                let filter = Filter {
+                    session: subscribe.session.clone(),
+                    jobs: (subscribe.jobs.clone()).map(|jobs| jobs.into_iter().collect()),
+                };
+                let id = envelope.id.as_ref().map_or("null", Id::as_json);
+                client.books.subscribed(id, filter, subscribe.after);
+            }
         }
         let id = envelope.id.clone();
         self.event(Event::Requested {
@@ -270,7 +307,12 @@ impl World {
                 .open
                 .remove(at.unwrap_or_else(|| panic!("a second answer to {id}: {line}")));
         }
-        client.lines.push(value);
+        let text = value["type"] == "message_delta";
+        if self.keep_text || !text {
+            client.lines.push(value.clone());
+        }
+        client.bytes += line.len();
+        self.read(conn, &value);
     }
 
     fn spawned(
@@ -463,7 +505,9 @@ impl World {
     pub fn crash(&mut self, settings: Settings) {
         self.state = State::new(settings);
         self.orders.clear();
-        self.clients.clear();
+        for client in std::mem::take(&mut self.clients).into_values() {
+            self.cursors.extend(client.books.cursors());
+        }
         self.recover_asked.clear();
         self.out_of_step = false;
         self.processes.clear();
@@ -473,11 +517,11 @@ impl World {
         let jobs: Vec<_> = self
             .jobs
             .iter()
-            .filter(|(_, stored)| stored.last.is_none())
+            .filter(|(_, stored)| stored.last.is_none() && stored.ours)
             .filter_map(|(job, _)| self.row(*job))
             .map(|row| {
                 let events = self.jobs[&row.job].events.clone();
-                let texts = Vec::new();
+                let texts = self.texts(row.job);
                 (row, SoFar { texts, events })
             })
             .collect();
@@ -502,6 +546,7 @@ impl World {
         if self.out_of_step {
             self.crash(settings());
         }
+        self.neighbours_finish();
         for round in 0..5_000 {
             while self.store_pending() > 0 {
                 self.store_answers();
@@ -575,6 +620,15 @@ impl World {
                 instance,
                 survivors: Vec::new(),
             });
+        }
+    }
+
+    /// One reader takes one portion of what it was sent.
+    pub fn client_reads(&mut self, conn: ConnId) {
+        let client = self.clients.get_mut(&conn).unwrap();
+        if client.marks > 0 {
+            client.marks -= 1;
+            self.event(Event::CaughtUp { conn });
         }
     }
 

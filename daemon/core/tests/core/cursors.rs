@@ -1,0 +1,517 @@
+//! Stories of subscribers with cursors: history, order, slow readers, other instances.
+//!
+//! The world compares every line with the store's log (`watch.rs`); here stands what it can't know.
+
+use agentd_core::Event;
+use agentd_core::ids::ConnId;
+use agentd_core::store::{Recovered, SoFar};
+use agentd_core::worker::{Exit, WorkerEvent};
+use agentd_protocol::Code;
+use agentd_protocol::serde_json::Value;
+
+use crate::agents::settings;
+use crate::scenarios::{ProcessId, only, running, say};
+use crate::world::World;
+
+const SEND: &str = r#"{"type":"send","text":"x","session":"main"}"#;
+
+fn subscribe(world: &mut World, id: u64, fields: &str) -> ConnId {
+    let conn = world.connect();
+    world.request(conn, id, &format!(r#"{{"type":"subscribe"{fields}}}"#));
+    conn
+}
+
+fn tool(world: &mut World, process: ProcessId, call: &str) {
+    let turn = world.processes[&process].turns[0];
+    let started = WorkerEvent::ToolStarted {
+        turn,
+        call: call.to_owned(),
+        name: "t".to_owned(),
+        input: "{}".to_owned(),
+        read_only: true,
+    };
+    world.worker(process, started);
+}
+
+fn last_number(world: &World, conn: ConnId) -> u64 {
+    let numbers = world.clients[&conn].lines.iter().rev();
+    numbers
+        .filter_map(|line| line["seq"].as_u64())
+        .next()
+        .unwrap()
+}
+
+fn refusal(world: &World, conn: ConnId) -> &Value {
+    let line = world.clients[&conn].lines.last().unwrap();
+    assert_eq!(line["type"], "error", "{line}");
+    line
+}
+
+/// A world whose first turn has ended and whose second one, in another session, runs.
+fn one_ended_one_running() -> (World, ConnId, ProcessId) {
+    let (mut world, conn, process) = running();
+    say(&mut world, process, "one ");
+    tool(&mut world, process, "c1");
+    say(&mut world, process, "two");
+    world.end_turn(process);
+    world.request(
+        conn,
+        2,
+        r#"{"type":"send","text":"x","session":"b","agent":"one"}"#,
+    );
+    let process = *world.processes.keys().last().unwrap();
+    world.get_ready(process);
+    say(&mut world, process, "so ");
+    say(&mut world, process, "far");
+    (world, conn, process)
+}
+
+#[test]
+fn after_0_history_comes_first_then_live_then_the_text_so_far_then_what_happens() {
+    let (mut world, _, process) = one_ended_one_running();
+    let conn = subscribe(&mut world, 9, r#","after":0"#);
+    say(&mut world, process, "!");
+    world.end_turn(process);
+    assert_eq!(
+        world.told_to(conn),
+        [
+            "9:accepted j1 main",
+            "9:running",
+            "9:tool_start c1",
+            "9:message_start",
+            "9:message_delta one two@0",
+            "9:message_end end_turn one two",
+            "9:accepted j2 b",
+            "9:running",
+            "9:live",
+            "9:message_start",
+            "9:message_delta so far@0",
+            "9:message_delta !@6",
+            "9:message_end end_turn so far!",
+        ]
+    );
+    let lines = &world.clients[&conn].lines;
+    assert_eq!(
+        (&lines[8]["seq"], &lines[8]["epoch"]),
+        (&6.into(), &"e".into())
+    );
+    // It is told to this reader for the first time.
+    assert_eq!(lines[0]["replayed"], false);
+    assert_eq!(lines[5]["replayed"], false);
+    assert_eq!(world.jobs[&agentd_protocol::JobId(1)].seq, 1);
+}
+
+#[test]
+fn without_a_cursor_there_is_no_history_and_live_tells_where_the_log_ends() {
+    let (mut world, _, process) = one_ended_one_running();
+    let conn = subscribe(&mut world, 9, "");
+    world.end_turn(process);
+    let told = [
+        "live",
+        "message_start",
+        "message_delta so far@0",
+        "message_end end_turn so far",
+    ];
+    assert_eq!(world.told_to(conn), told.map(|line| format!("9:{line}")));
+    assert_eq!(world.clients[&conn].lines[0]["seq"], 6);
+    // A daemon that has just started has said nothing yet, and knows it all the same.
+    world.crash(settings());
+    let conn = subscribe(&mut world, 9, "");
+    assert_eq!(world.clients[&conn].lines[0]["seq"], world.seq);
+    assert_eq!(world.clients[&conn].lines.len(), 1);
+}
+
+#[test]
+fn a_reader_that_comes_back_with_its_last_number_misses_nothing_and_hears_nothing_twice() {
+    let (mut world, sender, process) = running();
+    let first = subscribe(&mut world, 9, r#","after":0"#);
+    tool(&mut world, process, "c1");
+    let cursor = last_number(&world, first);
+    world.disconnect(first);
+    tool(&mut world, process, "c2");
+    say(&mut world, process, "text");
+    world.end_turn(process);
+    world.request(sender, 2, SEND);
+    let second = subscribe(&mut world, 9, &format!(r#","after":{cursor},"epoch":"e""#));
+    assert_eq!(
+        world.told_to(second),
+        [
+            "9:tool_start c2",
+            "9:message_start",
+            "9:message_delta text@0",
+            "9:message_end end_turn text",
+            "9:accepted j2 main",
+            "9:live",
+        ]
+    );
+}
+
+#[test]
+fn a_cursor_of_another_epoch_or_from_the_future_is_invalid_and_a_pruned_one_has_expired() {
+    let (mut world, _, _) = one_ended_one_running();
+    let conn = subscribe(&mut world, 1, r#","after":1,"epoch":"other""#);
+    let line = refusal(&world, conn);
+    assert_eq!(line["code"], "cursor-invalid");
+    assert!(line["error"].as_str().unwrap().contains("`e`"), "{line}");
+    world.request(conn, 2, r#"{"type":"subscribe","after":7}"#);
+    let line = refusal(&world, conn);
+    assert_eq!(line["code"], "cursor-invalid");
+    assert!(
+        line["error"].as_str().unwrap().contains("last number is 6"),
+        "{line}"
+    );
+    world.oldest = 3;
+    world.request(conn, 3, r#"{"type":"subscribe","after":2}"#);
+    let line = refusal(&world, conn);
+    assert_eq!(line["code"], "cursor-expired");
+    assert!(
+        line["hint"].as_str().unwrap().contains(r#""after":3"#),
+        "{line}"
+    );
+    // A refused one leaves the connection without any.
+    world.request(conn, 4, r#"{"type":"subscribe","after":3,"epoch":"e"}"#);
+    world.request(conn, 5, r#"{"type":"subscribe"}"#);
+    let told = world.told_to(conn);
+    assert!(told.contains(&"4:live".to_owned()), "{told:?}");
+    assert_eq!(told.last().unwrap(), "5:error invalid-request");
+}
+
+#[test]
+fn a_filter_holds_for_history_and_for_what_happens_and_its_session_need_not_exist_yet() {
+    let (mut world, sender, process) = one_ended_one_running();
+    let session = subscribe(&mut world, 7, r#","session":"b","after":0"#);
+    let jobs = subscribe(&mut world, 8, r#","jobs":["j1","j3"],"after":0"#);
+    let later = subscribe(&mut world, 9, r#","session":"later""#);
+    world.request(sender, 3, &SEND.replace("main", "later"));
+    world.end_turn(process);
+    let told = world.told_to(session);
+    assert_eq!(told.len(), 6, "{told:?}");
+    assert_eq!(told[0], "7:accepted j2 b");
+    let told = world.told_to(jobs);
+    assert_eq!(told[6..8], ["8:live", "8:accepted j3 later"], "{told:?}");
+    assert_eq!(world.told_to(later)[..2], ["9:live", "9:accepted j3 later"]);
+    let many = vec![r#""j1""#; 257].join(",");
+    let conn = subscribe(&mut world, 1, &format!(r#","jobs":[{many}]"#));
+    assert_eq!(world.last_error(conn), Some(Code::InvalidRequest));
+}
+
+/// Two turns in two sessions, each on its process.
+fn two_running() -> (World, ConnId, [ProcessId; 2]) {
+    let (mut world, conn, one) = running();
+    world.request(
+        conn,
+        2,
+        r#"{"type":"send","text":"x","session":"b","agent":"one"}"#,
+    );
+    let two = *world.processes.keys().last().unwrap();
+    world.get_ready(two);
+    (world, conn, [one, two])
+}
+
+#[test]
+fn a_slow_reader_of_several_jobs_gets_their_lines_in_one_ascending_order() {
+    let (mut world, _, [one, two]) = two_running();
+    let slow = subscribe(&mut world, 9, "");
+    say(&mut world, one, &"x".repeat(400_000));
+    let before = world.clients[&slow].lines.len();
+    for call in 0..20 {
+        tool(
+            &mut world,
+            if call % 2 == 0 { one } else { two },
+            &format!("c{call}"),
+        );
+    }
+    say(&mut world, two, "short");
+    world.end_turn(one);
+    world.end_turn(two);
+    assert_eq!(world.clients[&slow].lines.len(), before, "it is behind");
+    for _ in 0..20 {
+        world.client_reads(slow);
+    }
+    let told = world.told_to(slow);
+    let calls: Vec<_> = told
+        .iter()
+        .filter(|line| line.contains("tool_start"))
+        .collect();
+    assert_eq!(calls.len(), 20);
+    assert_eq!(told.last().unwrap(), "9:message_end end_turn short");
+    world.check_watches();
+}
+
+#[test]
+fn a_reader_that_does_not_read_costs_a_bounded_queue_and_nobody_else_anything() {
+    let (mut world, sender, process) = running();
+    let slow = subscribe(&mut world, 9, "");
+    let fast = subscribe(&mut world, 9, "");
+    world.keep_text = false;
+    for number in 0..100_000 {
+        say(&mut world, process, "a token or two ");
+        if number % 100 == 0 {
+            world.client_reads(fast);
+            world.client_reads(sender);
+        }
+    }
+    let text = 1_500_000;
+    assert!(world.clients[&fast].bytes > 3 * text, "one line each");
+    assert!(
+        world.clients[&slow].bytes < 512 * 1024,
+        "{}",
+        world.clients[&slow].bytes
+    );
+    // When it reads again, it gets the rest in few lines and in portions of a queue's size.
+    let lines = world.clients[&slow].lines.len();
+    let mut before = world.clients[&slow].bytes;
+    while world.clients[&slow].marks > 0 {
+        world.client_reads(slow);
+        let now = world.clients[&slow].bytes;
+        assert!(now - before < 512 * 1024, "{} at once", now - before);
+        before = now;
+    }
+    assert_eq!(world.clients[&slow].lines.len(), lines);
+    assert!(before < 512 * 1024 + text + 20_000, "{before}");
+    world.end_turn(process);
+    world.clients_read();
+    assert!(
+        world
+            .told_to(slow)
+            .last()
+            .unwrap()
+            .starts_with("9:message_end")
+    );
+}
+
+#[test]
+fn a_large_text_from_the_store_comes_in_portions() {
+    let (mut world, sender, process) = running();
+    world.keep_text = false;
+    for _ in 0..100 {
+        say(&mut world, process, &"x".repeat(100_000));
+        world.clients_read();
+    }
+    world.end_turn(process);
+    let conn = subscribe(&mut world, 9, r#","after":0"#);
+    world.request(sender, 2, SEND);
+    let mut before = 0;
+    loop {
+        let now = world.clients[&conn].bytes;
+        assert!(now - before < 4 * 1024 * 1024, "{} at once", now - before);
+        if world.told_to(conn).contains(&"9:live".to_owned()) {
+            break;
+        }
+        assert!(world.clients[&conn].marks > 0, "it waits for a reader");
+        world.client_reads(conn);
+        before = now;
+    }
+    assert!(
+        world
+            .told_to(conn)
+            .contains(&"9:accepted j2 main".to_owned())
+    );
+}
+
+#[test]
+fn what_another_instance_wrote_comes_before_the_next_line_of_this_one() {
+    let (mut world, _, process) = running();
+    let conn = subscribe(&mut world, 9, "");
+    let session = subscribe(&mut world, 9, r#","session":"main""#);
+    let job = world.neighbour_accepts("beside");
+    world.neighbour_works(job);
+    say(&mut world, process, "text");
+    tool(&mut world, process, "c1");
+    world.neighbour_ends(job, "elsewhere");
+    world.end_turn(process);
+    assert_eq!(
+        world.told_to(conn),
+        [
+            "9:live",
+            "9:message_start",
+            "9:message_delta text@0",
+            "9:accepted j2 beside",
+            "9:running",
+            "9:tool_start c1",
+            "9:message_start",
+            "9:message_delta elsewhere@0",
+            "9:message_end end_turn elsewhere",
+            "9:message_end end_turn text",
+        ]
+    );
+    assert_eq!(
+        world.told_to(session).len(),
+        5,
+        "{:?}",
+        world.told_to(session)
+    );
+}
+
+#[test]
+fn a_dead_instances_job_that_goes_on_here_is_heard_from_its_beginning() {
+    let (mut world, _, _) = running();
+    let conn = subscribe(&mut world, 9, "");
+    let job = world.neighbour_accepts("beside");
+    let stored = world.jobs.get_mut(&job).unwrap();
+    stored.ours = true;
+    stored.request = r#"{"text":"x","agent":"turn","retry":"auto"}"#.to_owned();
+    stored.texts.insert((0, 0), "it had said".to_owned());
+    let row = world.row(job).unwrap();
+    let session = agentd_core::store::SessionRow {
+        name: "beside".to_owned(),
+        agent: "turn".to_owned(),
+        ..world.sessions["main"].clone()
+    };
+    world.sessions.insert("beside".to_owned(), session.clone());
+    let texts = world.texts(job);
+    let events = Vec::new();
+    let recovered = Recovered {
+        instance: "dead".to_owned(),
+        sessions: vec![session],
+        jobs: vec![(row, SoFar { texts, events })],
+    };
+    world.event(Event::Recovered(Box::new(recovered)));
+    let late = subscribe(&mut world, 8, "");
+    let told = world.told_to(late);
+    let expected = ["8:live", "8:message_start", "8:message_delta it had said@0"];
+    assert_eq!(told, expected, "what it had said is told to who comes now");
+    world.event(Event::InstanceGone {
+        instance: "dead".to_owned(),
+        survivors: Vec::new(),
+    });
+    let process = *world.processes.keys().last().unwrap();
+    world.get_ready(process);
+    say(&mut world, process, "anew");
+    world.end_turn(process);
+    let told = world.told_to(conn);
+    assert_eq!(
+        told[..3],
+        ["9:live", "9:accepted j2 beside", "9:running"],
+        "{told:?}"
+    );
+    assert_eq!(told.last().unwrap(), "9:message_end end_turn anew");
+}
+
+#[test]
+fn a_sender_hears_of_its_job_once_also_when_it_reads_late_and_again_as_history_when_it_asks() {
+    let (mut world, other, process) = running();
+    let conn = subscribe(&mut world, 9, r#","after":0"#);
+    say(&mut world, process, &"x".repeat(400_000));
+    world.request(conn, 2, &SEND.replace("main", "own"));
+    world.end_turn(process);
+    // The first one's process was busy, so it has one of its own.
+    let second = *world.processes.keys().next_back().unwrap();
+    world.get_ready(second);
+    say(&mut world, second, "mine");
+    world.end_turn(second);
+    for _ in 0..9 {
+        world.client_reads(conn);
+    }
+    let told = world.told_to(conn);
+    let own: Vec<_> = told.iter().filter(|line| line.starts_with("2:")).collect();
+    assert_eq!(own.last().unwrap(), &"2:message_end end_turn mine");
+    let heard = told.iter().filter(|line| line.contains("mine"));
+    assert_eq!(heard.count(), 2, "its delta and its final line: {told:?}");
+    world.request(conn, 3, r#"{"type":"unsubscribe"}"#);
+    world.request(conn, 4, r#"{"type":"subscribe","session":"own","after":0}"#);
+    assert!(
+        world
+            .told_to(conn)
+            .contains(&"4:accepted j2 own".to_owned())
+    );
+    assert!(!world.told_to(other).iter().any(|line| line.contains("own")));
+}
+
+#[test]
+fn lines_without_a_number_are_for_readers_that_are_up_to_date() {
+    let (mut world, sender, process) = running();
+    let slow = subscribe(&mut world, 9, "");
+    let turn = world.processes[&process].turns[0];
+    let update = |world: &mut World| {
+        let output = "some".to_owned();
+        let call = "c".to_owned();
+        let offset = 0;
+        let updated = WorkerEvent::ToolUpdated {
+            turn,
+            call,
+            offset,
+            output,
+        };
+        world.worker(process, updated);
+    };
+    update(&mut world);
+    say(&mut world, process, &"x".repeat(400_000));
+    world.client_reads(sender);
+    world.client_reads(sender);
+    world.client_reads(sender);
+    update(&mut world);
+    let updates = |conn| {
+        let told = world.told_to(conn).into_iter();
+        told.filter(|line| line.contains("tool_update")).count()
+    };
+    assert_eq!((updates(slow), updates(sender)), (1, 2));
+}
+
+#[test]
+fn a_history_that_cannot_be_read_is_refused_and_one_that_breaks_off_cuts_the_reader_off() {
+    let (mut world, _, process) = one_ended_one_running();
+    let (refused, cut) = (world.connect(), world.connect());
+    world.prompt_store = false;
+    world.request(refused, 1, r#"{"type":"subscribe","after":0}"#);
+    world.store_gives_up();
+    assert_eq!(world.last_error(refused), Some(Code::StoreFailed));
+    world.request(cut, 1, r#"{"type":"subscribe"}"#);
+    world.store_answers();
+    world.neighbour_accepts("beside");
+    tool(&mut world, process, "c");
+    world.store_answers();
+    world.store_gives_up();
+    assert!(world.clients[&cut].closed && !world.clients[&refused].closed);
+}
+
+#[test]
+fn who_unsubscribes_before_it_was_live_has_both_answers_and_nothing_after_them() {
+    let (mut world, _, process) = one_ended_one_running();
+    let conn = world.connect();
+    world.prompt_store = false;
+    world.request(conn, 1, r#"{"type":"subscribe","after":2}"#);
+    world.request(conn, 2, r#"{"type":"unsubscribe"}"#);
+    world.request(conn, 3, r#"{"type":"subscribe"}"#);
+    world.prompt_store = true;
+    world.end_turn(process);
+    let told = world.told_to(conn);
+    assert_eq!(told[..3], ["1:live", "2:unsubscribe", "3:live"], "{told:?}");
+    assert_eq!(world.clients[&conn].lines[0]["seq"], 2);
+    assert!(
+        told[3..].iter().all(|line| line.starts_with("3:")),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn text_behind_an_uncommitted_event_waits_for_it() {
+    let (mut world, _, process) = running();
+    let conn = subscribe(&mut world, 9, "");
+    world.prompt_store = false;
+    tool(&mut world, process, "c1");
+    say(&mut world, process, "after it");
+    assert_eq!(world.told_to(conn), ["9:live"]);
+    while world.store_pending() > 0 {
+        world.store_answers();
+    }
+    let told = [
+        "live",
+        "tool_start c1",
+        "message_start",
+        "message_delta after it@0",
+    ];
+    assert_eq!(world.told_to(conn), told.map(|line| format!("9:{line}")));
+}
+
+#[test]
+fn a_job_that_the_store_lost_cuts_its_subscribers_off_and_only_them() {
+    let (mut world, _, process) = running();
+    let conn = subscribe(&mut world, 9, r#","session":"main""#);
+    let other = subscribe(&mut world, 9, r#","session":"other""#);
+    world.prompt_store = false;
+    tool(&mut world, process, "c1");
+    world.store_gives_up();
+    assert!(world.clients[&conn].closed && !world.clients[&other].closed);
+    world.exit(process, Exit::Signal(9));
+}
