@@ -56,10 +56,12 @@ impl State {
         let Some(turn) = self.make_pending(Some(waiter), given, placing) else {
             return;
         };
+        let conn_id = conn;
         if let Some(conn) = self.conns.get_mut(&conn) {
             conn.pending.insert(turn);
             conn.last_send = Some(turn);
         }
+        self.words.sent_to(conn_id, placing.session);
         let turns = vec![turn];
         self.ask_to_accept(Batch {
             turns,

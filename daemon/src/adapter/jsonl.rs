@@ -41,6 +41,8 @@ pub const fn describe() -> Describe {
         recycles: true,
         model_per_turn: true,
         toolsets: false,
+        steers: false,
+        compacts: false,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(30),
     }

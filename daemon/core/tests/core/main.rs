@@ -9,6 +9,8 @@
 mod agents;
 mod lives;
 mod properties;
+mod questions;
 mod scenarios;
+mod steering;
 mod store;
 mod world;

@@ -9,7 +9,7 @@ use agentd_core::effect::{Progress, Rung};
 use agentd_core::event::{Facts, Origin};
 use agentd_core::ids::{ConnId, Generation, Now, Token, TurnId, WorkerId};
 use agentd_core::store::{Due, Query, Recovered, SessionRow, SoFar, Write};
-use agentd_core::worker::{Exit, Outcome, Traits, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{Exit, Outcome, Reply, Traits, WorkerCommand, WorkerEvent};
 use agentd_core::{Effect, Event, Settings, State};
 
 use crate::agents::settings;
@@ -26,6 +26,11 @@ pub struct Process {
     pub sessions: BTreeSet<String>,
     pub per_turn: bool,
     pub told_to_end: Option<Rung>,
+    /// What became of its questions, as it was told.
+    pub heard: Vec<(String, Reply)>,
+    /// Words to its turns.
+    pub words: Vec<(u64, String)>,
+    pub compacting: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -149,6 +154,11 @@ impl World {
 
     /// Sends a line as a peer would decode it; `id` is put in.
     pub fn request(&mut self, conn: ConnId, id: u64, line: &str) {
+        self.request_from(conn, id, line, Vec::new());
+    }
+
+    /// The same from a peer process with these ancestors.
+    pub fn request_from(&mut self, conn: ConnId, id: u64, line: &str, ancestry: Vec<u32>) {
         let line = if id == 0 {
             line.to_owned()
         } else {
@@ -172,7 +182,10 @@ impl World {
             conn,
             id,
             request,
-            facts: Box::new(Facts::default()),
+            facts: Box::new(Facts {
+                ancestry,
+                ..Facts::default()
+            }),
         });
     }
 
@@ -356,7 +369,15 @@ impl World {
                 assert!(process.turns.len() <= 1, "two turns at once");
             }
             WorkerCommand::Recycle => assert!(process.turns.is_empty(), "recycled in a turn"),
-            WorkerCommand::Probe | WorkerCommand::Cancel { .. } | WorkerCommand::Dismiss { .. } => {
+            WorkerCommand::Probe | WorkerCommand::Cancel { .. } => {}
+            WorkerCommand::Answer { question, reply } => process.heard.push((question, reply)),
+            WorkerCommand::Steer { turn, word, text } => {
+                assert!(process.turns.contains(&turn), "a word to another's turn");
+                process.words.push((word, text));
+            }
+            WorkerCommand::Compact { session, .. } => {
+                assert!(process.turns.is_empty(), "compacted in a turn");
+                process.compacting = Some(session);
             }
         }
         self.processes.insert((worker, generation), process);
@@ -596,6 +617,12 @@ fn shown(line: &Value) -> String {
         "note" => format!(" {}", line["code"].as_str().unwrap()),
         "tool_start" | "tool_end" => format!(" {}", line["tool_call_id"].as_str().unwrap()),
         "abort" => format!(" {}", line["jobs"]),
+        "question" => format!(" {}", line["question_id"].as_str().unwrap()),
+        "question_closed" => format!(
+            " {} by {}",
+            line["question_id"].as_str().unwrap(),
+            line["by"].as_str().unwrap()
+        ),
         _ => String::new(),
     };
     format!("{id}{kind}{more}")

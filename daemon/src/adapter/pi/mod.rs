@@ -36,6 +36,8 @@ pub const fn describe() -> Describe {
         recycles: true,
         model_per_turn: false,
         toolsets: false,
+        steers: true,
+        compacts: true,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),
     }
