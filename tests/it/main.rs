@@ -20,6 +20,7 @@ mod misbehaviour;
 mod mock_model;
 mod pi;
 mod protocol;
+mod questions;
 mod supervision;
 mod support;
 mod tidy;
