@@ -253,7 +253,7 @@ impl State {
         self.numbers.insert(number, turn);
         self.name_session(session, &session_name);
         if let Some(known) = self.sessions.get_mut(&session) {
-            known.leased = true;
+            (known.stored, known.leased) = (true, true);
         }
         if let Some(start) = start {
             self.schedule_for(turn, start);

@@ -188,12 +188,16 @@ impl State {
         };
         match self.pins_for(known, &set) {
             Ok(pins) => {
-                let session = set.session;
+                let (session, stored) = (set.session, known.stored);
                 let write = Write::Model {
                     session: session.clone(),
                     pins: pins.clone(),
                 };
-                let changed = Changed::Model { session, pins };
+                let changed = Changed::Model {
+                    session,
+                    pins,
+                    stored,
+                };
                 self.commit(Awaiting::Changed { conn, id, changed }, vec![write]);
             }
             Err(rejected) => self.refuse(conn, id, rejected),

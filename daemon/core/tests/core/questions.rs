@@ -99,6 +99,21 @@ fn a_question_waits_is_listed_and_its_first_answer_goes_to_the_agent() {
 }
 
 #[test]
+fn a_session_that_asks_is_waiting() {
+    let (mut world, _, process) = with(WAIT);
+    let state = |world: &mut World| {
+        let conn = world.connect();
+        world.request(conn, 1, r#"{"type":"session.list"}"#);
+        world.clients[&conn].lines[0]["sessions"][0]["state"].clone()
+    };
+    assert_eq!(state(&mut world), "working");
+    ask(&mut world, process, asking(QuestionKind::Text));
+    assert_eq!(state(&mut world), "waiting");
+    world.pass(Duration::from_secs(600));
+    assert_eq!(state(&mut world), "working");
+}
+
+#[test]
 fn an_answer_is_said_and_passed_on_only_when_it_is_on_the_disk() {
     let (mut world, conn, process) = with(WAIT);
     ask(&mut world, process, asking(QuestionKind::Approval));

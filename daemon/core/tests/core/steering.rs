@@ -353,6 +353,34 @@ fn an_agent_that_takes_its_model_at_its_start_gets_a_new_process_or_refuses() {
 }
 
 #[test]
+fn a_model_for_a_session_that_was_never_made_is_refused() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    world.prompt_store = false;
+    for made in [true, false] {
+        let session = format!("made-{made}");
+        let send = format!(r#"{{"type":"send","text":"x","session":"{session}"}}"#);
+        let set = format!(r#"{{"type":"set_model","session":"{session}","model":"m"}}"#);
+        world.request(conn, 1 + 10 * u64::from(made), &send);
+        world.store_answers();
+        world.request(conn, 2 + 10 * u64::from(made), &set);
+        if !made {
+            let (code, why) = (Code::DiskFull, "full".to_owned());
+            world.store_refuses(agentd_core::store::Stored::Failed { code, why });
+        }
+        while world.store_pending() > 0 {
+            world.store_answers();
+        }
+    }
+    let told = world.told_to(conn);
+    assert!(told.contains(&"12:set_model".to_owned()), "{told:?}");
+    assert!(
+        told.contains(&"2:error unknown-session".to_owned()),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn an_agent_can_not_set_its_own_model() {
     let (mut world, _, process) = running();
     let inside = world.connect();

@@ -86,6 +86,8 @@ pub struct World {
     holder: BTreeMap<String, (WorkerId, Generation)>,
     pub recover_asked: Vec<String>,
     pub out_of_step: bool,
+    /// Did the store ever give up on an order? Then its books may lack a line.
+    pub gave_up: bool,
     /// Answer everything of the store at once.
     pub prompt_store: bool,
 }
@@ -114,6 +116,7 @@ impl World {
             holder: BTreeMap::new(),
             recover_asked: Vec::new(),
             out_of_step: false,
+            gave_up: false,
             prompt_store: true,
         }
     }
