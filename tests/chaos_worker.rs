@@ -23,6 +23,8 @@
 //! | `fork-hold` | leaves a child that holds standard output open |
 //! | `setsid` | leaves a child in a session of its own, its pid appended to `$CHAOS_PIDS` |
 //! | `ignore-term` | from now on SIGTERM does nothing |
+//! | `ask KIND` · `ask-on KIND` | asks its user (options `left`, `right`), waits for the answer and says it; the latter goes on without waiting |
+//! | `steered` | waits for a word to this turn, takes it and says it |
 //! | `stale-id` | a final line of a send that nobody made |
 //! | `two-finals` · `wrong-session` | two final lines; lines that name another session |
 //!
@@ -80,6 +82,7 @@ fn main() {
                 put(&flags.status(&request["id"]));
             }
             Some("send") => start(&world, request),
+            Some("answer" | "steer" | "compact") => told(&world, &request),
             Some("abort") => {
                 if let Some(turn) = held(&world.turns).get(&request["id"].to_string()) {
                     turn.abort();
@@ -138,6 +141,8 @@ impl Flags {
             "details": "chaos-worker is ready",
             "sessions": if self.one_session { "one" } else { "many" },
             "concurrent_sends": self.concurrent,
+            "steer": true,
+            "compact": true,
         })
     }
 }
@@ -147,6 +152,8 @@ impl Flags {
 struct World {
     turns: Mutex<BTreeMap<String, Arc<Abort>>>,
     served: Mutex<BTreeMap<String, u64>>,
+    /// Answers by question, and words by session, that no turn has taken.
+    told: Mutex<BTreeMap<String, Value>>,
     hung: AtomicBool,
 }
 
@@ -196,6 +203,23 @@ fn start(world: &Arc<World>, send: Value) {
     });
 }
 
+/// What a turn waits for is put where it looks; a compaction is done at once.
+fn told(world: &World, request: &Value) {
+    let name = |field: &str| request[field].as_str().unwrap_or("").to_owned();
+    match request["type"].as_str() {
+        Some("compact") => {
+            let summary = format!("short: {}", name("instructions"));
+            put(&json!({"type": "compact", "id": request["id"], "ok": true, "summary": summary}));
+        }
+        Some("answer") => {
+            held(&world.told).insert(name("question_id"), request.clone());
+        }
+        _ => {
+            held(&world.told).insert(name("session"), request.clone());
+        }
+    }
+}
+
 /// How a script came to its end.
 enum Ended {
     Done,
@@ -214,6 +238,7 @@ struct Turn {
     late: Duration,
     finals: u32,
     calls: u32,
+    questions: u32,
 }
 
 impl Turn {
@@ -228,6 +253,7 @@ impl Turn {
             late: Duration::ZERO,
             finals: 1,
             calls: 0,
+            questions: 0,
         }
     }
 
@@ -246,12 +272,20 @@ impl Turn {
             let known = self.ending(name, rest, world)
                 || self.leaving(name)
                 || self.noise(name, rest)
+                || self.conversation(name, rest)
                 || self.talk(name, rest);
             if !known {
                 return Ended::Failed(format!("chaos-worker has no directive `{directive}`"));
             }
             if self.abort.within(self.pause(name, rest)) {
                 return Ended::Cancelled;
+            }
+            if let Some(wanted) = self.wanted(name) {
+                while !self.hears(&wanted, world) {
+                    if self.abort.within(LOOK_EVERY) {
+                        return Ended::Cancelled;
+                    }
+                }
             }
             while name == "wait-file" && !Path::new(rest).exists() {
                 if self.abort.within(LOOK_EVERY) {
@@ -305,6 +339,61 @@ impl Turn {
             "wrong-session" => self.session = Some("not-yours"),
             "sleep-ms" | "wait-file" => {}
             _ => return false,
+        }
+        true
+    }
+
+    /// What needs somebody else.
+    fn conversation(&mut self, name: &str, rest: &str) -> bool {
+        match name {
+            "ask" | "ask-on" => {
+                self.questions += 1;
+                let question = self.question();
+                let fields = json!({
+                    "question_id": question,
+                    "kind": rest,
+                    "title": format!("{rest}?"),
+                    "options": ["left", "right"],
+                });
+                self.put("question", fields);
+            }
+            "steered" => {}
+            _ => return false,
+        }
+        true
+    }
+
+    fn question(&self) -> String {
+        format!(
+            "{}-{}",
+            self.send["id"].as_str().unwrap_or(""),
+            self.questions
+        )
+    }
+
+    /// Under which name a directive waits for something.
+    fn wanted(&self, name: &str) -> Option<String> {
+        match name {
+            "ask" => Some(self.question()),
+            "steered" => Some(self.send["session"].as_str().unwrap_or("").to_owned()),
+            _ => None,
+        }
+    }
+
+    /// Says what was waited for, if it came.
+    fn hears(&mut self, wanted: &str, world: &World) -> bool {
+        let Some(told) = held(&world.told).remove(wanted) else {
+            return false;
+        };
+        if told["type"] == "steer" {
+            put(&json!({"type": "steer", "id": told["id"], "ok": true}));
+            self.say(told["text"].as_str().unwrap_or(""));
+            return true;
+        }
+        for name in ["approve", "choice", "text", "cancel"] {
+            if !told[name].is_null() {
+                self.say(&format!("{name}={}", told[name]));
+            }
         }
         true
     }

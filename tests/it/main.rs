@@ -22,6 +22,7 @@ mod misbehaviour;
 mod mock_model;
 mod pi;
 mod protocol;
+mod questions;
 mod stdio;
 mod supervision;
 mod support;

@@ -122,6 +122,9 @@ pub enum Line {
     Questions {
         ok: bool,
         questions: Vec<QuestionRow>,
+        /// Are there more than fit? Each session's own always do.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        truncated: bool,
     },
     Answer {
         ok: bool,

@@ -2,7 +2,9 @@
 //!
 //! Owns their fields and syntax. Must not know which jobs or sessions there are.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use crate::envelope::Rejected;
 use crate::ids::JobId;
@@ -119,7 +121,28 @@ pub struct Questions {
     pub session: Option<String>,
 }
 
-/// `answer`: to one question, with just one of the three.
+/// What a person wrote for an agent's eyes only: a password, mostly. `Debug` says nothing of it,
+/// and neither does the error about one that isn't a string.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Private(pub String);
+
+impl std::fmt::Debug for Private {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Private")
+    }
+}
+
+impl<'de> Deserialize<'de> for Private {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::String(text) => Ok(Self(text)),
+            _ => Err(D::Error::custom("`text` must be a string")),
+        }
+    }
+}
+
+/// `answer`: to one question, with just one of the four.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Answer {
     /// Which.
@@ -132,20 +155,25 @@ pub struct Answer {
     pub choice: Option<String>,
     /// To a `text` or a `secret`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub text: Option<String>,
+    pub text: Option<Private>,
+    /// To any: there will be no answer. An approval is denied.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cancel: bool,
 }
 
 impl Answer {
     pub(crate) fn check(self) -> Result<Self, Rejected> {
         let given = usize::from(self.approve.is_some())
             + usize::from(self.choice.is_some())
-            + usize::from(self.text.is_some());
+            + usize::from(self.text.is_some())
+            + usize::from(self.cancel);
         if given != 1 {
             return Err(invalid(format!(
-                "{given} of `approve`, `choice` and `text` are given: expected just one"
+                "{given} of `approve`, `choice`, `text` and `cancel` are given: expected just one"
             )));
         }
-        if self.text.as_ref().is_some_and(|text| text.len() > MAX_TEXT) {
+        let text = self.text.as_ref();
+        if text.is_some_and(|text| text.0.len() > MAX_TEXT) {
             return Err(invalid(format!("`text` is longer than {MAX_TEXT} bytes")));
         }
         Ok(self)

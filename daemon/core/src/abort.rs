@@ -30,26 +30,10 @@ pub(crate) struct Aborting {
 
 impl State {
     pub(crate) fn abort(&mut self, conn: ConnId, id: Option<Id>, abort: Abort, facts: &Facts) {
-        let loading = match (&abort.job, &abort.session) {
-            (Some(_), _) => None,
-            (None, Some(session)) => Some(session.clone()),
-            (None, None) => self
-                .conns
-                .get(&conn)
-                .and_then(|known| known.loading.clone()),
-        };
-        if let Some(loading) = loading.and_then(|name| self.loading.get_mut(&name)) {
-            let decoded = Decoded {
-                request: Request::Abort(abort),
-                ignored: Vec::new(),
-            };
-            loading.parked.push_back(Parked {
-                conn,
-                id,
-                decoded,
-                facts: facts.clone(),
-            });
-            return;
+        let named = (abort.job, abort.session.as_deref());
+        if let Some(loading) = self.loading_of(conn, named) {
+            let request = Request::Abort(abort);
+            return self.wait_for_loading(&loading, conn, id, request, facts);
         }
         let turns = match self.abort_targets(conn, &abort) {
             Ok(turns) => turns,
@@ -79,6 +63,43 @@ impl State {
             jobs,
         });
         self.settle_aborts();
+    }
+
+    /// The session that a request means, or may mean, and that the store is asked for just now.
+    pub(crate) fn loading_of(
+        &self,
+        conn: ConnId,
+        named: (Option<JobId>, Option<&str>),
+    ) -> Option<String> {
+        let name = match named {
+            (Some(_), _) => None,
+            (None, Some(session)) => Some(session.to_owned()),
+            (None, None) => self.conns.get(&conn)?.loading.clone(),
+        };
+        name.filter(|name| self.loading.contains_key(name))
+    }
+
+    /// Lets a request wait behind those for which a session is being loaded.
+    pub(crate) fn wait_for_loading(
+        &mut self,
+        loading: &str,
+        conn: ConnId,
+        id: Option<Id>,
+        request: Request,
+        facts: &Facts,
+    ) {
+        if let Some(loading) = self.loading.get_mut(loading) {
+            let decoded = Decoded {
+                request,
+                ignored: Vec::new(),
+            };
+            loading.parked.push_back(Parked {
+                conn,
+                id,
+                decoded,
+                facts: facts.clone(),
+            });
+        }
     }
 
     /// A pending job that is being aborted was accepted and cancelled, or refused.

@@ -57,10 +57,12 @@ impl State {
         let Some(turn) = self.make_pending(Some(waiter), given, placing) else {
             return;
         };
+        let conn_id = conn;
         if let Some(conn) = self.conns.get_mut(&conn) {
             conn.pending.insert(turn);
             conn.last_send = Some(turn);
         }
+        self.words.sent_to(conn_id, placing.session);
         let turns = vec![turn];
         self.ask_to_accept(Batch {
             turns,
@@ -256,7 +258,7 @@ impl State {
         self.numbers.insert(number, turn);
         self.name_session(session, &session_name);
         if let Some(known) = self.sessions.get_mut(&session) {
-            known.leased = true;
+            (known.stored, known.leased) = (true, true);
         }
         if let Some(start) = start {
             self.schedule_for(turn, start);

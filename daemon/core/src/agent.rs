@@ -59,6 +59,10 @@ pub struct Describe {
     pub model_per_turn: bool,
     /// Can it restrict tools?
     pub toolsets: bool,
+    /// Does it take a word in the middle of a turn, unless its handshake says otherwise?
+    pub steers: bool,
+    /// Can it shorten what it remembers, unless its handshake says otherwise?
+    pub compacts: bool,
     /// Turns at once in one process, unless its handshake says otherwise.
     pub concurrent_sends: u32,
     /// From spawn to `Ready`.

@@ -145,6 +145,7 @@ impl State {
                 command,
             });
         }
+        self.tell_words(turn);
     }
 
     /// A turn whose mark is durable but of which nothing was written waits again.
@@ -205,7 +206,7 @@ impl State {
         let Some(agent) = self.settings.agents.get(&slot.agent) else {
             return;
         };
-        if !slot.turns.is_empty() || !slot.is_ready() {
+        if !slot.turns.is_empty() || !slot.is_ready() || self.compacting.contains_key(&worker) {
             return;
         }
         let is_memory = agent.describe.resume == Resume::None

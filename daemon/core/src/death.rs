@@ -12,6 +12,7 @@ use crate::effect::Rung;
 use crate::ids::{Generation, TurnId, WorkerId};
 use crate::job::Phase;
 use crate::limits::{ATTEMPTS, DEFAULT_EXPIRES, HEALTHY_AFTER, PERMANENT_EXITS};
+use crate::questions::Closed;
 use crate::session::SessionId;
 use crate::slot::{SlotPhase, Then};
 use crate::state::{Served, State};
@@ -245,6 +246,7 @@ impl State {
 
     /// Ends the turns of a process that is gone, each as its state says.
     pub(crate) fn end_turns(&mut self, worker: WorkerId, why: &str, tail: &str) {
+        self.compact_failed(worker, why);
         let Some(slot) = self.slots.get_mut(&worker) else {
             return;
         };
@@ -299,6 +301,8 @@ impl State {
 
     /// A turn that may run again waits again, with what it said so far marked as replaced.
     pub(crate) fn run_again(&mut self, turn: TurnId) {
+        self.close_questions(turn, Closed::Exit);
+        self.words_too_late(turn);
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };

@@ -16,6 +16,7 @@ use crate::ids::{Token, TurnId};
 use crate::job::{Ending, Job, Notice, Phase, Process};
 use crate::json;
 use crate::limits::RUNG;
+use crate::questions::Closed;
 use crate::session::SessionId;
 use crate::slot::SlotPhase;
 use crate::state::{Served, State};
@@ -53,6 +54,10 @@ impl State {
         let Phase::Running { process } = job.phase else {
             return;
         };
+        let by = match ending {
+            Ending::Timeout => Closed::Expiry,
+            Ending::Cancelled | Ending::OutputLimit | Ending::Interrupted => Closed::Cancel,
+        };
         job.phase = Phase::Settling { process, ending };
         let describe = self
             .settings
@@ -73,6 +78,9 @@ impl State {
         } else {
             self.unsettled(turn);
         }
+        // After the word to end it: an agent that hears "no" first might begin something else.
+        self.close_questions(turn, by);
+        self.words_too_late(turn);
     }
 
     /// A turn has waited too long.
@@ -245,6 +253,12 @@ impl State {
 
     /// Commits the final line and frees the session for its next turn.
     fn finish(&mut self, turn: TurnId, end: End, line: Line) {
+        let by = match end {
+            End::Interrupted => Closed::Exit,
+            End::Completed | End::Cancelled | End::Failed => Closed::Cancel,
+        };
+        self.close_questions(turn, by);
+        self.words_too_late(turn);
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
@@ -352,6 +366,8 @@ impl State {
         };
         self.clear_timers(turn);
         self.waiting.remove(&turn);
+        self.forget_questions(turn);
+        self.words_too_late(turn);
         if let Some(number) = job.number {
             self.numbers.remove(&number);
         }

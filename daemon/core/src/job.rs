@@ -13,6 +13,7 @@ use agentd_protocol::{Body, Code, Id, JobId, Line, serde_json};
 use crate::conn::FollowId;
 use crate::ids::{ConnId, Generation, Token, TurnId, WorkerId};
 use crate::limits::TEXT_FLUSH_BYTES;
+use crate::questions::QuestionId;
 use crate::session::SessionId;
 use crate::store::{MessageText, NewJob, SoFar, TextKind};
 use crate::worker::Prompt;
@@ -308,11 +309,13 @@ impl Job {
         texts
     }
 
-    /// Takes back what an earlier process stored: the text, and what the tools did.
-    pub(crate) fn restore(&mut self, so_far: SoFar) {
+    /// Takes back what an earlier process stored: the text, and what the tools did. Returns the
+    /// questions that nobody closed.
+    pub(crate) fn restore(&mut self, so_far: SoFar) -> BTreeSet<QuestionId> {
+        let mut asked = BTreeSet::new();
         for (seq, body) in so_far.events {
             self.seq = self.seq.max(seq);
-            self.restore_event(&body);
+            self.restore_event(&body, &mut asked);
         }
         for stored in so_far.texts {
             let number = stored.message as usize;
@@ -335,9 +338,10 @@ impl Job {
         }
         // Whoever follows it from here on begins with this.
         self.delivered = self.position();
+        asked
     }
 
-    fn restore_event(&mut self, body: &Body) {
+    fn restore_event(&mut self, body: &Body, asked: &mut BTreeSet<QuestionId>) {
         match serde_json::from_str::<Line>(body.as_json()) {
             Ok(Line::ToolStart {
                 tool_call_id,
@@ -373,6 +377,16 @@ impl Job {
                     trace.truncated |= truncated;
                     trace.duration_ms = Some(duration_ms);
                 }
+            }
+            Ok(Line::Question { question_id, .. }) => {
+                if let Some(question) = QuestionId::parse(&question_id) {
+                    // Another attempt's questions have other names.
+                    self.questions = self.questions.max(question.number);
+                    asked.insert(question);
+                }
+            }
+            Ok(Line::QuestionClosed { question_id, .. }) => {
+                asked.retain(|question| question.to_string() != question_id);
             }
             _ => {}
         }

@@ -64,6 +64,21 @@ pub const DRAIN_WITHIN: Duration = Duration::from_secs(600);
 pub const ATTEMPTS: u32 = 3;
 /// Questions open in one session; the next is dismissed.
 pub const QUESTIONS_PER_SESSION: usize = 16;
+/// A question waits no longer for its answer: who comes back later finds a turn that went on.
+pub const QUESTION_WAITS: Duration = Duration::from_secs(600);
+/// Closed questions that are remembered, to tell who comes late from who is wrong.
+pub const QUESTIONS_CLOSED: usize = 1024;
+/// Longest title, detail and list of options of a question, as encoded bytes: sixteen of a session
+/// fit into a line.
+pub const QUESTION_TITLE: usize = 2 * 1024;
+/// See [`QUESTION_TITLE`].
+pub const QUESTION_DETAIL: usize = 16 * 1024;
+/// See [`QUESTION_TITLE`]. Longer lists can't be cut, as the answer is one of them.
+pub const QUESTION_OPTIONS: usize = 16 * 1024;
+/// Words to a running turn that its agent has not taken; one more is a loop.
+pub const WORDS_PER_TURN: usize = 16;
+/// An agent that shortens its memory calls a model: as long as a model may take.
+pub const COMPACTS_WITHIN: Duration = Duration::from_secs(600);
 /// A worker that retries starting permanently: `EX_CONFIG`, and s6's permanent failure.
 pub const PERMANENT_EXITS: [i32; 2] = [78, 125];
 /// Jobs that agents made out of jobs: so deep an agent may delegate.

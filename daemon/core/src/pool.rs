@@ -217,7 +217,8 @@ impl State {
             self.drop_slot(worker);
             return Place::Wait;
         }
-        if !slot.serves(fit) && slot.turns.is_empty() && slot.takes_turns() {
+        let unused = slot.turns.is_empty() && !self.compacting.contains_key(&worker);
+        if !slot.serves(fit) && unused && slot.takes_turns() {
             // Other pins than the process was started with: it makes way for one that has them.
             self.retire(worker);
             return Place::Wait;
@@ -227,6 +228,9 @@ impl State {
 
     fn place_here(&mut self, worker: WorkerId) -> Place {
         let now = self.now.mono;
+        if self.compacting.contains_key(&worker) {
+            return Place::Wait;
+        }
         let Some(slot) = self.slots.get_mut(&worker) else {
             return Place::Wait;
         };
@@ -324,7 +328,8 @@ impl State {
         let idle = self
             .slots
             .iter()
-            .filter(|(_, slot)| slot.turns.is_empty() && slot.is_ready() && !self.wanted(slot));
+            .filter(|(_, slot)| slot.turns.is_empty() && slot.is_ready() && !self.wanted(slot))
+            .filter(|(worker, _)| !self.compacting.contains_key(worker));
         let victim = idle
             .min_by_key(|(_, slot)| (!resumable(slot), slot.idle_since))
             .map(|(worker, _)| *worker);

@@ -3,38 +3,590 @@
 //! Owns open questions, their deadlines and who may answer. Must not know wires: an adapter
 //! translates.
 
-use agentd_protocol::envelope::Rejected;
-use agentd_protocol::rows::QuestionRow;
-use agentd_protocol::work::{Answer, Questions};
-use agentd_protocol::{Code, Id, JobId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
-use crate::ids::{ConnId, TurnId};
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::line::{Line, ToolTrace};
+use agentd_protocol::request::OnQuestion;
+use agentd_protocol::rows::QuestionRow;
+use agentd_protocol::work::{Answer, Questions as Listing};
+use agentd_protocol::{Code, Id, JobId, limits, serde_json};
+
+use crate::effect::Effect;
+use crate::ids::{ConnId, Token, TurnId, WorkerId};
+use crate::job::{Out, Phase, Process};
+use crate::limits::{
+    DEFAULT_TIMEOUT, QUESTION_DETAIL, QUESTION_OPTIONS, QUESTION_TITLE, QUESTION_WAITS,
+    QUESTIONS_CLOSED, QUESTIONS_PER_SESSION,
+};
 use crate::state::State;
+use crate::status::rfc3339;
+use crate::store::Write;
+use crate::stored::Awaiting;
+use crate::timers::Timer;
+use crate::turn::{escaped_len, head_and_tail};
+use crate::worker::{AskedFor, Asking, QuestionKind, Reply, WorkerCommand};
+
+/// A question by its place among its job's, written `"j41-q1"`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct QuestionId {
+    pub(crate) job: JobId,
+    pub(crate) number: u64,
+}
+
+impl QuestionId {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (job, number) = text.split_once("-q")?;
+        let id = Self {
+            job: job.parse().ok()?,
+            number: number.parse().ok()?,
+        };
+        (id.to_string() == text).then_some(id)
+    }
+}
+
+impl std::fmt::Display for QuestionId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-q{}", self.job, self.number)
+    }
+}
+
+/// What closed a question.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Closed {
+    /// Somebody answered.
+    Answer,
+    /// Nobody did in time.
+    Expiry,
+    /// Nobody was there.
+    Nobody,
+    /// The turn ended, or the agent withdrew it.
+    Cancel,
+    /// The process that asked is gone.
+    Exit,
+}
+
+impl Closed {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Answer => "answer",
+            Self::Expiry => "expiry",
+            Self::Nobody => "nobody",
+            Self::Cancel => "cancel",
+            Self::Exit => "exit",
+        }
+    }
+}
+
+/// One that waits for its answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Question {
+    turn: TurnId,
+    process: Process,
+    asking: Asking,
+    expires_at: String,
+}
+
+/// All of them, and who would answer.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Questions {
+    open: BTreeMap<QuestionId, Question>,
+    /// The last ones that were closed, and by what.
+    closed: VecDeque<(QuestionId, Closed)>,
+    /// Connections where somebody answers.
+    answerers: BTreeSet<ConnId>,
+}
+
+impl Questions {
+    pub(crate) fn count(&self) -> usize {
+        self.open.len()
+    }
+
+    /// A connection said whether somebody answers there.
+    pub(crate) fn answers(&mut self, conn: ConnId, answers: bool) {
+        if answers {
+            self.answerers.insert(conn);
+        } else {
+            self.answerers.remove(&conn);
+        }
+    }
+
+    pub(crate) fn answers_no_more(&mut self, conn: ConnId) {
+        self.answerers.remove(&conn);
+    }
+
+    fn of_turn(&self, turn: TurnId) -> Vec<QuestionId> {
+        let of_turn = self.open.iter().filter(|(_, open)| open.turn == turn);
+        of_turn.map(|(question, _)| *question).collect()
+    }
+}
+
+/// An answer whose `question_closed` is being committed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Answered {
+    turn: TurnId,
+    conn: ConnId,
+    id: Option<Id>,
+    question: QuestionId,
+    process: Process,
+    native: String,
+    reply: Reply,
+}
+
+/// Why a question gets no answer at all.
+enum Unanswered {
+    Nobody,
+    TooMany,
+    TooLong,
+    Ending,
+}
 
 impl State {
-    pub(crate) fn questions(&mut self, conn: ConnId, id: Option<Id>, _asked: &Questions) {
-        self.refuse(
-            conn,
-            id,
-            Rejected::new(Code::Unsupported, "`questions` is not served yet"),
-        );
+    /// A worker asks: the question waits, or is closed at once, the safe way.
+    pub(crate) fn asked(&mut self, worker: WorkerId, turn: Option<TurnId>, mut asking: Asking) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        let process = Process {
+            worker,
+            generation: slot.generation,
+        };
+        let turn = turn.or_else(|| slot.turns.first().copied());
+        let turn = turn.and_then(|turn| self.of_worker(worker, turn));
+        let now = self.now.mono;
+        let job = turn.and_then(|turn| Some((turn, self.jobs.get_mut(&turn)?)));
+        let Some((turn, job, number)) = job.and_then(|(turn, job)| {
+            let number = job.number?;
+            Some((turn, job, number))
+        }) else {
+            return self.reply(process, asking.question, silence(asking.kind));
+        };
+        job.questions += 1;
+        job.progress_at = now;
+        let question = QuestionId {
+            job: number,
+            number: job.questions,
+        };
+        let whole = shorten(&mut asking);
+        let waits = self.question_waits(turn).and(whole);
+        let at = self.question_deadline(turn, asking.limit);
+        let in_ms = i64::try_from(at.saturating_sub(now).as_millis()).unwrap_or(i64::MAX);
+        let expires_at = rfc3339(self.now.wall_ms.saturating_add(in_ms));
+        let line = Line::Question {
+            job: number,
+            question_id: question.to_string(),
+            kind: asking.kind.name().to_owned(),
+            title: asking.title.clone(),
+            detail: asking.detail.clone(),
+            options: asking.options.clone(),
+            expires_at: waits.is_ok().then(|| expires_at.clone()),
+        };
+        self.say_numbered(turn, &line);
+        if let Err(why) = waits {
+            return self.deny(turn, question, (process, asking), &why);
+        }
+        self.timers.set(Timer::Question(question), at);
+        let open = Question {
+            turn,
+            process,
+            asking,
+            expires_at,
+        };
+        self.questions.open.insert(question, open);
+    }
+
+    /// Closes a question that waits for nobody; its turn's tool trace says why.
+    fn deny(
+        &mut self,
+        turn: TurnId,
+        question: QuestionId,
+        (process, asking): (Process, Asking),
+        why: &Unanswered,
+    ) {
+        let (by, output) = match why {
+            Unanswered::Nobody => (Closed::Nobody, "nobody attached"),
+            Unanswered::TooMany => (Closed::Nobody, "too many open questions"),
+            Unanswered::TooLong => (Closed::Nobody, "its options are longer than 16 KiB"),
+            Unanswered::Ending => (Closed::Cancel, "the turn is being ended"),
+        };
+        let now = self.now.mono;
+        if let Some(job) = self.jobs.get_mut(&turn) {
+            let trace = ToolTrace {
+                tool_call_id: question.to_string(),
+                name: "question".to_owned(),
+                input: serde_json::json!({"kind": asking.kind.name(), "title": asking.title}),
+                ok: Some(false),
+                output: output.to_owned(),
+                truncated: false,
+                duration_ms: Some(0),
+            };
+            job.tools.push((trace, now));
+        }
+        self.say_closed(turn, question, by);
+        self.reply(process, asking.question, silence(asking.kind));
+    }
+
+    /// Would anybody answer a question of this turn?
+    fn question_waits(&self, turn: TurnId) -> Result<(), Unanswered> {
+        let job = self.jobs.get(&turn).ok_or(Unanswered::Ending)?;
+        if !matches!(job.phase, Phase::Running { .. }) {
+            return Err(Unanswered::Ending);
+        }
+        let waits = match job.send.on_question {
+            Some(OnQuestion::Wait) => true,
+            Some(OnQuestion::Deny) => false,
+            None => self.is_attended(turn),
+        };
+        let open = self.questions.open.values().filter(|open| {
+            let asking = self.jobs.get(&open.turn);
+            asking.is_some_and(|asking| asking.session == job.session)
+        });
+        match waits {
+            false => Err(Unanswered::Nobody),
+            true if open.count() >= QUESTIONS_PER_SESSION => Err(Unanswered::TooMany),
+            true => Ok(()),
+        }
+    }
+
+    /// Does a connection that hears of this turn have somebody who answers?
+    fn is_attended(&self, turn: TurnId) -> bool {
+        let Some((job, number)) = self
+            .jobs
+            .get(&turn)
+            .and_then(|job| Some((job, job.number?)))
+        else {
+            return false;
+        };
+        let session = self.sessions.get(&job.session);
+        let name = session.and_then(|session| session.name.as_deref());
+        self.questions.answerers.iter().any(|conn| {
+            let Some(conn) = self.conns.get(conn) else {
+                return false;
+            };
+            let subscribed = conn.subscription.as_ref();
+            conn.follows.values().any(|follow| follow.job == number)
+                || subscribed.is_some_and(|wanted| wanted.wants(name, number))
+        })
+    }
+
+    /// The earliest of the agent's own limit, ours, and the turn's deadline.
+    fn question_deadline(&self, turn: TurnId, limit: Option<AskedFor>) -> Duration {
+        let now = self.now.mono;
+        let job = self.jobs.get(&turn);
+        let runs_out = job.and_then(|job| {
+            let timeout = job.send.timeout.map(Duration::from_secs_f64);
+            Some(job.started_at? + timeout.unwrap_or(DEFAULT_TIMEOUT))
+        });
+        let own = limit.map(|limit| match limit {
+            AskedFor::Within(time) => time,
+            AskedFor::Until(wall_ms) => {
+                let left = wall_ms.saturating_sub(self.now.wall_ms);
+                Duration::from_millis(u64::try_from(left).unwrap_or(0))
+            }
+        });
+        let own = own.map(|own| now.saturating_add(own));
+        let ours = now + QUESTION_WAITS;
+        [own, runs_out].into_iter().flatten().fold(ours, Ord::min)
+    }
+
+    /// The agent wants no answer any more.
+    pub(crate) fn withdrew(&mut self, worker: WorkerId, native: &str) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        let process = Process {
+            worker,
+            generation: slot.generation,
+        };
+        let mut open = self.questions.open.iter();
+        let found =
+            open.find(|(_, open)| open.process == process && open.asking.question == native);
+        if let Some((question, open)) = found.map(|(question, open)| (*question, open.turn)) {
+            self.take(question, Closed::Cancel);
+            self.say_closed(open, question, Closed::Cancel);
+        }
+    }
+
+    pub(crate) fn question_expired(&mut self, question: QuestionId) {
+        self.close(question, Closed::Expiry);
+    }
+
+    /// The turn waits for answers no more.
+    pub(crate) fn close_questions(&mut self, turn: TurnId, by: Closed) {
+        for question in self.questions.of_turn(turn) {
+            self.close(question, by);
+        }
+    }
+
+    /// Forgets the questions of a job that is unknown from now on.
+    pub(crate) fn forget_questions(&mut self, turn: TurnId) {
+        for question in self.questions.of_turn(turn) {
+            self.take(question, Closed::Exit);
+        }
+    }
+
+    fn close(&mut self, question: QuestionId, by: Closed) {
+        let Some(open) = self.take(question, by) else {
+            return;
+        };
+        self.say_closed(open.turn, question, by);
+        if by != Closed::Exit {
+            self.reply(
+                open.process,
+                open.asking.question,
+                silence(open.asking.kind),
+            );
+        }
+    }
+
+    /// Takes a question out of those that wait.
+    fn take(&mut self, question: QuestionId, by: Closed) -> Option<Question> {
+        let open = self.questions.open.remove(&question)?;
+        self.timers.clear(Timer::Question(question));
+        self.questions.closed.push_back((question, by));
+        if self.questions.closed.len() > QUESTIONS_CLOSED {
+            self.questions.closed.pop_front();
+        }
+        if let Some(job) = self.jobs.get_mut(&open.turn) {
+            job.progress_at = self.now.mono;
+        }
+        Some(open)
+    }
+
+    pub(crate) fn say_closed(&mut self, turn: TurnId, question: QuestionId, by: Closed) {
+        let line = closed_line(question, by);
+        self.say_numbered(turn, &line);
+    }
+
+    /// Tells a process what became of its question, if it is still the one that asked.
+    fn reply(&mut self, process: Process, question: String, reply: Reply) {
+        let Process { worker, generation } = process;
+        let asked = self
+            .slots
+            .get(&worker)
+            .is_some_and(|slot| slot.generation == generation && slot.phase.has_process());
+        if asked {
+            let command = WorkerCommand::Answer { question, reply };
+            self.out.push(Effect::Tell {
+                worker,
+                generation,
+                command,
+            });
+        }
+    }
+
+    pub(crate) fn questions(&mut self, conn: ConnId, id: Option<Id>, asked: &Listing) {
+        let mut room = limits::MAX_TEXT;
+        let mut truncated = false;
+        let mut questions = Vec::new();
+        for question in self.questions.open.keys() {
+            let Some(row) = self.question_row(*question) else {
+                continue;
+            };
+            if asked
+                .session
+                .as_ref()
+                .is_some_and(|only| *only != row.session)
+            {
+                continue;
+            }
+            let size = crate::json::text(&row).len();
+            if size > room {
+                truncated = true;
+                break;
+            }
+            room -= size;
+            questions.push(row);
+        }
+        let line = Line::Questions {
+            ok: true,
+            questions,
+            truncated,
+        };
+        self.answer(conn, id, &line);
+    }
+
+    fn question_row(&self, question: QuestionId) -> Option<QuestionRow> {
+        let open = self.questions.open.get(&question)?;
+        let session = self.sessions.get(&self.jobs.get(&open.turn)?.session)?;
+        Some(QuestionRow {
+            question_id: question.to_string(),
+            job: question.job,
+            session: session.shown(),
+            kind: open.asking.kind.name().to_owned(),
+            title: open.asking.title.clone(),
+            detail: open.asking.detail.clone(),
+            options: open.asking.options.clone(),
+            expires_at: open.expires_at.clone(),
+        })
     }
 
     /// The open questions of a job.
-    pub(crate) fn questions_of(&self, _job: JobId) -> Vec<QuestionRow> {
-        Vec::new()
+    pub(crate) fn questions_of(&self, job: JobId) -> Vec<QuestionRow> {
+        let of_job = self.questions.open.keys().filter(|open| open.job == job);
+        of_job
+            .filter_map(|question| self.question_row(*question))
+            .collect()
     }
 
     /// Does a turn wait for an answer?
-    pub(crate) fn is_asking(&self, _turn: TurnId) -> bool {
-        false
+    pub(crate) fn is_asking(&self, turn: TurnId) -> bool {
+        self.questions.open.values().any(|open| open.turn == turn)
     }
 
-    pub(crate) fn answer_question(&mut self, conn: ConnId, id: Option<Id>, _answer: Answer) {
-        self.refuse(
+    /// The first answer that fits is the answer.
+    pub(crate) fn answer_question(&mut self, conn: ConnId, id: Option<Id>, answer: Answer) {
+        let found = self.answerable(&answer.question_id);
+        let reply = found.and_then(|question| {
+            let open = self.questions.open.get(&question);
+            let open = open.ok_or_else(|| unknown_question(&answer.question_id))?;
+            Ok((question, fitting(&open.asking, answer)?))
+        });
+        let (question, reply) = match reply {
+            Ok(found) => found,
+            Err(rejected) => return self.refuse(conn, id, rejected),
+        };
+        let Some(open) = self.take(question, Closed::Answer) else {
+            return;
+        };
+        let answered = Answered {
+            turn: open.turn,
             conn,
             id,
-            Rejected::new(Code::Unsupported, "`answer` is not served yet"),
-        );
+            question,
+            process: open.process,
+            native: open.asking.question,
+            reply,
+        };
+        let body = closed_line(question, Closed::Answer).body();
+        let write = Write::Event {
+            job: question.job,
+            line: body.clone(),
+        };
+        let token = self.commit(Awaiting::Answered(Box::new(answered)), vec![write]);
+        if let Some(job) = self.jobs.get_mut(&open.turn) {
+            job.out.push_back(Out::Numbered { token, body });
+        }
     }
+
+    fn answerable(&self, text: &str) -> Result<QuestionId, Rejected> {
+        let question = QuestionId::parse(text).ok_or_else(|| unknown_question(text))?;
+        if self.questions.open.contains_key(&question) {
+            return Ok(question);
+        }
+        let mut closed = self.questions.closed.iter();
+        let closed = closed.find(|(closed, _)| *closed == question);
+        let turn = self.numbers.get(&question.job);
+        let asked = turn.and_then(|turn| self.jobs.get(turn));
+        let asked = asked.is_some_and(|job| (1..=job.questions).contains(&question.number));
+        match closed {
+            Some((_, by)) => {
+                let error = format!("the question `{text}` is closed, by {}", by.name());
+                Err(Rejected::new(Code::AlreadyAnswered, error))
+            }
+            None if asked => {
+                let error = format!("the question `{text}` is closed");
+                Err(Rejected::new(Code::AlreadyAnswered, error))
+            }
+            None => Err(unknown_question(text)),
+        }
+    }
+
+    /// That a question was answered is durable: now the agent hears the answer.
+    pub(crate) fn answer_stored(&mut self, token: Token, answered: Answered, seq: Option<u64>) {
+        let Answered {
+            turn,
+            conn,
+            id,
+            question,
+            process,
+            native,
+            reply,
+        } = answered;
+        let Some(seq) = seq else {
+            let error = "the store can't take the answer: the agent was not told";
+            self.refuse(conn, id, Rejected::new(Code::StoreFailed, error));
+            return self.lost_track(turn);
+        };
+        self.counters.last_seq = self.counters.last_seq.max(seq);
+        self.numbered(turn, token, seq);
+        let line = Line::Answer {
+            ok: true,
+            question_id: question.to_string(),
+        };
+        self.answer(conn, id, &line);
+        self.reply(process, native, reply);
+    }
+}
+
+/// What an agent hears when nobody answers.
+const fn silence(kind: QuestionKind) -> Reply {
+    match kind {
+        QuestionKind::Approval => Reply::Denied,
+        QuestionKind::Choice | QuestionKind::Text | QuestionKind::Secret => Reply::Cancelled,
+    }
+}
+
+fn closed_line(question: QuestionId, by: Closed) -> Line {
+    Line::QuestionClosed {
+        job: question.job,
+        question_id: question.to_string(),
+        by: by.name().to_owned(),
+    }
+}
+
+/// Makes a question fit into a line.
+fn shorten(asking: &mut Asking) -> Result<(), Unanswered> {
+    let title = std::mem::take(&mut asking.title);
+    asking.title = head_and_tail(title, QUESTION_TITLE).0;
+    let detail = asking.detail.take();
+    asking.detail = detail.map(|detail| head_and_tail(detail, QUESTION_DETAIL).0);
+    let lengths = asking.options.iter().map(|option| escaped_len(option) + 3);
+    if lengths.sum::<usize>() > QUESTION_OPTIONS {
+        asking.options = Vec::new();
+        return Err(Unanswered::TooLong);
+    }
+    Ok(())
+}
+
+/// The answer in the kind's own form, or what was expected.
+fn fitting(asking: &Asking, answer: Answer) -> Result<Reply, Rejected> {
+    let Answer {
+        approve,
+        choice,
+        text,
+        cancel,
+        question_id,
+    } = answer;
+    let expected = match (asking.kind, approve, choice, text) {
+        (kind, None, None, None) if cancel => return Ok(silence(kind)),
+        (QuestionKind::Approval, Some(true), None, None) => return Ok(Reply::Approved),
+        (QuestionKind::Approval, Some(false), None, None) => return Ok(Reply::Denied),
+        (QuestionKind::Choice, None, Some(choice), None) if asking.options.contains(&choice) => {
+            return Ok(Reply::Chosen(choice));
+        }
+        (QuestionKind::Text | QuestionKind::Secret, None, None, Some(text)) => {
+            return Ok(Reply::Text(text));
+        }
+        (QuestionKind::Approval, ..) => "`approve`, true or false".to_owned(),
+        (QuestionKind::Choice, ..) => {
+            let options = asking.options.iter().map(|option| format!("`{option}`"));
+            let options: Vec<String> = options.collect();
+            format!("`choice`, one of {}", options.join(", "))
+        }
+        (QuestionKind::Text | QuestionKind::Secret, ..) => "`text`".to_owned(),
+    };
+    let kind = asking.kind.name();
+    let error = format!("the question `{question_id}` is of kind `{kind}`: expected {expected}");
+    Err(Rejected::new(Code::InvalidRequest, error))
+}
+
+fn unknown_question(text: &str) -> Rejected {
+    let shown: String = text.chars().take(64).collect();
+    Rejected::new(
+        Code::UnknownQuestion,
+        format!("there is no question `{shown}`"),
+    )
+    .hint("`questions` lists those that are open")
 }

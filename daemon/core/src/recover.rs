@@ -12,6 +12,7 @@ use agentd_protocol::{Code, serde_json};
 use crate::ids::TurnId;
 use crate::job::{Ending, Job, Phase};
 use crate::limits::ATTEMPTS;
+use crate::questions::Closed;
 use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{JobRow, JobState, Recovered, SoFar, Write};
@@ -117,7 +118,7 @@ impl State {
             seq: row.seq,
             ..Job::new(session, row.agent.clone(), send, now.mono, expires)
         };
-        job.restore(so_far);
+        let asked = job.restore(so_far);
         if again {
             job.restart();
             job.ran = true;
@@ -129,6 +130,10 @@ impl State {
         }
         self.numbers.insert(row.job, turn);
         self.jobs.insert(turn, job);
+        for question in asked {
+            // Who asked is gone.
+            self.say_closed(turn, question, Closed::Exit);
+        }
         if let Some(start) = start.filter(|_| !lost) {
             self.schedule_for(turn, start);
         } else {

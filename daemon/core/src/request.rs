@@ -206,6 +206,7 @@ impl State {
             );
             return self.refuse(conn, id, Rejected::new(Code::Unsupported, error).hint(hint));
         }
+        self.questions.answers(conn, hello.answers);
         self.out.push(Effect::Keep { conn });
         let answer = HelloAnswer {
             ok: true,

@@ -30,6 +30,8 @@ pub(crate) struct Session {
     pub(crate) current: Option<TurnId>,
     /// Its process.
     pub(crate) slot: Option<WorkerId>,
+    /// Does the store know it? Not before its first turn is accepted.
+    pub(crate) stored: bool,
     /// Is it leased to this instance? Before, no process may open it.
     pub(crate) leased: bool,
     /// Does that process hold the session's earlier turns?
@@ -61,6 +63,7 @@ impl Session {
             queue: VecDeque::new(),
             current: None,
             slot: None,
+            stored: false,
             leased: false,
             open: false,
             closing: false,
@@ -76,6 +79,7 @@ impl Session {
             native: row.native,
             pins: row.pins,
             turns: row.turns,
+            stored: true,
             ..Self::new(Some(row.name), row.agent, row.cwd, toolsets)
         }
     }

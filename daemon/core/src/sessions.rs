@@ -28,8 +28,13 @@ pub(crate) enum Changed {
     Closed { session: String },
     /// Its held turns wait like others.
     Resumed { session: String, jobs: Vec<JobId> },
-    /// Its turns get another model.
-    Model { session: String, pins: Pins },
+    /// Its turns get another model. A session that wasn't stored when that was asked may have been
+    /// refused since.
+    Model {
+        session: String,
+        pins: Pins,
+        stored: bool,
+    },
 }
 
 impl State {
@@ -236,7 +241,14 @@ impl State {
                     jobs,
                 }
             }
-            Changed::Model { session, pins } => {
+            Changed::Model {
+                session,
+                stored: false,
+                ..
+            } if !self.names.contains_key(&session) => {
+                return self.refuse(conn, id, crate::lookup::unknown_session(&session));
+            }
+            Changed::Model { session, pins, .. } => {
                 if let Some(session) = self.names.get(&session).copied() {
                     if let Some(known) = self.sessions.get_mut(&session) {
                         known.pins = pins.clone();

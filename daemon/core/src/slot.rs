@@ -83,6 +83,9 @@ pub(crate) struct Slot {
     pub(crate) one_session: bool,
     /// It works where each turn says.
     pub(crate) cwd_per_turn: bool,
+    /// Its turns take words.
+    pub(crate) steers: bool,
+    pub(crate) compacts: bool,
     /// The session that its spawn reopens.
     pub(crate) resuming: Option<SessionId>,
     pub(crate) idle_since: Duration,
@@ -175,6 +178,11 @@ impl SlotPhase {
         !matches!(self, Self::Failed)
     }
 
+    /// Is a process there to be told something?
+    pub(crate) const fn has_process(&self) -> bool {
+        !matches!(self, Self::Planned | Self::Backoff | Self::Failed)
+    }
+
     pub(crate) const fn is_stopping(&self) -> bool {
         matches!(self, Self::Stopping { .. })
     }
@@ -211,6 +219,8 @@ impl Slot {
             capacity: agent.describe.concurrent_sends.max(1),
             one_session: agent.describe.sessions != crate::agent::Sessions::Many,
             cwd_per_turn: false,
+            steers: agent.describe.steers,
+            compacts: agent.describe.compacts,
             resuming: None,
             idle_since: Duration::ZERO,
             retiring: false,

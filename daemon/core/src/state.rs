@@ -20,11 +20,14 @@ use crate::effect::{Effect, Progress};
 use crate::event::Event;
 use crate::ids::{ConnId, Now, Token, TurnId, WorkerId};
 use crate::job::{Job, Phase};
+use crate::model::Compacting;
+use crate::questions::Questions;
 use crate::request::Loading;
 use crate::restart::RestartWait;
 use crate::session::{Session, SessionId};
 use crate::slot::Slot;
 use crate::status::Counters;
+use crate::steer::Words;
 use crate::stop::Mode;
 use crate::store::{Query, Urgency, Write};
 use crate::stored::Awaiting;
@@ -94,6 +97,9 @@ pub struct State {
     pub(crate) orphaned: BTreeMap<String, Vec<Batch>>,
     pub(crate) restarts: Vec<RestartWait>,
     pub(crate) health: BTreeMap<String, Health>,
+    pub(crate) questions: Questions,
+    pub(crate) words: Words,
+    pub(crate) compacting: BTreeMap<WorkerId, Compacting>,
     pub(crate) timers: Timers,
     /// Those that go by the clock of this boot, as suspend counts as waiting.
     pub(crate) boot_timers: Timers,
@@ -129,6 +135,9 @@ impl State {
             orphaned: BTreeMap::new(),
             restarts: Vec::new(),
             health: BTreeMap::new(),
+            questions: Questions::default(),
+            words: Words::default(),
+            compacting: BTreeMap::new(),
             timers: Timers::default(),
             boot_timers: Timers::default(),
             spawned: VecDeque::new(),
@@ -241,6 +250,7 @@ impl State {
             match timer {
                 Timer::Expiry(turn) => self.expire(turn),
                 Timer::Start(turn) => self.start_time_came(turn),
+                Timer::Question(question) => self.question_expired(question),
                 Timer::Running(turn) => self.run_out(turn),
                 Timer::Settling(turn) => self.unsettled(turn),
                 Timer::Stalled(turn) => self.stalled(turn),
@@ -251,6 +261,7 @@ impl State {
                 Timer::Recheck(number) => self.collect_again(number),
                 Timer::Collect(number) => self.collect_timeout(number),
                 Timer::Doubt => self.in_doubt(),
+                Timer::Compact(worker) => self.compact_timeout(worker),
                 Timer::Drain => self.drain_timeout(),
                 Timer::Stop => self.stop_timeout(),
                 // What they hold back is looked at after every event.
@@ -364,6 +375,8 @@ impl State {
         self.collecting
             .retain(|_, collecting| collecting.conn != conn);
         self.restarts.retain(|wait| wait.conn != conn);
+        self.questions.answers_no_more(conn);
+        self.words.forget_conn(conn);
         for loading in self.loading.values_mut() {
             loading.parked.retain(|parked| parked.conn != conn);
         }

@@ -123,7 +123,7 @@ impl State {
                 bytes: facts.store_bytes,
                 wal_bytes: facts.wal_bytes,
             },
-            questions: 0,
+            questions: self.questions.count() as u64,
         }
     }
 

@@ -2,20 +2,234 @@
 //!
 //! Owns which turn is meant and what its agent made of it. Must not know wires.
 
-use agentd_protocol::envelope::Rejected;
-use agentd_protocol::work::Steer;
-use agentd_protocol::{Code, Id};
+use std::collections::BTreeMap;
 
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::line::Line;
+use agentd_protocol::request::Abort;
+use agentd_protocol::work::Steer;
+use agentd_protocol::{Code, Id, JobId, Request};
+
+use crate::effect::Effect;
 use crate::event::Facts;
-use crate::ids::ConnId;
+use crate::ids::{ConnId, TurnId, WorkerId};
+use crate::job::{Phase, Process};
+use crate::limits::WORDS_PER_TURN;
+use crate::session::SessionId;
 use crate::state::State;
+use crate::store::{JobRow, Query};
+use crate::stored::Awaiting;
+use crate::worker::{Steering, WorkerCommand};
+
+/// One word on its way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Word {
+    conn: ConnId,
+    id: Option<Id>,
+    turn: TurnId,
+    job: JobId,
+    told: Told,
+}
+
+/// Has its agent got it?
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Told {
+    /// Not before the turn's first byte.
+    Not(String),
+    /// This process has, and said nothing of it so far.
+    To(Process),
+}
+
+/// All of them, and which session each connection sent to last.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Words {
+    waiting: BTreeMap<u64, Word>,
+    sent_to: BTreeMap<ConnId, SessionId>,
+}
+
+impl Words {
+    pub(crate) fn sent_to(&mut self, conn: ConnId, session: SessionId) {
+        self.sent_to.insert(conn, session);
+    }
+
+    pub(crate) fn last_session(&self, conn: ConnId) -> Option<SessionId> {
+        self.sent_to.get(&conn).copied()
+    }
+
+    pub(crate) fn forget_conn(&mut self, conn: ConnId) {
+        self.sent_to.remove(&conn);
+        // What is said is said; nobody hears what became of it.
+        self.waiting.retain(|_, word| word.conn != conn);
+    }
+
+    fn of_turn(&self, turn: TurnId) -> Vec<u64> {
+        let of_turn = self.waiting.iter().filter(|(_, word)| word.turn == turn);
+        of_turn.map(|(number, _)| *number).collect()
+    }
+}
 
 impl State {
-    pub(crate) fn steer(&mut self, conn: ConnId, id: Option<Id>, _steer: Steer, _facts: &Facts) {
-        self.refuse(
+    pub(crate) fn steer(&mut self, conn: ConnId, id: Option<Id>, steer: Steer, facts: &Facts) {
+        let named = (steer.job, steer.session.as_deref());
+        if let Some(loading) = self.loading_of(conn, named) {
+            let request = Request::Steer(steer);
+            return self.wait_for_loading(&loading, conn, id, request, facts);
+        }
+        if let Some(job) = steer.job.filter(|job| !self.numbers.contains_key(job)) {
+            self.load(
+                Awaiting::Steer { conn, id, job },
+                Query::Jobs { jobs: vec![job] },
+            );
+            return;
+        }
+        let meant = self.steer_target(conn, &steer).and_then(|turn| {
+            self.takes_words(turn)?;
+            let number = self.jobs.get(&turn).and_then(|job| job.number);
+            Ok((turn, number))
+        });
+        let (turn, job) = match meant {
+            Ok((turn, Some(job))) => (turn, job),
+            Ok((_, None)) => return self.refuse(conn, id, idle("the turn has not begun")),
+            Err(rejected) => return self.refuse(conn, id, rejected),
+        };
+        let number = self.number();
+        let word = Word {
             conn,
             id,
-            Rejected::new(Code::Unsupported, "`steer` is not served yet"),
-        );
+            turn,
+            job,
+            told: Told::Not(steer.text),
+        };
+        self.words.waiting.insert(number, word);
+        let job = self.jobs.get(&turn);
+        if job.is_some_and(|job| matches!(job.phase, Phase::Running { .. })) {
+            self.tell_words(turn);
+        }
     }
+
+    /// The turn in flight that is meant.
+    fn steer_target(&self, conn: ConnId, steer: &Steer) -> Result<TurnId, Rejected> {
+        let like = Abort {
+            job: steer.job,
+            session: steer.session.clone(),
+            queued: false,
+        };
+        let turns = self.abort_targets(conn, &like)?;
+        let turn = turns.first().copied();
+        let meant = turn.and_then(|turn| Some((turn, &self.jobs.get(&turn)?.phase)));
+        match meant {
+            None => Err(idle("there is no turn in flight")),
+            Some((turn, Phase::Running { .. } | Phase::Marking { .. })) => Ok(turn),
+            Some((_, Phase::Settling { .. } | Phase::Finishing)) => {
+                Err(idle("the turn is being ended"))
+            }
+            Some(_) => Err(idle("the turn waits and has not begun")
+                .hint("wait for `running`, or send the text as a turn of its own")),
+        }
+    }
+
+    /// Can the agent of a turn be steered, and has it room?
+    fn takes_words(&self, turn: TurnId) -> Result<(), Rejected> {
+        let job = self.jobs.get(&turn);
+        let process = job.and_then(crate::job::Job::process);
+        let slot = process.and_then(|process| self.slots.get(&process.worker));
+        if let Some(slot) = slot.filter(|slot| !slot.steers) {
+            let error = format!("the agent `{}` can't be steered", slot.agent);
+            return Err(Rejected::new(Code::Unsupported, error)
+                .hint("send the text: it runs after the turn in flight"));
+        }
+        if self.words.of_turn(turn).len() >= WORDS_PER_TURN {
+            let error = format!("{WORDS_PER_TURN} words wait for the agent to take them");
+            return Err(Rejected::new(Code::QueueFull, error));
+        }
+        Ok(())
+    }
+
+    /// Tells a turn's agent what it was not told yet: its first byte has gone.
+    pub(crate) fn tell_words(&mut self, turn: TurnId) {
+        let Some(process) = self.jobs.get(&turn).and_then(crate::job::Job::process) else {
+            return;
+        };
+        for number in self.words.of_turn(turn) {
+            let Some(word) = self.words.waiting.get_mut(&number) else {
+                continue;
+            };
+            if let Told::Not(text) = &mut word.told {
+                let text = std::mem::take(text);
+                word.told = Told::To(process);
+                self.out.push(Effect::Tell {
+                    worker: process.worker,
+                    generation: process.generation,
+                    command: WorkerCommand::Steer {
+                        turn,
+                        word: number,
+                        text,
+                    },
+                });
+            }
+        }
+    }
+
+    /// An agent said what became of a word.
+    pub(crate) fn steered(&mut self, worker: WorkerId, number: u64, steering: Steering) {
+        let from =
+            |word: &&Word| matches!(word.told, Told::To(process) if process.worker == worker);
+        if self.words.waiting.get(&number).filter(from).is_none() {
+            return;
+        }
+        let Some(word) = self.words.waiting.remove(&number) else {
+            return;
+        };
+        match steering {
+            Steering::Taken => {
+                let job = word.job;
+                self.answer(word.conn, word.id, &Line::Steer { ok: true, job });
+            }
+            Steering::TooLate => self.refuse(word.conn, word.id, ended_first(word.job)),
+            Steering::Refused(failure) => self.refuse(word.conn, word.id, failure.into()),
+        }
+    }
+
+    /// A turn ends: what its agent has not taken by now, it never will.
+    pub(crate) fn words_too_late(&mut self, turn: TurnId) {
+        for number in self.words.of_turn(turn) {
+            if let Some(word) = self.words.waiting.remove(&number) {
+                self.refuse(word.conn, word.id, ended_first(word.job));
+            }
+        }
+    }
+
+    /// The store knows whether a job that isn't in memory ever was.
+    pub(crate) fn steer_elsewhere(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        job: JobId,
+        row: Option<&JobRow>,
+    ) {
+        let rejected = match row {
+            Some(_) => idle(&format!("job {job} has ended, or runs in another process")),
+            None => Rejected::new(Code::UnknownJob, format!("there is no job `{job}`")),
+        };
+        self.refuse(conn, id, rejected);
+    }
+
+    /// Something is left in a process that no later turn must get.
+    pub(crate) fn spoilt(&mut self, worker: WorkerId, why: &str) {
+        if let Some(slot) = self.slots.get_mut(&worker)
+            && !slot.phase.is_stopping()
+        {
+            slot.last_error = Some(format!("it was replaced: {why}"));
+            self.restart_slot(worker, false);
+        }
+    }
+}
+
+fn ended_first(job: JobId) -> Rejected {
+    idle(&format!("job {job} ended before its agent took it"))
+        .hint("send the text as a turn of its own")
+}
+
+fn idle(why: &str) -> Rejected {
+    Rejected::new(Code::SessionIdle, format!("nothing can be steered: {why}"))
 }

@@ -4,7 +4,7 @@
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Line;
-use agentd_protocol::{Id, JobId};
+use agentd_protocol::{Code, Id, JobId};
 
 use crate::accept::Batch;
 use crate::conn::FollowId;
@@ -12,6 +12,7 @@ use crate::ids::{ConnId, Token, TurnId};
 use crate::job::Waiter;
 use crate::limits::DOUBT_WITHIN;
 use crate::lookup::Asked;
+use crate::questions::Answered;
 use crate::sessions::Changed;
 use crate::state::State;
 use crate::store::{Loaded, MessageText, Stored, Write, Written};
@@ -38,6 +39,14 @@ pub(crate) enum Awaiting {
     },
     /// Requests on sessions that aren't in memory.
     Sessions(String),
+    /// An answer to a question, for the line that says so.
+    Answered(Box<Answered>),
+    /// A `steer` to a job that isn't in memory.
+    Steer {
+        conn: ConnId,
+        id: Option<Id>,
+        job: JobId,
+    },
     /// A request that changes a session.
     Changed {
         conn: ConnId,
@@ -76,6 +85,13 @@ impl State {
             (Awaiting::Changed { conn, id, changed }, stored) => {
                 self.session_changed(conn, id, changed, stored);
             }
+            (Awaiting::Answered(answered), stored) => {
+                let seq = match &stored {
+                    Stored::Committed(written) => seq_of(written),
+                    _ => None,
+                };
+                self.answer_stored(token, *answered, seq);
+            }
             (Awaiting::Start(turn), Stored::Committed(written)) => {
                 self.marked(turn, token, seq_of(&written))
             }
@@ -96,6 +112,7 @@ impl State {
                 | Awaiting::Asked { .. }
                 | Awaiting::Key { .. }
                 | Awaiting::Collect(_)
+                | Awaiting::Steer { .. }
                 | Awaiting::Replay { .. }
                 | Awaiting::Refill { .. }
                 | Awaiting::Log { .. }),
@@ -114,7 +131,6 @@ impl State {
         }
     }
 
-    /// What became of a job can't be known any more: its followers are cut off without an answer.
     pub(crate) fn store_health(&mut self, trouble: Option<String>) {
         match &trouble {
             Some(_) => {
@@ -158,7 +174,8 @@ impl State {
         }
     }
 
-    fn lost_track(&mut self, turn: TurnId) {
+    /// What became of a job can't be known any more: its followers are cut off without an answer.
+    pub(crate) fn lost_track(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get(&turn) else {
             return;
         };
@@ -209,6 +226,13 @@ impl State {
             // What stood against it stands; whether its key is known is not.
             (Awaiting::Key { waiter, rejected }, _) => {
                 self.refuse(waiter.conn, waiter.id, rejected);
+            }
+            (Awaiting::Steer { conn, id, job }, Loaded::Jobs(rows)) => {
+                self.steer_elsewhere(conn, id, job, rows.first());
+            }
+            (Awaiting::Steer { conn, id, .. }, _) => {
+                let error = "the store can't say which job is meant; ask again";
+                self.refuse(conn, id, Rejected::new(Code::StoreFailed, error));
             }
             (Awaiting::Collect(number), Loaded::Jobs(rows)) => self.collect_loaded(number, rows),
             (Awaiting::Collect(number), Loaded::Failed(why)) => self.collect_failed(number, &why),

@@ -128,6 +128,8 @@ impl State {
                 slot.one_session = one;
             }
             slot.cwd_per_turn = traits.cwd_per_turn;
+            slot.steers = traits.steers.unwrap_or(slot.steers);
+            slot.compacts = traits.compacts.unwrap_or(slot.compacts);
             if let Some(most) = traits.concurrent_sends {
                 slot.capacity = most.max(1);
             }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::ids::{TurnId, WorkerId};
+use crate::questions::QuestionId;
 
 /// What a deadline is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -14,6 +15,8 @@ pub(crate) enum Timer {
     Expiry(TurnId),
     /// A turn's time to start has come. By the clock of this boot.
     Start(TurnId),
+    /// A question has waited too long. Before `Running`, as the turn's deadline ends it, too.
+    Question(QuestionId),
     /// A turn has run too long.
     Running(TurnId),
     /// A cancelled turn has not settled.
@@ -38,6 +41,8 @@ pub(crate) enum Timer {
     Collect(u64),
     /// The store has been in trouble for so long that nobody should wait for it any more.
     Doubt,
+    /// An agent shortens its memory for too long.
+    Compact(WorkerId),
     /// `drain` has waited long enough.
     Drain,
     /// The daemon must stop now.

@@ -6,7 +6,6 @@
 use agentd_protocol::line::{Level, Line, Stop, ToolTrace};
 use agentd_protocol::{Code, JobId, limits};
 
-use crate::effect::Effect;
 use crate::ids::{Generation, TurnId, WorkerId};
 use crate::job::{Ending, Notice, Phase, Process};
 use crate::json;
@@ -15,7 +14,7 @@ use crate::state::State;
 use crate::store::{TextKind, Write};
 use crate::text;
 use crate::timers::Timer;
-use crate::worker::{Outcome, WorkerCommand, WorkerEvent};
+use crate::worker::{Outcome, WorkerEvent};
 
 impl State {
     pub(crate) fn worker_said(
@@ -60,25 +59,12 @@ impl State {
                     }
                 }
             }
-            WorkerEvent::Asked {
-                turn,
-                question,
-                kind,
-                title,
-                detail,
-                options,
-            } => {
-                let line = |job: JobId, number: u64| Line::Question {
-                    job,
-                    question_id: format!("{job}-q{number}"),
-                    kind: kind.to_owned(),
-                    title,
-                    detail,
-                    options,
-                    expires_at: None,
-                };
-                self.asked(worker, turn, question, line);
-            }
+            WorkerEvent::Asked { turn, asking } => self.asked(worker, turn, asking),
+            WorkerEvent::Withdrew { question } => self.withdrew(worker, &question),
+            WorkerEvent::Steered { word, steering } => self.steered(worker, word, steering),
+            WorkerEvent::Compacted { result } => self.compacted(worker, result),
+            // Its sessions go on in a new process before their next turn.
+            WorkerEvent::Spoilt { why } => self.spoilt(worker, why),
             WorkerEvent::MessageStarted { turn, .. }
             | WorkerEvent::Text { turn, .. }
             | WorkerEvent::Thinking { turn, .. }
@@ -95,7 +81,7 @@ impl State {
     }
 
     /// A turn that this process has and that has begun; anything else a worker can't speak for.
-    fn of_worker(&self, worker: WorkerId, turn: TurnId) -> Option<TurnId> {
+    pub(crate) fn of_worker(&self, worker: WorkerId, turn: TurnId) -> Option<TurnId> {
         let job = self.jobs.get(&turn)?;
         let process = job.process().filter(|_| job.began())?;
         let generation = self.slots.get(&worker)?.generation;
@@ -336,45 +322,6 @@ impl State {
         );
     }
 
-    /// A question that nobody here can answer is closed at once, the safe way.
-    fn asked(
-        &mut self,
-        worker: WorkerId,
-        turn: Option<TurnId>,
-        question: String,
-        line: impl FnOnce(JobId, u64) -> Line,
-    ) {
-        let Some(slot) = self.slots.get(&worker) else {
-            return;
-        };
-        let generation = slot.generation;
-        let asking = turn
-            .or_else(|| slot.turns.first().copied())
-            .and_then(|turn| self.of_worker(worker, turn));
-        if let Some(turn) = asking
-            && let Some(job) = self.jobs.get_mut(&turn)
-            && let Some(number) = job.number
-        {
-            job.questions += 1;
-            let asked = line(number, job.questions);
-            let question_id = format!("{number}-q{}", job.questions);
-            self.say_numbered(turn, &asked);
-            self.say_numbered(
-                turn,
-                &Line::QuestionClosed {
-                    job: number,
-                    question_id,
-                    by: "nobody".to_owned(),
-                },
-            );
-        }
-        self.out.push(Effect::Tell {
-            worker,
-            generation,
-            command: WorkerCommand::Dismiss { question },
-        });
-    }
-
     pub(crate) fn note(&mut self, turn: TurnId, notice: &Notice) {
         let Some(number) = self.jobs.get(&turn).and_then(|job| job.number) else {
             return;
@@ -438,6 +385,7 @@ impl State {
 
     /// A turn may have made no progress for long.
     pub(crate) fn stalled(&mut self, turn: TurnId) {
+        let asking = self.is_asking(turn);
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
@@ -446,7 +394,10 @@ impl State {
         }
         let silent = self.now.mono.saturating_sub(job.progress_at);
         let mut again = job.progress_at + STALLED_AFTER;
-        if silent >= STALLED_AFTER {
+        // Who asked waits for us.
+        if silent >= STALLED_AFTER && asking {
+            again = self.now.mono + STALLED_AFTER;
+        } else if silent >= STALLED_AFTER {
             again = self.now.mono + STALLED_AFTER;
             if !std::mem::replace(&mut job.stalled, true) {
                 let text = format!("no progress for {} min", silent.as_secs() / 60);

@@ -3,8 +3,11 @@
 //! Owns the common denominator of agent protocols. Must not know processes or wires: an adapter
 //! translates each word, or `Describe` says that the agent lacks it.
 
+use std::time::Duration;
+
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{Cost, Level, Stop, Usage};
+use agentd_protocol::work::Private;
 use agentd_protocol::{Code, JobId};
 
 use crate::ids::TurnId;
@@ -49,11 +52,108 @@ pub enum WorkerCommand {
     },
     /// Forget the session; the next turn starts a new one. Answered by `Recycled`.
     Recycle,
-    /// Nobody is there to answer a question: close it with the safe answer.
-    Dismiss {
+    /// What became of a question.
+    Answer {
         /// The worker's own name of the question.
         question: String,
+        /// The answer, or that there is none.
+        reply: Reply,
     },
+    /// A word to a running turn. Answered by `Steered`.
+    Steer {
+        /// Which turn.
+        turn: TurnId,
+        /// Names the word in its answer.
+        word: u64,
+        /// The word.
+        text: String,
+    },
+    /// Shorten what is remembered of a session that has no turn in flight. Answered by
+    /// `Compacted`.
+    Compact {
+        /// The session's name.
+        session: String,
+        /// What to keep.
+        instructions: Option<String>,
+    },
+}
+
+/// What an agent may ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QuestionKind {
+    /// May it go on?
+    Approval,
+    /// One of some options.
+    Choice,
+    /// Free text.
+    Text,
+    /// Text that nobody else may see.
+    Secret,
+}
+
+impl QuestionKind {
+    /// As lines name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Approval => "approval",
+            Self::Choice => "choice",
+            Self::Text => "text",
+            Self::Secret => "secret",
+        }
+    }
+}
+
+/// A question as a worker asks it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Asking {
+    /// The worker's own name of it.
+    pub question: String,
+    /// What for.
+    pub kind: QuestionKind,
+    /// What is asked.
+    pub title: String,
+    /// More of it.
+    pub detail: Option<String>,
+    /// To choose from.
+    pub options: Vec<String>,
+    /// How long the agent itself waits, if it says.
+    pub limit: Option<AskedFor>,
+}
+
+/// What a worker hears of its question.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// Yes, to an approval.
+    Approved,
+    /// No, to an approval; also when nobody said anything.
+    Denied,
+    /// This one, to a choice.
+    Chosen(String),
+    /// Text, secret or not: it is not for logs.
+    Text(Private),
+    /// No answer comes, to anything but an approval.
+    Cancelled,
+}
+
+/// The agent's own limit for a question.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AskedFor {
+    /// From now on.
+    Within(Duration),
+    /// Milliseconds since 1970.
+    Until(i64),
+}
+
+/// What became of a word to a running turn.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Steering {
+    /// The turn has it.
+    Taken,
+    /// The turn ended first.
+    TooLate,
+    /// The agent won't.
+    Refused(Failure),
 }
 
 /// What a worker can do, as far as its handshake says; unset means as `Describe` has it.
@@ -65,6 +165,10 @@ pub struct Traits {
     pub concurrent_sends: Option<u32>,
     /// Does it work in the directory that each turn names, wherever it was started?
     pub cwd_per_turn: bool,
+    /// Does it take a word in the middle of a turn?
+    pub steers: Option<bool>,
+    /// Can it shorten what it remembers?
+    pub compacts: Option<bool>,
 }
 
 /// What a worker told.
@@ -141,16 +245,30 @@ pub enum WorkerEvent {
     Asked {
         /// In which turn, if it belongs to one.
         turn: Option<TurnId>,
+        /// What.
+        asking: Asking,
+    },
+    /// The agent wants no answer to its question any more.
+    Withdrew {
         /// The worker's own name of the question.
         question: String,
-        /// `approval`, `choice`, `text` or `secret`.
-        kind: &'static str,
-        /// What is asked.
-        title: String,
-        /// More of it.
-        detail: Option<String>,
-        /// To choose from.
-        options: Vec<String>,
+    },
+    /// What became of a word to a running turn.
+    Steered {
+        /// Which word.
+        word: u64,
+        /// What became of it.
+        steering: Steering,
+    },
+    /// The session is shorter, or isn't. With a summary, where the agent gives one.
+    Compacted {
+        /// How it went.
+        result: Result<Option<String>, Failure>,
+    },
+    /// Something is left in the process that no later turn must get: it is to be replaced before.
+    Spoilt {
+        /// What, in words for a person.
+        why: &'static str,
     },
     /// What a person would want to know.
     Noted {

@@ -36,6 +36,8 @@ pub fn describe(command: &[String]) -> Describe {
         recycles: false,
         model_per_turn: true,
         toolsets: false,
+        steers: false,
+        compacts: false,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(30),
     }

@@ -8,9 +8,13 @@ use std::time::Duration;
 use agentd_core::agent::{Describe, Resume, Sessions};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{Failure, Json, Outcome, Prompt, Traits, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{
+    AskedFor, Asking, Failure, Json, Outcome, Prompt, QuestionKind, Reply, Steering, Traits,
+    WorkerCommand, WorkerEvent,
+};
 use agentd_protocol::Code;
 use agentd_protocol::line::{Level, Stop};
+use agentd_protocol::request::unix_ms;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -21,6 +25,8 @@ use super::{Adapter, Launch};
 const OPEN_CALLS: usize = 256;
 /// The id of the `status` request.
 const PROBE: &str = "probe";
+/// The id of a `compact` request: there is one at a time.
+const COMPACT: &str = "compact";
 /// Codes of notes that are passed on; any other becomes `worker`.
 const NOTES: &[&str] = &[
     "compaction",
@@ -41,6 +47,8 @@ pub const fn describe() -> Describe {
         recycles: true,
         model_per_turn: true,
         toolsets: false,
+        steers: false,
+        compacts: false,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(30),
     }
@@ -58,12 +66,18 @@ pub fn launch(command: &[String], _spawn: &Spawn) -> Launch {
 /// One worker's translator.
 #[derive(Debug, Default)]
 pub struct Jsonl {
-    outstanding: BTreeSet<TurnId>,
+    /// Turns in flight, each with its session.
+    outstanding: BTreeMap<TurnId, String>,
     /// Turns whose abort may still be refused.
     aborted: BTreeSet<TurnId>,
     /// Bytes of output so far, for workers that don't count them.
     open_calls: BTreeMap<(TurnId, String), u64>,
     one_session: bool,
+    /// Words without an answer, oldest first, each with its turn.
+    words: BTreeMap<u64, TurnId>,
+    /// Answers to questions so far: each has an id, so that its refusal is no turn's end.
+    answers: u64,
+    compacting: bool,
 }
 
 impl Jsonl {
@@ -76,14 +90,14 @@ impl Jsonl {
     /// A missing id means the only turn there is.
     fn turn(&self, line: &Object<'_>) -> Option<TurnId> {
         let turn = match line.raw("id") {
-            None if self.outstanding.len() == 1 => self.outstanding.first().copied(),
+            None if self.outstanding.len() == 1 => self.outstanding.keys().next().copied(),
             None => None,
             Some(_) => line
                 .string("id")
                 .and_then(|id| id.strip_prefix('t')?.parse().ok())
                 .map(TurnId),
         };
-        turn.filter(|turn| self.outstanding.contains(turn))
+        turn.filter(|turn| self.outstanding.contains_key(turn))
     }
 
     fn status(&mut self, line: &Object<'_>) -> WorkerEvent {
@@ -97,6 +111,8 @@ impl Jsonl {
             one_session,
             concurrent_sends: line.get("concurrent_sends").map(|n: u32| n.max(1)),
             cwd_per_turn: line.get("cwd").unwrap_or(false),
+            steers: line.get("steer"),
+            compacts: line.get("compact"),
         })
     }
 
@@ -135,6 +151,9 @@ impl Jsonl {
                 }
             }
             "question" => asked(turn, line),
+            "question_closed" => WorkerEvent::Withdrew {
+                question: line.string("question_id")?,
+            },
             "note" => noted(turn, line),
             "agent_event" => WorkerEvent::Other {
                 turn,
@@ -143,14 +162,60 @@ impl Jsonl {
             },
             "message_end" => self.ended(turn, outcome(Ok(stop(line)), line)),
             "error" => self.ended(turn, outcome(Err(failure(line)), line)),
-            // `accepted`, `running`, `question_closed` and types of a newer worker.
+            // `accepted`, `running` and types of a newer worker.
             _ => return None,
         })
+    }
+
+    /// A worker took a word, or won't. One that names none means the oldest.
+    fn steered(&mut self, line: &Object<'_>, steering: Steering) -> Option<WorkerEvent> {
+        let word = match line.string("id") {
+            Some(id) => id.strip_prefix('s')?.parse().ok()?,
+            None => *self.words.keys().next()?,
+        };
+        self.words.remove(&word)?;
+        Some(WorkerEvent::Steered { word, steering })
+    }
+
+    fn compacted(&mut self, result: Result<Option<String>, Failure>) -> Option<WorkerEvent> {
+        std::mem::take(&mut self.compacting).then_some(WorkerEvent::Compacted { result })
+    }
+
+    /// Is it about a request of ours, rather than the end of a turn?
+    fn is_refusal(&self, line: &Object<'_>) -> bool {
+        match line.string("id") {
+            Some(id) => is_ours(&id),
+            // Nothing else is asked meanwhile.
+            None => self.compacting && self.outstanding.is_empty(),
+        }
+    }
+
+    /// A refusal of anything but a send.
+    fn refused(&mut self, bytes: &[u8], line: &Object<'_>) -> Option<WorkerEvent> {
+        let mut failure = failure(line);
+        if failure.code == Code::UnknownCommand {
+            failure.code = Code::Unsupported;
+        }
+        let id = line.string("id").unwrap_or_default();
+        if id == COMPACT || id.is_empty() {
+            self.compacted(Err(failure))
+        } else if id.starts_with('s') {
+            let steering = match failure.code {
+                Code::SessionIdle => Steering::TooLate,
+                _ => Steering::Refused(failure),
+            };
+            self.steered(line, steering)
+        } else {
+            Some(WorkerEvent::Logged {
+                line: beginning(bytes),
+            })
+        }
     }
 
     fn ended(&mut self, turn: TurnId, outcome: Outcome) -> WorkerEvent {
         self.outstanding.remove(&turn);
         self.aborted.remove(&turn);
+        self.words.retain(|_, of| *of != turn);
         self.open_calls.retain(|(of, _), _| *of != turn);
         WorkerEvent::Ended {
             turn,
@@ -189,11 +254,11 @@ impl Adapter for Jsonl {
         match kind.as_str() {
             "status" if line.raw("ok") != Some("false") => events.push(self.status(&line)),
             // Answers to an abort say nothing: the turn's own final line does.
-            "abort" | "pong" | "hello" => {}
-            "error" if line.string("id").as_deref() == Some(PROBE) => {
-                events.push(WorkerEvent::Logged {
-                    line: beginning(bytes),
-                });
+            "abort" | "answer" | "pong" | "hello" => {}
+            "steer" => events.extend(self.steered(&line, Steering::Taken)),
+            "compact" => events.extend(self.compacted(Ok(line.string("summary")))),
+            "error" if self.is_refusal(&line) => {
+                events.extend(self.refused(bytes, &line));
             }
             "" | "status" => events.push(WorkerEvent::Logged {
                 line: beginning(bytes),
@@ -222,11 +287,12 @@ impl Adapter for Jsonl {
         match command {
             WorkerCommand::Probe => put_line(write, &json!({"type": "status", "id": PROBE})),
             WorkerCommand::Prompt(prompt) => {
-                self.outstanding.insert(prompt.turn);
+                let session = prompt.session.clone();
+                self.outstanding.insert(prompt.turn, session);
                 put_line(write, &send(prompt));
             }
             WorkerCommand::Cancel { turn } => {
-                if self.outstanding.contains(turn) {
+                if self.outstanding.contains_key(turn) {
                     self.aborted.insert(*turn);
                     put_line(write, &json!({"type": "abort", "id": id(*turn)}));
                 }
@@ -237,10 +303,34 @@ impl Adapter for Jsonl {
                     events.push(WorkerEvent::Recycled);
                 }
             }
-            WorkerCommand::Dismiss { question } => put_line(
-                write,
-                &json!({"type": "answer", "question_id": question, "approve": false}),
-            ),
+            WorkerCommand::Answer { question, reply } => {
+                self.answers += 1;
+                put_line(write, &answer(self.answers, question, reply));
+            }
+            WorkerCommand::Steer { turn, word, text } => {
+                if let Some(session) = self.outstanding.get(turn) {
+                    self.words.insert(*word, *turn);
+                    let id = format!("s{word}");
+                    let line = json!({"type": "steer", "id": id, "session": session, "text": text});
+                    put_line(write, &line);
+                } else {
+                    events.push(WorkerEvent::Steered {
+                        word: *word,
+                        steering: Steering::TooLate,
+                    });
+                }
+            }
+            WorkerCommand::Compact {
+                session,
+                instructions,
+            } => {
+                self.compacting = true;
+                let mut line = json!({"type": "compact", "id": COMPACT, "session": session});
+                if let Some(instructions) = instructions {
+                    line["instructions"] = json!(instructions);
+                }
+                put_line(write, &line);
+            }
         }
     }
 }
@@ -257,6 +347,27 @@ fn id(turn: TurnId) -> String {
     format!("t{}", turn.0)
 }
 
+/// Is it the id of a request of ours that isn't a send?
+fn is_ours(id: &str) -> bool {
+    let numbered = id.strip_prefix(['q', 's']).unwrap_or_default();
+    let numbered = !numbered.is_empty() && numbered.bytes().all(|byte| byte.is_ascii_digit());
+    numbered || id == PROBE || id == COMPACT
+}
+
+/// What became of a question, in the words of an `answer`.
+fn answer(number: u64, question: &str, reply: &Reply) -> Value {
+    let mut line = json!({"type": "answer", "id": format!("q{number}"), "question_id": question});
+    let (name, value) = match reply {
+        Reply::Approved => ("approve", json!(true)),
+        Reply::Denied => ("approve", json!(false)),
+        Reply::Chosen(option) => ("choice", json!(option)),
+        Reply::Text(text) => ("text", json!(text)),
+        Reply::Cancelled => ("cancel", json!(true)),
+    };
+    line[name] = value;
+    line
+}
+
 fn send(prompt: &Prompt) -> Value {
     let mut line = json!({
         "type": "send",
@@ -265,6 +376,8 @@ fn send(prompt: &Prompt) -> Value {
         "session": prompt.session,
         "job": prompt.job,
         "cwd": prompt.cwd,
+        // Whether anybody answers is for us to know, not for a daemon behind this one.
+        "on_question": "wait",
     });
     for (name, value) in [
         ("provider", &prompt.provider),
@@ -289,18 +402,23 @@ fn words(line: &Object<'_>, name: &str) -> String {
 }
 
 fn asked(turn: TurnId, line: &Object<'_>) -> WorkerEvent {
+    let until = line.string("expires_at");
+    let until = until.as_deref().and_then(unix_ms);
     WorkerEvent::Asked {
         turn: Some(turn),
-        question: line.string("question_id").unwrap_or_default(),
-        kind: match line.string("kind").as_deref() {
-            Some("approval") => "approval",
-            Some("choice") => "choice",
-            Some("secret") => "secret",
-            _ => "text",
+        asking: Asking {
+            question: line.string("question_id").unwrap_or_default(),
+            kind: match line.string("kind").as_deref() {
+                Some("approval") => QuestionKind::Approval,
+                Some("choice") => QuestionKind::Choice,
+                Some("secret") => QuestionKind::Secret,
+                _ => QuestionKind::Text,
+            },
+            title: words(line, "title"),
+            detail: line.string("detail"),
+            options: line.get("options").unwrap_or_default(),
+            limit: until.map(AskedFor::Until),
         },
-        title: words(line, "title"),
-        detail: line.string("detail"),
-        options: line.get("options").unwrap_or_default(),
     }
 }
 
@@ -358,5 +476,7 @@ fn outcome(result: Result<Stop, Failure>, line: &Object<'_>) -> Outcome {
     }
 }
 
+#[cfg(test)]
+mod steering;
 #[cfg(test)]
 mod tests;

@@ -174,6 +174,8 @@ fn unknown(name: &'static str, found: Option<PathBuf>) -> Agent {
             recycles: false,
             model_per_turn: false,
             toolsets: false,
+            steers: false,
+            compacts: false,
             concurrent_sends: 1,
             ready_within: std::time::Duration::from_secs(30),
         },

@@ -31,6 +31,8 @@ fn describe(_kind: Kind, _command: &[String]) -> Describe {
         recycles: true,
         model_per_turn: true,
         toolsets: true,
+        steers: false,
+        compacts: false,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(1),
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use agentd_core::effect::{Rung, Spawn};
 use agentd_core::event::Event;
 use agentd_core::ids::{Generation, TurnId, WorkerId};
-use agentd_core::worker::{Exit, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{Exit, Reply, WorkerCommand, WorkerEvent};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
@@ -47,7 +47,7 @@ impl Adapter for Echo {
     ) {
         match command {
             WorkerCommand::Cancel { .. } => write.extend_from_slice(b"x\n"),
-            WorkerCommand::Dismiss { question } => write.extend_from_slice(question.as_bytes()),
+            WorkerCommand::Answer { question, .. } => write.extend_from_slice(question.as_bytes()),
             _ => {}
         }
     }
@@ -484,7 +484,8 @@ async fn a_process_that_closes_its_input_and_stays_is_stuck() {
     let mut running = Setup::sh("exec <&-; echo up; sleep 300").start();
     running.says("up").await;
     let question = "x".to_owned();
-    running.order(Order::Tell(WorkerCommand::Dismiss { question }));
+    let reply = Reply::Denied;
+    running.order(Order::Tell(WorkerCommand::Answer { question, reply }));
     let event = running.next().await;
     assert!(
         matches!(&event, Event::WorkerStuck { why, .. } if why.contains("closed")),
@@ -500,7 +501,8 @@ async fn a_process_that_does_not_read_is_stuck_after_ten_seconds() {
     running.says("up").await;
     let question = "x".repeat(1024 * 1024);
     let begun = Instant::now();
-    running.order(Order::Tell(WorkerCommand::Dismiss { question }));
+    let reply = Reply::Denied;
+    running.order(Order::Tell(WorkerCommand::Answer { question, reply }));
     let event = running.next().await;
     assert!(matches!(event, Event::WorkerStuck { .. }), "{event:?}");
     assert!(begun.elapsed() >= Duration::from_secs(10));

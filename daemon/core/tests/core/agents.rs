@@ -13,6 +13,8 @@ pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
         recycles: sessions != Sessions::PerTurn,
         model_per_turn: sessions != Sessions::One,
         toolsets: false,
+        steers: sessions != Sessions::PerTurn,
+        compacts: sessions != Sessions::PerTurn,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(30),
     }

@@ -10,7 +10,7 @@ use agentd_protocol::Code;
 use agentd_protocol::serde_json::Value;
 
 use crate::agents::settings;
-use crate::scenarios::{ProcessId, only, running, say};
+use crate::scenarios::{ProcessId, running, say};
 use crate::world::World;
 
 const SEND: &str = r#"{"type":"send","text":"x","session":"main"}"#;

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use agentd_core::ids::ConnId;
 use agentd_core::store::Stored;
-use agentd_core::worker::{Exit, WorkerEvent};
+use agentd_core::worker::{Exit, QuestionKind, Steering, WorkerEvent};
 use agentd_core::{Event, ids};
 use agentd_protocol::request::Subscribe;
 use agentd_protocol::{Code, JobId, serde_json};
 use proptest::prelude::*;
 
 use crate::agents::settings;
+use crate::questions::asking;
 use crate::world::World;
 
 /// Steps per run; with the number of runs below, more than 100,000 in all.
@@ -72,6 +73,11 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
         }
         (10..=13, Some(conn), _) => world.disconnect(conn),
         (14..=79, Some(conn), _) => {
+            let ask = if choice & 0x200_0000 == 0 {
+                ""
+            } else {
+                r#""on_question":"wait","#
+            };
             let agents = ["many", "one", "turn"];
             let agent = agents[pick(3)];
             let session = if choice & 0x1000 == 0 {
@@ -96,7 +102,9 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
             world.request(
                 conn,
                 own,
-                &format!(r#"{{{session}{key}{retry}"agent":"{agent}","type":"send","text":"x"}}"#),
+                &format!(
+                    r#"{{{session}{key}{retry}{ask}"agent":"{agent}","type":"send","text":"x"}}"#
+                ),
             );
         }
         (80..=87, Some(conn), _) => {
@@ -126,7 +134,8 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
         ),
         (96..=97, Some(conn), _) => about_sessions(world, conn, *id, choice >> 8),
         (98..=99, Some(conn), _) => world.request(conn, *id, r#"{"type":"unsubscribe"}"#),
-        (100..=159, _, _) => world.store_answers(),
+        (100..=103, _, _) => talk(world, choice, *id, conn, process),
+        (104..=159, _, _) => world.store_answers(),
         (160..=163, _, _) => world.store_refuses(Stored::Failed {
             code: Code::DiskFull,
             why: "full".to_owned(),
@@ -290,6 +299,88 @@ fn speak(world: &mut World, process: (ids::WorkerId, ids::Generation), choice: u
     world.worker(process, event);
 }
 
+/// Questions, answers, words and the rest of what is said beside turns.
+fn talk(
+    world: &mut World,
+    choice: u32,
+    id: u64,
+    conn: Option<ConnId>,
+    process: Option<(ids::WorkerId, ids::Generation)>,
+) {
+    let (what, pick) = ((choice >> 8) % 12, choice >> 12);
+    let job = pick % 20 + 1;
+    let line = match (what, process) {
+        (0..=2, Some(process)) => {
+            let kinds = [
+                QuestionKind::Approval,
+                QuestionKind::Choice,
+                QuestionKind::Text,
+            ];
+            let turn = world.processes[&process].turns.first().copied();
+            let mut asking = asking(kinds[pick as usize % 3]);
+            asking.question = format!("w{pick}");
+            return world.worker(process, WorkerEvent::Asked { turn, asking });
+        }
+        (3, Some(process)) => {
+            let question = format!("w{pick}");
+            let asked = world.processes[&process].heard.first();
+            let question = asked.map_or(question, |(question, _)| question.clone());
+            return world.worker(process, WorkerEvent::Withdrew { question });
+        }
+        (4, Some(process)) => {
+            let Some((word, _)) = world.processes.get_mut(&process).unwrap().words.pop() else {
+                return;
+            };
+            let steering = [Steering::Taken, Steering::TooLate][pick as usize % 2].clone();
+            return world.worker(process, WorkerEvent::Steered { word, steering });
+        }
+        (5, Some(process)) => {
+            if world
+                .processes
+                .get_mut(&process)
+                .unwrap()
+                .compacting
+                .take()
+                .is_some()
+            {
+                let result = Ok(None);
+                world.worker(process, WorkerEvent::Compacted { result });
+            }
+            return;
+        }
+        (6, Some(process)) => return world.worker(process, WorkerEvent::Spoilt { why: "a word" }),
+        (7 | 8, _) => {
+            let given = [
+                r#""approve":true"#,
+                r#""choice":"left""#,
+                r#""text":"x""#,
+                r#""cancel":true"#,
+            ];
+            let given = given[pick as usize % 4];
+            let number = (pick >> 4) % 3 + 1;
+            format!(r#"{{"type":"answer","question_id":"j{job}-q{number}",{given}}}"#)
+        }
+        (9, _) => match pick % 3 {
+            0 => r#"{"type":"steer","text":"x"}"#.to_owned(),
+            1 => r#"{"type":"steer","session":"many0","text":"x"}"#.to_owned(),
+            _ => format!(r#"{{"type":"steer","job":"j{job}","text":"x"}}"#),
+        },
+        (10, _) => match pick % 3 {
+            0 => r#"{"type":"hello","answers":true}"#.to_owned(),
+            1 => r#"{"type":"compact"}"#.to_owned(),
+            _ => r#"{"type":"compact","session":"one0"}"#.to_owned(),
+        },
+        _ => match pick % 3 {
+            0 => r#"{"type":"questions"}"#.to_owned(),
+            1 => r#"{"type":"set_model","session":"one0","model":"m"}"#.to_owned(),
+            _ => r#"{"type":"set_model","session":"one1","model":"n"}"#.to_owned(),
+        },
+    };
+    if let Some(conn) = conn {
+        world.request(conn, id, &line);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 3_000, max_shrink_time: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -304,6 +395,16 @@ proptest! {
         world.settle();
         world.check_watches();
         LINES_READ.fetch_add(world.numbered_lines_read, Relaxed);
+        // No question outlives its turn, and none is closed twice or without having been asked.
+        for (job, stored) in world.jobs.iter().filter(|_| !world.gave_up) {
+            let lines = stored.events.iter().map(|(_, body)| shown_question(body.as_json()));
+            let mut open = std::collections::BTreeSet::new();
+            for (kind, question) in lines.flatten() {
+                let fine = if kind == "question" { open.insert(question) } else { open.remove(&question) };
+                prop_assert!(fine, "{job}: {kind}");
+            }
+            prop_assert!(open.is_empty(), "{job} ended with {open:?} open");
+        }
         // Whoever is still there and sent something has its answer; only a cut-off one has none.
         for (conn, client) in &world.clients {
             prop_assert!(client.closed || client.open.is_empty(), "{conn:?} waits for {:?}: {:#?} {:#?}", client.open, client.asked, world.told_to(*conn));
@@ -338,4 +439,11 @@ proptest! {
         let (one, two) = (run(), run());
         prop_assert!(one.state == two.state);
     }
+}
+
+/// Is it a line about a question? Its type, and which.
+fn shown_question(line: &str) -> Option<(String, String)> {
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let question = line["question_id"].as_str()?.to_owned();
+    Some((line["type"].as_str()?.to_owned(), question))
 }

@@ -10,7 +10,7 @@ use agentd_core::store::{
     TextKind, Write, Written,
 };
 use agentd_protocol::line::{Accepted, Line};
-use agentd_protocol::{Body, Code, JobId};
+use agentd_protocol::{Body, Code, JobId, rows};
 
 use crate::watch::Filter;
 use crate::world::{StoreOrder, StoredJob, World};
@@ -50,6 +50,7 @@ impl World {
         match self.orders.pop_front() {
             Some(StoreOrder::Commit(token, _)) => {
                 self.out_of_step = true;
+                self.gave_up = true;
                 let stored = Stored::Failed {
                     code: Code::StoreFailed,
                     why,
@@ -221,7 +222,9 @@ impl World {
                     Written::Done
                 }
                 Write::Model { session, pins } => {
-                    self.sessions.get_mut(&session).unwrap().pins = pins;
+                    if let Some(row) = self.sessions.get_mut(&session) {
+                        row.pins = pins;
+                    }
                     Written::Done
                 }
                 Write::Text {
@@ -289,8 +292,25 @@ impl World {
                 Some((job, known)) if *known == hashed => Keyed::Same { job: *job },
                 Some((job, _)) => Keyed::Other { job: *job },
             }),
+            Query::SessionList { .. } => {
+                let rows = self.sessions.values().map(|row| rows::SessionRow {
+                    session: row.name.clone(),
+                    agent: row.agent.clone(),
+                    cwd: row.cwd.clone(),
+                    state: rows::SessionPhase::Idle,
+                    title: String::new(),
+                    preview: String::new(),
+                    model: row.pins.model.clone(),
+                    turns: row.turns,
+                    created_at: String::new(),
+                    last_active_at: String::new(),
+                });
+                Loaded::SessionList {
+                    sessions: (1..).zip(rows).collect(),
+                    more: false,
+                }
+            }
             Query::JobList { .. }
-            | Query::SessionList { .. }
             | Query::History { .. }
             | Query::Message { .. }
             | Query::Backup { .. }

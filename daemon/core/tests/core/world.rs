@@ -9,7 +9,7 @@ use agentd_core::effect::{Progress, Rung};
 use agentd_core::event::{Facts, Origin};
 use agentd_core::ids::{ConnId, Generation, Now, Token, TurnId, WorkerId};
 use agentd_core::store::{Due, Query, Recovered, SessionRow, SoFar, Write};
-use agentd_core::worker::{Exit, Outcome, Traits, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{Exit, Outcome, Reply, Traits, WorkerCommand, WorkerEvent};
 use agentd_core::{Effect, Event, Settings, State};
 
 use crate::agents::settings;
@@ -27,6 +27,11 @@ pub struct Process {
     pub sessions: BTreeSet<String>,
     pub per_turn: bool,
     pub told_to_end: Option<Rung>,
+    /// What became of its questions, as it was told.
+    pub heard: Vec<(String, Reply)>,
+    /// Words to its turns.
+    pub words: Vec<(u64, String)>,
+    pub compacting: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -100,6 +105,8 @@ pub struct World {
     pub out_of_step: bool,
     /// Since the jobs were stored, the machine was started anew.
     pub rebooted: bool,
+    /// Did the store ever give up on an order? Then its books may lack a line.
+    pub gave_up: bool,
     /// Answer everything of the store at once.
     pub prompt_store: bool,
     /// Are lines of text kept?
@@ -136,6 +143,7 @@ impl World {
             recover_asked: Vec::new(),
             out_of_step: false,
             rebooted: false,
+            gave_up: false,
             prompt_store: true,
             keep_text: true,
         }
@@ -406,7 +414,15 @@ impl World {
                 assert!(process.turns.len() <= 1, "two turns at once");
             }
             WorkerCommand::Recycle => assert!(process.turns.is_empty(), "recycled in a turn"),
-            WorkerCommand::Probe | WorkerCommand::Cancel { .. } | WorkerCommand::Dismiss { .. } => {
+            WorkerCommand::Probe | WorkerCommand::Cancel { .. } => {}
+            WorkerCommand::Answer { question, reply } => process.heard.push((question, reply)),
+            WorkerCommand::Steer { turn, word, text } => {
+                assert!(process.turns.contains(&turn), "a word to another's turn");
+                process.words.push((word, text));
+            }
+            WorkerCommand::Compact { session, .. } => {
+                assert!(process.turns.is_empty(), "compacted in a turn");
+                process.compacting = Some(session);
             }
         }
         self.processes.insert((worker, generation), process);
@@ -436,8 +452,12 @@ impl World {
 
     /// Facts of a peer that runs inside a worker's process.
     pub fn inside((worker, _): (WorkerId, Generation)) -> Facts {
+        Self::descends_from(vec![7, 100 + u32::try_from(worker.0).unwrap(), 1])
+    }
+
+    pub fn descends_from(ancestry: Vec<u32>) -> Facts {
         Facts {
-            ancestry: vec![7, 100 + u32::try_from(worker.0).unwrap(), 1],
+            ancestry,
             ..Facts::default()
         }
     }
@@ -689,6 +709,12 @@ fn shown(line: &Value) -> String {
         "note" => format!(" {}", line["code"].as_str().unwrap()),
         "tool_start" | "tool_end" => format!(" {}", line["tool_call_id"].as_str().unwrap()),
         "abort" | "session.resume" => format!(" {}", line["jobs"]),
+        "question" => format!(" {}", line["question_id"].as_str().unwrap()),
+        "question_closed" => format!(
+            " {} by {}",
+            line["question_id"].as_str().unwrap(),
+            line["by"].as_str().unwrap()
+        ),
         _ => String::new(),
     };
     format!("{id}{kind}{more}")

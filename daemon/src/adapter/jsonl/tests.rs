@@ -21,13 +21,13 @@ fn prompt(turn: u64) -> Prompt {
     }
 }
 
-fn tell(jsonl: &mut Jsonl, command: WorkerCommand) -> (Vec<WorkerEvent>, String) {
+pub(super) fn tell(jsonl: &mut Jsonl, command: WorkerCommand) -> (Vec<WorkerEvent>, String) {
     let (mut events, mut write) = (Vec::new(), Vec::new());
     jsonl.encode(&command, &mut events, &mut write);
     (events, String::from_utf8(write).unwrap())
 }
 
-fn hear(jsonl: &mut Jsonl, line: &str) -> Vec<WorkerEvent> {
+pub(super) fn hear(jsonl: &mut Jsonl, line: &str) -> Vec<WorkerEvent> {
     let (mut events, mut write) = (Vec::new(), Vec::new());
     jsonl.decode(line.as_bytes(), &mut events, &mut write);
     assert!(write.is_empty());
@@ -35,7 +35,7 @@ fn hear(jsonl: &mut Jsonl, line: &str) -> Vec<WorkerEvent> {
 }
 
 /// A translator with these turns outstanding.
-fn with(turns: &[u64]) -> Jsonl {
+pub(super) fn with(turns: &[u64]) -> Jsonl {
     let mut jsonl = Jsonl::default();
     for turn in turns {
         tell(&mut jsonl, WorkerCommand::Prompt(Box::new(prompt(*turn))));
@@ -58,7 +58,7 @@ fn a_send_names_what_is_pinned_and_leaves_out_the_rest() {
     assert_eq!(line.matches('\n').count(), 1);
     assert_eq!(
         serde_json::from_str::<Value>(&line).unwrap(),
-        json!({"type":"send","id":"t7","text":"hi\n\u{2028}","session":"main","job":"j41","cwd":"/w"})
+        json!({"type":"send","id":"t7","text":"hi\n\u{2028}","session":"main","job":"j41","cwd":"/w","on_question":"wait"})
     );
     let pinned = Prompt {
         provider: Some("p".into()),
@@ -95,6 +95,7 @@ fn the_answer_to_a_probe_says_what_the_worker_can_do() {
             one_session,
             concurrent_sends,
             cwd_per_turn: false,
+            ..Traits::default()
         };
         assert_eq!(
             hear(&mut jsonl, line),
@@ -219,11 +220,14 @@ fn questions_notes_and_events_become_their_words_and_what_is_unknown_is_ignored(
             r#"{"type":"question","question_id":"q","kind":"choice","title":"?","options":["a"]}"#,
             WorkerEvent::Asked {
                 turn: Some(turn),
-                question: "q".into(),
-                kind: "choice",
-                title: "?".into(),
-                detail: None,
-                options: vec!["a".into()],
+                asking: Asking {
+                    question: "q".into(),
+                    kind: QuestionKind::Choice,
+                    title: "?".into(),
+                    detail: None,
+                    options: vec!["a".into()],
+                    limit: None,
+                },
             },
         ),
         (
@@ -429,6 +433,9 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
         Just("message_end"),
         Just("error"),
         Just("question"),
+        Just("question_closed"),
+        Just("steer"),
+        Just("compact"),
         Just("note"),
     ];
     let value = prop_oneof![
@@ -437,6 +444,7 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
         Just("-1"),
         Just("18446744073709551615"),
         Just("\"t7\""),
+        Just("\"s1\""),
         Just("\"t99999999999999999999\""),
         Just("[{}]"),
         Just("{\"a\":[]}"),

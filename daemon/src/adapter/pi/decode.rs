@@ -3,8 +3,10 @@
 //! Owns what each record means and the idle rule. Only deltas are used for text: the snapshots
 //! beside them (`message`, `partial`) may be ahead of them, and are never read.
 
+use std::time::Duration;
+
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{Outcome, Traits, WorkerEvent};
+use agentd_core::worker::{AskedFor, Asking, Outcome, QuestionKind, Traits, WorkerEvent};
 use agentd_protocol::line::{Level, Stop};
 use serde_json::json;
 
@@ -36,6 +38,7 @@ impl Pi {
                 let error = record.string("error").unwrap_or_default();
                 events.push(self.noted(Level::Warning, "extension", format!("extension: {error}")));
             }
+            "queue_update" => self.queue_changed(&record, events),
             "agent_start" | "agent_end" | "agent_settled" | "auto_retry_start"
             | "auto_retry_end" | "compaction_start" | "compaction_end" => {
                 self.life(&kind, &record, bytes, events, write);
@@ -69,6 +72,7 @@ impl Pi {
                     }),
                 }
                 self.abort_held(write);
+                self.say_words(write);
             }
             "agent_end" => {
                 self.settles |= record.raw("willRetry").is_some();
@@ -128,6 +132,11 @@ impl Pi {
         write: &mut Vec<u8>,
     ) {
         let id = record.string("id");
+        if let Some(id) = &id
+            && self.word_answered(id, bytes, record, events)
+        {
+            return;
+        }
         let is = |asked: Option<&String>| id.is_some() && asked == id.as_ref();
         let turn = self.turn.as_ref();
         let (named, asked) = match &self.recycle {
@@ -181,6 +190,7 @@ impl Pi {
                     Abort::No => Outcome::failed(failure(&error)),
                     Abort::Held | Abort::Sent(_) => Outcome::ended(Stop::Cancelled),
                 };
+                self.run_over(events, write);
                 self.finish(Some(outcome), events);
             }
             return;
@@ -217,12 +227,18 @@ impl Pi {
         if self.looks < needed {
             return self.look_again(write);
         }
+        if self.words.are_busy() {
+            // The turn ends when pi's queue is empty.
+            return;
+        }
         self.running = false;
         if self.turn.is_some() && !std::mem::replace(&mut self.kept, true) {
             self.named = None;
         }
         self.state(record, events);
-        self.finish(None, events);
+        if !self.run_over(events, write) {
+            self.finish(None, events);
+        }
     }
 
     /// The answer to `new_session`.
@@ -384,10 +400,10 @@ impl Pi {
     fn extension(&self, record: &Object<'_>, events: &mut Vec<WorkerEvent>) {
         let text = |field| record.string(field);
         let (kind, detail) = match text("method").as_deref() {
-            Some("select") => ("choice", None),
-            Some("confirm") => ("approval", text("message")),
-            Some("input") => ("text", text("placeholder")),
-            Some("editor") => ("text", text("prefill")),
+            Some("select") => (QuestionKind::Choice, None),
+            Some("confirm") => (QuestionKind::Approval, text("message")),
+            Some("input") => (QuestionKind::Text, text("placeholder")),
+            Some("editor") => (QuestionKind::Text, text("prefill")),
             Some("notify") => {
                 let level = match text("notifyType").as_deref() {
                     Some("warning" | "error") => Level::Warning,
@@ -400,13 +416,19 @@ impl Pi {
             // Decoration of a terminal that isn't there.
             _ => return,
         };
+        // When that has passed pi goes on by itself, and says nothing of it.
+        let wait = record.get("timeout").map(Duration::from_millis);
+        let wait = wait.filter(|wait| !wait.is_zero());
         events.push(WorkerEvent::Asked {
             turn: self.turn.as_ref().map(|turn| turn.turn),
-            question: text("id").unwrap_or_default(),
-            kind,
-            title: text("title").unwrap_or_default(),
-            detail,
-            options: record.get("options").unwrap_or_default(),
+            asking: Asking {
+                question: text("id").unwrap_or_default(),
+                kind,
+                title: text("title").unwrap_or_default(),
+                detail,
+                options: record.get("options").unwrap_or_default(),
+                limit: wait.map(AskedFor::Within),
+            },
         });
     }
 

@@ -1,6 +1,7 @@
 //! The fourteen hazards of pi's protocol, each with the adapter's part of its counter-measure.
 
 use agentd_core::ids::TurnId;
+use agentd_core::worker::Steering;
 
 use super::replay::{DIALECTS, Replay, prompt};
 use super::*;
@@ -45,11 +46,21 @@ fn hazard_03_a_prompt_waits_for_the_end_of_a_compaction() {
 }
 
 #[test]
-fn hazard_04_a_compaction_is_never_asked_for_so_none_cuts_a_run_short() {
+fn hazard_04_a_compaction_is_never_asked_for_in_a_run_so_none_cuts_one_short() {
+    let compact = WorkerCommand::Compact {
+        session: "main".into(),
+        instructions: None,
+    };
     for dialect in DIALECTS {
         for number in ["02", "05", "24", "25"] {
-            // The replay refuses every request but five; `compact` is none of them.
-            let replay = Replay::of(dialect, number).play();
+            let mut replay = Replay::of(dialect, number);
+            replay.play_until("prompt");
+            replay.tell(&compact);
+            replay.play_until("response");
+            replay.tell(&compact);
+            let busy = |event: &WorkerEvent| matches!(event, WorkerEvent::Compacted { result: Err(why) } if why.code == Code::SessionBusy);
+            assert_eq!(replay.count(busy), 2, "{dialect} {number}");
+            let replay = replay.play();
             assert!(!replay.kinds_written().contains(&"compact"));
         }
     }
@@ -235,6 +246,58 @@ fn hazard_11_the_queue_is_ours_so_a_cancelled_prompt_leaves_nothing_behind() {
         let replay = replay.play();
         assert_eq!(replay.kinds_written(), ["prompt"], "{dialect}");
         assert_eq!(replay.outcomes().len(), 2);
+    }
+}
+
+#[test]
+fn hazard_11_a_word_that_came_too_late_never_reaches_the_next_turn() {
+    for (dialect, cleared) in [
+        ("pi-0.73.1", None),
+        ("pi-1.5.2", Some(true)),
+        ("pi-1.5.2", Some(false)),
+    ] {
+        let mut replay = Replay::turn(dialect, "02", 1);
+        replay.play_until("agent_start");
+        let text = "late".to_owned();
+        replay.tell(&WorkerCommand::Steer {
+            turn: TurnId(1),
+            word: 7,
+            text,
+        });
+        replay.hear(&json!({"type": "queue_update", "steering": ["late"], "followUp": []}));
+        let id = replay.wrote[1]["id"].clone();
+        replay.hear(&json!({"type": "response", "id": id, "command": "steer", "success": true}));
+        let mut replay = replay.play();
+        let late = |event: &WorkerEvent| {
+            matches!(
+                event,
+                WorkerEvent::Steered {
+                    word: 7,
+                    steering: Steering::TooLate
+                }
+            )
+        };
+        assert_eq!(replay.count(late), 1, "{dialect}");
+        // The next prompt of the core may come before pi's queue is known to be empty.
+        let spoilt = |event: &WorkerEvent| matches!(event, WorkerEvent::Spoilt { .. });
+        if let Some(success) = cleared {
+            assert!(replay.outcomes().is_empty(), "the turn is not over yet");
+            replay.tell(&prompt(2, "next"));
+            assert_eq!(replay.kinds_written(), ["prompt", "steer", "clear_queue"]);
+            let id = replay.wrote[2]["id"].clone();
+            replay.hear(&json!({"type": "response", "id": id, "command": "clear_queue", "success": success}));
+            assert_eq!(replay.count(spoilt), usize::from(!success));
+        } else {
+            assert_eq!(replay.kinds_written(), ["prompt", "steer"]);
+            assert_eq!(replay.count(spoilt), 1);
+        }
+        // A process that is to be replaced says so before its turn is over.
+        let ended = replay
+            .events
+            .iter()
+            .position(|event| matches!(event, WorkerEvent::Ended { .. }));
+        let spoilt = replay.events.iter().position(spoilt);
+        assert!(ended.is_some() && spoilt.is_none_or(|spoilt| Some(spoilt) < ended));
     }
 }
 

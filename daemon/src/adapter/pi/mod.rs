@@ -1,11 +1,13 @@
 //! Kind `pi`: `pi --mode rpc` in both of its dialects (0.73.1, and 1.x with `agent_settled`).
 //!
-//! Owns what may be written to pi and when: one prompt at a time and only when idle, an abort only
-//! after `agent_start`, a new session only between runs, no setter and no queue of pi's ever.
+//! Owns what may be written to pi and when: one prompt at a time and only when idle, an abort and
+//! a word only after `agent_start`, a new session and a compaction only between runs, no setter
+//! ever, and nothing left in pi's queue.
 //! Must not know processes or time: whatever pi never answers, the core ends by its deadlines.
 
 mod decode;
 mod turn;
+mod words;
 
 use std::time::Duration;
 
@@ -19,6 +21,7 @@ use serde_json::{Value, json};
 use super::object::put_line;
 use super::{Adapter, Launch};
 use turn::{Abort, Turn};
+use words::Words;
 
 /// A slash command that starts no run is believed after so many looks at the state: the old
 /// dialect acknowledges both kinds alike, and a run begins within a few of pi's ticks.
@@ -36,6 +39,8 @@ pub const fn describe() -> Describe {
         recycles: true,
         model_per_turn: false,
         toolsets: false,
+        steers: true,
+        compacts: true,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),
     }
@@ -98,6 +103,7 @@ pub struct Pi {
     looks: u32,
     turn: Option<Turn>,
     waiting: Option<Box<Prompt>>,
+    words: Words,
     recycle: Recycle,
     /// The session's file as last reported.
     named: Option<String>,
@@ -142,6 +148,7 @@ impl Pi {
     /// Writes what had to wait until pi was idle.
     fn advance(&mut self, write: &mut Vec<u8>) {
         let busy = self.turn.is_some() || self.running || self.compacting;
+        let busy = busy || self.words.are_busy();
         match &self.recycle {
             _ if busy => {}
             Recycle::Wanted => {
@@ -170,6 +177,7 @@ impl Pi {
             .is_some_and(|prompt| prompt.turn == cancelled)
         {
             self.waiting = None;
+            self.run_over(events, write);
             events.push(ended(cancelled, Outcome::ended(Stop::Cancelled)));
         }
         if let Some(turn) = self.turn.as_mut().filter(|turn| turn.turn == cancelled) {
@@ -242,10 +250,13 @@ impl Adapter for Pi {
                     self.recycle = Recycle::Wanted;
                 }
             }
-            WorkerCommand::Dismiss { question } => put_line(
-                write,
-                &json!({"type": "extension_ui_response", "id": question, "cancelled": true}),
-            ),
+            WorkerCommand::Answer { question, reply } => words::put_reply(question, reply, write),
+            WorkerCommand::Steer { turn, word, text } => {
+                self.steer(*turn, *word, text, events, write);
+            }
+            WorkerCommand::Compact { instructions, .. } => {
+                self.compact(instructions.as_deref(), events, write);
+            }
         }
         self.advance(write);
     }
@@ -255,5 +266,7 @@ impl Adapter for Pi {
 mod hazards;
 #[cfg(test)]
 mod replay;
+#[cfg(test)]
+mod steering;
 #[cfg(test)]
 mod tests;

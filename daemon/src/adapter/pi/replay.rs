@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use agentd_core::ids::TurnId;
+use agentd_core::worker::Reply;
 use agentd_protocol::JobId;
 
 use super::*;
@@ -16,12 +17,15 @@ use super::*;
 pub(super) const DIALECTS: [&str; 2] = ["pi-0.73.1", "pi-1.5.2"];
 
 /// Every request the adapter may ever write.
-const ALLOWED: [&str; 5] = [
+const ALLOWED: [&str; 8] = [
     "abort",
+    "clear_queue",
+    "compact",
     "extension_ui_response",
     "get_state",
     "new_session",
     "prompt",
+    "steer",
 ];
 
 pub(super) struct Record {
@@ -232,9 +236,16 @@ impl Replay {
                 turn: TurnId(self.turns),
             }),
             Some("new_session") => self.tell(&WorkerCommand::Recycle),
-            Some("extension_ui_response") if asked["cancelled"] == true => {
+            Some("extension_ui_response") => {
                 let question = asked["id"].as_str().unwrap().to_owned();
-                self.tell(&WorkerCommand::Dismiss { question });
+                let value = asked["value"].as_str().unwrap_or("").to_owned();
+                let reply = match (&asked["confirmed"], &asked["cancelled"]) {
+                    (Value::Bool(true), _) => Reply::Approved,
+                    (Value::Bool(false), _) => Reply::Denied,
+                    (_, Value::Bool(true)) => Reply::Cancelled,
+                    _ => Reply::Chosen(value),
+                };
+                self.tell(&WorkerCommand::Answer { question, reply });
             }
             _ => {}
         }

@@ -1,6 +1,7 @@
 //! What the adapter makes of recorded conversations, in both dialects.
 
 use agentd_core::ids::TurnId;
+use agentd_core::worker::QuestionKind;
 use agentd_protocol::line::{CostStatus, Level};
 use proptest::prelude::*;
 
@@ -315,7 +316,7 @@ fn a_dialog_becomes_a_question_and_is_dismissed_with_the_safe_answer() {
     for dialect in DIALECTS {
         let replay = Replay::turn(dialect, "25", 2).play();
         let asked = replay.count(|event| {
-            matches!(event, WorkerEvent::Asked { kind: "text", turn: Some(TurnId(1)), title, .. } if title == "Edit some text")
+            matches!(event, WorkerEvent::Asked { turn: Some(TurnId(1)), asking } if asking.kind == QuestionKind::Text && asking.title == "Edit some text")
         });
         assert_eq!(asked, 1, "{dialect}");
         let answer = replay
@@ -328,7 +329,7 @@ fn a_dialog_becomes_a_question_and_is_dismissed_with_the_safe_answer() {
         });
         assert_eq!(noted, 1);
         let replay = Replay::turn(dialect, "25", 4).play();
-        assert_eq!(replay.count(|e| matches!(e, WorkerEvent::Asked { kind: "choice", options, .. } if options.len() == 2)), 1);
+        assert_eq!(replay.count(|e| matches!(e, WorkerEvent::Asked { asking, .. } if asking.kind == QuestionKind::Choice && asking.options.len() == 2)), 1);
     }
 }
 

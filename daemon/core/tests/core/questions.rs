@@ -1,0 +1,524 @@
+//! Agents that ask, people who answer, and everything that ends a question otherwise.
+
+use std::time::Duration;
+
+use agentd_core::ids::ConnId;
+use agentd_core::worker::{AskedFor, Asking, Exit, QuestionKind, Reply, WorkerEvent};
+use agentd_protocol::Code;
+use agentd_protocol::work::Private;
+
+use crate::agents::settings;
+use crate::scenarios::{ProcessId, only, running};
+use crate::world::World;
+
+pub fn asking(kind: QuestionKind) -> Asking {
+    Asking {
+        question: "w1".to_owned(),
+        kind,
+        title: "Delete it?".to_owned(),
+        detail: Some("all of it".to_owned()),
+        options: vec!["left".to_owned(), "right".to_owned()],
+        limit: None,
+    }
+}
+
+fn ask(world: &mut World, process: ProcessId, asking: Asking) {
+    let turn = world.processes[&process].turns.first().copied();
+    world.worker(process, WorkerEvent::Asked { turn, asking });
+}
+
+/// A world whose one worker has a turn that was sent with `more`.
+fn with(more: &str) -> (World, ConnId, ProcessId) {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let send = format!(r#"{{"type":"send","text":"hi","session":"main"{more}}}"#);
+    world.request(conn, 1, &send);
+    let process = only(&world);
+    world.get_ready(process);
+    (world, conn, process)
+}
+
+const WAIT: &str = r#","on_question":"wait""#;
+
+fn heard(world: &World, process: ProcessId) -> Vec<Reply> {
+    let heard = world.processes[&process].heard.iter();
+    heard.map(|(_, reply)| reply.clone()).collect()
+}
+
+fn last(world: &World, conn: ConnId) -> String {
+    world.told_to(conn).last().unwrap().clone()
+}
+
+fn questions(world: &mut World) -> Vec<agentd_protocol::serde_json::Value> {
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"questions"}"#);
+    world.request(conn, 2, r#"{"type":"status"}"#);
+    let lines = &world.clients[&conn].lines;
+    let questions = lines[0]["questions"].as_array().unwrap().clone();
+    assert_eq!(lines[1]["questions"], questions.len());
+    questions
+}
+
+#[test]
+fn a_question_waits_is_listed_and_its_first_answer_goes_to_the_agent() {
+    let (mut world, conn, process) = with(WAIT);
+    ask(&mut world, process, asking(QuestionKind::Approval));
+    let row = questions(&mut world).remove(0);
+    assert_eq!(row["question_id"], "j1-q1");
+    assert_eq!(
+        (&row["session"], &row["kind"]),
+        (&"main".into(), &"approval".into())
+    );
+    assert_eq!(
+        row["expires_at"],
+        world.clients[&conn].lines.last().unwrap()["expires_at"]
+    );
+    assert!(heard(&world, process).is_empty(), "it waits");
+
+    let other = world.connect();
+    let answer = r#"{"type":"answer","question_id":"j1-q1","approve":true}"#;
+    world.request(other, 1, answer);
+    world.request(other, 2, answer);
+    assert_eq!(
+        world.told_to(other),
+        ["1:answer", "2:error already-answered"]
+    );
+    assert_eq!(last(&world, conn), "1:question_closed j1-q1 by answer");
+    assert_eq!(heard(&world, process), [Reply::Approved]);
+    assert!(questions(&mut world).is_empty());
+    // Late is late, even when the job is over.
+    world.end_turn(process);
+    world.request(other, 3, answer);
+    assert_eq!(last(&world, other), "3:error already-answered");
+    world.request(
+        other,
+        4,
+        r#"{"type":"answer","question_id":"j1-q9","approve":true}"#,
+    );
+    assert_eq!(last(&world, other), "4:error unknown-question");
+}
+
+#[test]
+fn a_session_that_asks_is_waiting() {
+    let (mut world, _, process) = with(WAIT);
+    let state = |world: &mut World| {
+        let conn = world.connect();
+        world.request(conn, 1, r#"{"type":"session.list"}"#);
+        world.clients[&conn].lines[0]["sessions"][0]["state"].clone()
+    };
+    assert_eq!(state(&mut world), "working");
+    ask(&mut world, process, asking(QuestionKind::Text));
+    assert_eq!(state(&mut world), "waiting");
+    world.pass(Duration::from_secs(600));
+    assert_eq!(state(&mut world), "working");
+}
+
+#[test]
+fn an_answer_is_said_and_passed_on_only_when_it_is_on_the_disk() {
+    let (mut world, conn, process) = with(WAIT);
+    ask(&mut world, process, asking(QuestionKind::Approval));
+    world.prompt_store = false;
+    world.request(
+        conn,
+        2,
+        r#"{"type":"answer","question_id":"j1-q1","approve":true}"#,
+    );
+    world.request(
+        conn,
+        3,
+        r#"{"type":"answer","question_id":"j1-q1","approve":false}"#,
+    );
+    assert_eq!(last(&world, conn), "3:error already-answered");
+    assert!(heard(&world, process).is_empty());
+    world.store_answers();
+    let told = world.told_to(conn);
+    let end = &told[told.len() - 2..];
+    assert_eq!(end, ["1:question_closed j1-q1 by answer", "2:answer"]);
+    assert_eq!(heard(&world, process), [Reply::Approved]);
+}
+
+#[test]
+fn an_answer_that_the_store_does_not_take_is_refused_and_never_passed_on() {
+    let (mut world, conn, process) = with(WAIT);
+    ask(&mut world, process, asking(QuestionKind::Approval));
+    world.prompt_store = false;
+    let other = world.connect();
+    world.request(
+        other,
+        2,
+        r#"{"type":"answer","question_id":"j1-q1","approve":true}"#,
+    );
+    world.store_gives_up();
+    assert_eq!(last(&world, other), "2:error store-failed");
+    assert!(heard(&world, process).is_empty());
+    assert!(
+        world.clients[&conn].closed,
+        "what became of the turn is unknown"
+    );
+}
+
+#[test]
+fn each_kind_takes_its_own_form_and_says_so() {
+    for (kind, wrong, right, reply) in [
+        (
+            QuestionKind::Approval,
+            [r#""text":"yes""#, r#""choice":"left""#],
+            r#""approve":false"#,
+            Reply::Denied,
+        ),
+        (
+            QuestionKind::Choice,
+            [r#""choice":"up""#, r#""approve":true"#],
+            r#""choice":"right""#,
+            Reply::Chosen("right".to_owned()),
+        ),
+        (
+            QuestionKind::Text,
+            [r#""choice":"left""#, r#""approve":true"#],
+            r#""text":"words""#,
+            Reply::Text(Private("words".to_owned())),
+        ),
+        (
+            QuestionKind::Secret,
+            [r#""choice":"left""#, r#""approve":true"#],
+            r#""text":"hunter2""#,
+            Reply::Text(Private("hunter2".to_owned())),
+        ),
+        (
+            QuestionKind::Text,
+            [r#""choice":"left""#, r#""approve":true"#],
+            r#""cancel":true"#,
+            Reply::Cancelled,
+        ),
+    ] {
+        let (mut world, _, process) = with(WAIT);
+        ask(&mut world, process, asking(kind));
+        let other = world.connect();
+        for (id, given) in (1..).zip(wrong) {
+            let answer = format!(r#"{{"type":"answer","question_id":"j1-q1",{given}}}"#);
+            world.request(other, id, &answer);
+            let error = world.clients[&other].lines.last().unwrap();
+            assert_eq!(error["code"], "invalid-request", "{kind:?} {given}");
+            let said = error["error"].as_str().unwrap();
+            assert!(said.contains("expected `"), "{said}");
+        }
+        let answer = format!(r#"{{"type":"answer","question_id":"j1-q1",{right}}}"#);
+        world.request(other, 9, &answer);
+        assert_eq!(last(&world, other), "9:answer");
+        assert_eq!(heard(&world, process), [reply]);
+    }
+}
+
+#[test]
+fn a_secret_is_in_no_line_no_row_and_no_debug_output() {
+    let (mut world, conn, process) = with(WAIT);
+    ask(&mut world, process, asking(QuestionKind::Secret));
+    world.prompt_store = false;
+    world.request(
+        conn,
+        2,
+        r#"{"type":"answer","question_id":"j1-q1","text":"hunter2"}"#,
+    );
+    let meanwhile = format!("{:?} {:?}", world.state, world.orders);
+    while world.store_pending() > 0 {
+        world.store_answers();
+    }
+    let told = Reply::Text(Private("hunter2".to_owned()));
+    assert_eq!(heard(&world, process), [told]);
+    let after = format!("{:?} {:?}", world.state, world.processes[&process].heard);
+    let books = format!("{:?} {:?}", world.jobs, world.clients[&conn].lines);
+    for text in [meanwhile, after, books] {
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+}
+
+#[test]
+fn with_nobody_there_a_question_is_denied_at_once_and_the_trace_says_so() {
+    for (more, kind, reply) in [
+        ("", QuestionKind::Approval, Reply::Denied),
+        ("", QuestionKind::Choice, Reply::Cancelled),
+        (
+            r#","on_question":"deny""#,
+            QuestionKind::Secret,
+            Reply::Cancelled,
+        ),
+    ] {
+        let (mut world, conn, process) = with(more);
+        ask(&mut world, process, asking(kind));
+        assert_eq!(heard(&world, process), [reply]);
+        assert!(questions(&mut world).is_empty());
+        world.end_turn(process);
+        let told = world.told_to(conn);
+        let about = told.iter().filter(|line| line.contains("question"));
+        let about: Vec<_> = about.collect();
+        assert_eq!(
+            about,
+            ["1:question j1-q1", "1:question_closed j1-q1 by nobody"]
+        );
+        let trace = &world.clients[&conn].lines.last().unwrap()["tool_trace"][0];
+        assert_eq!(
+            (&trace["tool_call_id"], &trace["ok"]),
+            (&"j1-q1".into(), &false.into())
+        );
+        assert_eq!(trace["output"], "nobody attached");
+    }
+}
+
+#[test]
+fn whoever_hears_of_the_turn_and_answers_lets_its_questions_wait() {
+    const ANSWERS: &str = r#"{"type":"hello","answers":true}"#;
+    // The sender itself.
+    let (mut world, conn, process) = with("");
+    world.request(conn, 2, ANSWERS);
+    ask(&mut world, process, asking(QuestionKind::Text));
+    assert_eq!(questions(&mut world).len(), 1);
+    // What it says later counts for later questions.
+    world.request(conn, 3, r#"{"type":"hello"}"#);
+    ask(&mut world, process, asking(QuestionKind::Text));
+    assert_eq!(questions(&mut world).len(), 1);
+
+    for (subscription, waits) in [
+        (r#"{"type":"subscribe"}"#, 1),
+        (r#"{"type":"subscribe","session":"main"}"#, 1),
+        (r#"{"type":"subscribe","session":"other"}"#, 0),
+        (r#"{"type":"ping"}"#, 0),
+    ] {
+        let (mut world, _, process) = with("");
+        let watcher = world.connect();
+        world.request(watcher, 1, ANSWERS);
+        world.request(watcher, 2, subscription);
+        ask(&mut world, process, asking(QuestionKind::Text));
+        assert_eq!(questions(&mut world).len(), waits, "{subscription}");
+        world.disconnect(watcher);
+        ask(&mut world, process, asking(QuestionKind::Text));
+        assert_eq!(
+            questions(&mut world).len(),
+            waits,
+            "who left answers nothing"
+        );
+    }
+}
+
+#[test]
+fn a_question_expires_at_the_earliest_of_three_deadlines() {
+    let ten_minutes = Duration::from_secs(600);
+    let own = |limit| Asking {
+        limit,
+        ..asking(QuestionKind::Approval)
+    };
+    let (mut world, _, process) = with(WAIT);
+    let at = |wall: i64| Some(AskedFor::Until(wall));
+    let now = world.now.wall_ms;
+    ask(&mut world, process, own(at(now + 5_000)));
+    ask(
+        &mut world,
+        process,
+        own(Some(AskedFor::Within(Duration::from_secs(7)))),
+    );
+    ask(&mut world, process, own(None));
+    world.pass(Duration::from_millis(4_999));
+    assert_eq!(questions(&mut world).len(), 3);
+    world.pass(Duration::from_millis(1));
+    assert_eq!(questions(&mut world).len(), 2);
+    world.pass(Duration::from_secs(2));
+    assert_eq!(questions(&mut world).len(), 1);
+    world.pass(ten_minutes - Duration::from_secs(8));
+    assert_eq!(questions(&mut world).len(), 1);
+    world.pass(Duration::from_secs(1));
+    assert!(questions(&mut world).is_empty());
+    assert_eq!(
+        heard(&world, process),
+        [Reply::Denied, Reply::Denied, Reply::Denied]
+    );
+
+    let (mut world, conn, process) = with(r#","on_question":"wait","timeout":30"#);
+    ask(&mut world, process, own(None));
+    world.pass(Duration::from_secs(30));
+    world.end_turn(process);
+    let told = world.told_to(conn);
+    let end = &told[told.len() - 2..];
+    assert_eq!(
+        end,
+        ["1:question_closed j1-q1 by expiry", "1:error timeout"]
+    );
+}
+
+#[test]
+fn a_session_has_sixteen_open_questions_and_the_next_is_dismissed() {
+    let (mut world, conn, process) = with(WAIT);
+    for _ in 0..17 {
+        ask(&mut world, process, asking(QuestionKind::Approval));
+    }
+    assert_eq!(questions(&mut world).len(), 16);
+    assert_eq!(last(&world, conn), "1:question_closed j1-q17 by nobody");
+    assert_eq!(heard(&world, process), [Reply::Denied]);
+}
+
+#[test]
+fn what_does_not_fit_into_a_line_is_cut_but_for_options() {
+    let (mut world, conn, process) = with(WAIT);
+    let long = Asking {
+        title: "t".repeat(1 << 20),
+        detail: Some("\u{1}".repeat(1 << 20)),
+        ..asking(QuestionKind::Text)
+    };
+    for _ in 0..16 {
+        ask(&mut world, process, long.clone());
+    }
+    // The world checks the length of each line.
+    assert_eq!(questions(&mut world).len(), 16);
+    let (mut world, _, process) = with(WAIT);
+    let options = Asking {
+        options: vec!["o".repeat(1 << 20)],
+        ..asking(QuestionKind::Choice)
+    };
+    ask(&mut world, process, options);
+    assert!(questions(&mut world).is_empty());
+    assert_eq!(heard(&world, process), [Reply::Cancelled]);
+    assert!(world.clients.contains_key(&conn));
+}
+
+#[test]
+fn an_abort_closes_questions_after_the_word_to_the_agent() {
+    let (mut world, conn, process) = with(WAIT);
+    ask(&mut world, process, asking(QuestionKind::Approval));
+    world.request(conn, 2, r#"{"type":"abort"}"#);
+    assert!(
+        world
+            .told_to(conn)
+            .contains(&"1:question_closed j1-q1 by cancel".to_owned())
+    );
+    assert_eq!(
+        heard(&world, process),
+        [Reply::Denied],
+        "so that it can end its turn"
+    );
+    // One that comes now has nobody left to wait for.
+    ask(&mut world, process, asking(QuestionKind::Approval));
+    assert!(questions(&mut world).is_empty());
+    world.end_turn(process);
+    assert_eq!(last(&world, conn), "1:message_end cancelled ");
+}
+
+#[test]
+fn a_process_that_dies_takes_its_questions_with_it_and_another_attempt_has_new_ones() {
+    let (mut world, conn, process) = with(r#","on_question":"wait","retry":"auto""#);
+    ask(&mut world, process, asking(QuestionKind::Approval));
+    world.exit(process, Exit::Signal(9));
+    assert!(
+        world
+            .told_to(conn)
+            .contains(&"1:question_closed j1-q1 by exit".to_owned())
+    );
+    world.pass(Duration::from_secs(2));
+    let process = only(&world);
+    world.get_ready(process);
+    ask(&mut world, process, asking(QuestionKind::Approval));
+    assert_eq!(questions(&mut world)[0]["question_id"], "j1-q2");
+    world.request(
+        conn,
+        2,
+        r#"{"type":"answer","question_id":"j1-q1","approve":true}"#,
+    );
+    assert_eq!(last(&world, conn), "2:error already-answered");
+    assert!(heard(&world, process).is_empty());
+}
+
+#[test]
+fn a_turn_that_ends_by_itself_or_withdraws_leaves_no_question_open() {
+    let (mut world, conn, process) = with(WAIT);
+    ask(&mut world, process, asking(QuestionKind::Text));
+    let question = "w1".to_owned();
+    world.worker(process, WorkerEvent::Withdrew { question });
+    assert_eq!(last(&world, conn), "1:question_closed j1-q1 by cancel");
+    assert!(heard(&world, process).is_empty(), "it knows");
+    ask(&mut world, process, asking(QuestionKind::Text));
+    world.end_turn(process);
+    let told = world.told_to(conn);
+    let end = &told[told.len() - 2..];
+    assert_eq!(
+        end,
+        [
+            "1:question_closed j1-q2 by cancel",
+            "1:message_end end_turn "
+        ]
+    );
+}
+
+#[test]
+fn after_a_crash_open_questions_are_closed_before_the_final_line() {
+    for (more, end) in [("", "error interrupted"), (r#","retry":"auto""#, "")] {
+        let (mut world, _, process) = with(&format!("{WAIT}{more}"));
+        ask(&mut world, process, asking(QuestionKind::Approval));
+        ask(&mut world, process, asking(QuestionKind::Approval));
+        let conn = world.connect();
+        world.request(
+            conn,
+            1,
+            r#"{"type":"answer","question_id":"j1-q1","approve":true}"#,
+        );
+        world.crash(settings());
+        let stored = &world.jobs[&agentd_protocol::JobId(1)];
+        let closed: Vec<_> = stored
+            .events
+            .iter()
+            .map(|(_, body)| body.as_json())
+            .collect();
+        let closed: Vec<_> = closed
+            .iter()
+            .filter(|line| line.contains("question_closed"))
+            .collect();
+        assert_eq!(closed.len(), 2, "{closed:?}");
+        assert!(
+            closed[1].contains(r#""question_id":"j1-q2","by":"exit""#),
+            "{closed:?}"
+        );
+        assert_eq!(stored.last.is_some(), !end.is_empty(), "{end}");
+        if stored.last.is_none() {
+            world.pass(Duration::from_secs(2));
+            let process = only(&world);
+            world.get_ready(process);
+            ask(&mut world, process, asking(QuestionKind::Approval));
+            assert_eq!(questions(&mut world)[0]["question_id"], "j1-q3");
+        }
+    }
+}
+
+#[test]
+fn a_turn_that_waits_for_an_answer_is_not_called_stalled() {
+    let (mut world, conn, process) = with(WAIT);
+    world.pass(Duration::from_secs(300));
+    ask(&mut world, process, asking(QuestionKind::Approval));
+    world.pass(Duration::from_secs(590));
+    world.pass(Duration::from_secs(20));
+    assert!(!world.told_to(conn).contains(&"1:note stalled".to_owned()));
+    world.pass(Duration::from_secs(1_300));
+    assert!(
+        world.told_to(conn).contains(&"1:note stalled".to_owned()),
+        "nobody is waited for"
+    );
+}
+
+#[test]
+fn an_agent_can_not_answer_from_inside_its_worker() {
+    let (mut world, _, process) = with(WAIT);
+    ask(&mut world, process, asking(QuestionKind::Approval));
+    let inside = world.connect();
+    let pid = 100 + u32::try_from(process.0.0).unwrap();
+    let answer = r#"{"type":"answer","question_id":"j1-q1","approve":true}"#;
+    world.request_from(inside, 1, answer, World::descends_from(vec![4711, pid, 1]));
+    assert_eq!(world.last_error(inside), Some(Code::Forbidden));
+    assert!(heard(&world, process).is_empty());
+    world.request_from(inside, 2, answer, World::descends_from(vec![4711, 1]));
+    assert_eq!(heard(&world, process), [Reply::Approved]);
+}
+
+#[test]
+fn a_question_outside_of_any_turn_is_dismissed_without_a_line() {
+    let (mut world, conn, process) = running();
+    world.end_turn(process);
+    let before = world.told_to(conn).len();
+    ask(&mut world, process, asking(QuestionKind::Choice));
+    assert_eq!(heard(&world, process), [Reply::Cancelled]);
+    assert_eq!(world.told_to(conn).len(), before);
+}

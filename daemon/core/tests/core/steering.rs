@@ -1,0 +1,391 @@
+//! Words to running turns, shorter memories, other models.
+
+use std::time::Duration;
+
+use agentd_core::agent::Sessions;
+use agentd_core::ids::ConnId;
+use agentd_core::worker::{Exit, Failure, Steering, WorkerEvent};
+use agentd_protocol::Code;
+
+use crate::agents::{describe, settings};
+use crate::scenarios::{ProcessId, only, running};
+use crate::world::World;
+
+fn last(world: &World, conn: ConnId) -> String {
+    world.told_to(conn).last().unwrap().clone()
+}
+
+fn steered(world: &mut World, process: ProcessId, nth: usize, steering: Steering) {
+    let (word, _) = world.processes[&process].words[nth];
+    world.worker(process, WorkerEvent::Steered { word, steering });
+}
+
+#[test]
+fn a_word_is_answered_when_the_agent_has_taken_it() {
+    let (mut world, conn, process) = running();
+    world.request(conn, 2, r#"{"type":"steer","text":"left"}"#);
+    world.request(conn, 3, r#"{"type":"steer","job":"j1","text":"right"}"#);
+    let other = world.connect();
+    world.request(other, 1, r#"{"type":"steer","session":"main","text":"up"}"#);
+    world.request(other, 2, r#"{"type":"steer","text":"the only one"}"#);
+    let words: Vec<_> = world.processes[&process]
+        .words
+        .iter()
+        .map(|(_, text)| text.as_str())
+        .collect();
+    assert_eq!(words, ["left", "right", "up", "the only one"]);
+    assert_eq!(last(&world, conn), "1:running");
+    steered(&mut world, process, 0, Steering::Taken);
+    assert_eq!(last(&world, conn), "2:steer");
+    let refused = Failure::new(Code::AgentFailed, "no");
+    steered(&mut world, process, 1, Steering::Refused(refused));
+    assert_eq!(last(&world, conn), "3:error agent-failed");
+    steered(&mut world, process, 2, Steering::TooLate);
+    assert_eq!(last(&world, other), "1:error session-idle");
+    // The turn ends without a word about the last one, and what comes after that is nobody's.
+    world.end_turn(process);
+    assert_eq!(last(&world, other), "2:error session-idle");
+    steered(&mut world, process, 3, Steering::Taken);
+    assert_eq!(last(&world, other), "2:error session-idle");
+}
+
+#[test]
+fn a_word_for_nothing_in_flight_is_refused_with_the_reason() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"steer","text":"x"}"#);
+    world.request(conn, 2, r#"{"type":"steer","session":"main","text":"x"}"#);
+    world.request(conn, 3, r#"{"type":"steer","job":"j7","text":"x"}"#);
+    assert_eq!(
+        world.told_to(conn),
+        [
+            "1:error session-idle",
+            "2:error session-idle",
+            "3:error unknown-job"
+        ]
+    );
+    let (mut world, conn, process) = running();
+    world.request(
+        conn,
+        2,
+        r#"{"type":"send","text":"waits","session":"main"}"#,
+    );
+    world.request(conn, 3, r#"{"type":"steer","job":"j2","text":"x"}"#);
+    assert_eq!(last(&world, conn), "3:error session-idle");
+    let other = world.connect();
+    world.request(other, 1, r#"{"type":"steer","text":"x"}"#);
+    assert_eq!(last(&world, other), "1:error ambiguous");
+    world.request(conn, 4, r#"{"type":"abort","job":"j1"}"#);
+    world.request(conn, 5, r#"{"type":"steer","job":"j1","text":"x"}"#);
+    assert_eq!(last(&world, conn), "5:error session-idle");
+    world.end_turn(process);
+    world.request(conn, 6, r#"{"type":"steer","job":"j1","text":"x"}"#);
+    assert_eq!(last(&world, conn), "6:error session-idle");
+    assert!(world.processes[&process].words.is_empty());
+}
+
+#[test]
+fn a_word_before_the_turns_first_byte_waits_for_it() {
+    let (mut world, conn, process) = running();
+    world.end_turn(process);
+    world.prompt_store = false;
+    let other = world.connect();
+    world.request(conn, 2, r#"{"type":"drain"}"#);
+    world.request(conn, 3, r#"{"type":"send","text":"x","session":"main"}"#);
+    world.store_answers();
+    world.request(conn, 4, r#"{"type":"undrain"}"#);
+    world.request(
+        other,
+        1,
+        r#"{"type":"steer","session":"main","text":"early"}"#,
+    );
+    assert!(world.processes[&process].words.is_empty());
+    while world.store_pending() > 0 {
+        world.store_answers();
+    }
+    assert_eq!(world.processes[&process].words.len(), 1);
+    steered(&mut world, process, 0, Steering::Taken);
+    assert_eq!(last(&world, other), "1:steer");
+}
+
+#[test]
+fn an_agent_that_can_not_be_steered_is_not_told() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"send","text":"x","agent":"turn"}"#);
+    world.request(conn, 2, r#"{"type":"steer","text":"x"}"#);
+    assert_eq!(last(&world, conn), "2:error unsupported");
+}
+
+#[test]
+fn words_are_bounded_and_who_leaves_hears_nothing() {
+    let (mut world, conn, process) = running();
+    let other = world.connect();
+    for id in 1..=17 {
+        world.request(other, id, r#"{"type":"steer","text":"x","session":"main"}"#);
+    }
+    assert_eq!(world.told_to(other), ["17:error queue-full"]);
+    world.disconnect(other);
+    steered(&mut world, process, 0, Steering::Taken);
+    world.end_turn(process);
+    assert_eq!(last(&world, conn), "1:message_end end_turn ");
+}
+
+#[test]
+fn a_process_that_kept_a_word_for_later_is_replaced_before_the_next_turn() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let send = r#"{"type":"send","text":"x","session":"main","agent":"one"}"#;
+    world.request(conn, 1, send);
+    let process = only(&world);
+    world.get_ready(process);
+    let native = "/s".to_owned();
+    world.worker(process, WorkerEvent::SessionNamed { native });
+    world.request(conn, 2, send);
+    world.worker(process, WorkerEvent::Spoilt { why: "a word" });
+    world.end_turn(process);
+    assert!(
+        world.processes[&process].turns.is_empty(),
+        "not to this one"
+    );
+    world.exit(process, Exit::Code(0));
+    let next = only(&world);
+    assert_ne!(next, process);
+    world.get_ready(next);
+    world.end_turn(next);
+    let end = world.clients[&conn].lines.last().unwrap();
+    assert_eq!(
+        (&end["id"], &end["context"]),
+        (&2.into(), &"continued".into())
+    );
+}
+
+#[test]
+fn a_session_between_turns_is_shortened_and_its_next_turn_waits() {
+    let (mut world, conn, process) = running();
+    world.request(conn, 2, r#"{"type":"compact"}"#);
+    assert_eq!(last(&world, conn), "2:error session-busy");
+    world.end_turn(process);
+    world.request(conn, 3, r#"{"type":"compact","instructions":"names"}"#);
+    assert_eq!(
+        world.processes[&process].compacting.as_deref(),
+        Some("main")
+    );
+    world.request(conn, 4, r#"{"type":"compact","session":"main"}"#);
+    assert_eq!(last(&world, conn), "4:error session-busy");
+    world.request(conn, 5, r#"{"type":"send","text":"next","session":"main"}"#);
+    assert!(world.processes[&process].turns.is_empty());
+    let result = Ok(Some("short".to_owned()));
+    world.worker(process, WorkerEvent::Compacted { result });
+    let lines = &world.clients[&conn].lines;
+    let line = lines.iter().find(|line| line["type"] == "compact").unwrap();
+    assert_eq!(
+        (&line["session"], &line["summary"]),
+        (&"main".into(), &"short".into())
+    );
+    assert_eq!(world.processes[&process].turns.len(), 1, "now it goes");
+}
+
+#[test]
+fn what_can_not_be_shortened_says_why() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"compact"}"#);
+    assert_eq!(last(&world, conn), "1:error session-idle");
+    world.request(conn, 2, r#"{"type":"compact","session":"nobody"}"#);
+    assert_eq!(last(&world, conn), "2:error unknown-session");
+    world.request(conn, 3, r#"{"type":"session.new","session":"fresh"}"#);
+    world.request(conn, 4, r#"{"type":"compact","session":"fresh"}"#);
+    assert_eq!(last(&world, conn), "4:error session-idle");
+    world.request(
+        conn,
+        5,
+        r#"{"type":"session.new","session":"turns","agent":"turn"}"#,
+    );
+    world.request(conn, 6, r#"{"type":"compact","session":"turns"}"#);
+    assert_eq!(last(&world, conn), "6:error unsupported");
+}
+
+#[test]
+fn a_process_that_dies_or_never_answers_while_it_compacts_ends_the_request() {
+    let (mut world, conn, process) = running();
+    world.end_turn(process);
+    world.request(conn, 2, r#"{"type":"compact"}"#);
+    world.exit(process, Exit::Signal(9));
+    assert_eq!(last(&world, conn), "2:error worker-exited");
+
+    let (mut world, conn, process) = running();
+    world.end_turn(process);
+    world.request(conn, 2, r#"{"type":"compact"}"#);
+    world.pass(Duration::from_secs(599));
+    assert_eq!(world.processes[&process].told_to_end, None);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(last(&world, conn), "2:error timeout");
+    assert!(world.processes[&process].told_to_end.is_some());
+}
+
+fn prompt_model(world: &World, job: u64) -> String {
+    let request = &world.jobs[&agentd_protocol::JobId(job)].request;
+    let request: agentd_protocol::serde_json::Value =
+        agentd_protocol::serde_json::from_str(request).unwrap();
+    format!(
+        "{}/{}/{}",
+        request["provider"], request["model"], request["thinking"]
+    )
+    .replace('"', "")
+}
+
+#[test]
+fn a_model_counts_for_turns_accepted_after_it_and_the_answer_names_what_is_in_force() {
+    let mut settings = settings();
+    settings.agents.get_mut("many").unwrap().provider = Some("p0".to_owned());
+    let mut world = World::new(settings);
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"send","text":"x","session":"main"}"#);
+    let process = only(&world);
+    world.get_ready(process);
+    world.request(
+        conn,
+        2,
+        r#"{"type":"send","text":"before","session":"main"}"#,
+    );
+    world.request(
+        conn,
+        3,
+        r#"{"type":"set_model","session":"main","model":"m1","thinking":"low"}"#,
+    );
+    let line = world.clients[&conn].lines.last().unwrap();
+    assert_eq!(
+        (&line["type"], &line["provider"]),
+        (&"set_model".into(), &"p0".into())
+    );
+    assert_eq!(
+        (&line["model"], &line["thinking"]),
+        (&"m1".into(), &"low".into())
+    );
+    world.request(
+        conn,
+        4,
+        r#"{"type":"send","text":"after","session":"main"}"#,
+    );
+    assert_eq!(prompt_model(&world, 2), "p0/null/null");
+    assert_eq!(prompt_model(&world, 3), "p0/m1/low");
+    world.request(
+        conn,
+        5,
+        r#"{"type":"set_model","session":"main","provider":"p1","model":"m2"}"#,
+    );
+    let line = world.clients[&conn].lines.last().unwrap();
+    assert_eq!(
+        (&line["provider"], &line["thinking"]),
+        (&"p1".into(), &"low".into())
+    );
+    world.request(
+        conn,
+        6,
+        r#"{"type":"set_model","session":"nobody","model":"m2"}"#,
+    );
+    assert_eq!(last(&world, conn), "6:error unknown-session");
+}
+
+#[test]
+fn an_agent_that_takes_its_model_at_its_start_gets_a_new_process_or_refuses() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    world.request(
+        conn,
+        1,
+        r#"{"type":"send","text":"x","session":"main","agent":"one"}"#,
+    );
+    let process = only(&world);
+    world.get_ready(process);
+    let native = "/s".to_owned();
+    world.worker(process, WorkerEvent::SessionNamed { native });
+    world.end_turn(process);
+    world.request(
+        conn,
+        2,
+        r#"{"type":"set_model","session":"main","model":"m"}"#,
+    );
+    assert_eq!(last(&world, conn), "2:set_model");
+    world.request(conn, 3, r#"{"type":"send","text":"y","session":"main"}"#);
+    assert!(world.processes[&process].told_to_end.is_some());
+    world.exit(process, Exit::Code(0));
+    let next = only(&world);
+    world.get_ready(next);
+    world.end_turn(next);
+    let end = world.clients[&conn].lines.last().unwrap();
+    assert_eq!(
+        (&end["context"], &end["model"]),
+        (&"continued".into(), &"m".into())
+    );
+
+    let mut settings = settings();
+    let one = settings.agents.get_mut("one").unwrap();
+    one.describe = describe(Sessions::One, agentd_core::agent::Resume::None);
+    let mut world = World::new(settings);
+    let conn = world.connect();
+    world.request(
+        conn,
+        1,
+        r#"{"type":"session.new","session":"main","agent":"one"}"#,
+    );
+    world.request(
+        conn,
+        2,
+        r#"{"type":"set_model","session":"main","model":"m"}"#,
+    );
+    assert_eq!(
+        last(&world, conn),
+        "2:set_model",
+        "it has nothing to forget"
+    );
+    world.request(conn, 3, r#"{"type":"send","text":"x","session":"main"}"#);
+    let process = only(&world);
+    world.get_ready(process);
+    world.end_turn(process);
+    world.request(
+        conn,
+        4,
+        r#"{"type":"set_model","session":"main","model":"n"}"#,
+    );
+    assert_eq!(last(&world, conn), "4:error unsupported");
+}
+
+#[test]
+fn a_model_for_a_session_that_was_never_made_is_refused() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    world.prompt_store = false;
+    for made in [true, false] {
+        let session = format!("made-{made}");
+        let send = format!(r#"{{"type":"send","text":"x","session":"{session}"}}"#);
+        let set = format!(r#"{{"type":"set_model","session":"{session}","model":"m"}}"#);
+        world.request(conn, 1 + 10 * u64::from(made), &send);
+        world.store_answers();
+        world.request(conn, 2 + 10 * u64::from(made), &set);
+        if !made {
+            let (code, why) = (Code::DiskFull, "full".to_owned());
+            world.store_refuses(agentd_core::store::Stored::Failed { code, why });
+        }
+        while world.store_pending() > 0 {
+            world.store_answers();
+        }
+    }
+    let told = world.told_to(conn);
+    assert!(told.contains(&"12:set_model".to_owned()), "{told:?}");
+    assert!(
+        told.contains(&"2:error unknown-session".to_owned()),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn an_agent_can_not_set_its_own_model() {
+    let (mut world, _, process) = running();
+    let inside = world.connect();
+    let pid = 100 + u32::try_from(process.0.0).unwrap();
+    let set = r#"{"type":"set_model","session":"main","model":"m"}"#;
+    world.request_from(inside, 1, set, World::descends_from(vec![pid]));
+    assert_eq!(last(&world, inside), "1:error forbidden");
+}

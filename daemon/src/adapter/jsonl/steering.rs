@@ -1,0 +1,181 @@
+//! What the `jsonl` translator says beside sends: words, answers, `compact`.
+
+use agentd_protocol::work::Private;
+
+use super::tests::{hear, tell, with};
+use super::*;
+
+fn word(turn: u64, word: u64) -> WorkerCommand {
+    WorkerCommand::Steer {
+        turn: TurnId(turn),
+        word,
+        text: "left".to_owned(),
+    }
+}
+
+fn line(written: &str) -> Value {
+    serde_json::from_str(written).unwrap()
+}
+
+fn steered(word: u64, steering: Steering) -> WorkerEvent {
+    WorkerEvent::Steered { word, steering }
+}
+
+#[test]
+fn what_a_worker_can_do_besides_turns_is_in_its_status() {
+    let events = hear(
+        &mut with(&[]),
+        r#"{"type":"status","steer":true,"compact":false}"#,
+    );
+    let traits = Traits {
+        steers: Some(true),
+        compacts: Some(false),
+        ..Traits::default()
+    };
+    assert_eq!(events, [WorkerEvent::Ready(traits)]);
+    assert!(
+        !describe().steers && !describe().compacts,
+        "who says nothing can't"
+    );
+}
+
+#[test]
+fn a_word_names_the_session_of_its_turn_and_its_answer_says_what_became_of_it() {
+    let mut jsonl = with(&[7]);
+    let (events, written) = tell(&mut jsonl, word(7, 3));
+    assert!(events.is_empty());
+    let expected = json!({"type": "steer", "id": "s3", "session": "main", "text": "left"});
+    assert_eq!(line(&written), expected);
+    for (answer, expected) in [
+        (
+            r#"{"type":"steer","id":"s3","ok":true}"#,
+            Some(Steering::Taken),
+        ),
+        (r#"{"type":"steer","ok":true}"#, Some(Steering::Taken)),
+        (
+            r#"{"type":"error","id":"s3","code":"session-idle","error":"-"}"#,
+            Some(Steering::TooLate),
+        ),
+        (r#"{"type":"steer","id":"s4","ok":true}"#, None),
+    ] {
+        let mut jsonl = with(&[7]);
+        tell(&mut jsonl, word(7, 3));
+        let expected: Vec<_> = expected.into_iter().map(|how| steered(3, how)).collect();
+        assert_eq!(hear(&mut jsonl, answer), expected, "{answer}");
+        let events = hear(&mut jsonl, r#"{"type":"message_end","text":"x"}"#);
+        assert!(
+            matches!(events[..], [WorkerEvent::Ended { .. }]),
+            "the turn goes on"
+        );
+    }
+    let mut jsonl = with(&[7]);
+    tell(&mut jsonl, word(7, 3));
+    let events = hear(
+        &mut jsonl,
+        r#"{"type":"error","id":"s3","code":"unknown-command","error":"what?"}"#,
+    );
+    assert!(
+        matches!(&events[..], [WorkerEvent::Steered { word: 3, steering: Steering::Refused(why) }] if why.code == Code::Unsupported)
+    );
+}
+
+#[test]
+fn a_word_for_a_turn_that_is_over_is_not_written_and_a_late_answer_is_nobodys() {
+    let mut jsonl = with(&[7]);
+    tell(&mut jsonl, word(7, 3));
+    hear(&mut jsonl, r#"{"type":"message_end","id":"t7","text":"x"}"#);
+    assert!(hear(&mut jsonl, r#"{"type":"steer","id":"s3","ok":true}"#).is_empty());
+    let (events, written) = tell(&mut jsonl, word(7, 4));
+    assert_eq!(
+        (events, written),
+        (vec![steered(4, Steering::TooLate)], String::new())
+    );
+}
+
+#[test]
+fn an_answer_has_the_form_of_its_kind_and_an_id_so_that_its_refusal_ends_no_turn() {
+    let mut jsonl = with(&[7]);
+    for (reply, name, value) in [
+        (Reply::Approved, "approve", json!(true)),
+        (Reply::Denied, "approve", json!(false)),
+        (Reply::Chosen("a".into()), "choice", json!("a")),
+        (
+            Reply::Text(Private("hunter2".into())),
+            "text",
+            json!("hunter2"),
+        ),
+        (Reply::Cancelled, "cancel", json!(true)),
+    ] {
+        let question = "w1".to_owned();
+        let (events, written) = tell(&mut jsonl, WorkerCommand::Answer { question, reply });
+        assert!(events.is_empty());
+        let mut written = line(&written);
+        let id = written.as_object_mut().unwrap().remove("id").unwrap();
+        let mut expected = json!({"type": "answer", "question_id": "w1"});
+        expected[name] = value;
+        assert_eq!(written, expected);
+        let refusal = json!({"type": "error", "id": id, "code": "already-answered", "error": "-"});
+        let events = hear(&mut jsonl, &refusal.to_string());
+        assert!(
+            matches!(events[..], [WorkerEvent::Logged { .. }]),
+            "{events:?}"
+        );
+        let ok = json!({"type": "answer", "id": id, "ok": true, "question_id": "w1"});
+        assert!(hear(&mut jsonl, &ok.to_string()).is_empty());
+    }
+}
+
+#[test]
+fn a_question_keeps_its_own_deadline_and_can_be_withdrawn() {
+    let mut jsonl = with(&[7]);
+    let asked = r#"{"type":"question","question_id":"w1","kind":"secret","title":"?","expires_at":"1970-01-01T00:00:02Z"}"#;
+    let events = hear(&mut jsonl, asked);
+    let [WorkerEvent::Asked { asking, .. }] = &events[..] else {
+        panic!("{events:?}");
+    };
+    assert_eq!(
+        (asking.kind, asking.limit),
+        (QuestionKind::Secret, Some(AskedFor::Until(2000)))
+    );
+    let events = hear(
+        &mut jsonl,
+        r#"{"type":"question_closed","question_id":"w1","by":"expiry"}"#,
+    );
+    let question = "w1".to_owned();
+    assert_eq!(events, [WorkerEvent::Withdrew { question }]);
+}
+
+#[test]
+fn a_compaction_is_answered_by_its_type_or_refused() {
+    for (answer, expected) in [
+        (
+            r#"{"type":"compact","id":"compact","ok":true,"summary":"s"}"#,
+            Ok(Some("s".to_owned())),
+        ),
+        (r#"{"type":"compact","ok":true}"#, Ok(None)),
+        (
+            r#"{"type":"error","id":"compact","code":"unknown-command","error":"-"}"#,
+            Err(Code::Unsupported),
+        ),
+        (r#"{"type":"error","error":"-"}"#, Err(Code::AgentFailed)),
+    ] {
+        let mut jsonl = with(&[]);
+        let command = WorkerCommand::Compact {
+            session: "main".to_owned(),
+            instructions: Some("names".to_owned()),
+        };
+        let (_, written) = tell(&mut jsonl, command);
+        let expected_line =
+            json!({"type": "compact", "id": "compact", "session": "main", "instructions": "names"});
+        assert_eq!(line(&written), expected_line);
+        let events = hear(&mut jsonl, answer);
+        let [WorkerEvent::Compacted { result }] = &events[..] else {
+            panic!("{events:?}");
+        };
+        assert_eq!(result.clone().map_err(|why| why.code), expected);
+        assert!(
+            hear(&mut jsonl, r#"{"type":"compact","ok":true}"#).is_empty(),
+            "once"
+        );
+    }
+}

@@ -1,0 +1,195 @@
+//! Agents that ask and are told, over a real socket and with a real process.
+
+use serde_json::{Value, json};
+
+use crate::supervision::chaos;
+use crate::support::{Client, Daemon};
+
+/// Sends a script whose questions wait, and reads up to the first line of a type.
+fn start(daemon: &Daemon, script: &str, until: &str) -> (Client, Value) {
+    let mut client = daemon.connect();
+    let line = json!({
+        "type": "send", "id": 1, "agent": "chaos", "session": "main", "text": script, "on_question": "wait",
+    });
+    client.send(&line.to_string());
+    let line = client.until(until).pop().unwrap();
+    (client, line)
+}
+
+fn answer(daemon: &Daemon, question: &Value, given: &str) -> Value {
+    let question = &question["question_id"];
+    let line = format!(r#"{{"type":"answer","question_id":{question},{given}}}"#);
+    daemon.ask(&line).remove(0)
+}
+
+#[test]
+fn whoever_answers_first_lets_the_agent_go_on() {
+    let daemon = Daemon::start();
+    for (kind, given, said) in [
+        ("approval", r#""approve":true"#, "approve=true"),
+        ("choice", r#""choice":"right""#, r#"choice="right""#),
+        ("text", r#""text":"words""#, r#"text="words""#),
+        ("text", r#""cancel":true"#, "cancel=true"),
+    ] {
+        let (mut client, question) = start(&daemon, &format!("chaos:ask {kind}"), "question");
+        let open = daemon.ask(r#"{"type":"questions"}"#).remove(0);
+        assert_eq!(open["questions"][0]["question_id"], question["question_id"]);
+        assert_eq!(daemon.status()["questions"], 1);
+        let first = answer(&daemon, &question, given);
+        assert_eq!(
+            (&first["type"], &first["ok"]),
+            (&json!("answer"), &json!(true))
+        );
+        let second = answer(&daemon, &question, given);
+        assert_eq!(second["code"], "already-answered");
+        let lines = client.until("message_end");
+        assert_eq!(lines[0]["type"], "question_closed");
+        assert_eq!(lines[0]["by"], "answer");
+        assert_eq!(lines.last().unwrap()["text"], said);
+        assert_eq!(daemon.status()["questions"], 0);
+    }
+}
+
+#[test]
+fn a_secret_reaches_the_agent_and_is_on_no_disk_and_in_no_log() {
+    let daemon = Daemon::start();
+    // The script doesn't say it: that would be the agent's own doing.
+    let (mut client, question) = start(
+        &daemon,
+        "chaos:ask-on secret;sleep-ms 1;wait-file go",
+        "question",
+    );
+    let told = answer(&daemon, &question, r#""text":"correct-horse-battery""#);
+    assert_eq!(told["ok"], true, "{told:#}");
+    let wrong = answer(&daemon, &question, r#""text":731094"#);
+    assert_eq!(wrong["code"], "invalid-request");
+    assert!(!wrong.to_string().contains("731094"), "{wrong:#}");
+    daemon.ask(r#"{"type":"abort","session":"main"}"#);
+    client.last();
+    let mut files = 0;
+    for entry in std::fs::read_dir(daemon.path("state")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            let bytes = std::fs::read(&path).unwrap();
+            let secret = b"correct-horse-battery";
+            let found = bytes.windows(secret.len()).any(|part| part == secret);
+            assert!(!found, "{}", path.display());
+            files += 1;
+        }
+    }
+    assert!(files > 0, "the store was looked at");
+    assert!(!daemon.log().contains("correct-horse-battery"));
+}
+
+#[test]
+fn nobody_there_is_no_and_a_client_that_answers_is_there() {
+    let daemon = Daemon::start();
+    let last = chaos(&daemon, "chaos:ask approval");
+    assert_eq!(last["text"], "approve=false", "{last:#}");
+    assert_eq!(last["tool_trace"][0]["output"], "nobody attached");
+
+    let mut client = daemon.connect();
+    client.request(r#"{"type":"hello","answers":true}"#);
+    client.send(r#"{"type":"send","id":1,"agent":"chaos","text":"chaos:ask choice"}"#);
+    let question = client.until("question").pop().unwrap();
+    assert!(question["expires_at"].is_string());
+    let line = json!({"type": "answer", "id": 2, "question_id": question["question_id"], "choice": "left"});
+    client.send(&line.to_string());
+    assert_eq!(client.last()["text"], r#"choice="left""#);
+}
+
+#[test]
+fn an_abort_and_a_death_close_what_was_asked() {
+    let daemon = Daemon::start();
+    let (mut client, _) = start(&daemon, "chaos:ask approval", "question");
+    daemon.ask(r#"{"type":"abort","session":"main"}"#);
+    assert_eq!(
+        client.until("question_closed").pop().unwrap()["by"],
+        "cancel"
+    );
+    assert_eq!(client.last()["stop"], "cancelled");
+    let (mut client, _) = start(&daemon, "chaos:ask-on text;exit 3", "question");
+    assert_eq!(client.until("question_closed").pop().unwrap()["by"], "exit");
+    assert_eq!(client.last()["code"], "worker-exited");
+    assert_eq!(daemon.status()["questions"], 0);
+}
+
+#[test]
+fn after_a_crash_a_question_is_closed_and_its_turn_ends() {
+    let daemon = Daemon::start();
+    let (_client, question) = start(&daemon, "chaos:ask approval", "question");
+    let daemon = daemon.kill().start();
+    let late = answer(&daemon, &question, r#""approve":true"#);
+    assert!(
+        ["unknown-question", "already-answered"].contains(&late["code"].as_str().unwrap()),
+        "{late:#}"
+    );
+    let done = daemon.ask(r#"{"type":"collect","jobs":["j1"]}"#).remove(0);
+    assert_eq!(done["results"][0]["code"], "interrupted");
+    let open = daemon.ask(r#"{"type":"questions"}"#).remove(0);
+    assert_eq!(open["questions"], json!([]));
+}
+
+#[test]
+fn a_running_turn_is_steered_and_one_that_ended_is_not() {
+    let daemon = Daemon::start();
+    let (mut client, _) = start(&daemon, "chaos:say first;steered", "message_delta");
+    let taken = daemon
+        .ask(r#"{"type":"steer","session":"main","text":"left"}"#)
+        .remove(0);
+    assert_eq!(
+        (&taken["type"], &taken["job"]),
+        (&json!("steer"), &json!("j1")),
+        "{taken:#}"
+    );
+    assert_eq!(client.last()["text"], "firstleft");
+    for target in [r#""session":"main""#, r#""job":"j1""#] {
+        let late = daemon
+            .ask(&format!(r#"{{"type":"steer",{target},"text":"x"}}"#))
+            .remove(0);
+        assert_eq!(late["code"], "session-idle", "{late:#}");
+    }
+    let nobody = daemon
+        .ask(r#"{"type":"steer","job":"j99","text":"x"}"#)
+        .remove(0);
+    assert_eq!(nobody["code"], "unknown-job");
+    // A word that the agent never took ends with the turn.
+    let (mut client, _) = start(&daemon, "chaos:say a;sleep-ms 600000", "message_delta");
+    let mut other = daemon.connect();
+    other.send(r#"{"type":"steer","id":7,"session":"main","text":"x"}"#);
+    other.send(r#"{"type":"abort","session":"main"}"#);
+    let answers = [other.next().unwrap(), other.next().unwrap()];
+    let steer = answers.iter().find(|line| line["id"] == 7).unwrap();
+    assert_eq!(steer["code"], "session-idle", "{answers:#?}");
+    client.last();
+}
+
+#[test]
+fn a_session_is_shortened_between_its_turns_and_its_model_changed() {
+    let daemon = Daemon::start();
+    let (mut client, _) = start(&daemon, "chaos:say a;sleep-ms 600000", "message_delta");
+    let compact = r#"{"type":"compact","session":"main","instructions":"names"}"#;
+    assert_eq!(daemon.ask(compact)[0]["code"], "session-busy");
+    daemon.ask(r#"{"type":"abort","session":"main"}"#);
+    client.last();
+    let done = daemon.ask(compact).remove(0);
+    assert_eq!(
+        (&done["ok"], &done["summary"]),
+        (&json!(true), &json!("short: names")),
+        "{done:#}"
+    );
+    let set = daemon
+        .ask(r#"{"type":"set_model","session":"main","model":"m1"}"#)
+        .remove(0);
+    assert_eq!(
+        (&set["ok"], &set["model"]),
+        (&json!(true), &json!("m1")),
+        "{set:#}"
+    );
+    let (mut client, _) = start(&daemon, "chaos:say b", "message_delta");
+    assert_eq!(client.last()["model"], "m1");
+    let timmy = daemon.ask(r#"{"type":"send","session":"t","text":"hi"}"#);
+    assert_eq!(timmy.last().unwrap()["text"], "hi");
+    let no = daemon.ask(r#"{"type":"compact","session":"t"}"#).remove(0);
+    assert_eq!(no["code"], "unsupported");
+}
