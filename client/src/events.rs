@@ -55,3 +55,26 @@ impl Events {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted::Scripted;
+
+    async fn first(line: &str) -> Result<String, RequestError> {
+        let (client, _asked) = Scripted::new(&[line]).connect().await;
+        let mut events = client.subscribe(&Subscribe::default()).await?;
+        events.next().await.map(|received| received.kind)
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_failed_job_is_an_event_and_a_bad_cursor_a_refusal() {
+        let failed = r#"{"type":"error","job":"j1","code":"timeout","error":"too long"}"#;
+        assert_eq!(first(failed).await.unwrap(), "error");
+        let refused = r#"{"type":"error","code":"cursor-expired","error":"pruned"}"#;
+        assert!(matches!(
+            first(refused).await,
+            Err(RequestError::Refused(_))
+        ));
+    }
+}

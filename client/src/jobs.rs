@@ -250,7 +250,9 @@ impl Client {
 }
 
 /// The results of a page with their jobs, and what is pending.
-fn collected(line: Line) -> Option<(Vec<(JobId, Value)>, Vec<JobId>)> {
+type Page = (Vec<(JobId, Value)>, Vec<JobId>);
+
+fn collected(line: Line) -> Option<Page> {
     let Line::Collect {
         results, pending, ..
     } = line
@@ -263,4 +265,134 @@ fn collected(line: Line) -> Option<(Vec<(JobId, Value)>, Vec<JobId>)> {
     };
     let results: Option<Vec<_>> = results.into_iter().map(named).collect();
     Some((results?, pending))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted::Scripted;
+
+    fn jobs(numbers: &[u64]) -> Vec<JobId> {
+        numbers.iter().copied().map(JobId).collect()
+    }
+
+    fn text(results: &[Value]) -> String {
+        let jobs = results.iter().filter_map(|result| result["job"].as_str());
+        jobs.collect::<Vec<_>>().join(" ")
+    }
+
+    #[tokio::test]
+    async fn what_a_page_has_no_room_for_is_asked_for_again_and_the_order_is_kept() {
+        let script = Scripted::new(&[
+            r#"{"type":"collect","ok":true,"results":[{"job":"j3"},{"job":"j1"}],"pending":["j2"]}"#,
+            r#"{"type":"collect","ok":true,"results":[{"job":"j2"}],"pending":[]}"#,
+        ]);
+        let (mut client, asked) = script.connect().await;
+        let collected = client.collect(&jobs(&[3, 2, 1, 3]), None, Wait::All).await;
+        let collected = collected.unwrap();
+        assert_eq!(text(&collected.results), "j3 j2 j1");
+        assert!(collected.pending.is_empty());
+        drop(client);
+        let asked = asked.await.unwrap();
+        assert_eq!(asked[0]["jobs"], serde_json::json!(["j3", "j2", "j1"]));
+        assert_eq!(asked[1]["jobs"], serde_json::json!(["j2"]));
+    }
+
+    #[tokio::test]
+    async fn when_the_time_is_over_what_is_done_is_still_fetched_and_the_rest_is_pending() {
+        let script = Scripted::new(&[
+            r#"{"type":"collect","ok":true,"results":[{"job":"j1"}],"pending":["j2","j3"]}"#,
+            r#"{"type":"collect","ok":true,"results":[],"pending":["j2","j3"]}"#,
+        ]);
+        let (mut client, asked) = script.connect().await;
+        let none = Some(Duration::ZERO);
+        let collected = client.collect(&jobs(&[1, 2, 3]), none, Wait::All).await;
+        let collected = collected.unwrap();
+        assert_eq!(text(&collected.results), "j1");
+        assert_eq!(collected.pending, jobs(&[2, 3]));
+        drop(client);
+        assert_eq!(asked.await.unwrap()[1]["timeout"], 0.0);
+    }
+
+    #[tokio::test]
+    async fn waiting_for_any_does_not_wait_for_a_second_one() {
+        let script = Scripted::new(&[
+            r#"{"type":"collect","ok":true,"results":[{"job":"j2"}],"pending":["j1"]}"#,
+            r#"{"type":"collect","ok":true,"results":[],"pending":["j1"]}"#,
+        ]);
+        let (mut client, asked) = script.connect().await;
+        let collected = client.collect(&jobs(&[1, 2]), None, Wait::Any).await;
+        assert_eq!(text(&collected.unwrap().results), "j2");
+        drop(client);
+        let asked = asked.await.unwrap();
+        assert!(asked[0].get("timeout").is_none(), "{asked:?}");
+        assert_eq!(asked[1]["timeout"], 0.0);
+    }
+
+    #[tokio::test]
+    async fn jobs_are_paged_up_to_the_limit() {
+        let row = |job| {
+            format!(
+                r#"{{"job":"j{job}","session":"s","agent":"a","state":"completed","attempt":1,"preview":"","accepted_at":"2026-11-21T19:00:00Z"}}"#
+            )
+        };
+        let first = format!(
+            r#"{{"type":"jobs","ok":true,"jobs":[{},{}],"next":"j4"}}"#,
+            row(5),
+            row(4)
+        );
+        let second = format!(
+            r#"{{"type":"jobs","ok":true,"jobs":[{}],"next":"j3"}}"#,
+            row(3)
+        );
+        let (mut client, asked) = Scripted::new(&[&first, &second]).connect().await;
+        let filter = Jobs {
+            limit: Some(3),
+            ..Jobs::default()
+        };
+        let found = client.jobs(filter).await.unwrap();
+        let found: Vec<JobId> = found.iter().map(|row| row.job).collect();
+        assert_eq!(found, jobs(&[5, 4, 3]));
+        drop(client);
+        let asked = asked.await.unwrap();
+        assert_eq!(
+            (&asked[0]["limit"], &asked[1]["limit"], &asked[1]["before"]),
+            (&3.into(), &1.into(), &"j4".into())
+        );
+        assert_eq!(asked.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_dispatch_without_an_answer_gives_the_keys_to_ask_again() {
+        let (mut client, asked) = Scripted::new(&[]).connect().await;
+        let keyed = Send {
+            text: "a".to_owned(),
+            idempotency_key: Some("mine".to_owned()),
+            ..Send::default()
+        };
+        let bare = Send {
+            text: "b".to_owned(),
+            toolsets: Some(Vec::new()),
+            ..Send::default()
+        };
+        let lost = client.dispatch(&[keyed, bare]).await.unwrap_err();
+        let RequestError::Unknown { keys, .. } = lost else {
+            panic!("{lost}");
+        };
+        let asked = asked.await.unwrap();
+        let sent = &asked[0]["jobs"];
+        assert_eq!(keys[0], "mine");
+        assert_eq!(sent[1]["idempotency_key"], keys[1].as_str());
+        assert_eq!(sent[1]["must"], serde_json::json!(["toolsets"]));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_not_an_unknown_outcome() {
+        let refused = r#"{"type":"error","code":"unknown-job","error":"there is no job `j9`"}"#;
+        let (mut client, _asked) = Scripted::new(&[refused]).connect().await;
+        let collected = client.collect(&jobs(&[9]), None, Wait::All).await;
+        let error = collected.unwrap_err();
+        assert!(matches!(error, RequestError::Refused(_)));
+        assert_eq!(error.to_string(), "there is no job `j9`");
+    }
 }

@@ -18,6 +18,8 @@ pub mod key;
 pub mod oneshot;
 pub mod places;
 pub mod relay;
+#[cfg(test)]
+mod scripted;
 pub mod sessions;
 pub mod wire;
 

@@ -299,3 +299,48 @@ fn append(text: &mut String, piece: &MessageRow) -> bool {
         None => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted::Scripted;
+
+    fn piece(offset: u64, text: &str, next: &str) -> String {
+        format!(
+            r#"{{"type":"session.history","ok":true,"session":"s","turns":[{{"job":"j1","state":"completed","accepted_at":"","text":"hi","messages":[{{"message":2,"offset":{offset},"text":"{text}"}}],"final":null}}]{next}}}"#
+        )
+    }
+
+    #[tokio::test]
+    async fn a_whole_message_is_put_together_from_its_pieces() {
+        let first = piece(0, "one ü", r#","next":6"#);
+        let second = piece(6, " two", "");
+        let (mut client, asked) = Scripted::new(&[&first, &second]).connect().await;
+        let whole = client.whole_message("s", JobId(1), 2).await.unwrap();
+        assert_eq!(whole, "one ü two");
+        drop(client);
+        let asked = asked.await.unwrap();
+        assert_eq!(asked[0]["message"], 2);
+        assert_eq!(asked[1]["after"], 6);
+    }
+
+    #[tokio::test]
+    async fn a_piece_that_is_missing_is_not_passed_over() {
+        let first = piece(0, "one", r#","next":3"#);
+        let later = piece(7, "two", "");
+        let (mut client, _asked) = Scripted::new(&[&first, &later]).connect().await;
+        let whole = client.whole_message("s", JobId(1), 2).await;
+        assert!(matches!(whole, Err(RequestError::Strange(_))));
+    }
+
+    #[tokio::test]
+    async fn history_goes_on_where_the_page_before_ended() {
+        let first = piece(0, "a", r#","next":1"#);
+        let second = piece(0, "b", "");
+        let (mut client, asked) = Scripted::new(&[&first, &second]).connect().await;
+        let turns = client.session_history("s", None).await.unwrap();
+        assert_eq!(turns.len(), 2);
+        drop(client);
+        assert_eq!(asked.await.unwrap()[1]["after"], 1);
+    }
+}
