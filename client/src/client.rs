@@ -3,6 +3,7 @@
 //! Owns connecting with retries and the moment of falling back; every choice is `fallback::decide`'s.
 //! Must not know the command line, nor print.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use tokio::net::UnixStream;
 use crate::connection::{Connection, Greeting, HelloError, LostError};
 use crate::endpoint::Endpoint;
 use crate::fallback::{Decision, Fact, Fallback, Observation, Reason, decide};
+use crate::key;
 use crate::oneshot::{LEAVE_PATIENCE, OneShot, START_PATIENCE};
 use crate::places::Environment;
 use crate::wire::Received;
@@ -35,6 +37,18 @@ pub struct Options {
     pub fallback: Fallback,
     /// Our name, for the daemon's log.
     pub name: String,
+    /// Is somebody here who answers questions?
+    pub attended: Attended,
+}
+
+/// Does somebody at this client answer what agents ask?
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Attended {
+    /// Yes: questions wait.
+    Yes,
+    /// No: unless somebody else does, questions are denied.
+    #[default]
+    No,
 }
 
 /// Who serves a conversation.
@@ -78,9 +92,24 @@ pub enum ClientError {
         /// Its exit code, if it has ended.
         exit: Option<i32>,
     },
+    /// The request can't be written down: nothing happened.
+    #[error("the request was not sent: {0}")]
+    NotWritten(#[source] io::Error),
     /// The request left and its outcome isn't known.
     #[error("{0}, after the request was written: its outcome is unknown")]
     Unknown(#[source] LostError),
+}
+
+impl ClientError {
+    fn of_lost(lost: LostError) -> Self {
+        match lost {
+            LostError::Oversized(_) => {
+                let why = lost.to_string();
+                Self::NotWritten(io::Error::new(io::ErrorKind::InvalidInput, why))
+            }
+            lost => Self::Unknown(lost),
+        }
+    }
 }
 
 impl Client {
@@ -152,7 +181,9 @@ impl Client {
         }
     }
 
-    /// Writes a send and gives its `id` and first line: `accepted` or a refusal.
+    /// Writes a send and gives its `id` and first line: `accepted` or a refusal. A send without an
+    /// idempotency key gets one; who wants to ask again with it makes it with
+    /// [`crate::key::completed`].
     ///
     /// A daemon that answers `draining` has accepted nothing, so the send goes to a one-shot
     /// (or to the daemon that follows) then, if that is allowed.
@@ -161,8 +192,10 @@ impl Client {
     /// [`ClientError::Unknown`] when the connection is lost after writing.
     pub async fn send(&mut self, send: &Send) -> Result<(u64, Received), ClientError> {
         let begun = Instant::now();
+        let send = &*key::completed(send).map_err(ClientError::NotWritten)?;
         loop {
-            let first = self.first_line(send).await.map_err(ClientError::Unknown)?;
+            let first = self.first_line(send).await;
+            let first = first.map_err(ClientError::of_lost)?;
             let draining = matches!(&first.1.line, Some(Line::Error(error))
                 if error.code == Code::Draining && error.turn.as_ref().is_none_or(|turn| turn.job.is_none()));
             let Server::Daemon(endpoint) = &self.server else {
@@ -219,7 +252,7 @@ impl Client {
         deadline: Option<Duration>,
     ) -> Result<Received, ClientError> {
         let asked = self.connection.ask(kind, fields, deadline).await;
-        asked.map_err(ClientError::Unknown)
+        asked.map_err(ClientError::of_lost)
     }
 
     /// The next line. Safe to cancel.
@@ -256,7 +289,7 @@ fn greeting(options: &Options) -> Hello {
         client: Some(options.name.clone()),
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),
         protocol: Some(1),
-        answers: false,
+        answers: options.attended == Attended::Yes,
     }
 }
 
@@ -363,6 +396,7 @@ mod tests {
             socket: Some(path.to_owned()),
             fallback: Fallback::Forbidden,
             name: "test".to_owned(),
+            attended: Attended::No,
         };
         let asked = async {
             let mut client = Client::connect_or_oneshot(options).await?;

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use agentd_protocol::limits::MAX_LINE_OUT;
+use agentd_protocol::limits::{MAX_LINE_IN, MAX_LINE_OUT};
 use agentd_protocol::line::HelloAnswer;
 use agentd_protocol::request::Hello;
 use agentd_protocol::{Code, Decoder, Frame, Line};
@@ -67,6 +67,9 @@ pub enum LostError {
     /// Nothing came in time.
     #[error("no answer came within {} s", .0.as_secs())]
     Late(Duration),
+    /// The request is longer than a line may be: nothing was written.
+    #[error("the request has {0} bytes, the limit is {MAX_LINE_IN}")]
+    Oversized(usize),
 }
 
 impl std::fmt::Debug for Connection {
@@ -160,10 +163,14 @@ impl Connection {
     /// Writes a request and returns the `id` its answers will carry.
     ///
     /// # Errors
-    /// When it can't be written; part of it may have left.
+    /// When it can't be written; part of it may have left, unless it is [`LostError::Oversized`].
     pub async fn request(&mut self, kind: &str, fields: &impl Serialize) -> Result<u64, LostError> {
         self.last_id += 1;
         let line = encode(kind, self.last_id, fields).map_err(io::Error::from)?;
+        if line.len() > MAX_LINE_IN {
+            // The daemon would skip it, and say so without our `id`.
+            return Err(LostError::Oversized(line.len()));
+        }
         self.write(line.as_bytes()).await?;
         Ok(self.last_id)
     }
@@ -311,6 +318,15 @@ mod tests {
         drop(theirs);
         let lost = connection.ask("ping", &Nothing {}, None).await;
         assert!(matches!(lost, Err(LostError::Failed(_) | LostError::Ended)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_over_the_limit_is_not_written() {
+        let (connection, _theirs) = talk(&[HELLO]).await;
+        let mut connection = connection.unwrap();
+        let long = serde_json::json!({ "text": "x".repeat(MAX_LINE_IN) });
+        let refused = connection.ask("send", &long, None).await;
+        assert!(matches!(refused, Err(LostError::Oversized(_))));
     }
 
     #[tokio::test(start_paused = true)]

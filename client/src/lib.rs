@@ -1,17 +1,27 @@
 //! Client library of agentd: where the daemon is, talking to it, and running once without it.
 //!
 //! [`Client::connect_or_oneshot`] gives a conversation; [`Client::send`] starts a turn and
-//! [`Client::next`] gives its lines. The crate owns the client's side of the contract and the
+//! [`Client::next`] gives its lines. [`Client::dispatch`] hands in work that outlives the connection,
+//! [`Client::collect`] gives its results. The crate owns the client's side of the contract and the
 //! `agentctl` command line. It must not know the daemon's insides, nor open its store.
 
+pub mod asked;
 pub mod cli;
 pub mod client;
 pub mod connection;
+pub mod copies;
 pub mod endpoint;
+pub mod events;
 pub mod fallback;
+pub mod jobs;
+pub mod key;
 pub mod oneshot;
 pub mod places;
 pub mod relay;
+#[cfg(test)]
+mod scripted;
+pub mod sessions;
 pub mod wire;
 
-pub use client::{Client, ClientError, Options, Server};
+pub use asked::{Asking, Reply, RequestError};
+pub use client::{Attended, Client, ClientError, Options, Server};

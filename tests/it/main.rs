@@ -8,6 +8,7 @@
 )]
 
 mod cli;
+mod cli_jobs;
 mod clients;
 mod crash;
 mod exec;

@@ -2,10 +2,23 @@
 //!
 //! Owns names, help and examples of every command. Must not know what a command does.
 
+mod turn;
+mod work;
+
 use std::path::PathBuf;
 
 use agentd_protocol::JobId;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use turn::{
+    AfterFailureArg, AgentArgs, HowArgs, ModeArg, OnQuestionArg, RetryArg, SendArgs, TurnArgs,
+    WhoArgs,
+};
+pub use work::{
+    AnswerArgs, BackupArgs, CollectArgs, CompactArgs, DispatchArgs, ExportArgs, HistoryArgs,
+    JobsArgs, ModelArgs, NewSessionArgs, PhaseArg, QuestionsArgs, SessionArgs, SessionsArgs,
+    SessionsCommand, SteerArgs,
+};
 
 /// Talk to AI agents through the per-user daemon `agentd`.
 #[derive(Parser, Debug)]
@@ -68,17 +81,100 @@ Examples:
   agentctl abort j41
   agentctl abort --session main --queued")]
     Abort(AbortArgs),
+    /// Hand in several turns at once, all or none, and print their jobs
+    #[command(after_help = "\
+Examples:
+  agentctl dispatch \"count the tests\" \"count the files\"
+  agentctl dispatch --label run=7 --key-prefix run-7 < prompts.txt
+  echo '{\"prompt\":\"hi\",\"agent\":\"pi\"}' | agentctl dispatch --collect
+
+Without a prompt, each line of standard input is one: plain text, or a `send` object
+when it begins with `{`; what such an object names goes before the options.
+The same keys again are the same jobs: nothing runs twice.")]
+    Dispatch(DispatchArgs),
     /// Wait for jobs and print their results
     #[command(after_help = "\
 Examples:
   agentctl collect j41
-  agentctl collect j41 j42 --any --timeout 60")]
+  agentctl collect j41 j42 --any --timeout 60
+
+Exit codes: 0 all is done, 1 a job failed, 124 some are not done yet")]
     Collect(CollectArgs),
+    /// Which jobs there are, newest first
+    #[command(after_help = "\
+Examples:
+  agentctl jobs
+  agentctl jobs --state running
+  agentctl jobs --label run=7 --since 2h --json | jq -r '.jobs[].job'")]
+    Jobs(JobsArgs),
+    /// Say something to a running turn
+    #[command(after_help = "\
+Examples:
+  agentctl steer \"leave the tests alone\"
+  agentctl steer --session main \"stop after the first one\"")]
+    Steer(SteerArgs),
+    /// Which sessions there are; make, close or resume one
+    #[command(after_help = "\
+Examples:
+  agentctl sessions
+  agentctl sessions new main --agent pi
+  agentctl sessions resume main")]
+    Sessions(SessionsArgs),
+    /// What was said in a session
+    #[command(after_help = "\
+Examples:
+  agentctl history main
+  agentctl history main --job j41 --full")]
+    History(HistoryArgs),
+    /// What agents ask and nobody answered yet
+    #[command(after_help = "\
+Examples:
+  agentctl questions
+  agentctl questions --session main --json")]
+    Questions(QuestionsArgs),
+    /// Answer an agent's question
+    #[command(after_help = "\
+Examples:
+  agentctl answer q7
+  agentctl answer q7 --approve
+  agentctl answer q7 --choice staging
+  pass show token | agentctl answer q7 --text -
+
+Without an answer it is asked for on the terminal. A secret is typed there unseen, or comes
+from standard input: an argument could be read by everybody with `ps`.")]
+    Answer(AnswerArgs),
+    /// Another model for a session
+    #[command(after_help = "\
+Examples:
+  agentctl model main anthropic/claude-sonnet-4-5
+  agentctl model main gpt-5 --provider openai --thinking low")]
+    Model(ModelArgs),
+    /// Let the agent shorten what it remembers of a session
+    #[command(after_help = "\
+Examples:
+  agentctl compact main
+  agentctl compact main --instructions \"keep the file names\"")]
+    Compact(CompactArgs),
+    /// Copy the store to a file that is whole by itself
+    #[command(after_help = "\
+Examples:
+  agentctl backup
+  agentctl backup monday.db")]
+    Backup(BackupArgs),
+    /// Print everything stored, one JSON object on each line
+    #[command(after_help = "\
+Examples:
+  agentctl export > all.jsonl
+  agentctl export --output all.jsonl")]
+    Export(ExportArgs),
     /// Print what happens, as it happens, until Ctrl-C
     #[command(after_help = "\
 Examples:
   agentctl watch
-  agentctl watch --session main --json")]
+  agentctl watch --session main --json
+  agentctl watch --job j41 --after 0
+
+With --after, what happened since that `seq` comes first; 0 is the beginning")]
     Watch(WatchArgs),
     /// Replace the processes of an agent or of a session
     #[command(after_help = "\
@@ -121,109 +217,6 @@ Examples:
     Completions(CompletionsArgs),
 }
 
-/// `send`.
-#[derive(Args, Clone, Debug)]
-pub struct SendArgs {
-    /// The turn; `-`, or none with a pipe, reads standard input
-    #[arg(value_name = "TEXT")]
-    pub text: Option<String>,
-    /// How.
-    #[command(flatten)]
-    pub turn: TurnArgs,
-    /// Print the protocol's own lines
-    #[arg(long)]
-    pub json: bool,
-    /// When the session is busy: wait, or be refused
-    #[arg(long, value_enum, default_value_t = ModeArg::Queue, hide_possible_values = false)]
-    pub mode: ModeArg,
-    /// May the turn run again after a crash?
-    #[arg(long, value_enum, default_value_t = RetryArg::Never)]
-    pub retry: RetryArg,
-}
-
-/// What every way of sending takes.
-#[derive(Args, Clone, Default, Debug)]
-pub struct TurnArgs {
-    /// Who answers, instead of the default agent
-    #[arg(long, value_name = "NAME")]
-    pub agent: Option<String>,
-    /// The conversation; without it a new one
-    #[arg(long, visible_alias = "session-id", value_name = "NAME")]
-    pub session: Option<String>,
-    /// Pin the model's provider
-    #[arg(long, value_name = "NAME")]
-    pub provider: Option<String>,
-    /// Pin the model
-    #[arg(long, value_name = "NAME")]
-    pub model: Option<String>,
-    /// How hard to think, in the agent's words
-    #[arg(long, value_name = "LEVEL")]
-    pub thinking: Option<String>,
-    /// Working directory; a new session starts here anyway
-    #[arg(long, value_name = "DIR")]
-    pub cwd: Option<PathBuf>,
-    /// Longest running time
-    #[arg(long, value_name = "SECS", value_parser = positive, allow_hyphen_values = true)]
-    pub timeout: Option<f64>,
-    /// Fail rather than run without the daemon
-    #[arg(long)]
-    pub no_fallback: bool,
-    /// The same key is the same job; a random one when not given
-    #[arg(long, value_name = "KEY")]
-    pub idempotency_key: Option<String>,
-}
-
-/// Seconds in which something can happen.
-fn positive(word: &str) -> Result<f64, String> {
-    let seconds = word.parse().ok().filter(|seconds| *seconds > 0.0);
-    finite(seconds).ok_or_else(|| "expected a number of seconds greater than 0".to_owned())
-}
-
-/// Seconds, or none at all.
-fn not_negative(word: &str) -> Result<f64, String> {
-    let seconds = word.parse().ok().filter(|seconds| *seconds >= 0.0);
-    finite(seconds).ok_or_else(|| "expected a number of seconds, 0 or more".to_owned())
-}
-
-fn finite(seconds: Option<f64>) -> Option<f64> {
-    seconds.filter(|seconds| seconds.is_finite())
-}
-
-/// `--mode`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum ModeArg {
-    /// Wait in the session's queue
-    Queue,
-    /// Refuse with exit code 3
-    Reject,
-}
-
-/// `--retry`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum RetryArg {
-    /// No
-    Never,
-    /// Yes, at most three attempts
-    Auto,
-}
-
-/// `agent`.
-#[derive(Args, Clone, Debug)]
-pub struct AgentArgs {
-    /// The turn
-    #[arg(long, short = 'm', value_name = "TEXT")]
-    pub message: String,
-    /// How.
-    #[command(flatten)]
-    pub turn: TurnArgs,
-    /// Accepted and without effect: the answer is always printed
-    #[arg(long)]
-    pub deliver: bool,
-    /// Print one object with `payloads` and `meta`
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// `status`.
 #[derive(Args, Clone, Debug)]
 pub struct StatusArgs {
@@ -260,29 +253,21 @@ pub struct AbortArgs {
     pub json: bool,
 }
 
-/// `collect`.
-#[derive(Args, Clone, Debug)]
-pub struct CollectArgs {
-    /// Which
-    #[arg(required = true, value_name = "JOB")]
-    pub jobs: Vec<JobId>,
-    /// Longest wait; 0 looks without waiting
-    #[arg(long, value_name = "SECS", value_parser = not_negative, allow_hyphen_values = true)]
-    pub timeout: Option<f64>,
-    /// Wait for the first, not for all
-    #[arg(long)]
-    pub any: bool,
-    /// Print the protocol's own line
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// `watch`.
 #[derive(Args, Clone, Debug)]
 pub struct WatchArgs {
     /// Only this session
     #[arg(long, value_name = "NAME")]
     pub session: Option<String>,
+    /// Only this job; may be given again
+    #[arg(long = "job", value_name = "JOB", conflicts_with = "session")]
+    pub jobs: Vec<JobId>,
+    /// First what happened after this `seq`
+    #[arg(long, value_name = "SEQ")]
+    pub after: Option<u64>,
+    /// The store that the `seq` is of: of another one, it is refused
+    #[arg(long, requires = "after", value_name = "EPOCH")]
+    pub epoch: Option<String>,
     /// Print the protocol's own lines
     #[arg(long)]
     pub json: bool,
@@ -307,7 +292,7 @@ pub struct RestartArgs {
 #[derive(Args, Clone, Debug)]
 pub struct DeadlineArgs {
     /// Seconds that running turns get
-    #[arg(long, value_name = "SECS", value_parser = not_negative, allow_hyphen_values = true)]
+    #[arg(long, value_name = "SECS", value_parser = crate::cli::value::not_negative, allow_hyphen_values = true)]
     pub deadline: Option<f64>,
 }
 
@@ -385,6 +370,21 @@ mod tests {
             "agentctl abort j41",
             "agentctl restart pi --now",
             "agentctl config show --json",
+            "agentctl send hi --label a=b --label c=d --start-at 2h --expires 60 --after-failure run",
+            "agentctl send hi --on-question deny --require-context",
+            "agentctl dispatch a b --key-prefix k --collect",
+            "agentctl jobs --state running --since 2h --label a --parent j1 --limit 5",
+            "agentctl steer --job j1 left",
+            "agentctl sessions",
+            "agentctl sessions --json",
+            "agentctl sessions new main --agent pi",
+            "agentctl sessions close main",
+            "agentctl history main --job j1 --full",
+            "agentctl answer q1",
+            "agentctl answer q1 --choice a",
+            "agentctl model main a/b --thinking low",
+            "agentctl compact",
+            "agentctl watch --job j1 --job j2 --after 0 --epoch e",
         ] {
             assert!(Cli::try_parse_from(words.split(' ')).is_ok(), "{words}");
         }
@@ -402,6 +402,14 @@ mod tests {
             "agentctl collect",
             "agentctl collect j1 --timeout -1",
             "agentctl stop --deadline=-1",
+            "agentctl answer q1 --approve --deny",
+            "agentctl send hi --label novalue",
+            "agentctl send hi --start-at soon",
+            "agentctl jobs --state lost",
+            "agentctl jobs --since never",
+            "agentctl steer --job j1 --session main left",
+            "agentctl watch --epoch e",
+            "agentctl dispatch a --collect --no-such",
         ] {
             assert!(Cli::try_parse_from(words.split(' ')).is_err(), "{words}");
         }

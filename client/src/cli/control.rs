@@ -1,47 +1,42 @@
 //! The commands that ask the daemon one thing and print its answer.
 //!
-//! Owns asking, deadlines and the exit code of an answer. Must not know how an answer looks
-//! (`render`). None of them falls back: only a daemon can answer them.
+//! Owns the exit code of an answer. Must not know how an answer looks (`render`). None but `agents`
+//! falls back: only a daemon can answer them.
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use agentd_protocol::Line;
-use agentd_protocol::request::{
-    Abort, Collect, DaemonStop, Drain, RestartWorker, Status, Subscribe, Wait,
-};
-use serde::Serialize;
-use serde_json::Value;
+use agentd_protocol::request::{Abort, DaemonStop, Drain, RestartWorker, Status, Subscribe};
 
-use super::args::{
-    AbortArgs, CollectArgs, DeadlineArgs, JsonArgs, RestartArgs, StatusArgs, WatchArgs,
-};
-use super::exit::{self, Exit};
-use super::{output, render, turn};
-use crate::client::{Client, ClientError};
+use super::args::{AbortArgs, DeadlineArgs, JsonArgs, RestartArgs, StatusArgs, WatchArgs};
+use super::exit::Exit;
+use super::{ask, output, render};
+use crate::asked::Asking;
 use crate::fallback::Fallback;
-use crate::wire::{Nothing, Received};
+use crate::wire::Nothing;
 
-/// Longest wait for what the daemon answers from memory.
-const AT_ONCE: Duration = Duration::from_secs(10);
-/// Longest wait for what needs the disk.
-const AFTER_COMMIT: Duration = Duration::from_secs(60);
 /// What running turns get when nothing is said, and a margin for the daemon to leave.
 const STOP_DEADLINE: f64 = 30.0;
 const LEAVE_MARGIN: f64 = 15.0;
 
-/// An answer, or the exit code when there is none to print.
-type Asked = Result<(Client, Received), Exit>;
-
 pub(super) async fn status(args: StatusArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let fields = Status { workers: !args.rpc };
-    let received = match ask(socket, "status", &fields, Reads::Only).await {
+    let received = match ask::ask(
+        socket,
+        "status",
+        &fields,
+        Asking::Reads,
+        Fallback::Forbidden,
+    )
+    .await
+    {
         Ok((_, received)) => received,
         Err(exit) => return Ok(exit),
     };
     let Some(Line::Status(answer)) = &received.line else {
-        return unexpected(&received);
+        return Ok(ask::unexpected(&received));
     };
     if args.json {
         output::out_json(&received.text)?;
@@ -58,7 +53,15 @@ pub(super) async fn status(args: StatusArgs, socket: Option<&Path>) -> io::Resul
 }
 
 pub(super) async fn agents(args: JsonArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let received = match ask(socket, "agents", &Nothing {}, Reads::Anywhere).await {
+    let received = match ask::ask(
+        socket,
+        "agents",
+        &Nothing {},
+        Asking::Reads,
+        Fallback::Allowed,
+    )
+    .await
+    {
         Ok((client, received)) => {
             client.close().await;
             received
@@ -68,7 +71,7 @@ pub(super) async fn agents(args: JsonArgs, socket: Option<&Path>) -> io::Result<
     match &received.line {
         Some(Line::Agents { .. }) if args.json => output::out_json(&received.text)?,
         Some(Line::Agents { agents, .. }) => output::out(&render::agents(agents))?,
-        _ => return unexpected(&received),
+        _ => return Ok(ask::unexpected(&received)),
     }
     Ok(Exit::Done)
 }
@@ -79,7 +82,15 @@ pub(super) async fn abort(args: AbortArgs, socket: Option<&Path>) -> io::Result<
         session: args.session,
         queued: args.queued,
     };
-    let received = match ask(socket, "abort", &fields, Reads::AndChanges).await {
+    let received = match ask::ask(
+        socket,
+        "abort",
+        &fields,
+        Asking::Changes,
+        Fallback::Forbidden,
+    )
+    .await
+    {
         Ok((_, received)) => received,
         Err(exit) => return Ok(exit),
     };
@@ -92,45 +103,9 @@ pub(super) async fn abort(args: AbortArgs, socket: Option<&Path>) -> io::Result<
             let names: Vec<String> = jobs.iter().map(ToString::to_string).collect();
             output::out_line(&format!("aborted {}", names.join(", ")))?;
         }
-        _ => return unexpected(&received),
+        _ => return Ok(ask::unexpected(&received)),
     }
     Ok(Exit::Done)
-}
-
-pub(super) async fn collect(args: CollectArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let fields = Collect {
-        jobs: args.jobs,
-        timeout: args.timeout,
-        wait: if args.any { Wait::Any } else { Wait::All },
-    };
-    let received = match ask(socket, "collect", &fields, Reads::Waiting).await {
-        Ok((_, received)) => received,
-        Err(exit) => return Ok(exit),
-    };
-    let Some(Line::Collect {
-        results, pending, ..
-    }) = &received.line
-    else {
-        return unexpected(&received);
-    };
-    if args.json {
-        output::out_json(&received.text)?;
-    } else {
-        for result in results {
-            output::out(&render::result(result))?;
-        }
-        for job in pending {
-            output::note(&format!("{job} is not done"));
-        }
-    }
-    let failed = |line: &Value| line.get("type").and_then(Value::as_str) == Some("error");
-    Ok(if results.iter().any(failed) {
-        Exit::Failed
-    } else if pending.is_empty() || (args.any && !results.is_empty()) {
-        Exit::Done
-    } else {
-        Exit::Timeout
-    })
 }
 
 pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Result<Exit> {
@@ -139,8 +114,15 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
         session: args.session,
         now: args.now,
     };
-    done(
-        ask(socket, "restart_worker", &fields, Reads::Waiting).await,
+    ask::done(
+        ask::ask(
+            socket,
+            "restart_worker",
+            &fields,
+            Asking::ChangesLong,
+            Fallback::Forbidden,
+        )
+        .await,
         "restarted",
     )
 }
@@ -149,15 +131,29 @@ pub(super) async fn drain(args: DeadlineArgs, socket: Option<&Path>) -> io::Resu
     let fields = Drain {
         deadline: args.deadline,
     };
-    done(
-        ask(socket, "drain", &fields, Reads::Waiting).await,
+    ask::done(
+        ask::ask(
+            socket,
+            "drain",
+            &fields,
+            Asking::ChangesLong,
+            Fallback::Forbidden,
+        )
+        .await,
         "drained: nothing runs, new turns wait for `agentctl undrain`",
     )
 }
 
 pub(super) async fn undrain(socket: Option<&Path>) -> io::Result<Exit> {
-    let asked = ask(socket, "undrain", &Nothing {}, Reads::AndChanges).await;
-    done(asked, "turns start again")
+    let asked = ask::ask(
+        socket,
+        "undrain",
+        &Nothing {},
+        Asking::Changes,
+        Fallback::Forbidden,
+    )
+    .await;
+    ask::done(asked, "turns start again")
 }
 
 /// Returns when the daemon is gone, so that the next one can be started.
@@ -166,15 +162,23 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
         deadline: args.deadline,
         restart: false,
     };
-    let (mut client, received) = match ask(socket, "daemon.stop", &fields, Reads::Waiting).await {
+    let (mut client, received) = match ask::ask(
+        socket,
+        "daemon.stop",
+        &fields,
+        Asking::ChangesLong,
+        Fallback::Forbidden,
+    )
+    .await
+    {
         Ok(asked) => asked,
         Err(exit) => return Ok(exit),
     };
     if !matches!(received.line, Some(Line::DaemonStop { ok: true })) {
-        return unexpected(&received);
+        return Ok(ask::unexpected(&received));
     }
     let seconds = args.deadline.unwrap_or(STOP_DEADLINE) + LEAVE_MARGIN;
-    let longest = Duration::try_from_secs_f64(seconds).unwrap_or(AFTER_COMMIT);
+    let longest = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     let left = tokio::time::timeout(longest, async { while client.next().await.is_ok() {} });
     output::out_line(if left.await.is_ok() {
         "the daemon has stopped"
@@ -188,25 +192,22 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
 pub(super) async fn watch(args: WatchArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let fields = Subscribe {
         session: args.session,
-        ..Subscribe::default()
+        jobs: Some(args.jobs).filter(|jobs| !jobs.is_empty()),
+        after: args.after,
+        epoch: args.epoch,
     };
-    let (mut client, live) = match ask(socket, "subscribe", &fields, Reads::Only).await {
-        Ok(asked) => asked,
+    let client = match ask::daemon(socket).await {
+        Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
-    if !matches!(live.line, Some(Line::Live { .. })) {
-        return unexpected(&live);
-    }
-    if args.json {
-        output::out_json(&live.text)?;
-    }
+    let mut events = match client.subscribe(&fields).await {
+        Ok(events) => events,
+        Err(error) => return Ok(ask::tell(&error)),
+    };
     loop {
-        let received = match client.next().await {
+        let received = match events.next().await {
             Ok(received) => received,
-            Err(lost) => {
-                output::error(&lost.to_string(), Some("the daemon may have stopped"));
-                return Ok(Exit::Unreachable);
-            }
+            Err(error) => return Ok(ask::tell(&error)),
         };
         if args.json {
             output::out_json(&received.text)?;
@@ -214,79 +215,4 @@ pub(super) async fn watch(args: WatchArgs, socket: Option<&Path>) -> io::Result<
             output::out_line(&text)?;
         }
     }
-}
-
-/// What a lost answer means.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Reads {
-    /// Nothing could have changed: the daemon is as good as away.
-    Only,
-    /// It may have happened.
-    AndChanges,
-    /// The same, and the answer takes as long as it takes.
-    Waiting,
-    /// It changes nothing, and a run without a daemon can answer it as well.
-    Anywhere,
-}
-
-async fn ask(socket: Option<&Path>, kind: &str, fields: &impl Serialize, reads: Reads) -> Asked {
-    let deadline = match reads {
-        Reads::Only | Reads::Anywhere => Some(AT_ONCE),
-        Reads::AndChanges => Some(AFTER_COMMIT),
-        Reads::Waiting => None,
-    };
-    let fallback = match reads {
-        Reads::Anywhere => Fallback::Allowed,
-        Reads::Only | Reads::AndChanges | Reads::Waiting => Fallback::Forbidden,
-    };
-    let connected = turn::connect(socket, fallback).await;
-    let mut client = connected.map_err(|error| tell_down(&error))?;
-    match client.ask(kind, fields, deadline).await {
-        Ok(received) => match &received.line {
-            Some(Line::Error(error)) => {
-                output::error(&error.error, error.hint.as_deref());
-                Err(exit::of_code(error.code, exit::Stage::Refused))
-            }
-            _ => Ok((client, received)),
-        },
-        Err(ClientError::Unknown(lost)) if reads == Reads::Only => {
-            output::error(&format!("`{kind}`: {lost}"), None);
-            Err(Exit::Unreachable)
-        }
-        Err(error) => {
-            turn::tell_client_error(&error);
-            Err(exit::of_client_error(&error))
-        }
-    }
-}
-
-fn tell_down(error: &ClientError) -> Exit {
-    match error {
-        ClientError::Unreachable { error, hint } => output::error(
-            &format!("agentd is not running: {error}"),
-            Some(hint.as_deref().unwrap_or("start it with `agentd`")),
-        ),
-        other => turn::tell_client_error(other),
-    }
-    exit::of_client_error(error)
-}
-
-fn done(asked: Asked, said: &str) -> io::Result<Exit> {
-    match asked {
-        Ok((_, received)) if received.line.is_some() => {
-            output::out_line(said)?;
-            Ok(Exit::Done)
-        }
-        Ok((_, received)) => unexpected(&received),
-        Err(exit) => Ok(exit),
-    }
-}
-
-fn unexpected(received: &Received) -> io::Result<Exit> {
-    let shown = render::preview(&received.text);
-    output::error(
-        &format!("the daemon answered with a line that this version does not know: {shown}"),
-        Some("`agentctl --version` and `agentd --version` may differ"),
-    );
-    Ok(Exit::Failed)
 }

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use agentd_protocol::Line;
 use agentd_protocol::line::MessageEnd;
-use agentd_protocol::request::{Mode, Retry};
+use agentd_protocol::request::Mode;
 
-use super::args::TurnArgs;
+use super::args::{HowArgs, TurnArgs, WhoArgs};
 use super::exit::Exit;
 use super::turn::{self, Outcome, View};
-use super::{output, render};
+use super::{compose, output, render};
 use crate::fallback::Fallback;
 use crate::wire::Received;
 
@@ -28,17 +28,22 @@ impl View for Silent {
 }
 
 pub(super) async fn run(socket: Option<&Path>) -> io::Result<Exit> {
-    let args = TurnArgs {
+    let who = WhoArgs {
         agent: Some("timmy".to_owned()),
         provider: Some("echo".to_owned()),
+        ..WhoArgs::default()
+    };
+    let args = TurnArgs {
+        who,
         ..TurnArgs::default()
     };
-    let send = turn::send_of(TEXT.to_owned(), &args, Mode::Queue, Retry::Never)?;
+    let how = HowArgs::default();
+    let send = compose::send_of(TEXT.to_owned(), &args, Mode::Queue, &how)?;
     let begun = Instant::now();
     let (outcome, server) = match turn::connect(socket, Fallback::Allowed).await {
         Ok(client) => {
             let server = client.hello.pid;
-            (turn::run(client, &send, &mut Silent).await?, server)
+            (turn::run(client, &send, &mut Silent, None).await?, server)
         }
         Err(error) => (Outcome::Failed(error), 0),
     };

@@ -3,9 +3,13 @@
 //! Owns the table from outcomes to codes. Pure; must not know how an outcome came about.
 
 use agentd_protocol::line::Stop;
+use agentd_protocol::request::Wait;
 use agentd_protocol::{Code, Line};
+use serde_json::Value;
 
+use crate::asked::RequestError;
 use crate::client::ClientError;
+use crate::jobs::Collected;
 
 /// The exit codes of `agentctl`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,7 +108,38 @@ pub const fn of_client_error(error: &ClientError) -> Exit {
         // The state can't be written at the moment.
         ClientError::OneShotFailed { exit: Some(74), .. } => Exit::Refused,
         ClientError::OneShotFailed { .. } => Exit::Unreachable,
+        // Too long: the only request that can't be written down.
+        ClientError::NotWritten(_) => Exit::Usage,
         ClientError::Unknown(_) => Exit::Unknown,
+    }
+}
+
+/// The exit code of a request without a result.
+#[must_use]
+pub fn of_request_error(error: &RequestError) -> Exit {
+    match error {
+        RequestError::Refused(line) => of_code(line.code, Stage::Refused),
+        RequestError::Strange(_) => Exit::Failed,
+        RequestError::NoAnswer(_) => Exit::Unreachable,
+        RequestError::Unknown { .. } => Exit::Unknown,
+        RequestError::Client(error) => of_client_error(error),
+    }
+}
+
+/// The exit code of results that were collected.
+#[must_use]
+pub fn of_collected(collected: &Collected, wait: Wait) -> Exit {
+    let failed = |line: &Value| line.get("type").and_then(Value::as_str) == Some("error");
+    let enough = match wait {
+        Wait::All => collected.pending.is_empty(),
+        Wait::Any => !collected.results.is_empty(),
+    };
+    if collected.results.iter().any(failed) {
+        Exit::Failed
+    } else if enough {
+        Exit::Done
+    } else {
+        Exit::Timeout
     }
 }
 
@@ -196,5 +231,27 @@ mod tests {
             exit(r#"{"type":"error","code":"worker-exited","error":"x","job":"j1"}"#),
             Exit::Failed
         );
+    }
+
+    #[test]
+    fn a_failed_result_is_1_and_a_missing_one_124() {
+        let done = serde_json::json!({"type": "message_end", "job": "j1"});
+        let failed = serde_json::json!({"type": "error", "job": "j2"});
+        let exit = |results: &[&Value], pending: &[u64], wait| {
+            let collected = Collected {
+                results: results.iter().map(|result| (*result).clone()).collect(),
+                pending: pending
+                    .iter()
+                    .map(|job| agentd_protocol::JobId(*job))
+                    .collect(),
+            };
+            of_collected(&collected, wait)
+        };
+        assert_eq!(exit(&[&done], &[], Wait::All), Exit::Done);
+        assert_eq!(exit(&[&done, &failed], &[], Wait::All), Exit::Failed);
+        assert_eq!(exit(&[&done], &[3], Wait::All), Exit::Timeout);
+        assert_eq!(exit(&[&failed], &[3], Wait::All), Exit::Failed);
+        assert_eq!(exit(&[&done], &[3], Wait::Any), Exit::Done);
+        assert_eq!(exit(&[], &[3], Wait::Any), Exit::Timeout);
     }
 }

@@ -4,14 +4,24 @@
 //! say through the library.
 
 pub mod args;
+mod ask;
+mod compose;
 mod control;
+mod copies;
 mod demo;
+mod dispatch;
 pub mod exit;
+mod jobs;
 pub mod output;
+mod questions;
 pub mod render;
+pub mod rows;
 mod send;
+mod sessions;
 pub mod stream;
+mod terminal;
 mod turn;
+mod value;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -32,7 +42,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
         Ok(cli) => cli,
         Err(error) => return told(&error),
     };
-    match dispatch(cli) {
+    match run_command(cli) {
         Ok(exit) => exit,
         // The reader left, as `head` does: it has what it wanted.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
@@ -56,7 +66,7 @@ fn told(error: &clap::Error) -> Exit {
     Exit::Done
 }
 
-fn dispatch(cli: Cli) -> io::Result<Exit> {
+fn run_command(cli: Cli) -> io::Result<Exit> {
     let socket = cli.socket.as_deref();
     match cli.command {
         Command::Send(args) => block_on(send::send(args, socket)),
@@ -64,7 +74,18 @@ fn dispatch(cli: Cli) -> io::Result<Exit> {
         Command::Status(args) => block_on(control::status(args, socket)),
         Command::Agents(args) => block_on(control::agents(args, socket)),
         Command::Abort(args) => block_on(control::abort(args, socket)),
-        Command::Collect(args) => block_on(control::collect(args, socket)),
+        Command::Dispatch(args) => block_on(dispatch::dispatch(args, socket)),
+        Command::Collect(args) => block_on(dispatch::collect(args, socket)),
+        Command::Jobs(args) => block_on(jobs::jobs(args, socket)),
+        Command::Steer(args) => block_on(jobs::steer(args, socket)),
+        Command::Sessions(args) => block_on(sessions::sessions(args, socket)),
+        Command::History(args) => block_on(sessions::history(args, socket)),
+        Command::Questions(args) => block_on(questions::questions(args, socket)),
+        Command::Answer(args) => block_on(questions::answer(args, socket)),
+        Command::Model(args) => block_on(sessions::model(args, socket)),
+        Command::Compact(args) => block_on(sessions::compact(args, socket)),
+        Command::Backup(args) => block_on(copies::backup(args, socket)),
+        Command::Export(args) => block_on(copies::export(args, socket)),
         Command::Watch(args) => block_on(control::watch(args, socket)),
         Command::Restart(args) => block_on(control::restart(args, socket)),
         Command::Stop(args) => block_on(control::stop(args, socket)),

@@ -162,6 +162,10 @@ pub fn result(line: &Value) -> String {
             safe(field("code")),
             safe(field("error"))
         );
+        let trace = line.get("tool_trace").and_then(Value::as_array);
+        for tool in trace.into_iter().flatten() {
+            let _ = writeln!(shown, "  had done: {}", tool_done(tool));
+        }
         if !text.is_empty() {
             let _ = writeln!(shown, "{}", text.trim_end());
         }
@@ -174,6 +178,18 @@ pub fn result(line: &Value) -> String {
         safe(stop).into_owned()
     };
     format!("{job} {how}\n{}\n", text.trim_end())
+}
+
+/// A tool call of a turn that failed: what it may have changed.
+fn tool_done(tool: &Value) -> String {
+    let name = tool.get("name").and_then(Value::as_str).unwrap_or("?");
+    let input = tool.get("input").map_or_else(String::new, Value::to_string);
+    let how = match tool.get("ok").and_then(Value::as_bool) {
+        Some(true) => "ok",
+        Some(false) => "failed",
+        None => "did not end",
+    };
+    preview(&format!("{name} {input}, {how}"))
 }
 
 /// One line of `watch`; none for a line with nothing to see.
@@ -283,7 +299,7 @@ pub fn preview(text: &str) -> String {
     shown
 }
 
-fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut width: Vec<usize> = head.iter().map(|name| name.len()).collect();
     let rows: Vec<Vec<String>> = rows
         .iter()
@@ -316,7 +332,7 @@ fn span(seconds: u64) -> String {
     }
 }
 
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -406,6 +422,16 @@ hermes        acp   -        looked-for  no: `hermes` is not on PATH
         assert_eq!(
             shown(r#"{"type":"error","job":"j2","code":"timeout","error":"too long","text":"so"}"#),
             "j2 failed (timeout): too long\nso\n"
+        );
+        assert_eq!(
+            shown(
+                r#"{"type":"error","job":"j3","code":"interrupted","error":"the daemon died","tool_trace":[{"name":"bash","input":{"command":"ls"},"ok":true},{"name":"rm","input":{},"ok":null}]}"#
+            ),
+            "\
+j3 failed (interrupted): the daemon died
+  had done: bash {\"command\":\"ls\"}, ok
+  had done: rm {}, did not end
+"
         );
     }
 

@@ -7,14 +7,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use agentd_protocol::Line;
-use agentd_protocol::request::{Mode, Retry, Send};
+use agentd_protocol::request::{Mode, OnQuestion, Send};
 use serde_json::{Value, json};
 
-use super::args::{AgentArgs, ModeArg, RetryArg, SendArgs};
+use super::args::{AgentArgs, HowArgs, ModeArg, SendArgs};
 use super::exit::Exit;
 use super::stream::TextView;
+use super::terminal::Asker;
 use super::turn::{self, View};
-use super::{output, render};
+use super::{compose, output, render};
+use crate::client::Attended;
 use crate::fallback::Fallback;
 use crate::wire::Received;
 
@@ -30,26 +32,26 @@ pub(super) async fn send(args: SendArgs, socket: Option<&Path>) -> io::Result<Ex
         ModeArg::Queue => Mode::Queue,
         ModeArg::Reject => Mode::Reject,
     };
-    let retry = match args.retry {
-        RetryArg::Never => Retry::Never,
-        RetryArg::Auto => Retry::Auto,
-    };
-    let send = turn::send_of(text, &args.turn, mode, retry)?;
+    let send = compose::send_of(text, &args.turn, mode, &args.how)?;
     let fallback = fallback(args.turn.no_fallback);
     if args.json {
-        run(&send, socket, fallback, &mut JsonView).await
+        run(&send, socket, fallback, &mut JsonView, None).await
     } else {
-        run(&send, socket, fallback, &mut TextSink::new(&send)).await
+        let denied = send.on_question == Some(OnQuestion::Deny);
+        let asker = if denied { None } else { Asker::of_terminal() };
+        run(&send, socket, fallback, &mut TextSink::new(&send), asker).await
     }
 }
 
 pub(super) async fn agent(args: AgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let send = turn::send_of(args.message, &args.turn, Mode::Queue, Retry::Never)?;
+    let how = HowArgs::default();
+    let send = compose::send_of(args.message, &args.turn, Mode::Queue, &how)?;
     let fallback = fallback(args.turn.no_fallback);
     if args.json {
-        run(&send, socket, fallback, &mut PayloadView).await
+        run(&send, socket, fallback, &mut PayloadView, None).await
     } else {
-        run(&send, socket, fallback, &mut TextSink::new(&send)).await
+        let asker = Asker::of_terminal();
+        run(&send, socket, fallback, &mut TextSink::new(&send), asker).await
     }
 }
 
@@ -66,17 +68,22 @@ async fn run(
     socket: Option<&Path>,
     fallback: Fallback,
     view: &mut impl View,
+    asker: Option<Asker>,
 ) -> io::Result<Exit> {
     let key = send.idempotency_key.as_deref().unwrap_or_default();
-    let outcome = match turn::connect(socket, fallback).await {
-        Ok(client) => turn::run(client, send, view).await?,
+    let attended = match asker {
+        Some(_) => Attended::Yes,
+        None => Attended::No,
+    };
+    let outcome = match turn::connect_as(socket, fallback, attended).await {
+        Ok(client) => turn::run(client, send, view, asker).await?,
         Err(error) => turn::Outcome::Failed(error),
     };
     Ok(turn::conclude(&outcome, key))
 }
 
 /// The argument; standard input for `-`, or when it isn't a terminal and there is no argument.
-fn text_of(argument: Option<&str>) -> io::Result<Option<String>> {
+pub(super) fn text_of(argument: Option<&str>) -> io::Result<Option<String>> {
     match argument {
         Some("-") => {}
         Some(text) => return Ok(Some(text.to_owned()).filter(|text| !text.trim().is_empty())),

@@ -4,18 +4,18 @@
 //! of an outcome is (`exit`).
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use agentd_protocol::request::{Abort, Mode, Retry, Send};
+use agentd_protocol::request::{Abort, Send};
 use agentd_protocol::{JobId, Line};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::args::TurnArgs;
 use super::exit::{self, Exit};
 use super::output;
-use crate::client::{Client, ClientError, Options};
+use super::terminal::Asker;
+use crate::client::{Attended, Client, ClientError, Options};
 use crate::connection::LostError;
 use crate::fallback::Fallback;
 use crate::wire::Received;
@@ -24,6 +24,10 @@ use crate::wire::Received;
 const SPINNER_AFTER: Duration = Duration::from_millis(300);
 /// A spinner that moves, without being a cost.
 const SPINNER_STEP: Duration = Duration::from_millis(100);
+
+/// The commands that send one turn, and their option for its key.
+const SENDING: &[&str] = &["send", "agent"];
+const KEY_OPTION: &str = "--idempotency-key";
 
 /// Where the lines of a turn go.
 pub(super) trait View {
@@ -57,18 +61,24 @@ pub(super) async fn connect(
     socket: Option<&Path>,
     fallback: Fallback,
 ) -> Result<Client, ClientError> {
-    let client = Client::connect_or_oneshot(options(socket, fallback)).await?;
-    tell_fallback(&client);
-    Ok(client)
+    connect_as(socket, fallback, Attended::No).await
 }
 
-/// How this program connects.
-pub(super) fn options(socket: Option<&Path>, fallback: Fallback) -> Options {
-    Options {
+/// The same for somebody who answers questions, or for nobody.
+pub(super) async fn connect_as(
+    socket: Option<&Path>,
+    fallback: Fallback,
+    attended: Attended,
+) -> Result<Client, ClientError> {
+    let options = Options {
         socket: socket.map(Path::to_owned),
         fallback,
         name: "agentctl".to_owned(),
-    }
+        attended,
+    };
+    let client = Client::connect_or_oneshot(options).await?;
+    tell_fallback(&client);
+    Ok(client)
 }
 
 fn tell_fallback(client: &Client) {
@@ -77,11 +87,12 @@ fn tell_fallback(client: &Client) {
     }
 }
 
-/// Sends one turn and shows its lines until its end.
+/// Sends one turn and shows its lines until its end. Its questions go to whoever asks here.
 pub(super) async fn run(
     mut client: Client,
     send: &Send,
     view: &mut impl View,
+    mut asker: Option<Asker>,
 ) -> io::Result<Outcome> {
     let mut ctrl_c = signal(SignalKind::interrupt())?;
     let mut abort = Interrupted::No;
@@ -116,7 +127,13 @@ pub(super) async fn run(
         ask_abort(&mut client, job).await;
     }
     loop {
-        view.line(&received)?;
+        // Answers to an abort, or to an answer, aren't the turn's.
+        if received.answers(id) || received.id.is_none() {
+            view.line(&received)?;
+        }
+        if let Some(asker) = &mut asker {
+            asker.line(&received);
+        }
         if received.answers(id) && received.is_final() {
             client.close().await;
             return Ok(Outcome::Final(Box::new(received), abort));
@@ -134,7 +151,10 @@ pub(super) async fn run(
                     abort = Interrupted::Yes;
                     ask_abort(&mut client, job).await;
                 }
-                now = ticks.tick() => view.tick(now - begun),
+                now = ticks.tick() => match &mut asker {
+                    Some(asker) if asker.is_asking() => asker.typed(&mut client).await?,
+                    _ => view.tick(now - begun),
+                },
             }
         };
     }
@@ -190,7 +210,7 @@ pub(super) fn conclude(outcome: &Outcome, key: &str) -> Exit {
                 );
             }
             if exit == Exit::Unknown {
-                output::err(&retry_hint(key));
+                output::err(&retry_hint(SENDING, KEY_OPTION, key));
             }
             match interrupted {
                 Interrupted::Yes => Exit::Interrupted,
@@ -206,7 +226,7 @@ pub(super) fn conclude(outcome: &Outcome, key: &str) -> Exit {
             tell_client_error(error);
             let exit = exit::of_client_error(error);
             if exit == Exit::Unknown {
-                output::err(&retry_hint(key));
+                output::err(&retry_hint(SENDING, KEY_OPTION, key));
             }
             exit
         }
@@ -218,32 +238,34 @@ pub(super) fn tell_client_error(error: &ClientError) {
     let hint = match error {
         ClientError::Unreachable { hint, .. } => hint.as_deref(),
         ClientError::Draining => Some("try again when it runs again, or allow the fallback"),
+        ClientError::NotWritten(_) => Some("put what is long into a file, and name the file"),
         ClientError::OneShotFailed { .. } | ClientError::Unknown(_) => None,
     };
     output::error(&error.to_string(), hint);
 }
 
-fn retry_hint(key: &str) -> String {
+/// How to ask again with the key that `option` gives to one of `commands`.
+pub(super) fn retry_hint(commands: &[&str], option: &str, key: &str) -> String {
     let words: Vec<String> = std::env::args_os()
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
     format!(
         "hint: ask again with the same key, which runs nothing twice:\nhint:   {}\n",
-        retry_command(&words, key)
+        retry_command(&words, commands, option, key)
     )
 }
 
 /// The same command with its key.
-fn retry_command(words: &[String], key: &str) -> String {
+fn retry_command(words: &[String], commands: &[&str], option: &str, key: &str) -> String {
     let mut command: Vec<String> = vec!["agentctl".to_owned()];
-    let has_key = words
+    let with_value = format!("{option}=");
+    let mut placed = words
         .iter()
-        .any(|word| word == "--idempotency-key" || word.starts_with("--idempotency-key="));
-    let mut placed = has_key;
+        .any(|word| word == option || word.starts_with(&with_value));
     for word in words.iter().skip(1) {
         command.push(quoted(word));
-        if !placed && matches!(word.as_str(), "send" | "agent") {
-            command.push(format!("--idempotency-key {}", quoted(key)));
+        if !placed && commands.contains(&word.as_str()) {
+            command.push(format!("{option} {}", quoted(key)));
             placed = true;
         }
     }
@@ -258,59 +280,23 @@ fn quoted(word: &str) -> String {
     format!("'{}'", output::safe(word).replace('\'', r"'\''"))
 }
 
-/// The send that the arguments describe.
-pub(super) fn send_of(text: String, turn: &TurnArgs, mode: Mode, retry: Retry) -> io::Result<Send> {
-    let here = std::env::current_dir().ok();
-    let cwd = turn
-        .cwd
-        .as_ref()
-        .map(|given| absolute(given, here.as_deref()));
-    let cwd_if_new = if cwd.is_some() { None } else { here };
-    let shown = |path: PathBuf| path.to_str().map(str::to_owned);
-    let key = match &turn.idempotency_key {
-        Some(key) => key.clone(),
-        None => random_key()?,
-    };
-    Ok(Send {
-        text,
-        session: turn.session.clone(),
-        agent: turn.agent.clone(),
-        provider: turn.provider.clone(),
-        model: turn.model.clone(),
-        thinking: turn.thinking.clone(),
-        cwd: cwd.and_then(shown),
-        cwd_if_new: cwd_if_new.and_then(shown),
-        timeout: turn.timeout,
-        idempotency_key: Some(key),
-        mode,
-        retry,
-        stream: Some(true),
-        ..Send::default()
-    })
-}
-
-fn absolute(given: &Path, here: Option<&Path>) -> PathBuf {
-    match here {
-        Some(here) => here.join(given),
-        None => given.to_owned(),
-    }
-}
-
-/// 128 random bits in hex.
-fn random_key() -> io::Result<String> {
-    use io::Read;
-    let mut bits = [0; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bits)?;
-    Ok(format!("{:032x}", u128::from_ne_bytes(bits)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn retried(words: &[&str]) -> String {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        retry_command(&words, "k1")
+        retry_command(&words, SENDING, KEY_OPTION, "k1")
+    }
+
+    #[test]
+    fn a_dispatch_is_asked_again_with_its_prefix() {
+        let words = ["agentctl", "dispatch", "--label", "a=b", "one two"];
+        let words = words.map(str::to_owned);
+        assert_eq!(
+            retry_command(&words, &["dispatch"], "--key-prefix", "k1"),
+            "agentctl dispatch --key-prefix k1 --label a=b 'one two'"
+        );
     }
 
     #[test]
@@ -323,28 +309,5 @@ mod tests {
             retried(&["agentctl", "send", "--idempotency-key=k1", "hi"]),
             "agentctl send --idempotency-key=k1 hi"
         );
-    }
-
-    #[test]
-    fn a_key_is_128_random_bits() {
-        let (one, other) = (random_key().unwrap(), random_key().unwrap());
-        assert_eq!((one.len(), other.len()), (32, 32));
-        assert_ne!(one, other);
-    }
-
-    #[test]
-    fn a_given_directory_is_asked_for_and_the_current_one_only_offered() {
-        let args = TurnArgs {
-            cwd: Some("/tmp/x".into()),
-            ..TurnArgs::default()
-        };
-        let send = send_of("hi".to_owned(), &args, Mode::Queue, Retry::Never).unwrap();
-        assert_eq!(
-            (send.cwd.as_deref(), send.cwd_if_new),
-            (Some("/tmp/x"), None)
-        );
-        let args = TurnArgs::default();
-        let send = send_of("hi".to_owned(), &args, Mode::Queue, Retry::Never).unwrap();
-        assert!(send.cwd.is_none() && send.cwd_if_new.is_some());
     }
 }

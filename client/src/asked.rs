@@ -1,0 +1,124 @@
+//! A request and its one answer, typed.
+//!
+//! Owns how long an answer may take and what a missing one means. Must not know the members of any
+//! request.
+
+use std::time::Duration;
+
+use agentd_protocol::Line;
+use agentd_protocol::line::ErrorLine;
+use serde::Serialize;
+
+use crate::client::{Client, ClientError};
+use crate::connection::LostError;
+use crate::wire::Received;
+
+/// Longest wait for what the daemon answers from memory, or reads.
+const AT_ONCE: Duration = Duration::from_secs(10);
+/// Longest wait for what needs a commit.
+const AFTER_COMMIT: Duration = Duration::from_secs(60);
+
+/// What a lost answer means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asking {
+    /// Nothing could have changed: the daemon is as good as away.
+    Reads,
+    /// It reads much, or waits for something: that takes as long as it takes.
+    ReadsLong,
+    /// It may have happened.
+    Changes,
+    /// The same, and it takes as long as it takes.
+    ChangesLong,
+}
+
+impl Asking {
+    const fn deadline(self) -> Option<Duration> {
+        match self {
+            Self::Reads => Some(AT_ONCE),
+            Self::Changes => Some(AFTER_COMMIT),
+            Self::ReadsLong | Self::ChangesLong => None,
+        }
+    }
+
+    const fn changes(self) -> bool {
+        matches!(self, Self::Changes | Self::ChangesLong)
+    }
+}
+
+/// Why a request has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The daemon said no: nothing happened.
+    #[error("{}", .0.error)]
+    Refused(Box<ErrorLine>),
+    /// The answer is of a kind that this version doesn't know. It is the line.
+    #[error("the daemon answered with a line that this version does not know")]
+    Strange(String),
+    /// No answer came to a request that changes nothing.
+    #[error("{0}")]
+    NoAnswer(#[source] LostError),
+    /// The request left and its outcome isn't known.
+    #[error("{lost}, after the request was written: its outcome is unknown")]
+    Unknown {
+        /// How the connection was lost.
+        #[source]
+        lost: LostError,
+        /// Idempotency keys to ask again with: they make nothing happen twice.
+        keys: Vec<String>,
+    },
+    /// Nobody could be asked, or the request can't be written down.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+/// An answer and the line it came on, for whoever passes it on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reply<T> {
+    /// What was answered.
+    pub value: T,
+    /// As it came, without its newline.
+    pub line: String,
+}
+
+impl Client {
+    /// Asks, and gives the one answer that isn't an error.
+    ///
+    /// # Errors
+    /// Says whether something may have happened.
+    pub async fn answer(
+        &mut self,
+        kind: &str,
+        fields: &impl Serialize,
+        asking: Asking,
+    ) -> Result<Received, RequestError> {
+        let received = match self.ask(kind, fields, asking.deadline()).await {
+            Ok(received) => received,
+            Err(ClientError::Unknown(lost)) if asking.changes() => {
+                let keys = Vec::new();
+                return Err(RequestError::Unknown { lost, keys });
+            }
+            Err(ClientError::Unknown(lost)) => return Err(RequestError::NoAnswer(lost)),
+            Err(other) => return Err(other.into()),
+        };
+        match received.line {
+            Some(Line::Error(error)) => Err(RequestError::Refused(error)),
+            _ => Ok(received),
+        }
+    }
+
+    /// The same, and takes what is wanted out of the answer.
+    pub(crate) async fn answer_of<T>(
+        &mut self,
+        kind: &str,
+        fields: &impl Serialize,
+        asking: Asking,
+        take: impl FnOnce(Line) -> Option<T>,
+    ) -> Result<Reply<T>, RequestError> {
+        let received = self.answer(kind, fields, asking).await?;
+        let line = received.text;
+        match received.line.and_then(take) {
+            Some(value) => Ok(Reply { value, line }),
+            None => Err(RequestError::Strange(line)),
+        }
+    }
+}

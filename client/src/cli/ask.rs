@@ -1,0 +1,119 @@
+//! Asking the daemon one thing from the command line.
+//!
+//! Owns connecting without a fallback and telling why there is no answer. Must not know what is
+//! asked, nor how an answer looks.
+
+use std::io;
+use std::path::Path;
+
+use agentd_protocol::Line;
+use serde::Serialize;
+
+use super::exit::{self, Exit};
+use super::{output, render, turn};
+use crate::asked::{Asking, Reply, RequestError};
+use crate::client::{Client, ClientError};
+use crate::fallback::Fallback;
+use crate::wire::Received;
+
+/// An answer, or the exit code when there is none to print.
+pub(super) type Asked = Result<(Client, Received), Exit>;
+
+/// Connects to the daemon; without one, says so.
+pub(super) async fn daemon(socket: Option<&Path>) -> Result<Client, Exit> {
+    connected(socket, Fallback::Forbidden).await
+}
+
+async fn connected(socket: Option<&Path>, fallback: Fallback) -> Result<Client, Exit> {
+    let connected = turn::connect(socket, fallback).await;
+    connected.map_err(|error| tell_down(&error))
+}
+
+/// Asks whoever may answer.
+pub(super) async fn ask(
+    socket: Option<&Path>,
+    kind: &str,
+    fields: &impl Serialize,
+    asking: Asking,
+    fallback: Fallback,
+) -> Asked {
+    let mut client = connected(socket, fallback).await?;
+    match client.answer(kind, fields, asking).await {
+        Ok(received) => Ok((client, received)),
+        Err(error) => Err(tell(&error)),
+    }
+}
+
+/// The value of a reply for a text, or its line as it came for `--json`.
+pub(super) fn print<T>(
+    asked: Result<Reply<T>, RequestError>,
+    json: bool,
+    text: impl FnOnce(&T) -> String,
+) -> io::Result<Exit> {
+    match asked {
+        Ok(reply) => {
+            if json {
+                output::out_json(&reply.line)?;
+            } else {
+                output::out(&text(&reply.value))?;
+            }
+            Ok(Exit::Done)
+        }
+        Err(error) => Ok(tell(&error)),
+    }
+}
+
+/// Says why a request has no result, and gives the exit code of that.
+pub(super) fn tell(error: &RequestError) -> Exit {
+    match error {
+        RequestError::Refused(line) => output::error(&line.error, line.hint.as_deref()),
+        RequestError::Strange(line) => tell_strange(line),
+        RequestError::NoAnswer(lost) => {
+            output::error(&lost.to_string(), Some("the daemon may have stopped"));
+        }
+        RequestError::Unknown { .. } => output::error(&error.to_string(), None),
+        RequestError::Client(error) => turn::tell_client_error(error),
+    }
+    exit::of_request_error(error)
+}
+
+fn tell_down(error: &ClientError) -> Exit {
+    match error {
+        ClientError::Unreachable { error, hint } => output::error(
+            &format!("agentd is not running: {error}"),
+            Some(hint.as_deref().unwrap_or("start it with `agentd`")),
+        ),
+        other => turn::tell_client_error(other),
+    }
+    exit::of_client_error(error)
+}
+
+/// For answers where any known line will do.
+pub(super) fn done(asked: Asked, said: &str) -> io::Result<Exit> {
+    match asked {
+        Ok((_, received)) if received.line.is_some() => {
+            output::out_line(said)?;
+            Ok(Exit::Done)
+        }
+        Ok((_, received)) => Ok(unexpected(&received)),
+        Err(exit) => Ok(exit),
+    }
+}
+
+/// An answer that this version can't read.
+pub(super) fn unexpected(received: &Received) -> Exit {
+    debug_assert!(
+        !matches!(received.line, Some(Line::Error(_))),
+        "a refusal isn't an answer"
+    );
+    tell_strange(&received.text);
+    Exit::Failed
+}
+
+fn tell_strange(line: &str) {
+    let shown = render::preview(line);
+    output::error(
+        &format!("the daemon answered with a line that this version does not know: {shown}"),
+        Some("`agentctl --version` and `agentd --version` may differ"),
+    );
+}

@@ -1,0 +1,171 @@
+//! Values that arguments and tables hold: spans, times, labels.
+//!
+//! Pure but for "now". Owns how a person writes and reads them. Must not know which command asks.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use agentd_protocol::request::unix_ms;
+
+const DAY: u64 = 86_400;
+
+/// Seconds in which something can happen.
+pub(super) fn positive(word: &str) -> Result<f64, String> {
+    let seconds = word.parse().ok().filter(|seconds| *seconds > 0.0);
+    finite(seconds).ok_or_else(|| "expected a number of seconds greater than 0".to_owned())
+}
+
+/// Seconds, or none at all.
+pub(super) fn not_negative(word: &str) -> Result<f64, String> {
+    let seconds = word.parse().ok().filter(|seconds| *seconds >= 0.0);
+    finite(seconds).ok_or_else(|| "expected a number of seconds, 0 or more".to_owned())
+}
+
+fn finite(seconds: Option<f64>) -> Option<f64> {
+    seconds.filter(|seconds| seconds.is_finite())
+}
+
+/// `90`, `90s`, `30m`, `2h`, `7d`.
+pub(super) fn span(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => Some(1),
+        "m" | "min" => Some(60),
+        "h" => Some(3_600),
+        "d" => Some(DAY),
+        _ => None,
+    };
+    let seconds = unit.zip(digits.parse::<u64>().ok());
+    seconds
+        .and_then(|(unit, count)| count.checked_mul(unit))
+        .map(Duration::from_secs)
+        .ok_or_else(|| "expected a span like 90s, 30m, 2h or 7d".to_owned())
+}
+
+/// A time as it is, or a span from now as a time.
+pub(super) fn start_at(text: &str) -> Result<String, String> {
+    if unix_ms(text).is_some() {
+        return Ok(text.to_owned());
+    }
+    let ahead = span(text).map_err(|_| {
+        "expected a time like 2026-11-21T19:00:00Z, or a span from now like 2h".to_owned()
+    })?;
+    let at = now_ms() / 1_000 + i64::try_from(ahead.as_secs()).unwrap_or(i64::MAX / 2_000);
+    Ok(rfc3339(at))
+}
+
+/// `key=value`.
+pub(super) fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text
+        .split_once('=')
+        .filter(|(key, _)| !key.is_empty())
+        .ok_or("expected KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Milliseconds since 1970.
+pub(super) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    })
+}
+
+/// How long ago a time is, or how far ahead; as it stands when it isn't a time.
+pub(super) fn relative(time: &str, now: i64) -> String {
+    match unix_ms(time) {
+        None => time.to_owned(),
+        Some(at) if at > now => format!("in {}", short((at - now).unsigned_abs())),
+        Some(at) => format!("{} ago", short((now - at).unsigned_abs())),
+    }
+}
+
+fn short(ms: u64) -> String {
+    match ms / 1_000 {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds @ 60..3_600 => format!("{} min", seconds / 60),
+        seconds @ 3_600..DAY => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / DAY),
+    }
+}
+
+/// Seconds since 1970 as RFC 3339, by the usual arithmetic of years that begin in March.
+fn rfc3339(seconds: i64) -> String {
+    let day_seconds = i64::try_from(DAY).unwrap_or(i64::MAX);
+    let (days, second) = (
+        seconds.div_euclid(day_seconds),
+        seconds.rem_euclid(day_seconds),
+    );
+    let shifted = days + 719_468;
+    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let in_year = day - (365 * year + year / 4 - year / 100);
+    let shifted_month = (5 * in_year + 2) / 153;
+    let month_day = in_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{month_day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_a_number_and_a_unit() {
+        let seconds = |text| span(text).ok().map(|span| span.as_secs());
+        assert_eq!(seconds("90"), Some(90));
+        assert_eq!(seconds("90s"), Some(90));
+        assert_eq!(seconds("2m"), Some(120));
+        assert_eq!(seconds("2h"), Some(7_200));
+        assert_eq!(seconds("7d"), Some(604_800));
+        for bad in ["", "h", "2x", "-2h", "2 h", "1.5h", "99999999999999999999d"] {
+            assert!(span(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_time_that_was_made_is_the_time_that_was_meant() {
+        for seconds in [
+            0,
+            951_782_399,
+            951_782_400,
+            1_709_164_800,
+            1_732_216_560,
+            4_107_542_399,
+        ] {
+            let time = rfc3339(seconds);
+            assert_eq!(unix_ms(&time), Some(seconds * 1_000), "{time}");
+        }
+        assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00Z");
+    }
+
+    #[test]
+    fn a_start_is_a_time_or_a_span_from_now() {
+        let given = "2026-11-21T19:00:00+01:00";
+        assert_eq!(start_at(given).as_deref(), Ok(given));
+        let soon = start_at("2h").unwrap();
+        let ahead = unix_ms(&soon).unwrap() - now_ms();
+        assert!((7_100_000..=7_200_000).contains(&ahead), "{soon}");
+        assert!(start_at("tomorrow").is_err());
+    }
+
+    #[test]
+    fn times_in_tables_are_relative() {
+        let now = unix_ms("2026-11-21T19:00:00Z").unwrap();
+        assert_eq!(relative("2026-11-21T18:59:30Z", now), "30 s ago");
+        assert_eq!(relative("2026-11-19T19:00:00Z", now), "2 d ago");
+        assert_eq!(relative("2026-11-21T19:09:59Z", now), "in 9 min");
+        assert_eq!(relative("never", now), "never");
+    }
+
+    #[test]
+    fn a_label_has_a_key_and_a_value_that_may_be_empty() {
+        assert_eq!(label("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert!(label("a=").is_ok() && label("=a").is_err() && label("a").is_err());
+    }
+}

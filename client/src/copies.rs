@@ -1,0 +1,80 @@
+//! Copies of what the daemon keeps: `backup` and `export`.
+//!
+//! Owns the pages. Must not know files: a backup is written by the daemon, and what becomes of
+//! exported rows is the caller's choice.
+
+use std::path::Path;
+
+use agentd_protocol::Line;
+use agentd_protocol::work::{Backup, Export};
+use serde_json::Value;
+
+use crate::asked::{Asking, Reply, RequestError};
+use crate::client::Client;
+
+/// A backup that was made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Copied {
+    /// Where it is.
+    pub path: String,
+    /// How long it is.
+    pub bytes: u64,
+}
+
+/// Everything stored, page by page.
+#[derive(Clone, Default, Debug)]
+pub struct ExportPages {
+    asked: Export,
+    over: bool,
+}
+
+impl ExportPages {
+    /// The next page; none after the last.
+    ///
+    /// # Errors
+    /// When the daemon refuses, or doesn't answer.
+    pub async fn next(&mut self, client: &mut Client) -> Result<Option<Vec<Value>>, RequestError> {
+        if self.over {
+            return Ok(None);
+        }
+        let take = |line| match line {
+            Line::Export { rows, next, .. } => Some((rows, next)),
+            _ => None,
+        };
+        let reply = client.answer_of("export", &self.asked, Asking::ReadsLong, take);
+        let (rows, next) = reply.await?.value;
+        self.over = next.is_none();
+        self.asked.after = next;
+        Ok(Some(rows))
+    }
+}
+
+impl Client {
+    /// Writes a copy of the store that is whole by itself. The path is absolute and not there yet;
+    /// without one the daemon names it.
+    ///
+    /// # Errors
+    /// When the daemon refuses, or doesn't answer.
+    pub async fn backup(&mut self, path: Option<&Path>) -> Result<Reply<Copied>, RequestError> {
+        let path = path.map(|path| path.to_string_lossy().into_owned());
+        let take = |line| match line {
+            Line::Backup { path, bytes, .. } => Some(Copied { path, bytes }),
+            _ => None,
+        };
+        self.answer_of("backup", &Backup { path }, Asking::ChangesLong, take)
+            .await
+    }
+
+    /// Everything stored. [`ExportPages`] gives the same without holding all of it.
+    ///
+    /// # Errors
+    /// When the daemon refuses, or doesn't answer.
+    pub async fn export(&mut self) -> Result<Vec<Value>, RequestError> {
+        let mut pages = ExportPages::default();
+        let mut rows = Vec::new();
+        while let Some(page) = pages.next(self).await? {
+            rows.extend(page);
+        }
+        Ok(rows)
+    }
+}

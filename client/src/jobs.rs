@@ -1,0 +1,398 @@
+//! Work that outlives its connection: jobs handed in, looked at and collected; words to a running
+//! turn; questions and answers.
+//!
+//! Owns keys, pages and the order of results. Must not print, nor know the command line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use agentd_protocol::limits::{MAX_DISPATCH, MAX_PAGE};
+use agentd_protocol::request::{Collect, Send, Wait};
+use agentd_protocol::rows::{DispatchedRow, JobRow, QuestionRow};
+use agentd_protocol::work::{Answer, Jobs, Questions, Steer};
+use agentd_protocol::{JobId, Line};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::asked::{Asking, Reply, RequestError};
+use crate::client::{Client, ClientError};
+use crate::key;
+
+/// `dispatch` as it is written.
+#[derive(Serialize)]
+struct Dispatch<'a> {
+    jobs: &'a [Send],
+}
+
+/// What became of jobs.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Collected {
+    /// Final lines, in the order asked.
+    pub results: Vec<Value>,
+    /// Not done, in the order asked.
+    pub pending: Vec<JobId>,
+}
+
+/// Jobs, page by page.
+#[derive(Clone, Debug)]
+pub struct JobPages {
+    asked: Jobs,
+    left: usize,
+    over: bool,
+}
+
+impl JobPages {
+    /// All that fit the filter, or so many as its `limit` says, newest first.
+    #[must_use]
+    pub fn new(filter: Jobs) -> Self {
+        Self {
+            left: filter.limit.unwrap_or(usize::MAX),
+            asked: filter,
+            over: false,
+        }
+    }
+
+    /// Are there more than the limit?
+    #[must_use]
+    pub const fn has_more(&self) -> bool {
+        !self.over
+    }
+
+    /// The next page; none after the last, or when there are as many as wanted.
+    ///
+    /// # Errors
+    /// When the daemon refuses, or doesn't answer.
+    pub async fn next(
+        &mut self,
+        client: &mut Client,
+    ) -> Result<Option<Reply<Vec<JobRow>>>, RequestError> {
+        if self.over || self.left == 0 {
+            return Ok(None);
+        }
+        self.asked.limit = Some(self.left.min(MAX_PAGE));
+        let take = |line| match line {
+            Line::Jobs { jobs, next, .. } => Some((jobs, next)),
+            _ => None,
+        };
+        let reply = client.answer_of("jobs", &self.asked, Asking::Reads, take);
+        let Reply { value, line } = reply.await?;
+        let (jobs, next) = value;
+        self.left = self.left.saturating_sub(jobs.len());
+        self.over = next.is_none();
+        self.asked.before = next;
+        Ok(Some(Reply { value: jobs, line }))
+    }
+}
+
+impl Client {
+    /// Hands in several turns, all or none. A send without a key gets one.
+    ///
+    /// # Errors
+    /// [`RequestError::Unknown`] has the keys of all of them: asked again with these, none runs
+    /// twice.
+    pub async fn dispatch(
+        &mut self,
+        sends: &[Send],
+    ) -> Result<Reply<Vec<DispatchedRow>>, RequestError> {
+        let completed: std::io::Result<Vec<Send>> = sends
+            .iter()
+            .map(|send| key::completed(send).map(std::borrow::Cow::into_owned))
+            .collect();
+        let jobs = completed.map_err(ClientError::NotWritten)?;
+        let take = |line| match line {
+            Line::Dispatch { jobs, .. } => Some(jobs),
+            _ => None,
+        };
+        let fields = Dispatch { jobs: &jobs };
+        let answered = self
+            .answer_of("dispatch", &fields, Asking::Changes, take)
+            .await;
+        answered.map_err(|error| match error {
+            RequestError::Unknown { lost, .. } => {
+                let keys = jobs.into_iter().filter_map(|send| send.idempotency_key);
+                let keys = keys.collect();
+                RequestError::Unknown { lost, keys }
+            }
+            other => other,
+        })
+    }
+
+    /// The final lines of jobs, in the order asked, however many lines that takes.
+    ///
+    /// Without a timeout it waits until all (or one) are done; with 0 it looks.
+    ///
+    /// # Errors
+    /// An unknown job refuses the whole.
+    pub async fn collect(
+        &mut self,
+        jobs: &[JobId],
+        timeout: Option<Duration>,
+        wait: Wait,
+    ) -> Result<Collected, RequestError> {
+        let mut seen = BTreeSet::new();
+        let order: Vec<JobId> = jobs
+            .iter()
+            .copied()
+            .filter(|job| seen.insert(*job))
+            .collect();
+        let until = timeout.map(|timeout| (Instant::now(), timeout));
+        // The first of many can't be waited for in parts: then the daemon's own limit holds.
+        let part = match wait {
+            Wait::All => MAX_DISPATCH,
+            Wait::Any => order.len().max(1),
+        };
+        let mut results = BTreeMap::new();
+        for part in order.chunks(part) {
+            self.collect_part(part, until, wait, &mut results).await?;
+        }
+        let (done, pending) = order.into_iter().partition(|job| results.contains_key(job));
+        let done: Vec<JobId> = done;
+        let results = done.iter().filter_map(|job| results.remove(job)).collect();
+        Ok(Collected { results, pending })
+    }
+
+    /// What doesn't fit into one line stays pending and is asked for again, as long as that gives
+    /// results.
+    async fn collect_part(
+        &mut self,
+        part: &[JobId],
+        until: Option<(Instant, Duration)>,
+        wait: Wait,
+        found: &mut BTreeMap<JobId, Value>,
+    ) -> Result<(), RequestError> {
+        let mut timeout = until.map(|(begun, timeout)| timeout.saturating_sub(begun.elapsed()));
+        let mut jobs = part.to_vec();
+        loop {
+            let fields = Collect {
+                jobs,
+                timeout: timeout.map(|timeout| timeout.as_secs_f64()),
+                wait,
+            };
+            let reply = self.answer_of("collect", &fields, Asking::ReadsLong, collected);
+            let (results, pending) = reply.await?.value;
+            if pending.is_empty() || results.is_empty() {
+                found.extend(results);
+                return Ok(());
+            }
+            found.extend(results);
+            jobs = pending;
+            timeout = match (wait, until) {
+                // There is one: now only what else is done.
+                (Wait::Any, _) => Some(Duration::ZERO),
+                (Wait::All, Some((begun, longest))) => {
+                    Some(longest.saturating_sub(begun.elapsed()))
+                }
+                (Wait::All, None) => None,
+            };
+        }
+    }
+
+    /// All jobs that fit the filter, or so many as its `limit` says, newest first.
+    ///
+    /// # Errors
+    /// When the daemon refuses, or doesn't answer.
+    pub async fn jobs(&mut self, filter: Jobs) -> Result<Vec<JobRow>, RequestError> {
+        let mut pages = JobPages::new(filter);
+        let mut jobs = Vec::new();
+        while let Some(page) = pages.next(self).await? {
+            jobs.extend(page.value);
+        }
+        Ok(jobs)
+    }
+
+    /// Says something to a running turn; gives the job whose agent took it.
+    ///
+    /// # Errors
+    /// `session-idle` when the turn ended first.
+    pub async fn steer(&mut self, steer: &Steer) -> Result<Reply<JobId>, RequestError> {
+        let take = |line| match line {
+            Line::Steer { job, .. } => Some(job),
+            _ => None,
+        };
+        self.answer_of("steer", steer, Asking::ChangesLong, take)
+            .await
+    }
+
+    /// What agents ask and nobody answered yet.
+    ///
+    /// # Errors
+    /// When the daemon refuses, or doesn't answer.
+    pub async fn questions(
+        &mut self,
+        session: Option<&str>,
+    ) -> Result<Reply<Vec<QuestionRow>>, RequestError> {
+        let fields = Questions {
+            session: session.map(str::to_owned),
+        };
+        let take = |line| match line {
+            Line::Questions { questions, .. } => Some(questions),
+            _ => None,
+        };
+        self.answer_of("questions", &fields, Asking::Reads, take)
+            .await
+    }
+
+    /// Answers a question; gives its name.
+    ///
+    /// # Errors
+    /// `already-answered` when somebody was faster.
+    pub async fn answer_question(
+        &mut self,
+        answer: &Answer,
+    ) -> Result<Reply<String>, RequestError> {
+        let take = |line| match line {
+            Line::Answer { question_id, .. } => Some(question_id),
+            _ => None,
+        };
+        self.answer_of("answer", answer, Asking::Changes, take)
+            .await
+    }
+}
+
+/// The results of a page with their jobs, and what is pending.
+type Page = (Vec<(JobId, Value)>, Vec<JobId>);
+
+fn collected(line: Line) -> Option<Page> {
+    let Line::Collect {
+        results, pending, ..
+    } = line
+    else {
+        return None;
+    };
+    let named = |result: Value| {
+        let job = result.get("job")?.as_str()?.parse().ok()?;
+        Some((job, result))
+    };
+    let results: Option<Vec<_>> = results.into_iter().map(named).collect();
+    Some((results?, pending))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted::Scripted;
+
+    fn jobs(numbers: &[u64]) -> Vec<JobId> {
+        numbers.iter().copied().map(JobId).collect()
+    }
+
+    fn text(results: &[Value]) -> String {
+        let jobs = results.iter().filter_map(|result| result["job"].as_str());
+        jobs.collect::<Vec<_>>().join(" ")
+    }
+
+    #[tokio::test]
+    async fn what_a_page_has_no_room_for_is_asked_for_again_and_the_order_is_kept() {
+        let script = Scripted::new(&[
+            r#"{"type":"collect","ok":true,"results":[{"job":"j3"},{"job":"j1"}],"pending":["j2"]}"#,
+            r#"{"type":"collect","ok":true,"results":[{"job":"j2"}],"pending":[]}"#,
+        ]);
+        let (mut client, asked) = script.connect().await;
+        let collected = client.collect(&jobs(&[3, 2, 1, 3]), None, Wait::All).await;
+        let collected = collected.unwrap();
+        assert_eq!(text(&collected.results), "j3 j2 j1");
+        assert!(collected.pending.is_empty());
+        drop(client);
+        let asked = asked.await.unwrap();
+        assert_eq!(asked[0]["jobs"], serde_json::json!(["j3", "j2", "j1"]));
+        assert_eq!(asked[1]["jobs"], serde_json::json!(["j2"]));
+    }
+
+    #[tokio::test]
+    async fn when_the_time_is_over_what_is_done_is_still_fetched_and_the_rest_is_pending() {
+        let script = Scripted::new(&[
+            r#"{"type":"collect","ok":true,"results":[{"job":"j1"}],"pending":["j2","j3"]}"#,
+            r#"{"type":"collect","ok":true,"results":[],"pending":["j2","j3"]}"#,
+        ]);
+        let (mut client, asked) = script.connect().await;
+        let none = Some(Duration::ZERO);
+        let collected = client.collect(&jobs(&[1, 2, 3]), none, Wait::All).await;
+        let collected = collected.unwrap();
+        assert_eq!(text(&collected.results), "j1");
+        assert_eq!(collected.pending, jobs(&[2, 3]));
+        drop(client);
+        assert_eq!(asked.await.unwrap()[1]["timeout"], 0.0);
+    }
+
+    #[tokio::test]
+    async fn waiting_for_any_does_not_wait_for_a_second_one() {
+        let script = Scripted::new(&[
+            r#"{"type":"collect","ok":true,"results":[{"job":"j2"}],"pending":["j1"]}"#,
+            r#"{"type":"collect","ok":true,"results":[],"pending":["j1"]}"#,
+        ]);
+        let (mut client, asked) = script.connect().await;
+        let collected = client.collect(&jobs(&[1, 2]), None, Wait::Any).await;
+        assert_eq!(text(&collected.unwrap().results), "j2");
+        drop(client);
+        let asked = asked.await.unwrap();
+        assert!(asked[0].get("timeout").is_none(), "{asked:?}");
+        assert_eq!(asked[1]["timeout"], 0.0);
+    }
+
+    #[tokio::test]
+    async fn jobs_are_paged_up_to_the_limit() {
+        let row = |job| {
+            format!(
+                r#"{{"job":"j{job}","session":"s","agent":"a","state":"completed","attempt":1,"preview":"","accepted_at":"2026-11-21T19:00:00Z"}}"#
+            )
+        };
+        let first = format!(
+            r#"{{"type":"jobs","ok":true,"jobs":[{},{}],"next":"j4"}}"#,
+            row(5),
+            row(4)
+        );
+        let second = format!(
+            r#"{{"type":"jobs","ok":true,"jobs":[{}],"next":"j3"}}"#,
+            row(3)
+        );
+        let (mut client, asked) = Scripted::new(&[&first, &second]).connect().await;
+        let filter = Jobs {
+            limit: Some(3),
+            ..Jobs::default()
+        };
+        let found = client.jobs(filter).await.unwrap();
+        let found: Vec<JobId> = found.iter().map(|row| row.job).collect();
+        assert_eq!(found, jobs(&[5, 4, 3]));
+        drop(client);
+        let asked = asked.await.unwrap();
+        assert_eq!(
+            (&asked[0]["limit"], &asked[1]["limit"], &asked[1]["before"]),
+            (&3.into(), &1.into(), &"j4".into())
+        );
+        assert_eq!(asked.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_dispatch_without_an_answer_gives_the_keys_to_ask_again() {
+        let (mut client, asked) = Scripted::new(&[]).connect().await;
+        let keyed = Send {
+            text: "a".to_owned(),
+            idempotency_key: Some("mine".to_owned()),
+            ..Send::default()
+        };
+        let bare = Send {
+            text: "b".to_owned(),
+            toolsets: Some(Vec::new()),
+            ..Send::default()
+        };
+        let lost = client.dispatch(&[keyed, bare]).await.unwrap_err();
+        let RequestError::Unknown { keys, .. } = lost else {
+            panic!("{lost}");
+        };
+        let asked = asked.await.unwrap();
+        let sent = &asked[0]["jobs"];
+        assert_eq!(keys[0], "mine");
+        assert_eq!(sent[1]["idempotency_key"], keys[1].as_str());
+        assert_eq!(sent[1]["must"], serde_json::json!(["toolsets"]));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_not_an_unknown_outcome() {
+        let refused = r#"{"type":"error","code":"unknown-job","error":"there is no job `j9`"}"#;
+        let (mut client, _asked) = Scripted::new(&[refused]).connect().await;
+        let collected = client.collect(&jobs(&[9]), None, Wait::All).await;
+        let error = collected.unwrap_err();
+        assert!(matches!(error, RequestError::Refused(_)));
+        assert_eq!(error.to_string(), "there is no job `j9`");
+    }
+}

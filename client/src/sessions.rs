@@ -1,0 +1,346 @@
+//! Sessions by themselves: which there are, made, closed, resumed, read again, given another model.
+//!
+//! Owns pages and pieces. Must not print, nor know the command line.
+
+use agentd_protocol::limits::MAX_PAGE;
+use agentd_protocol::rows::{MessageRow, SessionRow, TurnRow};
+use agentd_protocol::work::{Compact, Named, SessionHistory, SessionList, SessionNew, SetModel};
+use agentd_protocol::{JobId, Line};
+
+use crate::asked::{Asking, Reply, RequestError};
+use crate::client::Client;
+
+/// A session that was made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Made {
+    /// Its name.
+    pub session: String,
+    /// Who answers in it.
+    pub agent: String,
+    /// Where.
+    pub cwd: String,
+}
+
+/// The model in force, as the agent names it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Model {
+    /// Of which session.
+    pub session: String,
+    /// The model's provider.
+    pub provider: Option<String>,
+    /// The model.
+    pub model: Option<String>,
+    /// How hard it thinks.
+    pub thinking: Option<String>,
+}
+
+/// Sessions, page by page, in the order they were made.
+#[derive(Clone, Default, Debug)]
+pub struct SessionPages {
+    asked: SessionList,
+    over: bool,
+}
+
+impl SessionPages {
+    /// The next page; none after the last.
+    ///
+    /// # Errors
+    /// When the daemon refuses, or doesn't answer.
+    pub async fn next(
+        &mut self,
+        client: &mut Client,
+    ) -> Result<Option<Reply<Vec<SessionRow>>>, RequestError> {
+        if self.over {
+            return Ok(None);
+        }
+        self.asked.limit = Some(MAX_PAGE);
+        let take = |line| match line {
+            Line::SessionList { sessions, next, .. } => Some((sessions, next)),
+            _ => None,
+        };
+        let reply = client.answer_of("session.list", &self.asked, Asking::Reads, take);
+        let Reply { value, line } = reply.await?;
+        let (value, next) = value;
+        self.over = next.is_none();
+        self.asked.after = next;
+        Ok(Some(Reply { value, line }))
+    }
+}
+
+/// What was said in a session, page by page, oldest first.
+#[derive(Clone, Debug)]
+pub struct HistoryPages {
+    asked: SessionHistory,
+    over: bool,
+}
+
+impl HistoryPages {
+    /// All of a session, or one of its turns.
+    #[must_use]
+    pub fn new(session: &str, job: Option<JobId>) -> Self {
+        let asked = SessionHistory {
+            session: session.to_owned(),
+            job,
+            message: None,
+            after: None,
+            limit: None,
+        };
+        Self { asked, over: false }
+    }
+
+    /// The next page; none after the last.
+    ///
+    /// # Errors
+    /// When the daemon refuses, or doesn't answer.
+    pub async fn next(
+        &mut self,
+        client: &mut Client,
+    ) -> Result<Option<Reply<Vec<TurnRow>>>, RequestError> {
+        if self.over {
+            return Ok(None);
+        }
+        let Reply { value, line } = client.history_page(&self.asked).await?;
+        let (value, next) = value;
+        self.over = next.is_none();
+        self.asked.after = next;
+        Ok(Some(Reply { value, line }))
+    }
+}
+
+impl Client {
+    /// All sessions, in the order they were made.
+    ///
+    /// # Errors
+    /// When the daemon refuses, or doesn't answer.
+    pub async fn session_list(&mut self) -> Result<Vec<SessionRow>, RequestError> {
+        let mut pages = SessionPages::default();
+        let mut sessions = Vec::new();
+        while let Some(page) = pages.next(self).await? {
+            sessions.extend(page.value);
+        }
+        Ok(sessions)
+    }
+
+    /// Makes a session without a turn.
+    ///
+    /// # Errors
+    /// `session-conflict` when there is one of that name.
+    pub async fn session_new(&mut self, new: &SessionNew) -> Result<Reply<Made>, RequestError> {
+        let take = |line| match line {
+            Line::SessionNew {
+                session,
+                agent,
+                cwd,
+                ..
+            } => Some(Made {
+                session,
+                agent,
+                cwd,
+            }),
+            _ => None,
+        };
+        self.answer_of("session.new", new, Asking::Changes, take)
+            .await
+    }
+
+    /// Ends a session's process and forgets the session; gives its name.
+    ///
+    /// # Errors
+    /// `session-busy` while it has unfinished turns.
+    pub async fn session_close(&mut self, session: &str) -> Result<Reply<String>, RequestError> {
+        let take = |line| match line {
+            Line::SessionClose { session, .. } => Some(session),
+            _ => None,
+        };
+        self.answer_of("session.close", &named(session), Asking::Changes, take)
+            .await
+    }
+
+    /// Lets a session's held turns run; gives their jobs.
+    ///
+    /// # Errors
+    /// `unknown-session`.
+    pub async fn session_resume(
+        &mut self,
+        session: &str,
+    ) -> Result<Reply<Vec<JobId>>, RequestError> {
+        let take = |line| match line {
+            Line::SessionResume { jobs, .. } => Some(jobs),
+            _ => None,
+        };
+        self.answer_of("session.resume", &named(session), Asking::Changes, take)
+            .await
+    }
+
+    /// What was said in a session, or in one of its turns. Long messages are marked as truncated:
+    /// [`Client::whole_message`] has all of them.
+    ///
+    /// # Errors
+    /// `unknown-session`, `unknown-job`.
+    pub async fn session_history(
+        &mut self,
+        session: &str,
+        job: Option<JobId>,
+    ) -> Result<Vec<TurnRow>, RequestError> {
+        let mut pages = HistoryPages::new(session, job);
+        let mut turns = Vec::new();
+        while let Some(page) = pages.next(self).await? {
+            turns.extend(page.value);
+        }
+        Ok(turns)
+    }
+
+    /// One message of a turn from its first byte to its last, in as many pieces as that takes.
+    ///
+    /// # Errors
+    /// `unknown-session`, `unknown-job`.
+    pub async fn whole_message(
+        &mut self,
+        session: &str,
+        job: JobId,
+        message: u32,
+    ) -> Result<String, RequestError> {
+        let mut asked = SessionHistory {
+            session: session.to_owned(),
+            job: Some(job),
+            message: Some(message),
+            after: None,
+            limit: None,
+        };
+        let mut text = String::new();
+        loop {
+            let Reply { value, line } = self.history_page(&asked).await?;
+            let (turns, next) = value;
+            let pieces = turns.into_iter().flat_map(|turn| turn.messages);
+            let before = text.len();
+            for piece in pieces.filter(|piece| piece.message == message) {
+                if !append(&mut text, &piece) {
+                    return Err(RequestError::Strange(line));
+                }
+            }
+            match next {
+                Some(_) if text.len() > before => asked.after = next,
+                _ => return Ok(text),
+            }
+        }
+    }
+
+    async fn history_page(
+        &mut self,
+        asked: &SessionHistory,
+    ) -> Result<Reply<(Vec<TurnRow>, Option<u64>)>, RequestError> {
+        let take = |line| match line {
+            Line::SessionHistory { turns, next, .. } => Some((turns, next)),
+            _ => None,
+        };
+        self.answer_of("session.history", asked, Asking::Reads, take)
+            .await
+    }
+
+    /// Lets the agent shorten what it remembers; gives the session and the agent's summary.
+    ///
+    /// # Errors
+    /// `session-idle`, `unsupported`.
+    pub async fn compact(
+        &mut self,
+        compact: &Compact,
+    ) -> Result<Reply<(String, Option<String>)>, RequestError> {
+        let take = |line| match line {
+            Line::Compact {
+                session, summary, ..
+            } => Some((session, summary)),
+            _ => None,
+        };
+        self.answer_of("compact", compact, Asking::ChangesLong, take)
+            .await
+    }
+
+    /// Another model for the turns of a session accepted from now on.
+    ///
+    /// # Errors
+    /// `unsupported` where the agent can't.
+    pub async fn set_model(&mut self, set: &SetModel) -> Result<Reply<Model>, RequestError> {
+        let take = |line| match line {
+            Line::SetModel {
+                session,
+                provider,
+                model,
+                thinking,
+                ..
+            } => Some(Model {
+                session,
+                provider,
+                model,
+                thinking,
+            }),
+            _ => None,
+        };
+        self.answer_of("set_model", set, Asking::ChangesLong, take)
+            .await
+    }
+}
+
+fn named(session: &str) -> Named {
+    Named {
+        session: session.to_owned(),
+    }
+}
+
+/// Puts a piece where it belongs; false when something between is missing.
+fn append(text: &mut String, piece: &MessageRow) -> bool {
+    let have = u64::try_from(text.len()).unwrap_or(u64::MAX);
+    let known = have.checked_sub(piece.offset);
+    let known = known.and_then(|known| usize::try_from(known).ok());
+    match known.and_then(|known| piece.text.get(known.min(piece.text.len())..)) {
+        Some(fresh) => {
+            text.push_str(fresh);
+            true
+        }
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted::Scripted;
+
+    fn piece(offset: u64, text: &str, next: &str) -> String {
+        format!(
+            r#"{{"type":"session.history","ok":true,"session":"s","turns":[{{"job":"j1","state":"completed","accepted_at":"","text":"hi","messages":[{{"message":2,"offset":{offset},"text":"{text}"}}],"final":null}}]{next}}}"#
+        )
+    }
+
+    #[tokio::test]
+    async fn a_whole_message_is_put_together_from_its_pieces() {
+        let first = piece(0, "one ü", r#","next":6"#);
+        let second = piece(6, " two", "");
+        let (mut client, asked) = Scripted::new(&[&first, &second]).connect().await;
+        let whole = client.whole_message("s", JobId(1), 2).await.unwrap();
+        assert_eq!(whole, "one ü two");
+        drop(client);
+        let asked = asked.await.unwrap();
+        assert_eq!(asked[0]["message"], 2);
+        assert_eq!(asked[1]["after"], 6);
+    }
+
+    #[tokio::test]
+    async fn a_piece_that_is_missing_is_not_passed_over() {
+        let first = piece(0, "one", r#","next":3"#);
+        let later = piece(7, "two", "");
+        let (mut client, _asked) = Scripted::new(&[&first, &later]).connect().await;
+        let whole = client.whole_message("s", JobId(1), 2).await;
+        assert!(matches!(whole, Err(RequestError::Strange(_))));
+    }
+
+    #[tokio::test]
+    async fn history_goes_on_where_the_page_before_ended() {
+        let first = piece(0, "a", r#","next":1"#);
+        let second = piece(0, "b", "");
+        let (mut client, asked) = Scripted::new(&[&first, &second]).connect().await;
+        let turns = client.session_history("s", None).await.unwrap();
+        assert_eq!(turns.len(), 2);
+        drop(client);
+        assert_eq!(asked.await.unwrap()[1]["after"], 1);
+    }
+}

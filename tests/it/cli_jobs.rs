@@ -1,0 +1,454 @@
+//! Work that outlives its connection, from the command line: `dispatch`, `collect`, sessions by
+//! themselves, and what they say when something goes wrong.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixListener;
+
+use serde_json::{Value, json};
+
+use crate::supervision::{chaos_in, with_marks};
+use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, wait_for};
+
+/// `agentctl` with something on its standard input.
+fn piped(place: &Place, args: &[&str], input: &str) -> Finished {
+    let mut command = place.command(AGENTCTL);
+    command.args(args);
+    finish(command, input.as_bytes())
+}
+
+/// The jobs that a `dispatch` printed.
+fn jobs_of(finished: &Finished) -> Vec<String> {
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    finished.stdout.lines().map(str::to_owned).collect()
+}
+
+fn answer(finished: &Finished) -> Value {
+    let line = finished.stdout.lines().last();
+    let line = line.unwrap_or_else(|| panic!("nothing was printed: {finished:?}"));
+    serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {finished:?}"))
+}
+
+fn with_jobs<'a>(before: &[&'a str], jobs: &'a [String]) -> Vec<&'a str> {
+    let jobs = jobs.iter().map(String::as_str);
+    before.iter().copied().chain(jobs).collect()
+}
+
+#[test]
+fn prompts_are_jobs_and_their_results_come_in_the_order_asked() {
+    let daemon = Daemon::start();
+    let jobs = jobs_of(&daemon.agentctl(&["dispatch", "--agent", "chaos", "one", "two"]));
+    assert_eq!(jobs.len(), 2);
+    let reversed = [jobs[1].clone(), jobs[0].clone()];
+    let collected = daemon.agentctl(&with_jobs(&["collect"], &reversed));
+    assert_eq!(
+        (collected.code, collected.stdout),
+        (
+            Some(0),
+            format!("{} done\ntwo\n{} done\none\n", jobs[1], jobs[0])
+        )
+    );
+    let both = daemon.agentctl(&["dispatch", "--agent", "chaos", "--collect", "three"]);
+    assert!(
+        both.code == Some(0) && both.stdout.ends_with(" done\nthree\n"),
+        "{both:?}"
+    );
+}
+
+#[test]
+fn lines_of_standard_input_are_prompts_or_sends() {
+    let daemon = Daemon::start();
+    let input = "plain prompt\n\n{\"prompt\":\"an object\",\"agent\":\"timmy\"}\n";
+    let dispatched = piped(
+        &daemon.place,
+        &["dispatch", "--agent", "chaos", "--collect", "--json"],
+        input,
+    );
+    let results = &answer(&dispatched)["results"];
+    let shown = |item: usize| (&results[item]["text"], &results[item]["agent"]);
+    assert_eq!(shown(0), (&json!("plain prompt"), &json!("chaos")));
+    assert_eq!(shown(1), (&json!("an object"), &json!("timmy")));
+
+    let wrong = piped(&daemon.place, &["dispatch"], "fine\n{\"promt\":\"a\"}\n");
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert!(
+        wrong.stderr.contains("line 2") && wrong.stderr.contains("`prompt`"),
+        "{wrong:?}"
+    );
+    assert_eq!(piped(&daemon.place, &["dispatch"], "\n").code, Some(2));
+}
+
+#[test]
+fn after_a_kill_dispatched_work_is_collected_told_or_run() {
+    let daemon = with_marks("").start();
+    let input = [
+        json!({"text": "chaos:ledger;say finished", "session": "a"}),
+        json!({"text": "chaos:ledger;tool rw;say half;emit 2000;wait-file /nowhere", "session": "b"}),
+        json!({"text": "chaos:ledger;say behind b", "session": "b"}),
+        json!({"text": "chaos:ledger;say anyway", "session": "b", "after_failure": "run"}),
+        json!({"text": "chaos:ledger;say later", "session": "c", "start_at": "2000-01-01T00:00:00Z"}),
+    ]
+    .map(|line| format!("{line}\n"))
+    .concat();
+    let args = ["dispatch", "--agent", "chaos", "--key-prefix", "run-7"];
+    let jobs = jobs_of(&piped(&daemon.place, &args, &input));
+    assert_eq!(jobs.len(), 5);
+    let done = daemon.agentctl(&["collect", &jobs[0]]);
+    assert_eq!(done.stdout, format!("{} done\nfinished\n", jobs[0]));
+    wait_for("the second one has begun to speak", || {
+        let mut watching = daemon.connect();
+        watching.send(&json!({"type": "subscribe", "jobs": [jobs[1]]}).to_string());
+        watching.until("live");
+        let text = watching.until("message_delta").pop().unwrap();
+        text["text"]
+            .as_str()
+            .unwrap()
+            .contains("d1999")
+            .then_some(())
+    });
+    let daemon = daemon.kill().start();
+
+    // The same keys again are the same jobs.
+    let again = piped(&daemon.place, &[&args[..], &["--json"]].concat(), &input);
+    let rows = answer(&again)["jobs"].clone();
+    for (row, job) in rows.as_array().unwrap().iter().zip(&jobs) {
+        assert_eq!((&row["job"], &row["replayed"]), (&json!(job), &json!(true)));
+    }
+
+    let collected = daemon.agentctl(&with_jobs(&["collect", "--timeout", "2"], &jobs));
+    assert_eq!(collected.code, Some(1), "{collected:?}");
+    let said = &collected.stdout;
+    for expected in [
+        format!("{} done\nfinished\n", jobs[0]),
+        format!("{} failed (interrupted): ", jobs[1]),
+        format!("{} done\nanyway\n", jobs[3]),
+        format!("{} done\nlater\n", jobs[4]),
+        "had done: ".to_owned(),
+        "halfd0 d1 ".to_owned(),
+    ] {
+        assert!(
+            said.contains(&expected),
+            "`{expected}` is not in {collected:?}"
+        );
+    }
+    assert_eq!(collected.stderr, format!("note: {} is not done\n", jobs[2]));
+
+    // What is held runs when somebody says so.
+    let resumed = daemon.agentctl(&["sessions", "resume", "b"]);
+    assert_eq!(resumed.stdout, format!("go on: {}\n", jobs[2]));
+    let held = daemon.agentctl(&["collect", &jobs[2]]);
+    assert_eq!(held.stdout, format!("{} done\nbehind b\n", jobs[2]));
+    let ledger = std::fs::read_to_string(daemon.path("ledger")).unwrap();
+    assert_eq!(ledger.lines().count(), 5, "{ledger}");
+}
+
+#[test]
+fn one_bad_job_refuses_all_of_them() {
+    let daemon = with_marks("").start();
+    let dispatched = |second: Value| {
+        let input = format!("chaos:ledger\n{second}\n");
+        piped(&daemon.place, &["dispatch", "--agent", "chaos"], &input)
+    };
+    for (second, code, says) in [
+        (json!({"text": "a", "agent": "chaox"}), 78, "did you mean"),
+        (
+            json!({"text": "a", "cwd": "/nowhere/at/all"}),
+            2,
+            "/nowhere/at/all",
+        ),
+        (json!({"text": "a", "session": "not a name"}), 2, "session"),
+    ] {
+        let refused = dispatched(second.clone());
+        assert_eq!(refused.code, Some(code), "{second}: {refused:?}");
+        assert!(
+            refused.stdout.is_empty()
+                && refused.stderr.contains("jobs[1]")
+                && refused.stderr.contains(says),
+            "{second}: {refused:?}"
+        );
+    }
+    // A key that belongs to another request.
+    assert_eq!(
+        daemon
+            .agentctl(&["send", "--idempotency-key", "k-2", "first"])
+            .code,
+        Some(0)
+    );
+    let args = ["dispatch", "--agent", "chaos", "--key-prefix", "k"];
+    let refused = piped(&daemon.place, &args, "chaos:ledger\nother\n");
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert_eq!(daemon.status()["store"]["jobs"], 1);
+    assert!(!daemon.path("ledger").exists());
+    // The refused ones left their keys free.
+    assert_eq!(
+        jobs_of(&piped(&daemon.place, &args, "chaos:ledger\n")).len(),
+        1
+    );
+}
+
+#[test]
+fn collect_waits_for_one_or_for_a_while() {
+    let daemon = Daemon::start();
+    let gate = daemon.path("gate");
+    let jobs = jobs_of(&daemon.agentctl(&[
+        "dispatch",
+        "--agent",
+        "chaos",
+        &format!("chaos:wait-file {};say slow", gate.display()),
+        "quick",
+    ]));
+    let any = daemon.agentctl(&with_jobs(&["collect", "--any"], &jobs));
+    assert_eq!(
+        (any.code, any.stdout, any.stderr),
+        (
+            Some(0),
+            format!("{} done\nquick\n", jobs[1]),
+            format!("note: {} is not done\n", jobs[0])
+        )
+    );
+    let late = daemon.agentctl(&with_jobs(&["collect", "--timeout", "0.1"], &jobs));
+    assert_eq!(
+        (late.code, late.stdout, late.stderr),
+        (
+            Some(124),
+            format!("{} done\nquick\n", jobs[1]),
+            format!("note: {} is not done\n", jobs[0])
+        )
+    );
+    let line =
+        answer(&daemon.agentctl(&with_jobs(&["collect", "--json", "--timeout", "0"], &jobs)));
+    assert_eq!(
+        (&line["results"][0]["text"], &line["pending"]),
+        (&json!("quick"), &json!([jobs[0]]))
+    );
+    std::fs::write(gate, "").unwrap();
+    let all = daemon.agentctl(&with_jobs(&["collect"], &jobs));
+    assert_eq!(
+        (all.code, all.stdout),
+        (
+            Some(0),
+            format!("{} done\nslow\n{} done\nquick\n", jobs[0], jobs[1])
+        )
+    );
+}
+
+#[test]
+fn more_jobs_than_a_collect_takes_are_collected_in_parts() {
+    let daemon = Daemon::start();
+    let prompts: String = (0..200).map(|n| format!("turn {n}\n")).collect();
+    let args = ["dispatch", "--session", "s"];
+    let first = jobs_of(&piped(&daemon.place, &args, &prompts));
+    let all = daemon.agentctl(&with_jobs(&["collect", "--json"], &first));
+    assert_eq!(all.code, Some(0), "{all:?}");
+    let second = jobs_of(&piped(&daemon.place, &args, &prompts));
+    let jobs = [first, second].concat();
+    let all = daemon.agentctl(&with_jobs(&["collect", "--json"], &jobs));
+    let line = answer(&all);
+    let results = line["results"].as_array().unwrap();
+    assert_eq!((results.len(), &line["pending"]), (400, &json!([])));
+    assert_eq!(results[399]["text"], "turn 199");
+}
+
+#[test]
+fn a_session_is_made_used_and_closed() {
+    let daemon = Daemon::start();
+    let made = daemon.agentctl(&["sessions", "new", "kept", "--agent", "chaos"]);
+    assert_eq!((made.code, made.stdout.as_str()), (Some(0), "kept\n"));
+    assert_eq!(daemon.agentctl(&["sessions", "new", "kept"]).code, Some(3));
+    let unnamed = daemon.agentctl(&["sessions", "new"]);
+    assert!(
+        unnamed.code == Some(0) && unnamed.stdout.len() > 1,
+        "{unnamed:?}"
+    );
+
+    // It keeps its agent; a turn needs not name it.
+    let sent = daemon.agentctl(&["send", "--session", "kept", "chaos:say by chaos"]);
+    assert_eq!((sent.code, sent.stdout.as_str()), (Some(0), "by chaos\n"));
+    let conflict = daemon.agentctl(&["send", "--session", "kept", "--agent", "timmy", "hi"]);
+    assert_eq!(conflict.code, Some(3), "{conflict:?}");
+    let closed = daemon.agentctl(&["sessions", "close", "kept"]);
+    assert_eq!(
+        (closed.code, closed.stdout.as_str()),
+        (Some(0), "closed kept\n")
+    );
+    assert_eq!(
+        daemon.agentctl(&["sessions", "close", "kept"]).code,
+        Some(2)
+    );
+    // The name is free for another agent.
+    let again = daemon.agentctl(&["send", "--session", "kept", "--agent", "timmy", "hi"]);
+    assert_eq!((again.code, again.stdout.as_str()), (Some(0), "hi\n"));
+    let none = daemon.agentctl(&["sessions", "resume", "kept"]);
+    assert_eq!(
+        (none.code, none.stdout.as_str()),
+        (Some(0), "no turn was held\n")
+    );
+}
+
+#[test]
+fn a_send_may_carry_labels_and_a_start() {
+    let daemon = Daemon::start();
+    let sent = daemon.agentctl(&[
+        "send",
+        "--label",
+        "run=7",
+        "--label",
+        "kind=a",
+        "--start-at",
+        "0s",
+        "--expires",
+        "60",
+        "--after-failure",
+        "run",
+        "--on-question",
+        "deny",
+        "hi",
+    ]);
+    assert_eq!(
+        (sent.code, sent.stdout.as_str()),
+        (Some(0), "hi\n"),
+        "{sent:?}"
+    );
+    let far = daemon.agentctl(&["dispatch", "--start-at", "2h", "later"]);
+    let jobs = jobs_of(&far);
+    let looked = daemon.agentctl(&with_jobs(&["collect", "--timeout", "0"], &jobs));
+    assert_eq!(looked.code, Some(124), "{looked:?}");
+}
+
+#[test]
+fn without_a_daemon_stored_work_is_out_of_reach_and_says_how_to_reach_it() {
+    let place = Place::new(&Daemon::config(""));
+    for args in [
+        &["dispatch", "hi"][..],
+        &["jobs"],
+        &["steer", "left"],
+        &["sessions"],
+        &["sessions", "new"],
+        &["history", "main"],
+        &["questions"],
+        &["answer", "q1", "--approve"],
+        &["model", "main", "a/b"],
+        &["compact"],
+        &["backup"],
+        &["export"],
+        &["watch", "--after", "0"],
+    ] {
+        let finished = place.agentctl(args);
+        assert_eq!(finished.code, Some(69), "{args:?}: {finished:?}");
+        assert!(
+            finished.stdout.is_empty()
+                && finished
+                    .stderr
+                    .starts_with("error: agentd is not running: ")
+                && finished.stderr.contains("start it with `agentd`"),
+            "{args:?}: {finished:?}"
+        );
+    }
+    assert!(!place.path("state").exists(), "nothing ran");
+}
+
+#[test]
+fn what_is_too_long_for_a_line_is_not_sent() {
+    let daemon = Daemon::start();
+    let long = "x".repeat(17 * 1024 * 1024);
+    for args in [&["send", "-"][..], &["dispatch", "-"]] {
+        let refused = piped(&daemon.place, args, &long);
+        assert_eq!(refused.code, Some(2), "{:?}", refused.stderr);
+        assert!(
+            refused.stderr.contains("the limit is 16777216"),
+            "{:?}",
+            refused.stderr
+        );
+    }
+}
+
+/// A daemon of another make: it answers `hello`, then says its lines, each with the request's id.
+fn scripted(place: &Place, answers: &[Value]) -> std::thread::JoinHandle<Vec<Value>> {
+    let listener = UnixListener::bind(place.socket()).unwrap();
+    let answers = answers.to_vec();
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let mut stream = stream;
+        let hello = json!({"type": "hello", "ok": true, "server": "agentd", "version": "0", "protocol": 1,
+            "epoch": "e", "pid": 1, "uid": 1, "capabilities": [],
+            "limits": {"line_in": 1, "line_out": 1, "in_flight": 1}});
+        let mut asked = Vec::new();
+        for mut answer in std::iter::once(hello).chain(answers) {
+            let Some(Ok(line)) = lines.next() else { break };
+            let request: Value = serde_json::from_str(&line).unwrap();
+            answer["id"] = request["id"].clone();
+            asked.push(request);
+            writeln!(stream, "{answer}").unwrap();
+        }
+        // One more request, which it doesn't answer.
+        let more = lines.next().and_then(Result::ok);
+        asked.extend(more.map(|line| serde_json::from_str(&line).unwrap()));
+        asked
+    })
+}
+
+#[test]
+fn when_the_answer_to_a_dispatch_is_lost_the_same_keys_can_be_asked_for() {
+    let place = Place::new("");
+    let served = scripted(&place, &[]);
+    let lost = place.agentctl(&["dispatch", "one", "two"]);
+    assert_eq!(lost.code, Some(75), "{lost:?}");
+    let asked = served.join().unwrap();
+    let key = asked[1]["jobs"][0]["idempotency_key"].as_str().unwrap();
+    let prefix = key.strip_suffix("-1").unwrap();
+    assert_eq!(
+        asked[1]["jobs"][1]["idempotency_key"],
+        json!(format!("{prefix}-2"))
+    );
+    assert!(
+        lost.stderr
+            .contains(&format!("agentctl dispatch --key-prefix {prefix} one two")),
+        "{lost:?}"
+    );
+}
+
+#[test]
+fn a_secret_is_read_from_standard_input_and_never_from_an_argument() {
+    let question = json!({"question_id": "q1", "job": "j1", "session": "s", "kind": "secret",
+        "title": "the token?", "options": [], "expires_at": "2100-01-01T00:00:00Z"});
+    let open = json!({"type": "questions", "ok": true, "questions": [question]});
+    let answered = json!({"type": "answer", "ok": true, "question_id": "q1"});
+
+    let place = Place::new("");
+    let served = scripted(&place, &[open.clone(), answered]);
+    let said = piped(&place, &["answer", "q1", "--text", "-"], "hunter2\n");
+    assert_eq!(
+        (said.code, said.stdout.as_str()),
+        (Some(0), "answered q1\n"),
+        "{said:?}"
+    );
+    assert_eq!(served.join().unwrap()[2]["text"], "hunter2");
+
+    let place = Place::new("");
+    let served = scripted(&place, &[open]);
+    let said = piped(&place, &["answer", "q1", "--text", "hunter2"], "");
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(!said.stderr.contains("hunter2"), "{said:?}");
+    assert_eq!(served.join().unwrap().len(), 2, "no answer left");
+}
+
+#[test]
+fn a_worker_in_use_keeps_its_session_from_being_closed() {
+    let daemon = Daemon::start();
+    chaos_in(&daemon, "hi", Some("s"));
+    let args = [
+        "dispatch",
+        "--agent",
+        "chaos",
+        "--session",
+        "s",
+        "chaos:wait-file /nowhere",
+    ];
+    let jobs = jobs_of(&daemon.agentctl(&args));
+    let busy = daemon.agentctl(&["sessions", "close", "s"]);
+    assert_eq!(busy.code, Some(3), "{busy:?}");
+    assert_eq!(daemon.agentctl(&["abort", &jobs[0]]).code, Some(0));
+    let ended = daemon.agentctl(&["collect", &jobs[0]]);
+    assert!(ended.stdout.contains("cancelled"), "{ended:?}");
+    assert_eq!(daemon.agentctl(&["sessions", "close", "s"]).code, Some(0));
+}
