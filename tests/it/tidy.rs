@@ -176,6 +176,7 @@ fn each_part_of_the_daemon_uses_only_what_it_may() {
         ("worker", &["adapter", "platform", "config"]),
         ("server", &["worker", "store", "platform", "config"]),
         ("cli", &["config", "platform", "server"]),
+        ("failpoint", &[]),
     ]);
     let mut wrong = Vec::new();
     let mut seen = 0;

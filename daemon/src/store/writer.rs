@@ -12,6 +12,8 @@ use agentd_core::store::Recovered;
 use agentd_protocol::Code;
 use rusqlite::{Connection, ErrorCode};
 
+#[cfg(feature = "failpoints")]
+use super::queue::kinds;
 use super::queue::{BATCH, batch_len, changes, is_lazy, pages_of, refusal};
 use super::write::{Numbers, Witness, Writing};
 use super::{Alive, Answer, Fault, Liveness, Message, Moment, ORDERS, Order, Role};
@@ -330,9 +332,17 @@ impl Writer {
             }
         }
         let witness = writing.witness;
+        failpoint!("before-commit", kinds(&self.queue, orders));
+        wrong!("ack-early", {
+            std::mem::take(&mut answers)
+                .into_iter()
+                .for_each(&self.setting.answer);
+            std::thread::park_timeout(Duration::from_millis(20));
+        });
         let committed = fault(Moment::BeforeCommit, conn)
             .and_then(|()| conn.prepare_cached("COMMIT")?.execute([]))
             .and_then(|_| fault(Moment::AfterCommit, conn));
+        failpoint!("after-commit", kinds(&self.queue, orders));
         match committed {
             Ok(()) => Attempt::Committed {
                 answers,
