@@ -68,6 +68,12 @@ impl Wire {
         self.stream.write_all(format!("{line}\n").as_bytes())
     }
 
+    fn write_half(&mut self, line: &Value) {
+        let text = line.to_string();
+        // Whoever is gone in the middle of a line doesn't look whether it was taken.
+        let _taken = self.stream.write_all(&text.as_bytes()[..text.len() / 2]);
+    }
+
     /// The next whole line; nothing when the connection is over. What a dying daemon had not
     /// finished is no line.
     pub(crate) fn read(&mut self, record: &Record) -> Option<Value> {
@@ -148,6 +154,9 @@ impl Conversation<'_> {
         if random.percent(80) && self.wire.write(&json!({"type": "hello"})).is_err() {
             return Talk::Broken;
         }
+        // Some are gone in the middle of it, and come back with the same keys: in the middle of a
+        // line, or of the answer.
+        let half = random.percent(3).then(|| random.within(1, BATCH));
         for (id, request) in &self.open {
             self.record.asked(Asked {
                 conn: self.wire.conn,
@@ -157,11 +166,14 @@ impl Conversation<'_> {
                 nonce: request.nonce.clone(),
                 retry: request.retry,
             });
+            if half == Some(*id) {
+                self.wire.write_half(&request.line(*id));
+                return Talk::Broken;
+            }
             if self.wire.write(&request.line(*id)).is_err() {
                 return Talk::Broken;
             }
         }
-        // Some are gone in the middle of it, and come back with the same keys.
         let patience = if random.percent(6) {
             random.below(12)
         } else {

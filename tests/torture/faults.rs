@@ -6,10 +6,11 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use crate::disk::Disk;
+use crate::history::History;
 use crate::place::{Place, Started, Variables, kill_one};
 use crate::program::Victim;
 use crate::random::Random;
-use crate::record::Record;
+use crate::record::{Record, poll};
 use crate::run::{self, Counts, Plan};
 
 /// Which faults, and how many.
@@ -215,7 +216,19 @@ impl Play<'_> {
     fn fill_the_disk(&mut self) {
         let Some(disk) = &self.disk else { return };
         self.counts.add("full disks", 1);
+        let before = self.record.lines();
         let room = disk.fill();
+        let refused = poll(HEARD_WITHIN, || {
+            let look = |history: &mut History| {
+                let since = history.heard.iter().skip(before);
+                since
+                    .filter(|heard| heard.line["code"] == "disk-full")
+                    .count()
+            };
+            (self.record.with(look) > 0 || self.place.is_dead()).then_some(())
+        });
+        self.counts
+            .add("full disks noticed", usize::from(refused.is_some()));
         self.let_them_talk(40);
         if self.random.percent(50) {
             room.make();

@@ -231,6 +231,24 @@ impl Place {
         others
     }
 
+    /// Processes that the living daemon did not start, and that it has not ended although it took
+    /// over from those who did.
+    pub(crate) fn orphans(&self) -> Vec<String> {
+        // Its instance begins with its process id.
+        let ours = format!("AGENTD_INSTANCE={}-", self.daemon_pid());
+        self.until_gone(|pid| {
+            let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let mut entries = environ.split(|byte| *byte == 0);
+            !entries.any(|entry| entry.starts_with(ours.as_bytes()))
+        })
+    }
+
+    /// Nothing was ever stored.
+    pub(crate) fn forget_the_store(&self) {
+        fs::remove_dir_all(self.path("state")).expect("it is there");
+        fs::create_dir(self.path("state")).expect("a directory");
+    }
+
     pub(crate) fn workers(&self) -> Vec<u32> {
         let others = self.others().into_iter();
         others
@@ -254,18 +272,22 @@ impl Place {
 
     /// Waits until no process is left, and gives those that are.
     pub(crate) fn left_over(&self) -> Vec<String> {
-        let mut last = BTreeMap::new();
+        self.until_gone(|_pid| true)
+    }
+
+    /// Waits until none of these is there, and gives those that are.
+    fn until_gone(&self, is_meant: impl Fn(u32) -> bool) -> Vec<String> {
+        let mut last = Vec::new();
         let gone = poll(GONE_WITHIN, || {
-            last = self.others();
+            last = self
+                .others()
+                .into_iter()
+                .filter(|(pid, _)| is_meant(*pid))
+                .map(|(pid, command)| format!("{pid}: {command}"))
+                .collect();
             last.is_empty().then_some(())
         });
-        match gone {
-            Some(()) => Vec::new(),
-            None => last
-                .into_iter()
-                .map(|(pid, command)| format!("{pid}: {command}"))
-                .collect(),
-        }
+        gone.map_or(last, |()| Vec::new())
     }
 
     /// How many descriptors of each kind the daemon has.

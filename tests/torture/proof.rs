@@ -10,9 +10,9 @@ use crate::run::{self, Plan};
 const WRONG: &[(&str, Faults, &str)] = &[
     // `accepted` is told before its commit.
     ("ack-early", Faults::Kills(12), "an accepted job is stored"),
-    // Nothing is synced, so that a power cut takes what was told.
+    // Commits are synced at checkpoints only, so that a power cut takes what was told.
     (
-        "never-sync",
+        "sync-rarely",
         Faults::PowerCuts(3),
         "an accepted job is stored",
     ),

@@ -89,6 +89,10 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     let record = Arc::new(Record::new(place.socket()));
     let mut counts = Counts::default();
     let base = base_of(&mut place, &record);
+    if matches!(plan.faults, Faults::PowerCuts(_)) {
+        // The power may fail before the store is there.
+        place.forget_the_store();
+    }
     let victim = Victim::default();
     let clients = start_clients(plan, &place, &record, &victim);
     let listener = {
@@ -207,8 +211,9 @@ fn close_the_books(place: &mut Place, record: &Record, base: BTreeMap<String, us
     }
     collect(record);
     let descriptors = descriptors(place, base);
+    let mut left = place.orphans();
     stop(place, record);
-    let left = place.left_over();
+    left.extend(place.left_over());
     record.with(|history| {
         history.left = left;
         history.descriptors = descriptors;
@@ -282,6 +287,16 @@ fn count(history: &History, counts: &mut Counts) {
         counts.add(&format!("jobs {}", job.state), 1);
     }
     counts.add("side effects", history.effects.len());
+    for heard in &history.heard {
+        if let ("error", Some(code)) = (heard.kind(), heard.line["code"].as_str()) {
+            let what = if heard.job().is_some() {
+                "ended"
+            } else {
+                "refused"
+            };
+            counts.add(&format!("lines {what} {code}"), 1);
+        }
+    }
     let replays = history
         .heard
         .iter()

@@ -104,7 +104,7 @@ impl Work {
     pub(crate) fn next(&mut self) -> Request {
         self.count += 1;
         let nonce = format!("{}-{}", self.client, self.count);
-        let deadly = self.mix == Mix::Deadly && self.random.percent(1);
+        let deadly = self.mix == Mix::Deadly && self.random.percent(2);
         let script = weighted(if deadly { DEADLY } else { SCRIPTS }, &mut self.random);
         let (session, agent) = self.place();
         Request {
