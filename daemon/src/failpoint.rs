@@ -41,13 +41,14 @@ macro_rules! wrong {
 }
 
 #[cfg(feature = "failpoints")]
-pub(crate) use chosen::{is_wrong, reached};
+pub(crate) use chosen::{is_wrong, linger, reached};
 
 #[cfg(feature = "failpoints")]
 mod chosen {
     use std::collections::BTreeSet;
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::{Duration, Instant};
 
     use nix::sys::signal::{Signal, raise};
 
@@ -84,6 +85,14 @@ mod chosen {
             loop {
                 std::thread::park();
             }
+        }
+    }
+
+    /// Gives others the time to see what is wrong.
+    pub(crate) fn linger() {
+        let until = Instant::now() + Duration::from_millis(50);
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            std::thread::park_timeout(left);
         }
     }
 

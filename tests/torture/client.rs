@@ -219,9 +219,9 @@ impl Conversation<'_> {
     }
 }
 
-/// Listens to all jobs, again and again, until the run stops.
+/// Listens to all jobs, again and again, until the run is over.
 pub(crate) fn subscribe(record: &Arc<Record>) {
-    while !record.is_stopping() {
+    while !record.is_over() {
         let Some(mut wire) = Wire::connect(record).and_then(Wire::patient) else {
             std::thread::park_timeout(KNOCK_EVERY);
             continue;

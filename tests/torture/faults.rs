@@ -56,6 +56,8 @@ pub(crate) const FAILPOINTS: &[&str] = &[
 const REACHED_WITHIN: Duration = Duration::from_millis(700);
 /// A daemon whose clients hear nothing for so long is killed all the same.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
+/// A daemon of the debug build is up after about this time.
+const SOON_MS: u64 = 60;
 /// How often it is looked whether the daemon is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -106,10 +108,11 @@ struct Play<'a> {
 impl Play<'_> {
     fn kills(&mut self, kills: usize) -> Result<(), String> {
         while self.counts.sum("kills of") < kills {
+            if self.random.percent(10) {
+                self.storm();
+            }
             let failpoint = self.random.percent(50).then(|| self.failpoint());
-            // Some die as soon as they are up, or sooner.
-            let storm = failpoint.is_none() && self.random.percent(20);
-            if self.live(failpoint.as_deref(), storm)? == Life::Lives {
+            if self.live(failpoint.as_deref())? == Life::Lives {
                 self.place.kill_daemon();
                 self.counts.add("kills of the daemon", 1);
             }
@@ -117,8 +120,20 @@ impl Play<'_> {
         Ok(())
     }
 
+    /// Several daemons, each killed before or while it takes over from the last one.
+    fn storm(&mut self) {
+        for _ in 0..self.random.within(2, 6) {
+            self.place.launch(&self.variables());
+            // No fact is waited for: any moment will do.
+            std::thread::park_timeout(Duration::from_millis(self.random.below(SOON_MS)));
+            self.place.kill_daemon();
+            self.counts.add("kills of the daemon", 1);
+            self.counts.add("kills while it starts", 1);
+        }
+    }
+
     /// One daemon from its start to its end, or to where it is to be killed.
-    fn live(&mut self, failpoint: Option<&str>, storm: bool) -> Result<Life, String> {
+    fn live(&mut self, failpoint: Option<&str>) -> Result<Life, String> {
         let mut variables = self.variables();
         if let Some(failpoint) = failpoint {
             let chosen = self
@@ -130,10 +145,6 @@ impl Play<'_> {
         if self.start(&variables)? == Life::Over {
             self.at_failpoint(failpoint);
             return Ok(Life::Over);
-        }
-        if storm {
-            self.counts.add("restarts at once", 1);
-            return Ok(Life::Lives);
         }
         run::release(self.place, self.record);
         for _ in 0..self.random.below(3) {
@@ -198,7 +209,7 @@ impl Play<'_> {
                 .map_err(|error| format!("no disk: {error}"))?;
             self.disk = Some(disk);
             let failpoint = self.random.percent(40).then(|| self.failpoint());
-            if self.live(failpoint.as_deref(), false)? == Life::Lives && self.random.percent(30) {
+            if self.live(failpoint.as_deref())? == Life::Lives && self.random.percent(30) {
                 self.fill_the_disk();
             }
             if !self.place.kill_everything() {

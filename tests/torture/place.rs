@@ -161,7 +161,10 @@ impl Place {
         }
     }
 
-    fn launch(&mut self, variables: &Variables) {
+    /// Starts a daemon, without waiting for anything.
+    pub(crate) fn launch(&mut self, variables: &Variables) {
+        // Not while everything is put away.
+        let _current = held(&CURRENT);
         assert!(self.daemon.is_none(), "one daemon at a time");
         let log = File::options()
             .create(true)
@@ -179,11 +182,7 @@ impl Place {
 
     /// Starts a daemon and waits until it listens, or leaves.
     pub(crate) fn start(&mut self, variables: &Variables) -> Started {
-        {
-            // Not while everything is put away.
-            let _current = held(&CURRENT);
-            self.launch(variables);
-        }
+        self.launch(variables);
         let socket = self.socket();
         let daemon = self.daemon.as_mut().expect("it was just started");
         let found = poll(UP_WITHIN, || {
@@ -283,7 +282,7 @@ impl Place {
                 .others()
                 .into_iter()
                 .filter(|(pid, _)| is_meant(*pid))
-                .map(|(pid, command)| format!("{pid}: {command}"))
+                .map(|(pid, command)| format!("{pid}: {command}{}", marks(pid)))
                 .collect();
             last.is_empty().then_some(())
         });
@@ -360,6 +359,18 @@ pub(crate) fn clean_up_on_interrupt() {
         )]
         std::process::exit(128 + signal as i32);
     });
+}
+
+/// Who started it, and for what.
+fn marks(pid: u32) -> String {
+    let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let environ = String::from_utf8_lossy(&environ);
+    let marks = environ.split('\0').filter(|entry| {
+        ["AGENTD_INSTANCE=", "AGENTD_WORKER="]
+            .iter()
+            .any(|mark| entry.starts_with(mark))
+    });
+    marks.collect::<Vec<_>>().join(" ")
 }
 
 fn command_line(pid: u32) -> String {

@@ -19,6 +19,7 @@ pub(crate) struct Record {
     grown: Condvar,
     conns: AtomicU64,
     stop: AtomicBool,
+    over: AtomicBool,
 }
 
 pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -34,6 +35,7 @@ impl Record {
             grown: Condvar::new(),
             conns: AtomicU64::new(0),
             stop: AtomicBool::new(false),
+            over: AtomicBool::new(false),
         }
     }
 
@@ -79,6 +81,15 @@ impl Record {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
+    }
+
+    /// From now on nobody needs to listen.
+    pub(crate) fn finish(&self) {
+        self.over.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
     }
 
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut History) -> T) -> T {

@@ -269,6 +269,7 @@ fn descriptors(place: &Place, base: BTreeMap<String, usize>) -> Vec<Descriptors>
 }
 
 fn stop(place: &mut Place, record: &Record) {
+    record.finish();
     if let Some(mut wire) = Wire::kept(record) {
         let stop = json!({"type": "daemon.stop", "id": 0, "deadline": 5});
         let _answer = wire.write(&stop).ok().and_then(|()| wire.read(record));
@@ -297,6 +298,10 @@ fn count(history: &History, counts: &mut Counts) {
             counts.add(&format!("lines {what} {code}"), 1);
         }
     }
+    let alone = history.heard.iter().filter(|heard| {
+        heard.is_final() && heard.line["served_by"] == "oneshot" && heard.line["replayed"] == false
+    });
+    counts.add("jobs run without the daemon", alone.count());
     let replays = history
         .heard
         .iter()

@@ -106,7 +106,12 @@ impl Work {
         let nonce = format!("{}-{}", self.client, self.count);
         let deadly = self.mix == Mix::Deadly && self.random.percent(2);
         let script = weighted(if deadly { DEADLY } else { SCRIPTS }, &mut self.random);
-        let (session, agent) = self.place();
+        // Half a line would spoil a line of another turn in the same process.
+        let (session, agent) = if script.contains("partial") {
+            (None, "chaos")
+        } else {
+            self.place()
+        };
         Request {
             key: (!self.random.percent(3)).then(|| nonce.clone()),
             retry: if self.random.percent(20) {

@@ -332,13 +332,12 @@ impl Writer {
             }
         }
         let witness = writing.witness;
-        failpoint!("before-commit", kinds(&self.queue, orders));
         wrong!("ack-early", {
-            std::mem::take(&mut answers)
-                .into_iter()
-                .for_each(&self.setting.answer);
-            std::thread::park_timeout(Duration::from_millis(20));
+            let early = std::mem::take(&mut answers);
+            early.into_iter().for_each(&self.setting.answer);
+            crate::failpoint::linger();
         });
+        failpoint!("before-commit", kinds(&self.queue, orders));
         let committed = fault(Moment::BeforeCommit, conn)
             .and_then(|()| conn.prepare_cached("COMMIT")?.execute([]))
             .and_then(|_| fault(Moment::AfterCommit, conn));

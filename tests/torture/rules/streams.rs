@@ -44,38 +44,62 @@ fn ascends(numbers: &[u64]) -> bool {
 }
 
 /// After `live` comes every numbered line of every job that is heard of, up to where the connection
-/// broke. Lines of different jobs may overtake each other.
+/// broke; lines of different jobs may overtake each other. The last one, which nothing broke, hears
+/// of every job.
 pub(super) fn subscriptions_miss_nothing(seen: &Seen<'_>) -> Vec<String> {
     // What a program ran without the daemon is told to nobody.
     let elsewhere = told_by_programs(seen);
-    let stored = seen.numbers_of();
+    let stored: BTreeMap<&str, Vec<u64>> = seen
+        .numbers_of()
+        .into_iter()
+        .filter(|(job, _)| !elsewhere.contains(job))
+        .collect();
+    let live_of = |lines: &[&Heard]| {
+        let live = lines.iter().find(|heard| heard.kind() == "live")?;
+        Some((live.conn, live.seq().unwrap_or(0)))
+    };
+    let lives: Vec<_> = seen
+        .streams
+        .values()
+        .filter_map(|lines| Some((live_of(lines)?, numbers_by_job(lines))))
+        .collect();
+    let last = lives.iter().map(|((conn, _), _)| *conn).max();
     let mut broken = Vec::new();
-    for lines in seen.streams.values() {
-        let Some(live) = lines.iter().find(|heard| heard.kind() == "live") else {
-            continue;
-        };
-        let mut told: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
-        for heard in lines.iter().filter(|heard| heard.kind() != "live") {
-            if let (Some(job), Some(seq)) = (heard.job(), heard.seq()) {
-                told.entry(job).or_default().push(seq);
-            }
-        }
-        for (job, told) in told.iter().filter(|(job, _)| !elsewhere.contains(*job)) {
-            // A daemon that has stored nothing yet says 0, whatever those before it stored.
-            let from = live.seq().filter(|seq| *seq > 0);
-            let from = from.map_or(told[0], |from| from + 1);
-            let last = told[told.len() - 1];
-            let numbers = stored.get(job).map_or(&[][..], Vec::as_slice);
-            let due = numbers.iter().filter(|seq| (from..=last).contains(seq));
+    for ((conn, live), told) in &lives {
+        // A daemon that has stored nothing yet says 0, whatever those before it stored.
+        let first = told.values().flatten().min().copied().unwrap_or(0);
+        let from = if *live > 0 { live + 1 } else { first };
+        for (job, numbers) in &stored {
+            let told = told.get(job).map_or(&[][..], Vec::as_slice);
+            let begun = if *live > 0 {
+                from
+            } else {
+                told.first().copied().unwrap_or(first)
+            };
+            let until = if Some(*conn) == last && first > 0 && numbers[0] >= from {
+                u64::MAX
+            } else {
+                told.last().copied().unwrap_or(0)
+            };
+            let due = numbers.iter().filter(|seq| (begun..=until).contains(seq));
             if !due.eq(told) {
                 broken.push(format!(
-                    "on connection {}, that is live from {from}, came {told:?} of {job}, stored are {numbers:?}",
-                    live.conn
+                    "on connection {conn}, that is live from {from}, came {told:?} of {job}, stored are {numbers:?}"
                 ));
             }
         }
     }
     broken
+}
+
+fn numbers_by_job<'a>(lines: &[&'a Heard]) -> BTreeMap<&'a str, Vec<u64>> {
+    let mut told: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for heard in lines.iter().filter(|heard| heard.kind() != "live") {
+        if let (Some(job), Some(seq)) = (heard.job(), heard.seq()) {
+            told.entry(job).or_default().push(seq);
+        }
+    }
+    told
 }
 
 fn told_by_programs<'a>(seen: &Seen<'a>) -> BTreeSet<&'a str> {

@@ -257,6 +257,11 @@ fn a_line_that_a_subscriber_missed_is_seen() {
     let mut history = sound();
     forget(&mut history, 2, "tool_start");
     assert_eq!(broken(&history), ["a subscription misses nothing"]);
+    // Of the second job nothing at all.
+    let mut history = sound();
+    let is_missed = |heard: &Heard| heard.conn == 2 && heard.job() == Some("j2");
+    history.heard.retain(|heard| !is_missed(heard));
+    assert_eq!(broken(&history), ["a subscription misses nothing"]);
 }
 
 #[test]
