@@ -8,13 +8,14 @@
 //! |---|---|
 //! | `say TEXT` · `emit N` | says TEXT; says `d0 `, `d1 `, … `dN-1 `, each in a line of its own |
 //! | `tool rw` · `tool ro` | plays a tool call that may change something, or may not |
-//! | `ledger` | appends `JOB ATTEMPT` to the file `$CHAOS_LEDGER` and syncs it |
+//! | `ledger TEXT` | appends `JOB ATTEMPT SESSION TEXT` to the file `$CHAOS_LEDGER` and syncs it |
 //! | `alone PATH` | makes the directory, keeps it for 2 ms and removes it; says so if it was there |
 //! | `count` | says how many turns this process served in this session, this one included |
 //! | `env` | says the names of its environment variables, one per line, then `cwd=…` |
 //! | `sleep-ms N` · `wait-file PATH` | waits; an abort ends the turn at once |
 //! | `late MS` | after an abort, the final line comes so much later |
 //! | `exit C` · `signal S` | ends the process: exit code, or signal by number or name |
+//! | `stop` | stops the process as SIGSTOP does: it is there, and does nothing |
 //! | `hang` · `hang-all` | never answers and ignores aborts; the latter stops reading input as well |
 //! | `partial` · `partial-exit` | half a line, then silence, or exit code 0 |
 //! | `flood MB` · `long-line MB` | so much text in many lines, or in one (not in the final text) |
@@ -323,8 +324,12 @@ impl Turn {
                 } else {
                     attempt.to_string()
                 };
-                let job = self.send["job"].as_str().unwrap_or("-");
-                append("CHAOS_LEDGER", &format!("{job} {attempt}\n"));
+                let word = |name: &str| self.send[name].as_str().unwrap_or("-");
+                let (job, session) = (word("job"), word("session"));
+                append(
+                    "CHAOS_LEDGER",
+                    &format!("{job} {attempt} {session} {rest}\n"),
+                );
             }
             "alone" => {
                 if std::fs::create_dir(rest).is_err() {
@@ -411,6 +416,9 @@ impl Turn {
                     .or_else(|| rest.parse().ok())
                     .unwrap_or(Signal::SIGKILL);
                 let _gone = raise(signal);
+            }
+            "stop" => {
+                let _continued = raise(Signal::SIGSTOP);
             }
             "hang" => silence(),
             "hang-all" => {

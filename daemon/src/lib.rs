@@ -2,7 +2,10 @@
 //!
 //! Layers, checked by `tests/it/tidy.rs`: `server` may use `worker`, `store`, `platform`;
 //! `worker` may use `adapter` and `platform`; `adapter`, `store` and `platform` use none of their
-//! siblings. `config` is plain data that all may read.
+//! siblings. `config` is plain data that all may read, and any place may be a `failpoint`.
+
+#[macro_use]
+mod failpoint;
 
 pub mod adapter;
 pub mod cli;

@@ -215,16 +215,22 @@ fn over_many_kills_every_accepted_job_has_one_end_and_runs_at_most_once() {
     let seen = seen.lock().unwrap();
     let accepted: Vec<&String> = seen.accepted.iter().collect();
     assert!(accepted.len() > KILLS, "{}", accepted.len());
+    let ended: Vec<Value> = accepted
+        .chunks(50)
+        .map(|jobs| {
+            let ask = json!({"type": "collect", "jobs": jobs, "timeout": 15});
+            let collected = daemon.ask(&ask.to_string()).remove(0);
+            assert_eq!(collected["pending"], json!([]), "{collected:#}");
+            collected
+        })
+        .collect();
+    // Only now nothing runs any more.
     let ledger = std::fs::read_to_string(daemon.path("ledger")).unwrap();
     let runs = runs_of(&ledger);
     let twice: Vec<_> = runs.iter().filter(|(_, runs)| **runs > 1).collect();
     assert!(twice.is_empty(), "{twice:?}");
     let (mut interrupted, mut done, mut held) = (0, 0, 0);
-    for jobs in accepted.chunks(50) {
-        let collected = daemon
-            .ask(&json!({"type": "collect", "jobs": jobs, "timeout": 15}).to_string())
-            .remove(0);
-        assert_eq!(collected["pending"], json!([]), "{collected:#}");
+    for (jobs, collected) in accepted.chunks(50).zip(&ended) {
         let results = collected["results"].as_array().unwrap();
         assert_eq!(results.len(), jobs.len(), "{collected:#}");
         for result in results {

@@ -447,7 +447,10 @@ fn a_killed_daemons_workers_are_gone_after_its_restart() {
     wait_for("all are gone", || {
         workers_of(&daemon.place).is_empty().then_some(())
     });
-    assert!(!is_alive(stuck) && !is_alive(escaped));
+    // What is on its way out has no environment any more, by which the others are found.
+    wait_for("they are, too", || {
+        (!is_alive(stuck) && !is_alive(escaped)).then_some(())
+    });
 }
 
 #[test]

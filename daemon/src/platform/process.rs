@@ -20,6 +20,8 @@ use super::instance;
 pub const MARK: &str = "AGENTD_INSTANCE";
 /// A killed process that is still there after this time hangs in the kernel.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
+/// A process has become another program long before.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// No process has more ancestors than this, unless `/proc` changes while it is read.
 const ANCESTORS: usize = 256;
 
@@ -73,24 +75,47 @@ pub fn rss_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
+/// What a look for marked processes found.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Marked {
+    /// Those that carry the mark.
+    pub pids: Vec<u32>,
+    /// Those of which it can't be seen yet.
+    pub unsettled: Vec<u32>,
+}
+
 /// Processes that carry the instance's mark in their environment.
 #[must_use]
-pub fn marked(instance: &str) -> Vec<u32> {
+pub fn marked(instance: &str) -> Marked {
     let mark = format!("{MARK}={instance}");
+    let mut marked = Marked::default();
     let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
+        return marked;
     };
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|pid: &u32| {
-            // Somebody else's can't be read, and one that ended has none.
-            fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| {
-                environ
-                    .split(|byte| *byte == 0)
-                    .any(|entry| entry == mark.as_bytes())
-            })
-        })
-        .collect()
+    for entry in entries.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|pid| pid.parse().ok()) else {
+            continue;
+        };
+        // Somebody else's can't be read, and one that ended has none.
+        let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else {
+            continue;
+        };
+        let mut entries = environ.split(|byte| *byte == 0);
+        if entries.any(|entry| entry == mark.as_bytes()) {
+            marked.pids.push(pid);
+        } else if environ.is_empty() && is_unsettled(pid) {
+            marked.unsettled.push(pid);
+        }
+    }
+    marked
+}
+
+/// Is the process just becoming another program? Then it has neither arguments nor environment for
+/// a moment, which otherwise only the kernel's own and the dead have, and those have no program.
+#[must_use]
+pub fn is_unsettled(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.is_empty())
+        && fs::read_link(format!("/proc/{pid}/exe")).is_ok()
 }
 
 /// Ends everything a dead instance left running, and gives the processes that would not go.
@@ -115,8 +140,11 @@ pub fn end_instance(state_dir: &Path, id: &str) -> Vec<u32> {
         kill_group(*pid);
     }
     loop {
-        // A process may have forked between the look and its end: looked for until none is left.
-        let found: Vec<u32> = marked(id)
+        // A process may have forked between the look and its end, or was becoming another program:
+        // looked for until none is left.
+        let now = marked(id);
+        let found: Vec<u32> = now
+            .pids
             .into_iter()
             .filter(|pid| !spared.contains(pid))
             .collect();
@@ -125,8 +153,12 @@ pub fn end_instance(state_dir: &Path, id: &str) -> Vec<u32> {
             kill_one(*pid);
         }
         ending = await_exits(ending, until);
-        if found.is_empty() || Instant::now() >= until {
+        let is_over = found.is_empty() && now.unsettled.is_empty();
+        if is_over || Instant::now() >= until {
             return ending.into_iter().map(|(pid, _)| pid).collect();
+        }
+        if found.is_empty() {
+            std::thread::park_timeout(LOOK_AGAIN);
         }
     }
 }
@@ -247,6 +279,22 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_is_just_becoming_another_program_is_ended_too() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let instance = Instance::create(dir.path()).unwrap();
+        let mut missed = 0;
+        for _ in 0..200 {
+            // It is back as soon as the new program is chosen, before its environment is there.
+            let mut child = spawn(Some(instance.id()));
+            assert_eq!(end_instance(dir.path(), instance.id()), Vec::<u32>::new());
+            missed += u32::from(child.try_wait().unwrap().is_none());
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(missed, 0, "of 200");
+    }
+
+    #[test]
     fn what_is_marked_or_recorded_is_ended_and_nothing_else() {
         let dir = tempfile::TempDir::new().unwrap();
         let instance = Instance::create(dir.path()).unwrap();
@@ -261,7 +309,13 @@ mod tests {
         };
         instance.record(&record(recorded_one.id(), 0)).unwrap();
         instance.record(&record(stale_one.id(), 1)).unwrap();
-        assert_eq!(marked(instance.id()), [marked_one.id()]);
+        let found = loop {
+            let now = marked(instance.id());
+            if !now.unsettled.contains(&marked_one.id()) {
+                break now.pids;
+            }
+        };
+        assert_eq!(found, [marked_one.id()]);
         assert_eq!(end_instance(dir.path(), instance.id()), Vec::<u32>::new());
         assert!(!marked_one.wait().unwrap().success());
         assert!(!recorded_one.wait().unwrap().success());

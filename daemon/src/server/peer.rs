@@ -202,7 +202,10 @@ impl Peer {
                 Step::Read(read) => self.input.heard(read),
                 Step::Ordered(Some(order)) => self.obey(order),
                 Step::Ordered(None) | Step::OwnerGone => self.close(),
-                Step::Written(written) => self.output.wrote(written),
+                Step::Written(written) => {
+                    self.output.wrote(written);
+                    failpoint!("after-line");
+                }
                 Step::Room => {}
                 Step::Due => self.line_took_too_long(),
             }
@@ -311,6 +314,13 @@ impl Peer {
                 telling,
                 progress,
             } => {
+                failpoint!("before-line");
+                wrong!(
+                    "lose-lines",
+                    if progress == Progress::More && seq.is_some_and(|seq| seq % 7 == 0) {
+                        return self.ledger.told(id, progress);
+                    }
+                );
                 self.output.push(&body.render(id.as_ref(), seq, telling));
                 self.ledger.told(id, progress);
             }

@@ -336,7 +336,9 @@ fn begin(
             for gone in &dead {
                 orphans.push(takeover::take(&change, instance, gone, &dead, role, boot)?);
             }
+            failpoint!("before-commit-takeover");
             change.commit()?;
+            failpoint!("after-commit-takeover");
         }
     }
     Ok((epoch, orphans))

@@ -156,3 +156,33 @@ pub(super) fn pages_of(write: &Write) -> u64 {
     };
     1 + bytes as u64 / 4096
 }
+
+/// What the first orders write, by name.
+#[cfg(feature = "failpoints")]
+pub(super) fn kinds(
+    queue: &VecDeque<Order>,
+    orders: usize,
+) -> std::collections::BTreeSet<&'static str> {
+    let written = queue.iter().take(orders).flat_map(|order| match order {
+        Order::Commit { writes, .. } => writes.as_slice(),
+        Order::Load { .. } | Order::Takeover { .. } | Order::Flush => &[],
+    });
+    written
+        .map(|write| match write {
+            Write::Accept(new) if new.running.is_some() => "accept-running",
+            Write::Accept(_) => "accept",
+            Write::Start { .. } => "start",
+            Write::Requeue { .. } => "requeue",
+            Write::Cancel { .. } => "cancel",
+            Write::Event { .. } => "event",
+            Write::Text { .. } => "text",
+            Write::Finish { .. } => "finish",
+            Write::Hold { .. } => "hold",
+            Write::Open(_) => "open",
+            Write::Close { .. } => "close",
+            Write::Model { .. } => "model",
+            Write::Native { .. } => "native",
+            Write::Release { .. } => "release",
+        })
+        .collect()
+}

@@ -130,6 +130,10 @@ fn tune(conn: &Connection) -> rusqlite::Result<()> {
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.pragma_update(None, "synchronous", "FULL")?;
+    wrong!(
+        "sync-rarely",
+        conn.pragma_update(None, "synchronous", "NORMAL")?
+    );
     conn.pragma_update(None, "foreign_keys", true)?;
     conn.pragma_update(None, "trusted_schema", false)?;
     conn.pragma_update(None, "mmap_size", 0)?;

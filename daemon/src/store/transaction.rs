@@ -10,6 +10,8 @@ use agentd_core::Event;
 use agentd_core::store::{Query, Recovered};
 use rusqlite::{Connection, ErrorCode};
 
+#[cfg(feature = "failpoints")]
+use super::queue::kinds;
 use super::queue::pages_of;
 use super::write::{Numbers, Witness, Writing};
 use super::writer::Setting;
@@ -93,9 +95,18 @@ pub(super) fn attempt(
         }
     }
     let witness = writing.witness;
+    wrong!("ack-early", {
+        let early = std::mem::take(&mut answers);
+        early
+            .into_iter()
+            .for_each(|answer| (setting.answer)(answer));
+        crate::failpoint::linger();
+    });
+    failpoint!("before-commit", kinds(queue, orders));
     let committed = fault(Moment::BeforeCommit, conn)
         .and_then(|()| conn.prepare_cached("COMMIT")?.execute([]))
         .and_then(|_| fault(Moment::AfterCommit, conn));
+    failpoint!("after-commit", kinds(queue, orders));
     match committed {
         Ok(()) => Attempt::Committed {
             answers,

@@ -73,7 +73,9 @@ async fn begin(
     mut plan: Plan,
     record: &(dyn Fn(SpawnRecord) + Send + Sync),
 ) -> Result<(Leader, Pipes), Failure> {
+    failpoint!("before-spawn");
     let mut child = spawn::start(&plan).await?;
+    failpoint!("spawned");
     let Some(pid) = child.id() else {
         return Err(Failure::permanent("the process was gone at once"));
     };
@@ -140,6 +142,7 @@ impl Pipes {
     fn wrote(&mut self, voice: &mut Voice, result: io::Result<usize>) {
         match result {
             Ok(taken) => {
+                failpoint!("worker-told");
                 voice.taken(taken);
                 self.progressed = Instant::now();
             }

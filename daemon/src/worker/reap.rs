@@ -23,6 +23,7 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::Instant;
 
 use super::environment;
+use crate::platform::process::is_unsettled;
 
 /// What is killed is gone within this time, or hangs in the kernel and can't be waited for.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
@@ -250,11 +251,12 @@ fn sweep(leader: Pid, mark: &Mark) -> Found {
             found.alive += 1;
             continue;
         }
-        // EPERM: it changed its user, and is out of our reach.
         let may_be_ours = process.started >= since;
-        if (process.group == leader || (may_be_ours && mark.is_on(process.pid)))
-            && kill(process.pid, Signal::SIGKILL) != Err(Errno::EPERM)
-        {
+        if process.group == leader || (may_be_ours && mark.is_on(process.pid)) {
+            // EPERM: it changed its user, and is out of our reach.
+            found.alive += usize::from(kill(process.pid, Signal::SIGKILL) != Err(Errno::EPERM));
+        } else if may_be_ours && is_unsettled(process.pid.as_raw().cast_unsigned()) {
+            // Whose it is is seen in a moment.
             found.alive += 1;
         }
     }

@@ -86,14 +86,19 @@ impl Voice {
 
     /// Passes a command on.
     pub(super) fn tell(&mut self, command: &WorkerCommand) {
+        if matches!(command, WorkerCommand::Prompt(_)) {
+            failpoint!("before-prompt");
+        }
         let mut write = std::mem::take(&mut self.write);
         self.adapter.encode(command, &mut self.heard, &mut write);
+        wrong!("tell-twice", write.extend_from_within(..));
         self.write = write;
         self.settle();
     }
 
     /// Bytes of standard output.
     pub(super) fn heard(&mut self, bytes: &[u8]) {
+        failpoint!("worker-heard");
         match self.adapter.framing() {
             Framing::Raw => self.decode(bytes),
             Framing::Lines => {

@@ -12,6 +12,7 @@ mod demo;
 mod figures;
 mod msrv;
 mod sandbox;
+mod torture;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -24,7 +25,9 @@ usage: cargo xtask TASK
 
   demo      build the product and see its main job done, step by step
   figures   measure a release build against controls; `--strict` fails on a miss
-  msrv      check that no dependency needs a newer Rust than the workspace says";
+  msrv      check that no dependency needs a newer Rust than the workspace says
+  torture   kill everything and cut the power while clients work, and look what was lost:
+            [--short] [--seed S] [--kills N] [--power-cuts N] [--minutes N] [--no-proof]";
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         "demo" => demo::run(),
         "figures" => figures::run(&rest),
         "msrv" => msrv::run(),
+        "torture" => torture::run(&rest),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -1,0 +1,207 @@
+//! The product under torture: clients at work while everything is killed and the power fails, and
+//! afterwards a look at whether any promise was broken.
+//!
+//! Owns the command line and what is printed. `cargo xtask torture` builds the programs and runs
+//! this one; see `daemon/RELIABILITY.md`.
+//!
+//! `torture [--short] [--seed S] [--kills N] [--power-cuts N] [--minutes N] [--no-proof]`
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a run that can't be made ends with the reason; results are printed"
+)]
+
+mod client;
+mod disk;
+mod faults;
+mod history;
+mod place;
+mod program;
+mod proof;
+mod random;
+mod record;
+mod rules;
+mod run;
+mod stored;
+mod work;
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use faults::Faults;
+use place::Programs;
+use run::{Counts, Outcome, Plan};
+use work::Mix;
+
+/// Of one run: each has a store, a history and a seed of its own.
+const KILLS_AT_ONCE: usize = 100;
+const CUTS_AT_ONCE: usize = 20;
+
+/// What was asked for.
+struct Wanted {
+    seed: u64,
+    kills: usize,
+    power_cuts: usize,
+    /// Goes on for so long, whatever was done by then.
+    at_least: Duration,
+    proof: bool,
+}
+
+fn main() -> ExitCode {
+    if !cfg!(target_os = "linux") {
+        eprintln!("skipped: torture needs /proc and LD_PRELOAD, that is Linux");
+        return ExitCode::SUCCESS;
+    }
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let wanted = match Wanted::parse(&words) {
+        Ok(wanted) => wanted,
+        Err(why) => {
+            eprintln!(
+                "{why}\nusage: torture [--short] [--seed S] [--kills N] [--power-cuts N] [--minutes N] [--no-proof]"
+            );
+            return ExitCode::from(2);
+        }
+    };
+    println!("torture: seed {}, git {}", wanted.seed, git_hash());
+    place::clean_up_on_interrupt();
+    let dir = tempfile::tempdir().expect("a directory");
+    let library = match disk::build_library(dir.path()) {
+        Ok(library) => library,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let programs = Programs::find();
+    let plan = |seed, faults, mix| Plan {
+        seed,
+        faults,
+        mix,
+        wrong: None,
+        programs: programs.clone(),
+        library: library.clone(),
+    };
+    if wanted.proof && !proof::of_the_checker(&plan(wanted.seed, Faults::Kills(0), Mix::Gentle)) {
+        return ExitCode::FAILURE;
+    }
+    torture(&wanted, plan)
+}
+
+/// Runs until enough was done, or something is broken.
+fn torture(wanted: &Wanted, plan: impl Fn(u64, Faults, Mix) -> Plan) -> ExitCode {
+    let begun = Instant::now();
+    let mut total = Counts::default();
+    let mut seed = wanted.seed;
+    loop {
+        let kills = wanted.kills.saturating_sub(total.sum("kills of"));
+        let cuts = wanted.power_cuts.saturating_sub(total.of("power cuts"));
+        let more = begun.elapsed() < wanted.at_least;
+        let faults = match (kills, cuts) {
+            (0, 0) if !more => break,
+            (1.., _) => Faults::Kills(kills.min(KILLS_AT_ONCE)),
+            (0, 1..) => Faults::PowerCuts(cuts.min(CUTS_AT_ONCE)),
+            (0, 0) if seed.is_multiple_of(2) => Faults::Kills(KILLS_AT_ONCE),
+            (0, 0) => Faults::PowerCuts(CUTS_AT_ONCE),
+        };
+        let run = Instant::now();
+        let outcome = run::run(&plan(seed, faults, Mix::Deadly));
+        total += &outcome.counts;
+        println!(
+            "{faults:?} with seed {seed}: {:.0} s",
+            run.elapsed().as_secs_f64()
+        );
+        if !outcome.broken.is_empty() {
+            show(&outcome.counts);
+            complain(&outcome, &again(seed, faults));
+            return ExitCode::FAILURE;
+        }
+        seed += 1;
+    }
+    show(&total);
+    println!(
+        "no rule of {} is broken; {:.0} s",
+        rules::RULES.len(),
+        begun.elapsed().as_secs_f64()
+    );
+    ExitCode::SUCCESS
+}
+
+/// The same run once more.
+fn again(seed: u64, faults: Faults) -> String {
+    let (kills, cuts) = match faults {
+        Faults::Kills(kills) => (kills, 0),
+        Faults::PowerCuts(cuts) => (0, cuts),
+    };
+    format!("cargo xtask torture --no-proof --seed {seed} --kills {kills} --power-cuts {cuts}")
+}
+
+fn show(counts: &Counts) {
+    for (name, count) in &counts.0 {
+        println!("  {name}: {count}");
+    }
+}
+
+/// At most so many pieces of evidence for each rule: the rest says the same.
+const EVIDENCE: usize = 5;
+
+fn complain(outcome: &Outcome, again: &str) {
+    for (rule, _) in rules::RULES {
+        let broken = outcome.broken.iter().filter(|broken| broken.rule == *rule);
+        let count = broken.clone().count();
+        if count > 0 {
+            println!("BROKEN: {rule}: {count}");
+        }
+        for broken in broken.take(EVIDENCE) {
+            println!("  {}", broken.evidence);
+        }
+    }
+    println!("the end of the daemon's log:\n{}", outcome.log);
+    println!("again with: {again}");
+}
+
+impl Wanted {
+    fn parse(words: &[String]) -> Result<Self, String> {
+        let mut wanted = Self {
+            seed: std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(1, |since| since.as_secs()),
+            kills: 2000,
+            power_cuts: 300,
+            at_least: Duration::ZERO,
+            proof: true,
+        };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut number = || {
+                let text = words.next().ok_or(format!("{word} needs a number"))?;
+                text.parse::<u64>()
+                    .map_err(|why| format!("{word} {text}: {why}"))
+            };
+            let size = |number: u64| usize::try_from(number).map_err(|why| why.to_string());
+            match word.as_str() {
+                "--seed" => wanted.seed = number()?,
+                "--kills" => wanted.kills = size(number()?)?,
+                "--power-cuts" => wanted.power_cuts = size(number()?)?,
+                "--minutes" => wanted.at_least = Duration::from_secs(60 * number()?),
+                "--short" => (wanted.kills, wanted.power_cuts) = (200, 20),
+                "--no-proof" => wanted.proof = false,
+                _ => return Err(format!("what is `{word}`?")),
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+fn git_hash() -> String {
+    let mut git = Command::new("git");
+    git.args(["describe", "--always", "--dirty", "--abbrev=12"]);
+    git.current_dir(PathBuf::from(env!("CARGO_MANIFEST_DIR")));
+    let output = git.output().ok().filter(|output| output.status.success());
+    output.map_or_else(
+        || "unknown".to_owned(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    )
+}

@@ -1,0 +1,310 @@
+//! One run: clients at work in a place, faults, and at the end the books.
+//!
+//! Owns the order of a run. Must not know which faults there are (`faults`), nor what is right
+//! (`rules`).
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::client::{self, Wire};
+use crate::faults::{self, Faults};
+use crate::history::{Descriptors, History};
+use crate::place::{Place, Programs, Started};
+use crate::program::{self, Fallback, Victim};
+use crate::random::Random;
+use crate::record::{Record, poll};
+use crate::rules::{self, Broken};
+use crate::stored;
+use crate::work::{Mix, Work};
+
+/// Clients that ask, besides one that subscribes and one that is a program.
+const ASKERS: u64 = 6;
+/// What waits when the faults are over has its end within this time.
+const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+/// As many as one `collect` may name, so that most answers fit into a line.
+const COLLECTED_AT_ONCE: usize = 100;
+
+/// What a run is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) faults: Faults,
+    pub(crate) mix: Mix,
+    /// A way to be wrong, for the daemon.
+    pub(crate) wrong: Option<&'static str>,
+    pub(crate) programs: Programs,
+    /// The library that makes a power cut.
+    pub(crate) library: PathBuf,
+}
+
+/// What was done, by name.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Counts(pub(crate) BTreeMap<String, usize>);
+
+impl Counts {
+    pub(crate) fn add(&mut self, name: &str, more: usize) {
+        *self.0.entry(name.to_owned()).or_default() += more;
+    }
+
+    pub(crate) fn of(&self, name: &str) -> usize {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    /// All whose names begin so.
+    pub(crate) fn sum(&self, beginning: &str) -> usize {
+        let named = self
+            .0
+            .iter()
+            .filter(|(name, _)| name.starts_with(beginning));
+        named.map(|(_, count)| count).sum()
+    }
+}
+
+impl AddAssign<&Self> for Counts {
+    fn add_assign(&mut self, other: &Self) {
+        for (name, count) in &other.0 {
+            self.add(name, *count);
+        }
+    }
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) counts: Counts,
+    pub(crate) broken: Vec<Broken>,
+    /// The end of the daemon's log, when something is broken.
+    pub(crate) log: String,
+}
+
+/// Makes the run, looks at it, and leaves nothing behind.
+pub(crate) fn run(plan: &Plan) -> Outcome {
+    let mut place = Place::new(&plan.programs);
+    let record = Arc::new(Record::new(place.socket()));
+    let mut counts = Counts::default();
+    let base = base_of(&mut place, &record);
+    if matches!(plan.faults, Faults::PowerCuts(_)) {
+        // The power may fail before the store is there.
+        place.forget_the_store();
+    }
+    let victim = Victim::default();
+    let clients = start_clients(plan, &place, &record, &victim);
+    let listener = {
+        let record = Arc::clone(&record);
+        std::thread::spawn(move || client::subscribe(&record))
+    };
+    faults::play(plan, &mut place, &record, &victim, &mut counts);
+    record.stop();
+    settle(&place, &record);
+    for client in clients {
+        client.join().expect("a client doesn't panic");
+    }
+    settle(&place, &record);
+    close_the_books(&mut place, &record, base);
+    listener.join().expect("a client doesn't panic");
+    let history = record.with(std::mem::take);
+    count(&history, &mut counts);
+    let (broken, facts) = rules::check(&history);
+    counts.add("facts checked", facts);
+    let log = if broken.is_empty() {
+        String::new()
+    } else {
+        place.log()
+    };
+    Outcome {
+        counts,
+        broken,
+        log,
+    }
+}
+
+/// The descriptors of a daemon that has not been asked anything.
+fn base_of(place: &mut Place, record: &Record) -> BTreeMap<String, usize> {
+    match place.start(&Vec::new()) {
+        Started::Up => {}
+        not_up => record.stuck(format!("the first start: {not_up:?}\n{}", place.log())),
+    }
+    // It listens before it is ready.
+    if let Some(mut wire) = Wire::kept(record) {
+        let _pong = wire
+            .write(&json!({"type": "ping"}))
+            .ok()
+            .and_then(|()| wire.read(record));
+    }
+    let base = place.descriptors();
+    place.kill_daemon();
+    base
+}
+
+fn start_clients(
+    plan: &Plan,
+    place: &Place,
+    record: &Arc<Record>,
+    victim: &Victim,
+) -> Vec<JoinHandle<()>> {
+    let mut clients: Vec<_> = (1..=ASKERS)
+        .map(|number| {
+            let record = Arc::clone(record);
+            let work = Work::new(number, plan.mix, Random::part(plan.seed, number));
+            let random = Random::part(plan.seed, 100 + number);
+            std::thread::spawn(move || client::ask_and_ask_again(&record, work, random))
+        })
+        .collect();
+    let (record, victim) = (Arc::clone(record), victim.clone());
+    let environment = place.environment();
+    let work = Work::new(ASKERS + 1, Mix::Gentle, Random::part(plan.seed, 50));
+    let random = Random::part(plan.seed, 150);
+    let fallback = match plan.faults {
+        Faults::Kills(_) => Fallback::Allowed,
+        Faults::PowerCuts(_) => Fallback::Never,
+    };
+    clients.push(std::thread::spawn(move || {
+        program::run_and_run_again(&record, &environment, &victim, fallback, work, random);
+    }));
+    clients
+}
+
+/// Waits until every stored job has its end.
+fn settle(place: &Place, record: &Record) {
+    let state = place.path("state");
+    let mut open = Vec::new();
+    let settled = poll(SETTLED_WITHIN, || {
+        release(place, record);
+        open = stored::unfinished(&state).unwrap_or_else(|error| vec![error.to_string()]);
+        open.is_empty().then_some(())
+    });
+    if settled.is_none() {
+        record.stuck(format!("not ended within {SETTLED_WITHIN:?}: {open:#?}"));
+    }
+}
+
+/// Aborts what waits behind an interrupted turn: who asks for it again isn't told that it does.
+pub(crate) fn release(place: &Place, record: &Record) {
+    let held = stored::waiting_in_vain(&place.path("state")).unwrap_or_default();
+    if held.is_empty() {
+        return;
+    }
+    let Some(mut wire) = Wire::kept(record) else {
+        return;
+    };
+    for job in held {
+        let abort = json!({"type": "abort", "job": job});
+        if wire.write(&abort).is_err() || wire.read(record).is_none() {
+            return;
+        }
+    }
+}
+
+/// Collects everything, reads the store, stops the daemon, and looks at what is left.
+fn close_the_books(place: &mut Place, record: &Record, base: BTreeMap<String, usize>) {
+    let state = place.path("state");
+    let ledger = place.path("ledger");
+    let read = record.with(|history| stored::read(&state, &ledger, history));
+    if let Err(error) = read {
+        record.stuck(format!("the store can't be read: {error}"));
+    }
+    collect(record);
+    let descriptors = descriptors(place, base);
+    let mut left = place.orphans();
+    stop(place, record);
+    left.extend(place.left_over());
+    record.with(|history| {
+        history.left = left;
+        history.descriptors = descriptors;
+    });
+}
+
+/// Asks for every stored job's final line.
+fn collect(record: &Record) {
+    let mut jobs: Vec<String> =
+        record.with(|history| history.jobs.iter().map(|job| job.job.clone()).collect());
+    let Some(mut wire) = Wire::kept(record) else {
+        return record.stuck("nobody to collect from".to_owned());
+    };
+    while !jobs.is_empty() {
+        let some: Vec<String> = jobs.iter().take(COLLECTED_AT_ONCE).cloned().collect();
+        let ask = json!({"type": "collect", "id": 0, "jobs": some, "timeout": 10});
+        let answer = wire.write(&ask).ok().and_then(|()| wire.read(record));
+        let answer = answer.unwrap_or(Value::Null);
+        let results = answer["results"].as_array().cloned().unwrap_or_default();
+        if results.is_empty() {
+            return record.stuck(format!("{some:?} can't be collected: {answer}"));
+        }
+        jobs.retain(|job| !results.iter().any(|line| line["job"] == job.as_str()));
+        record.with(|history| history.collected.extend(results));
+    }
+}
+
+/// What the idle daemon has open, once those who asked are gone.
+fn descriptors(place: &Place, base: BTreeMap<String, usize>) -> Vec<Descriptors> {
+    let look = || -> Vec<Descriptors> {
+        let workers = place.workers().len();
+        let of_kind = |(kind, idle): (String, usize)| Descriptors {
+            base: base.get(&kind).copied().unwrap_or(0),
+            allowed: match kind.as_str() {
+                // Three pipes each, and a handle on the process.
+                "pipe" => 3 * workers,
+                "anon_inode:[pidfd]" => workers,
+                // The one that subscribes.
+                "socket" => 1,
+                _ => 0,
+            },
+            kind,
+            idle,
+        };
+        place.descriptors().into_iter().map(of_kind).collect()
+    };
+    let is_idle = |found: &Vec<Descriptors>| {
+        found
+            .iter()
+            .all(|kind| kind.idle <= kind.base + kind.allowed)
+    };
+    poll(Duration::from_secs(5), || Some(look()).filter(is_idle)).unwrap_or_else(look)
+}
+
+fn stop(place: &mut Place, record: &Record) {
+    record.finish();
+    if let Some(mut wire) = Wire::kept(record) {
+        let stop = json!({"type": "daemon.stop", "id": 0, "deadline": 5});
+        let _answer = wire.write(&stop).ok().and_then(|()| wire.read(record));
+    }
+    if place.left(SETTLED_WITHIN).is_none() {
+        record.stuck("the daemon does not stop".to_owned());
+        place.kill_daemon();
+    }
+}
+
+fn count(history: &History, counts: &mut Counts) {
+    counts.add("asked", history.asked.len());
+    counts.add("lines heard", history.heard.len());
+    counts.add("jobs accepted", history.jobs.len());
+    for job in &history.jobs {
+        counts.add(&format!("jobs {}", job.state), 1);
+    }
+    counts.add("side effects", history.effects.len());
+    for heard in &history.heard {
+        if let ("error", Some(code)) = (heard.kind(), heard.line["code"].as_str()) {
+            let what = if heard.job().is_some() {
+                "ended"
+            } else {
+                "refused"
+            };
+            counts.add(&format!("lines {what} {code}"), 1);
+        }
+    }
+    let alone = history.heard.iter().filter(|heard| {
+        heard.is_final() && heard.line["served_by"] == "oneshot" && heard.line["replayed"] == false
+    });
+    counts.add("jobs run without the daemon", alone.count());
+    let replays = history
+        .heard
+        .iter()
+        .filter(|heard| heard.kind() == "accepted" && heard.line["replayed"] == true);
+    counts.add("replays by key", replays.count());
+}

@@ -1,0 +1,129 @@
+//! What a run left on the disk: the store, opened for reading only, and the ledger.
+//!
+//! Owns the tables' names. Must not know what is right.
+
+use std::fs;
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, Row};
+use serde_json::Value;
+
+use crate::history::{Effect, End, Event, History, Job, Session};
+
+/// Puts the store and the ledger into the history.
+pub(crate) fn read(state: &Path, ledger: &Path, history: &mut History) -> rusqlite::Result<()> {
+    let store = open(state)?;
+    let whole: String = store.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
+    if whole != "ok" {
+        history.stuck.push(format!("the store is broken: {whole}"));
+    }
+    history.jobs = all(&store, JOBS, job)?;
+    history.events = all(
+        &store,
+        "SELECT seq, session_seq, job FROM events ORDER BY seq",
+        |row| {
+            Ok(Event {
+                seq: number(row, 0)?,
+                session_seq: number(row, 1)?,
+                job: name(number(row, 2)?),
+            })
+        },
+    )?;
+    history.sessions = all(&store, "SELECT id, name, last_seq FROM sessions", |row| {
+        Ok(Session {
+            id: number(row, 0)?,
+            name: row.get(1)?,
+            last_seq: number(row, 2)?,
+        })
+    })?;
+    history.effects = effects(&fs::read_to_string(ledger).unwrap_or_default());
+    Ok(())
+}
+
+/// Jobs that have no end yet.
+pub(crate) fn unfinished(state: &Path) -> rusqlite::Result<Vec<String>> {
+    let store = open(state)?;
+    let open = "SELECT job || ' ' || state || ' ' || request FROM jobs WHERE final_seq IS NULL";
+    all(&store, open, |row| row.get(0))
+}
+
+/// Jobs that wait behind an interrupted one, which nothing but an abort releases.
+pub(crate) fn waiting_in_vain(state: &Path) -> rusqlite::Result<Vec<String>> {
+    let held = "SELECT job FROM jobs JOIN sessions ON sessions.id = jobs.session
+        WHERE final_seq IS NULL AND state = 'queued' AND held";
+    all(&open(state)?, held, |row| Ok(name(number(row, 0)?)))
+}
+
+const JOBS: &str = "SELECT job, seq, session, session_seq, key, request, state,
+    final_seq, final_session_seq, final FROM jobs ORDER BY job";
+
+fn open(state: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let store = Connection::open_with_flags(state.join("agentd.db"), flags)?;
+    store.busy_timeout(std::time::Duration::from_secs(5))?;
+    Ok(store)
+}
+
+fn all<T>(
+    store: &Connection,
+    query: &str,
+    of: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Vec<T>> {
+    store.prepare(query)?.query_map([], of)?.collect()
+}
+
+fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
+    let end: Option<i64> = row.get(7)?;
+    let last = end
+        .map(|seq| {
+            let line: String = row.get(9)?;
+            Ok::<_, rusqlite::Error>(End {
+                seq: seq.unsigned_abs(),
+                session_seq: number(row, 8)?,
+                line: serde_json::from_str(&line).unwrap_or(Value::String(line)),
+            })
+        })
+        .transpose()?;
+    Ok(Job {
+        job: name(number(row, 0)?),
+        seq: number(row, 1)?,
+        session: number(row, 2)?,
+        session_seq: number(row, 3)?,
+        key: row.get(4)?,
+        request: row.get(5)?,
+        state: row.get(6)?,
+        last: last.map(|mut last| {
+            // The number is a column of its own.
+            if last.line.get("seq").is_none() && last.line.is_object() {
+                last.line["seq"] = last.seq.into();
+            }
+            last
+        }),
+    })
+}
+
+/// SQLite's integers are signed; none of these is below 0.
+fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    Ok(row.get::<_, i64>(column)?.unsigned_abs())
+}
+
+fn name(job: u64) -> String {
+    format!("j{job}")
+}
+
+fn effects(ledger: &str) -> Vec<Effect> {
+    ledger
+        .lines()
+        .map(|line| {
+            // JOB ATTEMPT SESSION <NONCE>
+            let mut words = line.split(' ');
+            let mut word = || words.next().unwrap_or("").to_owned();
+            let (job, _attempt, session, nonce) = (word(), word(), word(), word());
+            Effect {
+                job,
+                session,
+                nonce: nonce.trim_matches(['<', '>']).to_owned(),
+            }
+        })
+        .collect()
+}
