@@ -1,0 +1,210 @@
+//! What the store is asked, and what it answers.
+//!
+//! Owns the questions and how much one answer holds. Must not know SQL.
+
+use agentd_protocol::work::JobPhase;
+use agentd_protocol::{Body, JobId, rows};
+
+use super::{JobRow, MessageText, SessionRow};
+
+/// A question to the store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Query {
+    /// Some sessions: answered by [`Loaded::Sessions`], unknown ones left out.
+    Sessions {
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// Some jobs, newest first. Answered by [`Loaded::JobList`].
+    JobList {
+        /// Which.
+        filter: JobFilter,
+        /// At most so many.
+        limit: usize,
+    },
+    /// All sessions, in the order they were made. Answered by [`Loaded::SessionList`].
+    SessionList {
+        /// Only those with a larger place.
+        after: u64,
+        /// At most so many.
+        limit: usize,
+    },
+    /// The turns of a session, oldest first. Answered by [`Loaded::History`].
+    History {
+        /// Of which session.
+        session: String,
+        /// Only this one.
+        job: Option<JobId>,
+        /// Only those with a larger number.
+        after: u64,
+        /// At most so many.
+        limit: usize,
+    },
+    /// A piece of one message. Answered by [`Loaded::Message`].
+    Message {
+        /// Of which session.
+        session: String,
+        /// Of which job.
+        job: JobId,
+        /// Which message of it.
+        message: u32,
+        /// Bytes before the piece.
+        after: u64,
+    },
+    /// Numbered lines of all jobs in their order. Answered by [`Loaded::Log`].
+    Log {
+        /// Only larger numbers.
+        after: u64,
+        /// Of one session.
+        session: Option<String>,
+        /// Of some jobs.
+        jobs: Option<Vec<JobId>>,
+    },
+    /// A copy of the whole store. Answered by [`Loaded::Backup`], in its own time.
+    Backup {
+        /// Where to; a name with the time, beside the store, when absent.
+        path: Option<String>,
+    },
+    /// Everything stored. Answered by [`Loaded::Export`].
+    Export {
+        /// The `next` of the page before.
+        after: u64,
+    },
+    /// Who has a key? Answered by [`Loaded::Key`].
+    Key {
+        /// The key.
+        key: String,
+        /// What its hash would cover.
+        hashed: String,
+    },
+    /// Some jobs: answered by [`Loaded::Jobs`], in the order asked, unknown ones left out.
+    Jobs {
+        /// Which.
+        jobs: Vec<JobId>,
+    },
+    /// The numbered events of a job after a number (`accepted` and the final line left out) and
+    /// its stored text: answered by [`Loaded::Events`], at most 256 KiB of it.
+    Events {
+        /// Whose.
+        job: JobId,
+        /// Only larger numbers.
+        after: u64,
+    },
+}
+
+/// Which jobs a list is of.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct JobFilter {
+    /// Of one session.
+    pub session: Option<String>,
+    /// So far.
+    pub state: Option<JobPhase>,
+    /// With a label of this key, and this value if there is one.
+    pub label: Option<(String, Option<String>)>,
+    /// Sent from inside this job's worker.
+    pub parent: Option<JobId>,
+    /// Accepted no earlier, milliseconds since 1970.
+    pub since: Option<i64>,
+    /// With a smaller number.
+    pub before: Option<JobId>,
+}
+
+/// A numbered line of some job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogLine {
+    /// Its number.
+    pub seq: u64,
+    /// Whose.
+    pub job: JobId,
+    /// The line.
+    pub body: Body,
+    /// Of a final line: the job's text, which comes before it.
+    pub texts: Vec<MessageText>,
+}
+
+/// An answer of the store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Loaded {
+    /// The sessions that exist.
+    Sessions(Vec<SessionRow>),
+    /// A page of jobs.
+    JobList {
+        /// Newest first.
+        jobs: Vec<rows::JobRow>,
+        /// Are there more?
+        more: bool,
+    },
+    /// A page of sessions, as far as the store knows them: none of them works or waits.
+    SessionList {
+        /// Each with its place.
+        sessions: Vec<(u64, rows::SessionRow)>,
+        /// Are there more?
+        more: bool,
+    },
+    /// A page of turns; `None` when there is no such session.
+    History {
+        /// Oldest first.
+        turns: Option<Vec<rows::TurnRow>>,
+        /// Are there more?
+        more: bool,
+    },
+    /// A piece of a message, if there is such a message.
+    Message(Option<rows::MessageRow>),
+    /// A page of the log.
+    Log {
+        /// Ascending.
+        lines: Vec<LogLine>,
+        /// Does another page follow?
+        more: bool,
+        /// The highest number there is, of any job.
+        last: u64,
+        /// Everything after this number is there; what was before may have been pruned.
+        oldest: u64,
+    },
+    /// The copy is there.
+    Backup {
+        /// Where.
+        path: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// A page of everything.
+    Export {
+        /// One JSON object each.
+        rows: Vec<String>,
+        /// Where the next page begins; `None` at the end.
+        next: Option<u64>,
+    },
+    /// Who has the key.
+    Key(Keyed),
+    /// The jobs that exist.
+    Jobs(Vec<JobRow>),
+    /// A page of a job's events.
+    Events {
+        /// Number and line, ascending.
+        events: Vec<(u64, Body)>,
+        /// Does another page follow?
+        more: bool,
+        /// The job's text by message; only on the last page.
+        texts: Vec<MessageText>,
+    },
+    /// It could not be read.
+    Failed(String),
+}
+
+/// Who has an idempotency key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keyed {
+    /// Nobody.
+    Free,
+    /// A job that is the same request.
+    Same {
+        /// Which.
+        job: JobId,
+    },
+    /// A job that is another request.
+    Other {
+        /// Which.
+        job: JobId,
+    },
+}
