@@ -1,7 +1,7 @@
 //! Clients that die, ask twice, or find no daemon: rows A1 to A16 of the fault catalogue, as
 //! PROTOCOL.md parts 3 and 7 and the fallback rule want them.
 //!
-//! Not here: A9 to A11 are `clients.rs`. A13 needs cursors, which this version doesn't serve. A14
+//! Not here: A9 to A11 are `clients.rs`. A13 is `cursors.rs`. A14
 //! is here for two processes, not for a thousand races. A15 is here for the words of the
 //! protocol; there is no older release to run.
 
