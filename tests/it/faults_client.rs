@@ -1,8 +1,8 @@
 //! Clients that die, ask twice, or find no daemon: rows A1 to A16 of the fault catalogue, as
 //! PROTOCOL.md parts 3 and 7 and the fallback rule want them.
 //!
-//! Not here: A9 to A11 are `clients.rs`. A13 needs cursors, which this version doesn't serve. A15
-//! is here for the words of the protocol; there is no older release to run.
+//! Not here: A9 to A11 are `clients.rs`. A13 is `cursors.rs`. A15 is here for the words of the
+//! protocol; there is no older release to run.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};

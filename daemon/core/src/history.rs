@@ -75,7 +75,8 @@ impl State {
         }
         if seq > subscription.seen + 1 {
             // The numbers between are another instance's, whose lines come first.
-            return self.fall_behind(conn, seq);
+            subscription.place = Place::Behind;
+            return self.resume_subscription(conn);
         }
         let id = subscription.id.clone();
         if wanted {
@@ -107,34 +108,17 @@ impl State {
     }
 
     /// Subscribers that are up to date and want a job, with their places in its text.
-    pub(crate) fn listeners(&mut self, turn: TurnId) -> Vec<(ConnId, Position)> {
-        let Some((number, seq)) = self
-            .jobs
-            .get(&turn)
-            .and_then(|job| Some((job.number?, job.seq)))
-        else {
-            return Vec::new();
+    pub(crate) fn listeners(&self, turn: TurnId) -> Vec<(ConnId, Position)> {
+        let number = self.jobs.get(&turn).and_then(|job| job.number);
+        let listens = |conn: &ConnId| {
+            let subscription = self.conns.get(conn)?.subscription.as_ref()?;
+            if subscription.place != Place::Live || !self.hears(*conn, turn) {
+                return None;
+            }
+            let position = subscription.texts.get(&number?).copied();
+            Some((*conn, position.unwrap_or_default()))
         };
-        let mut listeners = Vec::new();
-        for conn in self.subscribers.clone() {
-            if !self.hears(conn, turn) {
-                continue;
-            }
-            let Some(subscription) = self.subscription_mut(conn) else {
-                continue;
-            };
-            if subscription.place != Place::Live {
-                continue;
-            }
-            if seq > subscription.seen {
-                // A dead instance's job goes on here, and what it said there wasn't published.
-                self.fall_behind(conn, seq);
-                continue;
-            }
-            let position = subscription.texts.get(&number).copied();
-            listeners.push((conn, position.unwrap_or_default()));
-        }
-        listeners
+        self.subscribers.iter().filter_map(listens).collect()
     }
 
     /// Does a subscriber want a job in memory that isn't its own?
@@ -149,15 +133,6 @@ impl State {
         let session = session.and_then(|session| session.name.as_deref());
         let wants = |wanted: &Subscription| wanted.wants(session, number);
         known.subscription.as_ref().is_some_and(wants) && !known.sends(number)
-    }
-
-    /// There are lines up to a number that a subscriber hasn't got.
-    fn fall_behind(&mut self, conn: ConnId, seq: u64) {
-        self.counters.last_seq = self.counters.last_seq.max(seq);
-        if let Some(subscription) = self.subscription_mut(conn) {
-            subscription.place = Place::Behind;
-        }
-        self.resume_subscription(conn);
     }
 
     /// Gives a subscriber that is behind what it misses, from the store where need be.

@@ -4,10 +4,10 @@
 
 use agentd_core::Event;
 use agentd_core::ids::ConnId;
-use agentd_core::store::{Recovered, SoFar};
+use agentd_core::store::{Recovered, SessionRow, SoFar};
 use agentd_core::worker::{Exit, WorkerEvent};
-use agentd_protocol::Code;
 use agentd_protocol::serde_json::Value;
+use agentd_protocol::{Code, JobId};
 
 use crate::agents::settings;
 use crate::scenarios::{ProcessId, running, say};
@@ -98,7 +98,7 @@ fn after_0_history_comes_first_then_live_then_the_text_so_far_then_what_happens(
     // It is told to this reader for the first time.
     assert_eq!(lines[0]["replayed"], false);
     assert_eq!(lines[5]["replayed"], false);
-    assert_eq!(world.jobs[&agentd_protocol::JobId(1)].seq, 1);
+    assert_eq!(world.jobs[&JobId(1)].seq, 1);
 }
 
 #[test]
@@ -343,17 +343,14 @@ fn what_another_instance_wrote_comes_before_the_next_line_of_this_one() {
     );
 }
 
-#[test]
-fn a_dead_instances_job_that_goes_on_here_is_heard_from_its_beginning() {
-    let (mut world, _, _) = running();
-    let conn = subscribe(&mut world, 9, "");
-    let job = world.neighbour_accepts("beside");
+/// Another instance died: its job, which had said something, is this one's now.
+fn inherit(world: &mut World, job: JobId, request: &str) {
     let stored = world.jobs.get_mut(&job).unwrap();
     stored.ours = true;
-    stored.request = r#"{"text":"x","agent":"turn","retry":"auto"}"#.to_owned();
+    stored.request = request.to_owned();
     stored.texts.insert((0, 0), "it had said".to_owned());
     let row = world.row(job).unwrap();
-    let session = agentd_core::store::SessionRow {
+    let session = SessionRow {
         name: "beside".to_owned(),
         agent: "turn".to_owned(),
         ..world.sessions["main"].clone()
@@ -367,6 +364,18 @@ fn a_dead_instances_job_that_goes_on_here_is_heard_from_its_beginning() {
         jobs: vec![(row, SoFar { texts, events })],
     };
     world.event(Event::Recovered(Box::new(recovered)));
+}
+
+#[test]
+fn a_dead_instances_job_that_goes_on_here_is_heard_from_its_beginning() {
+    let (mut world, _, _) = running();
+    let conn = subscribe(&mut world, 9, "");
+    let job = world.neighbour_accepts("beside");
+    inherit(
+        &mut world,
+        job,
+        r#"{"text":"x","agent":"turn","retry":"auto"}"#,
+    );
     let late = subscribe(&mut world, 8, "");
     let told = world.told_to(late);
     let expected = ["8:live", "8:message_start", "8:message_delta it had said@0"];
@@ -389,10 +398,29 @@ fn a_dead_instances_job_that_goes_on_here_is_heard_from_its_beginning() {
 }
 
 #[test]
+fn a_dead_instances_job_that_ends_here_ends_with_what_it_had_said() {
+    let (mut world, _, _) = running();
+    let job = world.neighbour_accepts("beside");
+    let conn = subscribe(&mut world, 9, "");
+    inherit(&mut world, job, r#"{"text":"x","agent":"turn"}"#);
+    let told = world.told_to(conn);
+    let expected = [
+        "live",
+        "message_start",
+        "message_delta it had said@0",
+        "error interrupted",
+    ];
+    assert_eq!(told, expected.map(|line| format!("9:{line}")));
+}
+
+#[test]
 fn a_sender_hears_of_its_job_once_also_when_it_reads_late_and_again_as_history_when_it_asks() {
     let (mut world, other, process) = running();
     let conn = subscribe(&mut world, 9, r#","after":0"#);
     say(&mut world, process, &"x".repeat(400_000));
+    for call in 0..20 {
+        tool(&mut world, process, &format!("c{call}"));
+    }
     world.request(conn, 2, &SEND.replace("main", "own"));
     world.end_turn(process);
     // The first one's process was busy, so it has one of its own.
@@ -470,14 +498,19 @@ fn who_unsubscribes_before_it_was_live_has_both_answers_and_nothing_after_them()
     let (mut world, _, process) = one_ended_one_running();
     let conn = world.connect();
     world.prompt_store = false;
-    world.request(conn, 1, r#"{"type":"subscribe","after":2}"#);
+    world.request(conn, 1, r#"{"type":"subscribe","after":6}"#);
     world.request(conn, 2, r#"{"type":"unsubscribe"}"#);
-    world.request(conn, 3, r#"{"type":"subscribe"}"#);
+    world.request(conn, 3, r#"{"type":"subscribe","after":0}"#);
     world.prompt_store = true;
     world.end_turn(process);
     let told = world.told_to(conn);
-    assert_eq!(told[..3], ["1:live", "2:unsubscribe", "3:live"], "{told:?}");
-    assert_eq!(world.clients[&conn].lines[0]["seq"], 2);
+    let expected = ["1:live", "2:unsubscribe", "3:accepted j1 main"];
+    assert_eq!(
+        told[..3],
+        expected,
+        "the first one's page is not the second one's: {told:?}"
+    );
+    assert_eq!(world.clients[&conn].lines[0]["seq"], 6);
     assert!(
         told[3..].iter().all(|line| line.starts_with("3:")),
         "{told:?}"

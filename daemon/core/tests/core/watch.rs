@@ -33,8 +33,8 @@ pub struct Watch {
     /// The number of its last line; `None` before it is known from where on it hears.
     pub seen: Option<u64>,
     pub live: bool,
-    /// Numbered lines.
-    pub lines: u64,
+    /// Jobs that were sent on its connection after it began.
+    own: BTreeSet<JobId>,
 }
 
 /// One message as a reader put it together: text and thinking.
@@ -91,6 +91,9 @@ impl World {
         let kind = line["type"].as_str().unwrap();
         if !books.watches.contains_key(&id) && kind == "accepted" {
             books.sent.extend(job_of(line));
+            for watch in books.watches.values_mut() {
+                watch.own.extend(job_of(line));
+            }
         }
         self.read_number(&mut books, &id, line);
         if kind == "live" {
@@ -133,10 +136,13 @@ impl World {
             watch.filter.wants(job, &self.jobs[&job]),
             "nobody wanted {line}"
         );
+        assert!(
+            !watch.own.contains(&job),
+            "told to its sender twice: {line}"
+        );
         assert_eq!(self.log[&seq].0, job, "{line}");
         let watch = books.watches.get_mut(id).unwrap();
         watch.seen = Some(seq);
-        watch.lines += 1;
         self.numbered_lines_read += 1;
     }
 
