@@ -38,7 +38,6 @@
 )]
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io::{BufRead as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -48,6 +47,11 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, raise};
 use serde_json::{Value, json};
+
+#[path = "chaos_worker/outside.rs"]
+mod outside;
+
+use outside::{append, ignore_term, log, put, put_bytes, silence};
 
 /// How often a gate is looked at: its file is made by a test, which can't ring a bell here.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -547,60 +551,4 @@ impl Turn {
 
 fn number(text: &str) -> usize {
     text.trim().parse().unwrap_or(1)
-}
-
-fn put(line: &Value) {
-    put_bytes(format!("{line}\n").as_bytes());
-}
-
-fn put_bytes(bytes: &[u8]) {
-    let mut output = std::io::stdout().lock();
-    if output
-        .write_all(bytes)
-        .and_then(|()| output.flush())
-        .is_err()
-    {
-        std::process::exit(0);
-    }
-}
-
-fn log(line: &str) {
-    let _nobody_reads = writeln!(std::io::stderr(), "{line}");
-}
-
-/// Appends to the file that the variable names, and syncs it.
-fn append(variable: &str, line: &str) {
-    let Some(path) = std::env::var_os(variable) else {
-        return log(&format!("{variable} is not set"));
-    };
-    let written = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .and_then(|mut file| {
-            file.write_all(line.as_bytes())?;
-            file.sync_all()
-        });
-    if let Err(error) = written {
-        log(&format!("{variable}: {error}"));
-    }
-}
-
-/// A handler that does nothing, once installed, stays for the life of the process.
-fn ignore_term() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let installed = runtime
-        .and_then(|runtime| runtime.block_on(async { signal(SignalKind::terminate()).map(drop) }));
-    if let Err(error) = installed {
-        log(&format!("no handler: {error}"));
-    }
-}
-
-fn silence() -> ! {
-    loop {
-        std::thread::park();
-    }
 }

@@ -11,6 +11,7 @@ mod cursors;
 mod dispatch;
 mod held;
 mod lives;
+mod processes;
 mod properties;
 mod questions;
 mod recovery;

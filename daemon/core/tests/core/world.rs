@@ -9,12 +9,12 @@ use agentd_core::effect::{Progress, Rung};
 use agentd_core::event::{Facts, Origin};
 use agentd_core::ids::{ConnId, Generation, Now, Token, TurnId, WorkerId};
 use agentd_core::store::{Due, Query, Recovered, SessionRow, SoFar, Write};
-use agentd_core::worker::{Exit, Outcome, Reply, Traits, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{Exit, Reply, Traits, WorkerEvent};
 use agentd_core::{Effect, Event, Settings, State};
 
 use crate::agents::settings;
 use crate::watch::{Books, Cursor, Filter};
-use agentd_protocol::line::{Stop, Telling};
+use agentd_protocol::line::Telling;
 use agentd_protocol::serde_json::{self, Value};
 use agentd_protocol::{Body, Code, Envelope, Id, JobId, Request};
 
@@ -98,9 +98,9 @@ pub struct World {
     next: u64,
     pub exited: bool,
     pub spawns: u64,
-    seen_generations: BTreeMap<WorkerId, Generation>,
+    pub seen_generations: BTreeMap<WorkerId, Generation>,
     /// Which live process last had a named session.
-    holder: BTreeMap<String, (WorkerId, Generation)>,
+    pub holder: BTreeMap<String, (WorkerId, Generation)>,
     pub recover_asked: Vec<String>,
     pub out_of_step: bool,
     /// Since the jobs were stored, the machine was started anew.
@@ -323,195 +323,11 @@ impl World {
         self.read(conn, &value);
     }
 
-    fn spawned(
-        &mut self,
-        worker: WorkerId,
-        generation: Generation,
-        spawn: agentd_core::effect::Spawn,
-    ) {
-        assert!(
-            !self.processes.keys().any(|(other, _)| *other == worker),
-            "two live generations of {worker:?}"
-        );
-        if let Some(last) = self.seen_generations.insert(worker, generation) {
-            assert!(generation > last, "a generation was used twice");
-        }
-        assert!(self.processes.len() < 4, "more processes than allowed");
-        assert!(!self.exited, "a spawn after the exit");
-        self.spawns += 1;
-        let mut process = Process {
-            agent: spawn.agent.clone(),
-            ..Process::default()
-        };
-        if let Some(prompt) = spawn.prompt {
-            process.per_turn = true;
-            process.ready = true;
-            self.prompted(
-                &mut process,
-                (worker, generation),
-                prompt.turn,
-                prompt.job,
-                &prompt.session,
-            );
-        }
-        self.processes.insert((worker, generation), process);
-    }
-
-    fn prompted(
-        &mut self,
-        process: &mut Process,
-        me: (WorkerId, Generation),
-        turn: TurnId,
-        job: JobId,
-        session: &str,
-    ) {
-        let stored = self
-            .jobs
-            .get(&job)
-            .expect("a prompt without a committed job");
-        assert!(
-            stored.running,
-            "{job} was started before its running mark was durable"
-        );
-        assert!(stored.last.is_none(), "{job} was started after its end");
-        let again = stored.request.contains("\"retry\":\"auto\"");
-        let times = self.prompts.entry(job).or_default();
-        *times += 1;
-        assert!(
-            *times == 1 || (again && *times <= 3),
-            "{job} ran {times} times"
-        );
-        if self.sessions.get(session).is_some_and(|row| row.named)
-            && let Some(before) = self.holder.insert(session.to_owned(), me)
-        {
-            assert!(
-                before == me || !self.processes.contains_key(&before),
-                "the session {session} is open in two processes"
-            );
-        }
-        process.turns.push(turn);
-        process.sessions.insert(session.to_owned());
-    }
-
-    fn told(&mut self, worker: WorkerId, generation: Generation, command: WorkerCommand) {
-        let Some(mut process) = self.processes.remove(&(worker, generation)) else {
-            return;
-        };
-        match command {
-            WorkerCommand::Prompt(prompt) => {
-                assert!(process.ready, "a prompt before ready");
-                assert!(
-                    process.told_to_end.is_none(),
-                    "a prompt to a process that was told to end"
-                );
-                self.prompted(
-                    &mut process,
-                    (worker, generation),
-                    prompt.turn,
-                    prompt.job,
-                    &prompt.session,
-                );
-                assert!(process.turns.len() <= 1, "two turns at once");
-            }
-            WorkerCommand::Recycle => assert!(process.turns.is_empty(), "recycled in a turn"),
-            WorkerCommand::Probe | WorkerCommand::Cancel { .. } => {}
-            WorkerCommand::Answer { question, reply } => process.heard.push((question, reply)),
-            WorkerCommand::Steer { turn, word, text } => {
-                assert!(process.turns.contains(&turn), "a word to another's turn");
-                process.words.push((word, text));
-            }
-            WorkerCommand::Compact { session, .. } => {
-                assert!(process.turns.is_empty(), "compacted in a turn");
-                process.compacting = Some(session);
-            }
-        }
-        self.processes.insert((worker, generation), process);
-    }
-
-    pub fn worker(&mut self, (worker, generation): (WorkerId, Generation), event: WorkerEvent) {
-        self.event(Event::Worker {
-            worker,
-            generation,
-            event,
-        });
-    }
-
-    pub fn get_ready(&mut self, process: (WorkerId, Generation)) {
-        let Some(known) = self.processes.get_mut(&process) else {
-            return;
-        };
-        known.ready = true;
-        let (worker, generation) = process;
-        self.event(Event::Spawned {
-            worker,
-            generation,
-            pid: 100 + u32::try_from(worker.0).unwrap(),
-        });
-        self.worker(process, WorkerEvent::Ready(Traits::default()));
-    }
-
-    /// Facts of a peer that runs inside a worker's process.
-    pub fn inside((worker, _): (WorkerId, Generation)) -> Facts {
-        Self::descends_from(vec![7, 100 + u32::try_from(worker.0).unwrap(), 1])
-    }
-
-    pub fn descends_from(ancestry: Vec<u32>) -> Facts {
-        Facts {
-            ancestry,
-            ..Facts::default()
-        }
-    }
-
     /// The last line with this id.
     pub fn answer(&self, conn: ConnId, id: u64) -> &Value {
         let lines = self.clients[&conn].lines.iter().rev();
         let mut of_it = lines.filter(|line| line["id"] == id);
         of_it.next().unwrap_or_else(|| panic!("no answer to {id}"))
-    }
-
-    /// Every process gets ready and ends its turns, until none has any.
-    pub fn work(&mut self) {
-        for _ in 0..100 {
-            let processes: Vec<_> = self.processes.keys().copied().collect();
-            for process in processes {
-                match self.processes.get(&process) {
-                    Some(known) if !known.ready => self.get_ready(process),
-                    // It may have been asked whether it still lives.
-                    Some(_) => self.worker(process, WorkerEvent::Ready(Traits::default())),
-                    None => {}
-                }
-                self.end_turn(process);
-            }
-        }
-    }
-
-    /// The worker gives its final word for its oldest turn.
-    pub fn end_turn(&mut self, process: (WorkerId, Generation)) {
-        let Some(known) = self.processes.get_mut(&process) else {
-            return;
-        };
-        if known.turns.is_empty() {
-            return;
-        }
-        let turn = known.turns.remove(0);
-        let per_turn = known.per_turn;
-        let outcome = Box::new(Outcome::ended(Stop::EndTurn));
-        self.worker(process, WorkerEvent::Ended { turn, outcome });
-        if per_turn {
-            self.exit(process, Exit::Code(0));
-        }
-    }
-
-    pub fn exit(&mut self, process: (WorkerId, Generation), exit: Exit) {
-        if self.processes.remove(&process).is_some() {
-            let (worker, generation) = process;
-            self.event(Event::Exited {
-                worker,
-                generation,
-                exit,
-                tail: "its last words".to_owned(),
-            });
-        }
     }
 
     pub fn pass(&mut self, duration: Duration) {
