@@ -89,25 +89,3 @@ pub(super) fn batch_len(queue: &VecDeque<Order>) -> usize {
         })
         .count()
 }
-
-/// About how many pages of the log a write takes.
-pub(super) fn pages_of(write: &Write) -> u64 {
-    let bytes = match write {
-        Write::Accept(new) => new.request.len(),
-        Write::Event { line, .. } => line.as_json().len(),
-        Write::Text { text, .. } => text.len(),
-        Write::Finish { line, texts, .. } => {
-            line.as_json().len() + texts.iter().map(|text| text.text.len()).sum::<usize>()
-        }
-        Write::Start { .. }
-        | Write::Requeue { .. }
-        | Write::Cancel { .. }
-        | Write::Hold { .. }
-        | Write::Open(_)
-        | Write::Close { .. }
-        | Write::Model { .. }
-        | Write::Native { .. }
-        | Write::Release { .. } => 0,
-    };
-    1 + bytes as u64 / 4096
-}

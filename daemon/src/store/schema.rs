@@ -21,7 +21,7 @@ const SQLITE_AT_LEAST: i32 = 3_051_003;
 /// Says in the file's header whose it is: `agtd`.
 const APPLICATION: i32 = 0x6167_7464;
 /// How long another process's transaction is waited for.
-const BUSY: Duration = Duration::from_secs(5);
+pub(super) const BUSY: Duration = Duration::from_secs(5);
 /// Every statement of the store fits, so that none is prepared twice.
 const STATEMENTS: usize = 64;
 /// A file up to this size is checked whole when it was not closed properly: that takes about

@@ -10,7 +10,6 @@ use agentd_core::Event;
 use agentd_core::store::{Query, Recovered};
 use rusqlite::{Connection, ErrorCode};
 
-use super::queue::pages_of;
 use super::write::{Numbers, Witness, Writing};
 use super::writer::Setting;
 use super::{Liveness, Moment, Order, Role};
@@ -25,10 +24,7 @@ pub(super) struct Doubt {
 
 /// How a transaction ended.
 pub(super) enum Attempt {
-    Committed {
-        answers: Vec<Event>,
-        pages: u64,
-    },
+    Committed(Vec<Event>),
     Failed(rusqlite::Error),
     Doubtful {
         error: rusqlite::Error,
@@ -73,13 +69,9 @@ pub(super) fn attempt(
         boot: setting.boot.as_deref(),
     };
     let mut answers = Vec::with_capacity(orders);
-    let mut pages = 4;
     for order in queue.iter().take(orders) {
         if matches!(order, Order::Takeover { .. }) {
             *stamps += 1;
-        }
-        if let Order::Commit { writes, .. } = order {
-            pages += writes.iter().map(pages_of).sum::<u64>();
         }
         let done = carry_out(&mut writing, order, setting.role, *stamps);
         let done = done.map(|answer| answers.extend(answer));
@@ -97,10 +89,7 @@ pub(super) fn attempt(
         .and_then(|()| conn.prepare_cached("COMMIT")?.execute([]))
         .and_then(|_| fault(Moment::AfterCommit, conn));
     match committed {
-        Ok(()) => Attempt::Committed {
-            answers,
-            pages: if reads_only { 0 } else { pages },
-        },
+        Ok(()) => Attempt::Committed(answers),
         Err(error) if is_doubtful(&error) => Attempt::Doubtful {
             error,
             doubt: Doubt {
