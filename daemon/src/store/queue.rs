@@ -12,8 +12,9 @@ use super::Order;
 
 /// Questions answered within one transaction: their answers are kept until its end.
 const LOADS: usize = 8;
-/// Orders in one transaction: more would make the first one wait for the last.
-pub(super) const BATCH: usize = 256;
+/// Orders in one transaction: more would make the first one wait for the last. So many take about as
+/// long as a disk takes to flush.
+pub(super) const BATCH: usize = 1024;
 pub(super) fn is_lazy(order: &Order) -> bool {
     matches!(
         order,

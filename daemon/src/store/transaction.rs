@@ -3,14 +3,14 @@
 //! Owns how it begins, how it ends and what its end may mean. Must not know what comes before or
 //! after it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use agentd_core::Event;
 use agentd_core::store::{Query, Recovered};
 use rusqlite::{Connection, ErrorCode};
 
-use super::write::{Numbers, Witness, Writing};
+use super::write::{Care, Numbers, Witness, Writing};
 use super::writer::Setting;
 use super::{Liveness, Moment, Order, Role};
 use super::{read, takeover};
@@ -40,6 +40,24 @@ pub(super) fn attempt(
     orders: usize,
     stamps: &mut i64,
 ) -> Attempt {
+    let fast = attempt_with(conn, setting, queue, orders, stamps, Care::Fast);
+    fast.unwrap_or_else(|Spoilt| {
+        let careful = attempt_with(conn, setting, queue, orders, stamps, Care::Savepoints);
+        careful.unwrap_or_else(|Spoilt| Attempt::Failed(rusqlite::Error::InvalidQuery))
+    })
+}
+
+/// Half a commit was in the transaction, which was taken back.
+struct Spoilt;
+
+fn attempt_with(
+    conn: &Connection,
+    setting: &mut Setting,
+    queue: &VecDeque<Order>,
+    orders: usize,
+    stamps: &mut i64,
+    care: Care,
+) -> Result<Attempt, Spoilt> {
     let fault = &mut setting.fault;
     let reads_only = queue
         .iter()
@@ -53,11 +71,11 @@ pub(super) fn attempt(
     let begun =
         fault(Moment::BeforeBegin, conn).and_then(|()| conn.prepare_cached(begin)?.execute([]));
     if let Err(error) = begun {
-        return Attempt::Failed(error);
+        return Ok(Attempt::Failed(error));
     }
     let numbers = match Numbers::read(conn) {
         Ok(numbers) => numbers,
-        Err(error) => return roll_back(conn, error),
+        Err(error) => return Ok(roll_back(conn, error)),
     };
     let mut writing = Writing {
         conn,
@@ -67,6 +85,9 @@ pub(super) fn attempt(
         witness: None,
         wall_ms: wall_ms(),
         boot: setting.boot.as_deref(),
+        entered: HashMap::new(),
+        care,
+        spoilt: false,
     };
     let mut answers = Vec::with_capacity(orders);
     for order in queue.iter().take(orders) {
@@ -76,19 +97,26 @@ pub(super) fn attempt(
         let done = carry_out(&mut writing, order, setting.role, *stamps);
         let done = done.map(|answer| answers.extend(answer));
         if let Err(error) = done {
-            return roll_back(conn, error);
+            let failed = roll_back(conn, error);
+            return if writing.spoilt {
+                Err(Spoilt)
+            } else {
+                Ok(failed)
+            };
         }
         if conn.is_autocommit() {
             // SQLite rolled back by itself: what follows would not be one transaction.
             let aborted = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT_ROLLBACK);
-            return Attempt::Failed(rusqlite::Error::SqliteFailure(aborted, None));
+            return Ok(Attempt::Failed(rusqlite::Error::SqliteFailure(
+                aborted, None,
+            )));
         }
     }
     let witness = writing.witness;
     let committed = fault(Moment::BeforeCommit, conn)
         .and_then(|()| conn.prepare_cached("COMMIT")?.execute([]))
         .and_then(|_| fault(Moment::AfterCommit, conn));
-    match committed {
+    Ok(match committed {
         Ok(()) => Attempt::Committed(answers),
         Err(error) if is_doubtful(&error) => Attempt::Doubtful {
             error,
@@ -99,7 +127,7 @@ pub(super) fn attempt(
             },
         },
         Err(error) => roll_back(conn, error),
-    }
+    })
 }
 
 /// Does what is ordered, and gives the answer that will be true once the transaction is.
