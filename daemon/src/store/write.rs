@@ -215,15 +215,7 @@ impl Writing<'_> {
         match write {
             Write::Accept(new) => self.accept(item, new),
             Write::Start { .. } => self.start(write),
-            Write::Requeue { job, attempt } => {
-                self.conn
-                    .prepare_cached(
-                        "UPDATE jobs SET state = 'queued', worker = NULL, generation = NULL, attempt = ?2
-                         WHERE job = ?1 AND final_seq IS NULL",
-                    )?
-                    .execute(rusqlite::params![int(job.0), attempt])?;
-                Ok(Written::Done)
-            }
+            Write::Requeue { job, attempt } => self.requeue(*job, *attempt),
             Write::Cancel { job } => {
                 self.conn
                     .prepare_cached(
@@ -296,6 +288,16 @@ impl Writing<'_> {
                 Ok(Written::Done)
             }
         }
+    }
+
+    fn requeue(&self, job: JobId, attempt: u32) -> Result<Written, Stop> {
+        self.conn
+            .prepare_cached(
+                "UPDATE jobs SET state = 'queued', worker = NULL, generation = NULL, attempt = ?2
+                 WHERE job = ?1 AND final_seq IS NULL",
+            )?
+            .execute(params![int(job.0), attempt])?;
+        Ok(Written::Done)
     }
 
     fn start(&mut self, write: &Write) -> Result<Written, Stop> {

@@ -229,7 +229,7 @@ fn somebody_who_reads_for_long_neither_stops_the_writer_nor_lets_the_log_stay_la
         .execute_batch("BEGIN; SELECT count(*) FROM jobs;")
         .unwrap();
     let text = "x".repeat(4 << 20);
-    let mut write = |store: &mut Bench, times| {
+    let write = |store: &mut Bench, times| {
         for _ in 0..times {
             let began = std::time::Instant::now();
             let stored = store.commit(vec![piece(job, 0, &text)]);
@@ -283,7 +283,7 @@ fn a_prune_that_fails_is_trouble_like_any_other_and_heals() {
     };
     while jobs() > 0 {
         assert!(std::time::Instant::now() < until, "nothing is forgotten");
-        std::thread::sleep(Duration::from_millis(5));
+        let _no_news = answers.recv_timeout(Duration::from_millis(5));
     }
     opened.store.close(opened.writer);
 }

@@ -2,7 +2,6 @@
 //!
 //! `cargo test --release -p agentd-daemon --lib store::tests::figures -- --ignored --nocapture`
 
-use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use super::*;
@@ -55,7 +54,7 @@ fn bare(dir: &Path) -> impl FnMut() -> Duration {
     )
     .unwrap();
     let (orders, received) = sync_channel::<(u64, String)>(ORDERS);
-    let (answer, answers) = channel::<u64>();
+    let (answer, answers) = sync_channel::<u64>(BURST);
     std::thread::spawn(move || {
         while let Ok(first) = received.recv() {
             let batch: Vec<_> = std::iter::once(first)
