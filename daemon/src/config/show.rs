@@ -79,8 +79,10 @@ fn quoted(value: &str) -> String {
 
 /// In the largest unit that leaves no rest; bytes as a number.
 fn size(bytes: u64) -> String {
-    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
-    let unit = units.iter().find(|(_, shift)| bytes % (1 << shift) == 0);
+    let units = [("GiB", 30_u32), ("MiB", 20), ("KiB", 10)];
+    let unit = units
+        .iter()
+        .find(|(_, shift)| bytes.trailing_zeros() >= *shift);
     unit.map_or_else(
         || bytes.to_string(),
         |(unit, shift)| quoted(&format!("{}{unit}", bytes >> shift)),

@@ -85,6 +85,13 @@ impl Backups {
         }
     }
 
+    /// Too much is written meanwhile, and the log can't begin anew while it is read.
+    pub(super) fn give_up(&self) {
+        if let Some(running) = &self.running {
+            running.interrupt.interrupt();
+        }
+    }
+
     /// Gives up what is not done yet.
     pub(super) fn close(&mut self) {
         if let Some(running) = self.running.take() {

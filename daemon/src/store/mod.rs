@@ -4,6 +4,7 @@
 //! Must not know sockets, processes or what a job means; who lives is asked of the caller.
 
 mod backup;
+mod checkpoint;
 mod export;
 mod history;
 mod lists;

@@ -12,9 +12,9 @@ use super::Order;
 
 /// Questions answered within one transaction: their answers are kept until its end.
 const LOADS: usize = 8;
-/// Orders in one transaction: more would make the first one wait for the last.
-pub(super) const BATCH: usize = 256;
-
+/// Orders in one transaction: more would make the first one wait for the last. So many take about as
+/// long as a disk takes to flush.
+pub(super) const BATCH: usize = 1024;
 pub(super) fn is_lazy(order: &Order) -> bool {
     matches!(
         order,
@@ -133,28 +133,6 @@ pub(super) fn batch_len(queue: &VecDeque<Order>) -> usize {
             loads <= LOADS
         })
         .count()
-}
-
-/// About how many pages of the log a write takes.
-pub(super) fn pages_of(write: &Write) -> u64 {
-    let bytes = match write {
-        Write::Accept(new) => new.request.len(),
-        Write::Event { line, .. } => line.as_json().len(),
-        Write::Text { text, .. } => text.len(),
-        Write::Finish { line, texts, .. } => {
-            line.as_json().len() + texts.iter().map(|text| text.text.len()).sum::<usize>()
-        }
-        Write::Start { .. }
-        | Write::Requeue { .. }
-        | Write::Cancel { .. }
-        | Write::Hold { .. }
-        | Write::Open(_)
-        | Write::Close { .. }
-        | Write::Model { .. }
-        | Write::Native { .. }
-        | Write::Release { .. } => 0,
-    };
-    1 + bytes as u64 / 4096
 }
 
 /// What the first orders write, by name.

@@ -23,6 +23,9 @@ impl Writing<'_> {
         name: &str,
         new: &NewJob,
     ) -> Result<(i64, String), Stop> {
+        if let Some(id) = self.entered.get(name) {
+            return Ok((*id, name.to_owned()));
+        }
         let known = self
             .conn
             .prepare_cached("SELECT id, instance FROM sessions WHERE name = ?1")?
@@ -32,6 +35,7 @@ impl Writing<'_> {
             .optional()?;
         let Some((id, holder)) = known else {
             let id = self.insert_session(name, Naming::ByUser, new)?;
+            self.entered.insert(name.to_owned(), id);
             return Ok((id, name.to_owned()));
         };
         match holder {
@@ -53,6 +57,7 @@ impl Writing<'_> {
                     .execute(params![id, self.ours])?;
             }
         }
+        self.entered.insert(name.to_owned(), id);
         Ok((id, name.to_owned()))
     }
 
@@ -141,6 +146,7 @@ impl Writing<'_> {
         if busy {
             return Err(Stop::Refused(Stored::Taken));
         }
+        self.entered.remove(session);
         self.conn
             .prepare_cached(
                 "UPDATE sessions SET name = name || '#' || id, named = 0, instance = NULL,

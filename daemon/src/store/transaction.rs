@@ -3,7 +3,7 @@
 //! Owns how it begins, how it ends and what its end may mean. Must not know what comes before or
 //! after it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use agentd_core::Event;
@@ -12,8 +12,7 @@ use rusqlite::{Connection, ErrorCode};
 
 #[cfg(feature = "failpoints")]
 use super::queue::kinds;
-use super::queue::pages_of;
-use super::write::{Numbers, Witness, Writing};
+use super::write::{Care, Numbers, Witness, Writing};
 use super::writer::Setting;
 use super::{Liveness, Moment, Order, Role};
 use super::{read, takeover};
@@ -27,10 +26,7 @@ pub(super) struct Doubt {
 
 /// How a transaction ended.
 pub(super) enum Attempt {
-    Committed {
-        answers: Vec<Event>,
-        pages: u64,
-    },
+    Committed(Vec<Event>),
     Failed(rusqlite::Error),
     Doubtful {
         error: rusqlite::Error,
@@ -46,6 +42,24 @@ pub(super) fn attempt(
     orders: usize,
     stamps: &mut i64,
 ) -> Attempt {
+    let fast = attempt_with(conn, setting, queue, orders, stamps, Care::Fast);
+    fast.unwrap_or_else(|Spoilt| {
+        let careful = attempt_with(conn, setting, queue, orders, stamps, Care::Savepoints);
+        careful.unwrap_or_else(|Spoilt| Attempt::Failed(rusqlite::Error::InvalidQuery))
+    })
+}
+
+/// Half a commit was in the transaction, which was taken back.
+struct Spoilt;
+
+fn attempt_with(
+    conn: &Connection,
+    setting: &mut Setting,
+    queue: &VecDeque<Order>,
+    orders: usize,
+    stamps: &mut i64,
+    care: Care,
+) -> Result<Attempt, Spoilt> {
     let fault = &mut setting.fault;
     let reads_only = queue
         .iter()
@@ -59,11 +73,11 @@ pub(super) fn attempt(
     let begun =
         fault(Moment::BeforeBegin, conn).and_then(|()| conn.prepare_cached(begin)?.execute([]));
     if let Err(error) = begun {
-        return Attempt::Failed(error);
+        return Ok(Attempt::Failed(error));
     }
     let numbers = match Numbers::read(conn) {
         Ok(numbers) => numbers,
-        Err(error) => return roll_back(conn, error),
+        Err(error) => return Ok(roll_back(conn, error)),
     };
     let mut writing = Writing {
         conn,
@@ -73,25 +87,31 @@ pub(super) fn attempt(
         witness: None,
         wall_ms: wall_ms(),
         boot: setting.boot.as_deref(),
+        entered: HashMap::new(),
+        care,
+        spoilt: false,
     };
     let mut answers = Vec::with_capacity(orders);
-    let mut pages = 4;
     for order in queue.iter().take(orders) {
         if matches!(order, Order::Takeover { .. }) {
             *stamps += 1;
         }
-        if let Order::Commit { writes, .. } = order {
-            pages += writes.iter().map(pages_of).sum::<u64>();
-        }
         let done = carry_out(&mut writing, order, setting.role, *stamps);
         let done = done.map(|answer| answers.extend(answer));
         if let Err(error) = done {
-            return roll_back(conn, error);
+            let failed = roll_back(conn, error);
+            return if writing.spoilt {
+                Err(Spoilt)
+            } else {
+                Ok(failed)
+            };
         }
         if conn.is_autocommit() {
             // SQLite rolled back by itself: what follows would not be one transaction.
             let aborted = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT_ROLLBACK);
-            return Attempt::Failed(rusqlite::Error::SqliteFailure(aborted, None));
+            return Ok(Attempt::Failed(rusqlite::Error::SqliteFailure(
+                aborted, None,
+            )));
         }
     }
     let witness = writing.witness;
@@ -107,11 +127,8 @@ pub(super) fn attempt(
         .and_then(|()| conn.prepare_cached("COMMIT")?.execute([]))
         .and_then(|_| fault(Moment::AfterCommit, conn));
     failpoint!("after-commit", kinds(queue, orders));
-    match committed {
-        Ok(()) => Attempt::Committed {
-            answers,
-            pages: if reads_only { 0 } else { pages },
-        },
+    Ok(match committed {
+        Ok(()) => Attempt::Committed(answers),
         Err(error) if is_doubtful(&error) => Attempt::Doubtful {
             error,
             doubt: Doubt {
@@ -121,7 +138,7 @@ pub(super) fn attempt(
             },
         },
         Err(error) => roll_back(conn, error),
-    }
+    })
 }
 
 /// Does what is ordered, and gives the answer that will be true once the transaction is.

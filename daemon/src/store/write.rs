@@ -3,6 +3,8 @@
 //! Owns numbers (`seq`, job numbers), the key's uniqueness and the lease of a session.
 //! Must not know batches, retries or who asked.
 
+use std::collections::HashMap;
+
 use agentd_core::store::{End, MessageText, NewJob, Stored, TextKind, Write, Written};
 use agentd_protocol::{Body, Code, JobId};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params};
@@ -125,12 +127,50 @@ pub(super) struct Writing<'a> {
     pub(super) wall_ms: i64,
     /// Which boot of the machine this is, where that is known.
     pub(super) boot: Option<&'a str>,
+    /// Sessions that this transaction found to be ours, or made so.
+    pub(super) entered: HashMap<String, i64>,
+    pub(super) care: Care,
+    /// Did half a commit of one write stay behind? Then the transaction must be done again, with
+    /// care.
+    pub(super) spoilt: bool,
+}
+
+/// How a commit of one write is taken back when it fails in its middle, which it never should.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Care {
+    /// By the end of the transaction: savepoints cost a third of an accept.
+    Fast,
+    /// By a savepoint of its own.
+    Savepoints,
 }
 
 impl Writing<'_> {
     /// Carries out all writes of one commit, or none of them. An error is the store's, not the
     /// commit's: then the whole transaction is lost.
     pub(super) fn commit(&mut self, writes: &[Write]) -> rusqlite::Result<Stored> {
+        match writes {
+            [write] if self.care == Care::Fast => self.commit_one(write),
+            _ => self.commit_all(writes),
+        }
+    }
+
+    /// What is refused is refused before anything is written.
+    fn commit_one(&mut self, write: &Write) -> rusqlite::Result<Stored> {
+        let before = (self.numbers, self.witness);
+        match self.write(0, write) {
+            Ok(one) => Ok(Stored::Committed(vec![one])),
+            Err(Stop::Refused(refused)) => {
+                (self.numbers, self.witness) = before;
+                Ok(refused)
+            }
+            Err(Stop::Failed(error)) => {
+                self.spoilt = !is_storage(&error);
+                Err(error)
+            }
+        }
+    }
+
+    fn commit_all(&mut self, writes: &[Write]) -> rusqlite::Result<Stored> {
         let before = (self.numbers, self.witness);
         self.conn
             .prepare_cached("SAVEPOINT one_commit")?
@@ -160,6 +200,7 @@ impl Writing<'_> {
         };
         if !matches!(stored, Stored::Committed(_)) {
             (self.numbers, self.witness) = before;
+            self.entered.clear();
             self.conn
                 .prepare_cached("ROLLBACK TO one_commit")?
                 .execute([])?;
@@ -174,15 +215,7 @@ impl Writing<'_> {
         match write {
             Write::Accept(new) => self.accept(item, new),
             Write::Start { .. } => self.start(write),
-            Write::Requeue { job, attempt } => {
-                self.conn
-                    .prepare_cached(
-                        "UPDATE jobs SET state = 'queued', worker = NULL, generation = NULL, attempt = ?2
-                         WHERE job = ?1 AND final_seq IS NULL",
-                    )?
-                    .execute(rusqlite::params![int(job.0), attempt])?;
-                Ok(Written::Done)
-            }
+            Write::Requeue { job, attempt } => self.requeue(*job, *attempt),
             Write::Cancel { job } => {
                 self.conn
                     .prepare_cached(
@@ -246,6 +279,7 @@ impl Writing<'_> {
                 Ok(Written::Done)
             }
             Write::Release { session } => {
+                self.entered.remove(session);
                 self.conn
                     .prepare_cached(
                         "UPDATE sessions SET instance = NULL WHERE name = ?1 AND instance = ?2",
@@ -254,6 +288,16 @@ impl Writing<'_> {
                 Ok(Written::Done)
             }
         }
+    }
+
+    fn requeue(&self, job: JobId, attempt: u32) -> Result<Written, Stop> {
+        self.conn
+            .prepare_cached(
+                "UPDATE jobs SET state = 'queued', worker = NULL, generation = NULL, attempt = ?2
+                 WHERE job = ?1 AND final_seq IS NULL",
+            )?
+            .execute(params![int(job.0), attempt])?;
+        Ok(Written::Done)
     }
 
     fn start(&mut self, write: &Write) -> Result<Written, Stop> {

@@ -5,15 +5,18 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use agentd_core::Event;
 use agentd_core::store::{Loaded, Query};
 use agentd_protocol::Code;
+use rusqlite::hooks::Wal;
 use rusqlite::{Connection, ErrorCode};
 
 use super::backup::Backups;
+use super::checkpoint::{Checkpoints, checkpoint};
 use super::queue::{BATCH, batch_len, can_do_without, changes, is_lazy, only_releases, refusal};
 use super::transaction::{Attempt, Doubt, attempt, is_doubtful, wall_ms};
 use super::{Alive, Answer, Fault, Keep, Message, Moment, ORDERS, Order, Role};
@@ -23,10 +26,13 @@ use super::{prune, read, schema, trouble};
 const LAZY: Duration = Duration::from_secs(1);
 /// How often a store in trouble is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-/// About so many pages in the log are worth a checkpoint when nobody waits.
+/// So many pages in the log are worth writing back.
 const CHECKPOINT_PAGES: u64 = 1000;
-/// About so many pages (64 MiB) are written back even when somebody waits.
+/// From so many pages (64 MiB) on the writer does it itself, so that the log begins anew: beside a
+/// writer that never rests nobody gets to its end.
 const RESTART_PAGES: u64 = 16 * 1024;
+/// With so many pages (128 MiB) nobody may hold the log back any longer.
+const MOST_PAGES: u64 = 32 * 1024;
 /// When a store is looked through for the first time, at the latest.
 const FIRST_PRUNE: Duration = Duration::from_secs(30);
 /// Between two slices of what is forgotten.
@@ -78,8 +84,9 @@ pub(super) struct Writer {
     lazy_until: Option<Instant>,
     trouble: Option<Trouble>,
     doubt: Option<Doubt>,
-    /// About how many pages the log holds that aren't in the file.
-    pages: u64,
+    /// How many pages the log holds.
+    pages: Arc<AtomicU64>,
+    checkpoints: Checkpoints,
     stamps: i64,
     backups: Backups,
     /// When to look for what is to be forgotten.
@@ -91,23 +98,26 @@ impl Writer {
         let backups = Backups::new(setting.path.clone(), Arc::clone(&setting.answer));
         // Coming up has enough to do.
         let first = |keep: Keep| Instant::now() + keep.every.min(FIRST_PRUNE);
+        let checkpoints = Checkpoints::new(setting.path.clone());
         Self {
             prune_at: setting.keep.map(first),
             setting,
             backups,
+            checkpoints,
             conn: Some(conn),
             received,
             queue: VecDeque::new(),
             lazy_until: None,
             trouble: None,
             doubt: None,
-            pages: 0,
+            pages: Arc::default(),
             stamps: 0,
         }
     }
 
     /// Works until the last handle is gone or says close.
     pub(super) fn run(mut self) {
+        self.conn = self.conn.take().map(|conn| self.counted(conn));
         while self.gather() == Gathered::Open {
             self.work();
         }
@@ -128,6 +138,7 @@ impl Writer {
             }
         }
         self.backups.close();
+        self.checkpoints.close();
         self.leave_the_log();
     }
 
@@ -282,10 +293,9 @@ impl Writer {
             &mut self.stamps,
         );
         match attempt {
-            Attempt::Committed { answers, pages } => {
+            Attempt::Committed(answers) => {
                 self.recover();
                 self.done(orders, answers);
-                self.pages += pages;
                 self.write_back();
             }
             Attempt::Failed(error) => self.fail(&error),
@@ -388,9 +398,22 @@ impl Writer {
             let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
             return Err(rusqlite::Error::SqliteFailure(busy, None));
         }
-        self.pages = 0;
-        self.conn = Some(conn);
+        self.pages.store(0, Ordering::Relaxed);
+        self.conn = Some(self.counted(conn));
         Ok(())
+    }
+
+    /// From now on it is known how long the log is after a commit of this connection.
+    fn counted(&self, mut conn: Connection) -> Connection {
+        let count = Arc::clone(&self.pages);
+        let counts = conn.wal_hook(Some(move |_: &mut Wal, pages| {
+            count.store(u64::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+            Ok(())
+        }));
+        if let Err(error) = counts {
+            tracing::error!(%error, "the log's length is not known");
+        }
+        conn
     }
 
     /// The log is settled: either the rows are there or they never will be.
@@ -448,7 +471,7 @@ impl Writer {
         let pause = match pruned {
             Ok(prune::Pruned::Some(jobs)) => {
                 tracing::debug!(jobs, "old jobs are forgotten");
-                self.pages = checkpoint(conn, "PASSIVE");
+                self.write_back();
                 PRUNE_PAUSE
             }
             Ok(prune::Pruned::All) => keep.every,
@@ -465,24 +488,21 @@ impl Writer {
 
     fn write_back(&mut self) {
         let Some(conn) = &self.conn else { return };
-        if self.pages > RESTART_PAGES {
-            self.pages = checkpoint(conn, "RESTART");
-        } else if self.pages > CHECKPOINT_PAGES && self.queue.is_empty() {
-            self.pages = checkpoint(conn, "PASSIVE");
+        let pages = self.pages.load(Ordering::Relaxed);
+        if pages <= CHECKPOINT_PAGES {
+            return;
         }
-    }
-}
-
-/// Writes the log back into the file and says how many pages of it are left to do.
-fn checkpoint(conn: &Connection, mode: &str) -> u64 {
-    let done = conn.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
-        Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
-    });
-    match done {
-        Ok((pages, written)) => u64::try_from(pages - written).unwrap_or(0),
-        Err(error) => {
-            tracing::warn!(%error, "the write-ahead log can't be written back");
-            0
+        if self.setting.role == Role::Daemon {
+            self.checkpoints.wake();
+        } else if self.queue.is_empty() {
+            checkpoint(conn, "PASSIVE");
+        }
+        if pages > RESTART_PAGES {
+            // When somebody still reads what is in it, the next commit tries again.
+            checkpoint(conn, "RESTART");
+        }
+        if pages > MOST_PAGES {
+            self.backups.give_up();
         }
     }
 }

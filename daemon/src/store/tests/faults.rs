@@ -167,3 +167,123 @@ fn a_takeover_in_doubt_is_not_done_twice() {
         }
     }
 }
+
+#[test]
+fn whatever_the_disk_says_new_work_is_refused_reads_go_on_and_it_heals_without_a_restart() {
+    for (moment, what, expected) in [
+        (Moment::BeforeBegin, ffi::SQLITE_READONLY, Code::StoreFailed),
+        (Moment::BeforeBegin, ffi::SQLITE_CANTOPEN, Code::StoreFailed),
+        (Moment::BeforeBegin, ffi::SQLITE_FULL, Code::DiskFull),
+        (Moment::BeforeCommit, ffi::SQLITE_FULL, Code::DiskFull),
+        (
+            Moment::BeforeCommit,
+            ffi::SQLITE_IOERR_WRITE,
+            Code::StoreFailed,
+        ),
+        (
+            Moment::BeforeCommit,
+            ffi::SQLITE_IOERR_FSYNC,
+            Code::StoreFailed,
+        ),
+    ] {
+        let dir = TempDir::new().unwrap();
+        let (switch, fault) = switched();
+        let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
+        let (known, ..) = store.accept(new(Some("main")));
+        *switch.lock().unwrap() = Some((moment, what));
+        let asked = store.order(Urgency::Waited, vec![keyed("k", "one")]);
+        let told = store.event();
+        assert!(
+            matches!(told, Event::StoreHealth { trouble: Some(_) }),
+            "{what}: {told:?}"
+        );
+        // The trouble may get another name when more is known.
+        let (token, stored) = loop {
+            if let Event::Stored { token, stored } = store.event() {
+                break (token, stored);
+            }
+        };
+        assert_eq!(token, asked);
+        assert!(
+            matches!(&stored, Stored::Failed { code, why } if *code == expected && !why.is_empty()),
+            "{what}: {stored:?}"
+        );
+        assert!(matches!(store.job(known).state, JobState::Queued { .. }));
+        *switch.lock().unwrap() = None;
+        assert_eq!(
+            store.event(),
+            Event::StoreHealth { trouble: None },
+            "{what}"
+        );
+        assert_eq!(store.accept(new(None)).0, JobId(2), "{what}");
+    }
+}
+
+#[test]
+fn somebody_who_reads_for_long_neither_stops_the_writer_nor_lets_the_log_stay_large() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let (job, ..) = store.accept(started("main"));
+    let reader = Connection::open(dir.path().join(FILE)).unwrap();
+    reader
+        .execute_batch("BEGIN; SELECT count(*) FROM jobs;")
+        .unwrap();
+    let text = "x".repeat(4 << 20);
+    let write = |store: &mut Bench, times| {
+        for _ in 0..times {
+            let began = Instant::now();
+            let stored = store.commit(vec![piece(job, 0, &text)]);
+            assert!(matches!(stored, Stored::Committed(_)));
+            let took = began.elapsed();
+            assert!(
+                took < Duration::from_secs(3),
+                "waited for a reader: {took:?}"
+            );
+        }
+    };
+    write(&mut store, 20);
+    drop(reader);
+    let log = || std::fs::metadata(beside(&dir.path().join(FILE), "-wal")).unwrap();
+    let before = log().len();
+    write(&mut store, 40);
+    assert!(log().len() <= before.max(128 << 20), "{}", log().len());
+}
+
+#[test]
+fn a_prune_that_fails_is_trouble_like_any_other_and_heals() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let (job, ..) = store.accept(new(None));
+    store.commit(vec![finish(job, End::Completed)]);
+    let session = "s1".to_owned();
+    store.commit(vec![Write::Release { session }]);
+    store.close();
+    let (switch, fault) = switched();
+    *switch.lock().unwrap() = Some((Moment::BeforeBegin, ffi::SQLITE_FULL));
+    let (answer, answers) = sync_channel(100);
+    let answer = Box::new(move |event| answer.send(event).unwrap());
+    let opener = Opener {
+        keep: Some(Keep {
+            age: Duration::ZERO,
+            bytes: 0,
+            every: Duration::from_millis(20),
+        }),
+        ..daemon("b")
+    };
+    let opened = open_with(dir.path(), opener, Box::new(dead), answer, fault).unwrap();
+    let told = || answers.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(told(), Event::StoreHealth { trouble: Some(_) }));
+    *switch.lock().unwrap() = None;
+    assert_eq!(told(), Event::StoreHealth { trouble: None });
+    let db = Connection::open(dir.path().join(FILE)).unwrap();
+    let until = Instant::now() + PATIENCE;
+    let jobs = || -> i64 {
+        db.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0))
+            .unwrap()
+    };
+    while jobs() > 0 {
+        assert!(Instant::now() < until, "nothing is forgotten");
+        let _no_news = answers.recv_timeout(Duration::from_millis(5));
+    }
+    opened.store.close(opened.writer);
+}

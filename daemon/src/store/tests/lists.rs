@@ -103,6 +103,18 @@ impl Filled {
     }
 }
 
+const EVERYTHING: [&str; 9] = [
+    "child",
+    "labelled",
+    "held",
+    "queued",
+    "running",
+    "interrupted",
+    "failed",
+    "cancelled",
+    "completed",
+];
+
 #[test]
 fn jobs_are_listed_newest_first_by_whatever_is_asked() {
     let mut all = filled();
@@ -121,19 +133,8 @@ fn jobs_are_listed_newest_first_by_whatever_is_asked() {
     };
     let first = all.jobs[0].1;
     let before = all.jobs[2].1;
-    let everything = [
-        "child",
-        "labelled",
-        "held",
-        "queued",
-        "running",
-        "interrupted",
-        "failed",
-        "cancelled",
-        "completed",
-    ];
     for (filter, expected) in [
-        (any(), everything.as_slice()),
+        (any(), EVERYTHING.as_slice()),
         (state(JobPhase::Queued), &["child", "labelled", "queued"]),
         (state(JobPhase::Held), &["held"]),
         (state(JobPhase::Running), &["running"]),

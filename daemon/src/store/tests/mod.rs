@@ -19,6 +19,7 @@ use super::schema::{self, FILE, beside};
 use super::*;
 
 mod faults;
+mod figures;
 mod file;
 mod lists;
 mod orders;

@@ -372,3 +372,92 @@ fn closing_writes_what_was_only_to_ride_along() {
         "last words"
     );
 }
+
+#[test]
+fn a_write_that_fails_in_its_middle_leaves_nothing_and_its_neighbours_stay() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let broken = NewJob {
+        labels: Some("no labels".to_owned()),
+        ..new(Some("broken"))
+    };
+    let orders = [new(Some("one")), broken, new(Some("two"))]
+        .map(|job| store.order(Urgency::Waited, vec![Write::Accept(Box::new(job))]));
+    let mut answers = Vec::new();
+    for asked in orders {
+        let Event::Stored { token, stored } = store.event() else {
+            panic!("stored")
+        };
+        assert_eq!(token, asked);
+        answers.push(stored);
+    }
+    let [
+        Stored::Committed(_),
+        Stored::Failed { .. },
+        Stored::Committed(last),
+    ] = answers.as_slice()
+    else {
+        panic!("{answers:?}")
+    };
+    assert!(matches!(
+        last[0],
+        Written::Accepted {
+            job: JobId(2),
+            seq: 2,
+            ..
+        }
+    ));
+    let names = vec!["one".to_owned(), "broken".to_owned(), "two".to_owned()];
+    let Loaded::Sessions(sessions) = store.load(Query::Sessions { names }) else {
+        panic!("sessions")
+    };
+    assert_eq!(sessions.len(), 2);
+}
+
+#[test]
+fn a_session_closed_or_given_back_in_a_batch_is_looked_up_again() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let (first, ..) = store.accept(new(Some("main")));
+    let session = || "main".to_owned();
+    let accept = || Write::Accept(Box::new(new(Some("main"))));
+    let orders = [
+        vec![finish(first, End::Completed)],
+        vec![Write::Close { session: session() }],
+        vec![accept()],
+        vec![Write::Release { session: session() }],
+        vec![accept()],
+    ];
+    let count = orders.len();
+    for writes in orders {
+        store.order(Urgency::Waited, writes);
+    }
+    for _ in 0..count {
+        let event = store.event();
+        let done = matches!(
+            &event,
+            Event::Stored {
+                stored: Stored::Committed(_),
+                ..
+            }
+        );
+        assert!(done, "{event:?}");
+    }
+    store.close();
+    let db = Connection::open(dir.path().join(FILE)).unwrap();
+    let found: Vec<(String, Option<String>, i64)> = db
+        .prepare(
+            "SELECT name, sessions.instance, count(*) FROM sessions
+             JOIN jobs ON jobs.session = sessions.id GROUP BY sessions.id ORDER BY sessions.id",
+        )
+        .unwrap()
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    let ours = Some("a".to_owned());
+    assert_eq!(
+        found,
+        [("main#1".to_owned(), None, 1), ("main".to_owned(), ours, 2)]
+    );
+}

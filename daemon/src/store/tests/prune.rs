@@ -200,7 +200,7 @@ fn an_idle_writer_forgets_by_itself() {
         ended(store, new(None));
         store.accept(new(Some("waits")));
     });
-    let (answer, _answers) = sync_channel(100);
+    let (answer, answers) = sync_channel(100);
     let opener = Opener {
         keep: Some(keep(1, u64::MAX)),
         ..daemon("b")
@@ -210,7 +210,7 @@ fn an_idle_writer_forgets_by_itself() {
     let until = Instant::now() + PATIENCE;
     while count(&db, "jobs") > 1 {
         assert!(Instant::now() < until, "nothing is forgotten");
-        std::thread::sleep(Duration::from_millis(5));
+        let _no_news = answers.recv_timeout(Duration::from_millis(5));
     }
     opened.store.close(opened.writer);
 }

@@ -1,0 +1,101 @@
+//! The write-ahead log, written back into the file beside the writer.
+//!
+//! Owns the thread and its connection. Must not know what is in the log.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::schema;
+
+/// Between two rounds while there is something left.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Writes back when it is told that there is something.
+pub(super) struct Checkpoints {
+    path: PathBuf,
+    running: Option<(SyncSender<()>, JoinHandle<()>)>,
+}
+
+impl Checkpoints {
+    pub(super) const fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            running: None,
+        }
+    }
+
+    /// There is something. Whoever only ever writes little has no thread for it.
+    pub(super) fn wake(&mut self) {
+        if self.running.is_none() {
+            self.running = self.start();
+        }
+        if let Some((wake, _)) = &self.running {
+            // It is awake if it has not taken the last word.
+            let _awake = wake.try_send(());
+        }
+    }
+
+    fn start(&self) -> Option<(SyncSender<()>, JoinHandle<()>)> {
+        let (wake, woken) = sync_channel(1);
+        let path = self.path.clone();
+        let thread = std::thread::Builder::new()
+            .name("checkpoint".to_owned())
+            .stack_size(256 * 1024)
+            .spawn(move || match schema::reopen(&path) {
+                Ok(conn) => work(&conn, &woken),
+                Err(error) => tracing::warn!(%error, "the log can't be written back beside"),
+            });
+        match thread {
+            Ok(thread) => Some((wake, thread)),
+            Err(error) => {
+                tracing::warn!(%error, "no thread to write the log back");
+                None
+            }
+        }
+    }
+
+    /// Ends the round and the thread.
+    pub(super) fn close(&mut self) {
+        if let Some((wake, thread)) = self.running.take() {
+            drop(wake);
+            if thread.join().is_err() {
+                tracing::error!("writing the log back panicked");
+            }
+        }
+    }
+}
+
+fn work(conn: &Connection, woken: &Receiver<()>) {
+    while woken.recv().is_ok() {
+        while checkpoint(conn, "PASSIVE") > 0 {
+            match woken.recv_timeout(PAUSE) {
+                Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+}
+
+/// Writes the log back into the file, as far as it can without waiting for anybody, and says how
+/// many pages are left.
+pub(super) fn checkpoint(conn: &Connection, mode: &str) -> u64 {
+    let done = conn.busy_timeout(Duration::ZERO).and_then(|()| {
+        conn.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
+            Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+        })
+    });
+    if let Err(error) = conn.busy_timeout(schema::BUSY) {
+        tracing::warn!(%error, "how long others are waited for can't be set");
+    }
+    match done {
+        Ok((pages, written)) => u64::try_from(pages - written).unwrap_or(0),
+        Err(error) => {
+            tracing::warn!(%error, "the write-ahead log can't be written back");
+            0
+        }
+    }
+}
