@@ -163,6 +163,7 @@ impl State {
             return self.reply(process, asking.question, silence(asking.kind));
         };
         job.questions += 1;
+        // Who asked waits for us: that is no stall.
         job.progress_at = now;
         let question = QuestionId {
             job: number,
