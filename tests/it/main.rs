@@ -22,6 +22,7 @@ mod instances;
 mod misbehaviour;
 mod mock_model;
 mod pi;
+mod pi_steering;
 mod protocol;
 mod questions;
 mod stdio;

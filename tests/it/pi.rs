@@ -13,7 +13,7 @@ use crate::support::{Daemon, Place, finish, is_alive, kill, needs, skipped, wait
 const VERSIONS: [&str; 2] = ["0.73.1", "1.5.2"];
 
 /// The programs that are installed; each missing one is said loudly.
-fn installed() -> Vec<PathBuf> {
+pub fn installed() -> Vec<PathBuf> {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/ci/pi");
     let dir = std::env::var_os("AGENTD_TEST_PI_DIR").map_or_else(default, PathBuf::from);
     let there = |version: &&str| {
@@ -31,13 +31,18 @@ fn installed() -> Vec<PathBuf> {
 }
 
 /// A daemon whose agent `pi` asks the model of this test.
-struct Pi {
-    daemon: Daemon,
-    model: MockModel,
+pub struct Pi {
+    pub daemon: Daemon,
+    pub model: MockModel,
 }
 
 impl Pi {
-    fn with(program: &Path, more: &str) -> Self {
+    pub fn with(program: &Path, more: &str) -> Self {
+        Self::with_flags(program, "", more)
+    }
+
+    /// The same with more flags for pi, as they stand in the configuration.
+    pub fn with_flags(program: &Path, flags: &str, more: &str) -> Self {
         let model = MockModel::start();
         let place = Place::new("");
         let dir = place.path("pi");
@@ -51,7 +56,7 @@ impl Pi {
         std::fs::write(dir.join("settings.json"), settings.to_string()).unwrap();
         let config = format!(
             "{}provider = \"mock\"\nmodel = \"mock-1\"\n{more}",
-            agent(program, &dir)
+            agent(program, flags, &dir)
         );
         place.configure(&config);
         Self {
@@ -60,25 +65,28 @@ impl Pi {
         }
     }
 
-    fn start(program: &Path) -> Self {
+    pub fn start(program: &Path) -> Self {
         Self::with(program, "")
     }
 
-    fn ask(&self, line: &Value) -> Value {
+    pub fn ask(&self, line: &Value) -> Value {
         self.daemon
             .ask(&line.to_string())
             .pop()
             .expect("a final line")
     }
 
-    fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.daemon.until("pi's process", pid)
     }
 }
 
-fn agent(program: &Path, dir: &Path) -> String {
+fn agent(program: &Path, flags: &str, dir: &Path) -> String {
+    // The newer one's bundle lacks what it loads extensions with; the older one has it installed.
+    let all = program.ancestors().nth(3).unwrap();
+    let modules = all.join("pi-0.73.1/node_modules");
     format!(
-        "[agents.pi]\ncommand = [{program:?}, \"--mode\", \"rpc\"]\nenv = {{ PI_CODING_AGENT_DIR = {dir:?}, PI_OFFLINE = \"1\" }}\n"
+        "[agents.pi]\ncommand = [{program:?}, \"--mode\", \"rpc\"{flags}]\nenv = {{ PI_CODING_AGENT_DIR = {dir:?}, PI_OFFLINE = \"1\", NODE_PATH = {modules:?} }}\n"
     )
 }
 
@@ -88,7 +96,7 @@ fn pid(status: &Value) -> Option<u32> {
         .map(|pid| u32::try_from(pid).unwrap())
 }
 
-fn text(line: &Value) -> &str {
+pub fn text(line: &Value) -> &str {
     assert_eq!(line["type"], "message_end", "{line:#}");
     line["text"].as_str().unwrap()
 }
@@ -299,7 +307,7 @@ fn without_key_or_model_it_is_agent_auth() {
         let place = Place::new("");
         let dir = place.path("pi");
         std::fs::create_dir(&dir).unwrap();
-        place.configure(&agent(&program, &dir));
+        place.configure(&agent(&program, "", &dir));
         let daemon = place.start();
         let last = daemon.ask(r#"{"agent":"pi","prompt":"hi"}"#).pop().unwrap();
         assert_eq!(

@@ -115,17 +115,24 @@ fn an_abort_and_a_death_close_what_was_asked() {
 }
 
 #[test]
-fn after_a_crash_a_question_is_closed_and_its_turn_ends() {
+fn after_a_crash_a_question_is_closed_before_its_turn_ends() {
     let daemon = Daemon::start();
-    let (_client, question) = start(&daemon, "chaos:ask approval", "question");
+    let send = r#"{"type":"send","id":1,"agent":"chaos","text":"chaos:ask approval","on_question":"wait","idempotency_key":"k"}"#;
+    let mut client = daemon.connect();
+    client.send(send);
+    let question = client.until("question").pop().unwrap();
     let daemon = daemon.kill().start();
     let late = answer(&daemon, &question, r#""approve":true"#);
+    let code = late["code"].as_str().unwrap();
     assert!(
-        ["unknown-question", "already-answered"].contains(&late["code"].as_str().unwrap()),
+        ["unknown-question", "already-answered"].contains(&code),
         "{late:#}"
     );
-    let done = daemon.ask(r#"{"type":"collect","jobs":["j1"]}"#).remove(0);
-    assert_eq!(done["results"][0]["code"], "interrupted");
+    let told = daemon.ask(send);
+    let end: Vec<&Value> = told.iter().rev().take(2).collect();
+    assert_eq!(end[0]["code"], "interrupted", "{told:#?}");
+    assert_eq!(end[1]["type"], "question_closed", "{told:#?}");
+    assert_eq!(end[1]["by"], "exit");
     let open = daemon.ask(r#"{"type":"questions"}"#).remove(0);
     assert_eq!(open["questions"], json!([]));
 }

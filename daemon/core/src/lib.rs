@@ -8,6 +8,7 @@
 mod abort;
 mod accept;
 pub mod agent;
+mod answer;
 mod backoff;
 mod begin;
 mod choice;

@@ -64,7 +64,8 @@ pub const DRAIN_WITHIN: Duration = Duration::from_secs(600);
 pub const ATTEMPTS: u32 = 3;
 /// Questions open in one session; the next is dismissed.
 pub const QUESTIONS_PER_SESSION: usize = 16;
-/// A question waits no longer for its answer: who comes back later finds a turn that went on.
+/// A question waits no longer for its answer: who comes back later finds a turn that went on. No
+/// longer than [`STALLED_AFTER`], so that a turn that asks is not called stalled.
 pub const QUESTION_WAITS: Duration = Duration::from_secs(600);
 /// Closed questions that are remembered, to tell who comes late from who is wrong.
 pub const QUESTIONS_CLOSED: usize = 1024;

@@ -1,29 +1,24 @@
-//! What agents ask their users, and the answers.
+//! What agents ask their users.
 //!
-//! Owns open questions, their deadlines and who may answer. Must not know wires: an adapter
-//! translates.
+//! Owns open questions, their deadlines and what closes them. Must not know wires, as an adapter
+//! translates, nor which answer fits: that is in `answer.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{Line, ToolTrace};
 use agentd_protocol::request::OnQuestion;
-use agentd_protocol::rows::QuestionRow;
-use agentd_protocol::work::{Answer, Questions as Listing};
-use agentd_protocol::{Code, Id, JobId, limits, serde_json};
+use agentd_protocol::{JobId, serde_json};
 
 use crate::effect::Effect;
-use crate::ids::{ConnId, Token, TurnId, WorkerId};
-use crate::job::{Out, Phase, Process};
+use crate::ids::{ConnId, TurnId, WorkerId};
+use crate::job::{Phase, Process};
 use crate::limits::{
     DEFAULT_TIMEOUT, QUESTION_DETAIL, QUESTION_OPTIONS, QUESTION_TITLE, QUESTION_WAITS,
     QUESTIONS_CLOSED, QUESTIONS_PER_SESSION,
 };
 use crate::state::State;
 use crate::status::rfc3339;
-use crate::store::Write;
-use crate::stored::Awaiting;
 use crate::timers::Timer;
 use crate::turn::{escaped_len, head_and_tail};
 use crate::worker::{AskedFor, Asking, QuestionKind, Reply, WorkerCommand};
@@ -68,7 +63,7 @@ pub(crate) enum Closed {
 }
 
 impl Closed {
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Answer => "answer",
             Self::Expiry => "expiry",
@@ -81,19 +76,19 @@ impl Closed {
 
 /// One that waits for its answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Question {
-    turn: TurnId,
-    process: Process,
-    asking: Asking,
-    expires_at: String,
+pub(crate) struct Question {
+    pub(crate) turn: TurnId,
+    pub(crate) process: Process,
+    pub(crate) asking: Asking,
+    pub(crate) expires_at: String,
 }
 
 /// All of them, and who would answer.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Questions {
-    open: BTreeMap<QuestionId, Question>,
+    pub(crate) open: BTreeMap<QuestionId, Question>,
     /// The last ones that were closed, and by what.
-    closed: VecDeque<(QuestionId, Closed)>,
+    pub(crate) closed: VecDeque<(QuestionId, Closed)>,
     /// Connections where somebody answers.
     answerers: BTreeSet<ConnId>,
 }
@@ -120,18 +115,6 @@ impl Questions {
         let of_turn = self.open.iter().filter(|(_, open)| open.turn == turn);
         of_turn.map(|(question, _)| *question).collect()
     }
-}
-
-/// An answer whose `question_closed` is being committed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Answered {
-    turn: TurnId,
-    conn: ConnId,
-    id: Option<Id>,
-    question: QuestionId,
-    process: Process,
-    native: String,
-    reply: Reply,
 }
 
 /// Why a question gets no answer at all.
@@ -163,6 +146,7 @@ impl State {
             return self.reply(process, asking.question, silence(asking.kind));
         };
         job.questions += 1;
+        // Who asked waits for us: that is no stall.
         job.progress_at = now;
         let question = QuestionId {
             job: number,
@@ -341,7 +325,7 @@ impl State {
     }
 
     /// Takes a question out of those that wait.
-    fn take(&mut self, question: QuestionId, by: Closed) -> Option<Question> {
+    pub(crate) fn take(&mut self, question: QuestionId, by: Closed) -> Option<Question> {
         let open = self.questions.open.remove(&question)?;
         self.timers.clear(Timer::Question(question));
         self.questions.closed.push_back((question, by));
@@ -360,7 +344,7 @@ impl State {
     }
 
     /// Tells a process what became of its question, if it is still the one that asked.
-    fn reply(&mut self, process: Process, question: String, reply: Reply) {
+    pub(crate) fn reply(&mut self, process: Process, question: String, reply: Reply) {
         let Process { worker, generation } = process;
         let asked = self
             .slots
@@ -376,159 +360,21 @@ impl State {
         }
     }
 
-    pub(crate) fn questions(&mut self, conn: ConnId, id: Option<Id>, asked: &Listing) {
-        let mut room = limits::MAX_TEXT;
-        let mut truncated = false;
-        let mut questions = Vec::new();
-        for question in self.questions.open.keys() {
-            let Some(row) = self.question_row(*question) else {
-                continue;
-            };
-            if asked
-                .session
-                .as_ref()
-                .is_some_and(|only| *only != row.session)
-            {
-                continue;
-            }
-            let size = crate::json::text(&row).len();
-            if size > room {
-                truncated = true;
-                break;
-            }
-            room -= size;
-            questions.push(row);
-        }
-        let line = Line::Questions {
-            ok: true,
-            questions,
-            truncated,
-        };
-        self.answer(conn, id, &line);
-    }
-
-    fn question_row(&self, question: QuestionId) -> Option<QuestionRow> {
-        let open = self.questions.open.get(&question)?;
-        let session = self.sessions.get(&self.jobs.get(&open.turn)?.session)?;
-        Some(QuestionRow {
-            question_id: question.to_string(),
-            job: question.job,
-            session: session.shown(),
-            kind: open.asking.kind.name().to_owned(),
-            title: open.asking.title.clone(),
-            detail: open.asking.detail.clone(),
-            options: open.asking.options.clone(),
-            expires_at: open.expires_at.clone(),
-        })
-    }
-
-    /// The open questions of a job.
-    pub(crate) fn questions_of(&self, job: JobId) -> Vec<QuestionRow> {
-        let of_job = self.questions.open.keys().filter(|open| open.job == job);
-        of_job
-            .filter_map(|question| self.question_row(*question))
-            .collect()
-    }
-
     /// Does a turn wait for an answer?
     pub(crate) fn is_asking(&self, turn: TurnId) -> bool {
         self.questions.open.values().any(|open| open.turn == turn)
     }
-
-    /// The first answer that fits is the answer.
-    pub(crate) fn answer_question(&mut self, conn: ConnId, id: Option<Id>, answer: Answer) {
-        let found = self.answerable(&answer.question_id);
-        let reply = found.and_then(|question| {
-            let open = self.questions.open.get(&question);
-            let open = open.ok_or_else(|| unknown_question(&answer.question_id))?;
-            Ok((question, fitting(&open.asking, answer)?))
-        });
-        let (question, reply) = match reply {
-            Ok(found) => found,
-            Err(rejected) => return self.refuse(conn, id, rejected),
-        };
-        let Some(open) = self.take(question, Closed::Answer) else {
-            return;
-        };
-        let answered = Answered {
-            turn: open.turn,
-            conn,
-            id,
-            question,
-            process: open.process,
-            native: open.asking.question,
-            reply,
-        };
-        let body = closed_line(question, Closed::Answer).body();
-        let write = Write::Event {
-            job: question.job,
-            line: body.clone(),
-        };
-        let token = self.commit(Awaiting::Answered(Box::new(answered)), vec![write]);
-        if let Some(job) = self.jobs.get_mut(&open.turn) {
-            job.out.push_back(Out::Numbered { token, body });
-        }
-    }
-
-    fn answerable(&self, text: &str) -> Result<QuestionId, Rejected> {
-        let question = QuestionId::parse(text).ok_or_else(|| unknown_question(text))?;
-        if self.questions.open.contains_key(&question) {
-            return Ok(question);
-        }
-        let mut closed = self.questions.closed.iter();
-        let closed = closed.find(|(closed, _)| *closed == question);
-        let turn = self.numbers.get(&question.job);
-        let asked = turn.and_then(|turn| self.jobs.get(turn));
-        let asked = asked.is_some_and(|job| (1..=job.questions).contains(&question.number));
-        match closed {
-            Some((_, by)) => {
-                let error = format!("the question `{text}` is closed, by {}", by.name());
-                Err(Rejected::new(Code::AlreadyAnswered, error))
-            }
-            None if asked => {
-                let error = format!("the question `{text}` is closed");
-                Err(Rejected::new(Code::AlreadyAnswered, error))
-            }
-            None => Err(unknown_question(text)),
-        }
-    }
-
-    /// That a question was answered is durable: now the agent hears the answer.
-    pub(crate) fn answer_stored(&mut self, token: Token, answered: Answered, seq: Option<u64>) {
-        let Answered {
-            turn,
-            conn,
-            id,
-            question,
-            process,
-            native,
-            reply,
-        } = answered;
-        let Some(seq) = seq else {
-            let error = "the store can't take the answer: the agent was not told";
-            self.refuse(conn, id, Rejected::new(Code::StoreFailed, error));
-            return self.lost_track(turn);
-        };
-        self.counters.last_seq = self.counters.last_seq.max(seq);
-        self.numbered(turn, token, seq);
-        let line = Line::Answer {
-            ok: true,
-            question_id: question.to_string(),
-        };
-        self.answer(conn, id, &line);
-        self.reply(process, native, reply);
-    }
 }
 
 /// What an agent hears when nobody answers.
-const fn silence(kind: QuestionKind) -> Reply {
+pub(crate) const fn silence(kind: QuestionKind) -> Reply {
     match kind {
         QuestionKind::Approval => Reply::Denied,
         QuestionKind::Choice | QuestionKind::Text | QuestionKind::Secret => Reply::Cancelled,
     }
 }
 
-fn closed_line(question: QuestionId, by: Closed) -> Line {
+pub(crate) fn closed_line(question: QuestionId, by: Closed) -> Line {
     Line::QuestionClosed {
         job: question.job,
         question_id: question.to_string(),
@@ -548,45 +394,4 @@ fn shorten(asking: &mut Asking) -> Result<(), Unanswered> {
         return Err(Unanswered::TooLong);
     }
     Ok(())
-}
-
-/// The answer in the kind's own form, or what was expected.
-fn fitting(asking: &Asking, answer: Answer) -> Result<Reply, Rejected> {
-    let Answer {
-        approve,
-        choice,
-        text,
-        cancel,
-        question_id,
-    } = answer;
-    let expected = match (asking.kind, approve, choice, text) {
-        (kind, None, None, None) if cancel => return Ok(silence(kind)),
-        (QuestionKind::Approval, Some(true), None, None) => return Ok(Reply::Approved),
-        (QuestionKind::Approval, Some(false), None, None) => return Ok(Reply::Denied),
-        (QuestionKind::Choice, None, Some(choice), None) if asking.options.contains(&choice) => {
-            return Ok(Reply::Chosen(choice));
-        }
-        (QuestionKind::Text | QuestionKind::Secret, None, None, Some(text)) => {
-            return Ok(Reply::Text(text));
-        }
-        (QuestionKind::Approval, ..) => "`approve`, true or false".to_owned(),
-        (QuestionKind::Choice, ..) => {
-            let options = asking.options.iter().map(|option| format!("`{option}`"));
-            let options: Vec<String> = options.collect();
-            format!("`choice`, one of {}", options.join(", "))
-        }
-        (QuestionKind::Text | QuestionKind::Secret, ..) => "`text`".to_owned(),
-    };
-    let kind = asking.kind.name();
-    let error = format!("the question `{question_id}` is of kind `{kind}`: expected {expected}");
-    Err(Rejected::new(Code::InvalidRequest, error))
-}
-
-fn unknown_question(text: &str) -> Rejected {
-    let shown: String = text.chars().take(64).collect();
-    Rejected::new(
-        Code::UnknownQuestion,
-        format!("there is no question `{shown}`"),
-    )
-    .hint("`questions` lists those that are open")
 }

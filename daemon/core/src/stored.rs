@@ -7,12 +7,12 @@ use agentd_protocol::line::Line;
 use agentd_protocol::{Code, Id, JobId};
 
 use crate::accept::Batch;
+use crate::answer::Answered;
 use crate::conn::FollowId;
 use crate::ids::{ConnId, Token, TurnId};
 use crate::job::Waiter;
 use crate::limits::DOUBT_WITHIN;
 use crate::lookup::Asked;
-use crate::questions::Answered;
 use crate::sessions::Changed;
 use crate::state::State;
 use crate::store::{Loaded, MessageText, Stored, Write, Written};

@@ -385,7 +385,6 @@ impl State {
 
     /// A turn may have made no progress for long.
     pub(crate) fn stalled(&mut self, turn: TurnId) {
-        let asking = self.is_asking(turn);
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
@@ -394,10 +393,7 @@ impl State {
         }
         let silent = self.now.mono.saturating_sub(job.progress_at);
         let mut again = job.progress_at + STALLED_AFTER;
-        // Who asked waits for us.
-        if silent >= STALLED_AFTER && asking {
-            again = self.now.mono + STALLED_AFTER;
-        } else if silent >= STALLED_AFTER {
+        if silent >= STALLED_AFTER {
             again = self.now.mono + STALLED_AFTER;
             if !std::mem::replace(&mut job.stalled, true) {
                 let text = format!("no progress for {} min", silent.as_secs() / 60);

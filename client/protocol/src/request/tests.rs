@@ -171,3 +171,27 @@ fn a_bare_prompt_gets_only_the_ends_and_a_typed_send_streams() {
     assert_eq!(stream(r#"{"prompt":"a","stream":true}"#), Some(true));
     assert_eq!(stream(r#"{"type":"send","prompt":"a"}"#), Some(true));
 }
+
+#[test]
+fn an_answer_has_just_one_form_and_its_text_is_never_shown() {
+    for (given, fine) in [
+        (r#""approve":false"#, true),
+        (r#""choice":"left""#, true),
+        (r#""text":"hunter2""#, true),
+        (r#""cancel":true"#, true),
+        (r#""cancel":false"#, false),
+        (r#""approve":true,"cancel":true"#, false),
+        (r#""choice":"left","text":"hunter2""#, false),
+        (r#""text":7310942"#, false),
+        (r#""text":["7310942"]"#, false),
+    ] {
+        let line = format!(r#"{{"type":"answer","question_id":"j1-q1",{given}}}"#);
+        let decoded = Request::decode(&Envelope::parse(line.as_bytes()).unwrap());
+        assert_eq!(decoded.is_ok(), fine, "{given}: {decoded:?}");
+        let shown = format!("{decoded:?}");
+        assert!(
+            !shown.contains("hunter2") && !shown.contains("7310942"),
+            "{shown}"
+        );
+    }
+}

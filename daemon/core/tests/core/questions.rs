@@ -332,7 +332,10 @@ fn a_question_expires_at_the_earliest_of_three_deadlines() {
     );
 
     let (mut world, conn, process) = with(r#","on_question":"wait","timeout":30"#);
+    world.now.wall_ms = 0;
     ask(&mut world, process, own(None));
+    let expires = &world.clients[&conn].lines.last().unwrap()["expires_at"];
+    assert_eq!(expires, "1970-01-01T00:00:30Z");
     world.pass(Duration::from_secs(30));
     world.end_turn(process);
     let told = world.told_to(conn);
