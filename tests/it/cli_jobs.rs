@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use serde_json::{Value, json};
 
 use crate::supervision::{chaos_in, with_marks};
-use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, wait_for};
+use crate::support::{AGENTCTL, Daemon, Finished, Place, finish};
 
 /// `agentctl` with something on its standard input.
 fn piped(place: &Place, args: &[&str], input: &str) -> Finished {
@@ -80,9 +80,14 @@ fn lines_of_standard_input_are_prompts_or_sends() {
 #[test]
 fn after_a_kill_dispatched_work_is_collected_told_or_run() {
     let daemon = with_marks("").start();
+    let gate = daemon.path("gate");
+    let half = format!(
+        "chaos:ledger;wait-file {};say half;emit 2000;tool rw;wait-file /nowhere",
+        gate.display()
+    );
     let input = [
         json!({"text": "chaos:ledger;say finished", "session": "a"}),
-        json!({"text": "chaos:ledger;tool rw;say half;emit 2000;wait-file /nowhere", "session": "b"}),
+        json!({"text": half, "session": "b"}),
         json!({"text": "chaos:ledger;say behind b", "session": "b"}),
         json!({"text": "chaos:ledger;say anyway", "session": "b", "after_failure": "run"}),
         json!({"text": "chaos:ledger;say later", "session": "c", "start_at": "2000-01-01T00:00:00Z"}),
@@ -94,17 +99,12 @@ fn after_a_kill_dispatched_work_is_collected_told_or_run() {
     assert_eq!(jobs.len(), 5);
     let done = daemon.agentctl(&["collect", &jobs[0]]);
     assert_eq!(done.stdout, format!("{} done\nfinished\n", jobs[0]));
-    wait_for("the second one has begun to speak", || {
-        let mut watching = daemon.connect();
-        watching.send(&json!({"type": "subscribe", "jobs": [jobs[1]]}).to_string());
-        watching.until("live");
-        let text = watching.until("message_delta").pop().unwrap();
-        text["text"]
-            .as_str()
-            .unwrap()
-            .contains("d1999")
-            .then_some(())
-    });
+    let mut watching = daemon.connect();
+    watching.send(&json!({"type": "subscribe", "jobs": [jobs[1]]}).to_string());
+    watching.until("live");
+    std::fs::write(&gate, "").unwrap();
+    // What was told is stored, and with it the text before it.
+    watching.until("tool_end");
     let daemon = daemon.kill().start();
 
     // The same keys again are the same jobs.
@@ -189,13 +189,14 @@ fn one_bad_job_refuses_all_of_them() {
 fn collect_waits_for_one_or_for_a_while() {
     let daemon = Daemon::start();
     let gate = daemon.path("gate");
-    let jobs = jobs_of(&daemon.agentctl(&[
-        "dispatch",
-        "--agent",
-        "chaos",
-        &format!("chaos:wait-file {};say slow", gate.display()),
-        "quick",
-    ]));
+    let slow = format!("chaos:wait-file {};say slow", gate.display());
+    // Another agent: one process of the same would run one after the other.
+    let input = format!(
+        "{}\n{}\n",
+        json!({"text": slow, "agent": "chaos"}),
+        json!({"text": "quick", "agent": "timmy"})
+    );
+    let jobs = jobs_of(&piped(&daemon.place, &["dispatch"], &input));
     let any = daemon.agentctl(&with_jobs(&["collect", "--any"], &jobs));
     assert_eq!(
         (any.code, any.stdout, any.stderr),
