@@ -238,7 +238,16 @@ static File *known(int fd) {
     return file;
 }
 
+// What was cut off is gone before anything written later gets there.
+static void cut_off(File *file) {
+    struct stat copy;
+    need(fstat(file->disk, &copy), "a copy");
+    if (file->shortest < copy.st_size) need(REAL(ftruncate64)(file->disk, file->shortest), "a length");
+    file->shortest = INT64_MAX;
+}
+
 static void copy_sector(int fd, File *file, size_t sector) {
+    cut_off(file);
     char bytes[SECTOR];
     off_t at = (off_t)(sector * SECTOR);
     ssize_t n = REAL(pread64)(fd, bytes, SECTOR, at);
@@ -285,12 +294,9 @@ static void synced(int fd) {
         return;
     }
     File *file = known(fd);
-    struct stat copy;
     if (!file) return;
-    need(fstat(file->disk, &copy), "a copy");
-    if (file->shortest < copy.st_size) need(REAL(ftruncate64)(file->disk, file->shortest), "a length");
+    cut_off(file);
     need(REAL(ftruncate64)(file->disk, stat.st_size), "a length");
-    file->shortest = INT64_MAX;
     for (size_t i = 0; i < file->sectors; i++)
         if (file->dirty[i]) copy_sector(fd, file, i);
 }
