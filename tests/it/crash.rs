@@ -132,6 +132,17 @@ fn runs_of(ledger: &str) -> BTreeMap<&str, usize> {
     runs
 }
 
+/// Waits for the end of each job; the answers are about 50 jobs each.
+fn all_ended(daemon: &Daemon, jobs: &[&String]) -> Vec<Value> {
+    let ask = |jobs: &[&String]| {
+        let ask = json!({"type": "collect", "jobs": jobs, "timeout": 15});
+        let collected = daemon.ask(&ask.to_string()).remove(0);
+        assert_eq!(collected["pending"], json!([]), "{collected:#}");
+        collected
+    };
+    jobs.chunks(50).map(ask).collect()
+}
+
 /// Sends one turn after the other, and writes down what it is told. A connection that breaks is
 /// the point of it.
 fn sender(socket: &Path, name: usize, seen: &Mutex<Seen>, stop: &AtomicBool) {
@@ -215,15 +226,7 @@ fn over_many_kills_every_accepted_job_has_one_end_and_runs_at_most_once() {
     let seen = seen.lock().unwrap();
     let accepted: Vec<&String> = seen.accepted.iter().collect();
     assert!(accepted.len() > KILLS, "{}", accepted.len());
-    let ended: Vec<Value> = accepted
-        .chunks(50)
-        .map(|jobs| {
-            let ask = json!({"type": "collect", "jobs": jobs, "timeout": 15});
-            let collected = daemon.ask(&ask.to_string()).remove(0);
-            assert_eq!(collected["pending"], json!([]), "{collected:#}");
-            collected
-        })
-        .collect();
+    let ended = all_ended(&daemon, &accepted);
     // Only now nothing runs any more.
     let ledger = std::fs::read_to_string(daemon.path("ledger")).unwrap();
     let runs = runs_of(&ledger);

@@ -146,7 +146,12 @@ impl Play<'_> {
             self.at_failpoint(failpoint);
             return Ok(Life::Over);
         }
-        run::release(self.place, self.record);
+        match self.plan.faults {
+            Faults::Kills(_) => run::release(self.place, self.record),
+            // Who looks into the store would be one more writer of its log.
+            Faults::PowerCuts(_) if self.random.percent(30) => run::release_all(self.record),
+            Faults::PowerCuts(_) => {}
+        }
         for _ in 0..self.random.below(3) {
             self.let_them_talk(25);
             self.kill_another();

@@ -161,10 +161,26 @@ static void named(Kind kind, const char *from, const char *to) {
     if (by_itself()) settle(1 + (int)(next() % (uint64_t)op_count));
 }
 
-static File *new_file(ino_t ino, int fd) {
-    File *file = NULL;
+static File *by_number(ino_t ino) {
     for (int i = 0; i < file_count; i++)
-        if (files[i].ino == ino) file = &files[i];
+        if (files[i].ino == ino) return &files[i];
+    return NULL;
+}
+
+// These sectors are not on the disk as they are.
+static void soil(File *file, size_t first, size_t last) {
+    if (last >= file->sectors) {
+        size_t sectors = last + 1024;
+        file->dirty = realloc(file->dirty, sectors);
+        if (!file->dirty) broken("memory");
+        memset(file->dirty + file->sectors, 0, sectors - file->sectors);
+        file->sectors = sectors;
+    }
+    memset(file->dirty + first, 1, last - first + 1);
+}
+
+static File *new_file(ino_t ino, int fd) {
+    File *file = by_number(ino);
     if (file) {
         // The number of a file that is gone.
         close(file->disk);
@@ -203,8 +219,8 @@ static void made(int fd, const char *name) {
 static File *known(int fd) {
     struct stat stat;
     if (!root || fd < 3 || fstat(fd, &stat) < 0 || !S_ISREG(stat.st_mode)) return NULL;
-    for (int i = 0; i < file_count; i++)
-        if (files[i].ino == stat.st_ino) return &files[i];
+    File *found = by_number(stat.st_ino);
+    if (found) return found;
     char link[64], path[PATH_MAX], copy[PATH_MAX];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, path, sizeof path - 1);
@@ -214,11 +230,24 @@ static File *known(int fd) {
     if (!name) return NULL;
     on_disk(name, copy);
     int old = quiet_open(copy, O_RDWR);
-    // Not ours, like a lock that another process made.
-    return old < 0 ? NULL : new_file(stat.st_ino, old);
+    if (old >= 0) return new_file(stat.st_ino, old);
+    // Another process made it: as new as one of ours, and none of it is on the disk.
+    made(fd, name);
+    File *file = by_number(stat.st_ino);
+    if (file && stat.st_size > 0) soil(file, 0, (size_t)(stat.st_size - 1) / SECTOR);
+    return file;
+}
+
+// What was cut off is gone before anything written later gets there.
+static void cut_off(File *file) {
+    struct stat copy;
+    need(fstat(file->disk, &copy), "a copy");
+    if (file->shortest < copy.st_size) need(REAL(ftruncate64)(file->disk, file->shortest), "a length");
+    file->shortest = INT64_MAX;
 }
 
 static void copy_sector(int fd, File *file, size_t sector) {
+    cut_off(file);
     char bytes[SECTOR];
     off_t at = (off_t)(sector * SECTOR);
     ssize_t n = REAL(pread64)(fd, bytes, SECTOR, at);
@@ -239,14 +268,7 @@ static void wrote(int fd, off_t at, size_t n) {
     File *file = known(fd);
     if (!file || n == 0) return;
     size_t first = (size_t)at / SECTOR, last = ((size_t)at + n - 1) / SECTOR;
-    if (last >= file->sectors) {
-        size_t sectors = last + 1024;
-        file->dirty = realloc(file->dirty, sectors);
-        if (!file->dirty) broken("memory");
-        memset(file->dirty + file->sectors, 0, sectors - file->sectors);
-        file->sectors = sectors;
-    }
-    memset(file->dirty + first, 1, last - first + 1);
+    soil(file, first, last);
     // Some get there now, of this write and of earlier ones.
     for (size_t i = first; i <= last; i++)
         if (by_itself()) copy_sector(fd, file, i);
@@ -272,12 +294,9 @@ static void synced(int fd) {
         return;
     }
     File *file = known(fd);
-    struct stat copy;
     if (!file) return;
-    need(fstat(file->disk, &copy), "a copy");
-    if (file->shortest < copy.st_size) need(REAL(ftruncate64)(file->disk, file->shortest), "a length");
+    cut_off(file);
     need(REAL(ftruncate64)(file->disk, stat.st_size), "a length");
-    file->shortest = INT64_MAX;
     for (size_t i = 0; i < file->sectors; i++)
         if (file->dirty[i]) copy_sector(fd, file, i);
 }

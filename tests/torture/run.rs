@@ -21,7 +21,7 @@ use crate::random::Random;
 use crate::record::{Record, poll};
 use crate::rules::{self, Broken};
 use crate::stored;
-use crate::work::{Mix, Work};
+use crate::work::{self, Mix, Work};
 
 /// Clients that ask, besides one that subscribes and one that is a program.
 const ASKERS: u64 = 6;
@@ -195,6 +195,19 @@ pub(crate) fn release(place: &Place, record: &Record) {
     };
     for job in held {
         let abort = json!({"type": "abort", "job": job});
+        if wire.write(&abort).is_err() || wire.read(record).is_none() {
+            return;
+        }
+    }
+}
+
+/// The same without a look into the store: aborts whatever waits in a session that has a name.
+pub(crate) fn release_all(record: &Record) {
+    let Some(mut wire) = Wire::kept(record) else {
+        return;
+    };
+    for session in work::sessions(ASKERS) {
+        let abort = json!({"type": "abort", "session": session, "queued": true});
         if wire.write(&abort).is_err() || wire.read(record).is_none() {
             return;
         }

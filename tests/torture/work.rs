@@ -15,6 +15,16 @@ const SHARED: &[(&str, &str)] = &[
     ("shared-3", "chaos-one"),
 ];
 
+/// The names of all sessions that so many clients use.
+pub(crate) fn sessions(clients: u64) -> impl Iterator<Item = String> {
+    let shared = SHARED.iter().map(|(name, _)| (*name).to_owned());
+    shared.chain((1..=clients).map(own))
+}
+
+fn own(client: u64) -> String {
+    format!("own-{client}")
+}
+
 /// Scripts by how often they are wanted. `NONCE` is said first, as its answer is known by it.
 const SCRIPTS: &[(u64, &str)] = &[
     (40, "say NONCE;ledger NONCE;emit 9"),
@@ -144,7 +154,7 @@ impl Work {
                 let (name, agent) = self.random.one_of(SHARED);
                 (Some((*name).to_owned()), agent)
             }
-            40..60 => (Some(format!("own-{}", self.client)), "chaos"),
+            40..60 => (Some(own(self.client)), "chaos"),
             60..65 => (None, "chaos-one"),
             65..80 => (None, "chaos-many"),
             _ => (None, "chaos"),

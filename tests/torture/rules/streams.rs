@@ -71,10 +71,11 @@ pub(super) fn subscriptions_miss_nothing(seen: &Seen<'_>) -> Vec<String> {
         let from = if *live > 0 { live + 1 } else { first };
         for (job, numbers) in &stored {
             let told = told.get(job).map_or(&[][..], Vec::as_slice);
-            let begun = if *live > 0 {
-                from
-            } else {
-                told.first().copied().unwrap_or(first)
+            let begun = match told.first() {
+                // Of a job that a dead daemon left, lines from before come again.
+                Some(told) if *live > 0 => from.min(*told),
+                Some(told) => *told,
+                None => from,
             };
             let until = if Some(*conn) == last && first > 0 && numbers[0] >= from {
                 u64::MAX
