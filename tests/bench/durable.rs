@@ -222,22 +222,15 @@ fn fill(path: &Path) {
     let copied = store
         .execute(
             "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
-             INSERT INTO jobs (job, seq, session_seq, session, request, hash, state, instance,
-                attempt, accepted_at, expires_at, finished_at, final, final_seq,
-                final_session_seq)
-             SELECT 100 + i, 1000 + 2 * i, 1000 + 2 * i, session, request, hash, state, instance,
-                attempt, accepted_at, expires_at, finished_at, final, 1001 + 2 * i, 1001 + 2 * i
+             INSERT INTO jobs (job, seq, session, request, state, instance, attempt, accepted_at,
+                expires_at, finished_at, final, final_seq)
+             SELECT 100 + i, 1000 + 2 * i, session, request, state, instance, attempt,
+                accepted_at, expires_at, finished_at, final, 1001 + 2 * i
              FROM n, (SELECT * FROM jobs LIMIT 1)",
             [i64::try_from(STORED).unwrap()],
         )
         .unwrap();
     assert_eq!(copied, STORED);
-    store
-        .execute(
-            "UPDATE sessions SET last_seq = (SELECT max(final_session_seq) FROM jobs)",
-            [],
-        )
-        .unwrap();
 }
 
 /// A turn of 100,000 deltas, with and without a subscriber that sleeps meanwhile.

@@ -17,7 +17,7 @@ pub(crate) struct History {
     pub(crate) effects: Vec<Effect>,
     pub(crate) jobs: Vec<Job>,
     pub(crate) events: Vec<Event>,
-    pub(crate) sessions: Vec<Session>,
+    pub(crate) sessions: Vec<u64>,
     /// Final lines as they were collected at the end.
     pub(crate) collected: Vec<Value>,
     /// Processes of the run that were there when everything was over.
@@ -103,7 +103,6 @@ pub(crate) struct Job {
     pub(crate) job: String,
     pub(crate) seq: u64,
     pub(crate) session: u64,
-    pub(crate) session_seq: u64,
     pub(crate) key: Option<String>,
     pub(crate) request: String,
     pub(crate) state: String,
@@ -114,7 +113,6 @@ pub(crate) struct Job {
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     pub(crate) seq: u64,
-    pub(crate) session_seq: u64,
     pub(crate) line: Value,
 }
 
@@ -122,16 +120,7 @@ pub(crate) struct End {
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) seq: u64,
-    pub(crate) session_seq: u64,
     pub(crate) job: String,
-}
-
-/// A row of the store's sessions.
-#[derive(Clone, Debug)]
-pub(crate) struct Session {
-    pub(crate) id: u64,
-    pub(crate) name: String,
-    pub(crate) last_seq: u64,
 }
 
 /// One kind of descriptor of the daemon: before its first client, and after the last.

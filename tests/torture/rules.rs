@@ -40,7 +40,10 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
         streams::subscriptions_miss_nothing,
     ),
     ("text by offsets is the final text", streams::text_adds_up),
-    ("a session's numbers are contiguous", rest::session_numbers),
+    (
+        "the store's numbers have no gaps",
+        rest::numbers_have_no_gaps,
+    ),
     ("no process is left", rest::no_process_is_left),
     (
         "descriptors return to their number",

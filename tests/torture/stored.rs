@@ -8,7 +8,7 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags, Row};
 use serde_json::Value;
 
-use crate::history::{Effect, End, Event, History, Job, Session};
+use crate::history::{Effect, End, Event, History, Job};
 
 /// Puts the store and the ledger into the history.
 pub(crate) fn read(state: &Path, ledger: &Path, history: &mut History) -> rusqlite::Result<()> {
@@ -18,24 +18,14 @@ pub(crate) fn read(state: &Path, ledger: &Path, history: &mut History) -> rusqli
         history.stuck.push(format!("the store is broken: {whole}"));
     }
     history.jobs = all(&store, JOBS, job)?;
-    history.events = all(
-        &store,
-        "SELECT seq, session_seq, job FROM events ORDER BY seq",
-        |row| {
-            Ok(Event {
-                seq: number(row, 0)?,
-                session_seq: number(row, 1)?,
-                job: name(number(row, 2)?),
-            })
-        },
-    )?;
-    history.sessions = all(&store, "SELECT id, name, last_seq FROM sessions", |row| {
-        Ok(Session {
-            id: number(row, 0)?,
-            name: row.get(1)?,
-            last_seq: number(row, 2)?,
+    let events = "SELECT seq, job FROM events ORDER BY seq";
+    history.events = all(&store, events, |row| {
+        Ok(Event {
+            seq: number(row, 0)?,
+            job: name(number(row, 1)?),
         })
     })?;
+    history.sessions = all(&store, "SELECT id FROM sessions", |row| number(row, 0))?;
     history.effects = effects(&fs::read_to_string(ledger).unwrap_or_default());
     Ok(())
 }
@@ -49,13 +39,12 @@ pub(crate) fn unfinished(state: &Path) -> rusqlite::Result<Vec<String>> {
 
 /// Jobs that wait behind an interrupted one, which nothing but an abort releases.
 pub(crate) fn waiting_in_vain(state: &Path) -> rusqlite::Result<Vec<String>> {
-    let held = "SELECT job FROM jobs JOIN sessions ON sessions.id = jobs.session
-        WHERE final_seq IS NULL AND state = 'queued' AND held";
+    let held = "SELECT job FROM jobs WHERE final_seq IS NULL AND state = 'queued' AND held";
     all(&open(state)?, held, |row| Ok(name(number(row, 0)?)))
 }
 
-const JOBS: &str = "SELECT job, seq, session, session_seq, key, request, state,
-    final_seq, final_session_seq, final FROM jobs ORDER BY job";
+const JOBS: &str = "SELECT job, seq, session, key, request, state, final_seq, final
+    FROM jobs ORDER BY job";
 
 fn open(state: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -73,13 +62,12 @@ fn all<T>(
 }
 
 fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
-    let end: Option<i64> = row.get(7)?;
+    let end: Option<i64> = row.get(6)?;
     let last = end
         .map(|seq| {
-            let line: String = row.get(9)?;
+            let line: String = row.get(7)?;
             Ok::<_, rusqlite::Error>(End {
                 seq: seq.unsigned_abs(),
-                session_seq: number(row, 8)?,
                 line: serde_json::from_str(&line).unwrap_or(Value::String(line)),
             })
         })
@@ -88,10 +76,9 @@ fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
         job: name(number(row, 0)?),
         seq: number(row, 1)?,
         session: number(row, 2)?,
-        session_seq: number(row, 3)?,
-        key: row.get(4)?,
-        request: row.get(5)?,
-        state: row.get(6)?,
+        key: row.get(3)?,
+        request: row.get(4)?,
+        state: row.get(5)?,
         last: last.map(|mut last| {
             // The number is a column of its own.
             if last.line.get("seq").is_none() && last.line.is_object() {

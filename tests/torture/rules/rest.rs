@@ -2,39 +2,33 @@
 //!
 //! Pure. Must not know how a history is recorded.
 
-use std::collections::BTreeMap;
-
 use super::Seen;
 
-/// A session's own numbers are 1, 2, 3 … up to the last one that was given out.
-pub(super) fn session_numbers(seen: &Seen<'_>) -> Vec<String> {
-    let mut numbers: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    for job in &seen.history.jobs {
-        let of_session = numbers.entry(job.session).or_default();
-        of_session.push(job.session_seq);
-        of_session.extend(job.last.as_ref().map(|last| last.session_seq));
-    }
-    for event in &seen.history.events {
-        if let Some(job) = seen.jobs.get(event.job.as_str()) {
-            numbers
-                .entry(job.session)
-                .or_default()
-                .push(event.session_seq);
-        }
-    }
+/// The store's numbers are 1, 2, 3 … up to the last one: accepts, events and ends have each
+/// their own, none is missing and none was given twice. And every job has its session.
+pub(super) fn numbers_have_no_gaps(seen: &Seen<'_>) -> Vec<String> {
+    let history = seen.history;
+    let of_jobs = history.jobs.iter().flat_map(|job| {
+        let last = job.last.as_ref().map(|last| last.seq);
+        std::iter::once(job.seq).chain(last)
+    });
+    let of_events = history.events.iter().map(|event| event.seq);
+    let mut found: Vec<u64> = of_jobs.chain(of_events).collect();
+    found.sort_unstable();
     let mut broken = Vec::new();
-    for session in &seen.history.sessions {
-        let mut found = numbers.remove(&session.id).unwrap_or_default();
-        found.sort_unstable();
-        if !found.iter().copied().eq(1..=session.last_seq) {
+    for (expected, found) in (1..).zip(&found) {
+        if *found != expected {
             broken.push(format!(
-                "the session {} gave out {} and has {found:?}",
-                session.name, session.last_seq
+                "the store has number {found} where {expected} is due"
             ));
+            break;
         }
     }
-    let orphans = numbers.into_keys();
-    broken.extend(orphans.map(|id| format!("there is no session {id}, but it has jobs")));
+    let alone = history
+        .jobs
+        .iter()
+        .filter(|job| !history.sessions.contains(&job.session));
+    broken.extend(alone.map(|job| format!("{} is of a session that isn't there", job.job)));
     broken
 }
 
