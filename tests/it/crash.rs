@@ -181,6 +181,24 @@ fn sender(socket: &Path, name: usize, seen: &Mutex<Seen>, stop: &AtomicBool) {
     }
 }
 
+/// A few accepted sends after the last kill, a different number each time, and now and then some
+/// that are done.
+fn wait_for_work(seen: &Mutex<Seen>, round: usize) {
+    let count = || {
+        let seen = seen.lock().unwrap();
+        (seen.accepted.len(), seen.finals.len())
+    };
+    let (accepted, ended) = count();
+    wait_for(
+        "more is accepted, and every other time something done",
+        || {
+            let (now_accepted, now_ended) = count();
+            let done = round.is_multiple_of(2) || now_ended > ended + 2;
+            (done && now_accepted > accepted + round % 5).then_some(())
+        },
+    );
+}
+
 #[test]
 fn over_many_kills_every_accepted_job_has_one_end_and_runs_at_most_once() {
     const KILLS: usize = 30;
@@ -196,20 +214,7 @@ fn over_many_kills_every_accepted_job_has_one_end_and_runs_at_most_once() {
         })
         .collect();
     for round in 0..KILLS {
-        // A few accepted sends after the last kill, a different number each time.
-        let count = || {
-            let seen = seen.lock().unwrap();
-            (seen.accepted.len(), seen.finals.len())
-        };
-        let (accepted, ended) = count();
-        wait_for(
-            "more is accepted, and of every other round something is done",
-            || {
-                let (now_accepted, now_ended) = count();
-                let done = round % 2 == 0 || now_ended > ended + 2;
-                (done && now_accepted > accepted + round % 5).then_some(())
-            },
-        );
+        wait_for_work(&seen, round);
         daemon = daemon.kill().start();
     }
     stop.store(true, Ordering::SeqCst);
