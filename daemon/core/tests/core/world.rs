@@ -94,7 +94,6 @@ pub struct World {
     pub oldest: u64,
     /// What readers kept whose connections went.
     pub cursors: Vec<Cursor>,
-    pub numbered_lines_read: u64,
     next: u64,
     pub exited: bool,
     pub spawns: u64,
@@ -134,7 +133,6 @@ impl World {
             page: 3,
             oldest: 0,
             cursors: Vec::new(),
-            numbered_lines_read: 0,
             next: 1,
             exited: false,
             spawns: 0,
