@@ -325,7 +325,9 @@ mod tests {
         let (connection, _theirs) = talk(&[HELLO]).await;
         let mut connection = connection.unwrap();
         let long = serde_json::json!({ "text": "x".repeat(MAX_LINE_IN) });
-        let refused = connection.ask("send", &long, None).await;
+        let refused = connection
+            .ask("send", &long, Some(Duration::from_secs(5)))
+            .await;
         assert!(matches!(refused, Err(LostError::Oversized(_))));
     }
 
