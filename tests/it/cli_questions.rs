@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -66,13 +67,15 @@ impl Peer {
 /// A terminal: what is typed on it, and what it showed so far.
 struct Terminal {
     keys: File,
+    /// Open as long as the terminal is looked at, whoever else leaves.
+    _other_side: OwnedFd,
     shown: Receiver<String>,
     all: String,
     at: usize,
 }
 
 impl Terminal {
-    fn new(master: File) -> Self {
+    fn new(master: File, other_side: OwnedFd) -> Self {
         let mut screen = master.try_clone().unwrap();
         let (sender, shown) = sync_channel(1024);
         std::thread::spawn(move || {
@@ -87,6 +90,7 @@ impl Terminal {
         });
         Self {
             keys: master,
+            _other_side: other_side,
             shown,
             all: String::new(),
             at: 0,
@@ -121,7 +125,7 @@ fn at_terminal(place: &Place, args: &[&str]) -> (Terminal, Reaped) {
         .stderr(slave())
         .stdout(Stdio::piped());
     let child = Reaped(command.spawn().unwrap());
-    (Terminal::new(File::from(pty.master)), child)
+    (Terminal::new(File::from(pty.master), pty.slave), child)
 }
 
 fn ended(child: &mut Reaped) -> (Option<i32>, String) {
