@@ -50,6 +50,10 @@ impl State {
         if let Some(session) = &subscribe.session {
             request::check_session(session)?;
         }
+        if subscribe.session.is_some() && subscribe.jobs.is_some() {
+            let error = "`subscribe` takes `session` or `jobs`, not both";
+            return Err(invalid(error.to_owned()));
+        }
         let jobs = subscribe.jobs.as_ref().map_or(0, Vec::len);
         if jobs > COLLECT_JOBS {
             let error = format!("`jobs` has {jobs} entries, the limit is {COLLECT_JOBS}");

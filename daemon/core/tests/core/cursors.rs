@@ -193,6 +193,8 @@ fn a_filter_holds_for_history_and_for_what_happens_and_its_session_need_not_exis
     let many = vec![r#""j1""#; 257].join(",");
     let conn = subscribe(&mut world, 1, &format!(r#","jobs":[{many}]"#));
     assert_eq!(world.last_error(conn), Some(Code::InvalidRequest));
+    let conn = subscribe(&mut world, 1, r#","session":"b","jobs":["j1"]"#);
+    assert_eq!(world.last_error(conn), Some(Code::InvalidRequest));
 }
 
 /// Two turns in two sessions, each on its process.

@@ -256,9 +256,8 @@ fn subscribe(world: &mut World, conn: ConnId, id: u64, choice: u32) {
             1 => Some("beside0".to_owned()),
             _ => None,
         };
-        let jobs = choice
-            .is_multiple_of(7)
-            .then(|| (1..=9).map(JobId).collect());
+        let jobs =
+            (session.is_none() && choice.is_multiple_of(7)).then(|| (1..=9).map(JobId).collect());
         (session, jobs, (!choice.is_multiple_of(3)).then_some(0))
     };
     let fields = Subscribe {
