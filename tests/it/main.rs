@@ -12,6 +12,7 @@ mod cli_jobs;
 mod cli_questions;
 mod clients;
 mod crash;
+mod cursors;
 mod exec;
 mod faults_client;
 mod faults_disk;

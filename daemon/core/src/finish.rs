@@ -4,16 +4,16 @@
 
 use std::time::Duration;
 
-use agentd_protocol::line::{ErrorLine, Line, MessageEnd, Stop, ToolTrace, TurnFacts};
+use agentd_protocol::line::{ErrorLine, Level, Line, MessageEnd, Stop, ToolTrace, TurnFacts};
 use agentd_protocol::request::AfterFailure;
-use agentd_protocol::{Code, JobId, limits};
+use agentd_protocol::{Body, Code, JobId, limits};
 
 use crate::agent::Sessions;
 use crate::conn::FollowState;
 use crate::effect::{Effect, Rung};
 use crate::history::Happened;
 use crate::ids::{Token, TurnId};
-use crate::job::{Ending, Job, Notice, Phase, Process};
+use crate::job::{Ending, Job, Out, Phase, Process};
 use crate::json;
 use crate::limits::RUNG;
 use crate::questions::Closed;
@@ -285,11 +285,26 @@ impl State {
             End::Interrupted => self.to_hold(session_id, turn),
             End::Completed | End::Cancelled | End::Failed => Vec::new(),
         };
-        writes.extend(held.iter().filter_map(|turn| {
-            let job = self.jobs.get(turn)?.number?;
-            Some(Write::Hold { job, held: true })
-        }));
-        self.commit(Awaiting::Finish(turn), writes);
+        let notes: Vec<(TurnId, JobId, Body)> = held
+            .iter()
+            .filter_map(|turn| {
+                let job = self.jobs.get(turn)?.number?;
+                Some((*turn, job, held_note(job, number)))
+            })
+            .collect();
+        for (_, job, line) in &notes {
+            let (job, held, line) = (*job, true, line.clone());
+            writes.push(Write::Hold { job, held });
+            writes.push(Write::Event { job, line });
+        }
+        let held = notes.iter().map(|(turn, ..)| *turn).collect();
+        let token = self.commit(Awaiting::Finish { turn, held }, writes);
+        for (turn, _, body) in notes {
+            if let Some(job) = self.jobs.get_mut(&turn) {
+                job.phase = Phase::Held;
+                job.out.push_back(Out::Numbered { token, body });
+            }
+        }
         let Some(session) = self.sessions.get_mut(&session_id) else {
             return;
         };
@@ -297,13 +312,6 @@ impl State {
         session.queue.retain(|other| *other != turn);
         if session.current == Some(turn) {
             session.current = None;
-        }
-        for turn in held {
-            if let Some(job) = self.jobs.get_mut(&turn) {
-                job.phase = Phase::Held;
-            }
-            let text = format!("held: {number}, before it in the session, was interrupted");
-            self.note(turn, &Notice::warning("held", text));
         }
     }
 
@@ -451,6 +459,17 @@ impl State {
             self.write_lazily(Write::Release { session: name });
         }
     }
+}
+
+/// What a turn says that waits behind an interrupted one.
+fn held_note(job: JobId, interrupted: JobId) -> Body {
+    let line = Line::Note {
+        job: Some(job),
+        level: Level::Warning,
+        code: "held".to_owned(),
+        text: format!("held: {interrupted}, before it in the session, was interrupted"),
+    };
+    line.body()
 }
 
 fn tool_trace(job: &Job) -> (Vec<ToolTrace>, bool) {

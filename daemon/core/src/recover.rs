@@ -119,13 +119,14 @@ impl State {
             ..Job::new(session, row.agent.clone(), send, now.mono, expires)
         };
         let asked = job.restore(so_far);
-        if again {
+        if again || (!was_running && attempt > 0) {
             job.restart();
             job.ran = true;
         } else if was_running {
             job.ran = true;
             job.started_at = Some(self.now.mono);
-        } else if held {
+        }
+        if held {
             job.phase = Phase::Held;
         }
         self.numbers.insert(row.job, turn);

@@ -51,6 +51,10 @@ pub struct Settings {
     pub uid: u32,
     /// Of the store.
     pub epoch: String,
+    /// The last number of the store when it was opened.
+    pub last_seq: u64,
+    /// Jobs of the store then, the unfinished ones left out.
+    pub ended_jobs: u64,
     /// Is this the daemon, or a run without one?
     pub served: Served,
     /// Processes at most.
@@ -115,6 +119,7 @@ impl State {
     /// A daemon that has just started.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
+        let (last_seq, ended_jobs) = (settings.last_seq, settings.ended_jobs);
         Self {
             settings,
             now: Now::default(),
@@ -141,7 +146,7 @@ impl State {
             timers: Timers::default(),
             boot_timers: Timers::default(),
             spawned: VecDeque::new(),
-            counters: Counters::default(),
+            counters: Counters::at_start(last_seq, ended_jobs),
             subscribers: BTreeSet::new(),
             store_trouble: None,
             next: 1,

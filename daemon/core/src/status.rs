@@ -29,6 +29,15 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// As the store was when it was opened.
+    pub(crate) fn at_start(last_seq: u64, ended_jobs: u64) -> Self {
+        Self {
+            last_seq,
+            finished: ended_jobs,
+            ..Self::default()
+        }
+    }
+
     /// A job ended after running for `took`.
     pub(crate) fn ended(&mut self, took: Option<Duration>) {
         self.finished += 1;

@@ -29,8 +29,8 @@ pub(crate) enum Awaiting {
     Start(TurnId),
     /// A numbered event of a job.
     Event(TurnId),
-    /// A job's final line.
-    Finish(TurnId),
+    /// A job's final line, and the notes of those that it holds back.
+    Finish { turn: TurnId, held: Vec<TurnId> },
     /// An `abort`, for the marks of the jobs it cancelled.
     Aborted {
         conn: ConnId,
@@ -101,10 +101,8 @@ impl State {
                     self.numbered(turn, token, seq);
                 }
             }
-            (Awaiting::Finish(turn), Stored::Committed(written)) => {
-                let seq = seq_of(&written).unwrap_or(0);
-                self.counters.last_seq = self.counters.last_seq.max(seq);
-                self.finished(turn, token, seq);
+            (Awaiting::Finish { turn, held }, Stored::Committed(written)) => {
+                self.finish_stored(turn, &held, token, &written);
             }
             // Not even asked: its queue was full.
             (
@@ -124,10 +122,28 @@ impl State {
             }
             // The store retries these itself and answers `Committed` in the end; if it ever gives
             // up, what became of the job is unknown, and nobody is told otherwise.
-            (Awaiting::Start(turn) | Awaiting::Event(turn) | Awaiting::Finish(turn), _) => {
-                self.lost_track(turn)
+            (Awaiting::Start(turn) | Awaiting::Event(turn), _) => self.lost_track(turn),
+            (Awaiting::Finish { turn, held }, _) => {
+                for turn in std::iter::once(turn).chain(held) {
+                    self.lost_track(turn);
+                }
             }
             _ => {}
+        }
+    }
+
+    fn finish_stored(&mut self, turn: TurnId, held: &[TurnId], token: Token, written: &[Written]) {
+        let mut numbers = written.iter().filter_map(|written| match written {
+            Written::Numbered { seq } => Some(*seq),
+            _ => None,
+        });
+        let last = numbers.next().unwrap_or(0);
+        let notes: Vec<u64> = numbers.collect();
+        self.counters.last_seq = self.counters.last_seq.max(last);
+        self.finished(turn, token, last);
+        for (turn, seq) in held.iter().zip(notes) {
+            self.counters.last_seq = self.counters.last_seq.max(seq);
+            self.numbered(*turn, token, seq);
         }
     }
 

@@ -342,12 +342,19 @@ impl State {
             return;
         };
         let Some(process) = job.process() else { return };
-        // An agent that streams nothing gives its text at the end.
+        // An agent that streams nothing gives its text at the end; and its last word counts, should
+        // a piece of what it streamed not have arrived.
         if let Some(text) = &outcome.text
-            && job.answer().is_empty()
+            && text.trim() != job.answer().trim()
             && !text.is_empty()
         {
-            job.append(TextKind::Text, text, false);
+            if let Some(rest) = text.strip_prefix(job.answer()) {
+                let rest = rest.to_owned();
+                job.append(TextKind::Text, &rest, false);
+            } else {
+                job.begin_message(true, false);
+                job.append(TextKind::Text, text, false);
+            }
             self.say_text(turn);
         }
         let ending = match self.jobs.get(&turn).map(|job| job.phase.clone()) {

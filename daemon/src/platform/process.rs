@@ -118,6 +118,20 @@ pub fn is_unsettled(pid: u32) -> bool {
         && fs::read_link(format!("/proc/{pid}/exe")).is_ok()
 }
 
+/// Ends everything that a dead instance left running, and what others did that died before it: it
+/// may have had their sessions by then, and have died before it ended their processes.
+///
+/// Gives the processes that would not go. Blocks for at most 5 s for each dead instance.
+#[must_use]
+pub fn end_dead(state_dir: &Path, id: &str) -> Vec<u32> {
+    let mut survivors = end_instance(state_dir, id);
+    let others = instance::dead_instances(state_dir).unwrap_or_default();
+    for other in others.iter().filter(|other| *other != id) {
+        survivors.extend(end_instance(state_dir, other));
+    }
+    survivors
+}
+
 /// Ends everything a dead instance left running, and gives the processes that would not go.
 ///
 /// Blocks for at most 5 s. Never touches this process or its ancestors, whatever they are marked.
@@ -292,6 +306,29 @@ mod tests {
             child.wait().unwrap();
         }
         assert_eq!(missed, 0, "of 200");
+    }
+
+    #[test]
+    fn what_an_earlier_dead_instance_left_is_ended_with_that_of_the_last_one() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let dead = |name: &str| {
+            let file = dir.path().join("instances").join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "{\"pid\":1}\n").unwrap();
+        };
+        let (earlier, last) = ("earlier-instance", "last-instance");
+        dead(earlier);
+        dead(last);
+        let living = Instance::create(dir.path()).unwrap();
+        let [mut first, mut second, mut spared] =
+            [earlier, last, living.id()].map(|mark| spawn(Some(mark)));
+        assert_eq!(end_dead(dir.path(), last), Vec::<u32>::new());
+        for child in [&mut first, &mut second] {
+            assert!(child.try_wait().unwrap().is_some(), "it was ended");
+        }
+        assert!(spared.try_wait().unwrap().is_none(), "its instance lives");
+        spared.kill().unwrap();
+        spared.wait().unwrap();
     }
 
     #[test]

@@ -134,7 +134,7 @@ impl Shell {
             file_limit: plan.file_limit,
             record: recorder(Arc::clone(&instance)),
         };
-        let settings = settings(&plan, &opened.epoch, agents);
+        let settings = settings(&plan, &opened, agents);
         let machine = Machine {
             state_dir: dir.clone(),
             gone,
@@ -340,7 +340,7 @@ fn recorder(instance: Arc<Instance>) -> Arc<dyn Fn(SpawnRecord) + Send + Sync> {
 
 fn settings(
     plan: &Plan,
-    epoch: &str,
+    opened: &Opened,
     agents: Vec<(agentd_core::agent::Agent, Option<config::AgentConfig>)>,
 ) -> Settings {
     let looked_for = config::looked_for(&plan.config, &agents);
@@ -362,7 +362,9 @@ fn settings(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         uid: nix::unistd::getuid().as_raw(),
-        epoch: epoch.to_owned(),
+        epoch: opened.epoch.clone(),
+        last_seq: opened.last_seq,
+        ended_jobs: opened.ended_jobs,
         served: plan.served.clone(),
         max_workers: agentd_core::limits::MAX_WORKERS,
         seed: u64::from(now.subsec_nanos()) ^ (u64::from(std::process::id()) << 32),
@@ -395,7 +397,7 @@ impl Host for Machine {
     fn end_processes(&mut self, instance: String) {
         let (dir, gone) = (self.state_dir.clone(), self.gone.clone());
         tokio::task::spawn_blocking(move || {
-            let survivors = process::end_instance(&dir, &instance);
+            let survivors = process::end_dead(&dir, &instance);
             let _left = gone.blocking_send(Gone {
                 instance,
                 survivors,

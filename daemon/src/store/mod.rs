@@ -214,6 +214,10 @@ pub struct Opened {
     pub store: Store,
     /// Made with the file; another one is another history.
     pub epoch: String,
+    /// The last number that was given out.
+    pub last_seq: u64,
+    /// Jobs that have their final line. Not counted for a one-shot.
+    pub ended_jobs: u64,
     /// What dead instances left, ours from now on. Nothing for a one-shot.
     pub orphans: Vec<Recovered>,
     /// Where a broken file went, when the store had to start afresh.
@@ -279,11 +283,10 @@ fn open_with(
     let path = dir.join(schema::FILE);
     let ready = prepare(dir)?;
     let mut conn = ready.conn;
-    let (epoch, orphans) =
-        begin(&mut conn, opener, &alive).map_err(|source| StoreError::Sqlite {
-            path: path.clone(),
-            source,
-        })?;
+    let begun = begin(&mut conn, opener, &alive).map_err(|source| StoreError::Sqlite {
+        path: path.clone(),
+        source,
+    })?;
     let (orders, received) = sync_channel(ORDERS);
     let writer = writer::Writer::new(
         writer::Setting {
@@ -307,18 +310,24 @@ fn open_with(
         .map_err(|source| StoreError::Io { path, source })?;
     Ok(Opened {
         store: Store { orders },
-        epoch,
-        orphans,
+        epoch: begun.epoch,
+        last_seq: begun.last_seq,
+        ended_jobs: begun.ended_jobs,
+        orphans: begun.orphans,
         moved_aside: ready.moved_aside,
         writer,
     })
 }
 
-fn begin(
-    conn: &mut Connection,
-    opener: Opener<'_>,
-    alive: &Alive,
-) -> rusqlite::Result<(String, Vec<Recovered>)> {
+/// What the store holds when it is opened.
+struct Begun {
+    epoch: String,
+    last_seq: u64,
+    ended_jobs: u64,
+    orphans: Vec<Recovered>,
+}
+
+fn begin(conn: &mut Connection, opener: Opener<'_>, alive: &Alive) -> rusqlite::Result<Begun> {
     let epoch = conn.query_row("SELECT value FROM meta WHERE key = 'epoch'", [], |row| {
         row.get(0)
     })?;
@@ -329,7 +338,10 @@ fn begin(
         keep: _,
     } = opener;
     let mut orphans = Vec::new();
+    let mut ended_jobs = 0;
     if role == Role::Daemon {
+        let ended = "SELECT count(*) FROM jobs WHERE final_seq IS NOT NULL";
+        ended_jobs = write::nat(conn.query_row(ended, [], |row| row.get(0))?);
         let dead = takeover::dead(conn, instance, alive)?;
         if !dead.is_empty() {
             let change =
@@ -342,7 +354,13 @@ fn begin(
             failpoint!("after-commit-takeover");
         }
     }
-    Ok((epoch, orphans))
+    let last_seq = write::nat(write::Numbers::read(conn)?.last_seq());
+    Ok(Begun {
+        epoch,
+        last_seq,
+        ended_jobs,
+        orphans,
+    })
 }
 
 impl Store {

@@ -70,8 +70,9 @@ pub(super) fn take(
     let mut jobs = Vec::with_capacity(rows.len());
     for row in rows {
         let so_far = match row.state {
-            JobState::Running { .. } => so_far(conn, row.job)?,
-            JobState::Queued { .. } | JobState::Finished { .. } => SoFar::default(),
+            // One that waits may have been held, or have run before.
+            JobState::Running { .. } | JobState::Queued { .. } => so_far(conn, row.job)?,
+            JobState::Finished { .. } => SoFar::default(),
         };
         jobs.push((row, so_far));
     }

@@ -54,6 +54,8 @@ pub fn settings() -> Settings {
         pid: 1,
         uid: 1000,
         epoch: "e".to_owned(),
+        last_seq: 0,
+        ended_jobs: 0,
         served: Served::Daemon,
         max_workers: 4,
         seed: 7,

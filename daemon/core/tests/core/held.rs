@@ -153,3 +153,48 @@ fn a_session_can_be_made_without_a_turn_and_only_once() {
     assert_eq!(world.answer(conn, 4)["agent"], "many");
     assert_eq!(world.spawns, 0, "no process before the first turn");
 }
+
+#[test]
+fn the_end_the_hold_and_its_note_are_one_commit_and_the_note_is_told_again_after_a_crash() {
+    let (mut world, conn, process) = running();
+    let keyed = BEHIND.replace("\"text\"", "\"idempotency_key\":\"k\",\"text\"");
+    world.request(conn, 2, &keyed);
+    world.prompt_store = false;
+    world.exit(process, Exit::Signal(9));
+    world.store_answers();
+    assert!(world.jobs[&JobId(1)].last.is_some() && world.jobs[&JobId(2)].held);
+    assert_eq!(world.jobs[&JobId(2)].events.len(), 1, "its note");
+    world.crash(settings());
+    world.prompt_store = true;
+    let conn = world.connect();
+    world.request(conn, 3, &keyed);
+    let told = world.told_to(conn);
+    assert_eq!(told, ["3:accepted j2 main replayed", "3:note held"]);
+}
+
+#[test]
+fn a_worker_whose_last_word_is_not_what_it_streamed_is_believed_its_last_word() {
+    for (streamed, last, lines) in [
+        ("half", "half and half", 1),
+        ("ha??", "half", 2),
+        (" half ", "half", 1),
+    ] {
+        let (mut world, conn, process) = running();
+        crate::scenarios::say(&mut world, process, streamed);
+        let turn = world.processes.get_mut(&process).unwrap().turns.remove(0);
+        let outcome = agentd_core::worker::Outcome {
+            text: Some(last.to_owned()),
+            ..agentd_core::worker::Outcome::ended(agentd_protocol::line::Stop::EndTurn)
+        };
+        let outcome = Box::new(outcome);
+        world.worker(
+            process,
+            agentd_core::worker::WorkerEvent::Ended { turn, outcome },
+        );
+        let text = world.answer(conn, 1)["text"].as_str().unwrap();
+        assert_eq!(text.trim(), last, "streamed {streamed:?}");
+        let told = world.told_to(conn);
+        let starts = told.iter().filter(|line| line.contains("message_start"));
+        assert_eq!(starts.count(), lines, "{told:?}");
+    }
+}

@@ -248,6 +248,7 @@ fn an_interrupted_turn_keeps_its_text_and_holds_those_behind_it() {
                     job: JobId(2),
                     held: true,
                 },
+                Write::Event { job: JobId(2), .. },
             ] => Some(line.clone()),
             _ => None,
         },
