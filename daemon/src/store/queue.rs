@@ -15,6 +15,21 @@ const LOADS: usize = 8;
 /// Orders in one transaction: more would make the first one wait for the last. So many take about as
 /// long as a disk takes to flush.
 pub(super) const BATCH: usize = 1024;
+/// So much text that nobody waits for is written before more is taken: it is in memory twice.
+pub(super) const HEAVY: usize = 1024 * 1024;
+
+/// Bytes of text that an order holds.
+pub(super) fn weight(order: &Order) -> usize {
+    let Order::Commit { writes, .. } = order else {
+        return 0;
+    };
+    let text = writes.iter().map(|write| match write {
+        Write::Text { text, .. } => text.len(),
+        _ => 0,
+    });
+    text.sum()
+}
+
 pub(super) fn is_lazy(order: &Order) -> bool {
     matches!(
         order,

@@ -17,7 +17,9 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::backup::Backups;
 use super::checkpoint::{Checkpoints, checkpoint};
-use super::queue::{BATCH, batch_len, can_do_without, changes, is_lazy, only_releases, refusal};
+use super::queue::{
+    BATCH, HEAVY, batch_len, can_do_without, changes, is_lazy, only_releases, refusal, weight,
+};
 use super::transaction::{Attempt, Doubt, attempt, is_doubtful, wall_ms};
 use super::{Alive, Answer, Fault, Keep, Message, Moment, ORDERS, Order, Role};
 use super::{prune, read, schema, trouble};
@@ -80,6 +82,8 @@ pub(super) struct Writer {
     received: Receiver<Message>,
     /// In the order of their tokens; what is retained in trouble comes first.
     queue: VecDeque<Order>,
+    /// Bytes of text in it.
+    weight: usize,
     /// When the first of the queue's lazy commits has to go.
     lazy_until: Option<Instant>,
     trouble: Option<Trouble>,
@@ -107,6 +111,7 @@ impl Writer {
             conn: Some(conn),
             received,
             queue: VecDeque::new(),
+            weight: 0,
             lazy_until: None,
             trouble: None,
             doubt: None,
@@ -228,6 +233,7 @@ impl Writer {
             Some(trouble) => trouble.again <= now,
             None => {
                 self.queue.len() >= BATCH
+                    || self.weight >= HEAVY
                     || self.lazy_until.is_some_and(|until| until <= now)
                     || self.queue.iter().any(|order| !is_lazy(order))
             }
@@ -262,6 +268,7 @@ impl Writer {
         if is_lazy(&order) && self.lazy_until.is_none() {
             self.lazy_until = Some(Instant::now() + LAZY);
         }
+        self.weight += weight(&order);
         self.queue.push_back(order);
     }
 
@@ -320,6 +327,7 @@ impl Writer {
     /// Answers the first `orders` of the queue, which are durable.
     fn done(&mut self, orders: usize, answers: Vec<Event>) {
         let done: Vec<Order> = self.queue.drain(..orders).collect();
+        self.weight -= done.iter().map(weight).sum::<usize>();
         self.lazy_until = self
             .queue
             .iter()
