@@ -152,15 +152,36 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/store")
 }
 
+/// Every row of every table of version 1, in words.
+fn dump(conn: &Connection) -> Vec<String> {
+    let mut rows = Vec::new();
+    for table in ["meta", "sessions", "jobs", "events", "texts"] {
+        let every = format!("SELECT * FROM {table} ORDER BY 1, 2");
+        let mut all = conn.prepare(&every).unwrap();
+        let columns = all.column_count();
+        let mut found = all.query([]).unwrap();
+        while let Some(row) = found.next().unwrap() {
+            let value = |column| format!("{:?}", row.get_ref(column).unwrap());
+            let values: Vec<String> = (0..columns).map(value).collect();
+            rows.push(format!("{table}: {}", values.join(" ")));
+        }
+    }
+    rows
+}
+
 #[test]
-#[ignore = "writes the fixture: version 1 is over"]
-fn the_fixture_of_version_1_is_made() {
+fn the_fixture_of_version_1_is_what_its_script_makes() {
     let dir = TempDir::new().unwrap();
     let ready = schema::prepare(dir.path(), &migrations::MIGRATIONS[..1]).unwrap();
-    let rows = std::fs::read_to_string(fixtures().join("v1.sql")).unwrap();
-    ready.conn.execute_batch(&rows).unwrap();
-    ready.conn.close().unwrap();
-    std::fs::copy(dir.path().join(FILE), fixtures().join("v1.db")).unwrap();
+    let script = std::fs::read_to_string(fixtures().join("v1.sql")).unwrap();
+    ready.conn.execute_batch(&script).unwrap();
+    let copy = dir.path().join("fixture.db");
+    std::fs::copy(fixtures().join("v1.db"), &copy).unwrap();
+    let fixture = Connection::open(copy).unwrap();
+    let made = dump(&ready.conn);
+    let jobs = made.iter().filter(|row| row.starts_with("jobs"));
+    assert_eq!(jobs.count(), 8);
+    assert_eq!(dump(&fixture), made);
 }
 
 #[test]

@@ -19,7 +19,6 @@ use super::schema::{self, FILE, beside};
 use super::*;
 
 mod faults;
-mod figures;
 mod file;
 mod lists;
 mod orders;
