@@ -9,6 +9,7 @@
 
 mod cli;
 mod cli_jobs;
+mod cli_lists;
 mod cli_questions;
 mod clients;
 mod crash;

@@ -5,7 +5,8 @@
 use agentd_core::store::{Loaded, MessageText, TextKind};
 use agentd_core::{head, rfc3339};
 use agentd_protocol::limits::MAX_TEXT;
-use agentd_protocol::{JobId, rows};
+use agentd_protocol::line::Telling;
+use agentd_protocol::{Body, JobId, rows};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::{Value, json};
 
@@ -79,7 +80,9 @@ pub(super) fn history(
 
 fn turn(conn: &Connection, job: i64) -> rusqlite::Result<rows::TurnRow> {
     let (mut turn, request, last) = conn
-        .prepare_cached("SELECT state, held, accepted_at, request, final FROM jobs WHERE job = ?1")?
+        .prepare_cached(
+            "SELECT state, held, accepted_at, request, final, final_seq FROM jobs WHERE job = ?1",
+        )?
         .query_row([job], |row| {
             let turn = rows::TurnRow {
                 job: JobId(nat(job)),
@@ -94,12 +97,13 @@ fn turn(conn: &Connection, job: i64) -> rusqlite::Result<rows::TurnRow> {
             Ok((
                 turn,
                 row.get::<_, String>(3)?,
-                row.get::<_, Option<String>>(4)?,
+                row.get::<_, Option<String>>(4)?
+                    .zip(row.get::<_, Option<i64>>(5)?),
             ))
         })?;
     (turn.text, turn.truncated) = head(&prompt(&request), PROMPT);
     turn.messages = messages(texts(conn, JobId(nat(job)))?);
-    turn.last = last.map(|last| final_line(&last));
+    turn.last = last.map(|(line, seq)| final_line(&line, nat(seq)));
     Ok(turn)
 }
 
@@ -151,9 +155,10 @@ fn encoded_len(text: &str) -> usize {
 }
 
 /// As it was told, without what makes it long.
-fn final_line(line: &str) -> Value {
+fn final_line(line: &str, seq: u64) -> Value {
+    let told = Body::stored(line).render(None, Some(seq), Telling::First);
     let mut value: Value =
-        serde_json::from_str(line).unwrap_or_else(|_broken| Value::String(line.to_owned()));
+        serde_json::from_str(&told).unwrap_or_else(|_broken| Value::String(line.to_owned()));
     if line.len() <= FINAL {
         return value;
     }
