@@ -443,6 +443,12 @@ fn a_broken_database_is_moved_aside_and_named() {
         .collect();
     assert_eq!(aside.len(), 1, "{aside:?}");
     assert!(daemon.log().contains(&aside[0]), "{}", daemon.log());
+    let status = daemon.status();
+    assert_eq!(status["state"], "degraded");
+    let details = status["details"].as_str().unwrap();
+    assert!(details.contains(&aside[0]), "{details}");
+    // The next start finds a sound one.
+    assert_eq!(daemon.kill().start().status()["state"], "ready");
 }
 
 #[test]

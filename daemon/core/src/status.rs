@@ -69,7 +69,7 @@ impl State {
         let in_flight = self.in_flight();
         let state = if !self.mode.starts_turns() {
             DaemonState::Draining
-        } else if self.store_trouble.is_some() {
+        } else if self.store_trouble.is_some() || self.settings.moved_aside.is_some() {
             DaemonState::Degraded
         } else {
             DaemonState::Ready
@@ -90,6 +90,11 @@ impl State {
         );
         if let Some(trouble) = &self.store_trouble {
             details.push_str(&format!("; the store can't write: {trouble}"));
+        }
+        if let Some(aside) = &self.settings.moved_aside {
+            details.push_str(&format!(
+                "; the store was damaged, what it held is in `{aside}`, and a new one was begun"
+            ));
         }
         for session in self
             .sessions
