@@ -142,6 +142,47 @@ fn c11_on_a_read_only_state_nothing_starts_and_the_message_says_what_to_do() {
     }
 }
 
+/// What is accepted survives a power cut only if every name on the way to it does.
+#[test]
+fn c10_the_names_of_a_new_store_are_on_the_disk_before_anything_is_accepted() {
+    let Some(strace) = needs("strace") else {
+        return;
+    };
+    let place = place();
+    let (trace, state) = (place.path("trace"), place.path("new/er/state"));
+    let mut command = place.command(strace);
+    command
+        .args(["-f", "-y", "-e", "trace=fsync,fdatasync,write", "-o"])
+        .arg(&trace)
+        .args([AGENTD, "--stdio"])
+        .env("AGENTD_STATE_DIR", &state);
+    let run = finish(command, b"{\"type\":\"send\",\"text\":\"hi\"}\n");
+    let calls = fs::read_to_string(&trace).unwrap_or_default();
+    if calls.is_empty() {
+        return skipped("to be let trace a process");
+    }
+    let said = calls
+        .lines()
+        .position(|call| call.contains(r#"\"accepted\""#));
+    let said = said.unwrap_or_else(|| panic!("nothing was accepted: {run:?}"));
+    let synced = |path: &Path| {
+        let named = format!("<{}>", path.display());
+        let mut calls = calls.lines().take(said);
+        calls.any(|call| call.contains("sync(") && call.contains(&named))
+    };
+    let parents = [
+        "",
+        "new",
+        "new/er",
+        "new/er/state",
+        "new/er/state/agentd.db-wal",
+    ];
+    for path in parents.map(|name| place.dir.path().join(name)) {
+        let path: PathBuf = path.components().collect();
+        assert!(synced(&path), "{} in\n{calls}", path.display());
+    }
+}
+
 #[test]
 fn c11_a_store_that_can_no_longer_be_written_refuses_and_heals() {
     let Some(strace) = needs("strace") else {

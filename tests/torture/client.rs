@@ -17,9 +17,9 @@ use crate::work::{Request, Work};
 /// Nothing takes longer: a hanging turn is ended by its timeout and four rungs of 5 s.
 const LINE_WITHIN: Duration = Duration::from_secs(60);
 /// A daemon that is down comes back within this time.
-const UP_WITHIN: Duration = Duration::from_secs(60);
+pub(crate) const UP_WITHIN: Duration = Duration::from_secs(60);
 /// How often a daemon that is down or full is tried again.
-const KNOCK_EVERY: Duration = Duration::from_millis(10);
+pub(crate) const KNOCK_EVERY: Duration = Duration::from_millis(10);
 /// Asked at once on one connection.
 const BATCH: u64 = 5;
 
@@ -59,7 +59,7 @@ impl Wire {
     }
 
     /// Waits as long as the connection is there.
-    fn patient(self) -> Option<Self> {
+    pub(crate) fn patient(self) -> Option<Self> {
         self.stream.set_read_timeout(None).ok()?;
         Some(self)
     }
@@ -68,7 +68,7 @@ impl Wire {
         self.stream.write_all(format!("{line}\n").as_bytes())
     }
 
-    fn write_half(&mut self, line: &Value) {
+    pub(crate) fn write_half(&mut self, line: &Value) {
         let text = line.to_string();
         // Whoever is gone in the middle of a line doesn't look whether it was taken.
         let _taken = self.stream.write_all(&text.as_bytes()[..text.len() / 2]);
@@ -179,10 +179,10 @@ impl Conversation<'_> {
         } else {
             u64::MAX
         };
-        self.listen(patience)
+        self.listen(patience, random)
     }
 
-    fn listen(&mut self, patience: u64) -> Talk {
+    fn listen(&mut self, patience: u64, random: &mut Random) -> Talk {
         let mut heard = 0;
         while !self.open.is_empty() {
             if heard == patience {
@@ -195,10 +195,17 @@ impl Conversation<'_> {
             let id = line["id"].as_u64();
             match line["type"].as_str() {
                 Some("message_end" | "error") => self.ended(id, &line),
-                // Behind an interrupted turn: nothing but an abort releases it.
+                // Behind an interrupted turn it waits for one of these.
                 Some("note") if line["code"] == "held" => {
-                    let abort = json!({"type": "abort", "job": line["job"]});
-                    if self.wire.write(&abort).is_err() {
+                    let asked = self.open.iter().find(|(open, _)| Some(*open) == id);
+                    let session = asked.and_then(|(_, request)| request.session.as_ref());
+                    let release = match session {
+                        Some(session) if random.percent(50) => {
+                            json!({"type": "session.resume", "session": session})
+                        }
+                        _ => json!({"type": "abort", "job": line["job"]}),
+                    };
+                    if self.wire.write(&release).is_err() {
                         return Talk::Broken;
                     }
                 }
@@ -216,21 +223,5 @@ impl Conversation<'_> {
         if line["job"].is_null() && line["retryable"] == true {
             self.refused.push(request);
         }
-    }
-}
-
-/// Listens to all jobs, again and again, until the run is over.
-pub(crate) fn subscribe(record: &Arc<Record>) {
-    while !record.is_over() {
-        let Some(mut wire) = Wire::connect(record).and_then(Wire::patient) else {
-            std::thread::park_timeout(KNOCK_EVERY);
-            continue;
-        };
-        if wire.write(&json!({"type": "hello"})).is_err()
-            || wire.write(&json!({"type": "subscribe", "id": 1})).is_err()
-        {
-            continue;
-        }
-        while wire.read(record).is_some() {}
     }
 }

@@ -11,7 +11,7 @@ use crate::place::{Place, Started, Variables, kill_one};
 use crate::program::Victim;
 use crate::random::Random;
 use crate::record::{Record, poll};
-use crate::run::{self, Counts, Plan};
+use crate::run::{self, Counts, Plan, Release};
 
 /// Which faults, and how many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +40,8 @@ pub(crate) const FAILPOINTS: &[&str] = &[
     "after-commit-cancel",
     "before-commit-finish",
     "after-commit-finish",
+    "before-commit-hold",
+    "after-commit-hold",
     "before-commit-release",
     "after-commit-release",
     "before-commit-takeover",
@@ -146,10 +148,11 @@ impl Play<'_> {
             self.at_failpoint(failpoint);
             return Ok(Life::Over);
         }
+        let how = Release::either(&mut self.random);
         match self.plan.faults {
-            Faults::Kills(_) => run::release(self.place, self.record),
+            Faults::Kills(_) => run::release(self.place, self.record, how),
             // Who looks into the store would be one more writer of its log.
-            Faults::PowerCuts(_) if self.random.percent(30) => run::release_all(self.record),
+            Faults::PowerCuts(_) if self.random.percent(30) => run::release_all(self.record, how),
             Faults::PowerCuts(_) => {}
         }
         for _ in 0..self.random.below(3) {

@@ -2,6 +2,7 @@
 //!
 //! Owns the recording as plain data. Must not know how it came about, nor what is right.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -13,11 +14,15 @@ pub(crate) type Conn = u64;
 #[derive(Clone, Default, Debug)]
 pub(crate) struct History {
     pub(crate) asked: Vec<Asked>,
+    pub(crate) dispatched: Vec<Dispatched>,
+    /// In the order in which the connections were made.
+    pub(crate) followed: Vec<Followed>,
     pub(crate) heard: Vec<Heard>,
     pub(crate) effects: Vec<Effect>,
     pub(crate) jobs: Vec<Job>,
     pub(crate) events: Vec<Event>,
-    pub(crate) sessions: Vec<u64>,
+    /// By their numbers, with the names of those that have one.
+    pub(crate) sessions: BTreeMap<u64, String>,
     /// Final lines as they were collected at the end.
     pub(crate) collected: Vec<Value>,
     /// Processes of the run that were there when everything was over.
@@ -54,6 +59,41 @@ pub(crate) struct Asked {
     /// Part of the prompt; the answer begins with it.
     pub(crate) nonce: String,
     pub(crate) retry: Retry,
+}
+
+/// One `dispatch`, each time it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct Dispatched {
+    pub(crate) conn: Conn,
+    /// The request's `id` on the connection.
+    pub(crate) id: u64,
+    /// In the order asked, each with a key that no other dispatch has.
+    pub(crate) items: Vec<Item>,
+}
+
+/// One turn of a `dispatch`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Item {
+    pub(crate) key: String,
+    /// Part of the prompt; the answer begins with it.
+    pub(crate) nonce: String,
+    pub(crate) retry: Retry,
+}
+
+/// One connection of somebody who subscribes.
+#[derive(Clone, Debug)]
+pub(crate) struct Followed {
+    pub(crate) conn: Conn,
+    /// The request's `id` on the connection.
+    pub(crate) id: u64,
+    /// Connections of one follower go on where the one before ended.
+    pub(crate) follower: String,
+    /// Who makes these connections, one after the other, whether they go on or not.
+    pub(crate) who: &'static str,
+    /// The cursor that was given.
+    pub(crate) after: Option<u64>,
+    /// Only jobs of the session with this name.
+    pub(crate) session: Option<String>,
 }
 
 /// A line that a client got.

@@ -15,7 +15,9 @@
 
 mod client;
 mod disk;
+mod dispatch;
 mod faults;
+mod follow;
 mod history;
 mod place;
 mod program;

@@ -39,6 +39,7 @@ typedef struct {
     unsigned char *dirty;     // one byte per sector
     size_t sectors;
     off_t shortest;           // since the last sync: what is behind was cut off
+    int gone;                 // its name is: the number may be another file's by now
 } File;
 
 typedef enum { MADE, DIRECTORY, RENAMED, REMOVED } Kind;
@@ -377,6 +378,15 @@ static int sync_one(int fd) {
 int fsync(int fd) { return root ? sync_one(fd) : REAL(fsync)(fd); }
 int fdatasync(int fd) { return root ? sync_one(fd) : REAL(fdatasync)(fd); }
 
+// Another process made it, maybe with the number of one that is gone: none of it is on the disk.
+static void found(int fd, const char *name) {
+    struct stat stat;
+    File *file = fstat(fd, &stat) == 0 ? by_number(stat.st_ino) : NULL;
+    if (!file || !file->gone) return;
+    made(fd, name);
+    if (stat.st_size > 0) soil(by_number(stat.st_ino), 0, (size_t)(stat.st_size - 1) / SECTOR);
+}
+
 static int open_any(int dir, const char *path, int flags, mode_t mode) {
     char buffer[PATH_MAX];
     const char *name = (flags & O_CREAT) ? inside_at(dir, path, buffer) : NULL;
@@ -385,6 +395,7 @@ static int open_any(int dir, const char *path, int flags, mode_t mode) {
         int there = faccessat(dir, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
         result = REAL(openat)(dir, path, flags, mode);
         if (result >= 0 && !there) made(result, name);
+        if (result >= 0 && there) found(result, name);
     });
 }
 
@@ -402,8 +413,16 @@ int open64(const char *path, int flags, ...) { MODE(flags) return open_any(AT_FD
 int openat(int dir, const char *path, int flags, ...);
 int openat64(int dir, const char *path, int flags, ...) { MODE(flags) return open_any(dir, path, flags | O_LARGEFILE, mode); }
 
+// The file that is about to lose its name.
+static void going(int dir, const char *path) {
+    struct stat stat;
+    File *file = fstatat(dir, path, &stat, AT_SYMLINK_NOFOLLOW) == 0 ? by_number(stat.st_ino) : NULL;
+    if (file) file->gone = 1;
+}
+
 int rename(const char *from, const char *to) {
     LOCKED(int, {
+        going(AT_FDCWD, to);
         result = REAL(rename)(from, to);
         const char *was = inside(from);
         const char *is = inside(to);
@@ -417,6 +436,7 @@ static void gone(const char *name) {
 
 int unlink(const char *path) {
     LOCKED(int, {
+        going(AT_FDCWD, path);
         result = REAL(unlink)(path);
         if (result == 0) gone(inside(path));
     });
@@ -426,6 +446,7 @@ int unlinkat(int dir, const char *path, int flags) {
     char buffer[PATH_MAX];
     LOCKED(int, {
         const char *name = inside_at(dir, path, buffer);
+        going(dir, path);
         result = REAL(unlinkat)(dir, path, flags);
         if (result == 0) gone(name);
     });

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::history::{Asked, Conn, Heard, History};
+use crate::history::{Asked, Conn, Dispatched, Followed, Heard, History};
 
 /// The shared part of a run.
 pub(crate) struct Record {
@@ -46,6 +46,14 @@ impl Record {
 
     pub(crate) fn asked(&self, asked: Asked) {
         held(&self.history).asked.push(asked);
+    }
+
+    pub(crate) fn dispatched(&self, dispatched: Dispatched) {
+        held(&self.history).dispatched.push(dispatched);
+    }
+
+    pub(crate) fn followed(&self, followed: Followed) {
+        held(&self.history).followed.push(followed);
     }
 
     pub(crate) fn heard(&self, conn: Conn, line: Value) {

@@ -3,9 +3,11 @@
 //! Owns the rules: pure functions over a recorded [`History`]. Must not know how it was recorded;
 //! `rules/tests.rs` shows of each rule that it sees what it is for.
 
+mod dispatched;
 mod jobs;
 mod rest;
 mod streams;
+pub(crate) mod subscriptions;
 #[cfg(test)]
 mod tests;
 
@@ -37,7 +39,13 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("a stream has no gap and no repetition", streams::no_gap),
     (
         "a subscription misses nothing",
-        streams::subscriptions_miss_nothing,
+        subscriptions::subscriptions_miss_nothing,
+    ),
+    ("a cursor holds", subscriptions::cursors_hold),
+    ("a dispatch is all or none", dispatched::all_or_none),
+    (
+        "a dispatch is found by its keys",
+        dispatched::keys_find_the_jobs,
     ),
     ("text by offsets is the final text", streams::text_adds_up),
     (

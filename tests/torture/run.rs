@@ -13,20 +13,27 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::client::{self, Wire};
+use crate::dispatch;
 use crate::faults::{self, Faults};
+use crate::follow::{self, Wish};
 use crate::history::{Descriptors, History};
 use crate::place::{Place, Programs, Started};
 use crate::program::{self, Fallback, Victim};
 use crate::random::Random;
 use crate::record::{Record, poll};
-use crate::rules::{self, Broken};
+use crate::rules::{self, Broken, subscriptions};
 use crate::stored;
 use crate::work::{self, Mix, Work};
 
-/// Clients that ask, besides one that subscribes and one that is a program.
+/// Clients that ask, besides those that subscribe.
 const ASKERS: u64 = 6;
+/// The number of the one that is a program, and of the first that dispatches.
+const PROGRAM: u64 = ASKERS + 1;
+const DISPATCHERS: std::ops::RangeInclusive<u64> = PROGRAM + 1..=PROGRAM + 2;
 /// What waits when the faults are over has its end within this time.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+/// A subscriber hears what is stored within this time.
+const TOLD_WITHIN: Duration = Duration::from_secs(10);
 /// As many as one `collect` may name, so that most answers fit into a line.
 const COLLECTED_AT_ONCE: usize = 100;
 
@@ -95,10 +102,7 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     }
     let victim = Victim::default();
     let clients = start_clients(plan, &place, &record, &victim);
-    let listener = {
-        let record = Arc::clone(&record);
-        std::thread::spawn(move || client::subscribe(&record))
-    };
+    let followers = start_followers(plan, &record);
     faults::play(plan, &mut place, &record, &victim, &mut counts);
     record.stop();
     settle(&place, &record);
@@ -107,7 +111,9 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     }
     settle(&place, &record);
     close_the_books(&mut place, &record, base);
-    listener.join().expect("a client doesn't panic");
+    for follower in followers {
+        follower.join().expect("a client doesn't panic");
+    }
     let history = record.with(std::mem::take);
     count(&history, &mut counts);
     let (broken, facts) = rules::check(&history);
@@ -142,6 +148,15 @@ fn base_of(place: &mut Place, record: &Record) -> BTreeMap<String, usize> {
     base
 }
 
+fn start_followers(plan: &Plan, record: &Arc<Record>) -> Vec<JoinHandle<()>> {
+    let start = |(number, wish): (u64, Wish)| {
+        let record = Arc::clone(record);
+        let random = Random::part(plan.seed, 200 + number);
+        std::thread::spawn(move || follow::follow(&record, &wish, random))
+    };
+    (0..).zip(follow::wishes()).map(start).collect()
+}
+
 fn start_clients(
     plan: &Plan,
     place: &Place,
@@ -156,9 +171,15 @@ fn start_clients(
             std::thread::spawn(move || client::ask_and_ask_again(&record, work, random))
         })
         .collect();
+    clients.extend(DISPATCHERS.map(|number| {
+        let record = Arc::clone(record);
+        let work = Work::new(number, plan.mix, Random::part(plan.seed, number));
+        let random = Random::part(plan.seed, 100 + number);
+        std::thread::spawn(move || dispatch::dispatch_and_collect(&record, work, random))
+    }));
     let (record, victim) = (Arc::clone(record), victim.clone());
     let environment = place.environment();
-    let work = Work::new(ASKERS + 1, Mix::Gentle, Random::part(plan.seed, 50));
+    let work = Work::new(PROGRAM, Mix::Gentle, Random::part(plan.seed, 50));
     let random = Random::part(plan.seed, 150);
     let fallback = match plan.faults {
         Faults::Kills(_) => Fallback::Allowed,
@@ -175,7 +196,7 @@ fn settle(place: &Place, record: &Record) {
     let state = place.path("state");
     let mut open = Vec::new();
     let settled = poll(SETTLED_WITHIN, || {
-        release(place, record);
+        release(place, record, Release::Resume);
         open = stored::unfinished(&state).unwrap_or_else(|error| vec![error.to_string()]);
         open.is_empty().then_some(())
     });
@@ -184,31 +205,50 @@ fn settle(place: &Place, record: &Record) {
     }
 }
 
-/// Aborts what waits behind an interrupted turn: who asks for it again isn't told that it does.
-pub(crate) fn release(place: &Place, record: &Record) {
-    let held = stored::waiting_in_vain(&place.path("state")).unwrap_or_default();
-    if held.is_empty() {
-        return;
-    }
-    let Some(mut wire) = Wire::kept(record) else {
-        return;
-    };
-    for job in held {
-        let abort = json!({"type": "abort", "job": job});
-        if wire.write(&abort).is_err() || wire.read(record).is_none() {
-            return;
-        }
+/// How what waits behind an interrupted turn is released.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Release {
+    Abort,
+    Resume,
+}
+
+impl Release {
+    pub(crate) fn either(random: &mut Random) -> Self {
+        *random.one_of(&[Self::Abort, Self::Resume])
     }
 }
 
-/// The same without a look into the store: aborts whatever waits in a session that has a name.
-pub(crate) fn release_all(record: &Record) {
+/// Releases what waits behind an interrupted turn: who asks for it again isn't told that it does.
+pub(crate) fn release(place: &Place, record: &Record, how: Release) {
+    let held = stored::waiting_in_vain(&place.path("state")).unwrap_or_default();
+    let line = |(job, session): (String, String)| match how {
+        Release::Abort => json!({"type": "abort", "job": job}),
+        Release::Resume => json!({"type": "session.resume", "session": session}),
+    };
+    ask_all(record, held.into_iter().map(line).collect());
+}
+
+/// The same without a look into the store: whatever waits in a session that has a name.
+pub(crate) fn release_all(record: &Record, how: Release) {
+    let line = |session: String| match how {
+        Release::Abort => json!({"type": "abort", "session": session, "queued": true}),
+        Release::Resume => json!({"type": "session.resume", "session": session}),
+    };
+    let sessions = work::sessions(*DISPATCHERS.end());
+    ask_all(record, sessions.map(line).collect());
+}
+
+/// Asks one after the other, as long as there is somebody who answers.
+fn ask_all(record: &Record, mut lines: Vec<Value>) {
+    lines.dedup();
+    if lines.is_empty() {
+        return;
+    }
     let Some(mut wire) = Wire::kept(record) else {
         return;
     };
-    for session in work::sessions(ASKERS) {
-        let abort = json!({"type": "abort", "session": session, "queued": true});
-        if wire.write(&abort).is_err() || wire.read(record).is_none() {
+    for line in lines {
+        if wire.write(&line).is_err() || wire.read(record).is_none() {
             return;
         }
     }
@@ -223,6 +263,7 @@ fn close_the_books(place: &mut Place, record: &Record, base: BTreeMap<String, us
         record.stuck(format!("the store can't be read: {error}"));
     }
     collect(record);
+    until_all_is_told(record);
     let descriptors = descriptors(place, base);
     let mut left = place.orphans();
     stop(place, record);
@@ -231,6 +272,24 @@ fn close_the_books(place: &mut Place, record: &Record, base: BTreeMap<String, us
         history.left = left;
         history.descriptors = descriptors;
     });
+}
+
+/// Whoever subscribes may have come back only now. Who doesn't hear all is found by the rules.
+fn until_all_is_told(record: &Record) {
+    let lasts = record.with(|history| {
+        let sessions = follow::wishes().into_iter().map(|wish| wish.session);
+        let last = |session: Option<String>| {
+            let last = subscriptions::last_told(history, session.as_deref());
+            (session, last)
+        };
+        sessions.map(last).collect::<BTreeMap<_, _>>()
+    });
+    let last_of = |session: Option<&str>| {
+        let last = lasts.get(&session.map(str::to_owned));
+        last.copied().unwrap_or(0)
+    };
+    let told = || record.with(|history| follow::has_told_all(history, last_of));
+    let _deadline = poll(TOLD_WITHIN, || told().then_some(()));
 }
 
 /// Asks for every stored job's final line.
@@ -264,8 +323,12 @@ fn descriptors(place: &Place, base: BTreeMap<String, usize>) -> Vec<Descriptors>
                 // Three pipes each, and a handle on the process.
                 "pipe" => 3 * workers,
                 "anon_inode:[pidfd]" => workers,
-                // The one that subscribes.
-                "socket" => 1,
+                // Those that subscribe.
+                "socket" => follow::wishes().len(),
+                // For turns that wait, once there was one.
+                "anon_inode:[timerfd]" => 1,
+                // A second connection to the store, once its log was long.
+                "file" => 2,
                 _ => 0,
             },
             kind,
@@ -320,4 +383,15 @@ fn count(history: &History, counts: &mut Counts) {
         .iter()
         .filter(|heard| heard.kind() == "accepted" && heard.line["replayed"] == true);
     counts.add("replays by key", replays.count());
+    counts.add("dispatches asked", history.dispatched.len());
+    let resumed = history.followed.iter();
+    let resumed = resumed.filter(|followed| followed.after.is_some_and(|after| after > 0));
+    counts.add("subscriptions resumed", resumed.count());
+    let of_kind = |kind: &'static str| {
+        let heard = history.heard.iter();
+        heard.filter(move |heard| heard.kind() == kind && heard.line["ok"] == true)
+    };
+    counts.add("dispatches answered", of_kind("dispatch").count());
+    let resumed = of_kind("session.resume").filter_map(|heard| heard.line["jobs"].as_array());
+    counts.add("jobs resumed", resumed.map(Vec::len).sum());
 }

@@ -25,7 +25,9 @@ pub(crate) fn read(state: &Path, ledger: &Path, history: &mut History) -> rusqli
             job: name(number(row, 1)?),
         })
     })?;
-    history.sessions = all(&store, "SELECT id FROM sessions", |row| number(row, 0))?;
+    let sessions = "SELECT id, name FROM sessions";
+    let sessions = all(&store, sessions, |row| Ok((number(row, 0)?, row.get(1)?)))?;
+    history.sessions = sessions.into_iter().collect();
     history.effects = effects(&fs::read_to_string(ledger).unwrap_or_default());
     Ok(())
 }
@@ -37,10 +39,15 @@ pub(crate) fn unfinished(state: &Path) -> rusqlite::Result<Vec<String>> {
     all(&store, open, |row| row.get(0))
 }
 
-/// Jobs that wait behind an interrupted one, which nothing but an abort releases.
-pub(crate) fn waiting_in_vain(state: &Path) -> rusqlite::Result<Vec<String>> {
-    let held = "SELECT job FROM jobs WHERE final_seq IS NULL AND state = 'queued' AND held";
-    all(&open(state)?, held, |row| Ok(name(number(row, 0)?)))
+/// Jobs that wait behind an interrupted one, each with its session's name. They wait for an abort,
+/// or until the session is resumed.
+pub(crate) fn waiting_in_vain(state: &Path) -> rusqlite::Result<Vec<(String, String)>> {
+    let held = "SELECT jobs.job, sessions.name FROM jobs
+        JOIN sessions ON sessions.id = jobs.session
+        WHERE jobs.final_seq IS NULL AND jobs.state = 'queued' AND jobs.held";
+    all(&open(state)?, held, |row| {
+        Ok((name(number(row, 0)?), row.get(1)?))
+    })
 }
 
 const JOBS: &str = "SELECT job, seq, session, key, request, state, final_seq, final

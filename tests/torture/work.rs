@@ -21,6 +21,11 @@ pub(crate) fn sessions(clients: u64) -> impl Iterator<Item = String> {
     shared.chain((1..=clients).map(own))
 }
 
+/// The name of a session that several clients use.
+pub(crate) fn shared() -> String {
+    SHARED[0].0.to_owned()
+}
+
 fn own(client: u64) -> String {
     format!("own-{client}")
 }
@@ -66,7 +71,15 @@ pub(crate) struct Request {
 
 impl Request {
     pub(crate) fn line(&self, id: u64) -> Value {
-        let mut line = json!({"type": "send", "id": id, "agent": self.agent, "text": self.text});
+        let mut line = self.item();
+        line["type"] = json!("send");
+        line["id"] = json!(id);
+        line
+    }
+
+    /// The same as one of a `dispatch`.
+    pub(crate) fn item(&self) -> Value {
+        let mut line = json!({"agent": self.agent, "text": self.text});
         if let Some(session) = &self.session {
             line["session"] = json!(session);
         }
@@ -144,6 +157,15 @@ impl Work {
             key: Some(request.nonce.clone()),
             session: None,
             agent: "chaos",
+            ..request
+        }
+    }
+
+    /// The same for one of a `dispatch`, that has a key.
+    pub(crate) fn next_dispatched(&mut self) -> Request {
+        let request = self.next();
+        Request {
+            key: Some(request.nonce.clone()),
             ..request
         }
     }

@@ -193,10 +193,7 @@ pub fn private_dir(path: &Path) -> Result<(), PathError> {
         path: path.to_owned(),
         source,
     };
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
+    make_durably(path)
         .or_else(|error| match fs::symlink_metadata(path) {
             Ok(_something_is_there) => Ok(()),
             Err(_) => Err(error),
@@ -237,6 +234,27 @@ pub fn private_dir(path: &Path) -> Result<(), PathError> {
     if found.mode() & 0o777 != 0o700 {
         dir.set_permissions(fs::Permissions::from_mode(0o700))
             .map_err(io)?;
+    }
+    Ok(())
+}
+
+/// Makes a directory and those it is in. The name of each is on the disk before anything in it can
+/// be: a file is only as durable as the names that lead to it.
+fn make_durably(path: &Path) -> io::Result<()> {
+    let Some(parent) = path.parent().filter(|_| !path.is_dir()) else {
+        return Ok(());
+    };
+    make_durably(parent)?;
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    // What is named by a relative path of one part is in the current directory.
+    let parent = Some(parent).filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    if let Err(error) = fs::File::open(parent).and_then(|parent| parent.sync_all()) {
+        // Not everywhere can a directory be synced, or even opened.
+        tracing::warn!(%error, dir = %parent.display(), "a directory can't be synced");
     }
     Ok(())
 }

@@ -96,12 +96,12 @@ fn is_end_of(line: &serde_json::Value, stored: &Job) -> bool {
 
 /// What a turn did outside, it did once; a completed one did it.
 pub(super) fn effects_happen_once(seen: &Seen<'_>) -> Vec<String> {
-    let retries: BTreeMap<&str, Retry> = seen
-        .history
-        .asked
-        .iter()
-        .map(|asked| (asked.nonce.as_str(), asked.retry))
-        .collect();
+    let history = seen.history;
+    let sent = history.asked.iter();
+    let sent = sent.map(|asked| (asked.nonce.as_str(), asked.retry));
+    let items = history.dispatched.iter().flat_map(|asked| &asked.items);
+    let handed_in = items.map(|item| (item.nonce.as_str(), item.retry));
+    let retries: BTreeMap<&str, Retry> = sent.chain(handed_in).collect();
     let mut done: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
     for effect in &seen.history.effects {
         *done

@@ -27,7 +27,7 @@ pub(super) fn numbers_have_no_gaps(seen: &Seen<'_>) -> Vec<String> {
     let alone = history
         .jobs
         .iter()
-        .filter(|job| !history.sessions.contains(&job.session));
+        .filter(|job| !history.sessions.contains_key(&job.session));
     broken.extend(alone.map(|job| format!("{} is of a session that isn't there", job.job)));
     broken
 }
