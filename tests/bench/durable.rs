@@ -15,6 +15,8 @@ const CLIENTS: usize = 64;
 /// Of one client in one burst; 64 clients make 8,000.
 const PER_CLIENT: usize = 125;
 const BURSTS: usize = 6;
+/// Of one client on their way at once: together fewer than the commits that may be outstanding.
+const DEPTH: usize = 63;
 /// Of one client, each waited for.
 const ALONE: usize = 60;
 const SYNCS: usize = 1000;
@@ -100,7 +102,7 @@ pub(crate) fn acks(repetitions: usize) -> Vec<Figure> {
     for _ in 0..repetitions {
         let place = Place::new();
         let writer = place.writer();
-        let bursts = (0..BURSTS).map(|_| burst(&place.path("writer.sock"), PER_CLIENT, PER_CLIENT));
+        let bursts = (0..BURSTS).map(|_| burst(&place.path("writer.sock"), PER_CLIENT, DEPTH));
         bare.push(crate::report::median(
             &bursts.map(|(rate, _)| rate).collect::<Vec<_>>(),
         ));
@@ -111,7 +113,7 @@ pub(crate) fn acks(repetitions: usize) -> Vec<Figure> {
         let mut rates = Vec::new();
         let mut largest = 0.0_f64;
         for _ in 0..BURSTS {
-            rates.push(burst(&place.socket(), PER_CLIENT, PER_CLIENT).0);
+            rates.push(burst(&place.socket(), PER_CLIENT, DEPTH).0);
             empty(&place);
             largest = largest.max(mib(&place.path("state/agentd.db-wal")));
         }
