@@ -80,6 +80,7 @@ impl State {
         let turn = TurnId(self.number());
         let now = self.now;
         let hashed = request::hashed(&given);
+        let depth = placing.parent.map_or(0, |parent| self.depth(parent)) + 1;
         let session = self.sessions.get_mut(&placing.session)?;
         let agent = self.settings.agents.get(&session.agent)?;
         let mut send = given;
@@ -140,6 +141,7 @@ impl State {
         job.start = start.map(|start| start.boot_ms(now));
         job.accept = Some(Box::new(new));
         job.sender = sender;
+        job.depth = depth;
         if start.is_none() {
             session.queue.push_back(turn);
             self.waiting.insert(turn);

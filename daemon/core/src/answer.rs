@@ -21,7 +21,7 @@ use crate::worker::{Asking, QuestionKind, Reply};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Answered {
     turn: TurnId,
-    conn: ConnId,
+    pub(crate) conn: ConnId,
     id: Option<Id>,
     question: QuestionId,
     process: Process,

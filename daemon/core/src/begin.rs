@@ -156,6 +156,9 @@ impl State {
         };
         job.phase = Phase::Queued;
         job.attempt = job.attempt.saturating_sub(1);
+        // It may have rung meanwhile.
+        self.boot_timers
+            .set(Timer::Expiry(turn), Duration::from_millis(job.expires));
         if let Some(number) = job.number {
             let attempt = job.attempt;
             self.write_lazily(Write::Requeue {

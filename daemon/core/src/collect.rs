@@ -94,7 +94,6 @@ impl State {
             return;
         };
         let was_empty = rows.is_empty();
-        let mut elsewhere = false;
         for row in rows {
             match row.state {
                 JobState::Finished { seq, line } => {
@@ -104,13 +103,8 @@ impl State {
                 }
                 JobState::Queued { .. } | JobState::Running { .. } => {
                     collecting.pending.insert(row.job);
-                    elsewhere = true;
                 }
             }
-        }
-        if elsewhere {
-            self.timers
-                .set(Timer::Recheck(number), self.now.mono + RECHECK);
         }
         let missing: Vec<JobId> = collecting
             .order
@@ -121,10 +115,19 @@ impl State {
             .copied()
             .collect();
         if let (Some(unknown), true) = (missing.first(), was_empty) {
-            let (conn, id) = (collecting.conn, collecting.id.clone());
-            let rejected = Rejected::new(Code::UnknownJob, format!("there is no job `{unknown}`"));
-            self.collecting.remove(&number);
-            return self.refuse(conn, id, rejected);
+            let unknown = *unknown;
+            return self.collect_unknown(number, unknown);
+        }
+        let mut pending = collecting.pending.iter();
+        let elsewhere = pending.find(|job| !self.numbers.contains_key(job));
+        if let Some(elsewhere) = elsewhere.copied() {
+            if was_empty {
+                // It was there, and is forgotten.
+                return self.collect_unknown(number, elsewhere);
+            }
+            // An answer may have had room for some of them only.
+            self.timers
+                .set(Timer::Recheck(number), self.now.mono + RECHECK);
         }
         if !missing.is_empty() && collecting.bytes >= limits::MAX_LINE_OUT {
             // A page is full: what else there is, the next one tells.
@@ -135,6 +138,21 @@ impl State {
             return;
         }
         self.collect_started(number);
+    }
+
+    fn collect_unknown(&mut self, number: u64, unknown: JobId) {
+        self.timers.clear(Timer::Collect(number));
+        if let Some(Collecting { conn, id, .. }) = self.collecting.remove(&number) {
+            let error = format!("there is no job `{unknown}`");
+            self.refuse(conn, id, Rejected::new(Code::UnknownJob, error));
+        }
+    }
+
+    /// Who waits for a job?
+    pub(crate) fn collectors_of(&self, job: JobId) -> Vec<ConnId> {
+        let waits = |collecting: &&Collecting| collecting.pending.contains(&job);
+        let collecting = self.collecting.values().filter(waits);
+        collecting.map(|collecting| collecting.conn).collect()
     }
 
     /// Does a job wait for nothing but jobs that it made itself?

@@ -196,21 +196,29 @@ impl State {
         }
     }
 
-    /// Compares the cursor with the store, once.
+    /// Compares the cursor with the store: what follows it may be forgotten at any time.
     fn cursor_holds(&mut self, conn: ConnId, page: &Page) -> Passed {
         let Some(subscription) = self.subscription_mut(conn) else {
             return Passed::NotYet;
         };
-        if let Stage::Asked(after) = subscription.stage {
-            let after = after.unwrap_or(page.last);
-            if let Err(rejected) = check_cursor(after, page.oldest, page.last) {
-                self.end_subscription(conn, rejected);
-                return Passed::NotYet;
+        let stage = subscription.stage;
+        let after = match stage {
+            Stage::Asked(after) => after.unwrap_or(page.last),
+            Stage::History | Stage::Answered => subscription.seen,
+        };
+        match check_cursor(after, page.oldest, page.last) {
+            // What comes next is gone; it comes back with a cursor, and is told so.
+            Err(_) if stage == Stage::Answered => self.cut_off(conn),
+            Err(rejected) => self.end_subscription(conn, rejected),
+            Ok(()) => {
+                subscription.seen = after;
+                if stage != Stage::Answered {
+                    subscription.stage = Stage::History;
+                }
+                return Passed::On;
             }
-            subscription.seen = after;
-            subscription.stage = Stage::History;
         }
-        Passed::On
+        Passed::NotYet
     }
 
     fn end_subscription(&mut self, conn: ConnId, rejected: Rejected) {

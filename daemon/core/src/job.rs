@@ -131,6 +131,8 @@ pub(crate) struct Job {
     pub(crate) bytes: usize,
     pub(crate) context: Option<Context>,
     pub(crate) questions: u64,
+    /// Jobs above it, itself included: they may end before it.
+    pub(crate) depth: usize,
     /// Has any attempt begun?
     pub(crate) ran: bool,
     /// Its final line, while that is being committed.
@@ -181,6 +183,7 @@ impl Job {
             bytes: 0,
             context: None,
             questions: 0,
+            depth: 1,
             ran: false,
             last: None,
         }

@@ -186,7 +186,8 @@ impl State {
         let Some(known) = self.sessions.get(&session) else {
             return;
         };
-        match self.pins_for(known, &set) {
+        let open = self.not_closing(session);
+        match open.and_then(|()| self.pins_for(known, &set)) {
             Ok(pins) => {
                 let (session, stored) = (set.session, known.stored);
                 let write = Write::Model {

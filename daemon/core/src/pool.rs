@@ -34,7 +34,7 @@ enum Place {
 }
 
 impl State {
-    /// Starts what can start: called after every event.
+    /// Starts what can start: called after every event that may let something start.
     pub(crate) fn schedule(&mut self) {
         if self.mode.starts_turns() {
             // The oldest turn of each session, oldest first.
@@ -133,7 +133,15 @@ impl State {
         let session_id = self.jobs.get(&turn)?.session;
         let session = self.sessions.get(&session_id)?;
         let alone = session.queue.len() == 1 && session.current.is_none() && session.gate.is_none();
-        if !alone || !self.mode.starts_turns() {
+        let phase = self.jobs.get(&turn).map(|job| &job.phase);
+        let cancelled = matches!(
+            phase,
+            Some(Phase::Pending {
+                cancelled: true,
+                ..
+            })
+        );
+        if !alone || cancelled || !self.mode.starts_turns() {
             return None;
         }
         let Place::Here(worker) = self.place(session_id, turn) else {

@@ -152,6 +152,7 @@ impl State {
             job: number,
             number: job.questions,
         };
+        let bytes = asking.bytes();
         let whole = shorten(&mut asking);
         let waits = self.question_waits(turn).and(whole);
         let at = self.question_deadline(turn, asking.limit);
@@ -168,16 +169,18 @@ impl State {
         };
         self.say_numbered(turn, &line);
         if let Err(why) = waits {
-            return self.deny(turn, question, (process, asking), &why);
+            self.deny(turn, question, (process, asking), &why);
+        } else {
+            self.timers.set(Timer::Question(question), at);
+            let open = Question {
+                turn,
+                process,
+                asking,
+                expires_at,
+            };
+            self.questions.open.insert(question, open);
         }
-        self.timers.set(Timer::Question(question), at);
-        let open = Question {
-            turn,
-            process,
-            asking,
-            expires_at,
-        };
-        self.questions.open.insert(question, open);
+        self.count_output(turn, bytes);
     }
 
     /// Closes a question that waits for nobody; its turn's tool trace says why.

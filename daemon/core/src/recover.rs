@@ -113,6 +113,7 @@ impl State {
         let lost = (was_running && !again) || !readable || row.cancelled;
         let mut job = Job {
             number: Some(row.job),
+            depth: send.parent.map_or(0, |parent| self.depth(parent)) + 1,
             attempt,
             accepted_seq: row.seq,
             seq: row.seq,

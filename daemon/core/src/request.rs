@@ -1,6 +1,6 @@
 //! The requests besides `send`: what each does and in which state it is refused.
 //!
-//! Owns the waiting lists of `abort`, `collect` and `restart_worker`. Must not know bytes.
+//! Owns which requests wait for others, and who asks from inside which worker. Must not know bytes.
 
 use std::collections::VecDeque;
 
@@ -14,11 +14,14 @@ use crate::effect::Effect;
 use crate::event::Facts;
 use crate::ids::ConnId;
 use crate::limits::{DELEGATION_DEPTH, SENDS_PER_CONNECTION};
+use crate::send::is_in_order;
 use crate::state::State;
 
 /// Requests that wait until a session is known.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Loading {
+    /// The sessions that the store was asked for.
+    pub(crate) names: Vec<String>,
     pub(crate) parked: VecDeque<Parked>,
 }
 
@@ -64,7 +67,7 @@ impl State {
     }
 
     /// A `dispatch` of this connection that waits for its sessions, if the request touches jobs.
-    fn waits_behind(&self, conn: ConnId, request: &Request) -> Option<String> {
+    pub(crate) fn waits_behind(&self, conn: ConnId, request: &Request) -> Option<String> {
         let touches = matches!(
             request,
             Request::Send(_)
@@ -78,7 +81,7 @@ impl State {
                 | Request::SessionResume(_)
         );
         let loading = self.conns.get(&conn)?.loading.clone();
-        loading.filter(|key| touches && key.contains('#'))
+        loading.filter(|key| touches && is_in_order(key))
     }
 
     /// A request that waits for nothing any more.
@@ -171,16 +174,10 @@ impl State {
         Ok(parent)
     }
 
-    /// How many jobs are above one, itself included.
-    fn depth(&self, job: JobId) -> usize {
-        let mut depth = 0;
-        let mut next = Some(job);
-        while let Some(job) = next.filter(|_| depth < DELEGATION_DEPTH) {
-            depth += 1;
-            let turn = self.numbers.get(&job).and_then(|turn| self.jobs.get(turn));
-            next = turn.and_then(|job| job.send.parent);
-        }
-        depth
+    /// How many jobs are above one, itself included. Of one that has ended only itself is known.
+    pub(crate) fn depth(&self, job: JobId) -> usize {
+        let turn = self.numbers.get(&job).and_then(|turn| self.jobs.get(turn));
+        turn.map_or(1, |job| job.depth)
     }
 
     pub(crate) fn is_worker(&self, ancestry: &[u32]) -> bool {

@@ -3,6 +3,8 @@
 //! Owns the choice of agent and the check against the session's facts. Must not know processes
 //! beyond "is one free now?".
 
+use std::collections::{BTreeSet, VecDeque};
+
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::{Decoded, Ignored, Mode, Send};
 use agentd_protocol::work::{Compact, Named, SetModel};
@@ -17,7 +19,7 @@ use crate::limits::{
     COMMITS_OUTSTANDING, MAX_WORKERS, QUEUED_IN_ALL, QUEUED_PER_SESSION, SENDS_PER_CONNECTION,
 };
 use crate::lookup::unknown_session;
-use crate::request::Parked;
+use crate::request::{Loading, Parked};
 use crate::session::{Session, SessionId};
 use crate::state::State;
 use crate::store::{Query, SessionRow};
@@ -67,11 +69,11 @@ impl State {
             loading.parked.push_back(parked);
             return;
         }
-        self.loading
-            .entry(key.clone())
-            .or_default()
-            .parked
-            .push_back(parked);
+        let loading = Loading {
+            names: names.clone(),
+            parked: VecDeque::from([parked]),
+        };
+        self.loading.insert(key.clone(), loading);
         self.load(Awaiting::Sessions(key), Query::Sessions { names });
     }
 
@@ -141,11 +143,41 @@ impl State {
             .into_iter()
             .map(|row| self.adopt_session(row))
             .collect();
+        let here = |name: &String| self.names.contains_key(name);
+        let absent = loading.names.into_iter().filter(|name| !here(name));
+        let absent: BTreeSet<String> = absent.collect();
         for parked in loading.parked {
-            self.unparked(parked);
+            if self.must_wait_again(key, &parked, &absent) {
+                self.wait_again(key, parked);
+            } else {
+                self.unparked(parked);
+            }
         }
         for session in adopted {
             self.forget_session_if_idle(session);
+        }
+    }
+
+    /// Was a request parked behind others without a look at its own sessions, did one of these
+    /// leave memory meanwhile, or is one before it waiting again?
+    fn must_wait_again(&self, key: &str, parked: &Parked, absent: &BTreeSet<String>) -> bool {
+        let request = &parked.decoded.request;
+        let unknown = |name: &&String| !self.names.contains_key(*name) && !absent.contains(*name);
+        sessions_of(request).iter().any(unknown)
+            || is_in_order(key) && self.waits_behind(parked.conn, request).is_some()
+    }
+
+    fn wait_again(&mut self, key: &str, parked: Parked) {
+        let Parked {
+            conn,
+            id,
+            decoded,
+            facts,
+        } = parked;
+        if is_in_order(key) {
+            self.request(conn, id, decoded, &facts);
+        } else {
+            self.request_loaded(conn, id, decoded, &facts);
         }
     }
 
@@ -164,7 +196,10 @@ impl State {
                     .and_then(|()| self.room_for(send, &facts))
                 {
                     Ok(()) => self.send_in(conn, id, decoded, &facts),
-                    Err(rejected) => self.refuse(conn, id, rejected),
+                    Err(rejected) => {
+                        let waiter = waiter(conn, id, &decoded.ignored, send);
+                        self.refuse_or_replay(waiter, send, rejected);
+                    }
                 }
             }
             Request::Dispatch(_) => self.dispatch_in(conn, id, decoded, &facts),
@@ -270,6 +305,27 @@ impl State {
             Some(broken) => Err(broken.failure(&shown).into()),
             None => Ok(()),
         }
+    }
+}
+
+/// Do the requests parked under a key take effect in the order sent? A session can't be named so.
+pub(crate) fn is_in_order(key: &str) -> bool {
+    key.contains('#')
+}
+
+/// The sessions that must be known before a request takes effect.
+fn sessions_of(request: &Request) -> Vec<&String> {
+    match request {
+        Request::Send(send) => send.session.iter().collect(),
+        Request::Dispatch(dispatch) => {
+            let jobs = dispatch.jobs.iter();
+            jobs.filter_map(|job| job.send.session.as_ref()).collect()
+        }
+        Request::SessionClose(Named { session })
+        | Request::SessionResume(Named { session })
+        | Request::SetModel(SetModel { session, .. }) => vec![session],
+        Request::Compact(compact) => compact.session.iter().collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -90,6 +90,7 @@ impl Session {
             && self.current.is_none()
             && self.slot.is_none()
             && self.gate.is_none()
+            && !self.closing
     }
 
     /// Its name, where one is needed for display.

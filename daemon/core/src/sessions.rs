@@ -73,6 +73,10 @@ impl State {
         new: SessionNew,
         facts: &Facts,
     ) {
+        if let Some(loading) = self.asked_for(new.session.as_ref()) {
+            // Whoever asked first may make it.
+            return self.wait_for_loading(&loading, conn, id, Request::SessionNew(new), facts);
+        }
         match self.new_session(&new, facts) {
             Ok(made) => {
                 let changed = Changed::New {
@@ -86,6 +90,14 @@ impl State {
             }
             Err(rejected) => self.refuse(conn, id, rejected),
         }
+    }
+
+    /// The question to the store, if there is one just now, whether a session exists.
+    fn asked_for(&self, name: Option<&String>) -> Option<String> {
+        let mut loading = self.loading.iter();
+        let asked =
+            loading.find(|(_, loading)| name.is_some_and(|name| loading.names.contains(name)));
+        asked.map(|(key, _)| key.clone())
     }
 
     fn new_session(&mut self, new: &SessionNew, facts: &Facts) -> Result<NewSession, Rejected> {
@@ -134,6 +146,9 @@ impl State {
         let Some(session) = self.known_session(&named.session, conn, &id, again, facts) else {
             return;
         };
+        if let Err(rejected) = self.not_closing(session) {
+            return self.refuse(conn, id, rejected);
+        }
         let unfinished = self.jobs.values().filter(|job| job.session == session);
         let unfinished = unfinished.count();
         if unfinished > 0 {
@@ -155,6 +170,15 @@ impl State {
             session: named.session,
         };
         self.commit(Awaiting::Changed { conn, id, changed }, vec![close]);
+    }
+
+    /// What can be said against changing a session that is being forgotten.
+    pub(crate) fn not_closing(&self, session: SessionId) -> Result<(), Rejected> {
+        let closing = self.sessions.get(&session).filter(|known| known.closing);
+        closing.map_or(Ok(()), |known| {
+            let error = format!("the session `{}` is being closed", known.shown());
+            Err(Rejected::new(Code::SessionBusy, error))
+        })
     }
 
     pub(crate) fn session_resume(
@@ -285,10 +309,12 @@ impl State {
             _ => Rejected::new(Code::StoreFailed, "the store can't take it now; ask again"),
         };
         if let Changed::Closed { session } = changed
-            && let Some(session) = self.names.get(session)
-            && let Some(known) = self.sessions.get_mut(session)
+            && let Some(session) = self.names.get(session).copied()
         {
-            known.closing = false;
+            if let Some(known) = self.sessions.get_mut(&session) {
+                known.closing = false;
+            }
+            self.forget_session_if_idle(session);
         }
         self.refuse(conn, id, rejected);
     }

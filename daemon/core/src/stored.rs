@@ -168,19 +168,22 @@ impl State {
         let pending = self.jobs.values().filter_map(|job| job.sender.as_ref());
         let mut waiting: Vec<ConnId> = pending.map(|waiter| waiter.conn).collect();
         waiting.extend(self.dispatching.values().map(|dispatch| dispatch.conn));
-        waiting.extend(
-            self.awaiting
-                .values()
-                .filter_map(|awaiting| match awaiting {
-                    Awaiting::Aborted { conn, .. }
-                    | Awaiting::Changed { conn, .. }
-                    | Awaiting::Asked { conn, .. } => Some(*conn),
-                    Awaiting::Key { waiter, .. } | Awaiting::Replay { waiter, .. } => {
-                        Some(waiter.conn)
-                    }
-                    _ => None,
-                }),
-        );
+        waiting.extend(self.awaiting.values().filter_map(|awaiting| {
+            match awaiting {
+                Awaiting::Aborted { conn, .. }
+                | Awaiting::Changed { conn, .. }
+                | Awaiting::Steer { conn, .. }
+                | Awaiting::Asked { conn, .. } => Some(*conn),
+                Awaiting::Answered(answered) => Some(answered.conn),
+                Awaiting::Collect(number) => self
+                    .collecting
+                    .get(number)
+                    .map(|collecting| collecting.conn),
+                Awaiting::Key { waiter, .. } | Awaiting::Replay { waiter, .. } => Some(waiter.conn),
+                _ => None,
+            }
+        }));
+        waiting.extend(self.aborting.iter().map(|aborting| aborting.conn));
         let parked = self.loading.values().flat_map(|loading| &loading.parked);
         waiting.extend(parked.map(|parked| parked.conn));
         waiting.sort_unstable();
@@ -196,6 +199,8 @@ impl State {
             return;
         };
         let mut conns: Vec<_> = job.followers.iter().map(|(conn, _)| *conn).collect();
+        conns.extend(job.number.iter().flat_map(|job| self.collectors_of(*job)));
+        conns.sort_unstable();
         conns.dedup();
         let (session, process) = (job.session, job.process());
         for conn in conns {

@@ -1,7 +1,7 @@
 //! One process slot's life: started, ready, dead, started again.
 //!
-//! Owns phases, generations, the stop ladder and what a death means. Must not know which session
-//! gets which slot.
+//! Owns phases and generations. How a process is ended is in `ladder.rs`, what its death means in
+//! `death.rs`. Must not know which session gets which slot.
 
 use std::time::Duration;
 

@@ -56,6 +56,7 @@ impl State {
                 for turn in turns {
                     if let Some(turn) = self.of_worker(worker, turn) {
                         self.note(turn, &notice);
+                        self.count_output(turn, notice.text.len());
                     }
                 }
             }
@@ -379,6 +380,15 @@ impl State {
     /// Ends a turn that was told to end, without the worker's word.
     pub(crate) fn end_as_asked(&mut self, turn: TurnId, ending: &Ending) {
         self.end_as_asked_with(turn, ending, Outcome::ended(Stop::Cancelled));
+    }
+
+    /// Counts what a turn puts out besides text and tools.
+    pub(crate) fn count_output(&mut self, turn: TurnId, bytes: usize) {
+        if let Some(job) = self.jobs.get_mut(&turn) {
+            // A line is more than its text.
+            job.bytes = job.bytes.saturating_add(bytes + 256);
+        }
+        self.check_output(turn);
     }
 
     fn check_output(&mut self, turn: TurnId) {

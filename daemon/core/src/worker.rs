@@ -121,6 +121,15 @@ pub struct Asking {
     pub limit: Option<AskedFor>,
 }
 
+impl Asking {
+    /// Of all its texts.
+    pub(crate) fn bytes(&self) -> usize {
+        let detail = self.detail.as_ref().map_or(0, String::len);
+        let options = self.options.iter().map(String::len).sum::<usize>();
+        self.title.len() + detail + options
+    }
+}
+
 /// What a worker hears of its question.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {

@@ -144,8 +144,9 @@ impl<H: Host> Owner<H> {
             tokio::select! {
                 biased;
                 Some(arrival) = self.wires.arrivals.recv() => self.arrived(arrival),
-                Some(event) = self.wires.inbox.recv() => self.told(event),
+                // Rare, and before the inbox, which may never be empty.
                 Some(gone) = self.wires.gone.recv() => self.gone(gone),
+                Some(event) = self.wires.inbox.recv() => self.told(event),
                 () = at(self.started, deadline), if deadline.is_some() => self.apply(Event::Ticked),
                 () = boot_timer.rung() => self.apply(Event::Ticked),
             }

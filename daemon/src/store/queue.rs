@@ -46,6 +46,20 @@ pub(super) fn only_releases(order: &Order) -> bool {
     matches!(order, Order::Commit { writes, .. } if writes.iter().all(releases))
 }
 
+/// Did somebody ask for it, although it writes no row by whose number it could be found again?
+pub(super) fn is_unnumbered_request(order: &Order) -> bool {
+    let unnumbered = |write: &Write| {
+        matches!(
+            write,
+            Write::Open(_)
+                | Write::Close { .. }
+                | Write::Model { .. }
+                | Write::Hold { held: false, .. }
+        )
+    };
+    matches!(order, Order::Commit { writes, .. } if writes.iter().any(unnumbered))
+}
+
 /// The answer to a commit that somebody asked for, while nothing can be written. What became of
 /// work that is under way is kept instead.
 pub(super) fn refusal(order: &Order, code: Code, why: &str) -> Option<Event> {

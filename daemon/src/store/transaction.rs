@@ -10,6 +10,7 @@ use agentd_core::Event;
 use agentd_core::store::{Query, Recovered};
 use rusqlite::{Connection, ErrorCode};
 
+use super::queue::is_unnumbered_request;
 #[cfg(feature = "failpoints")]
 use super::queue::kinds;
 use super::write::{Care, Numbers, Witness, Writing};
@@ -113,6 +114,14 @@ fn attempt_with(
                 aborted, None,
             )));
         }
+    }
+    if writing.witness.is_none() && queue.iter().take(orders).any(is_unnumbered_request) {
+        // Who asked must not hear "nothing was written" of something that was.
+        *stamps += 1;
+        if let Err(error) = takeover::stamp(conn, &setting.ours, *stamps) {
+            return Ok(roll_back(conn, error));
+        }
+        writing.witness = Some(Witness::Stamp { value: *stamps });
     }
     let witness = writing.witness;
     wrong!("ack-early", {

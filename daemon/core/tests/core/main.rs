@@ -14,6 +14,7 @@ mod lives;
 mod processes;
 mod properties;
 mod questions;
+mod races;
 mod recovery;
 mod replay;
 mod scenarios;

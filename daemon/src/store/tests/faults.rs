@@ -169,6 +169,50 @@ fn a_takeover_in_doubt_is_not_done_twice() {
 }
 
 #[test]
+fn a_session_that_was_made_or_closed_in_doubt_is_not_called_refused() {
+    for moment in [Moment::BeforeCommit, Moment::AfterCommit] {
+        let dir = TempDir::new().unwrap();
+        let (switch, fault) = switched();
+        let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
+        let open = Write::Open(Box::new(agentd_core::store::NewSession {
+            name: Some("made".to_owned()),
+            agent: "one".to_owned(),
+            cwd: "/".to_owned(),
+            toolsets: None,
+            at: 1,
+        }));
+        let close = Write::Close {
+            session: "made".to_owned(),
+        };
+        for (write, there) in [(open, 1), (close, 0)] {
+            *switch.lock().unwrap() = Some((moment, ffi::SQLITE_IOERR_FSYNC));
+            let asked = store.order(Urgency::Waited, vec![write.clone()]);
+            assert!(matches!(
+                store.event(),
+                Event::StoreHealth { trouble: Some(_) }
+            ));
+            *switch.lock().unwrap() = None;
+            let committed = loop {
+                if let Event::Stored { token, stored } = store.event() {
+                    assert_eq!(token, asked);
+                    break matches!(stored, Stored::Committed(_));
+                }
+            };
+            assert_eq!(committed, moment == Moment::AfterCommit);
+            if !committed {
+                while store.event() != (Event::StoreHealth { trouble: None }) {}
+                assert!(matches!(store.commit(vec![write]), Stored::Committed(_)));
+            }
+            let names = vec!["made".to_owned()];
+            let Loaded::Sessions(rows) = store.load(Query::Sessions { names }) else {
+                panic!("sessions")
+            };
+            assert_eq!(rows.len(), there, "{moment:?}");
+        }
+    }
+}
+
+#[test]
 fn whatever_the_disk_says_new_work_is_refused_reads_go_on_and_it_heals_without_a_restart() {
     for (moment, what, expected) in [
         (Moment::BeforeBegin, ffi::SQLITE_READONLY, Code::StoreFailed),

@@ -1,0 +1,341 @@
+//! Two callers at once, and what was known a moment ago.
+
+use std::time::Duration;
+
+use agentd_core::Event;
+use agentd_core::ids::ConnId;
+use agentd_core::store::{Loaded, Pins, SessionRow, Stored};
+use agentd_core::worker::{Asking, Exit, QuestionKind, WorkerEvent};
+use agentd_protocol::{Body, JobId};
+
+use crate::agents::settings;
+use crate::scenarios::{only, running};
+use crate::world::{StoreOrder, World};
+
+/// A world whose store has idle sessions of agent `one`, and answers when it is told to.
+fn stored(names: &[&str]) -> World {
+    let mut world = World::new(settings());
+    world.prompt_store = false;
+    for name in names {
+        let row = SessionRow {
+            name: (*name).to_owned(),
+            agent: "one".to_owned(),
+            cwd: "/home/u".to_owned(),
+            toolsets: None,
+            named: true,
+            native: Some("file".to_owned()),
+            turns: 3,
+            pins: Pins::default(),
+        };
+        world.sessions.insert((*name).to_owned(), row);
+    }
+    world
+}
+
+fn all(world: &mut World) {
+    while world.store_pending() > 0 {
+        world.store_answers();
+    }
+}
+
+const DISPATCH_Y: &str = r#"{"type":"dispatch","jobs":[{"text":"a","session":"y"}]}"#;
+
+#[test]
+fn requests_behind_a_dispatch_find_the_sessions_that_it_did_not_look_up() {
+    let mut world = stored(&["x", "z", "w"]);
+    let conn = world.connect();
+    world.request(conn, 1, DISPATCH_Y);
+    world.request(conn, 2, r#"{"type":"send","text":"b","session":"x"}"#);
+    world.request(conn, 3, r#"{"type":"session.close","session":"w"}"#);
+    let second = r#"{"type":"dispatch","jobs":[{"text":"c","session":"z"}]}"#;
+    world.request(conn, 4, second);
+    world.request(conn, 5, r#"{"type":"send","text":"d"}"#);
+    all(&mut world);
+    assert_eq!(world.answer(conn, 2)["agent"], "one", "as it was made");
+    assert_eq!(world.answer(conn, 3)["ok"], true);
+    assert_eq!(world.answer(conn, 4)["ok"], true);
+    let of = |text: &str| {
+        let mut jobs = world.jobs.iter();
+        let found = jobs.find(|(_, job)| job.request.contains(&format!("\"text\":\"{text}\"")));
+        found.map(|(number, job)| (*number, job.agent.clone()))
+    };
+    assert_eq!(of("c").unwrap().1, "one");
+    assert!(of("c").unwrap().0 < of("d").unwrap().0, "in the order sent");
+}
+
+#[test]
+fn a_session_that_leaves_memory_while_others_are_looked_up_keeps_its_agent() {
+    let mut world = stored(&[]);
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"send","text":"a","agent":"one"}"#);
+    all(&mut world);
+    let process = only(&world);
+    world.get_ready(process);
+    all(&mut world);
+    world.end_turn(process);
+    let line =
+        r#"{"type":"dispatch","jobs":[{"text":"b","session":"s1"},{"text":"c","session":"y"}]}"#;
+    world.request(conn, 2, line);
+    all(&mut world);
+    assert_eq!(world.answer(conn, 2)["ok"], true);
+    assert_eq!(world.jobs[&JobId(2)].agent, "one");
+}
+
+#[test]
+fn a_send_right_behind_a_look_at_its_session_finds_it() {
+    let mut world = stored(&["x"]);
+    let (first, second) = (world.connect(), world.connect());
+    world.request(first, 1, r#"{"type":"session.resume","session":"x"}"#);
+    world.request(second, 1, r#"{"type":"send","text":"b","session":"x"}"#);
+    all(&mut world);
+    assert_eq!(world.answer(second, 1)["agent"], "one");
+}
+
+#[test]
+fn a_turn_for_a_session_that_is_just_being_closed_is_refused_or_runs() {
+    let mut world = stored(&["x"]);
+    let (first, second) = (world.connect(), world.connect());
+    world.request(first, 1, r#"{"type":"session.close","session":"x"}"#);
+    let line =
+        r#"{"type":"dispatch","jobs":[{"text":"a","session":"x"},{"text":"b","session":"q"}]}"#;
+    world.request(second, 1, line);
+    all(&mut world);
+    assert_eq!(world.answer(first, 1)["ok"], true);
+    assert_eq!(world.answer(second, 1)["code"], "session-busy");
+    world.request(second, 2, r#"{"type":"send","text":"a","session":"x"}"#);
+    all(&mut world);
+    world.prompt_store = true;
+    world.pass(Duration::ZERO);
+    world.work();
+    assert_eq!(world.answer(second, 2)["type"], "message_end");
+}
+
+#[test]
+fn a_close_that_was_refused_leaves_the_session_usable() {
+    let mut world = stored(&["x"]);
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"session.close","session":"x"}"#);
+    world.store_answers();
+    world.request(conn, 2, r#"{"type":"session.close","session":"x"}"#);
+    assert_eq!(
+        world.answer(conn, 2)["code"],
+        "session-busy",
+        "one at a time"
+    );
+    let model = r#"{"type":"set_model","session":"x","model":"m"}"#;
+    world.request(conn, 3, model);
+    assert_eq!(world.answer(conn, 3)["code"], "session-busy");
+    world.store_gives_up();
+    world.out_of_step = false;
+    assert_eq!(world.answer(conn, 1)["code"], "store-failed");
+    world.request(conn, 4, r#"{"type":"send","text":"a","session":"x"}"#);
+    all(&mut world);
+    assert_eq!(world.answer(conn, 4)["agent"], "one");
+}
+
+#[test]
+fn a_session_made_by_two_at_once_is_made_once() {
+    let mut world = stored(&[]);
+    let (first, second) = (world.connect(), world.connect());
+    world.request(first, 1, r#"{"type":"send","text":"a","session":"x"}"#);
+    let new = r#"{"type":"session.new","session":"x","agent":"one"}"#;
+    world.request(second, 1, new);
+    world.request(first, 2, DISPATCH_Y);
+    let other = r#"{"type":"session.new","session":"y","agent":"one"}"#;
+    world.request(second, 2, other);
+    all(&mut world);
+    for (name, job) in [("x", 1), ("y", 2)] {
+        let (made, ran) = (&world.sessions[name].agent, &world.jobs[&JobId(job)].agent);
+        assert_eq!(made, ran, "{name}");
+    }
+    assert_eq!(world.answer(second, 1)["code"], "session-conflict");
+    assert_eq!(world.answer(second, 2)["code"], "session-conflict");
+}
+
+#[test]
+fn jobs_of_jobs_are_counted_when_those_above_have_ended() {
+    let (mut world, _, mut process) = running();
+    for depth in 1..=3 {
+        let child = world.connect();
+        let line =
+            format!(r#"{{"type":"dispatch","text":"x","session":"d{depth}","agent":"one"}}"#);
+        world.request_from(child, depth, &line, World::inside(process));
+        if depth == 3 {
+            assert_eq!(world.answer(child, 3)["code"], "forbidden", "three levels");
+            return;
+        }
+        assert_eq!(world.answer(child, depth)["ok"], true);
+        let next = *world.processes.keys().next_back().unwrap();
+        world.end_turn(process);
+        world.get_ready(next);
+        process = next;
+    }
+}
+
+#[test]
+fn a_collect_of_anothers_jobs_goes_on_when_the_answer_has_only_some() {
+    let mut world = stored(&[]);
+    let jobs = [world.neighbour_accepts("a"), world.neighbour_accepts("b")];
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"collect","jobs":["j1","j2"]}"#);
+    all(&mut world);
+    world.pass(Duration::from_secs(1));
+    for job in jobs {
+        let seq = world.number();
+        let line = r#"{"type":"message_end","stop":"end_turn"}"#;
+        world.jobs.get_mut(&job).unwrap().last = Some((seq, Body::stored(line)));
+    }
+    let Some(StoreOrder::Load(token, _)) = world.orders.pop_front() else {
+        panic!("it looks again");
+    };
+    let page = Loaded::Jobs(world.row(jobs[0]).into_iter().collect());
+    world.event(Event::Loaded {
+        token,
+        loaded: page,
+    });
+    world.pass(Duration::from_secs(1));
+    all(&mut world);
+    assert_eq!(world.answer(conn, 1)["ok"], true);
+}
+
+#[test]
+fn who_collects_a_job_that_is_lost_is_cut_off() {
+    let (mut world, _, process) = running();
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"collect","jobs":["j1"]}"#);
+    world.prompt_store = false;
+    world.end_turn(process);
+    world.store_gives_up();
+    assert!(world.clients[&conn].closed);
+}
+
+fn long_question() -> Asking {
+    Asking {
+        question: "w".to_owned(),
+        kind: QuestionKind::Text,
+        title: "again?".to_owned(),
+        detail: Some("x".repeat(1024 * 1024)),
+        options: Vec::new(),
+        limit: None,
+    }
+}
+
+#[test]
+fn an_agent_that_asks_and_notes_without_end_is_ended() {
+    for asks in [true, false] {
+        let (mut world, conn, process) = running();
+        let turn = world.processes[&process].turns[0];
+        for _ in 0..65 {
+            let event = if asks {
+                WorkerEvent::Asked {
+                    turn: Some(turn),
+                    asking: long_question(),
+                }
+            } else {
+                WorkerEvent::Noted {
+                    turn: Some(turn),
+                    level: agentd_protocol::line::Level::Info,
+                    code: "loop",
+                    text: "x".repeat(1024 * 1024),
+                }
+            };
+            world.worker(process, event);
+        }
+        world.end_turn(process);
+        world.clients_read();
+        assert_eq!(world.answer(conn, 1)["code"], "output-limit", "{asks}");
+    }
+}
+
+#[test]
+fn an_abort_counts_while_a_send_waits_for_a_recovery() {
+    let mut world = stored(&[]);
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"send","text":"a","session":"warm"}"#);
+    all(&mut world);
+    let process = only(&world);
+    world.get_ready(process);
+    all(&mut world);
+    world.end_turn(process);
+    all(&mut world);
+    world.request(conn, 2, r#"{"type":"send","text":"b","session":"x"}"#);
+    world.store_answers();
+    world.store_refuses(Stored::Orphaned {
+        instance: "dead".to_owned(),
+    });
+    world.request(conn, 3, r#"{"type":"abort","session":"x"}"#);
+    world.recovers();
+    all(&mut world);
+    assert_eq!(world.answer(conn, 3)["ok"], true);
+    assert_eq!(world.answer(conn, 2)["stop"], "cancelled");
+}
+
+#[test]
+fn a_reader_whose_history_is_forgotten_under_it_is_told_so() {
+    let (mut world, _, process) = running();
+    world.end_turn(process);
+    let sender = world.connect();
+    world.request(sender, 1, r#"{"type":"send","text":"b","session":"main"}"#);
+    world.end_turn(process);
+    world.prompt_store = false;
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"subscribe","after":0}"#);
+    world.store_answers();
+    assert_eq!(world.clients[&conn].lines.len(), 3, "a page");
+    world.oldest = world.seq;
+    all(&mut world);
+    assert_eq!(world.answer(conn, 1)["code"], "cursor-expired");
+}
+
+#[test]
+fn who_waits_for_a_store_in_doubt_is_cut_off() {
+    let wait = r#","on_question":"wait""#;
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let send = format!(r#"{{"type":"send","text":"hi","session":"main"{wait}}}"#);
+    world.request(conn, 1, &send);
+    let process = only(&world);
+    world.get_ready(process);
+    let turn = world.processes[&process].turns.first().copied();
+    let asking = Asking {
+        detail: None,
+        ..long_question()
+    };
+    world.worker(process, WorkerEvent::Asked { turn, asking });
+    let there = world.neighbour_accepts("a");
+    world.prompt_store = false;
+    let requests = [
+        r#"{"type":"answer","question_id":"j1-q1","text":"t"}"#.to_owned(),
+        format!(r#"{{"type":"steer","job":"{there}","text":"t"}}"#),
+        format!(r#"{{"type":"collect","jobs":["{there}"]}}"#),
+    ];
+    let conns: Vec<ConnId> = requests.iter().map(|_| world.connect()).collect();
+    for (conn, request) in conns.iter().zip(&requests) {
+        world.request(*conn, 1, request);
+    }
+    world.event(Event::StoreHealth {
+        trouble: Some("in doubt".to_owned()),
+    });
+    world.pass(Duration::from_secs(10));
+    for (conn, request) in conns.iter().zip(&requests) {
+        assert!(world.clients[conn].closed, "{request}");
+    }
+}
+
+#[test]
+fn a_turn_whose_time_is_over_when_its_process_dies_before_it_begins_expires() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let send = r#"{"type":"send","text":"a","session":"x","expires":5}"#;
+    world.request(conn, 1, send);
+    let process = only(&world);
+    world.prompt_store = false;
+    world.get_ready(process);
+    world.pass(Duration::from_secs(6));
+    world.request(conn, 2, r#"{"type":"drain"}"#);
+    world.exit(process, Exit::Code(1));
+    all(&mut world);
+    world.pass(Duration::from_secs(1));
+    all(&mut world);
+    assert_eq!(world.answer(conn, 1)["code"], "expired");
+}
