@@ -10,10 +10,11 @@ use agentd_protocol::Code;
 use agentd_protocol::line::Line;
 
 use crate::agent::{Agent, Resume, Sessions};
+use crate::backoff::Health;
 use crate::choice::per_turn;
 use crate::effect::{Effect, Spawn};
 use crate::ids::{TurnId, WorkerId};
-use crate::job::{Phase, Process};
+use crate::job::{Job, Phase, Process};
 use crate::limits::{PROBE_AFTER, PROBE_WITHIN, SPAWNS_PER_SECOND};
 use crate::session::SessionId;
 use crate::slot::{Fit, Slot, SlotPhase};
@@ -29,8 +30,17 @@ enum Place {
     Here(WorkerId),
     /// Something must happen first, and will.
     Wait,
+    /// The same, and nothing else of its agent finds room before that.
+    Full,
     /// Nowhere: it ends.
     Never(Failure),
+}
+
+/// Is there room for one more process, or in one?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Some,
+    None,
 }
 
 impl State {
@@ -39,6 +49,8 @@ impl State {
         if self.mode.starts_turns() {
             // The oldest turn of each session, oldest first.
             let mut seen = BTreeSet::new();
+            // Agents for which there is no room at all: thousands may wait for the same one.
+            let mut crowded: BTreeSet<String> = BTreeSet::new();
             let mut next: Option<TurnId> = None;
             loop {
                 let after = match next {
@@ -54,8 +66,14 @@ impl State {
                 let Some(session) = self.jobs.get(&turn).map(|job| job.session) else {
                     continue;
                 };
-                if seen.insert(session) {
-                    self.schedule_session(session);
+                if !seen.insert(session) || self.waits_in_a_crowd(session, &crowded) {
+                    continue;
+                }
+                if self.schedule_session(session) == Room::None
+                    && let Some(session) = self.sessions.get(&session)
+                    && !self.takes_more(&session.agent)
+                {
+                    crowded.insert(session.agent.clone());
                 }
             }
         }
@@ -80,51 +98,72 @@ impl State {
             .map(|_| first)
     }
 
-    fn schedule_session(&mut self, session: SessionId) {
+    /// Would a look at a session find nothing but what was found for another of its agent? One that
+    /// has a process, or deaths behind it, is looked at by itself.
+    fn waits_in_a_crowd(&self, session: SessionId, crowded: &BTreeSet<String>) -> bool {
+        !crowded.is_empty()
+            && self.sessions.get(&session).is_some_and(|session| {
+                session.slot.is_none()
+                    && session.health == Health::default()
+                    && crowded.contains(&session.agent)
+            })
+    }
+
+    /// Could a process of this agent take one more turn, of whatever kind?
+    fn takes_more(&self, agent: &str) -> bool {
+        let takes = |slot: &Slot| slot.agent == agent && slot.takes_turns() && slot.has_room();
+        self.slots.values().any(takes)
+    }
+
+    /// Starts a session's next turn if it can; says whether there was room to try.
+    fn schedule_session(&mut self, session: SessionId) -> Room {
         let Some(turn) = self.head(session) else {
-            return;
+            return Room::Some;
         };
-        if self
-            .jobs
-            .get(&turn)
-            .is_some_and(|job| job.expires <= self.now.boot_ms)
-        {
-            return self.expire(turn);
+        let late = |job: &Job| job.expires <= self.now.boot_ms;
+        if self.jobs.get(&turn).is_some_and(late) {
+            self.expire(turn);
+            return Room::Some;
         }
         match self.place(session, turn) {
+            Place::Full => return Room::None,
             Place::Wait => {}
             Place::Never(failure) => self.fail(turn, failure),
-            Place::Here(worker) => {
-                let Some(process) = self.reserve(turn, worker) else {
-                    return;
-                };
-                let Some(job) = self.jobs.get_mut(&turn) else {
-                    return;
-                };
-                let Some(number) = job.number else { return };
-                job.attempt += 1;
-                let line = Line::Running {
-                    job: number,
-                    attempt: job.attempt,
-                }
-                .body();
-                let write = Write::Start {
-                    job: number,
-                    worker: process.worker,
-                    generation: process.generation,
-                    attempt: job.attempt,
-                    line: Some(line.clone()),
-                };
-                job.phase = Phase::Marking {
-                    process,
-                    cancelled: false,
-                };
-                let token = self.commit(Awaiting::Start(turn), vec![write]);
-                if let Some(job) = self.jobs.get_mut(&turn) {
-                    job.out
-                        .push_back(crate::job::Out::Numbered { token, body: line });
-                }
-            }
+            Place::Here(worker) => self.mark(turn, worker),
+        }
+        Room::Some
+    }
+
+    /// Binds a turn to a process and asks for its *running* mark.
+    fn mark(&mut self, turn: TurnId, worker: WorkerId) {
+        let Some(process) = self.reserve(turn, worker) else {
+            return;
+        };
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        let Some(number) = job.number else { return };
+        job.attempt += 1;
+        let line = Line::Running {
+            job: number,
+            attempt: job.attempt,
+        }
+        .body();
+        let write = Write::Start {
+            job: number,
+            worker: process.worker,
+            generation: process.generation,
+            attempt: job.attempt,
+            line: Some(line.clone()),
+        };
+        job.phase = Phase::Marking {
+            process,
+            cancelled: false,
+        };
+        let token = self.commit(Awaiting::Start(turn), vec![write]);
+        if let Some(job) = self.jobs.get_mut(&turn) {
+            job.out
+                .push_back(crate::job::Out::Numbered { token, body: line });
         }
     }
 
@@ -183,13 +222,19 @@ impl State {
         if !per_turn(&agent)
             && let Some(worker) = self.shareable(&agent, &fit, resumes)
         {
-            return self.place_here(worker);
+            return match self.place_here(worker) {
+                Place::Wait if self.is_full() => Place::Full,
+                place => place,
+            };
         }
         if !self.is_leased(session_id) && !per_turn(&agent) {
             // Its acceptance takes the lease; then a process is started.
             return Place::Wait;
         }
-        if !self.make_room() || (per_turn(&agent) && !self.spawn_allowed()) {
+        if !self.make_room() {
+            return Place::Full;
+        }
+        if per_turn(&agent) && !self.spawn_allowed() {
             return Place::Wait;
         }
         let worker = WorkerId(self.number());

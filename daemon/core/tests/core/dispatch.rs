@@ -251,3 +251,42 @@ fn a_dispatcher_that_leaves_cancels_nothing() {
         2
     );
 }
+
+#[test]
+fn ten_thousand_waiting_turns_do_not_make_each_event_slow() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"drain"}"#);
+    for batch in 0..39_u64 {
+        let job = |n: usize| format!(r#"{{"text":"x","session":"s{batch}-{n}","agent":"one"}}"#);
+        let jobs: Vec<String> = (0..256).map(job).collect();
+        let line = format!(r#"{{"type":"dispatch","jobs":[{}]}}"#, jobs.join(","));
+        world.request(conn, 2 + batch, &line);
+    }
+    world.request(conn, 1_000, r#"{"type":"undrain"}"#);
+    let processes: Vec<_> = world.processes.keys().copied().collect();
+    for process in processes {
+        world.get_ready(process);
+    }
+    let took = |world: &mut World| {
+        let begun = std::time::Instant::now();
+        for _ in 0..20 {
+            world.pass(Duration::from_millis(1));
+        }
+        begun.elapsed()
+    };
+    let many = took(&mut world);
+    let mut few = World::new(settings());
+    let conn = few.connect();
+    for id in 0..60 {
+        let line = format!(r#"{{"type":"send","text":"x","session":"s{id}","agent":"one"}}"#);
+        few.request(conn, id + 1, &line);
+    }
+    let few = took(&mut few);
+    assert!(world.jobs.len() > 9_900 && few < many);
+    eprintln!("{many:?} {few:?}");
+    assert!(
+        many < Duration::from_millis(20 * 60),
+        "{many:?} for 20 events, {few:?} with few"
+    );
+}
