@@ -55,6 +55,8 @@ pub struct Settings {
     pub last_seq: u64,
     /// Jobs of the store then, the unfinished ones left out.
     pub ended_jobs: u64,
+    /// Where the store was moved that was damaged when it was opened.
+    pub moved_aside: Option<String>,
     /// Is this the daemon, or a run without one?
     pub served: Served,
     /// Processes at most.

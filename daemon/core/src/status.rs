@@ -69,7 +69,7 @@ impl State {
         let in_flight = self.in_flight();
         let state = if !self.mode.starts_turns() {
             DaemonState::Draining
-        } else if self.store_trouble.is_some() {
+        } else if self.store_trouble.is_some() || self.settings.moved_aside.is_some() {
             DaemonState::Degraded
         } else {
             DaemonState::Ready
@@ -90,6 +90,10 @@ impl State {
         );
         if let Some(trouble) = &self.store_trouble {
             details.push_str(&format!("; the store can't write: {trouble}"));
+        }
+        if let Some(aside) = &self.settings.moved_aside {
+            let told = "the store was damaged: it was moved to";
+            details.push_str(&format!("; {told} `{aside}`, and a new one begun"));
         }
         for session in self
             .sessions

@@ -365,6 +365,7 @@ fn settings(
         epoch: opened.epoch.clone(),
         last_seq: opened.last_seq,
         ended_jobs: opened.ended_jobs,
+        moved_aside: (opened.moved_aside.as_ref()).map(|aside| aside.display().to_string()),
         served: plan.served.clone(),
         max_workers: agentd_core::limits::MAX_WORKERS,
         seed: u64::from(now.subsec_nanos()) ^ (u64::from(std::process::id()) << 32),

@@ -56,6 +56,7 @@ pub fn settings() -> Settings {
         epoch: "e".to_owned(),
         last_seq: 0,
         ended_jobs: 0,
+        moved_aside: None,
         served: Served::Daemon,
         max_workers: 4,
         seed: 7,
