@@ -59,16 +59,17 @@ impl State {
             .timeout
             .map(|seconds| self.now.mono + Duration::from_secs_f64(seconds));
         let number = self.number();
-        let (here, elsewhere): (BTreeSet<JobId>, BTreeSet<JobId>) = collect
-            .jobs
-            .iter()
-            .copied()
+        let mut named = BTreeSet::new();
+        let order = collect.jobs.iter().copied();
+        let order: Vec<JobId> = order.filter(|job| named.insert(*job)).collect();
+        let (here, elsewhere): (BTreeSet<JobId>, BTreeSet<JobId>) = named
+            .into_iter()
             .partition(|job| self.numbers.contains_key(job));
         let collecting = Collecting {
             conn,
             id,
             by,
-            order: collect.jobs.clone(),
+            order,
             wait: collect.wait,
             deadline,
             results: BTreeMap::new(),

@@ -108,7 +108,8 @@ struct Pipes {
     first: Vec<u8>,
     /// Closes standard input when everything was written.
     closing: bool,
-    progressed: Instant,
+    /// Since when bytes wait and none was taken.
+    waits: Option<Instant>,
     trouble: Option<(Instant, &'static str)>,
     told: bool,
 }
@@ -126,7 +127,7 @@ impl Pipes {
             },
             closing: first.is_some(),
             first: first.unwrap_or_default(),
-            progressed: Instant::now(),
+            waits: None,
             trouble: None,
             told: false,
         }
@@ -144,7 +145,7 @@ impl Pipes {
             Ok(taken) => {
                 failpoint!("worker-told");
                 voice.taken(taken);
-                self.progressed = Instant::now();
+                self.waits = None;
             }
             Err(_) => {
                 self.stdin = None;
@@ -171,12 +172,12 @@ impl Pipes {
         }
     }
 
-    fn stuck_at(&self, voice: &Voice) -> Option<(Instant, &'static str)> {
-        let writing = self.stdin.is_some() && !voice.to_write().is_empty();
-        let stalled = writing.then_some((
-            self.progressed + WRITES_WITHIN,
-            "its standard input took no bytes for 10 s",
-        ));
+    fn stuck_at(&self) -> Option<(Instant, &'static str)> {
+        let writing = self.waits.filter(|_| self.stdin.is_some());
+        let stalled = writing.map(|since| {
+            let why = "its standard input took no bytes for 10 s";
+            (since + WRITES_WITHIN, why)
+        });
         self.trouble.or(stalled).filter(|_| !self.told)
     }
 }
@@ -194,13 +195,16 @@ async fn pump(
     let mut hearing = true;
     loop {
         if voice.to_write().is_empty() {
-            pipes.progressed = Instant::now();
+            pipes.waits = None;
             if pipes.closing {
                 pipes.stdin = None;
             }
+        } else {
+            // Not since the last look: an idle process sleeps in the `select!` below.
+            pipes.waits.get_or_insert_with(Instant::now);
         }
         let listening = voice.waiting() < WAITING_EVENTS && voice.to_write().len() < WAITING_BYTES;
-        let stuck = pipes.stuck_at(voice);
+        let stuck = pipes.stuck_at();
         tokio::select! {
             order = orders.recv(), if hearing => {
                 hearing = order.is_some();

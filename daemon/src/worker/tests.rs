@@ -511,6 +511,23 @@ async fn a_process_that_does_not_read_is_stuck_after_ten_seconds() {
 }
 
 #[tokio::test]
+async fn a_process_that_was_idle_for_long_takes_what_it_is_told() {
+    let mut running = Setup::sh("echo up; while read a; do echo $a; done").start();
+    running.says("up").await;
+    // Which of two that are ready comes first is drawn: once would be luck.
+    for _ in 0..32 {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        tokio::time::resume();
+        running.order(Order::Tell(WorkerCommand::Cancel { turn: TurnId(1) }));
+        let event = running.next().await;
+        assert!(matches!(event, Event::Worker { .. }), "{event:?}");
+    }
+    running.order(Order::End(Rung::Kill));
+    running.end().await;
+}
+
+#[tokio::test]
 async fn an_over_long_line_is_skipped_with_a_note() {
     let script = "head -c 16777300 /dev/zero | tr '\\0' x; echo; echo after";
     let mut running = Setup::sh(script).start();

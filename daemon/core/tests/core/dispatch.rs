@@ -41,6 +41,17 @@ fn a_dispatch_is_one_commit_and_its_turns_run_side_by_side() {
     let results = world.answer(conn, 2)["results"].as_array().unwrap();
     let order: Vec<_> = results.iter().map(|line| line["job"].clone()).collect();
     assert_eq!(order, ["j3", "j1", "j2"], "in the order asked");
+    world.request(conn, 3, r#"{"type":"collect","jobs":["j2","j1","j2"]}"#);
+    let answer = world.answer(conn, 3);
+    let twice = (
+        answer["results"].as_array().unwrap().len(),
+        &answer["pending"],
+    );
+    assert_eq!(
+        twice,
+        (2, &agentd_protocol::serde_json::json!([])),
+        "named twice, told once"
+    );
 }
 
 #[test]
