@@ -280,6 +280,30 @@ fn text_with_a_hole_or_that_is_not_the_final_one_is_seen() {
 }
 
 #[test]
+fn only_a_turn_that_was_to_run_again_may_drop_what_it_said() {
+    let mut history = sound();
+    for heard in &mut history.heard {
+        if heard.kind() == "message_end" && heard.job() == Some("j1") {
+            heard.line["text"] = json!("");
+            heard.line["stop"] = json!("cancelled");
+        }
+    }
+    for line in [
+        &mut history.collected[0],
+        &mut history.jobs[0].last.as_mut().unwrap().line,
+    ] {
+        line["text"] = json!("");
+        line["stop"] = json!("cancelled");
+    }
+    history.jobs[0].state = "cancelled".to_owned();
+    assert_eq!(broken(&history), ["text by offsets is the final text"]);
+    history.jobs[0].request = history.jobs[0]
+        .request
+        .replacen('{', r#"{"retry":"auto","#, 1);
+    assert!(broken(&history).is_empty());
+}
+
+#[test]
 fn a_number_that_the_store_lost_or_gave_twice_is_seen() {
     let rule = "the store's numbers have no gaps";
     let mut history = sound();
