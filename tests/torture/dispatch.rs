@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::client::{KNOCK_EVERY, UP_WITHIN, Wire};
+use crate::client::{KNOCK_EVERY, RESUME, UP_WITHIN, Wire};
 use crate::history::{Dispatched, Item};
 use crate::random::Random;
 use crate::record::{Record, poll};
@@ -17,7 +17,6 @@ use crate::work::{Request, Work};
 const MOST_TURNS: u64 = 6;
 const DISPATCH: u64 = 1;
 const COLLECT: u64 = 2;
-const RESUME: u64 = 3;
 /// Seconds for one `collect`: what waits behind an interrupted turn has to be released meanwhile.
 const COLLECT_WITHIN: u64 = 1;
 
@@ -148,8 +147,7 @@ fn collect(record: &Record, wire: &mut Wire, batch: &Batch, mut jobs: Vec<String
         jobs.retain(|job| !results.iter().any(|line| line["job"] == job.as_str()));
         record.with(|history| history.collected.extend(results));
         for session in batch.sessions().iter().filter(|_| !jobs.is_empty()) {
-            let resume = json!({"type": "session.resume", "id": RESUME, "session": session});
-            wire.write(&resume).ok()?;
+            wire.resume(record, RESUME, session).ok()?;
             reply(record, wire, RESUME)?;
         }
     }
