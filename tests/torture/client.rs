@@ -23,8 +23,8 @@ pub(crate) const UP_WITHIN: Duration = Duration::from_secs(60);
 pub(crate) const KNOCK_EVERY: Duration = Duration::from_millis(10);
 /// Asked at once on one connection.
 const BATCH: u64 = 5;
-/// The `id` of what has no request's.
-pub(crate) const RESUME: u64 = 1000;
+/// From here on are the `id`s of the requests for what is held.
+const RESUME: u64 = 1000;
 
 /// How one conversation ended.
 #[derive(PartialEq, Eq)]
@@ -40,6 +40,7 @@ pub(crate) struct Wire {
     pub(crate) conn: Conn,
     /// For each `session.resume` without an answer, what had been heard when it was asked.
     resumes: VecDeque<u64>,
+    next_resume: u64,
 }
 
 impl Wire {
@@ -53,6 +54,7 @@ impl Wire {
             reader,
             conn,
             resumes: VecDeque::new(),
+            next_resume: RESUME,
         })
     }
 
@@ -74,10 +76,13 @@ impl Wire {
         self.stream.write_all(format!("{line}\n").as_bytes())
     }
 
-    /// Asks for what is held in a session to go on.
-    pub(crate) fn resume(&mut self, record: &Record, id: u64, session: &str) -> io::Result<()> {
+    /// Asks for what is held in a session to go on; gives the request's `id`.
+    pub(crate) fn resume(&mut self, record: &Record, session: &str) -> io::Result<u64> {
+        let id = self.next_resume;
+        self.next_resume += 1;
         self.resumes.push_back(record.highest());
-        self.write(&json!({"type": "session.resume", "id": id, "session": session}))
+        self.write(&json!({"type": "session.resume", "id": id, "session": session}))?;
+        Ok(id)
     }
 
     fn resumed(&mut self, record: &Record, answer: &Value) {
@@ -226,7 +231,7 @@ impl Conversation<'_> {
                     let session = asked.and_then(|(_, request)| request.session.as_ref());
                     let released = match session {
                         Some(session) if random.percent(50) => {
-                            self.wire.resume(self.record, RESUME, session)
+                            self.wire.resume(self.record, session).map(drop)
                         }
                         _ => self
                             .wire

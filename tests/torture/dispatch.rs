@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::client::{KNOCK_EVERY, RESUME, UP_WITHIN, Wire};
+use crate::client::{KNOCK_EVERY, UP_WITHIN, Wire};
 use crate::history::{Dispatched, Item};
 use crate::random::Random;
 use crate::record::{Record, poll};
@@ -147,8 +147,8 @@ fn collect(record: &Record, wire: &mut Wire, batch: &Batch, mut jobs: Vec<String
         jobs.retain(|job| !results.iter().any(|line| line["job"] == job.as_str()));
         record.with(|history| history.collected.extend(results));
         for session in batch.sessions().iter().filter(|_| !jobs.is_empty()) {
-            wire.resume(record, RESUME, session).ok()?;
-            reply(record, wire, RESUME)?;
+            let id = wire.resume(record, session).ok()?;
+            reply(record, wire, id)?;
         }
     }
     Some(())

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::client::{self, RESUME, Wire};
+use crate::client::{self, Wire};
 use crate::dispatch;
 use crate::faults::{self, Faults};
 use crate::follow::{self, Wish};
@@ -268,7 +268,7 @@ fn resume_all(record: &Record, sessions: BTreeSet<String>) {
     let wire = sessions.first().and_then(|_| Wire::kept(record));
     let Some(mut wire) = wire else { return };
     for session in sessions {
-        if wire.resume(record, RESUME, &session).is_err() || wire.read(record).is_none() {
+        if wire.resume(record, &session).is_err() || wire.read(record).is_none() {
             return;
         }
     }
