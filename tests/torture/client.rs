@@ -2,14 +2,15 @@
 //!
 //! Owns connections to the daemon. Must not know what becomes of what they record.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::collections::VecDeque;
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::history::{Asked, Asker, Conn};
+use crate::history::{Asked, Asker, Conn, Hold};
 use crate::random::Random;
 use crate::record::{Record, poll};
 use crate::work::{Request, Work};
@@ -22,6 +23,8 @@ pub(crate) const UP_WITHIN: Duration = Duration::from_secs(60);
 pub(crate) const KNOCK_EVERY: Duration = Duration::from_millis(10);
 /// Asked at once on one connection.
 const BATCH: u64 = 5;
+/// From here on are the `id`s of the requests for what is held.
+const RESUME: u64 = 1000;
 
 /// How one conversation ended.
 #[derive(PartialEq, Eq)]
@@ -35,6 +38,9 @@ pub(crate) struct Wire {
     stream: UnixStream,
     reader: BufReader<UnixStream>,
     pub(crate) conn: Conn,
+    /// For each `session.resume` without an answer, what had been heard when it was asked.
+    resumes: VecDeque<u64>,
+    next_resume: u64,
 }
 
 impl Wire {
@@ -47,6 +53,8 @@ impl Wire {
             stream,
             reader,
             conn,
+            resumes: VecDeque::new(),
+            next_resume: RESUME,
         })
     }
 
@@ -64,8 +72,27 @@ impl Wire {
         Some(self)
     }
 
-    pub(crate) fn write(&mut self, line: &Value) -> std::io::Result<()> {
+    pub(crate) fn write(&mut self, line: &Value) -> io::Result<()> {
         self.stream.write_all(format!("{line}\n").as_bytes())
+    }
+
+    /// Asks for what is held in a session to go on; gives the request's `id`.
+    pub(crate) fn resume(&mut self, record: &Record, session: &str) -> io::Result<u64> {
+        let id = self.next_resume;
+        self.next_resume += 1;
+        self.resumes.push_back(record.highest());
+        self.write(&json!({"type": "session.resume", "id": id, "session": session}))?;
+        Ok(id)
+    }
+
+    fn resumed(&mut self, record: &Record, answer: &Value) {
+        let jobs = answer["jobs"].as_array().into_iter().flatten();
+        let after = self.resumes.pop_front().unwrap_or(0);
+        let released = jobs.filter_map(Value::as_str).map(|job| Hold::Released {
+            job: job.to_owned(),
+            after,
+        });
+        record.with(|history| history.holds.extend(released));
     }
 
     pub(crate) fn write_half(&mut self, line: &Value) {
@@ -80,7 +107,7 @@ impl Wire {
         let mut line = Vec::new();
         match self.reader.read_until(b'\n', &mut line) {
             Ok(_) if line.ends_with(b"\n") => {}
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 record.stuck(format!(
                     "connection {} heard nothing for {LINE_WITHIN:?}",
                     self.conn
@@ -92,6 +119,9 @@ impl Wire {
         match serde_json::from_slice::<Value>(&line) {
             Ok(value) => {
                 record.heard(self.conn, value.clone());
+                if value["type"] == "session.resume" {
+                    self.resumed(record, &value);
+                }
                 Some(value)
             }
             Err(error) => {
@@ -199,13 +229,15 @@ impl Conversation<'_> {
                 Some("note") if line["code"] == "held" => {
                     let asked = self.open.iter().find(|(open, _)| Some(*open) == id);
                     let session = asked.and_then(|(_, request)| request.session.as_ref());
-                    let release = match session {
+                    let released = match session {
                         Some(session) if random.percent(50) => {
-                            json!({"type": "session.resume", "session": session})
+                            self.wire.resume(self.record, session).map(drop)
                         }
-                        _ => json!({"type": "abort", "job": line["job"]}),
+                        _ => self
+                            .wire
+                            .write(&json!({"type": "abort", "job": line["job"]})),
                     };
-                    if self.wire.write(&release).is_err() {
+                    if released.is_err() {
                         return Talk::Broken;
                     }
                 }

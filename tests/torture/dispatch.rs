@@ -17,7 +17,6 @@ use crate::work::{Request, Work};
 const MOST_TURNS: u64 = 6;
 const DISPATCH: u64 = 1;
 const COLLECT: u64 = 2;
-const RESUME: u64 = 3;
 /// Seconds for one `collect`: what waits behind an interrupted turn has to be released meanwhile.
 const COLLECT_WITHIN: u64 = 1;
 
@@ -148,9 +147,8 @@ fn collect(record: &Record, wire: &mut Wire, batch: &Batch, mut jobs: Vec<String
         jobs.retain(|job| !results.iter().any(|line| line["job"] == job.as_str()));
         record.with(|history| history.collected.extend(results));
         for session in batch.sessions().iter().filter(|_| !jobs.is_empty()) {
-            let resume = json!({"type": "session.resume", "id": RESUME, "session": session});
-            wire.write(&resume).ok()?;
-            reply(record, wire, RESUME)?;
+            let id = wire.resume(record, session).ok()?;
+            reply(record, wire, id)?;
         }
     }
     Some(())

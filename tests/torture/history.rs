@@ -17,6 +17,8 @@ pub(crate) struct History {
     pub(crate) dispatched: Vec<Dispatched>,
     /// In the order in which the connections were made.
     pub(crate) followed: Vec<Followed>,
+    /// In the order in which it was heard or seen.
+    pub(crate) holds: Vec<Hold>,
     pub(crate) heard: Vec<Heard>,
     pub(crate) effects: Vec<Effect>,
     pub(crate) jobs: Vec<Job>,
@@ -94,6 +96,15 @@ pub(crate) struct Followed {
     pub(crate) after: Option<u64>,
     /// Only jobs of the session with this name.
     pub(crate) session: Option<String>,
+}
+
+/// What became of a turn that waits behind an interrupted one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Hold {
+    /// `session.resume` named it. When that was asked, numbers up to this one had been heard.
+    Released { job: String, after: u64 },
+    /// The store says that it waits. Ends up to this number were in it.
+    Held { job: String, until: u64 },
 }
 
 /// A line that a client got.

@@ -18,6 +18,7 @@ pub(crate) struct Record {
     history: Mutex<History>,
     grown: Condvar,
     conns: AtomicU64,
+    highest: AtomicU64,
     stop: AtomicBool,
     over: AtomicBool,
 }
@@ -34,6 +35,7 @@ impl Record {
             history: Mutex::default(),
             grown: Condvar::new(),
             conns: AtomicU64::new(0),
+            highest: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             over: AtomicBool::new(false),
         }
@@ -58,6 +60,9 @@ impl Record {
 
     pub(crate) fn heard(&self, conn: Conn, line: Value) {
         let at = self.begun.elapsed();
+        if let Some(seq) = line["seq"].as_u64() {
+            self.highest.fetch_max(seq, Ordering::SeqCst);
+        }
         held(&self.history).heard.push(Heard { at, conn, line });
         self.grown.notify_all();
     }
@@ -65,6 +70,11 @@ impl Record {
     pub(crate) fn stuck(&self, who: String) {
         held(&self.history).stuck.push(who);
         self.grown.notify_all();
+    }
+
+    /// The highest number that anybody heard so far.
+    pub(crate) fn highest(&self) -> u64 {
+        self.highest.load(Ordering::SeqCst)
     }
 
     /// How many lines clients heard so far.

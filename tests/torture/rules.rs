@@ -4,6 +4,7 @@
 //! `rules/tests.rs` shows of each rule that it sees what it is for.
 
 mod dispatched;
+mod held;
 mod jobs;
 mod rest;
 mod streams;
@@ -48,6 +49,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
         dispatched::keys_find_the_jobs,
     ),
     ("text by offsets is the final text", streams::text_adds_up),
+    ("what was resumed stays so", held::resumed_stays_so),
     (
         "the store's numbers have no gaps",
         rest::numbers_have_no_gaps,

@@ -3,7 +3,7 @@
 //! Owns the order of a run. Must not know which faults there are (`faults`), nor what is right
 //! (`rules`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::client::{self, Wire};
 use crate::dispatch;
 use crate::faults::{self, Faults};
 use crate::follow::{self, Wish};
-use crate::history::{Descriptors, History};
+use crate::history::{Descriptors, History, Hold};
 use crate::place::{Place, Programs, Started};
 use crate::program::{self, Fallback, Victim};
 use crate::random::Random;
@@ -220,35 +220,55 @@ impl Release {
 
 /// Releases what waits behind an interrupted turn: who asks for it again isn't told that it does.
 pub(crate) fn release(place: &Place, record: &Record, how: Release) {
-    let held = stored::waiting_in_vain(&place.path("state")).unwrap_or_default();
-    let line = |(job, session): (String, String)| match how {
-        Release::Abort => json!({"type": "abort", "job": job}),
-        Release::Resume => json!({"type": "session.resume", "session": session}),
+    // What is answered while the store is read may be newer than what is read.
+    let before = record.with(|history| history.holds.len());
+    let Ok((held, until)) = stored::waiting_in_vain(&place.path("state")) else {
+        return;
     };
-    ask_all(record, held.into_iter().map(line).collect());
+    let seen = |(job, _): &(String, String)| Hold::Held {
+        job: job.clone(),
+        until,
+    };
+    record.with(|history| drop(history.holds.splice(before..before, held.iter().map(seen))));
+    match how {
+        Release::Abort => {
+            let abort = |(job, _)| json!({"type": "abort", "job": job});
+            ask_all(record, held.into_iter().map(abort));
+        }
+        Release::Resume => {
+            let sessions: BTreeSet<String> = held.into_iter().map(|(_, session)| session).collect();
+            resume_all(record, sessions);
+        }
+    }
 }
 
 /// The same without a look into the store: whatever waits in a session that has a name.
 pub(crate) fn release_all(record: &Record, how: Release) {
-    let line = |session: String| match how {
-        Release::Abort => json!({"type": "abort", "session": session, "queued": true}),
-        Release::Resume => json!({"type": "session.resume", "session": session}),
-    };
     let sessions = work::sessions(*DISPATCHERS.end());
-    ask_all(record, sessions.map(line).collect());
+    let abort = |session| json!({"type": "abort", "session": session, "queued": true});
+    match how {
+        Release::Abort => ask_all(record, sessions.map(abort)),
+        Release::Resume => resume_all(record, sessions.collect()),
+    }
 }
 
 /// Asks one after the other, as long as there is somebody who answers.
-fn ask_all(record: &Record, mut lines: Vec<Value>) {
-    lines.dedup();
-    if lines.is_empty() {
-        return;
-    }
-    let Some(mut wire) = Wire::kept(record) else {
-        return;
-    };
+fn ask_all(record: &Record, lines: impl Iterator<Item = Value>) {
+    let mut lines = lines.peekable();
+    let wire = lines.peek().and_then(|_| Wire::kept(record));
+    let Some(mut wire) = wire else { return };
     for line in lines {
         if wire.write(&line).is_err() || wire.read(record).is_none() {
+            return;
+        }
+    }
+}
+
+fn resume_all(record: &Record, sessions: BTreeSet<String>) {
+    let wire = sessions.first().and_then(|_| Wire::kept(record));
+    let Some(mut wire) = wire else { return };
+    for session in sessions {
+        if wire.resume(record, &session).is_err() || wire.read(record).is_none() {
             return;
         }
     }

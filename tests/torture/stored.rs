@@ -39,15 +39,17 @@ pub(crate) fn unfinished(state: &Path) -> rusqlite::Result<Vec<String>> {
     all(&store, open, |row| row.get(0))
 }
 
-/// Jobs that wait behind an interrupted one, each with its session's name. They wait for an abort,
-/// or until the session is resumed.
-pub(crate) fn waiting_in_vain(state: &Path) -> rusqlite::Result<Vec<(String, String)>> {
+/// Jobs that wait behind an interrupted one, each with its session's name, and the number of the
+/// last end. They wait for an abort, or until the session is resumed.
+pub(crate) fn waiting_in_vain(state: &Path) -> rusqlite::Result<(Vec<(String, String)>, u64)> {
     let held = "SELECT jobs.job, sessions.name FROM jobs
         JOIN sessions ON sessions.id = jobs.session
         WHERE jobs.final_seq IS NULL AND jobs.state = 'queued' AND jobs.held";
-    all(&open(state)?, held, |row| {
-        Ok((name(number(row, 0)?), row.get(1)?))
-    })
+    let store = open(state)?;
+    let held = all(&store, held, |row| Ok((name(number(row, 0)?), row.get(1)?)))?;
+    let last = "SELECT coalesce(max(final_seq), 0) FROM jobs";
+    let last = store.query_row(last, [], |row| number(row, 0))?;
+    Ok((held, last))
 }
 
 const JOBS: &str = "SELECT job, seq, session, key, request, state, final_seq, final

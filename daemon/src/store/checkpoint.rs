@@ -69,9 +69,30 @@ impl Checkpoints {
     }
 }
 
+/// A full disk is told once, not at each commit for as long as it is full.
+#[derive(Default)]
+struct Trouble {
+    told: bool,
+}
+
+impl Trouble {
+    fn news<E>(&mut self, error: Option<E>) -> Option<E> {
+        let told = std::mem::replace(&mut self.told, error.is_some());
+        error.filter(|_| !told)
+    }
+}
+
 fn work(conn: &Connection, woken: &Receiver<()>) {
+    let mut trouble = Trouble::default();
     while woken.recv().is_ok() {
-        while checkpoint(conn, "PASSIVE") > 0 {
+        loop {
+            let left = write_back(conn, "PASSIVE");
+            if let Some(error) = trouble.news(left.as_ref().err()) {
+                warn(error);
+            }
+            if left.unwrap_or(0) == 0 {
+                break;
+            }
             match woken.recv_timeout(PAUSE) {
                 Ok(()) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -80,9 +101,19 @@ fn work(conn: &Connection, woken: &Receiver<()>) {
     }
 }
 
-/// Writes the log back into the file, as far as it can without waiting for anybody, and says how
-/// many pages are left.
-pub(super) fn checkpoint(conn: &Connection, mode: &str) -> u64 {
+/// Writes the log back into the file, as far as it can without waiting for anybody.
+pub(super) fn checkpoint(conn: &Connection, mode: &str) {
+    if let Err(error) = write_back(conn, mode) {
+        warn(&error);
+    }
+}
+
+fn warn(error: &rusqlite::Error) {
+    tracing::warn!(%error, "the write-ahead log can't be written back");
+}
+
+/// Says how many pages are left.
+fn write_back(conn: &Connection, mode: &str) -> rusqlite::Result<u64> {
     let done = conn.busy_timeout(Duration::ZERO).and_then(|()| {
         conn.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
             Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
@@ -91,11 +122,19 @@ pub(super) fn checkpoint(conn: &Connection, mode: &str) -> u64 {
     if let Err(error) = conn.busy_timeout(schema::BUSY) {
         tracing::warn!(%error, "how long others are waited for can't be set");
     }
-    match done {
-        Ok((pages, written)) => u64::try_from(pages - written).unwrap_or(0),
-        Err(error) => {
-            tracing::warn!(%error, "the write-ahead log can't be written back");
-            0
-        }
+    let (pages, written) = done?;
+    Ok(u64::try_from(pages - written).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Trouble;
+
+    #[test]
+    fn trouble_is_told_once_until_it_is_over() {
+        let mut trouble = Trouble::default();
+        let told =
+            [None, Some(1), Some(2), Some(3), None, Some(4)].map(|error| trouble.news(error));
+        assert_eq!(told, [None, Some(1), None, None, None, Some(4)]);
     }
 }

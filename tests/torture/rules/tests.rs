@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{RULES, check};
 use crate::history::{
-    Asked, Asker, Descriptors, Effect, End, Event, Followed, Heard, History, Job, Retry,
+    Asked, Asker, Descriptors, Effect, End, Event, Followed, Heard, History, Hold, Job, Retry,
 };
 
 /// Two jobs of one session, asked for on connection 1 as requests 1 and 2, heard by a subscriber on
@@ -277,6 +277,54 @@ fn text_with_a_hole_or_that_is_not_the_final_one_is_seen() {
         .rposition(|heard| heard.conn == 2 && heard.kind() == "message_delta");
     history.heard.remove(at.unwrap());
     assert_eq!(broken(&history), [rule]);
+}
+
+#[test]
+fn only_a_turn_that_was_to_run_again_may_drop_what_it_said() {
+    let mut history = sound();
+    for heard in &mut history.heard {
+        if heard.kind() == "message_end" && heard.job() == Some("j1") {
+            heard.line["text"] = json!("");
+            heard.line["stop"] = json!("cancelled");
+        }
+    }
+    for line in [
+        &mut history.collected[0],
+        &mut history.jobs[0].last.as_mut().unwrap().line,
+    ] {
+        line["text"] = json!("");
+        line["stop"] = json!("cancelled");
+    }
+    history.jobs[0].state = "cancelled".to_owned();
+    assert_eq!(broken(&history), ["text by offsets is the final text"]);
+    history.jobs[0].request = history.jobs[0]
+        .request
+        .replacen('{', r#"{"retry":"auto","#, 1);
+    assert!(broken(&history).is_empty());
+}
+
+#[test]
+fn a_turn_that_was_resumed_and_is_held_again_is_seen() {
+    let hold = |history: &mut History, after, until| {
+        let job = "j2".to_owned();
+        let released = Hold::Released {
+            job: job.clone(),
+            after,
+        };
+        history.holds = vec![released, Hold::Held { job, until }];
+    };
+    let rule = "what was resumed stays so";
+    let mut history = sound();
+    hold(&mut history, 0, 8);
+    assert_eq!(broken(&history), [rule]);
+    history.jobs[0].state = "interrupted".to_owned();
+    assert!(broken(&history).is_empty(), "behind j1");
+    hold(&mut history, 4, 8);
+    assert_eq!(broken(&history), [rule], "j1 had ended before");
+    hold(&mut history, 0, 3);
+    assert_eq!(broken(&history), [rule], "j1 had not ended by then");
+    history.holds.reverse();
+    assert!(broken(&history).is_empty(), "held before it was resumed");
 }
 
 #[test]
