@@ -116,6 +116,11 @@ fn after_a_kill_dispatched_work_is_collected_told_or_run() {
 
     let collected = daemon.agentctl(&with_jobs(&["collect", "--timeout", "2"], &jobs));
     assert_eq!(collected.code, Some(1), "{collected:?}");
+    let held = format!("{} is held behind an interrupted turn", jobs[2]);
+    assert!(
+        collected.stderr.contains(&held) && collected.stderr.contains("sessions resume b"),
+        "{collected:?}"
+    );
     let said = &collected.stdout;
     for expected in [
         format!("{} done\nfinished\n", jobs[0]),

@@ -393,7 +393,15 @@ impl Request {
             "abort" => Self::Abort(fields(body)?),
             "collect" => Self::Collect(collect(body)?),
             "restart_worker" => Self::RestartWorker(fields(body)?),
-            "subscribe" => Self::Subscribe(fields(body)?),
+            "subscribe" => {
+                let subscribe: Subscribe = fields(body)?;
+                if subscribe.jobs.as_ref().is_some_and(Vec::is_empty) {
+                    return Err(invalid(
+                        "`jobs` is empty: expected at least one, or no `jobs`",
+                    ));
+                }
+                Self::Subscribe(subscribe)
+            }
             "unsubscribe" => Self::Unsubscribe,
             "shutdown" => Self::Shutdown,
             "drain" => {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use agentd_protocol::request::{Send, Wait};
 use agentd_protocol::rows::DispatchedRow;
+use agentd_protocol::work::{JobPhase, Jobs};
 use agentd_protocol::{JobId, Line};
 
 use super::args::{CollectArgs, DispatchArgs};
@@ -16,7 +17,8 @@ use super::exit::{self, Exit};
 use super::{ask, compose, output, render, turn};
 use crate::asked::RequestError;
 use crate::client::Client;
-use crate::{jobs::Collected, key};
+use crate::jobs::{Collected, JobPages};
+use crate::key;
 
 pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let prefix = match &args.key_prefix {
@@ -73,6 +75,24 @@ pub(super) async fn collect(args: CollectArgs, socket: Option<&Path>) -> io::Res
     results(&mut client, &args.jobs, timeout, wait, args.json).await
 }
 
+/// A held job is waited for in vain until somebody releases it: says so, and how.
+async fn tell_held(client: &mut Client, jobs: &[JobId]) -> Result<(), RequestError> {
+    let held = Jobs {
+        state: Some(JobPhase::Held),
+        ..Jobs::default()
+    };
+    let mut pages = JobPages::new(held);
+    while let Some(page) = pages.next(client).await? {
+        for row in page.value.iter().filter(|row| jobs.contains(&row.job)) {
+            let (job, session) = (row.job, output::safe(&row.session));
+            output::note(&format!(
+                "{job} is held behind an interrupted turn: `agentctl sessions resume {session}` runs it, `agentctl abort {job}` ends it"
+            ));
+        }
+    }
+    Ok(())
+}
+
 async fn results(
     client: &mut Client,
     jobs: &[JobId],
@@ -80,6 +100,10 @@ async fn results(
     wait: Wait,
     json: bool,
 ) -> io::Result<Exit> {
+    if !json {
+        // Should it not be known, the results are asked for all the same.
+        let _unknown = tell_held(client, jobs).await;
+    }
     let collected = match client.collect(jobs, timeout, wait).await {
         Ok(collected) => collected,
         Err(error) => return Ok(ask::tell(&error)),

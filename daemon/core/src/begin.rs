@@ -107,6 +107,7 @@ impl State {
             self.unplace(turn);
             return self.fail(turn, failure);
         }
+        job.begin_again();
         job.ran = true;
         job.context = Some(context);
         job.phase = Phase::Running { process };

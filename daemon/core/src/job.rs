@@ -133,6 +133,8 @@ pub(crate) struct Job {
     pub(crate) questions: u64,
     /// Jobs above it, itself included: they may end before it.
     pub(crate) depth: usize,
+    /// Does the next attempt replace what was said so far?
+    pub(crate) superseded: bool,
     /// Has any attempt begun?
     pub(crate) ran: bool,
     /// Its final line, while that is being committed.
@@ -184,6 +186,7 @@ impl Job {
             context: None,
             questions: 0,
             depth: 1,
+            superseded: false,
             ran: false,
             last: None,
         }
@@ -204,12 +207,20 @@ impl Job {
         matches!(self.phase, Phase::Running { .. } | Phase::Settling { .. })
     }
 
-    /// Forgets what a first attempt said.
+    /// What was said so far is the word of an attempt that is over.
     pub(crate) fn restart(&mut self) {
-        for message in &mut self.messages {
-            message.replaced = true;
-        }
+        self.superseded = true;
         self.started_at = None;
+    }
+
+    /// The next attempt begins: what the one before it said is replaced. Until then it is all that
+    /// the turn has said.
+    pub(crate) fn begin_again(&mut self) {
+        if std::mem::take(&mut self.superseded) {
+            for message in &mut self.messages {
+                message.replaced = true;
+            }
+        }
     }
 
     pub(crate) fn begin_message(&mut self, replaces_last: bool, native: bool) {

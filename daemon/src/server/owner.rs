@@ -156,15 +156,25 @@ impl<H: Host> Owner<H> {
     /// Tells the store; what it has no room for is refused.
     fn hand_over(&mut self) {
         self.handled = 0;
+        let mut later = Vec::new();
         while !self.held.is_empty() {
             for order in std::mem::take(&mut self.held) {
+                let again = match &order {
+                    store::Order::Takeover { .. } => Some(order.clone()),
+                    _ => None,
+                };
                 let token = match &order {
                     store::Order::Commit { token, .. } | store::Order::Load { token, .. } => {
                         Some(*token)
                     }
                     store::Order::Takeover { .. } | store::Order::Flush => None,
                 };
-                if let (Err(_), Some(token)) = (self.wires.store.submit(order), token) {
+                if self.wires.store.submit(order).is_ok() {
+                    continue;
+                }
+                // Nobody would ask for a takeover again.
+                later.extend(again);
+                if let Some(token) = token {
                     let stored = Stored::Failed {
                         code: Code::StoreFailed,
                         why: "its queue is full".to_owned(),
@@ -173,6 +183,7 @@ impl<H: Host> Owner<H> {
                 }
             }
         }
+        self.held = later;
     }
 
     fn arrived(

@@ -475,6 +475,16 @@ impl Writing<'_> {
                  WHERE id = ?1",
             )?
             .execute(params![session, job])?;
+        if end == End::Interrupted {
+            // Those of another instance, of which ours knows nothing.
+            self.conn
+                .prepare_cached(
+                    "UPDATE jobs SET held = 1
+                     WHERE session = ?1 AND final_seq IS NULL AND state = 'queued'
+                        AND instance <> ?2 AND request ->> 'after_failure' IS NOT 'run'",
+                )?
+                .execute(params![session, self.ours])?;
+        }
         self.witness = Some(Witness::Final { job, seq });
         Ok(Written::Numbered { seq: nat(seq) })
     }

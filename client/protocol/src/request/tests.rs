@@ -127,6 +127,11 @@ fn a_bad_field_is_refused_with_its_name() {
             "just one",
         ),
         (
+            r#"{"type":"subscribe","jobs":[]}"#,
+            Code::InvalidRequest,
+            "jobs",
+        ),
+        (
             r#"{"type":"jobs","limit":0}"#,
             Code::InvalidRequest,
             "limit",

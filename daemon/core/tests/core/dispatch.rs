@@ -295,9 +295,7 @@ fn ten_thousand_waiting_turns_do_not_make_each_event_slow() {
     }
     let few = took(&mut few);
     assert!(world.jobs.len() > 9_900 && few < many);
-    eprintln!("{many:?} {few:?}");
-    assert!(
-        many < Duration::from_millis(20 * 60),
-        "{many:?} for 20 events, {few:?} with few"
-    );
+    // 166 times as many sessions wait. Looking at each for a process took more than 200 times as
+    // long; passing by those that can't have one takes about 35 times.
+    assert!(many < few * 110, "{many:?} for 20 events, {few:?} with few");
 }

@@ -198,3 +198,42 @@ fn a_worker_whose_last_word_is_not_what_it_streamed_is_believed_its_last_word() 
         assert_eq!(starts.count(), lines, "{told:?}");
     }
 }
+
+#[test]
+fn a_turn_that_was_to_run_again_and_is_cancelled_keeps_what_it_had_said() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let auto = r#"{"type":"send","text":"x","session":"main","retry":"auto"}"#;
+    world.request(conn, 1, auto);
+    let process = crate::scenarios::only(&world);
+    world.get_ready(process);
+    crate::scenarios::say(&mut world, process, "half");
+    world.exit(process, Exit::Signal(9));
+    world.request(conn, 2, r#"{"type":"abort","job":"j1"}"#);
+    let last = world.answer(conn, 1);
+    assert_eq!(
+        (&last["stop"], &last["text"]),
+        (&"cancelled".into(), &"half".into())
+    );
+}
+
+#[test]
+fn text_before_a_numbered_line_is_durable_with_it() {
+    let (mut world, _, process) = running();
+    crate::scenarios::say(&mut world, process, "working");
+    let turn = world.processes[&process].turns[0];
+    world.worker(
+        process,
+        agentd_core::worker::WorkerEvent::ToolStarted {
+            turn,
+            call: "c".to_owned(),
+            name: "t".to_owned(),
+            input: "{}".to_owned(),
+            read_only: false,
+        },
+    );
+    world.crash(settings());
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"collect","jobs":["j1"]}"#);
+    assert_eq!(world.answer(conn, 1)["results"][0]["text"], "working");
+}

@@ -449,3 +449,31 @@ fn a_session_closed_or_given_back_meanwhile_is_looked_up_again() {
         [("main#1".to_owned(), None, 2), ("main".to_owned(), ours, 2)]
     );
 }
+
+#[test]
+fn the_end_of_an_interrupted_turn_holds_what_another_instance_left_behind_it() {
+    let dir = TempDir::new().unwrap();
+    let mut gone = bench(dir.path(), "gone", Role::Daemon, dead);
+    let (first, ..) = gone.accept(started("main"));
+    let (behind, ..) = gone.accept(new(Some("main")));
+    let anyway = NewJob {
+        request: r#"{"text":"hi","after_failure":"run"}"#.to_owned(),
+        ..new(Some("main"))
+    };
+    let (anyway, ..) = gone.accept(anyway);
+    gone.close();
+    let mut shot = bench(dir.path(), "shot", Role::OneShot, dead);
+    let instance = "gone".to_owned();
+    let order = Order::Takeover { instance };
+    shot.opened.store.submit(order).unwrap();
+    let Event::Recovered(recovered) = shot.event() else {
+        panic!("recovered")
+    };
+    assert_eq!(recovered.jobs.len(), 1, "a one-shot leaves what waits");
+    shot.commit(vec![finish(first, End::Interrupted)]);
+    let mut held = |job| match shot.job(job).state {
+        JobState::Queued { held, .. } => held,
+        other => panic!("{other:?}"),
+    };
+    assert!(held(behind) && !held(anyway));
+}
