@@ -148,7 +148,7 @@ impl State {
         }
         self.boot_timers
             .set(Timer::Expiry(turn), Duration::from_millis(job.expires));
-        self.jobs.insert(turn, job);
+        self.put_job(turn, job);
         self.counters.sends += 1;
         Some(turn)
     }
@@ -387,7 +387,7 @@ impl State {
     /// Gives back everything a pending send held; whoever aborted it is answered.
     pub(crate) fn drop_pending(&mut self, turn: TurnId) -> Option<Waiter> {
         self.unplace(turn);
-        let mut job = self.jobs.remove(&turn)?;
+        let mut job = self.take_job(turn)?;
         self.clear_timers(turn);
         self.waiting.remove(&turn);
         if let Some(session) = self.sessions.get_mut(&job.session) {

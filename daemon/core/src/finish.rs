@@ -17,7 +17,7 @@ use crate::job::{Ending, Job, Out, Phase, Process};
 use crate::json;
 use crate::limits::RUNG;
 use crate::questions::Closed;
-use crate::session::SessionId;
+use crate::session::{Session, SessionId};
 use crate::slot::SlotPhase;
 use crate::state::{Served, State};
 use crate::store::{End, Write};
@@ -369,7 +369,7 @@ impl State {
     }
 
     pub(crate) fn remove_job(&mut self, turn: TurnId) {
-        let Some(job) = self.jobs.remove(&turn) else {
+        let Some(job) = self.take_job(turn) else {
             return;
         };
         self.clear_timers(turn);
@@ -442,13 +442,8 @@ impl State {
 
     /// A session without jobs and process leaves memory; its lease is given back.
     pub(crate) fn forget_session_if_idle(&mut self, session: SessionId) {
-        let unfinished = |state: &Self| state.jobs.values().any(|job| job.session == session);
-        if self
-            .sessions
-            .get(&session)
-            .is_none_or(|known| !known.is_idle())
-            || unfinished(self)
-        {
+        let idle = |known: &Session| known.is_idle() && known.jobs == 0;
+        if !self.sessions.get(&session).is_some_and(idle) {
             return;
         }
         let Some(known) = self.sessions.remove(&session) else {

@@ -131,7 +131,7 @@ impl State {
             job.phase = Phase::Held;
         }
         self.numbers.insert(row.job, turn);
-        self.jobs.insert(turn, job);
+        self.put_job(turn, job);
         for question in asked {
             // Who asked is gone.
             self.say_closed(turn, question, Closed::Exit);

@@ -28,6 +28,8 @@ pub(crate) struct Session {
     pub(crate) queue: VecDeque<TurnId>,
     /// The turn in flight: marked, running or settling.
     pub(crate) current: Option<TurnId>,
+    /// Jobs of it that are in memory, whatever they do.
+    pub(crate) jobs: usize,
     /// Its process.
     pub(crate) slot: Option<WorkerId>,
     /// Does the store know it? Not before its first turn is accepted.
@@ -62,6 +64,7 @@ impl Session {
             turns: 0,
             queue: VecDeque::new(),
             current: None,
+            jobs: 0,
             slot: None,
             stored: false,
             leased: false,

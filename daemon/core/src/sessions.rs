@@ -149,8 +149,7 @@ impl State {
         if let Err(rejected) = self.not_closing(session) {
             return self.refuse(conn, id, rejected);
         }
-        let unfinished = self.jobs.values().filter(|job| job.session == session);
-        let unfinished = unfinished.count();
+        let unfinished = self.sessions.get(&session).map_or(0, |known| known.jobs);
         if unfinished > 0 {
             let error = format!(
                 "the session `{}` has {unfinished} unfinished turns",

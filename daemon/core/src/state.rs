@@ -397,6 +397,23 @@ impl State {
         }
     }
 
+    /// A job is in memory from now on, and its session with it.
+    pub(crate) fn put_job(&mut self, turn: TurnId, job: Job) {
+        if let Some(session) = self.sessions.get_mut(&job.session) {
+            session.jobs += 1;
+        }
+        self.jobs.insert(turn, job);
+    }
+
+    /// A job leaves memory.
+    pub(crate) fn take_job(&mut self, turn: TurnId) -> Option<Job> {
+        let job = self.jobs.remove(&turn)?;
+        if let Some(session) = self.sessions.get_mut(&job.session) {
+            session.jobs -= 1;
+        }
+        Some(job)
+    }
+
     /// Turns that a worker has, or is about to get.
     pub(crate) fn in_flight(&self) -> usize {
         self.jobs

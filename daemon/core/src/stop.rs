@@ -200,8 +200,11 @@ impl State {
 
     /// Looked at after every event: what has become possible on the way down?
     pub(crate) fn go_on_stopping(&mut self) {
-        if self.mode == Mode::Ready {
-            return;
+        match &self.mode {
+            Mode::Ready => return,
+            // Whoever asked was answered: nothing is waited for.
+            Mode::Draining(asking) if asking.is_empty() => return,
+            Mode::Draining(_) | Mode::Stopping(_) => {}
         }
         let busy = self
             .jobs
