@@ -135,7 +135,8 @@ fn after_a_kill_dispatched_work_is_collected_told_or_run() {
             "`{expected}` is not in {collected:?}"
         );
     }
-    assert_eq!(collected.stderr, format!("note: {} is not done\n", jobs[2]));
+    let pending = format!("note: {} is not done\n", jobs[2]);
+    assert!(collected.stderr.ends_with(&pending), "{collected:?}");
 
     // What is held runs when somebody says so.
     let resumed = daemon.agentctl(&["sessions", "resume", "b"]);
