@@ -131,23 +131,36 @@ fn attempt_with(
             .for_each(|answer| (setting.answer)(answer));
         crate::failpoint::linger();
     });
-    failpoint!("before-commit", kinds(queue, orders));
+    let doubt = Doubt {
+        answers,
+        orders,
+        witness,
+    };
+    Ok(commit(conn, setting, queue, doubt))
+}
+
+/// Ends the transaction, and says what its end means.
+fn commit(
+    conn: &Connection,
+    setting: &mut Setting,
+    #[cfg_attr(
+        not(feature = "failpoints"),
+        allow(unused_variables, reason = "for their names")
+    )]
+    queue: &VecDeque<Order>,
+    doubt: Doubt,
+) -> Attempt {
+    let fault = &mut setting.fault;
+    failpoint!("before-commit", kinds(queue, doubt.orders));
     let committed = fault(Moment::BeforeCommit, conn)
         .and_then(|()| conn.prepare_cached("COMMIT")?.execute([]))
         .and_then(|_| fault(Moment::AfterCommit, conn));
-    failpoint!("after-commit", kinds(queue, orders));
-    Ok(match committed {
-        Ok(()) => Attempt::Committed(answers),
-        Err(error) if is_doubtful(&error) => Attempt::Doubtful {
-            error,
-            doubt: Doubt {
-                answers,
-                orders,
-                witness,
-            },
-        },
+    failpoint!("after-commit", kinds(queue, doubt.orders));
+    match committed {
+        Ok(()) => Attempt::Committed(doubt.answers),
+        Err(error) if is_doubtful(&error) => Attempt::Doubtful { error, doubt },
         Err(error) => roll_back(conn, error),
-    })
+    }
 }
 
 /// Does what is ordered, and gives the answer that will be true once the transaction is.
