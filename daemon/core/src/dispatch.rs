@@ -42,23 +42,19 @@ impl State {
                 Rejected::new(Code::NeedsDaemon, error).hint("start the daemon: `agentd`");
             return self.refuse(conn, id, rejected);
         }
-        let names = dispatch
-            .jobs
-            .iter()
-            .filter_map(|job| job.send.session.as_ref());
-        let unknown: Vec<String> = names
-            .filter(|name| !self.names.contains_key(*name))
-            .cloned()
-            .collect();
+        let names = dispatch.jobs.iter();
+        let names: Vec<String> = names.filter_map(|job| job.send.session.clone()).collect();
+        let unknown = names.iter().any(|name| !self.names.contains_key(name));
         let decoded = Decoded {
             request: Request::Dispatch(dispatch),
             ignored: Vec::new(),
         };
-        if unknown.is_empty() {
+        if !unknown {
             self.dispatch_in(conn, id, decoded, facts);
         } else {
+            // All of them: one that is known may leave memory while another is looked up.
             let key = format!("dispatch#{}", self.number());
-            self.park_until_loaded(key, unknown, conn, id, decoded, facts);
+            self.park_until_loaded(key, names, conn, id, decoded, facts);
         }
     }
 

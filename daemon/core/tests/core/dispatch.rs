@@ -299,3 +299,25 @@ fn ten_thousand_waiting_turns_do_not_make_each_event_slow() {
     // long; passing by those that can't have one takes about 35 times.
     assert!(many < few * 110, "{many:?} for 20 events, {few:?} with few");
 }
+
+#[test]
+fn a_dispatch_whose_sessions_come_and_go_is_answered_all_the_same() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let send = |session: &str| {
+        format!(r#"{{"type":"send","text":"x","session":"{session}","agent":"turn"}}"#)
+    };
+    world.request(conn, 1, &send("b"));
+    world.work();
+    world.request(conn, 2, &send("a"));
+    let process = only(&world);
+    world.prompt_store = false;
+    // The end of `a` is on its way when the dispatch finds it here, and `b` gone.
+    world.end_turn(process);
+    let jobs = r#"[{"text":"x","session":"a"},{"text":"x","session":"b"}]"#;
+    world.request(conn, 3, &format!(r#"{{"type":"dispatch","jobs":{jobs}}}"#));
+    for _ in 0..20 {
+        world.store_answers();
+    }
+    assert_eq!(jobs_of(&world, conn, 3), ["j3", "j4"]);
+}

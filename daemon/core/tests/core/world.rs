@@ -382,7 +382,15 @@ impl World {
         }
         self.neighbours_finish();
         for round in 0..5_000 {
-            while self.store_pending() > 0 {
+            for answered in 0.. {
+                if self.store_pending() == 0 {
+                    break;
+                }
+                assert!(
+                    answered < 20_000,
+                    "the store is asked for ever: {:?}",
+                    self.orders
+                );
                 self.store_answers();
             }
             self.clients_read();
