@@ -37,7 +37,7 @@ pub(crate) fn serve(socket: &str) -> ExitCode {
 }
 
 /// Says every byte of every connection back.
-pub(crate) async fn echo(listener: UnixListener) {
+async fn echo(listener: UnixListener) {
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
         tokio::spawn(async move {

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Instant;
 
-use crate::control;
 use crate::place::{Client, Place, TIMMY, is_final, ms};
 use crate::report::{Figure, Limit, median};
 
@@ -33,24 +32,25 @@ fn p50(times: usize, mut round_trip: impl FnMut(usize)) -> f64 {
     median(&times)
 }
 
+/// Lets a process run on these cores only; `false` where there is no `taskset`.
+fn keep_on(cores: &str, pid: u32) -> bool {
+    let mut command = std::process::Command::new("taskset");
+    command.args(["-cp", cores, &pid.to_string()]);
+    let done = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    done.is_ok_and(|status| status.success())
+}
+
 pub(crate) fn ping(repetitions: usize) -> Vec<Figure> {
     let place = Place::new();
-    let bare = place.path("bare.sock");
-    let listen = bare.clone();
-    // Ends with this process.
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            control::echo(tokio::net::UnixListener::bind(listen).unwrap()).await;
-        });
-    });
-    let _daemon = place.daemon();
-    while !bare.exists() {
-        std::thread::yield_now();
-    }
+    // A process of its own, as the daemon is: a thread of ours would be woken on the same core.
+    let control_server = place.control();
+    let bare = place.path("control.sock");
+    let daemon = place.daemon();
+    // On one core, as waking an idle one takes longer than a ping, and who shares one is chance.
+    let all = std::thread::available_parallelism().map_or(1, usize::from) - 1;
+    let ours_too = std::process::id();
+    let together = [control_server.pid(), daemon.pid(), ours_too];
+    let pinned = together.iter().all(|pid| keep_on("0", *pid));
     let (mut control, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..repetitions {
         for (socket, times) in [(&bare, &mut control), (&place.socket(), &mut ours)] {
@@ -62,13 +62,19 @@ pub(crate) fn ping(repetitions: usize) -> Vec<Figure> {
             times.push(p50 * 1000.0);
         }
     }
+    keep_on(&format!("0-{all}"), ours_too);
+    let where_ = if pinned {
+        "all on one core"
+    } else {
+        "on any core: no `taskset`"
+    };
     vec![Figure {
         name: "ping",
         unit: "µs",
         control,
         ours,
         limit: Limit::Ratio(3.0),
-        aside: "p50; control: a bare tokio echo".to_owned(),
+        aside: format!("p50; control: a bare tokio echo; {where_}"),
     }]
 }
 
