@@ -57,12 +57,11 @@ impl State {
         let Some(turn) = self.make_pending(Some(waiter), given, placing) else {
             return;
         };
-        let conn_id = conn;
-        if let Some(conn) = self.conns.get_mut(&conn) {
-            conn.pending.insert(turn);
-            conn.last_send = Some(turn);
+        if let Some(known) = self.conns.get_mut(&conn) {
+            known.pending.insert(turn);
+            known.last_send = Some(turn);
         }
-        self.words.sent_to(conn_id, placing.session);
+        self.words.sent_to(conn, placing.session);
         let turns = vec![turn];
         self.ask_to_accept(Batch {
             turns,

@@ -49,12 +49,12 @@ impl State {
             request: Request::Dispatch(dispatch),
             ignored: Vec::new(),
         };
-        if !unknown {
-            self.dispatch_in(conn, id, decoded, facts);
-        } else {
+        if unknown {
             // All of them: one that is known may leave memory while another is looked up.
             let key = format!("dispatch#{}", self.number());
             self.park_until_loaded(key, names, conn, id, decoded, facts);
+        } else {
+            self.dispatch_in(conn, id, decoded, facts);
         }
     }
 

@@ -100,7 +100,8 @@ impl State {
         if let Some(cwd) = cwd.filter(|cwd| facts.missing.contains(cwd)) {
             return Err(no_directory(cwd));
         }
-        if self.unfinished() >= QUEUED_IN_ALL + MAX_WORKERS {
+        // Those that have a process are not waiting.
+        if self.jobs.len() >= QUEUED_IN_ALL + MAX_WORKERS {
             return Err(full(format!(
                 "{QUEUED_IN_ALL} turns are waiting, the limit"
             )));
@@ -111,11 +112,6 @@ impl State {
             )));
         }
         Ok(())
-    }
-
-    /// Turns that wait, for whatever.
-    fn unfinished(&self) -> usize {
-        self.jobs.len()
     }
 
     /// What the store knows of sessions came: the requests on them go on, in order.

@@ -188,10 +188,10 @@ impl State {
         facts: &Facts,
     ) {
         let again = Request::SessionResume(named.clone());
-        let Some(session) = self.known_session(&named.session, conn, &id, again, facts) else {
+        let Some(known) = self.known_session(&named.session, conn, &id, again, facts) else {
             return;
         };
-        let queue = self.sessions.get(&session).map(|session| &session.queue);
+        let queue = self.sessions.get(&known).map(|session| &session.queue);
         let held = queue.into_iter().flatten().filter_map(|turn| {
             let job = self.jobs.get(turn)?;
             job.number.filter(|_| job.phase == Phase::Held)
@@ -210,20 +210,11 @@ impl State {
                 jobs,
             };
             self.answer(conn, id, &line);
-            self.forget_named_if_idle(&line);
-            return;
+            // It was only looked at.
+            return self.forget_session_if_idle(known);
         }
         let changed = Changed::Resumed { session, jobs };
         self.commit(Awaiting::Changed { conn, id, changed }, writes);
-    }
-
-    /// A session that was only looked at need not stay in memory.
-    fn forget_named_if_idle(&mut self, answered: &Line) {
-        if let Line::SessionResume { session, .. } = answered
-            && let Some(session) = self.names.get(session).copied()
-        {
-            self.forget_session_if_idle(session);
-        }
     }
 
     pub(crate) fn session_changed(
