@@ -79,7 +79,8 @@ pub(crate) fn flood() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The least that acknowledges lines durably: one row each, as many as are there in one commit.
+/// The least that acknowledges requests durably: a line is read for what it says, a row like that
+/// of a job is written, as many as are there in one commit, and each is answered by its id.
 pub(crate) fn write(socket: &str) -> ExitCode {
     raise_file_limit();
     let _stale = std::fs::remove_file(socket);
@@ -100,8 +101,19 @@ pub(crate) fn write(socket: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A line to be written, and where to say so.
-type Row = (String, tokio::sync::mpsc::UnboundedSender<String>);
+/// What is asked for.
+#[derive(serde::Deserialize, serde::Serialize)]
+struct Asked {
+    #[serde(default)]
+    id: u64,
+    #[serde(default)]
+    text: String,
+    #[serde(default)]
+    session: String,
+}
+
+/// A row to be written, and where to say so.
+type Row = (Asked, tokio::sync::mpsc::UnboundedSender<String>);
 
 async fn acknowledge(stream: tokio::net::UnixStream, orders: std::sync::mpsc::Sender<Row>) {
     let (reader, mut writer) = stream.into_split();
@@ -119,31 +131,47 @@ async fn acknowledge(stream: tokio::net::UnixStream, orders: std::sync::mpsc::Se
     });
     let mut lines = tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(reader));
     while let Ok(Some(line)) = lines.next_line().await {
-        orders.send((line, answers.clone())).unwrap();
+        let asked = serde_json::from_str(&line).unwrap();
+        orders.send((asked, answers.clone())).unwrap();
     }
 }
 
+/// A job's columns that a new one fills, and the indexes it enters.
+const TABLE: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
+    CREATE TABLE IF NOT EXISTS jobs (job INTEGER PRIMARY KEY, seq INTEGER NOT NULL UNIQUE,
+        session TEXT NOT NULL, state TEXT NOT NULL, attempt INTEGER NOT NULL,
+        instance TEXT NOT NULL, accepted_at INTEGER NOT NULL, expires_at INTEGER NOT NULL,
+        boot TEXT, expires_boot INTEGER, request TEXT NOT NULL, final_seq INTEGER) STRICT;
+    CREATE INDEX IF NOT EXISTS unfinished ON jobs (session) WHERE final_seq IS NULL;";
+
 fn commit(file: &str, received: &std::sync::mpsc::Receiver<Row>) {
     let store = rusqlite::Connection::open(file).unwrap();
-    store
-        .execute_batch(
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
-             CREATE TABLE IF NOT EXISTS jobs (id INTEGER PRIMARY KEY, request TEXT);",
-        )
-        .unwrap();
+    store.execute_batch(TABLE).unwrap();
     let mut insert = store
-        .prepare("INSERT INTO jobs (request) VALUES (?1)")
+        .prepare(
+            "INSERT INTO jobs (seq, session, state, attempt, instance, accepted_at, expires_at,
+                boot, expires_boot, request)
+             VALUES ((SELECT coalesce(max(seq), 0) + 1 FROM jobs), ?1, 'queued', 0,
+                'an-instance', 1767225600000, 1767312000000,
+                '00000000-0000-0000-0000-000000000000', 86400000, ?2)",
+        )
         .unwrap();
     while let Ok(first) = received.recv() {
         let mut batch = vec![first];
         batch.extend(received.try_iter().take(1023));
         store.execute_batch("BEGIN IMMEDIATE").unwrap();
-        for (line, _) in &batch {
-            insert.execute([line]).unwrap();
-        }
+        let row = |(asked, answers): Row| {
+            let request = serde_json::to_string(&asked).unwrap();
+            insert.execute([&asked.session, &request]).unwrap();
+            let (id, session, job) = (asked.id, asked.session, store.last_insert_rowid());
+            let jobs = format!(r#"[{{"job":"{job}","session":"{session}","replayed":false}}]"#);
+            let answer = format!(r#"{{"type":"dispatch","id":{id},"ok":true,"jobs":{jobs}}}"#);
+            (answer + "\n", answers)
+        };
+        let answers: Vec<_> = batch.into_iter().map(row).collect();
         store.execute_batch("COMMIT").unwrap();
-        for (_, answers) in batch {
-            let _gone = answers.send("{\"type\":\"ok\"}\n".to_owned());
+        for (answer, answers) in answers {
+            let _gone = answers.send(answer);
         }
     }
 }

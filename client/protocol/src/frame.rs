@@ -38,7 +38,7 @@ impl Decoder {
     /// Blank lines (only spaces, tabs and `\r`) are dropped here: they carry nothing.
     pub fn push(&mut self, mut bytes: &[u8], out: &mut Vec<Frame>) {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
-            self.extend(&bytes[..end], out);
+            self.extend(&bytes[..end], end, out);
             bytes = &bytes[end + 1..];
             if std::mem::take(&mut self.skipping) {
                 continue;
@@ -53,10 +53,12 @@ impl Decoder {
                 out.push(Frame::Line(line));
             }
         }
-        self.extend(bytes, out);
+        // The line goes on: there is more to come.
+        self.extend(bytes, FIRST_BUFFER, out);
     }
 
-    fn extend(&mut self, bytes: &[u8], out: &mut Vec<Frame>) {
+    /// Adds to the line, for whose first bytes there is made so much `room`.
+    fn extend(&mut self, bytes: &[u8], room: usize, out: &mut Vec<Frame>) {
         if self.skipping || bytes.is_empty() {
             return;
         }
@@ -72,7 +74,7 @@ impl Decoder {
         }
         if self.partial.capacity() == 0 {
             self.partial
-                .reserve(bytes.len().max(FIRST_BUFFER.min(self.limit + 1)));
+                .reserve(bytes.len().max(room.min(self.limit + 1)));
         }
         self.partial.extend_from_slice(bytes);
     }

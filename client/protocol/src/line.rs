@@ -15,6 +15,9 @@ use crate::ids::{Id, JobId};
 use crate::request::Ignored;
 use crate::rows::{DispatchedRow, JobRow, QuestionRow, SessionRow, TurnRow};
 
+/// Most lines are shorter.
+const USUAL_LINE: usize = 256;
+
 /// A line from the daemon, without its `id`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -499,10 +502,16 @@ impl Line {
     /// Serialises the line, once.
     #[must_use]
     pub fn body(&self) -> Body {
-        let json = serde_json::to_string(self).unwrap_or_else(|why| {
+        let mut json = Vec::with_capacity(USUAL_LINE);
+        if let Err(why) = serde_json::to_writer(&mut json, self) {
             // Our own types: only a non-string map key could fail, and there is none.
-            format!(r#"{{"type":"error","code":"internal","error":"unserialisable line: {why}"}}"#)
-        });
+            json = format!(
+                r#"{{"type":"error","code":"internal","error":"unserialisable line: {why}"}}"#
+            )
+            .into_bytes();
+        }
+        // JSON is UTF-8.
+        let json = String::from_utf8(json).unwrap_or_default();
         let replayable = matches!(self, Self::Accepted(_)) || self.ends_job();
         Body {
             json: Arc::from(json),

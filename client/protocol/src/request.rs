@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -14,6 +15,7 @@ use crate::envelope::{Envelope, Rejected};
 use crate::ids::JobId;
 use crate::limits::MAX_DISPATCH;
 use crate::nearest::nearest;
+use crate::strict::Key;
 use crate::work::{
     Answer, Backup, Compact, Dispatch, Dispatched, Export, Jobs, Named, Questions, SessionHistory,
     SessionList, SessionNew, SetModel, Steer, check_limit,
@@ -455,9 +457,16 @@ fn collect(body: &str) -> Result<Collect, Rejected> {
     Ok(collect)
 }
 
+/// What tells a `dispatch` of many from one of one.
+#[derive(Deserialize)]
+struct Several<'a> {
+    #[serde(borrow, default)]
+    jobs: Option<&'a RawValue>,
+}
+
 fn dispatch(body: &str) -> Result<Dispatch, Rejected> {
-    let all: BTreeMap<String, &RawValue> = fields(body)?;
-    let Some(list) = all.get("jobs") else {
+    let several: Several<'_> = fields(body)?;
+    let Some(list) = several.jobs else {
         let (send, ignored) = decode_send(body, true)?;
         let jobs = vec![Dispatched { send, ignored }];
         return Dispatch { jobs }.check();
@@ -476,7 +485,7 @@ fn dispatch(body: &str) -> Result<Dispatch, Rejected> {
 }
 
 fn session_new(body: &str) -> Result<SessionNew, Rejected> {
-    let all: BTreeMap<String, &RawValue> = fields(body)?;
+    let all: Fields<'_> = fields(body)?;
     refuse_reserved(&all)?;
     let new: SessionNew = fields(body)?;
     new.session.as_deref().map_or(Ok(()), check_session)?;
@@ -485,9 +494,12 @@ fn session_new(body: &str) -> Result<SessionNew, Rejected> {
     Ok(new)
 }
 
-fn refuse_reserved(all: &BTreeMap<String, &RawValue>) -> Result<(), Rejected> {
-    match all.keys().find(|field| RESERVED.contains(&field.as_str())) {
-        Some(field) => {
+/// What an object's fields are called.
+type Fields<'a> = BTreeMap<Key<'a>, IgnoredAny>;
+
+fn refuse_reserved(all: &Fields<'_>) -> Result<(), Rejected> {
+    match all.keys().find(|field| RESERVED.contains(&&*field.0)) {
+        Some(Key(field)) => {
             let error = format!("`{field}` is part of the protocol but not served by this version");
             Err(Rejected::new(Code::Unsupported, error))
         }
@@ -497,14 +509,14 @@ fn refuse_reserved(all: &BTreeMap<String, &RawValue>) -> Result<(), Rejected> {
 
 fn decode_send(body: &str, typed: bool) -> Result<(Send, Vec<Ignored>), Rejected> {
     let mut send: Send = fields(body)?;
-    let all: BTreeMap<String, &RawValue> = fields(body)?;
+    let all: Fields<'_> = fields(body)?;
     refuse_reserved(&all)?;
     let mut ignored = Vec::new();
-    for field in all.keys() {
-        if !SEND_FIELDS.contains(&field.as_str()) {
-            let nearest = nearest(field, SEND_FIELDS.iter().copied()).map(str::to_owned);
+    for Key(field) in all.into_keys() {
+        if !SEND_FIELDS.contains(&&*field) {
+            let nearest = nearest(&field, SEND_FIELDS.iter().copied()).map(str::to_owned);
             ignored.push(Ignored {
-                field: field.clone(),
+                field: field.into_owned(),
                 nearest,
             });
         }

@@ -2,9 +2,11 @@
 //!
 //! Owns the question "is this line JSON we accept?". Must not know what the line means.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::limits::MAX_DEPTH;
@@ -37,6 +39,11 @@ pub fn check(text: &str) -> Result<(), NotStrict> {
         .and_then(|()| deserializer.end())
         .map_err(|error| NotStrict(error.to_string()))
 }
+
+/// A key of an object; copied only when it is written with escapes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Key<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 #[derive(Clone, Copy)]
 struct Level(usize);
@@ -99,14 +106,13 @@ impl<'de> Visitor<'de> for Level {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let inner = self.deeper()?;
-        let mut seen = HashSet::new();
-        while let Some(key) = map.next_key::<String>()? {
-            if seen.contains(&key) {
+        let mut seen = BTreeSet::new();
+        while let Some(key) = map.next_key::<Key<'de>>()? {
+            if let Some(Key(key)) = seen.replace(key) {
                 return Err(A::Error::custom(format_args!(
                     "the key `{key}` is given twice"
                 )));
             }
-            seen.insert(key);
             map.next_value_seed(inner)?;
         }
         Ok(())

@@ -3,6 +3,7 @@
 //! Owns what a job is made of and what the store's answer to its acceptance means. Several jobs of
 //! one `dispatch` are accepted together. Must not know who may send what: that was checked.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_protocol::envelope::Rejected;
@@ -78,7 +79,8 @@ impl State {
     ) -> Option<TurnId> {
         let turn = TurnId(self.number());
         let now = self.now;
-        let hashed = request::hashed(&given);
+        // Without a key nothing is ever compared with it.
+        let hashed = (given.idempotency_key.as_ref()).map(|_key| request::hashed(&given));
         let depth = placing.parent.map_or(0, |parent| self.depth(parent)) + 1;
         let session = self.sessions.get_mut(&placing.session)?;
         let agent = self.settings.agents.get(&session.agent)?;
@@ -118,7 +120,7 @@ impl State {
             toolsets: session.toolsets.as_ref().map(json::text),
             request: json::text(&send),
             key: send.idempotency_key.clone(),
-            hashed,
+            hashed: hashed.unwrap_or_default(),
             expires,
             start,
             labels: (!send.labels.is_empty()).then(|| json::text(&send.labels)),
@@ -138,7 +140,7 @@ impl State {
             cancelled: false,
         };
         job.start = start.map(|start| start.boot_ms(now));
-        job.accept = Some(Box::new(new));
+        job.accept = Some(Arc::new(new));
         job.sender = sender;
         job.depth = depth;
         if start.is_none() {
@@ -161,11 +163,17 @@ impl State {
             } else {
                 None
             };
-            let Some(new) = self.jobs.get(turn).and_then(|job| job.accept.clone()) else {
+            let Some(new) = self.jobs.get(turn).and_then(|job| job.accept.as_ref()) else {
                 continue;
             };
-            let running = placed.map(|process| (process.worker, process.generation));
-            writes.push(Write::Accept(Box::new(NewJob { running, ..*new })));
+            let new = match placed.map(|process| (process.worker, process.generation)) {
+                None => Arc::clone(new),
+                running => Arc::new(NewJob {
+                    running,
+                    ..NewJob::clone(new)
+                }),
+            };
+            writes.push(Write::Accept(new));
         }
         self.commit(Awaiting::Accept(batch), writes);
     }

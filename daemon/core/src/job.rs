@@ -4,6 +4,7 @@
 //! connections or the store's answers: it is told.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_protocol::line::{Context, Level, ToolTrace};
@@ -114,7 +115,7 @@ pub(crate) struct Job {
     pub(crate) progress_at: Duration,
     pub(crate) stalled: bool,
     /// What its acceptance writes, while it is pending.
-    pub(crate) accept: Option<Box<NewJob>>,
+    pub(crate) accept: Option<Arc<NewJob>>,
     /// Who sent it while it is pending.
     pub(crate) sender: Option<Waiter>,
     /// Who hears its lines.

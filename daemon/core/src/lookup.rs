@@ -205,7 +205,7 @@ impl State {
     }
 
     fn job_here(&self, job: JobId) -> Option<&Job> {
-        self.jobs.get(self.numbers.get(&job)?)
+        self.jobs.get(self.numbers.get(&job)?).map(Box::as_ref)
     }
 
     /// How far a job in memory is: the store learns some of it later, and some never.

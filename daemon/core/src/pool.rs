@@ -121,7 +121,7 @@ impl State {
             return Room::Some;
         };
         let late = |job: &Job| job.expires <= self.now.boot_ms;
-        if self.jobs.get(&turn).is_some_and(late) {
+        if self.jobs.get(&turn).is_some_and(|job| late(job)) {
             self.expire(turn);
             return Room::Some;
         }

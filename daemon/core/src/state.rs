@@ -87,7 +87,8 @@ pub struct State {
     pub(crate) out: Vec<Effect>,
     pub(crate) mode: Mode,
     pub(crate) conns: BTreeMap<ConnId, Conn>,
-    pub(crate) jobs: BTreeMap<TurnId, Job>,
+    /// Boxed: the tree would move them about.
+    pub(crate) jobs: BTreeMap<TurnId, Box<Job>>,
     pub(crate) numbers: BTreeMap<JobId, TurnId>,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) names: BTreeMap<String, SessionId>,
@@ -402,11 +403,11 @@ impl State {
         if let Some(session) = self.sessions.get_mut(&job.session) {
             session.jobs += 1;
         }
-        self.jobs.insert(turn, job);
+        self.jobs.insert(turn, Box::new(job));
     }
 
     /// A job leaves memory.
-    pub(crate) fn take_job(&mut self, turn: TurnId) -> Option<Job> {
+    pub(crate) fn take_job(&mut self, turn: TurnId) -> Option<Box<Job>> {
         let job = self.jobs.remove(&turn)?;
         if let Some(session) = self.sessions.get_mut(&job.session) {
             session.jobs -= 1;

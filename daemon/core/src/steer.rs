@@ -131,7 +131,7 @@ impl State {
     /// Can the agent of a turn be steered, and has it room?
     fn takes_words(&self, turn: TurnId) -> Result<(), Rejected> {
         let job = self.jobs.get(&turn);
-        let process = job.and_then(crate::job::Job::process);
+        let process = job.and_then(|job| job.process());
         let slot = process.and_then(|process| self.slots.get(&process.worker));
         if let Some(slot) = slot.filter(|slot| !slot.steers) {
             let error = format!("the agent `{}` can't be steered", slot.agent);
@@ -147,7 +147,7 @@ impl State {
 
     /// Tells a turn's agent what it was not told yet: its first byte has gone.
     pub(crate) fn tell_words(&mut self, turn: TurnId) {
-        let Some(process) = self.jobs.get(&turn).and_then(crate::job::Job::process) else {
+        let Some(process) = self.jobs.get(&turn).and_then(|job| job.process()) else {
             return;
         };
         for number in self.words.of_turn(turn) {

@@ -27,7 +27,7 @@ pub enum Urgency {
 pub enum Write {
     /// A new job: one row that is its `accepted` event. Answered by [`Written::Accepted`] or
     /// [`Written::Duplicate`].
-    Accept(Box<NewJob>),
+    Accept(Arc<NewJob>),
     /// The *running* mark, before the turn's first byte goes to a worker; with it the `running`
     /// event if `line` is given. Answered by [`Written::Numbered`] or [`Written::Done`].
     Start {

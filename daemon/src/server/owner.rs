@@ -19,11 +19,13 @@ use tokio::time::sleep_until;
 use crate::platform::process;
 use crate::server::boot_timer::BootTimer;
 use crate::server::peer::PeerOrder;
-use crate::store::{self, Store};
+use crate::store::{self, Answers, Store};
 use crate::worker::{Order, Spawner};
 
 /// Events waiting for the owner; whoever posts one waits for room.
 pub const INBOX: usize = 1024;
+/// Commits whose answers wait for the owner; the store waits for room.
+pub const ANSWERS: usize = 16;
 /// Events that came together are handled before the store hears of any, so that one sync does for
 /// all of them; at most so many, so that a flood doesn't keep commits waiting.
 const TOGETHER: usize = 32;
@@ -80,6 +82,8 @@ pub struct Wires {
     pub arrivals: mpsc::Receiver<Arrival>,
     /// Where ended instances come from.
     pub gone: mpsc::Receiver<Gone>,
+    /// Where the store's answers come from: they don't wait behind new requests.
+    pub answers: mpsc::Receiver<Answers>,
     /// The store.
     pub store: Store,
     /// Starts workers.
@@ -99,6 +103,8 @@ pub struct Owner<H> {
     /// What the store is to be told when the events that came together are handled.
     held: Vec<store::Order>,
     handled: usize,
+    /// Empty; its room is used again.
+    effects: Vec<Effect>,
     leaving: bool,
 }
 
@@ -115,6 +121,7 @@ impl<H: Host> Owner<H> {
             recoveries: BTreeMap::new(),
             held: Vec::new(),
             handled: 0,
+            effects: Vec::new(),
             leaving: false,
         }
     }
@@ -146,6 +153,7 @@ impl<H: Host> Owner<H> {
                 Some(arrival) = self.wires.arrivals.recv() => self.arrived(arrival),
                 // Rare, and before the inbox, which may never be empty.
                 Some(gone) = self.wires.gone.recv() => self.gone(gone),
+                Some(answers) = self.wires.answers.recv() => self.answered(answers),
                 Some(event) = self.wires.inbox.recv() => self.told(event),
                 () = at(self.started, deadline), if deadline.is_some() => self.apply(Event::Ticked),
                 () = boot_timer.rung() => self.apply(Event::Ticked),
@@ -196,6 +204,15 @@ impl<H: Host> Owner<H> {
     ) {
         self.peers.insert(conn, orders);
         self.apply(Event::Connected { conn, origin });
+    }
+
+    fn answered(&mut self, answers: Answers) {
+        for event in answers.events {
+            self.told(event);
+            if self.handled >= TOGETHER {
+                self.hand_over();
+            }
+        }
     }
 
     fn told(&mut self, event: Event) {
@@ -272,12 +289,14 @@ impl<H: Host> Owner<H> {
     }
 
     fn apply(&mut self, event: Event) {
-        let mut effects = Vec::new();
+        // What one event needs another needs, too.
+        let mut effects = std::mem::take(&mut self.effects);
         self.state.apply(self.now(), event, &mut effects);
         self.handled += 1;
-        for effect in effects {
+        for effect in effects.drain(..) {
             self.perform(effect);
         }
+        self.effects = effects;
     }
 
     fn perform(&mut self, effect: Effect) {

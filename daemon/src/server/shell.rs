@@ -21,9 +21,9 @@ use crate::platform::instance::{self, Instance};
 use crate::platform::lock::{Doing, Lock};
 use crate::platform::process;
 use crate::platform::remote;
-use crate::server::owner::{Arrival, Gone, Host, INBOX, Owner, Wires};
+use crate::server::owner::{ANSWERS, Arrival, Gone, Host, INBOX, Owner, Wires};
 use crate::server::peer::PeerConfig;
-use crate::store::{self, Liveness, Opened, Role, Store};
+use crate::store::{self, Answers, Liveness, Opened, Role, Store};
 use crate::worker::{FileLimit, SpawnRecord, Spawner, adopt_orphans};
 
 /// Connections that were accepted and not heard of: more than there can be.
@@ -108,7 +108,8 @@ impl Shell {
         let (arrivals, arriving) = mpsc::channel(ARRIVALS);
         let (gone, ended) = mpsc::channel(GONE);
         let tracker = TaskTracker::new();
-        let opened = open_store(&plan, &instance, inbox.clone())?;
+        let (answers, answered) = mpsc::channel(ANSWERS);
+        let opened = open_store(&plan, &instance, answers)?;
         if let Some(aside) = &opened.moved_aside {
             tracing::error!(
                 "the database was damaged; it was moved to `{}` and a new one begun",
@@ -144,6 +145,7 @@ impl Shell {
             inbox: events,
             arrivals: arriving,
             gone: ended,
+            answers: answered,
             store: opened.store,
             spawner,
         };
@@ -285,7 +287,7 @@ fn size(dir: &Path, file: &str) -> u64 {
 fn open_store(
     plan: &Plan,
     instance: &Instance,
-    inbox: mpsc::Sender<Event>,
+    answers: mpsc::Sender<Answers>,
 ) -> Result<Opened, store::StoreError> {
     let role = match plan.served {
         Served::Daemon => Role::Daemon,
@@ -297,9 +299,9 @@ fn open_store(
         instance::Life::Alive { pid } => Liveness::Alive { pid },
         instance::Life::Dead => Liveness::Dead,
     };
-    // The owner empties its inbox whatever happens, so the store's thread waits only briefly.
-    let answer = move |event: Event| {
-        let _gone = inbox.blocking_send(event);
+    // The owner takes them whatever happens, so the store's thread waits only briefly.
+    let answer = move |some: Answers| {
+        let _gone = answers.blocking_send(some);
     };
     store::open(
         &plan.state_dir,

@@ -47,7 +47,7 @@ impl Backups {
 
     /// Begins a copy; its end is answered whenever it comes.
     pub(super) fn begin(&mut self, token: Token, path: Option<&str>) {
-        let told = |loaded| (self.answer)(Event::Loaded { token, loaded });
+        let told = |loaded| (self.answer)(Event::Loaded { token, loaded }.into());
         let running = self.running.as_ref();
         if running.is_some_and(|running| !running.done.load(Ordering::Acquire)) {
             let why = "a backup is being made already: wait for its end".to_owned();
@@ -71,7 +71,7 @@ impl Backups {
             .spawn(move || {
                 let loaded = copy(&conn, &store, path).unwrap_or_else(Loaded::Failed);
                 over.store(true, Ordering::Release);
-                answer(Event::Loaded { token, loaded });
+                answer(Event::Loaded { token, loaded }.into());
             });
         match thread {
             Ok(thread) => {

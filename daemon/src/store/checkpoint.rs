@@ -3,6 +3,8 @@
 //! Owns the thread and its connection. Must not know what is in the log.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -11,19 +13,33 @@ use rusqlite::Connection;
 
 use super::schema;
 
-/// Between two rounds while there is something left.
+/// Commits that come closer than this are a burst, which is left alone: two flushes at once take
+/// longer than one after the other.
 const PAUSE: Duration = Duration::from_millis(100);
+/// So many pages (48 MiB) don't wait for the end of a burst.
+const MANY: u64 = 12 * 1024;
+
+/// What the writer and whoever writes back know of the log.
+#[derive(Default)]
+pub(super) struct Log {
+    /// How many pages it holds.
+    pub(super) pages: AtomicU64,
+    /// Is so much of it written back that the writer can begin it anew at little cost?
+    pub(super) nearly_written: AtomicBool,
+}
 
 /// Writes back when it is told that there is something.
 pub(super) struct Checkpoints {
     path: PathBuf,
+    log: Arc<Log>,
     running: Option<(SyncSender<()>, JoinHandle<()>)>,
 }
 
 impl Checkpoints {
-    pub(super) const fn new(path: PathBuf) -> Self {
+    pub(super) const fn new(path: PathBuf, log: Arc<Log>) -> Self {
         Self {
             path,
+            log,
             running: None,
         }
     }
@@ -42,11 +58,12 @@ impl Checkpoints {
     fn start(&self) -> Option<(SyncSender<()>, JoinHandle<()>)> {
         let (wake, woken) = sync_channel(1);
         let path = self.path.clone();
+        let log = Arc::clone(&self.log);
         let thread = std::thread::Builder::new()
             .name("checkpoint".to_owned())
             .stack_size(256 * 1024)
             .spawn(move || match schema::reopen(&path) {
-                Ok(conn) => work(&conn, &woken),
+                Ok(conn) => work(&conn, &woken, &log),
                 Err(error) => tracing::warn!(%error, "the log can't be written back beside"),
             });
         match thread {
@@ -82,20 +99,32 @@ impl Trouble {
     }
 }
 
-fn work(conn: &Connection, woken: &Receiver<()>) {
+fn work(conn: &Connection, woken: &Receiver<()>, log: &Log) {
     let mut trouble = Trouble::default();
+    let mut written = 0;
     while woken.recv().is_ok() {
         loop {
-            let left = write_back(conn, "PASSIVE");
-            if let Some(error) = trouble.news(left.as_ref().err()) {
-                warn(error);
-            }
-            if left.unwrap_or(0) == 0 {
-                break;
+            let held = log.pages.load(Ordering::Relaxed);
+            if held < written {
+                // It began anew.
+                written = 0;
             }
             match woken.recv_timeout(PAUSE) {
+                Ok(()) if held - written < MANY => continue,
                 Ok(()) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let round = write_back(conn, "PASSIVE");
+            if let Some(error) = trouble.news(round.as_ref().err()) {
+                warn(error);
+            }
+            let Ok(round) = round else { break };
+            written = round.written;
+            if written >= MANY {
+                log.nearly_written.store(true, Ordering::Relaxed);
+            }
+            if round.left == 0 {
+                break;
             }
         }
     }
@@ -112,8 +141,13 @@ fn warn(error: &rusqlite::Error) {
     tracing::warn!(%error, "the write-ahead log can't be written back");
 }
 
-/// Says how many pages are left.
-fn write_back(conn: &Connection, mode: &str) -> rusqlite::Result<u64> {
+/// How far a log was written back, in pages.
+struct Round {
+    written: u64,
+    left: u64,
+}
+
+fn write_back(conn: &Connection, mode: &str) -> rusqlite::Result<Round> {
     let done = conn.busy_timeout(Duration::ZERO).and_then(|()| {
         conn.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
             Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
@@ -123,7 +157,11 @@ fn write_back(conn: &Connection, mode: &str) -> rusqlite::Result<u64> {
         tracing::warn!(%error, "how long others are waited for can't be set");
     }
     let (pages, written) = done?;
-    Ok(u64::try_from(pages - written).unwrap_or(0))
+    let count = |pages| u64::try_from(pages).unwrap_or(0);
+    Ok(Round {
+        written: count(written),
+        left: count(pages - written),
+    })
 }
 
 #[cfg(test)]

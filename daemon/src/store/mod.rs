@@ -229,7 +229,26 @@ pub struct Opened {
 /// Answers the question whether an instance lives.
 pub type Alive = Box<dyn Fn(&str) -> Liveness + Send>;
 /// Takes the answers, in the writer's thread and in that of a backup.
-pub type Answer = Box<dyn Fn(Event) + Send + Sync>;
+pub type Answer = Box<dyn Fn(Answers) + Send + Sync>;
+
+/// What one commit answers, in the order of the tokens.
+#[derive(Debug)]
+pub struct Answers {
+    /// The answers.
+    pub events: Vec<Event>,
+    /// What was carried out, back to be dropped by whoever made it: memory that another thread frees
+    /// makes both wait for the allocator.
+    pub spent: Vec<Order>,
+}
+
+impl From<Event> for Answers {
+    fn from(event: Event) -> Self {
+        Self {
+            events: vec![event],
+            spent: Vec::new(),
+        }
+    }
+}
 
 enum Message {
     /// Boxed, as the queue's room is made at once.

@@ -128,7 +128,7 @@ fn attempt_with(
         let early = std::mem::take(&mut answers);
         early
             .into_iter()
-            .for_each(|answer| (setting.answer)(answer));
+            .for_each(|answer| (setting.answer)(answer.into()));
         crate::failpoint::linger();
     });
     let doubt = Doubt {

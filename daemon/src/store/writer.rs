@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,12 @@ use rusqlite::hooks::Wal;
 use rusqlite::{Connection, ErrorCode};
 
 use super::backup::Backups;
-use super::checkpoint::{Checkpoints, checkpoint};
+use super::checkpoint::{Checkpoints, Log, checkpoint};
 use super::queue::{
     BATCH, HEAVY, batch_len, can_do_without, changes, is_lazy, only_releases, refusal, weight,
 };
 use super::transaction::{Attempt, Doubt, attempt, is_doubtful, wall_ms};
-use super::{Alive, Answer, Fault, Keep, Message, Moment, ORDERS, Order, Role};
+use super::{Alive, Answer, Answers, Fault, Keep, Message, Moment, ORDERS, Order, Role};
 use super::{prune, read, schema, trouble};
 
 /// A commit that nobody waits for rides on the next one, at most this late.
@@ -30,8 +30,8 @@ const LAZY: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(1);
 /// So many pages in the log are worth writing back.
 const CHECKPOINT_PAGES: u64 = 1000;
-/// From so many pages (64 MiB) on the writer does it itself, so that the log begins anew: beside a
-/// writer that never rests nobody gets to its end.
+/// From so many pages (64 MiB) on the writer does it itself, if nobody else has nearly done it, so
+/// that the log begins anew: beside a writer that never rests nobody gets to its end.
 const RESTART_PAGES: u64 = 16 * 1024;
 /// With so many pages (128 MiB) nobody may hold the log back any longer.
 const MOST_PAGES: u64 = 32 * 1024;
@@ -88,8 +88,7 @@ pub(super) struct Writer {
     lazy_until: Option<Instant>,
     trouble: Option<Trouble>,
     doubt: Option<Doubt>,
-    /// How many pages the log holds.
-    pages: Arc<AtomicU64>,
+    log: Arc<Log>,
     checkpoints: Checkpoints,
     stamps: i64,
     backups: Backups,
@@ -102,7 +101,8 @@ impl Writer {
         let backups = Backups::new(setting.path.clone(), Arc::clone(&setting.answer));
         // Coming up has enough to do.
         let first = |keep: Keep| Instant::now() + keep.every.min(FIRST_PRUNE);
-        let checkpoints = Checkpoints::new(setting.path.clone());
+        let log = Arc::<Log>::default();
+        let checkpoints = Checkpoints::new(setting.path.clone(), Arc::clone(&log));
         Self {
             prune_at: setting.keep.map(first),
             setting,
@@ -115,7 +115,7 @@ impl Writer {
             lazy_until: None,
             trouble: None,
             doubt: None,
-            pages: Arc::default(),
+            log,
             stamps: 0,
         }
     }
@@ -246,7 +246,7 @@ impl Writer {
         }
         if let Some(trouble) = &self.trouble {
             if let Some(refusal) = refusal(&order, trouble.code, &trouble.why) {
-                (self.setting.answer)(refusal);
+                (self.setting.answer)(refusal.into());
                 return;
             }
             if let Order::Load { token, query } = &order
@@ -261,7 +261,7 @@ impl Writer {
                 };
                 if let Some(loaded) = loaded {
                     let token = *token;
-                    return (self.setting.answer)(Event::Loaded { token, loaded });
+                    return (self.setting.answer)(Event::Loaded { token, loaded }.into());
                 }
             }
         }
@@ -333,11 +333,20 @@ impl Writer {
             .iter()
             .any(is_lazy)
             .then(|| Instant::now() + LAZY);
-        for answer in answers {
-            (self.setting.answer)(answer);
-        }
-        for order in done {
-            let _other_orders_are_done = self.begin_backup(&order);
+        let is_backup = |order: &&Order| {
+            let query = match order {
+                Order::Load { query, .. } => Some(query),
+                _ => None,
+            };
+            matches!(query, Some(Query::Backup { .. }))
+        };
+        let backups: Vec<Order> = done.iter().filter(is_backup).cloned().collect();
+        (self.setting.answer)(Answers {
+            events: answers,
+            spent: done,
+        });
+        for order in backups {
+            let _begun = self.begin_backup(&order);
         }
     }
 
@@ -363,7 +372,7 @@ impl Writer {
         let mut kept = VecDeque::with_capacity(self.queue.len());
         for (place, order) in std::mem::take(&mut self.queue).into_iter().enumerate() {
             match refusal(&order, trouble.code, &trouble.why) {
-                Some(refusal) if place >= doubtful => (self.setting.answer)(refusal),
+                Some(refusal) if place >= doubtful => (self.setting.answer)(refusal.into()),
                 _kept_for_later => kept.push_back(order),
             }
         }
@@ -378,9 +387,8 @@ impl Writer {
         let why = trouble::words(&self.setting.path, error);
         if self.trouble.as_ref().is_none_or(|now| now.why != why) {
             tracing::error!(%error, "the store can't be written");
-            (self.setting.answer)(Event::StoreHealth {
-                trouble: Some(why.clone()),
-            });
+            let trouble = Some(why.clone());
+            (self.setting.answer)(Event::StoreHealth { trouble }.into());
         }
         self.trouble = Some(Trouble {
             code,
@@ -392,7 +400,7 @@ impl Writer {
     fn recover(&mut self) {
         if self.trouble.take().is_some() {
             tracing::info!("the store can be written again");
-            (self.setting.answer)(Event::StoreHealth { trouble: None });
+            (self.setting.answer)(Event::StoreHealth { trouble: None }.into());
         }
     }
 
@@ -406,16 +414,17 @@ impl Writer {
             let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
             return Err(rusqlite::Error::SqliteFailure(busy, None));
         }
-        self.pages.store(0, Ordering::Relaxed);
+        self.log.pages.store(0, Ordering::Relaxed);
         self.conn = Some(self.counted(conn));
         Ok(())
     }
 
     /// From now on it is known how long the log is after a commit of this connection.
     fn counted(&self, mut conn: Connection) -> Connection {
-        let count = Arc::clone(&self.pages);
+        let log = Arc::clone(&self.log);
         let counts = conn.wal_hook(Some(move |_: &mut Wal, pages| {
-            count.store(u64::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+            log.pages
+                .store(u64::try_from(pages).unwrap_or(0), Ordering::Relaxed);
             Ok(())
         }));
         if let Err(error) = counts {
@@ -496,7 +505,7 @@ impl Writer {
 
     fn write_back(&mut self) {
         let Some(conn) = &self.conn else { return };
-        let pages = self.pages.load(Ordering::Relaxed);
+        let pages = self.log.pages.load(Ordering::Relaxed);
         if pages <= CHECKPOINT_PAGES {
             return;
         }
@@ -505,7 +514,8 @@ impl Writer {
         } else if self.queue.is_empty() {
             checkpoint(conn, "PASSIVE");
         }
-        if pages > RESTART_PAGES {
+        let nearly_written = self.log.nearly_written.swap(false, Ordering::Relaxed);
+        if nearly_written || pages > RESTART_PAGES {
             // When somebody still reads what is in it, the next commit tries again.
             checkpoint(conn, "RESTART");
         }

@@ -114,13 +114,13 @@ impl World {
                             turns: 0,
                             pins: Pins::default(),
                         });
-                    if let Some(key) = new.key {
-                        assert!(self.keys.insert(key, (job, new.hashed)).is_none());
+                    if let Some(key) = new.key.clone() {
+                        assert!(self.keys.insert(key, (job, new.hashed.clone())).is_none());
                     }
                     let stored = StoredJob {
                         session: session.clone(),
-                        agent: new.agent,
-                        request: new.request,
+                        agent: new.agent.clone(),
+                        request: new.request.clone(),
                         seq,
                         running: new.running.is_some(),
                         cancelled: false,

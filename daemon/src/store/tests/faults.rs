@@ -22,7 +22,7 @@ fn a_full_disk_refuses_new_jobs_keeps_the_rest_and_heals() {
         request: "x".repeat(100_000),
         ..new(None)
     };
-    let refused = store.order(Urgency::Waited, vec![Write::Accept(Box::new(large))]);
+    let refused = store.order(Urgency::Waited, vec![Write::Accept(Arc::new(large))]);
     assert!(matches!(
         store.event(),
         Event::StoreHealth { trouble: Some(_) }
@@ -44,7 +44,7 @@ fn a_full_disk_refuses_new_jobs_keeps_the_rest_and_heals() {
 
     let text = "y".repeat(100_000);
     let kept = store.order(Urgency::Waited, vec![piece(job, 0, &text)]);
-    let at_once = store.order(Urgency::Waited, vec![Write::Accept(Box::new(new(None)))]);
+    let at_once = store.order(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);
     assert!(
         matches!(store.event(), Event::Stored { token, stored: Stored::Failed { .. } } if token == at_once)
     );
@@ -66,7 +66,7 @@ fn with_nothing_kept_a_full_disk_is_probed_until_there_is_room() {
     let (switch, fault) = switched();
     let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
     *switch.lock().unwrap() = Some((Moment::BeforeCommit, ffi::SQLITE_FULL));
-    store.order(Urgency::Waited, vec![Write::Accept(Box::new(new(None)))]);
+    store.order(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);
     assert!(matches!(
         store.event(),
         Event::StoreHealth { trouble: Some(_) }
@@ -304,8 +304,7 @@ fn a_prune_that_fails_is_trouble_like_any_other_and_heals() {
     store.close();
     let (switch, fault) = switched();
     *switch.lock().unwrap() = Some((Moment::BeforeBegin, ffi::SQLITE_FULL));
-    let (answer, answers) = sync_channel(100);
-    let answer = Box::new(move |event| answer.send(event).unwrap());
+    let (answer, answers) = answering();
     let opener = Opener {
         keep: Some(Keep {
             age: Duration::ZERO,

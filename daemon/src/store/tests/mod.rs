@@ -42,6 +42,16 @@ fn bench(dir: &Path, instance: &str, role: Role, alive: fn(&str) -> Liveness) ->
     bench_with(dir, instance, role, alive, Box::new(|_, _| Ok(())))
 }
 
+fn answering() -> (Answer, Receiver<Event>) {
+    let (answer, answers) = sync_channel(10_000);
+    let answer = move |some: Answers| {
+        for event in some.events {
+            answer.send(event).unwrap();
+        }
+    };
+    (Box::new(answer), answers)
+}
+
 fn bench_with(
     dir: &Path,
     instance: &str,
@@ -49,8 +59,7 @@ fn bench_with(
     alive: fn(&str) -> Liveness,
     fault: Fault,
 ) -> Bench {
-    let (answer, answers) = sync_channel(10_000);
-    let answer = Box::new(move |event| answer.send(event).unwrap());
+    let (answer, answers) = answering();
     let opener = Opener {
         instance,
         role,
@@ -91,7 +100,7 @@ impl Bench {
     }
 
     fn accept(&mut self, job: NewJob) -> (JobId, u64, String) {
-        match self.commit(vec![Write::Accept(Box::new(job))]) {
+        match self.commit(vec![Write::Accept(Arc::new(job))]) {
             Stored::Committed(written) => match written.as_slice() {
                 [Written::Accepted { job, seq, session }] => (*job, *seq, session.clone()),
                 other => panic!("{other:?}"),
@@ -167,7 +176,7 @@ fn new(session: Option<&str>) -> NewJob {
 }
 
 fn keyed(key: &str, hashed: &str) -> Write {
-    Write::Accept(Box::new(NewJob {
+    Write::Accept(Arc::new(NewJob {
         key: Some(key.to_owned()),
         hashed: hashed.to_owned(),
         ..new(None)

@@ -166,14 +166,14 @@ fn a_refused_commit_does_not_hurt_its_neighbours() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     store.commit(vec![keyed("k", "one")]);
-    store.order(Urgency::Lazy, vec![Write::Accept(Box::new(new(None)))]);
+    store.order(Urgency::Lazy, vec![Write::Accept(Arc::new(new(None)))]);
     store.order(Urgency::Lazy, vec![keyed("m", "one"), keyed("k", "two")]);
     let unknown = Write::Event {
         job: JobId(999),
         line: line("x"),
     };
     store.order(Urgency::Lazy, vec![unknown]);
-    store.order(Urgency::Waited, vec![Write::Accept(Box::new(new(None)))]);
+    store.order(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);
     let stored: Vec<Stored> = (0..4)
         .map(|_| match store.event() {
             Event::Stored { stored, .. } => stored,
@@ -200,9 +200,9 @@ fn a_refused_commit_does_not_hurt_its_neighbours() {
 fn a_lazy_commit_goes_by_itself_after_a_second_and_at_once_with_a_question() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
-    let token = store.order(Urgency::Lazy, vec![Write::Accept(Box::new(new(None)))]);
+    let token = store.order(Urgency::Lazy, vec![Write::Accept(Arc::new(new(None)))]);
     assert!(matches!(store.event(), Event::Stored { token: told, .. } if told == token));
-    store.order(Urgency::Lazy, vec![Write::Accept(Box::new(new(None)))]);
+    store.order(Urgency::Lazy, vec![Write::Accept(Arc::new(new(None)))]);
     let query = Query::Jobs {
         jobs: vec![JobId(2)],
     };
@@ -223,7 +223,7 @@ fn a_session_open_in_a_living_instance_is_leased_and_in_a_dead_one_orphaned() {
     let living = |_: &str| Liveness::Alive { pid: 7 };
     let mut first = bench(dir.path(), "first", Role::Daemon, living);
     first.accept(started("main"));
-    let again = || vec![Write::Accept(Box::new(new(Some("main"))))];
+    let again = || vec![Write::Accept(Arc::new(new(Some("main"))))];
 
     let mut second = bench(dir.path(), "second", Role::OneShot, living);
     let instance = "first".to_owned();
@@ -382,7 +382,7 @@ fn a_write_that_fails_in_its_middle_leaves_nothing_and_its_neighbours_stay() {
         ..new(Some("broken"))
     };
     let orders = [new(Some("one")), broken, new(Some("two"))]
-        .map(|job| store.order(Urgency::Waited, vec![Write::Accept(Box::new(job))]));
+        .map(|job| store.order(Urgency::Waited, vec![Write::Accept(Arc::new(job))]));
     let mut answers = Vec::new();
     for asked in orders {
         let Event::Stored { token, stored } = store.event() else {
@@ -420,7 +420,7 @@ fn a_session_closed_or_given_back_meanwhile_is_looked_up_again() {
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let (first, ..) = store.accept(new(Some("main")));
     let session = || "main".to_owned();
-    let accept = || Write::Accept(Box::new(new(Some("main"))));
+    let accept = || Write::Accept(Arc::new(new(Some("main"))));
     let stored = store.commit(vec![
         accept(),
         finish(first, End::Completed),

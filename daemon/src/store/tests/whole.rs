@@ -258,7 +258,7 @@ fn while_a_backup_is_made_jobs_are_accepted() {
     let query = Query::Backup { path };
     let order = Order::Load { token, query };
     store.opened.store.submit(order).unwrap();
-    let asked = store.order(Urgency::Waited, vec![Write::Accept(Box::new(new(None)))]);
+    let asked = store.order(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);
     let answers = [store.event(), store.event()];
     let place = |wanted: &dyn Fn(&Event) -> bool| answers.iter().position(wanted);
     let accepted = place(&|event| matches!(event, Event::Stored { token, .. } if *token == asked));
