@@ -7,7 +7,9 @@
     reason = "the harness is part of the tests: a failure there is a failed test"
 )]
 
+mod agents;
 mod cli;
+mod cli_agents;
 mod cli_jobs;
 mod cli_lists;
 mod cli_questions;

@@ -3,6 +3,9 @@
 //! Owns the closed list of kinds and what each can do. Sans-I/O: bytes in, events and bytes out.
 //! Must not know processes, sessions, timers or the store.
 
+pub mod acp;
+pub mod claude;
+pub mod codex;
 pub mod exec;
 pub mod jsonl;
 mod object;
@@ -21,11 +24,24 @@ pub enum Kind {
     Exec,
     /// `pi --mode rpc`, both dialects.
     Pi,
+    /// The Agent Client Protocol.
+    Acp,
+    /// Claude Code, by stream-json.
+    Claude,
+    /// Codex, by `codex app-server`.
+    Codex,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: &[Kind] = &[Kind::Jsonl, Kind::Exec, Kind::Pi];
+    pub const ALL: &[Kind] = &[
+        Kind::Jsonl,
+        Kind::Exec,
+        Kind::Pi,
+        Kind::Acp,
+        Kind::Claude,
+        Kind::Codex,
+    ];
 
     /// Its name in the configuration.
     #[must_use]
@@ -34,6 +50,9 @@ impl Kind {
             Self::Jsonl => "jsonl",
             Self::Exec => "exec",
             Self::Pi => "pi",
+            Self::Acp => "acp",
+            Self::Claude => "claude",
+            Self::Codex => "codex",
         }
     }
 
@@ -45,6 +64,9 @@ impl Kind {
             Self::Jsonl => jsonl::describe(),
             Self::Exec => exec::describe(command),
             Self::Pi => pi::describe(),
+            Self::Acp => acp::describe(),
+            Self::Claude => claude::describe(),
+            Self::Codex => codex::describe(),
         }
     }
 
@@ -55,6 +77,9 @@ impl Kind {
             Self::Jsonl => jsonl::launch(command, spawn),
             Self::Exec => exec::launch(command, spawn),
             Self::Pi => pi::launch(command, spawn),
+            Self::Acp => acp::launch(command, spawn),
+            Self::Claude => claude::launch(command, spawn),
+            Self::Codex => codex::launch(command, spawn),
         }
     }
 
@@ -65,6 +90,9 @@ impl Kind {
             Self::Jsonl => Box::new(jsonl::Jsonl::new(spawn)),
             Self::Exec => Box::new(exec::Exec::new(spawn)),
             Self::Pi => Box::new(pi::Pi::new(spawn)),
+            Self::Acp => Box::new(acp::Acp::new(spawn)),
+            Self::Claude => Box::new(claude::Claude::new(spawn)),
+            Self::Codex => Box::new(codex::Codex::new(spawn)),
         }
     }
 }

@@ -1,0 +1,375 @@
+//! The agents people have, for real, each against the model on loopback: one suite for all.
+//!
+//! Owns the scenarios. What an agent does differently is data in [`Can`], never code here; how it is
+//! installed and configured is in its own file. An agent that isn't installed is a loud skip.
+
+/// The whole suite for the agents of one file.
+macro_rules! suite {
+    () => {
+        suite! {
+            says runs_a_tool is_denied_a_tool is_aborted goes_on_after_a_kill leaves_no_orphan
+            serves_two_sessions_at_once changes_its_model says_what_the_provider_refused
+            is_given_up_in_time
+        }
+    };
+    ($($scenario:ident)+) => {
+        $(
+            #[test]
+            fn $scenario() {
+                for driven in installed() {
+                    super::$scenario(&driven);
+                }
+            }
+        )+
+    };
+}
+
+mod acp;
+mod claude;
+mod codex;
+mod pi;
+
+use std::path::PathBuf;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::mock_model::MockModel;
+use crate::support::{Daemon, Place, is_alive, kill};
+
+/// One agent, ready to be driven.
+pub struct Driven {
+    /// With its version, for messages.
+    pub label: String,
+    pub program: PathBuf,
+    /// Lays out what the agent needs in the place, and returns its table in the configuration,
+    /// `[agents.it]`, with `model` as its model.
+    pub configure: fn(&Driven, &Place, &MockModel) -> String,
+    pub can: Can,
+}
+
+/// What is expected of an agent, where agents differ.
+pub struct Can {
+    /// Its shell tool, as the trace names it.
+    pub tool: &'static str,
+    /// Does it ask before it runs a command?
+    pub asks: bool,
+    /// What the model hears of a denied command contains this.
+    pub denied: &'static str,
+    /// The code for each HTTP status of the provider.
+    pub errors: &'static [(u16, &'static str)],
+    /// The code for a prompt that is too long.
+    pub overflow: &'static str,
+    /// Two models by which the agent may be told apart, as `provider` and `model`.
+    pub models: [(Option<&'static str>, &'static str); 2],
+}
+
+/// A daemon with the agent and its model.
+pub struct Scene {
+    pub daemon: Daemon,
+    pub model: MockModel,
+}
+
+impl Scene {
+    pub fn of(driven: &Driven, more: &str) -> Self {
+        let model = MockModel::start();
+        let place = Place::new("");
+        let table = (driven.configure)(driven, &place, &model);
+        place.configure(&format!("default_agent = \"it\"\n{table}{more}"));
+        Self {
+            daemon: place.start(),
+            model,
+        }
+    }
+
+    /// Sends to the session `main` and returns the final line.
+    pub fn ask(&self, prompt: &str) -> Value {
+        let line = json!({"prompt": prompt, "session": "main"});
+        self.daemon
+            .ask(&line.to_string())
+            .pop()
+            .expect("a final line")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.daemon.until("the agent's process", pid)
+    }
+}
+
+fn pid(status: &Value) -> Option<u32> {
+    let pid = status["workers"][0]["pid"].as_u64()?;
+    u32::try_from(pid).ok()
+}
+
+#[track_caller]
+fn text<'a>(driven: &Driven, line: &'a Value) -> &'a str {
+    assert_eq!(line["type"], "message_end", "{}: {line:#}", driven.label);
+    line["text"].as_str().unwrap()
+}
+
+fn says(driven: &Driven) {
+    let scene = Scene::of(driven, "");
+    let lines = scene
+        .daemon
+        .ask(r#"{"type":"send","text":"[[deltas=50]]","session":"main"}"#);
+    let whole: String = (0..50).map(|n| format!("w{n} ")).collect();
+    let streamed: String = lines
+        .iter()
+        .filter(|line| line["type"] == "message_delta")
+        .map(|line| line["text"].as_str().unwrap())
+        .collect();
+    let last = lines.last().unwrap();
+    assert_eq!(
+        text(driven, last).trim_end(),
+        whole.trim_end(),
+        "{}",
+        driven.label
+    );
+    assert_eq!(streamed, last["text"].as_str().unwrap(), "{}", driven.label);
+    assert_eq!(last["stop"], "end_turn", "{}: {last:#}", driven.label);
+    assert_eq!(last["context"], "new", "{}: {last:#}", driven.label);
+    assert!(
+        last["usage"]["output_tokens"].as_u64() > Some(0),
+        "{}: {last:#}",
+        driven.label
+    );
+    let next = scene.ask("two [[recall]]");
+    assert!(
+        text(driven, &next).contains("[[deltas=50]]"),
+        "{}: {next:#}",
+        driven.label
+    );
+    assert_eq!(next["context"], "continued", "{}: {next:#}", driven.label);
+}
+
+/// Sends a prompt that lets the agent run a command, and gives `reply` to its question, if it asks.
+fn runs(driven: &Driven, scene: &Scene, prompt: &str, approve: bool) -> Vec<Value> {
+    let mut client = scene.daemon.connect();
+    let line =
+        json!({"type": "send", "id": 1, "text": prompt, "session": "main", "on_question": "wait"});
+    client.send(&line.to_string());
+    let mut lines = Vec::new();
+    if driven.can.asks {
+        lines = client.until("question");
+        let question = lines.last().unwrap().clone();
+        assert_eq!(
+            question["kind"], "approval",
+            "{}: {question:#}",
+            driven.label
+        );
+        let answer =
+            json!({"type": "answer", "question_id": question["question_id"], "approve": approve});
+        let told = scene.daemon.ask(&answer.to_string()).remove(0);
+        assert_eq!(told["ok"], true, "{}: {told:#}", driven.label);
+    }
+    lines.extend(client.until("message_end"));
+    lines
+}
+
+fn runs_a_tool(driven: &Driven) {
+    let scene = Scene::of(driven, "");
+    let lines = runs(driven, &scene, "[[bash=echo from-the-tool]]", true);
+    let last = lines.last().unwrap();
+    assert!(
+        text(driven, last).contains("from-the-tool"),
+        "{}: {last:#}",
+        driven.label
+    );
+    let trace = &last["tool_trace"][0];
+    assert_eq!(
+        (&trace["name"], &trace["ok"]),
+        (&json!(driven.can.tool), &json!(true)),
+        "{}: {trace:#}",
+        driven.label
+    );
+    assert!(
+        trace["input"].to_string().contains("echo from-the-tool"),
+        "{}: {trace:#}",
+        driven.label
+    );
+    assert!(
+        trace["output"].to_string().contains("from-the-tool"),
+        "{}: {trace:#}",
+        driven.label
+    );
+    let kinds: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line["type"].as_str())
+        .collect();
+    let at = |kind| {
+        let found = kinds.iter().position(|found| *found == kind);
+        found.unwrap_or_else(|| panic!("{}: {kind}: {kinds:?}", driven.label))
+    };
+    assert!(at("tool_start") < at("tool_end") && at("tool_end") < at("message_end"));
+}
+
+fn is_denied_a_tool(driven: &Driven) {
+    if !driven.can.asks {
+        return;
+    }
+    let scene = Scene::of(driven, "");
+    let file = scene.daemon.path("made-by-the-tool");
+    let prompt = format!("[[bash=touch {}]]", file.display());
+    let lines = runs(driven, &scene, &prompt, false);
+    assert!(
+        !file.exists(),
+        "{}: it ran although it was denied",
+        driven.label
+    );
+    let last = lines.last().unwrap();
+    let said = last.to_string();
+    assert!(
+        said.contains(driven.can.denied),
+        "{}: {last:#}",
+        driven.label
+    );
+    // Nobody there is a denial, too.
+    let alone = scene.ask(&prompt);
+    assert!(
+        !file.exists(),
+        "{}: nobody approved it: {alone:#}",
+        driven.label
+    );
+    assert_eq!(text(driven, &scene.ask("still there")), "echo: still there");
+}
+
+fn is_aborted(driven: &Driven) {
+    let scene = Scene::of(driven, "");
+    let mut client = scene.daemon.connect();
+    client.send(r#"{"type":"send","id":1,"text":"[[hang]]","session":"main"}"#);
+    client.until("message_delta");
+    let aborted = scene
+        .daemon
+        .ask(r#"{"type":"abort","session":"main"}"#)
+        .remove(0);
+    assert_eq!(aborted["ok"], true, "{}: {aborted:#}", driven.label);
+    let last = client.until("message_end").pop().unwrap();
+    assert_eq!(last["stop"], "cancelled", "{}: {last:#}", driven.label);
+    let next = scene.ask("still there");
+    assert_eq!(text(driven, &next), "echo: still there");
+    assert_eq!(next["context"], "continued", "{}: {next:#}", driven.label);
+}
+
+fn goes_on_after_a_kill(driven: &Driven) {
+    let scene = Scene::of(driven, "");
+    scene.ask("one");
+    let mut client = scene.daemon.connect();
+    client.send(r#"{"type":"send","text":"[[hang]]","session":"main"}"#);
+    client.until("message_delta");
+    let first = scene.pid();
+    kill(first, Signal::SIGKILL);
+    let last = client.until("error").pop().unwrap();
+    assert_eq!(last["code"], "worker-exited", "{}: {last:#}", driven.label);
+    let next = scene.ask("three [[recall]]");
+    assert!(
+        text(driven, &next).contains("one"),
+        "{}: {next:#}",
+        driven.label
+    );
+    assert_eq!(next["context"], "continued", "{}: {next:#}", driven.label);
+    let old = scene.pid();
+    let daemon = scene.daemon.kill().start();
+    let line = json!({"prompt": "four [[recall]]", "session": "main"});
+    let last = daemon.ask(&line.to_string()).pop().unwrap();
+    assert!(
+        text(driven, &last).contains("one"),
+        "{}: {last:#}",
+        driven.label
+    );
+    assert_eq!(last["context"], "continued", "{}: {last:#}", driven.label);
+    assert!(!is_alive(old), "{}: the old process is gone", driven.label);
+}
+
+fn leaves_no_orphan(driven: &Driven) {
+    let scene = Scene::of(driven, "");
+    let file = scene.daemon.path("tool-pid");
+    let prompt = format!(
+        "[[bash=echo $$ > {0}.new && mv {0}.new {0} && sleep 1000]]",
+        file.display()
+    );
+    let mut client = scene.daemon.connect();
+    let line =
+        json!({"type": "send", "id": 1, "text": prompt, "session": "main", "on_question": "wait"});
+    client.send(&line.to_string());
+    if driven.can.asks {
+        let question = client.until("question").pop().unwrap();
+        let answer =
+            json!({"type": "answer", "question_id": question["question_id"], "approve": true});
+        scene.daemon.ask(&answer.to_string());
+    }
+    let tool = scene.daemon.until("the tool runs", |_| {
+        let pid = std::fs::read_to_string(&file).ok()?;
+        pid.trim().parse::<u32>().ok()
+    });
+    kill(scene.pid(), Signal::SIGKILL);
+    client.until("error");
+    scene
+        .daemon
+        .until("the tool is gone, too", |_| (!is_alive(tool)).then_some(()));
+}
+
+fn serves_two_sessions_at_once(driven: &Driven) {
+    let scene = Scene::of(driven, "");
+    let mut first = scene.daemon.connect();
+    first.send(r#"{"type":"send","id":1,"text":"[[hang]]","session":"one"}"#);
+    first.until("message_delta");
+    let line = json!({"prompt": "beside", "session": "two"});
+    let second = scene.daemon.ask(&line.to_string()).pop().unwrap();
+    assert_eq!(text(driven, &second), "echo: beside");
+    scene.daemon.ask(r#"{"type":"abort","session":"one"}"#);
+    assert_eq!(
+        first.until("message_end").pop().unwrap()["stop"],
+        "cancelled"
+    );
+}
+
+fn changes_its_model(driven: &Driven) {
+    let scene = Scene::of(driven, "");
+    assert_eq!(text(driven, &scene.ask("one")), "echo: one");
+    let (provider, model) = driven.can.models[1];
+    let set = json!({"type": "set_model", "session": "main", "provider": provider, "model": model});
+    let set = scene.daemon.ask(&set.to_string()).remove(0);
+    assert_eq!(set["ok"], true, "{}: {set:#}", driven.label);
+    let next = scene.ask("two [[recall]]");
+    assert!(
+        text(driven, &next).contains("one"),
+        "{}: {next:#}",
+        driven.label
+    );
+    assert_eq!(next["context"], "continued", "{}: {next:#}", driven.label);
+    let asked = scene.model.asked().pop().unwrap();
+    assert!(asked.model.contains(model), "{}: {asked:?}", driven.label);
+}
+
+fn says_what_the_provider_refused(driven: &Driven) {
+    let scene = Scene::of(driven, "");
+    for (status, code) in driven.can.errors {
+        let last = scene.ask(&format!("[[error={status}]]"));
+        assert_eq!(
+            (&last["type"], &last["code"]),
+            (&json!("error"), &json!(code)),
+            "{} {status}: {last:#}",
+            driven.label
+        );
+    }
+    let last = scene.ask("[[overflow]]");
+    assert_eq!(
+        (&last["type"], &last["code"]),
+        (&json!("error"), &json!(driven.can.overflow)),
+        "{}: {last:#}",
+        driven.label
+    );
+    let line = json!({"prompt": "and now", "session": "other"});
+    let next = scene.daemon.ask(&line.to_string()).pop().unwrap();
+    assert_eq!(text(driven, &next), "echo: and now");
+}
+
+fn is_given_up_in_time(driven: &Driven) {
+    let scene = Scene::of(driven, "");
+    scene.ask("one");
+    let line = json!({"type": "send", "text": "[[hang]]", "session": "main", "timeout": 1.0});
+    let last = scene.daemon.ask(&line.to_string()).pop().unwrap();
+    assert_eq!(last["code"], "timeout", "{}: {last:#}", driven.label);
+    let next = scene.ask("still there");
+    assert_eq!(text(driven, &next), "echo: still there");
+}

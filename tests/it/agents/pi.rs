@@ -1,0 +1,52 @@
+//! pi in both of its dialects.
+
+use serde_json::json;
+
+use super::{Can, Driven};
+use crate::mock_model::MockModel;
+use crate::support::Place;
+
+fn installed() -> Vec<Driven> {
+    let driven = |program: std::path::PathBuf| Driven {
+        label: program.display().to_string(),
+        program,
+        configure,
+        can: Can {
+            tool: "bash",
+            asks: false,
+            denied: "",
+            errors: &[
+                (401, "agent-auth"),
+                (429, "rate-limit"),
+                (500, "agent-failed"),
+            ],
+            overflow: "context-overflow",
+            models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
+        },
+    };
+    crate::pi::installed().into_iter().map(driven).collect()
+}
+
+fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
+    let dir = place.path("pi");
+    std::fs::create_dir(&dir).unwrap();
+    let models = json!({"providers": {"mock": {
+        "baseUrl": model.url, "api": "openai-completions", "apiKey": "none",
+        "models": [{"id": "mock-1"}, {"id": "mock-2"}],
+    }}});
+    std::fs::write(dir.join("models.json"), models.to_string()).unwrap();
+    let settings = json!({"retry": {"enabled": false, "provider": {"maxRetries": 0}}});
+    std::fs::write(dir.join("settings.json"), settings.to_string()).unwrap();
+    let program = &driven.program;
+    // The newer one's bundle lacks what it loads extensions with; the older one has it installed.
+    let modules = program
+        .ancestors()
+        .nth(3)
+        .unwrap()
+        .join("pi-0.73.1/node_modules");
+    format!(
+        "[agents.it]\nkind = \"pi\"\ncommand = [{program:?}, \"--mode\", \"rpc\"]\nprovider = \"mock\"\nmodel = \"mock-1\"\nenv = {{ PI_CODING_AGENT_DIR = {dir:?}, PI_OFFLINE = \"1\", NODE_PATH = {modules:?} }}\n"
+    )
+}
+
+suite!();

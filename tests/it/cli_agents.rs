@@ -1,0 +1,1 @@
+//! `agentctl agents`: what is there, what can be added, and whether it answers.

@@ -1,0 +1,1 @@
+//! Anthropic's messages, streamed: as much as agents need.

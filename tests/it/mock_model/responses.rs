@@ -1,0 +1,1 @@
+//! OpenAI's responses, streamed: as much as agents need.
