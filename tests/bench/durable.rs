@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::place::{Client, Place, ms};
@@ -85,7 +86,7 @@ fn empty(place: &Place) {
 
 pub(crate) fn acks(repetitions: usize) -> Vec<Figure> {
     let (mut bare, mut ours) = (Vec::new(), Vec::new());
-    let (mut syncs, mut wal) = (Vec::new(), Vec::new());
+    let (mut quiet, mut busy, mut wal) = (Vec::new(), Vec::new(), Vec::new());
     let (mut bare_tails, mut tails) = (Vec::new(), Vec::new());
     for _ in 0..repetitions {
         let place = Place::new();
@@ -94,6 +95,10 @@ pub(crate) fn acks(repetitions: usize) -> Vec<Figure> {
         let (rates, control): (Vec<f64>, Vec<Vec<f64>>) = bursts.unzip();
         bare.push(crate::report::median(&rates));
         bare_tails.push(p99(control.concat()));
+        // One more, which isn't counted, as it has company.
+        busy.push(p99(sync_during(&place.path("synced"), || {
+            burst(&place.path("writer.sock"));
+        })));
         writer.stop();
 
         let daemon = place.daemon();
@@ -109,7 +114,7 @@ pub(crate) fn acks(repetitions: usize) -> Vec<Figure> {
         }
         ours.push(crate::report::median(&rates));
         wal.push(largest);
-        syncs.push(p99(sync(&place.path("synced"))));
+        quiet.push(p99(sync(&place.path("synced"))));
         tails.push(p99(took));
         daemon.stop();
     }
@@ -127,10 +132,20 @@ pub(crate) fn acks(repetitions: usize) -> Vec<Figure> {
         Figure {
             name: "acks-p99",
             unit: "ms",
-            control: syncs,
+            control: busy,
             ours: tails.clone(),
             limit: Limit::Ratio(5.0),
-            aside: format!("{CLIENTS} clients, each waits; control: p99 of fdatasync alone"),
+            aside: format!(
+                "{CLIENTS} clients, each waits; control: p99 of fdatasync beside the bare writer's"
+            ),
+        },
+        Figure {
+            name: "acks-p99-quiet",
+            unit: "ms",
+            control: quiet,
+            ours: tails.clone(),
+            limit: Limit::Ratio(5.0),
+            aside: "the same; control: p99 of fdatasync with nothing beside it".to_owned(),
         },
         Figure {
             name: "acks-tail",
@@ -160,15 +175,35 @@ fn p99(mut values: Vec<f64>) -> f64 {
     values[values.len() * 99 / 100]
 }
 
+/// How long each of some syncs took, of a file that grows.
 fn sync(path: &Path) -> Vec<f64> {
     let mut file = File::create(path).unwrap();
-    let one = |_| {
-        file.write_all(&[7; 4096]).unwrap();
-        let begun = Instant::now();
-        file.sync_data().unwrap();
-        ms(begun.elapsed())
-    };
-    (0..SYNCS).map(one).collect()
+    (0..SYNCS).map(|_| sync_once(&mut file)).collect()
+}
+
+/// As many as there is time for meanwhile.
+fn sync_during(path: &Path, meanwhile: impl FnOnce()) -> Vec<f64> {
+    let mut file = File::create(path).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let syncs = scope.spawn(|| {
+            let mut took = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                took.push(sync_once(&mut file));
+            }
+            took
+        });
+        meanwhile();
+        over.store(true, Ordering::Relaxed);
+        syncs.join().unwrap()
+    })
+}
+
+fn sync_once(file: &mut File) -> f64 {
+    file.write_all(&[7; 4096]).unwrap();
+    let begun = Instant::now();
+    file.sync_data().unwrap();
+    ms(begun.elapsed())
 }
 
 /// Starts with 100,000 jobs that have ended.

@@ -60,7 +60,16 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
     (&["idle-rss", "idle-anonymous"], idle::memory),
     (&["idle-cpu"], idle::cpu),
     (&["connections"], idle::connections),
-    (&["acks", "acks-p99", "acks-wal"], durable::acks),
+    (
+        &[
+            "acks",
+            "acks-p99",
+            "acks-p99-quiet",
+            "acks-tail",
+            "acks-wal",
+        ],
+        durable::acks,
+    ),
     (&["stored-start", "stored-rss"], durable::stored),
     (
         &["sleeping-reader", "sleeping-others"],
