@@ -14,9 +14,13 @@
     reason = "a measurement that can't be made ends the run; results are printed; some are of time"
 )]
 
+mod agents;
 mod control;
 mod durable;
 mod idle;
+#[path = "../it/mock_model/mod.rs"]
+#[allow(dead_code, unreachable_pub, reason = "what the tests look at")]
+mod mock_model;
 mod place;
 mod programs;
 mod report;
@@ -74,6 +78,16 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
     (
         &["sleeping-reader", "sleeping-others"],
         durable::sleeping_reader,
+    ),
+    (
+        &[
+            "agent-turn",
+            "agent-first",
+            "agent-abort",
+            "agent-program",
+            "agent-memory",
+        ],
+        agents::all,
     ),
 ];
 

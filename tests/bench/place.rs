@@ -93,6 +93,11 @@ impl Place {
         )
     }
 
+    /// Another configuration, for daemons that start later.
+    pub(crate) fn configure(&self, config: &str) {
+        std::fs::write(self.path("config.toml"), config).unwrap();
+    }
+
     /// One more agent: this very program in one of its modes.
     pub(crate) fn add_agent(&self, name: &str, mode: &str) {
         let itself = std::env::current_exe().unwrap();

@@ -10,7 +10,7 @@ use agentd_core::worker::{AskedFor, Asking, Outcome, QuestionKind, Traits, Worke
 use agentd_protocol::line::{Level, Stop};
 use serde_json::json;
 
-use super::turn::{Abort, content, failure};
+use super::turn::{Abort, Turn, content, failure};
 use super::{LOOKS, LOOKS_OLD, Pi, Recycle};
 use crate::adapter::object::{Object, beginning};
 
@@ -83,7 +83,11 @@ impl Pi {
             "agent_settled" => {
                 self.settles = true;
                 self.retrying = false;
-                self.look(write);
+                if self.is_known() {
+                    self.over(events, write);
+                } else {
+                    self.look(write);
+                }
             }
             "auto_retry_start" => {
                 self.retrying = true;
@@ -231,11 +235,27 @@ impl Pi {
             // The turn ends when pi's queue is empty.
             return;
         }
-        self.running = false;
         if self.turn.is_some() && !std::mem::replace(&mut self.kept, true) {
             self.named = None;
         }
         self.state(record, events);
+        self.over(events, write);
+    }
+
+    /// Is there nothing that a look at the state would add? pi is idle when it says that it settled,
+    /// unless it was interfered with; its session's file is known from an earlier turn.
+    fn is_known(&self) -> bool {
+        let plain = |turn: &Turn| turn.started && turn.abort == Abort::No;
+        self.turn.as_ref().is_some_and(plain)
+            && self.kept
+            && self.named.is_some()
+            && !self.compacting
+            && !self.words.are_busy()
+    }
+
+    /// pi is idle.
+    fn over(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        self.running = false;
         if !self.run_over(events, write) {
             self.finish(None, events);
         }

@@ -459,3 +459,32 @@ proptest! {
         prop_assert!(ends <= 3);
     }
 }
+
+/// One whole run, as the newer dialect tells it; returns what was written meanwhile.
+fn whole_run(pi: &mut Pi, number: u64, events: &mut Vec<WorkerEvent>) -> String {
+    let mut write = Vec::new();
+    pi.encode(&prompt(number, "x"), events, &mut write);
+    write.clear();
+    for kind in ["agent_start", "agent_end", "agent_settled"] {
+        let line = json!({"type": kind, "willRetry": false, "aborted": false});
+        pi.decode(line.to_string().as_bytes(), events, &mut write);
+    }
+    String::from_utf8(write).unwrap()
+}
+
+#[test]
+fn a_settled_turn_of_a_session_that_is_known_ends_without_another_look() {
+    let (mut pi, mut events, mut write) = (Pi::new(&spawn()), Vec::new(), Vec::new());
+    let asked = whole_run(&mut pi, 1, &mut events);
+    let asked: Value = serde_json::from_str(asked.trim()).unwrap();
+    assert_eq!(asked["type"], "get_state", "its file is not known yet");
+    let ended = |event: &&WorkerEvent| matches!(event, WorkerEvent::Ended { .. });
+    assert_eq!(events.iter().filter(ended).count(), 0);
+    let state = json!({"type": "response", "id": asked["id"], "success": true, "data": {
+        "isStreaming": false, "isCompacting": false, "sessionFile": "/s.jsonl",
+    }});
+    pi.decode(state.to_string().as_bytes(), &mut events, &mut write);
+    assert_eq!(events.iter().filter(ended).count(), 1);
+    assert_eq!(whole_run(&mut pi, 2, &mut events), "");
+    assert_eq!(events.iter().filter(ended).count(), 2);
+}

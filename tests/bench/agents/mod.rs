@@ -1,0 +1,307 @@
+//! What agentd adds to the agents that people have: each driven through it and by its own protocol,
+//! turn by turn in one run, with the same model on loopback behind both.
+//!
+//! Owns these measurements. How an agent is driven directly is data in its own file. Must not know
+//! how figures are judged. An agent that isn't installed (`packaging/ci`) is left out, aloud.
+
+mod pi;
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::mock_model::MockModel;
+use crate::place::{AGENTCTL, Client, Place, Server, ms};
+use crate::report::{Figure, Limit, median};
+
+/// Turns of one repetition, each through agentd right after one without it.
+const TURNS: usize = 20;
+/// The first ones find cold caches.
+const WARM_UP: usize = 3;
+/// Runs of a program that takes a second.
+const RUNS: usize = 3;
+const SYNCS: usize = 100;
+
+/// An agent without agentd.
+pub(crate) struct Own {
+    /// What is run as long as it lives.
+    argv: Vec<String>,
+    /// What is run for one turn; the prompt is added.
+    one_shot: Vec<String>,
+    env: Vec<(String, String)>,
+    /// Waits until it is ready, and opens a session; what later lines need is returned.
+    open: fn(&mut Pipe) -> String,
+    /// A line that asks, by the number of the turn.
+    prompt: fn(&str, usize, &str) -> String,
+    /// A line that ends the turn in flight.
+    abort: fn(&str, usize) -> String,
+    /// Is this a piece of text?
+    says: fn(&Value) -> bool,
+    /// Is this the last line of a turn?
+    ends: fn(&Value) -> bool,
+}
+
+/// An agent to be measured.
+pub(crate) struct Measured {
+    /// The beginning of its figures' names.
+    name: &'static str,
+    /// Lays out what it needs, and says how it is run without agentd and, as a table of the
+    /// configuration, with it.
+    prepare: fn(&Path, &Place, &MockModel) -> (Own, String),
+    /// Where `packaging/ci` puts it.
+    program: &'static str,
+}
+
+const AGENTS: &[&Measured] = &[&pi::PI];
+
+/// A running agent of ours.
+pub(crate) struct Pipe {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    line: String,
+}
+
+impl Pipe {
+    fn start(place: &Place, own: &Own) -> Self {
+        let mut command = command(place, own, &own.argv);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            input: child.stdin.take().unwrap(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+            line: String::new(),
+            child,
+        }
+    }
+
+    pub(crate) fn send(&mut self, line: &str) {
+        self.input
+            .write_all(format!("{line}\n").as_bytes())
+            .unwrap();
+    }
+
+    /// Reads up to a line that is wanted.
+    pub(crate) fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            self.line.clear();
+            let read = self.output.read_line(&mut self.line).unwrap();
+            assert!(read > 0, "the agent left");
+            let line: Value = serde_json::from_str(&self.line).unwrap_or_default();
+            if wanted(&line) {
+                return line;
+            }
+        }
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+fn command(place: &Place, own: &Own, argv: &[String]) -> Command {
+    let words: Vec<&str> = argv.iter().skip(1).map(String::as_str).collect();
+    let mut command = place.command(&argv[0], &words);
+    command.envs(own.env.iter().cloned());
+    command
+}
+
+/// An agent with a place of its own.
+struct Rig {
+    place: Place,
+    own: Own,
+    _model: MockModel,
+}
+
+impl Rig {
+    fn of(measured: &Measured, program: &Path) -> Self {
+        let model = MockModel::start();
+        let place = Place::new();
+        let (own, table) = (measured.prepare)(program, &place, &model);
+        place.configure(&format!("default_agent = \"it\"\n{table}warm = 1\n"));
+        Self {
+            place,
+            own,
+            _model: model,
+        }
+    }
+
+    /// A daemon whose spare process is ready.
+    fn daemon(&self) -> Server {
+        let daemon = self.place.daemon();
+        self.until_spare();
+        daemon
+    }
+
+    fn until_spare(&self) {
+        let mut client = Client::connect(&self.place.socket());
+        client.ask(r#"{"type":"hello","client":"bench"}"#);
+        loop {
+            let status = client.ask(r#"{"type":"status","workers":true}"#);
+            let status: Value = serde_json::from_str(status).unwrap();
+            let workers = status["workers"].as_array().cloned().unwrap_or_default();
+            let spare = |row: &Value| row["state"] == "idle" && row["session"].is_null();
+            if workers.iter().any(spare) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+/// All figures of every agent that is there.
+pub(crate) fn all(repetitions: usize) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for measured in AGENTS {
+        let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(measured.program);
+        if program.is_file() {
+            figures.extend(of(measured, &program, repetitions));
+        } else {
+            println!("left out: needs {}", program.display());
+        }
+    }
+    figures
+}
+
+fn of(measured: &Measured, program: &Path, repetitions: usize) -> Vec<Figure> {
+    let (mut turns, mut firsts, mut aborts) = (Pair::default(), Pair::default(), Pair::default());
+    let mut programs = Pair::default();
+    let (mut memory, mut syncs) = (Pair::default(), Vec::new());
+    for _ in 0..repetitions {
+        let rig = Rig::of(measured, program);
+        let daemon = rig.daemon();
+        first(&rig, &mut firsts);
+        let mut pipe = Pipe::start(&rig.place, &rig.own);
+        let context = (rig.own.open)(&mut pipe);
+        turn_by_turn(&rig, &mut pipe, &context, &mut turns);
+        memory
+            .control
+            .push(crate::idle::memory_of(pipe.child.id(), "Rss:") / 1024.0);
+        memory
+            .ours
+            .push(crate::idle::memory_of(daemon.pid(), "Rss:") / 1024.0);
+        abort(&rig, &mut pipe, &context, &mut aborts);
+        one_shot(&rig, &mut programs);
+        syncs.push(sync(&rig.place.path("synced")));
+        daemon.stop();
+    }
+    let sync = median(&syncs);
+    let figure = |name: &'static str, pair: Pair, limit, aside: String| Figure {
+        name,
+        unit: "ms",
+        control: pair.control,
+        ours: pair.ours,
+        limit,
+        aside: format!("{}: {aside}", measured.name),
+    };
+    let limit = Limit::More(1.0 + 3.0 * sync);
+    vec![
+        figure("agent-turn", turns, limit, format!("a warm turn; control: its own protocol; limit: 1 ms + 3 × fdatasync of {sync:.3} ms")),
+        figure("agent-first", firsts, Limit::Ratio(1.2), "the first turn of a session, with a spare process; control: its own on a ready process".to_owned()),
+        figure("agent-abort", aborts, Limit::More(300.0), "abort to the last line; control: its own".to_owned()),
+        figure("agent-program", programs, Limit::Ratio(1.0), "`agentctl send`, warm; control: its own one-shot".to_owned()),
+        Figure { unit: "MiB", ..figure("agent-memory", memory, Limit::Alone(20.0), "the daemon beside it; control: the agent's process".to_owned()) },
+    ]
+}
+
+/// Times in milliseconds, one per repetition.
+#[derive(Default)]
+struct Pair {
+    control: Vec<f64>,
+    ours: Vec<f64>,
+}
+
+/// The first turn on a process that is ready.
+fn first(rig: &Rig, firsts: &mut Pair) {
+    let mut pipe = Pipe::start(&rig.place, &rig.own);
+    let context = (rig.own.open)(&mut pipe);
+    let begun = Instant::now();
+    pipe.send(&(rig.own.prompt)(&context, 1, "hello"));
+    pipe.until(rig.own.ends);
+    firsts.control.push(ms(begun.elapsed()));
+    let mut client = Client::connect(&rig.place.socket());
+    let begun = Instant::now();
+    client.send(r#"{"id":1,"prompt":"hello","session":"first"}"#);
+    client.finish();
+    firsts.ours.push(ms(begun.elapsed()));
+}
+
+fn turn_by_turn(rig: &Rig, pipe: &mut Pipe, context: &str, turns: &mut Pair) {
+    let mut client = Client::connect(&rig.place.socket());
+    client.ask(r#"{"type":"hello","client":"bench"}"#);
+    let (mut control, mut ours) = (Vec::new(), Vec::new());
+    for number in 0..WARM_UP + TURNS {
+        let begun = Instant::now();
+        pipe.send(&(rig.own.prompt)(context, number + 2, "hello"));
+        pipe.until(rig.own.ends);
+        let own = ms(begun.elapsed());
+        let begun = Instant::now();
+        client.send(&format!(
+            r#"{{"id":{number},"prompt":"hello","session":"bench"}}"#
+        ));
+        client.finish();
+        if number >= WARM_UP {
+            control.push(own);
+            ours.push(ms(begun.elapsed()));
+        }
+    }
+    turns.control.push(median(&control));
+    turns.ours.push(median(&ours));
+}
+
+fn abort(rig: &Rig, pipe: &mut Pipe, context: &str, aborts: &mut Pair) {
+    let number = 1000;
+    pipe.send(&(rig.own.prompt)(context, number, "[[hang]]"));
+    pipe.until(rig.own.says);
+    let begun = Instant::now();
+    pipe.send(&(rig.own.abort)(context, number));
+    pipe.until(rig.own.ends);
+    aborts.control.push(ms(begun.elapsed()));
+    let mut client = Client::connect(&rig.place.socket());
+    client.ask(r#"{"type":"hello","client":"bench"}"#);
+    client.send(r#"{"type":"send","id":1,"text":"[[hang]]","session":"bench"}"#);
+    while !client.next().contains(r#""type":"message_delta""#) {}
+    let begun = Instant::now();
+    client.send(r#"{"type":"abort","id":2,"session":"bench"}"#);
+    client.finish();
+    aborts.ours.push(ms(begun.elapsed()));
+}
+
+/// From a shell's point of view.
+fn one_shot(rig: &Rig, programs: &mut Pair) {
+    let (mut control, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        let mut argv = rig.own.one_shot.clone();
+        argv.push("hello".to_owned());
+        let begun = Instant::now();
+        let status = command(&rig.place, &rig.own, &argv).status().unwrap();
+        control.push(ms(begun.elapsed()));
+        assert!(status.success(), "{argv:?}: {status}");
+        let words = ["send", "--session", "bench", "hello"];
+        ours.push(ms(rig.place.run(AGENTCTL, &words, 0)));
+    }
+    programs.control.push(median(&control));
+    programs.ours.push(median(&ours));
+}
+
+/// What the disk alone takes for a page.
+fn sync(path: &Path) -> f64 {
+    let mut file = File::create(path).unwrap();
+    let one = |_| {
+        file.write_all(&[7; 4096]).unwrap();
+        let begun = Instant::now();
+        file.sync_data().unwrap();
+        ms(begun.elapsed())
+    };
+    median(&(0..SYNCS).map(one).collect::<Vec<f64>>())
+}
