@@ -38,6 +38,9 @@ pub const BREAKER_WINDOW: Duration = Duration::from_secs(180);
 pub const BREAKER_EARLY_DEATHS: usize = 3;
 /// … within this time of their start.
 pub const BREAKER_EARLY: Duration = Duration::from_secs(10);
+/// A new spare process waits for the turn that took the last one, at most this long: starting an
+/// agent takes a core for a second.
+pub const SPARE_WAITS: Duration = Duration::from_secs(3);
 /// An open breaker lets one probe through after this time.
 pub const BREAKER_RETRY: Duration = Duration::from_secs(600);
 /// Each rung of the stop ladder, and each of settling, gets this long.

@@ -15,7 +15,7 @@ use crate::choice::per_turn;
 use crate::effect::{Effect, Spawn};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Job, Phase, Process};
-use crate::limits::{PROBE_AFTER, PROBE_WITHIN, SPAWNS_PER_SECOND};
+use crate::limits::{PROBE_AFTER, PROBE_WITHIN, SPARE_WAITS, SPAWNS_PER_SECOND};
 use crate::session::SessionId;
 use crate::slot::{Fit, Slot, SlotPhase};
 use crate::state::{Served, State};
@@ -514,11 +514,27 @@ impl State {
                         }
                 })
                 .count();
-            if spares < agent.warm as usize && !self.is_full() {
+            if spares >= agent.warm as usize || self.is_full() {
+                continue;
+            }
+            if let Some(until) = self.spare_would_disturb(&agent.name) {
+                self.timers.set_if_unset(Timer::Spare, until);
+            } else {
                 let worker = WorkerId(self.number());
                 self.slots.insert(worker, Slot::new(&agent, fit));
                 self.start(worker);
             }
         }
+    }
+
+    /// Until when a new spare would take its cores from a turn that has just begun: often the one
+    /// that took the last spare.
+    fn spare_would_disturb(&self, agent: &str) -> Option<Duration> {
+        let slots = self.slots.values().filter(|slot| slot.agent == agent);
+        let turns = slots.flat_map(|slot| &slot.turns);
+        let jobs = turns.filter_map(|turn| self.jobs.get(turn));
+        let began = jobs.map(|job| job.started_at.unwrap_or(self.now.mono));
+        let until = began.max()? + SPARE_WAITS;
+        (until > self.now.mono).then_some(until)
     }
 }

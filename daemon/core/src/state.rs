@@ -273,7 +273,7 @@ impl State {
                 Timer::Drain => self.drain_timeout(),
                 Timer::Stop => self.stop_timeout(),
                 // What they hold back is looked at after every event.
-                Timer::SpawnRate | Timer::Breaker => {}
+                Timer::SpawnRate | Timer::Spare | Timer::Breaker => {}
             }
         }
         rang

@@ -33,6 +33,8 @@ pub(crate) enum Timer {
     Retire(WorkerId),
     /// Spawns held back by the spawn rate may go on.
     SpawnRate,
+    /// A spare process may be started, although a turn goes on.
+    Spare,
     /// A broken agent or session may be probed.
     Breaker,
     /// A `collect` looks again at jobs of other instances.

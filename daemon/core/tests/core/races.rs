@@ -10,7 +10,7 @@ use agentd_protocol::{Body, JobId};
 
 use crate::agents::settings;
 use crate::scenarios::{only, running};
-use crate::world::{StoreOrder, World};
+use crate::world::{Process, StoreOrder, World};
 
 /// A world whose store has idle sessions of agent `one`, and answers when it is told to.
 fn stored(names: &[&str]) -> World {
@@ -338,4 +338,31 @@ fn a_turn_whose_time_is_over_when_its_process_dies_before_it_begins_expires() {
     world.pass(Duration::from_secs(1));
     all(&mut world);
     assert_eq!(world.answer(conn, 1)["code"], "expired");
+}
+
+#[test]
+fn a_new_spare_waits_for_the_turn_that_took_the_last_one_but_not_for_long() {
+    let mut settings = settings();
+    settings.agents.get_mut("one").unwrap().warm = 1;
+    let mut world = World::new(settings);
+    let conn = world.connect();
+    let spare = only(&world);
+    world.get_ready(spare);
+    for (request, ends) in [(1, true), (2, false)] {
+        let spawns = world.spawns;
+        let line = format!(r#"{{"type":"send","agent":"one","text":"hi","session":"s{request}"}}"#);
+        world.request(conn, request, &line);
+        assert_eq!(world.spawns, spawns, "it would take the turn's cores");
+        let busy = |process: &Process| !process.turns.is_empty();
+        let process = world.processes.iter().find(|(_, process)| busy(process));
+        let process = *process.expect("the spare has the turn").0;
+        if ends {
+            world.end_turn(process);
+        } else {
+            world.pass(Duration::from_secs(3));
+        }
+        assert_eq!(world.spawns, spawns + 1);
+        let spare = world.processes.iter().find(|(_, process)| !process.ready);
+        world.get_ready(*spare.expect("a new spare").0);
+    }
 }
