@@ -26,6 +26,7 @@ mod first;
 mod instances;
 mod misbehaviour;
 mod mock_model;
+mod nested;
 mod pi;
 mod pi_steering;
 mod protocol;

@@ -35,9 +35,23 @@ impl State {
             let request = Request::Abort(abort);
             return self.wait_for_loading(&loading, conn, id, request, facts);
         }
-        let turns = match self.abort_targets(conn, &abort) {
-            Ok(turns) => turns,
-            Err(rejected) => return self.refuse(conn, id, rejected),
+        let own = match (&abort, &id) {
+            (
+                Abort {
+                    job: None,
+                    session: None,
+                    ..
+                },
+                Some(id),
+            ) => self.send_under(conn, id),
+            _ => None,
+        };
+        let turns = match own {
+            Some(own) => vec![own],
+            None => match self.abort_targets(conn, &abort) {
+                Ok(turns) => turns,
+                Err(rejected) => return self.refuse(conn, id, rejected),
+            },
         };
         // A job that isn't accepted yet may never be: then there is nothing to abort.
         let (pending, live): (BTreeSet<TurnId>, BTreeSet<TurnId>) =
@@ -127,6 +141,24 @@ impl State {
             let marks = jobs.iter().map(|job| Write::Cancel { job: *job }).collect();
             self.commit(Awaiting::Aborted { conn, id, jobs }, marks);
         }
+    }
+
+    /// The live send that this connection made under an id: its `abort` may be under the same.
+    fn send_under(&self, conn: ConnId, id: &Id) -> Option<TurnId> {
+        let known = self.conns.get(&conn)?;
+        let follows = known.follows.values();
+        let followed = follows.filter(|follow| follow.id.as_ref() == Some(id));
+        let turns = followed.filter_map(|follow| self.numbers.get(&follow.job));
+        let pending = known.pending.iter();
+        let is_its = |turn: &&TurnId| {
+            let sender = self.jobs.get(turn).and_then(|job| job.sender.as_ref());
+            sender.is_some_and(|sender| sender.id.as_ref() == Some(id))
+        };
+        let mut live = turns.chain(pending.filter(is_its)).copied();
+        live.find(|turn| {
+            let job = self.jobs.get(turn);
+            job.is_some_and(|job| job.phase != Phase::Finishing)
+        })
     }
 
     /// Turns of a session whose time to start has not come.

@@ -285,7 +285,8 @@ impl Peer {
     fn decode(&mut self, line: &[u8]) -> Result<Event, (Option<Id>, Rejected)> {
         let envelope = Envelope::parse(line)?;
         let id = envelope.id.clone();
-        if id.as_ref().is_some_and(|id| self.ledger.is_open(id)) {
+        let taken = id.as_ref().is_some_and(|id| self.ledger.is_open(id));
+        if taken && envelope.kind != "abort" {
             let error = "a request with this `id` is still unanswered on this connection";
             return Err((id, Rejected::new(Code::InvalidRequest, error)));
         }

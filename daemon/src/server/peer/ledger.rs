@@ -2,7 +2,7 @@
 //!
 //! Owns which ids are taken. Must not know what a request means.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use agentd_core::effect::Progress;
 use agentd_protocol::Id;
@@ -10,7 +10,8 @@ use agentd_protocol::Id;
 #[derive(Default, Debug)]
 pub(super) struct Ledger {
     unanswered: usize,
-    ids: BTreeSet<Id>,
+    /// How many requests are open under each: an `abort` may be under the id of its send.
+    ids: BTreeMap<Id, usize>,
     subscription: Option<Option<Id>>,
 }
 
@@ -18,7 +19,9 @@ impl Ledger {
     /// A request went to the owner.
     pub(super) fn asked(&mut self, id: Option<Id>) {
         self.unanswered += 1;
-        self.ids.extend(id);
+        if let Some(id) = id {
+            *self.ids.entry(id).or_default() += 1;
+        }
     }
 
     /// A line came back.
@@ -42,19 +45,28 @@ impl Ledger {
     fn answered(&mut self, id: Option<&Id>) {
         self.unanswered = self.unanswered.saturating_sub(1);
         if let Some(id) = id {
-            self.ids.remove(id);
+            self.close(id);
+        }
+    }
+
+    fn close(&mut self, id: &Id) {
+        if let Some(open) = self.ids.get_mut(id) {
+            *open -= 1;
+            if *open == 0 {
+                self.ids.remove(id);
+            }
         }
     }
 
     fn unsubscribe(&mut self) {
         if let Some(Some(id)) = self.subscription.take() {
-            self.ids.remove(&id);
+            self.close(&id);
         }
     }
 
     /// Is a request with this id unanswered, or a subscription open under it?
     pub(super) fn is_open(&self, id: &Id) -> bool {
-        self.ids.contains(id)
+        self.ids.contains_key(id)
     }
 
     pub(super) const fn unanswered(&self) -> usize {

@@ -1,0 +1,87 @@
+//! An agentd behind an agentd, as `ssh -T host agentd --stdio --worker` would be one.
+
+use serde_json::{Value, json};
+
+use crate::support::{AGENTD, Daemon, Place, chaos_worker};
+
+/// A daemon whose agent is another agentd, which has the chaos worker.
+fn daemon() -> (Daemon, tempfile::TempDir) {
+    let inner = tempfile::tempdir_in("/tmp").unwrap();
+    let config = inner.path().join("config.toml");
+    let chaos = chaos_worker();
+    let table = format!("[agents.chaos]\nkind = \"jsonl\"\ncommand = [{chaos:?}]\n");
+    std::fs::write(&config, format!("default_agent = \"chaos\"\n{table}")).unwrap();
+    let place = Place::new("");
+    let state = inner.path().join("state");
+    place.configure(&format!(
+        "default_agent = \"far\"\n[agents.far]\nkind = \"jsonl\"\n\
+         command = [{AGENTD:?}, \"--stdio\", \"--worker\"]\n\
+         env = {{ AGENTD_STATE_DIR = {state:?}, AGENTD_CONFIG = {config:?} }}\n"
+    ));
+    (place.start(), inner)
+}
+
+fn pid(daemon: &Daemon) -> u64 {
+    daemon.until("the other agentd", |status| {
+        status["workers"][0]["pid"].as_u64()
+    })
+}
+
+#[test]
+fn its_turns_are_said_aborted_and_its_questions_answered_and_it_lives_on() {
+    let (daemon, _inner) = daemon();
+    let last = daemon
+        .ask(r#"{"prompt":"chaos:say one","session":"main"}"#)
+        .pop()
+        .unwrap();
+    assert_eq!(last["text"], "one", "{last:#}");
+    let first = pid(&daemon);
+
+    let mut client = daemon.connect();
+    client
+        .send(r#"{"type":"send","id":1,"text":"chaos:say half;sleep-ms 60000","session":"main"}"#);
+    client.until("message_delta");
+    let aborted = daemon.ask(r#"{"type":"abort","session":"main"}"#).remove(0);
+    assert_eq!(aborted["ok"], true, "{aborted:#}");
+    let last = client.until("message_end").pop().unwrap();
+    assert_eq!(
+        (&last["stop"], &last["text"]),
+        (&json!("cancelled"), &json!("half")),
+        "{last:#}"
+    );
+
+    let mut client = daemon.connect();
+    client.send(r#"{"type":"send","id":2,"text":"chaos:ask approval","session":"main","on_question":"wait"}"#);
+    let question = client.until("question").pop().unwrap();
+    let answer: Value =
+        json!({"type": "answer", "question_id": question["question_id"], "approve": true});
+    assert_eq!(daemon.ask(&answer.to_string())[0]["ok"], true);
+    let last = client.until("message_end").pop().unwrap();
+    assert_eq!(last["text"], "approve=true", "{last:#}");
+    assert_eq!(pid(&daemon), first, "it is still the same process");
+}
+
+#[test]
+fn an_abort_under_the_id_of_a_send_means_that_one() {
+    let daemon = Daemon::start();
+    let mut client = daemon.connect();
+    for (id, session) in [(1, "one"), (2, "two")] {
+        let line = json!({
+            "type": "send", "id": id, "agent": "chaos", "session": session,
+            "text": "chaos:say half;sleep-ms 60000",
+        });
+        client.send(&line.to_string());
+        client.until("message_delta");
+    }
+    client.send(r#"{"type":"abort","id":1}"#);
+    let last = client.until("message_end").pop().unwrap();
+    assert_eq!(
+        (&last["id"], &last["stop"]),
+        (&json!(1), &json!("cancelled")),
+        "{last:#}"
+    );
+    let running = daemon.ask(r#"{"type":"jobs","state":"running"}"#).remove(0);
+    assert_eq!(running["jobs"].as_array().unwrap().len(), 1, "{running:#}");
+    let taken = client.request(r#"{"type":"ping","id":2}"#);
+    assert_eq!(taken["code"], "invalid-request", "{taken:#}");
+}
