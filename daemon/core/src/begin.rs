@@ -33,7 +33,7 @@ impl State {
         session.slot = Some(worker);
         session.current = Some(turn);
         session.queue.retain(|other| *other != turn);
-        self.waiting.remove(&turn);
+        self.waiting.remove(turn);
         self.timers.clear(Timer::Idle(worker));
         Some(process)
     }
@@ -54,7 +54,7 @@ impl State {
             session.current = None;
             session.queue.push_front(turn);
         }
-        self.waiting.insert(turn);
+        self.waiting.insert(turn, session_id);
         if let Some(job) = self.jobs.get_mut(&turn) {
             job.phase = match &job.phase {
                 Phase::Pending { cancelled, .. } => Phase::Pending {

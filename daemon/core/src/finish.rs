@@ -273,7 +273,7 @@ impl State {
         job.phase = Phase::Finishing;
         job.last = Some(body.clone());
         self.clear_timers(turn);
-        self.waiting.remove(&turn);
+        self.waiting.remove(turn);
         self.counters.ended(took);
         let mut writes = vec![Write::Finish {
             job: number,
@@ -373,7 +373,7 @@ impl State {
             return;
         };
         self.clear_timers(turn);
-        self.waiting.remove(&turn);
+        self.waiting.remove(turn);
         self.forget_questions(turn);
         self.words_too_late(turn);
         if let Some(number) = job.number {

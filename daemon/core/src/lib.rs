@@ -50,6 +50,7 @@ mod supervisor;
 mod text;
 mod timers;
 mod turn;
+mod waiting;
 pub mod worker;
 
 pub use effect::Effect;

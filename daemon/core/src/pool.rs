@@ -47,25 +47,12 @@ impl State {
     /// Starts what can start: called after every event that may let something start.
     pub(crate) fn schedule(&mut self) {
         if self.mode.starts_turns() {
-            // The oldest turn of each session, oldest first.
             let mut seen = BTreeSet::new();
             // Agents for which there is no room at all: thousands may wait for the same one.
             let mut crowded: BTreeSet<String> = BTreeSet::new();
-            let mut next: Option<TurnId> = None;
-            loop {
-                let after = match next {
-                    None => self.waiting.iter().next().copied(),
-                    Some(last) => self
-                        .waiting
-                        .range((std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded))
-                        .next()
-                        .copied(),
-                };
-                let Some(turn) = after else { break };
-                next = Some(turn);
-                let Some(session) = self.jobs.get(&turn).map(|job| job.session) else {
-                    continue;
-                };
+            let mut last: Option<TurnId> = None;
+            while let Some((turn, session)) = self.waiting.session_after(last) {
+                last = Some(turn);
                 if !seen.insert(session) || self.waits_in_a_crowd(session, &crowded) {
                     continue;
                 }

@@ -155,7 +155,7 @@ impl State {
     }
 
     fn enqueue_recovered(&mut self, turn: TurnId, session: SessionId) {
-        self.waiting.insert(turn);
+        self.waiting.insert(turn, session);
         let Some(session) = self.sessions.get_mut(&session) else {
             return;
         };

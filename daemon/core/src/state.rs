@@ -32,6 +32,7 @@ use crate::stop::Mode;
 use crate::store::{Query, Urgency, Write};
 use crate::stored::Awaiting;
 use crate::timers::{Timer, Timers};
+use crate::waiting::Waiting;
 use crate::worker::WorkerEvent;
 
 /// What stays the same while the daemon runs.
@@ -94,7 +95,7 @@ pub struct State {
     pub(crate) names: BTreeMap<String, SessionId>,
     pub(crate) slots: BTreeMap<WorkerId, Slot>,
     /// Waiting jobs in the order of acceptance: the order in which processes are given out.
-    pub(crate) waiting: BTreeSet<TurnId>,
+    pub(crate) waiting: Waiting,
     pub(crate) awaiting: BTreeMap<Token, Awaiting>,
     pub(crate) loading: BTreeMap<String, Loading>,
     pub(crate) dispatching: BTreeMap<u64, Dispatching>,
@@ -134,7 +135,7 @@ impl State {
             sessions: BTreeMap::new(),
             names: BTreeMap::new(),
             slots: BTreeMap::new(),
-            waiting: BTreeSet::new(),
+            waiting: Waiting::default(),
             awaiting: BTreeMap::new(),
             loading: BTreeMap::new(),
             dispatching: BTreeMap::new(),
