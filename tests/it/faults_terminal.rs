@@ -220,7 +220,8 @@ fn b11_a_watcher_on_a_terminal_sees_everything_spelt_out() {
         });
         daemon.ask(r#"{"agent":"fails","prompt":"hi"}"#);
         watching.until("agent-failed");
-        kill(watching.child.0.id(), Signal::SIGINT);
+        // Who starts tests in the background lets them ignore SIGINT.
+        kill(watching.child.0.id(), Signal::SIGTERM);
         let shown = watching.end();
         assert_harmless(&format!("watch, json: {json}"), &shown);
     }
