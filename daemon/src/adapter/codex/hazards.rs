@@ -75,6 +75,25 @@ fn a_prompt_waits_for_the_end_of_a_compaction_and_none_begins_in_a_turn() {
 }
 
 #[test]
+fn a_message_that_a_word_stops_is_replaced_by_the_next() {
+    let mut replay = Replay::running();
+    replay.events.clear();
+    let message = json!({"item": {"type": "agentMessage", "id": "m", "text": ""}});
+    replay.note("item/started", &message);
+    replay.note("item/agentMessage/delta", &json!({"delta": "half"}));
+    replay.tell(&steer(1));
+    let word = json!({"item": {"type": "userMessage", "id": "u", "clientId": "w1"}});
+    replay.note("item/started", &word);
+    replay.note("item/started", &message);
+    let replaces = |event: &WorkerEvent| match event {
+        WorkerEvent::MessageStarted { replaces_last, .. } => Some(*replaces_last),
+        _ => None,
+    };
+    let replaces: Vec<bool> = replay.events.iter().filter_map(replaces).collect();
+    assert_eq!(replaces, [false, true]);
+}
+
+#[test]
 fn a_second_completion_of_a_turn_is_nobodys() {
     let mut replay = Replay::running();
     for status in ["completed", "failed"] {

@@ -87,17 +87,18 @@ impl Turn {
     }
 
     pub(super) fn message_begins(&mut self) -> Option<WorkerEvent> {
+        let thinks = std::mem::take(&mut self.thinks);
+        let started = (!thinks).then(|| self.message_started());
         self.message = Some(false);
-        if std::mem::take(&mut self.thinks) {
-            return None;
-        }
-        Some(self.message_started())
+        started
     }
 
     fn message_started(&mut self) -> WorkerEvent {
+        // One that is still open broke off, as Codex stops a message for a word.
+        let open = self.message.take().is_some();
         WorkerEvent::MessageStarted {
             turn: self.turn,
-            replaces_last: std::mem::take(&mut self.replaces),
+            replaces_last: std::mem::take(&mut self.replaces) || open,
         }
     }
 
