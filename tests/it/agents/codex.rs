@@ -228,3 +228,16 @@ fn an_unknown_provider_is_an_error_at_once_and_the_configuration_stays_as_it_was
         assert_eq!(std::fs::read(&file).unwrap(), before);
     }
 }
+
+#[test]
+fn a_first_turn_that_is_killed_is_remembered() {
+    for (driven, scene) in scenes() {
+        let mut client = begin(&scene, "[[hang]] first of all");
+        client.until("message_delta");
+        kill(scene.pid(), Signal::SIGKILL);
+        client.until("error");
+        let next = scene.ask("two [[recall]]");
+        assert_eq!(next["context"], "continued", "{next:#}");
+        assert!(text(&driven, &next).contains("first of all"), "{next:#}");
+    }
+}

@@ -348,11 +348,9 @@ fn output(turn: &mut Turn, method: &str, params: &Object<'_>, events: &mut Vec<W
                 events.push(WorkerEvent::Thinking { turn: name, text });
             }
         }
-        "item/reasoning/summaryPartAdded" => {
-            if turn.thought {
-                let text = "\n\n".to_owned();
-                events.push(WorkerEvent::Thinking { turn: name, text });
-            }
+        "item/reasoning/summaryPartAdded" if turn.thought => {
+            let text = "\n\n".to_owned();
+            events.push(WorkerEvent::Thinking { turn: name, text });
         }
         "item/commandExecution/outputDelta" => tool_said(turn, params, delta(), events),
         "item/mcpToolCall/progress" => {

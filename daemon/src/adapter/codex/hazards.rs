@@ -229,21 +229,8 @@ fn more_requests_than_anybody_can_answer_are_refused() {
     assert_eq!((replay.wrote.len(), replay.codex.requests.held()), (64, 0));
 }
 
-fn line() -> impl Strategy<Value = Vec<u8>> {
-    let id = prop_oneof![
-        Just("1"),
-        Just("2"),
-        Just("3"),
-        Just("4"),
-        Just("5"),
-        Just("99"),
-        Just("\"s\""),
-        Just("null"),
-        Just("{}"),
-        Just("-1"),
-        Just("1e308"),
-    ];
-    let method = prop_oneof![
+fn method() -> impl Strategy<Value = &'static str> + Clone {
+    prop_oneof![
         Just("turn/started"),
         Just("turn/completed"),
         Just("item/started"),
@@ -264,8 +251,11 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
         Just("error"),
         Just("warning"),
         Just("no/such/thing"),
-    ];
-    let field = prop_oneof![
+    ]
+}
+
+fn field() -> impl Strategy<Value = &'static str> + Clone {
+    prop_oneof![
         Just(r#""threadId":"t""#),
         Just(r#""threadId":7"#),
         Just(r#""turnId":"n1""#),
@@ -295,8 +285,25 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
         Just(
             r#""tokenUsage":{"total":{"inputTokens":18446744073709551615},"last":{"inputTokens":-1}}"#
         ),
+    ]
+}
+
+fn line() -> impl Strategy<Value = Vec<u8>> {
+    let id = prop_oneof![
+        Just("1"),
+        Just("2"),
+        Just("3"),
+        Just("4"),
+        Just("5"),
+        Just("99"),
+        Just("\"s\""),
+        Just("null"),
+        Just("{}"),
+        Just("-1"),
+        Just("1e308"),
     ];
-    let fields = proptest::collection::vec(field, 0..5)
+    let method = method();
+    let fields = proptest::collection::vec(field(), 0..5)
         .prop_map(|fields| fields.into_iter().collect::<BTreeSet<_>>());
     let join = |fields: BTreeSet<&str>| fields.into_iter().collect::<Vec<_>>().join(",");
     prop_oneof![

@@ -69,7 +69,9 @@ pub fn launch(command: &[String], _spawn: &Spawn) -> Launch {
     }
     Launch {
         argv,
-        ..Launch::default()
+        // The end of its standard error is shown to people; it colours it on any terminal.
+        env: vec![("NO_COLOR".to_owned(), "1".to_owned())],
+        stdin: None,
     }
 }
 
@@ -226,8 +228,7 @@ impl Codex {
     }
 
     fn cancel(&mut self, cancelled: TurnId, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        let waits = |prompt: &Box<Prompt>| prompt.turn == cancelled;
-        if self.waiting.as_ref().is_some_and(waits) {
+        if self.waiting.as_ref().map(|prompt| prompt.turn) == Some(cancelled) {
             self.waiting = None;
             self.words.turn_over(events);
             events.push(ended(cancelled, Outcome::ended(Stop::Cancelled)));

@@ -27,6 +27,9 @@ const NO_METHOD: i64 = -32601;
 /// JSON-RPC's code for parameters that can't be used.
 const BAD_PARAMS: i64 = -32602;
 
+/// Questions by id, with their answers so far.
+type Answers = Vec<(String, Option<Vec<String>>)>;
+
 /// What an answer looks like.
 #[derive(Debug)]
 enum Form {
@@ -38,8 +41,8 @@ enum Form {
     Permissions(Value),
     /// Of an MCP server.
     Elicitation,
-    /// Questions by id, with their answers so far.
-    Input(Vec<(String, Option<Vec<String>>)>),
+    /// Of Codex's own tool.
+    Input(Answers),
 }
 
 #[derive(Debug)]
@@ -138,36 +141,24 @@ impl Requests {
 
     /// An answer to a question; one that nobody asked is dropped.
     pub(super) fn answer(&mut self, question: &str, reply: &Reply, write: &mut Vec<u8>) {
-        if let Some((name, number)) = question.rsplit_once('/')
-            && let Some(Request {
-                form: Form::Input(answers),
-                ..
-            }) = self.0.get_mut(name)
-        {
-            let answer = number
-                .parse::<usize>()
-                .ok()
-                .and_then(|number| answers.get_mut(number));
-            if let Some((_, answer)) = answer {
-                *answer = Some(match reply {
-                    Reply::Chosen(option) => vec![option.clone()],
-                    Reply::Text(text) => vec![text.0.clone()],
-                    Reply::Approved | Reply::Denied | Reply::Cancelled => Vec::new(),
-                });
-            }
-            if answers.iter().all(|(_, answer)| answer.is_some()) {
-                self.close(name, false, write);
-            }
-            return;
+        let Some((name, number)) = question.rsplit_once('/') else {
+            return self.close(question, *reply == Reply::Approved, write);
+        };
+        let Some(Form::Input(answers)) = self.0.get_mut(name).map(|request| &mut request.form)
+        else {
+            // A string that is an id may have a slash itself.
+            return self.close(question, *reply == Reply::Approved, write);
+        };
+        let number = number.parse::<usize>().ok();
+        if let Some((_, answer)) = number.and_then(|number| answers.get_mut(number)) {
+            *answer = Some(match reply {
+                Reply::Chosen(option) => vec![option.clone()],
+                Reply::Text(text) => vec![text.0.clone()],
+                Reply::Approved | Reply::Denied | Reply::Cancelled => Vec::new(),
+            });
         }
-        if !matches!(
-            self.0.get(question),
-            Some(Request {
-                form: Form::Input(_),
-                ..
-            })
-        ) {
-            self.close(question, *reply == Reply::Approved, write);
+        if answers.iter().all(|(_, answer)| answer.is_some()) {
+            self.close(name, false, write);
         }
     }
 
@@ -296,7 +287,7 @@ fn change(name: &str, what: &str, params: &Object<'_>) -> Asking {
 }
 
 /// The questions of one request, each without an answer.
-fn questions(name: &str, params: &Object<'_>) -> (Vec<(String, Option<Vec<String>>)>, Vec<Asking>) {
+fn questions(name: &str, params: &Object<'_>) -> (Answers, Vec<Asking>) {
     let questions = params.objects("questions");
     let known = questions.iter().take(QUESTIONS).enumerate();
     known

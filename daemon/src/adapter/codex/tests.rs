@@ -131,6 +131,7 @@ fn an_error_is_named_by_its_kind_its_status_or_its_words() {
     let words = [
         ("You've hit your usage limit.", Code::RateLimit),
         ("Not logged in: run `codex login`", Code::AgentAuth),
+        ("Missing environment variable: `KEY`.", Code::AgentAuth),
         ("", Code::AgentFailed),
     ];
     for (said, code) in words {

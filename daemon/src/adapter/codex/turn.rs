@@ -259,7 +259,13 @@ pub(super) fn failure(said: &str, code: Option<Code>) -> Failure {
             Code::ContextOverflow
         } else if says(&["too many requests", "rate limit", "usage limit", "quota"]) {
             Code::RateLimit
-        } else if says(&["401 unauthorized", "not logged in", "api key", "log in"]) {
+        } else if says(&[
+            "401 unauthorized",
+            "not logged in",
+            "api key",
+            "log in",
+            "missing environment variable",
+        ]) {
             Code::AgentAuth
         } else {
             Code::AgentFailed
@@ -272,7 +278,8 @@ pub(super) fn failure(said: &str, code: Option<Code>) -> Failure {
         said
     };
     Failure {
-        hint: (code == Code::AgentAuth).then(|| "run `codex login`, or give it a key".to_owned()),
+        hint: (code == Code::AgentAuth)
+            .then(|| "run `codex login`, or name its key in `pass_env`".to_owned()),
         ..Failure::new(code, format!("codex: {said}"))
     }
 }
