@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Can, Driven, Scene, text};
 use crate::mock_model::MockModel;
-use crate::support::{Client, Place, kill, skipped};
+use crate::support::{Client, Place, is_alive, kill, skipped};
 
 fn installed() -> Vec<Driven> {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/ci/codex");
@@ -239,5 +239,38 @@ fn a_first_turn_that_is_killed_is_remembered() {
         let next = scene.ask("two [[recall]]");
         assert_eq!(next["context"], "continued", "{next:#}");
         assert!(text(&driven, &next).contains("first of all"), "{next:#}");
+    }
+}
+
+#[test]
+fn a_command_ends_with_its_turn_when_that_is_aborted() {
+    for (driven, scene) in scenes() {
+        let file = scene.daemon.path("tool-pid");
+        let prompt = format!(
+            "[[bash=echo $$ > {0}.new && mv {0}.new {0} && sleep 1000]]",
+            file.display()
+        );
+        let mut client = begin(&scene, &prompt);
+        let question = client.until("question").pop().unwrap();
+        let id = &question["question_id"];
+        tell(
+            &scene,
+            &json!({"type": "answer", "question_id": id, "approve": true}),
+        );
+        let tool = scene.daemon.until("the tool runs", |_| {
+            let pid = std::fs::read_to_string(&file).ok()?;
+            pid.trim().parse::<u32>().ok()
+        });
+        let before = scene.pid();
+        tell(&scene, &json!({"type": "abort", "session": "main"}));
+        let last = client.until("message_end").pop().unwrap();
+        assert_eq!(last["stop"], "cancelled", "{last:#}");
+        let gone = |_: &Value| (!is_alive(tool)).then_some(());
+        scene.daemon.until("the tool is gone", gone);
+        assert_eq!(
+            text(&driven, &scene.ask("still there")),
+            "echo: still there"
+        );
+        assert_eq!(scene.pid(), before, "and Codex isn't");
     }
 }

@@ -91,6 +91,8 @@ impl Codex {
                     self.compact_refused(error, events);
                 }
             }
+            Asked::Terminals => self.terminals_listed(line, events, write),
+            Asked::Terminate => self.terminated(error, events, write),
             // The turn's own end follows, or came before.
             Asked::Interrupt => {}
         }
@@ -263,9 +265,9 @@ impl Codex {
             Some("interrupted") => Ok(Stop::Cancelled),
             _ => failed(done.object("error").as_ref()),
         };
-        let ours = |turn: &Turn| turn.native.as_ref() == Some(&native);
+        let ours = |turn: &Turn| turn.native.as_ref() == Some(&native) && turn.ending.is_none();
         if self.turn.as_ref().is_some_and(ours) {
-            self.finish(result, events, write);
+            self.end(result, events, write);
         } else if !self.words.compacted(&native, result, events) {
             events.push(WorkerEvent::Stray {
                 line: beginning(bytes),
@@ -381,7 +383,7 @@ fn item_started(turn: &mut Turn, kind: &str, item: &Object<'_>, events: &mut Vec
         _ => {
             let Some(tool) = tool(kind, item) else { return };
             let call = item.string("id").unwrap_or_default();
-            turn.call_begins(&call, &tool.about);
+            turn.call_begins(&call, &tool.about, kind == "commandExecution");
             events.push(WorkerEvent::ToolStarted {
                 turn: turn.turn,
                 call,

@@ -93,6 +93,46 @@ fn a_message_that_a_word_stops_is_replaced_by_the_next() {
     assert_eq!(replaces, [false, true]);
 }
 
+/// A turn with a command that runs, interrupted, and what Codex then says that runs.
+fn left_running(answer: &Value) -> Replay {
+    let mut replay = Replay::running();
+    let command = json!({"item": {"type": "commandExecution", "id": "c1"}});
+    replay.note("item/started", &command);
+    replay.tell(&CANCEL);
+    let done = json!({"turn": {"id": "n1", "status": "interrupted"}});
+    replay.note("turn/completed", &done);
+    replay.note("turn/completed", &done);
+    assert!(replay.outcomes().is_empty());
+    assert_eq!(
+        replay.methods().last(),
+        Some(&"thread/backgroundTerminals/list")
+    );
+    let mut line = answer.clone();
+    line["id"] = json!(replay.codex.last);
+    replay.hear(&line);
+    replay
+}
+
+#[test]
+fn an_interrupted_turn_ends_when_its_own_commands_have() {
+    let runs = |item: &str| json!({"itemId": item, "processId": format!("p-{item}")});
+    let data = json!([runs("earlier"), runs("c1"), 7]);
+    let mut replay = left_running(&json!({"result": {"data": data}}));
+    assert!(replay.outcomes().is_empty());
+    let last = replay.wrote.last().unwrap();
+    assert_eq!(last["method"], "thread/backgroundTerminals/terminate");
+    assert_eq!(last["params"]["processId"], "p-c1");
+    replay.reply(&json!({"terminated": true}));
+    assert_eq!(replay.outcomes()[0].result, Ok(Stop::Cancelled));
+    let spoilt = |event: &WorkerEvent| matches!(event, WorkerEvent::Spoilt { .. });
+    assert_eq!(replay.count(spoilt), 0);
+
+    let nothing = left_running(&json!({"result": {"data": []}}));
+    assert_eq!((nothing.outcomes().len(), nothing.count(spoilt)), (1, 0));
+    let cant = left_running(&json!({"error": {"message": "unknown variant"}}));
+    assert_eq!((cant.outcomes().len(), cant.count(spoilt)), (1, 1));
+}
+
 #[test]
 fn a_second_completion_of_a_turn_is_nobodys() {
     let mut replay = Replay::running();

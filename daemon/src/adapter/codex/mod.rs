@@ -8,6 +8,7 @@
 mod decode;
 mod items;
 mod requests;
+mod terminals;
 mod turn;
 mod words;
 
@@ -91,6 +92,10 @@ enum Asked {
     Steer(u64),
     /// `thread/compact/start`.
     Compact,
+    /// `thread/backgroundTerminals/list`.
+    Terminals,
+    /// `thread/backgroundTerminals/terminate`.
+    Terminate,
 }
 
 /// The process's one thread.
@@ -164,7 +169,8 @@ impl Codex {
                 let params = json!({
                     "clientInfo": {"name": "agentd", "title": "agentd", "version": version},
                     "capabilities": {
-                        "experimentalApi": false,
+                        // For `thread/backgroundTerminals`.
+                        "experimentalApi": true,
                         "requestAttestation": false,
                         "optOutNotificationMethods": UNWANTED,
                     },
@@ -269,7 +275,7 @@ impl Codex {
         };
         self.words.turn_over(events);
         self.requests.decline_all(write);
-        turn.end_calls(events);
+        turn.end_calls(result == Ok(Stop::EndTurn), events);
         let mut outcome = turn.outcome(result);
         outcome.provider.clone_from(&self.provider);
         outcome.model.clone_from(&self.model);

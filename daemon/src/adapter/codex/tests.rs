@@ -172,20 +172,37 @@ fn a_word_is_taken_when_the_turn_has_it_and_too_late_when_the_turn_ends_first() 
 }
 
 #[test]
-fn an_interrupt_ends_the_turn_and_declines_what_was_asked() {
+fn an_interrupt_ends_the_turn_and_what_was_asked() {
     let mut replay = Replay::of("steering", None);
-    // The recorded client declined late; the adapter declines with the turn's end.
+    // Codex withdrew the question before the recorded client declined it.
     let late = |ours: bool, record: &Value| ours && record["result"]["decision"] == "decline";
     replay.records.retain(|(ours, record)| !late(*ours, record));
-    let replay = replay.play_before("after");
+    let replay = replay.play_before("[[bash=sleep 6]]");
     let outcomes = replay.outcomes();
     assert_eq!(outcomes.len(), 3);
     assert_eq!(outcomes[0].result, Ok(Stop::EndTurn));
     assert_eq!(outcomes[1].result, Ok(Stop::Cancelled));
     assert_eq!(outcomes[2].result, Ok(Stop::Cancelled));
-    let last = replay.wrote.last().unwrap();
-    assert_eq!(last, &json!({"id": 1, "result": {"decision": "decline"}}));
+    let withdrew = |event: &WorkerEvent| matches!(event, WorkerEvent::Withdrew { .. });
+    assert_eq!(replay.count(withdrew), 1);
+    assert_eq!(replay.codex.requests.held(), 0);
     assert_eq!(tools(&replay).last(), Some(&(false, "interrupted")));
+}
+
+#[test]
+fn an_interrupted_turn_takes_its_command_along() {
+    let mut replay = Replay::of("steering", None);
+    let late = |ours: bool, record: &Value| ours && record["result"]["decision"] == "decline";
+    replay.records.retain(|(ours, record)| !late(*ours, record));
+    let replay = replay.play();
+    let asked = replay.methods();
+    let terminate = "thread/backgroundTerminals/terminate";
+    assert_eq!(
+        asked.iter().filter(|method| **method == terminate).count(),
+        1
+    );
+    let results: Vec<_> = replay.outcomes().iter().map(|o| o.result.clone()).collect();
+    assert_eq!(results[3..], [Ok(Stop::Cancelled), Ok(Stop::EndTurn)]);
 }
 
 #[test]

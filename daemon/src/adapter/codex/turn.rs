@@ -10,10 +10,11 @@ use agentd_protocol::Code;
 use agentd_protocol::line::{Stop, Usage};
 
 use super::cut;
+use super::terminals::Ending;
 use crate::adapter::object::Object;
 
 /// Tool calls that are followed at once.
-const OPEN_CALLS: usize = 64;
+pub(super) const OPEN_CALLS: usize = 64;
 /// Longest id of a call that is followed, in bytes: Codex's are a few dozen.
 const CALL_ID: usize = 256;
 /// What is kept of a call for the question about it, in bytes.
@@ -35,6 +36,8 @@ struct Call {
     told: u64,
     /// What it does, where the question about it doesn't say.
     about: String,
+    /// Is it a command?
+    command: bool,
 }
 
 /// The turn in flight.
@@ -56,6 +59,8 @@ pub(super) struct Turn {
     pub(super) replaces: bool,
     /// The last whole message.
     pub(super) text: Option<String>,
+    /// Codex ended the turn, and its commands are still to end.
+    pub(super) ending: Option<Ending>,
     calls: BTreeMap<String, Call>,
     usage: Option<Usage>,
 }
@@ -72,6 +77,7 @@ impl Turn {
             thought: false,
             replaces: false,
             text: None,
+            ending: None,
             calls: BTreeMap::new(),
             usage: None,
         }
@@ -109,11 +115,17 @@ impl Turn {
         self.thinks = false;
     }
 
-    pub(super) fn call_begins(&mut self, call: &str, about: &str) {
+    pub(super) fn call_begins(&mut self, call: &str, about: &str, command: bool) {
         self.thinks = false;
         if self.calls.len() < OPEN_CALLS && call.len() <= CALL_ID {
             let about = cut(about, ABOUT).to_owned();
-            self.calls.insert(call.to_owned(), Call { told: 0, about });
+            let told = 0;
+            let begun = Call {
+                told,
+                about,
+                command,
+            };
+            self.calls.insert(call.to_owned(), begun);
         }
     }
 
@@ -136,14 +148,24 @@ impl Turn {
         (!about.is_empty()).then(|| about.clone())
     }
 
-    /// Codex says nothing more of calls that an interrupt cut short.
-    pub(super) fn end_calls(&mut self, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn is_open(&self, call: &str) -> bool {
+        self.calls.contains_key(call)
+    }
+
+    pub(super) fn runs_commands(&self) -> bool {
+        self.calls.values().any(|call| call.command)
+    }
+
+    /// Codex says nothing more of calls that an interrupt cut short, and only later of commands
+    /// that go on without the turn.
+    pub(super) fn end_calls(&mut self, ok: bool, events: &mut Vec<WorkerEvent>) {
+        let output = if ok { "still running" } else { "interrupted" };
         for call in std::mem::take(&mut self.calls).into_keys() {
             events.push(WorkerEvent::ToolEnded {
                 turn: self.turn,
                 call,
-                ok: false,
-                output: "interrupted".to_owned(),
+                ok,
+                output: output.to_owned(),
             });
         }
     }
