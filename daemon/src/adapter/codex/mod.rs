@@ -1,16 +1,49 @@
-//! Kind `codex`: `codex app-server`, JSON-RPC in lines.
+//! Kind `codex`: `codex app-server`, JSON-RPC in lines without the `jsonrpc` member.
 //!
-//! Owns what may be written to the agent and when. Must not know processes or time.
+//! Owns what may be written to Codex and when: one thread per process, one turn at a time, an
+//! interrupt and a word only after `turn/started` (earlier ones are refused), a compaction only
+//! between turns, and an answer to everything that Codex asks.
+//! Must not know processes or time: whatever Codex never answers, the core ends by its deadlines.
 
+mod decode;
+mod items;
+mod requests;
+mod terminals;
+mod turn;
+mod words;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agentd_core::agent::{Describe, Resume, Sessions};
 use agentd_core::effect::Spawn;
-use agentd_core::worker::{WorkerCommand, WorkerEvent};
+use agentd_core::ids::TurnId;
+use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
+use agentd_protocol::Code;
+use agentd_protocol::line::Stop;
+use serde_json::{Value, json};
 
+use super::object::put_line;
 use super::{Adapter, Launch};
+use requests::Requests;
+use turn::{Abort, Tokens, Turn};
+use words::Words;
 
-/// What the kind can do.
+/// Notifications that say nothing the core has a word for, or that repeat what an item says.
+const UNWANTED: &[&str] = &[
+    "account/rateLimits/updated",
+    "item/fileChange/patchUpdated",
+    "remoteControl/status/changed",
+    "thread/status/changed",
+    "turn/diff/updated",
+];
+/// Different warnings that are remembered, so that one that comes with every turn is said once.
+const WARNINGS: usize = 16;
+/// Longest warning that is passed on, in bytes.
+const WARNING: usize = 2 * 1024;
+
+/// What the kind can do. Model and effort could go with a turn, but a provider can't: a process
+/// that is started anew and resumes the thread can change all three.
 #[must_use]
 pub const fn describe() -> Describe {
     Describe {
@@ -20,39 +53,264 @@ pub const fn describe() -> Describe {
         recycles: false,
         model_per_turn: false,
         toolsets: false,
-        steers: false,
-        compacts: false,
+        steers: true,
+        compacts: true,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),
     }
 }
 
-/// What is run.
+/// Model, provider, directory and thread are given over the wire: no flag, and nothing is written
+/// to the user's configuration.
 #[must_use]
-pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
-    let _to_come = spawn;
-    Launch {
-        argv: command.to_vec(),
-        ..Launch::default()
+pub fn launch(command: &[String], _spawn: &Spawn) -> Launch {
+    let mut argv = command.to_vec();
+    if !argv.iter().any(|argument| argument == "app-server") {
+        argv.push("app-server".to_owned());
     }
+    Launch {
+        argv,
+        // The end of its standard error is shown to people; it colours it on any terminal.
+        env: vec![("NO_COLOR".to_owned(), "1".to_owned())],
+        stdin: None,
+    }
+}
+
+/// A request of ours without an answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Asked {
+    Initialize,
+    /// `thread/start` or `thread/resume`.
+    Open,
+    /// Only whether there is an answer.
+    Probe,
+    /// `turn/start`.
+    Turn,
+    /// `turn/interrupt`.
+    Interrupt,
+    /// `turn/steer` with this word.
+    Steer(u64),
+    /// `thread/compact/start`.
+    Compact,
+    /// `thread/backgroundTerminals/list`.
+    Terminals,
+    /// `thread/backgroundTerminals/terminate`.
+    Terminate,
+}
+
+/// The process's one thread.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+enum Thread {
+    /// Nothing was asked yet.
+    #[default]
+    Unopened,
+    /// The handshake is on its way.
+    Opening,
+    /// It has this id.
+    Open(String),
+    /// There is none, and every turn says why.
+    Failed(Failure),
 }
 
 /// One process's translator.
 #[derive(Debug, Default)]
-pub struct Codex {}
+pub struct Codex {
+    /// Number of the last request.
+    last: u64,
+    asked: BTreeMap<u64, Asked>,
+    thread: Thread,
+    /// The thread to resume.
+    resume: Option<String>,
+    cwd: String,
+    provider: Option<String>,
+    model: Option<String>,
+    /// Has the core heard the thread's id? It is worth nothing before its first turn.
+    named: bool,
+    /// All tokens of the thread so far; unknown for one that was resumed.
+    total: Option<Tokens>,
+    turn: Option<Turn>,
+    waiting: Option<Box<Prompt>>,
+    words: Words,
+    requests: Requests,
+    /// Warnings that were passed on.
+    warned: Vec<String>,
+}
 
 impl Codex {
     /// A translator for a new process.
     #[must_use]
     pub fn new(spawn: &Spawn) -> Self {
-        let _to_come = spawn;
-        Self {}
+        Self {
+            resume: spawn.resume.clone(),
+            cwd: spawn.cwd.clone(),
+            provider: spawn.provider.clone(),
+            model: spawn.model.clone(),
+            total: spawn.resume.is_none().then(Tokens::default),
+            ..Self::default()
+        }
     }
+
+    /// Writes a request.
+    fn request(&mut self, asked: Asked, method: &str, params: &Value, write: &mut Vec<u8>) {
+        self.last += 1;
+        self.asked.insert(self.last, asked);
+        put_line(
+            write,
+            &json!({"id": self.last, "method": method, "params": params}),
+        );
+    }
+
+    /// Answers by `Ready`, now or when the thread is open.
+    fn probe(&mut self, write: &mut Vec<u8>) {
+        match self.thread {
+            Thread::Unopened => {
+                self.thread = Thread::Opening;
+                let version = env!("CARGO_PKG_VERSION");
+                let params = json!({
+                    "clientInfo": {"name": "agentd", "title": "agentd", "version": version},
+                    "capabilities": {
+                        // For `thread/backgroundTerminals`.
+                        "experimentalApi": true,
+                        "requestAttestation": false,
+                        "optOutNotificationMethods": UNWANTED,
+                    },
+                });
+                self.request(Asked::Initialize, "initialize", &params, write);
+            }
+            Thread::Opening => {}
+            Thread::Open(_) | Thread::Failed(_) => {
+                self.request(Asked::Probe, "thread/loaded/list", &json!({}), write);
+            }
+        }
+    }
+
+    /// Asks for the thread, the old one or a new one.
+    fn open(&mut self, write: &mut Vec<u8>) {
+        let mut params = json!({"cwd": self.cwd});
+        for (name, value) in [("model", &self.model), ("modelProvider", &self.provider)] {
+            if let Some(value) = value {
+                params[name] = json!(value);
+            }
+        }
+        let method = match &self.resume {
+            Some(thread) => {
+                params["threadId"] = json!(thread);
+                params["excludeTurns"] = json!(true);
+                "thread/resume"
+            }
+            None => "thread/start",
+        };
+        self.request(Asked::Open, method, &params, write);
+    }
+
+    /// Writes the prompt that had to wait.
+    fn advance(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        if self.turn.is_some() || self.words.are_compacting() {
+            return;
+        }
+        let thread = match &self.thread {
+            Thread::Unopened | Thread::Opening => return,
+            Thread::Open(thread) => thread.clone(),
+            Thread::Failed(failure) => {
+                if let Some(prompt) = self.waiting.take() {
+                    let outcome = Outcome::failed(failure.clone());
+                    events.push(WorkerEvent::Spoilt {
+                        why: "Codex has no thread open",
+                    });
+                    events.push(ended(prompt.turn, outcome));
+                }
+                return;
+            }
+        };
+        if let Some(prompt) = self.waiting.take() {
+            let input = json!([{"type": "text", "text": prompt.text}]);
+            let mut params = json!({"threadId": thread, "input": input});
+            if let Some(thinking) = &prompt.thinking {
+                params["effort"] = json!(effort(thinking));
+            }
+            self.turn = Some(Turn::new(prompt.turn));
+            self.request(Asked::Turn, "turn/start", &params, write);
+        }
+    }
+
+    fn cancel(&mut self, cancelled: TurnId, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        if self.waiting.as_ref().map(|prompt| prompt.turn) == Some(cancelled) {
+            self.waiting = None;
+            self.words.turn_over(events);
+            events.push(ended(cancelled, Outcome::ended(Stop::Cancelled)));
+        }
+        if let Some(turn) = self.turn.as_mut().filter(|turn| turn.turn == cancelled) {
+            // Before `turn/started` it is refused: "no active turn to interrupt".
+            if turn.abort == Abort::No {
+                turn.abort = Abort::Held;
+            }
+            self.abort_held(write);
+        }
+    }
+
+    /// Writes the interrupt that waited for the turn to begin.
+    fn abort_held(&mut self, write: &mut Vec<u8>) {
+        let Thread::Open(thread) = &self.thread else {
+            return;
+        };
+        if let Some(turn) = &mut self.turn
+            && turn.started
+            && turn.abort == Abort::Held
+        {
+            turn.abort = Abort::Sent;
+            let params = json!({"threadId": thread, "turnId": turn.native});
+            self.request(Asked::Interrupt, "turn/interrupt", &params, write);
+        }
+    }
+
+    /// Ends the turn in flight, if there is one.
+    fn finish(
+        &mut self,
+        result: Result<Stop, Failure>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let Some(mut turn) = self.turn.take() else {
+            return;
+        };
+        self.words.turn_over(events);
+        self.requests.decline_all(write);
+        turn.end_calls(result == Ok(Stop::EndTurn), events);
+        let mut outcome = turn.outcome(result);
+        outcome.provider.clone_from(&self.provider);
+        outcome.model.clone_from(&self.model);
+        events.push(ended(turn.turn, outcome));
+    }
+}
+
+/// agentd's thinking level as Codex names it; what it doesn't know, it leaves to the model.
+fn effort(thinking: &str) -> &str {
+    match thinking {
+        "off" => "none",
+        other => other,
+    }
+}
+
+fn ended(turn: TurnId, outcome: Outcome) -> WorkerEvent {
+    WorkerEvent::Ended {
+        turn,
+        outcome: Box::new(outcome),
+    }
+}
+
+/// The beginning of a text, cut between characters.
+fn cut(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 impl Adapter for Codex {
     fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        let _to_come = (bytes, events, write);
+        self.message(bytes, events, write);
+        self.advance(events, write);
     }
 
     fn encode(
@@ -61,6 +319,37 @@ impl Adapter for Codex {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
-        let _to_come = (command, events, write);
+        match command {
+            WorkerCommand::Probe => self.probe(write),
+            WorkerCommand::Prompt(prompt) => {
+                if self.waiting.is_some() {
+                    let why = "a second prompt was given to a Codex that has one waiting";
+                    let failure = Failure::new(Code::Internal, why);
+                    events.push(ended(prompt.turn, Outcome::failed(failure)));
+                } else {
+                    self.waiting = Some(prompt.clone());
+                }
+            }
+            WorkerCommand::Cancel { turn } => self.cancel(*turn, events, write),
+            // The kind doesn't recycle: a session gets a process of its own.
+            WorkerCommand::Recycle => {}
+            WorkerCommand::Answer { question, reply } => {
+                self.requests.answer(question, reply, write);
+            }
+            WorkerCommand::Steer { turn, word, text } => {
+                self.steer(*turn, *word, text, events, write);
+            }
+            WorkerCommand::Compact { instructions, .. } => {
+                self.compact(instructions.is_some(), events, write);
+            }
+        }
+        self.advance(events, write);
     }
 }
+
+#[cfg(test)]
+mod hazards;
+#[cfg(test)]
+mod replay;
+#[cfg(test)]
+mod tests;

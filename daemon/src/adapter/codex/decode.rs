@@ -1,0 +1,463 @@
+//! Codex's lines, one by one.
+//!
+//! Owns what each response and notification means. Only what belongs to our thread and our turn
+//! counts: Codex runs threads of its own for the agents that it starts.
+
+use agentd_core::ids::TurnId;
+use agentd_core::worker::{Traits, WorkerEvent};
+use agentd_protocol::line::{Level, Stop};
+use serde_json::json;
+
+use super::items::{result, tool};
+use super::turn::{Tokens, Turn, failed, failure};
+use super::{Asked, Codex, Thread, WARNING, WARNINGS, cut};
+use crate::adapter::object::{Object, beginning, put_line};
+
+/// What Codex says of a thread that it doesn't have.
+const GONE: &[&str] = &[
+    "no rollout found",
+    "thread not found",
+    "conversation not found",
+    "invalid session id",
+    "invalid thread id",
+];
+
+impl Codex {
+    pub(super) fn message(
+        &mut self,
+        bytes: &[u8],
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let Some(line) = Object::parse(bytes) else {
+            return events.push(WorkerEvent::Logged {
+                line: beginning(bytes),
+            });
+        };
+        match line.string("method") {
+            Some(method) if line.raw("id").is_some() => {
+                let turn = self.turn.as_ref();
+                let about = |item: &str| turn.and_then(|turn| turn.about(item));
+                let asking = self.requests.take(&method, &line, about, write);
+                let turn = turn.map(|turn| turn.turn);
+                events.extend(
+                    asking
+                        .into_iter()
+                        .map(|asking| WorkerEvent::Asked { turn, asking }),
+                );
+            }
+            Some(method) => {
+                if let Some(params) = line.object("params") {
+                    self.notification(&method, &params, bytes, events, write);
+                }
+            }
+            None => self.response(&line, bytes, events, write),
+        }
+    }
+
+    fn response(
+        &mut self,
+        line: &Object<'_>,
+        bytes: &[u8],
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let id: Option<u64> = line.get("id");
+        let Some(asked) = id.and_then(|id| self.asked.remove(&id)) else {
+            return events.push(WorkerEvent::Logged {
+                line: beginning(bytes),
+            });
+        };
+        let error = line.raw("error").map(|_| {
+            let error = line.object("error");
+            let message = error.and_then(|error| error.string("message"));
+            message.unwrap_or_else(|| "an error without a message".to_owned())
+        });
+        let error = error.as_deref();
+        match asked {
+            Asked::Initialize => match error {
+                None => {
+                    put_line(write, &json!({"method": "initialized"}));
+                    self.open(write);
+                }
+                Some(error) => self.unopened(error, events),
+            },
+            Asked::Open => self.opened(line, error, events, write),
+            Asked::Probe => events.push(WorkerEvent::Ready(Traits::default())),
+            Asked::Turn => self.turn_answered(line, error, events, write),
+            Asked::Steer(word) => self.steer_answered(word, error, events),
+            Asked::Compact => {
+                if let Some(error) = error {
+                    self.compact_refused(error, events);
+                }
+            }
+            Asked::Terminals => self.terminals_listed(line, events, write),
+            Asked::Terminate => self.terminated(error, events, write),
+            // The turn's own end follows, or came before.
+            Asked::Interrupt => {}
+        }
+    }
+
+    /// The answer to `thread/start` or `thread/resume`.
+    fn opened(
+        &mut self,
+        line: &Object<'_>,
+        error: Option<&str>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let result = line.object("result");
+        let thread = result.as_ref().and_then(|result| result.object("thread"));
+        let id = thread.and_then(|thread| thread.string("id"));
+        match (error, id) {
+            (Some(error), _) if self.resume.is_some() && is_gone(error) => {
+                self.resume = None;
+                self.total = Some(Tokens::default());
+                let text =
+                    format!("Codex has nothing left of the session's earlier turns: {error}");
+                events.push(WorkerEvent::Noted {
+                    turn: None,
+                    level: Level::Warning,
+                    code: "context-lost",
+                    text,
+                });
+                self.open(write);
+            }
+            (None, Some(id)) => {
+                let known = |name| result.as_ref().and_then(|result| result.string(name));
+                self.model = known("model").or(self.model.take());
+                self.provider = known("modelProvider").or(self.provider.take());
+                self.thread = Thread::Open(id);
+                events.push(WorkerEvent::Ready(Traits::default()));
+            }
+            (error, _) => self.unopened(error.unwrap_or("a thread without an id"), events),
+        }
+    }
+
+    /// There is no thread, and no process would have one: the turn says so, rather than a deadline.
+    fn unopened(&mut self, error: &str, events: &mut Vec<WorkerEvent>) {
+        self.thread = Thread::Failed(failure(error, None));
+        events.push(WorkerEvent::Ready(Traits::default()));
+    }
+
+    /// The answer to `turn/start`.
+    fn turn_answered(
+        &mut self,
+        line: &Object<'_>,
+        error: Option<&str>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        if let Some(error) = error {
+            return self.finish(Err(failure(error, None)), events, write);
+        }
+        let result = line.object("result");
+        let turn = result.and_then(|result| result.object("turn"));
+        let native = turn.and_then(|turn| turn.string("id"));
+        if let (Some(turn), Some(native)) = (&mut self.turn, native)
+            && turn.native.as_ref() != Some(&native)
+        {
+            turn.native = Some(native);
+            turn.started = false;
+        }
+    }
+
+    fn notification(
+        &mut self,
+        method: &str,
+        params: &Object<'_>,
+        bytes: &[u8],
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        match method {
+            "warning" => return self.warn(params.string("message"), events),
+            "guardianWarning" => return self.warn(params.string("message"), events),
+            "configWarning" => return self.warn(params.string("summary"), events),
+            "serverRequest/resolved" => {
+                let questions = self.requests.resolved(params);
+                let withdrew = |question| WorkerEvent::Withdrew { question };
+                return events.extend(questions.into_iter().map(withdrew));
+            }
+            _ => {}
+        }
+        let Thread::Open(thread) = &self.thread else {
+            return;
+        };
+        if params.string("threadId").as_ref() != Some(thread) {
+            return;
+        }
+        let thread = thread.clone();
+        match method {
+            "turn/started" => self.turn_started(&thread, params, bytes, events, write),
+            "turn/completed" => self.turn_completed(params, bytes, events, write),
+            "thread/tokenUsage/updated" => self.count(params),
+            "thread/closed" => {
+                let failure = failure("the thread was closed", None);
+                self.thread = Thread::Failed(failure.clone());
+                events.push(WorkerEvent::Spoilt {
+                    why: "Codex closed its thread",
+                });
+                self.finish(Err(failure), events, write);
+            }
+            _ => {
+                let named = params.string("turnId");
+                if let Some(turn) = &mut self.turn
+                    && named.is_some()
+                    && turn.native == named
+                {
+                    if method == "model/rerouted" {
+                        self.model = params.string("toModel").or(self.model.take());
+                    }
+                    if method == "item/started"
+                        && let Some(item) = params.object("item")
+                    {
+                        self.words.seen(&item, events);
+                    }
+                    output(turn, method, params, events);
+                }
+            }
+        }
+    }
+
+    fn turn_started(
+        &mut self,
+        thread: &str,
+        params: &Object<'_>,
+        bytes: &[u8],
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let native = params.object("turn").and_then(|turn| turn.string("id"));
+        let Some(native) = native else { return };
+        let ours = |turn: &&mut Turn| turn.native.as_ref().is_none_or(|known| *known == native);
+        if let Some(turn) = self.turn.as_mut().filter(ours) {
+            turn.native = Some(native);
+            turn.started = true;
+            // Codex writes a thread down with its first turn, and no earlier.
+            if !std::mem::replace(&mut self.named, true) {
+                events.push(WorkerEvent::SessionNamed {
+                    native: thread.to_owned(),
+                });
+            }
+            self.abort_held(write);
+            self.say_words(write);
+        } else if !self.words.began(&native) {
+            events.push(WorkerEvent::Stray {
+                line: beginning(bytes),
+            });
+        }
+    }
+
+    fn turn_completed(
+        &mut self,
+        params: &Object<'_>,
+        bytes: &[u8],
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let Some(done) = params.object("turn") else {
+            return;
+        };
+        let native = done.string("id").unwrap_or_default();
+        let result = match done.string("status").as_deref() {
+            Some("completed") => Ok(Stop::EndTurn),
+            Some("interrupted") => Ok(Stop::Cancelled),
+            _ => failed(done.object("error").as_ref()),
+        };
+        let ours = |turn: &Turn| turn.native.as_ref() == Some(&native) && turn.ending.is_none();
+        if self.turn.as_ref().is_some_and(ours) {
+            self.end(result, events, write);
+        } else if !self.words.compacted(&native, result, events) {
+            events.push(WorkerEvent::Stray {
+                line: beginning(bytes),
+            });
+        }
+    }
+
+    /// The thread's tokens so far: a resumed thread repeats those of its last turn first.
+    fn count(&mut self, params: &Object<'_>) {
+        let Some(usage) = params.object("tokenUsage") else {
+            return;
+        };
+        let read = |name| usage.object(name).map(|tokens| Tokens::read(&tokens));
+        let Some(total) = read("total") else { return };
+        let more = match self.total.replace(total) {
+            Some(before) => total.since(before),
+            None => read("last").unwrap_or_default(),
+        };
+        let named = params.string("turnId");
+        if let Some(turn) = &mut self.turn
+            && named.is_some()
+            && turn.native == named
+        {
+            turn.count(more);
+        }
+    }
+
+    fn warn(&mut self, said: Option<String>, events: &mut Vec<WorkerEvent>) {
+        let said = said.unwrap_or_default();
+        let text = cut(&said, WARNING);
+        if text.is_empty() || self.warned.iter().any(|warned| warned == text) {
+            return;
+        }
+        if self.warned.len() >= WARNINGS {
+            self.warned.remove(0);
+        }
+        self.warned.push(text.to_owned());
+        events.push(WorkerEvent::Noted {
+            turn: self.turn.as_ref().map(|turn| turn.turn),
+            level: Level::Warning,
+            code: "worker",
+            text: text.to_owned(),
+        });
+    }
+}
+
+fn is_gone(error: &str) -> bool {
+    GONE.iter().any(|sign| error.contains(sign))
+}
+
+/// What the turn says and does.
+fn output(turn: &mut Turn, method: &str, params: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    let name = turn.turn;
+    let delta = || params.string("delta").filter(|delta| !delta.is_empty());
+    match method {
+        "item/started" | "item/completed" => {
+            let Some(item) = params.object("item") else {
+                return;
+            };
+            let kind = item.string("type").unwrap_or_default();
+            if method == "item/started" {
+                item_started(turn, &kind, &item, events);
+            } else {
+                item_completed(turn, &kind, &item, events);
+            }
+        }
+        "item/agentMessage/delta" => {
+            if let Some(text) = delta() {
+                turn.message = Some(true);
+                events.push(WorkerEvent::Text {
+                    turn: name,
+                    text,
+                    native: true,
+                });
+            }
+        }
+        "item/reasoning/summaryTextDelta" | "item/reasoning/textDelta" => {
+            if let Some(text) = delta() {
+                turn.thought = true;
+                events.push(WorkerEvent::Thinking { turn: name, text });
+            }
+        }
+        "item/reasoning/summaryPartAdded" if turn.thought => {
+            let text = "\n\n".to_owned();
+            events.push(WorkerEvent::Thinking { turn: name, text });
+        }
+        "item/commandExecution/outputDelta" => tool_said(turn, params, delta(), events),
+        "item/mcpToolCall/progress" => {
+            let line = params.string("message").map(|message| message + "\n");
+            tool_said(turn, params, line, events);
+        }
+        "error" if params.is_true("willRetry") => {
+            turn.broke_off();
+            let error = params.object("error");
+            let said = |field| error.as_ref().and_then(|error| error.string(field));
+            let said = [said("message"), said("additionalDetails")];
+            let said = said.into_iter().flatten().collect::<Vec<_>>().join(": ");
+            events.push(noted(name, Level::Warning, "retry", cut(&said, WARNING)));
+        }
+        // What else there is says nothing of the turn, or belongs to a newer version.
+        _ => {}
+    }
+}
+
+fn item_started(turn: &mut Turn, kind: &str, item: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    match kind {
+        "agentMessage" => events.extend(turn.message_begins()),
+        "reasoning" => events.extend(turn.thinking_begins()),
+        "contextCompaction" => {
+            let text = "Codex compacts its context";
+            events.push(noted(turn.turn, Level::Info, "compaction", text));
+        }
+        _ => {
+            let Some(tool) = tool(kind, item) else { return };
+            let call = item.string("id").unwrap_or_default();
+            turn.call_begins(&call, &tool.about, kind == "commandExecution");
+            events.push(WorkerEvent::ToolStarted {
+                turn: turn.turn,
+                call,
+                name: tool.name,
+                input: tool.input,
+                read_only: tool.read_only,
+            });
+        }
+    }
+}
+
+fn item_completed(turn: &mut Turn, kind: &str, item: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    let name = turn.turn;
+    match kind {
+        "agentMessage" => {
+            let text = item.string("text").unwrap_or_default();
+            if turn.message.is_none() {
+                events.extend(turn.message_begins());
+            }
+            if turn.message.take() == Some(false) && !text.is_empty() {
+                events.push(WorkerEvent::Text {
+                    turn: name,
+                    text: text.clone(),
+                    native: false,
+                });
+            }
+            turn.text = Some(text);
+        }
+        "reasoning" => {
+            let summary: Vec<String> = item.get("summary").unwrap_or_default();
+            if !std::mem::take(&mut turn.thought) && !summary.is_empty() {
+                let text = summary.join("\n\n");
+                events.push(WorkerEvent::Thinking { turn: name, text });
+            }
+        }
+        _ if tool(kind, item).is_some() => {
+            let call = item.string("id").unwrap_or_default();
+            turn.call_ended(&call);
+            let (ok, output) = result(kind, item);
+            events.push(WorkerEvent::ToolEnded {
+                turn: name,
+                call,
+                ok,
+                output,
+            });
+        }
+        _ => {}
+    }
+}
+
+/// A piece of a tool's output.
+fn tool_said(
+    turn: &mut Turn,
+    params: &Object<'_>,
+    piece: Option<String>,
+    events: &mut Vec<WorkerEvent>,
+) {
+    let call = params.string("itemId").unwrap_or_default();
+    let Some(output) = piece else { return };
+    if let Some(offset) = turn.more_output(&call, &output) {
+        events.push(WorkerEvent::ToolUpdated {
+            turn: turn.turn,
+            call,
+            offset,
+            output,
+        });
+    }
+}
+
+fn noted(turn: TurnId, level: Level, code: &'static str, text: &str) -> WorkerEvent {
+    WorkerEvent::Noted {
+        turn: Some(turn),
+        level,
+        code,
+        text: text.to_owned(),
+    }
+}

@@ -1,0 +1,412 @@
+//! What a hostile or newer Codex may say: nothing makes the adapter panic, hang or grow, and each
+//! turn ends once.
+
+use std::collections::BTreeSet;
+
+use agentd_core::worker::Reply;
+use proptest::prelude::*;
+
+use super::replay::{Replay, prompt, spawn};
+use super::*;
+
+const CANCEL: WorkerCommand = WorkerCommand::Cancel { turn: TurnId(1) };
+
+fn steer(word: u64) -> WorkerCommand {
+    WorkerCommand::Steer {
+        turn: TurnId(1),
+        word,
+        text: "a word".into(),
+    }
+}
+
+#[test]
+fn an_interrupt_and_a_word_wait_for_the_turn_to_begin() {
+    let mut replay = Replay::ready();
+    replay.tell(&prompt(1, "x"));
+    replay.tell(&steer(1));
+    assert_eq!(replay.methods(), ["turn/start"]);
+    replay.reply(&json!({"turn": {"id": "n1"}}));
+    assert_eq!(replay.methods(), ["turn/start"]);
+    replay.note("turn/started", &json!({"turn": {"id": "n1"}}));
+    assert_eq!(replay.methods(), ["turn/start", "turn/steer"]);
+    replay.tell(&CANCEL);
+    replay.tell(&CANCEL);
+    assert_eq!(
+        replay.methods(),
+        ["turn/start", "turn/steer", "turn/interrupt"]
+    );
+
+    let mut replay = Replay::ready();
+    replay.tell(&prompt(1, "x"));
+    replay.tell(&CANCEL);
+    replay.note("turn/started", &json!({"turn": {"id": "n1"}}));
+    assert_eq!(replay.methods(), ["turn/start", "turn/interrupt"]);
+    assert_eq!(replay.wrote[1]["params"]["turnId"], "n1");
+}
+
+#[test]
+fn a_prompt_waits_for_the_end_of_a_compaction_and_none_begins_in_a_turn() {
+    let compact = |instructions: Option<&str>| WorkerCommand::Compact {
+        session: "main".into(),
+        instructions: instructions.map(str::to_owned),
+    };
+    let refused = |replay: &Replay, code| {
+        replay.count(|event| matches!(event, WorkerEvent::Compacted { result: Err(why) } if why.code == code))
+    };
+    let mut replay = Replay::running();
+    replay.tell(&compact(None));
+    assert_eq!(refused(&replay, Code::SessionBusy), 1);
+    let mut replay = Replay::ready();
+    replay.tell(&compact(Some("keep the names")));
+    assert_eq!(refused(&replay, Code::Unsupported), 1);
+    replay.tell(&compact(None));
+    replay.tell(&prompt(1, "x"));
+    assert_eq!(replay.methods(), ["thread/compact/start"]);
+    replay.note("turn/started", &json!({"turn": {"id": "c"}}));
+    replay.note(
+        "turn/completed",
+        &json!({"turn": {"id": "other", "status": "completed"}}),
+    );
+    assert_eq!(replay.methods(), ["thread/compact/start"]);
+    let failed = json!({"id": "c", "status": "failed", "error": {"message": "no"}});
+    replay.note("turn/completed", &json!({"turn": failed}));
+    assert_eq!(refused(&replay, Code::AgentFailed), 1);
+    assert_eq!(replay.methods(), ["thread/compact/start", "turn/start"]);
+}
+
+#[test]
+fn a_message_that_a_word_stops_is_replaced_by_the_next() {
+    let mut replay = Replay::running();
+    replay.events.clear();
+    let message = json!({"item": {"type": "agentMessage", "id": "m", "text": ""}});
+    replay.note("item/started", &message);
+    replay.note("item/agentMessage/delta", &json!({"delta": "half"}));
+    replay.tell(&steer(1));
+    let word = json!({"item": {"type": "userMessage", "id": "u", "clientId": "w1"}});
+    replay.note("item/started", &word);
+    replay.note("item/started", &message);
+    let replaces = |event: &WorkerEvent| match event {
+        WorkerEvent::MessageStarted { replaces_last, .. } => Some(*replaces_last),
+        _ => None,
+    };
+    let replaces: Vec<bool> = replay.events.iter().filter_map(replaces).collect();
+    assert_eq!(replaces, [false, true]);
+}
+
+/// A turn with a command that runs, interrupted, and what Codex then says that runs.
+fn left_running(answer: &Value) -> Replay {
+    let mut replay = Replay::running();
+    let command = json!({"item": {"type": "commandExecution", "id": "c1"}});
+    replay.note("item/started", &command);
+    replay.tell(&CANCEL);
+    let done = json!({"turn": {"id": "n1", "status": "interrupted"}});
+    replay.note("turn/completed", &done);
+    replay.note("turn/completed", &done);
+    assert!(replay.outcomes().is_empty());
+    assert_eq!(
+        replay.methods().last(),
+        Some(&"thread/backgroundTerminals/list")
+    );
+    let mut line = answer.clone();
+    line["id"] = json!(replay.codex.last);
+    replay.hear(&line);
+    replay
+}
+
+#[test]
+fn an_interrupted_turn_ends_when_its_own_commands_have() {
+    let runs = |item: &str| json!({"itemId": item, "processId": format!("p-{item}")});
+    let data = json!([runs("earlier"), runs("c1"), 7]);
+    let mut replay = left_running(&json!({"result": {"data": data}}));
+    assert!(replay.outcomes().is_empty());
+    let last = replay.wrote.last().unwrap();
+    assert_eq!(last["method"], "thread/backgroundTerminals/terminate");
+    assert_eq!(last["params"]["processId"], "p-c1");
+    replay.reply(&json!({"terminated": true}));
+    assert_eq!(replay.outcomes()[0].result, Ok(Stop::Cancelled));
+    let spoilt = |event: &WorkerEvent| matches!(event, WorkerEvent::Spoilt { .. });
+    assert_eq!(replay.count(spoilt), 0);
+
+    let nothing = left_running(&json!({"result": {"data": []}}));
+    assert_eq!((nothing.outcomes().len(), nothing.count(spoilt)), (1, 0));
+    let cant = left_running(&json!({"error": {"message": "unknown variant"}}));
+    assert_eq!((cant.outcomes().len(), cant.count(spoilt)), (1, 1));
+}
+
+#[test]
+fn a_second_completion_of_a_turn_is_nobodys() {
+    let mut replay = Replay::running();
+    for status in ["completed", "failed"] {
+        replay.note(
+            "turn/completed",
+            &json!({"turn": {"id": "n1", "status": status}}),
+        );
+    }
+    assert_eq!(replay.outcomes().len(), 1);
+    assert_eq!(replay.outcomes()[0].result, Ok(Stop::EndTurn));
+    assert!(matches!(
+        replay.events.last(),
+        Some(WorkerEvent::Stray { .. })
+    ));
+}
+
+#[test]
+fn other_threads_and_turns_say_nothing_here_but_their_questions_are_asked() {
+    let mut replay = Replay::running();
+    replay.events.clear();
+    for (thread, turn) in [("child", "n1"), ("t", "n0")] {
+        let of = json!({"threadId": thread, "turnId": turn});
+        let with = |name: &str, value: Value| {
+            let mut params = of.clone();
+            params[name] = value;
+            params
+        };
+        replay.note("item/agentMessage/delta", &with("delta", json!("x")));
+        let item = json!({"type": "commandExecution", "id": "c"});
+        replay.note("item/started", &with("item", item));
+        let done = json!({"id": turn, "status": "completed"});
+        if thread == "child" {
+            replay.note("turn/completed", &with("turn", done));
+        }
+    }
+    assert!(replay.events.is_empty(), "{:?}", replay.events);
+    let params = json!({"threadId": "child", "itemId": "c", "command": "ls"});
+    replay.hear(
+        &json!({"id": 1, "method": "item/commandExecution/requestApproval", "params": params}),
+    );
+    assert!(matches!(
+        &replay.events[..],
+        [WorkerEvent::Asked {
+            turn: Some(TurnId(1)),
+            ..
+        }]
+    ));
+}
+
+#[test]
+fn an_approval_for_an_unknown_item_is_asked_and_one_without_a_turn_too() {
+    let mut replay = Replay::ready();
+    replay.hear(&json!({"id": 1, "method": "item/fileChange/requestApproval", "params": {"itemId": "none"}}));
+    let [WorkerEvent::Asked { turn: None, asking }] = &replay.events[..] else {
+        panic!("{:?}", replay.events);
+    };
+    assert_eq!(
+        (asking.title.as_str(), &asking.detail),
+        ("Change files?", &None)
+    );
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for_is_not_written() {
+    let mut replay = Replay::running();
+    let approve = json!({"id": 1, "method": "item/commandExecution/requestApproval", "params": {"command": "ls"}});
+    replay.hear(&approve);
+    replay.hear(
+        &json!({"method": "serverRequest/resolved", "params": {"threadId": "t", "requestId": 1}}),
+    );
+    let withdrew = |event: &WorkerEvent| matches!(event, WorkerEvent::Withdrew { question } if question == "1");
+    assert_eq!(replay.count(withdrew), 1);
+    replay.wrote.clear();
+    for question in ["1", "2", "\"x\"", "1/0", "/", ""] {
+        replay.tell(&WorkerCommand::Answer {
+            question: question.to_owned(),
+            reply: Reply::Approved,
+        });
+    }
+    assert!(replay.wrote.is_empty());
+}
+
+#[test]
+fn a_tool_that_ends_without_a_beginning_ends_and_one_of_a_newer_version_is_shown() {
+    let mut replay = Replay::running();
+    replay.events.clear();
+    let command = json!({"type": "commandExecution", "id": "c", "status": "completed", "exitCode": 0, "aggregatedOutput": "out"});
+    replay.note("item/completed", &json!({"item": command}));
+    let newer = json!({"type": "timeTravel", "id": "d", "status": "failed"});
+    replay.note("item/started", &json!({"item": newer}));
+    replay.note("item/completed", &json!({"item": newer}));
+    let [
+        WorkerEvent::ToolEnded { ok: true, .. },
+        WorkerEvent::ToolStarted { name, .. },
+        WorkerEvent::ToolEnded {
+            ok: false, output, ..
+        },
+    ] = &replay.events[..]
+    else {
+        panic!("{:?}", replay.events);
+    };
+    assert_eq!((name.as_str(), output.as_str()), ("timeTravel", "failed"));
+}
+
+#[test]
+fn a_thread_that_codex_closes_ends_its_turn_and_its_process() {
+    let mut replay = Replay::running();
+    replay.note("thread/closed", &json!({}));
+    assert!(replay.outcomes()[0].result.is_err());
+    let spoilt = |event: &WorkerEvent| matches!(event, WorkerEvent::Spoilt { .. });
+    assert_eq!(replay.count(spoilt), 1);
+}
+
+#[test]
+fn more_requests_than_anybody_can_answer_are_refused() {
+    let mut replay = Replay::running();
+    replay.wrote.clear();
+    let ask = |id: Value| json!({"id": id, "method": "item/commandExecution/requestApproval", "params": {"command": "ls"}});
+    for id in 0..100 {
+        replay.hear(&ask(json!(id)));
+    }
+    assert_eq!(replay.codex.requests.held(), 64);
+    assert_eq!(replay.wrote.len(), 36);
+    // An id that isn't one is not echoed.
+    replay.wrote.clear();
+    replay.hear(&ask(json!({"a": 1})));
+    replay.hear(&ask(json!("x".repeat(1 << 20))));
+    assert!(replay.wrote.is_empty());
+    replay.note(
+        "turn/completed",
+        &json!({"turn": {"id": "n1", "status": "completed"}}),
+    );
+    assert_eq!((replay.wrote.len(), replay.codex.requests.held()), (64, 0));
+}
+
+fn method() -> impl Strategy<Value = &'static str> + Clone {
+    prop_oneof![
+        Just("turn/started"),
+        Just("turn/completed"),
+        Just("item/started"),
+        Just("item/completed"),
+        Just("item/agentMessage/delta"),
+        Just("item/reasoning/summaryTextDelta"),
+        Just("item/reasoning/summaryPartAdded"),
+        Just("item/commandExecution/outputDelta"),
+        Just("item/commandExecution/requestApproval"),
+        Just("item/fileChange/requestApproval"),
+        Just("item/permissions/requestApproval"),
+        Just("item/tool/requestUserInput"),
+        Just("mcpServer/elicitation/request"),
+        Just("applyPatchApproval"),
+        Just("serverRequest/resolved"),
+        Just("thread/tokenUsage/updated"),
+        Just("thread/closed"),
+        Just("error"),
+        Just("warning"),
+        Just("no/such/thing"),
+    ]
+}
+
+fn field() -> impl Strategy<Value = &'static str> + Clone {
+    prop_oneof![
+        Just(r#""threadId":"t""#),
+        Just(r#""threadId":7"#),
+        Just(r#""turnId":"n1""#),
+        Just(r#""turn":{"id":"n1","status":"completed"}"#),
+        Just(
+            r#""turn":{"id":"n2","status":"failed","error":{"codexErrorInfo":{"x":{"httpStatusCode":429}}}}"#
+        ),
+        Just(r#""turn":{"id":"c","status":[]}"#),
+        Just(r#""item":{"type":"agentMessage","id":"m","text":"hi"}"#),
+        Just(r#""item":{"type":"reasoning","id":"r","summary":["a",1]}"#),
+        Just(
+            r#""item":{"type":"commandExecution","id":"c1","exitCode":1e308,"commandActions":{}}"#
+        ),
+        Just(
+            r#""item":{"type":"fileChange","id":"c2","changes":[{"path":"p","kind":{"type":"add"},"diff":"d"},5]}"#
+        ),
+        Just(r#""item":{"type":"userMessage","id":"u","clientId":"w1"}"#),
+        Just(r#""item":{"type":"","id":[]}"#),
+        Just(r#""itemId":"c1""#),
+        Just(r#""delta":"piece""#),
+        Just(r#""delta":"""#),
+        Just(r#""message":"warned""#),
+        Just(r#""willRetry":true"#),
+        Just(r#""requestId":1"#),
+        Just(r#""mode":"form""#),
+        Just(r#""questions":[{"id":"a","question":"q"},{}]"#),
+        Just(
+            r#""tokenUsage":{"total":{"inputTokens":18446744073709551615},"last":{"inputTokens":-1}}"#
+        ),
+    ]
+}
+
+fn line() -> impl Strategy<Value = Vec<u8>> {
+    let id = prop_oneof![
+        Just("1"),
+        Just("2"),
+        Just("3"),
+        Just("4"),
+        Just("5"),
+        Just("99"),
+        Just("\"s\""),
+        Just("null"),
+        Just("{}"),
+        Just("-1"),
+        Just("1e308"),
+    ];
+    let method = method();
+    let fields = proptest::collection::vec(field(), 0..5)
+        .prop_map(|fields| fields.into_iter().collect::<BTreeSet<_>>());
+    let join = |fields: BTreeSet<&str>| fields.into_iter().collect::<Vec<_>>().join(",");
+    prop_oneof![
+        1 => proptest::collection::vec(any::<u8>(), 0..60),
+        8 => (method.clone(), fields.clone()).prop_map(move |(method, fields)| {
+            format!(r#"{{"method":"{method}","params":{{{}}}}}"#, join(fields)).into_bytes()
+        }),
+        3 => (id.clone(), method, fields).prop_map(move |(id, method, fields)| {
+            format!(r#"{{"id":{id},"method":"{method}","params":{{{}}}}}"#, join(fields)).into_bytes()
+        }),
+        2 => (id.clone(), prop_oneof![
+            Just(r#""result":{"turn":{"id":"n1"},"thread":{"id":"t"}}"#),
+            Just(r#""result":7"#),
+            Just(r#""error":{"message":"no rollout found"}"#),
+            Just(r#""error":[]"#),
+        ]).prop_map(|(id, answer)| format!(r#"{{"id":{id},{answer}}}"#).into_bytes()),
+        2 => (0u32..500, 1usize..3000).prop_map(|(n, size)| {
+            let text = "o".repeat(size);
+            format!(r#"{{"method":"item/started","params":{{"threadId":"t","turnId":"n1","item":{{"type":"fileChange","id":"f{n}","changes":[{{"path":"{text}"}}]}}}}}}"#).into_bytes()
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_input_makes_it_panic_or_grow_without_bound(
+        resumes: bool,
+        runs: bool,
+        lines in proptest::collection::vec(line(), 0..300),
+    ) {
+        let mut replay = if runs {
+            Replay::running()
+        } else {
+            Replay::bare(&spawn(resumes.then_some("old")))
+        };
+        replay.events.clear();
+        let compact = WorkerCommand::Compact { session: "main".into(), instructions: None };
+        let commands = [
+            WorkerCommand::Probe, prompt(2, "y"), steer(1), CANCEL, compact, WorkerCommand::Recycle,
+            prompt(3, "z"), steer(2), WorkerCommand::Cancel { turn: TurnId(2) }, prompt(4, "z"),
+        ];
+        let mut commands = commands.iter();
+        for (at, line) in lines.iter().enumerate() {
+            if at % 7 == 0 && let Some(command) = commands.next() {
+                replay.tell(command);
+            }
+            let before = (replay.events.len(), replay.wrote.len());
+            replay.hear_raw(line);
+            // A turn's end may decline every request, end every call and begin the next turn.
+            prop_assert!(replay.events.len() - before.0 <= 64 + 10);
+            prop_assert!(replay.wrote.len() - before.1 <= 64 + 3);
+            let held = replay.codex.turn.as_ref().map_or(0, Turn::held);
+            prop_assert!(held <= 64 * (4 * 1024 + 256));
+            prop_assert!(replay.codex.requests.held() <= 64);
+            prop_assert!(replay.codex.warned.len() <= WARNINGS);
+        }
+        let mut ended = BTreeSet::new();
+        for event in &replay.events {
+            if let WorkerEvent::Ended { turn, .. } = event {
+                prop_assert!(ended.insert(*turn), "{turn:?} ended twice");
+            }
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! What Codex asks its client: approvals and questions, which go to a person, and the rest, which is
+//! refused by name.
+//!
+//! Owns the requests of Codex that have no answer yet. None is ever left hanging: what can't be
+//! asked is answered at once, and what is open at a turn's end is declined.
+
+use std::collections::BTreeMap;
+
+use agentd_core::worker::{Asking, QuestionKind, Reply};
+use serde_json::{Value, json};
+
+use super::cut;
+use crate::adapter::object::{Object, put_line};
+
+/// Requests that may be open at once: the core has fewer questions.
+const OPEN: usize = 64;
+/// Longest part of a request that is kept or echoed, in bytes.
+const KEPT: usize = 16 * 1024;
+/// Longest id of a request: Codex's are numbers.
+const ID: usize = 64;
+/// Questions of one request: Codex's tool takes three.
+const QUESTIONS: usize = 8;
+/// Longest title, in bytes.
+const TITLE: usize = 1024;
+/// JSON-RPC's code for a method that isn't there.
+const NO_METHOD: i64 = -32601;
+/// JSON-RPC's code for parameters that can't be used.
+const BAD_PARAMS: i64 = -32602;
+
+/// Questions by id, with their answers so far.
+type Answers = Vec<(String, Option<Vec<String>>)>;
+
+/// What an answer looks like.
+#[derive(Debug)]
+enum Form {
+    /// `accept` or `decline`: the turn goes on without the step.
+    Decision,
+    /// `approved` or `denied`, of versions before threads.
+    Review,
+    /// What was asked for, or nothing.
+    Permissions(Value),
+    /// Of an MCP server.
+    Elicitation,
+    /// Of Codex's own tool.
+    Input(Answers),
+}
+
+#[derive(Debug)]
+struct Request {
+    id: Value,
+    form: Form,
+}
+
+/// Requests of Codex without an answer, by name.
+#[derive(Default, Debug)]
+pub(super) struct Requests(BTreeMap<String, Request>);
+
+impl Requests {
+    /// Takes a request; returns what is to be asked of a person. `about` tells what an item does.
+    pub(super) fn take(
+        &mut self,
+        method: &str,
+        line: &Object<'_>,
+        about: impl Fn(&str) -> Option<String>,
+        write: &mut Vec<u8>,
+    ) -> Vec<Asking> {
+        let Some((name, id)) = id(line) else {
+            return Vec::new();
+        };
+        let refuse = |code, why: &str, write: &mut Vec<u8>| {
+            let error = json!({"code": code, "message": why});
+            put_line(write, &json!({"id": id, "error": error}));
+            Vec::new()
+        };
+        let Some(params) = line.object("params") else {
+            return refuse(BAD_PARAMS, "no parameters", write);
+        };
+        let text = |name| params.string(name).unwrap_or_default();
+        let (form, asking) = match method {
+            "item/commandExecution/requestApproval" => {
+                (Form::Decision, vec![command(&name, &params)])
+            }
+            "item/fileChange/requestApproval" => {
+                let what = about(&text("itemId")).unwrap_or_default();
+                (Form::Decision, vec![change(&name, &what, &params)])
+            }
+            "execCommandApproval" => (Form::Review, vec![command(&name, &params)]),
+            "applyPatchApproval" => {
+                let what = params.raw("fileChanges").unwrap_or_default();
+                (Form::Review, vec![change(&name, what, &params)])
+            }
+            "item/permissions/requestApproval" => {
+                let wanted = params.raw("permissions").unwrap_or("{}");
+                if wanted.len() > KEPT {
+                    return refuse(BAD_PARAMS, "too many permissions", write);
+                }
+                let detail = [("permissions", wanted.to_owned()), ("cwd", text("cwd"))];
+                let title = "Give Codex more permissions?";
+                let asking = approval(&name, title, &detail, &params);
+                let wanted = serde_json::from_str(wanted).unwrap_or_else(|_| json!({}));
+                (Form::Permissions(wanted), vec![asking])
+            }
+            "mcpServer/elicitation/request" if is_plain(&params) => {
+                let title = format!("{}: {}", text("serverName"), text("message"));
+                let asking = approval(&name, &title, &[("url", text("url"))], &params);
+                (Form::Elicitation, vec![asking])
+            }
+            "mcpServer/elicitation/request" => {
+                let result = elicited("decline");
+                put_line(write, &json!({"id": id, "result": result}));
+                return Vec::new();
+            }
+            "item/tool/requestUserInput" => {
+                let (answers, asking) = questions(&name, &params);
+                if asking.is_empty() {
+                    return refuse(BAD_PARAMS, "no question can be asked", write);
+                }
+                (Form::Input(answers), asking)
+            }
+            _ => return refuse(NO_METHOD, "agentd doesn't do that", write),
+        };
+        if self.0.len() >= OPEN {
+            return refuse(BAD_PARAMS, "too many requests are open", write);
+        }
+        self.0.insert(name, Request { id, form });
+        asking
+    }
+
+    /// Codex wants no answer any more; returns the names of the questions.
+    pub(super) fn resolved(&mut self, params: &Object<'_>) -> Vec<String> {
+        let name = params.raw("requestId").unwrap_or_default();
+        match self.0.remove(name) {
+            Some(Request {
+                form: Form::Input(answers),
+                ..
+            }) => (0..answers.len()).map(|n| part(name, n)).collect(),
+            Some(_) => vec![name.to_owned()],
+            None => Vec::new(),
+        }
+    }
+
+    /// An answer to a question; one that nobody asked is dropped.
+    pub(super) fn answer(&mut self, question: &str, reply: &Reply, write: &mut Vec<u8>) {
+        let Some((name, number)) = question.rsplit_once('/') else {
+            return self.close(question, *reply == Reply::Approved, write);
+        };
+        let Some(Form::Input(answers)) = self.0.get_mut(name).map(|request| &mut request.form)
+        else {
+            // A string that is an id may have a slash itself.
+            return self.close(question, *reply == Reply::Approved, write);
+        };
+        let number = number.parse::<usize>().ok();
+        if let Some((_, answer)) = number.and_then(|number| answers.get_mut(number)) {
+            *answer = Some(match reply {
+                Reply::Chosen(option) => vec![option.clone()],
+                Reply::Text(text) => vec![text.0.clone()],
+                Reply::Approved | Reply::Denied | Reply::Cancelled => Vec::new(),
+            });
+        }
+        if answers.iter().all(|(_, answer)| answer.is_some()) {
+            self.close(name, false, write);
+        }
+    }
+
+    /// Declines whatever is open.
+    pub(super) fn decline_all(&mut self, write: &mut Vec<u8>) {
+        let names: Vec<String> = self.0.keys().cloned().collect();
+        for name in names {
+            self.close(&name, false, write);
+        }
+    }
+
+    fn close(&mut self, name: &str, yes: bool, write: &mut Vec<u8>) {
+        let Some(Request { id, form }) = self.0.remove(name) else {
+            return;
+        };
+        let result = match form {
+            Form::Decision => json!({"decision": if yes { "accept" } else { "decline" }}),
+            Form::Review => json!({"decision": if yes { "approved" } else { "denied" }}),
+            Form::Permissions(wanted) => {
+                let permissions = if yes { without_null(wanted) } else { json!({}) };
+                json!({"permissions": permissions, "scope": "turn"})
+            }
+            Form::Elicitation => elicited(if yes { "accept" } else { "decline" }),
+            Form::Input(answers) => {
+                let answers: serde_json::Map<String, Value> = answers
+                    .into_iter()
+                    .map(|(id, answer)| (id, json!({"answers": answer.unwrap_or_default()})))
+                    .collect();
+                json!({"answers": answers})
+            }
+        };
+        put_line(write, &json!({"id": id, "result": result}));
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// A request's name, and its id as it is echoed.
+fn id(line: &Object<'_>) -> Option<(String, Value)> {
+    let raw = line.raw("id").filter(|raw| raw.len() <= ID)?;
+    let id: Value = serde_json::from_str(raw).ok()?;
+    (id.is_number() || id.is_string()).then(|| (raw.to_owned(), id))
+}
+
+/// One of the questions of a request.
+fn part(name: &str, number: usize) -> String {
+    format!("{name}/{number}")
+}
+
+/// An elicitation that wants a yes or no, and nothing to be filled in.
+fn is_plain(params: &Object<'_>) -> bool {
+    match params.string("mode").as_deref() {
+        Some("url") => true,
+        Some("form") => params.object("requestedSchema").is_none_or(|schema| {
+            let fields = schema.raw("properties").unwrap_or("{}");
+            serde_json::from_str::<BTreeMap<String, Value>>(fields).is_ok_and(|f| f.is_empty())
+        }),
+        _ => false,
+    }
+}
+
+fn elicited(action: &str) -> Value {
+    let content = if action == "accept" {
+        json!({})
+    } else {
+        Value::Null
+    };
+    json!({"action": action, "content": content, "_meta": null})
+}
+
+/// What is granted has no `null`, unlike what is asked for.
+fn without_null(mut wanted: Value) -> Value {
+    if let Value::Object(fields) = &mut wanted {
+        fields.retain(|_, value| !value.is_null());
+    }
+    wanted
+}
+
+/// An approval whose detail has a line for each thing that is known.
+fn approval(name: &str, title: &str, known: &[(&str, String)], params: &Object<'_>) -> Asking {
+    let reason = params.string("reason").unwrap_or_default();
+    let reason = ("reason", reason);
+    let known = known.iter().chain([&reason]);
+    let detail = known
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(what, value)| format!("{what}: {}", cut(value, KEPT)))
+        .collect::<Vec<_>>();
+    Asking {
+        question: name.to_owned(),
+        kind: QuestionKind::Approval,
+        title: cut(title, TITLE).to_owned(),
+        detail: (!detail.is_empty()).then(|| detail.join("\n")),
+        options: Vec::new(),
+        limit: None,
+    }
+}
+
+fn command(name: &str, params: &Object<'_>) -> Asking {
+    // Older versions give the words of the command one by one.
+    let words: Option<Vec<String>> = params.get("command");
+    let command = params.string("command").or(words.map(|w| w.join(" ")));
+    let command = command.unwrap_or_default();
+    let network = params.object("networkApprovalContext");
+    let host = network.and_then(|network| network.string("host"));
+    let title = match &host {
+        Some(host) => format!("Connect to {host}?"),
+        None if command.is_empty() => "Run a command?".to_owned(),
+        None => format!("Run `{command}`?"),
+    };
+    let more = params.raw("additionalPermissions").unwrap_or_default();
+    let known = [
+        ("command", command),
+        ("cwd", params.string("cwd").unwrap_or_default()),
+        ("permissions", more.to_owned()),
+    ];
+    approval(name, &title, &known, params)
+}
+
+fn change(name: &str, what: &str, params: &Object<'_>) -> Asking {
+    let root = params.string("grantRoot").unwrap_or_default();
+    let known = [("changes", what.to_owned()), ("all below", root)];
+    approval(name, "Change files?", &known, params)
+}
+
+/// The questions of one request, each without an answer.
+fn questions(name: &str, params: &Object<'_>) -> (Answers, Vec<Asking>) {
+    let questions = params.objects("questions");
+    let known = questions.iter().take(QUESTIONS).enumerate();
+    known
+        .map(|(number, question)| {
+            let options = question.objects("options");
+            let label = |option: &Object<'_>| option.string("label");
+            let options: Vec<String> = options.iter().filter_map(label).collect();
+            let kind = if question.is_true("isSecret") {
+                QuestionKind::Secret
+            } else if options.is_empty() {
+                QuestionKind::Text
+            } else {
+                QuestionKind::Choice
+            };
+            let title = question.string("question").unwrap_or_default();
+            let asking = Asking {
+                question: part(name, number),
+                kind,
+                title: cut(&title, TITLE).to_owned(),
+                detail: question.string("header"),
+                options,
+                limit: None,
+            };
+            let id = question.string("id").unwrap_or_default();
+            ((cut(&id, TITLE).to_owned(), None), asking)
+        })
+        .unzip()
+}

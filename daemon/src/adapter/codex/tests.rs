@@ -1,0 +1,384 @@
+//! What the adapter makes of recorded conversations with Codex 0.169.0.
+
+use agentd_core::worker::{QuestionKind, Reply, Steering};
+use agentd_protocol::line::CostStatus;
+
+use super::replay::{Replay, prompt, spawn};
+use super::*;
+
+fn played(name: &str) -> Replay {
+    Replay::of(name, None).play()
+}
+
+fn tools(replay: &Replay) -> Vec<(bool, &str)> {
+    let ends = replay.events.iter().filter_map(|event| match event {
+        WorkerEvent::ToolEnded { ok, output, .. } => Some((*ok, output.as_str())),
+        _ => None,
+    });
+    ends.collect()
+}
+
+#[test]
+fn it_is_run_as_an_app_server_and_nothing_is_a_flag() {
+    let argv = |command: &[&str]| {
+        let command: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
+        launch(&command, &spawn(Some("x"))).argv
+    };
+    assert_eq!(argv(&["codex"]), ["codex", "app-server"]);
+    let given = ["codex", "app-server", "-c", "model=\"m\""];
+    assert_eq!(argv(&given), given);
+}
+
+#[test]
+fn it_is_ready_with_a_thread_that_is_named_with_its_first_turn_only() {
+    let mut replay = Replay::of("text", None).play_before("[[deltas=3]]");
+    let kinds = |replay: &Replay, wanted: fn(&WorkerEvent) -> bool| replay.count(wanted);
+    let named = |event: &WorkerEvent| matches!(event, WorkerEvent::SessionNamed { .. });
+    assert_eq!(kinds(&replay, |e| matches!(e, WorkerEvent::Ready(_))), 1);
+    assert_eq!(kinds(&replay, named), 0);
+    while replay.step() {}
+    assert_eq!(kinds(&replay, named), 1);
+}
+
+#[test]
+fn text_and_thinking_arrive_as_deltas_and_belong_to_one_message() {
+    let replay = played("text");
+    let said = |event: &WorkerEvent| match event {
+        WorkerEvent::Text { text, native, .. } => {
+            assert!(native);
+            Some(format!("+{text}"))
+        }
+        WorkerEvent::Thinking { text, .. } => Some(format!("?{text}")),
+        WorkerEvent::MessageStarted { replaces_last, .. } => {
+            assert!(!replaces_last);
+            Some("|".to_owned())
+        }
+        _ => None,
+    };
+    let said: String = replay.events.iter().filter_map(said).collect();
+    assert_eq!(said, "|+w0 +w1 +w2 |?let me ?think+echo: [[think]] x");
+    let outcomes = replay.outcomes();
+    assert_eq!(outcomes.len(), 2);
+    assert_eq!(outcomes[0].text.as_deref(), Some("w0 w1 w2 "));
+    for outcome in outcomes {
+        assert_eq!(outcome.result, Ok(Stop::EndTurn));
+        assert_eq!(outcome.provider.as_deref(), Some("mock"));
+        assert_eq!(outcome.model.as_deref(), Some("mock-1"));
+        let usage = outcome.usage.unwrap();
+        assert_eq!((usage.input_tokens, usage.output_tokens), (12, 3));
+        assert_eq!((usage.cache_read_tokens, usage.reasoning_tokens), (5, 1));
+        assert_eq!(outcome.cost.status, CostStatus::Unknown);
+        assert_eq!(outcome.cost.usd, None);
+    }
+}
+
+#[test]
+fn approvals_are_questions_that_say_what_is_about_to_happen() {
+    let replay = played("tools");
+    let asked = replay.events.iter().filter_map(|event| match event {
+        WorkerEvent::Asked { turn, asking } => {
+            assert!(turn.is_some());
+            assert_eq!(asking.kind, QuestionKind::Approval);
+            Some((asking.title.as_str(), asking.detail.as_deref().unwrap()))
+        }
+        _ => None,
+    });
+    let asked: Vec<_> = asked.collect();
+    assert_eq!(asked.len(), 4);
+    assert_eq!(asked[1].0, "Run `/bin/bash -lc 'touch denied'`?");
+    assert_eq!(
+        asked[1].1,
+        "command: /bin/bash -lc 'touch denied'\ncwd: /w\nreason: Do you want to allow this?"
+    );
+    assert_eq!(asked[2], ("Change files?", "changes: add /w/p.txt\nhi"));
+    let told = tools(&replay);
+    assert_eq!(
+        told,
+        [
+            (true, "one\ntwo\n"),
+            (false, "declined"),
+            (false, "declined"),
+            (false, "exit code 3"),
+        ]
+    );
+    let piece = |event: &WorkerEvent| matches!(event, WorkerEvent::ToolUpdated { offset: 0, output, .. } if output == "two\n");
+    assert_eq!(replay.count(piece), 1);
+    let usage = replay.outcomes()[0].usage.unwrap();
+    assert_eq!((usage.input_tokens, usage.output_tokens), (24, 6));
+}
+
+#[test]
+fn an_error_is_named_by_its_kind_its_status_or_its_words() {
+    let replay = played("errors");
+    let codes: Vec<Code> = replay
+        .outcomes()
+        .iter()
+        .map(|outcome| outcome.result.as_ref().unwrap_err().code)
+        .collect();
+    let expected = [
+        Code::AgentAuth,
+        Code::RateLimit,
+        Code::AgentFailed,
+        Code::ContextOverflow,
+    ];
+    assert_eq!(codes, expected);
+    assert!(
+        replay
+            .outcomes()
+            .iter()
+            .all(|outcome| outcome.usage.is_none())
+    );
+    let words = [
+        ("You've hit your usage limit.", Code::RateLimit),
+        ("Not logged in: run `codex login`", Code::AgentAuth),
+        ("Missing environment variable: `KEY`.", Code::AgentAuth),
+        ("", Code::AgentFailed),
+    ];
+    for (said, code) in words {
+        assert_eq!(turn::failure(said, None).code, code, "{said}");
+    }
+}
+
+#[test]
+fn a_retry_is_noted_and_its_message_replaces_the_one_that_broke_off() {
+    let replay = played("retry");
+    let retries = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { code: "retry", text, .. } if text.contains("stream disconnected"));
+    assert_eq!(replay.count(retries), 1);
+    let replaced = |event: &WorkerEvent| {
+        matches!(
+            event,
+            WorkerEvent::MessageStarted {
+                replaces_last: true,
+                ..
+            }
+        )
+    };
+    assert_eq!(replay.count(replaced), 1);
+    assert_eq!(
+        replay.outcomes()[0].text.as_deref(),
+        Some("echo: [[cut]] x")
+    );
+}
+
+#[test]
+fn a_word_is_taken_when_the_turn_has_it_and_too_late_when_the_turn_ends_first() {
+    let replay = Replay::of("steering", None).play_before("[[bash=sleep 5]]");
+    let steered = replay.events.iter().filter_map(|event| match event {
+        WorkerEvent::Steered { word, steering } => Some((*word, steering.clone())),
+        _ => None,
+    });
+    let steered: Vec<_> = steered.collect();
+    assert_eq!(steered, [(1, Steering::Taken), (2, Steering::TooLate)]);
+}
+
+#[test]
+fn an_interrupt_ends_the_turn_and_what_was_asked() {
+    let mut replay = Replay::of("steering", None);
+    // Codex withdrew the question before the recorded client declined it.
+    let late = |ours: bool, record: &Value| ours && record["result"]["decision"] == "decline";
+    replay.records.retain(|(ours, record)| !late(*ours, record));
+    let replay = replay.play_before("[[bash=sleep 6]]");
+    let outcomes = replay.outcomes();
+    assert_eq!(outcomes.len(), 3);
+    assert_eq!(outcomes[0].result, Ok(Stop::EndTurn));
+    assert_eq!(outcomes[1].result, Ok(Stop::Cancelled));
+    assert_eq!(outcomes[2].result, Ok(Stop::Cancelled));
+    let withdrew = |event: &WorkerEvent| matches!(event, WorkerEvent::Withdrew { .. });
+    assert_eq!(replay.count(withdrew), 1);
+    assert_eq!(replay.codex.requests.held(), 0);
+    assert_eq!(tools(&replay).last(), Some(&(false, "interrupted")));
+}
+
+#[test]
+fn an_interrupted_turn_takes_its_command_along() {
+    let mut replay = Replay::of("steering", None);
+    let late = |ours: bool, record: &Value| ours && record["result"]["decision"] == "decline";
+    replay.records.retain(|(ours, record)| !late(*ours, record));
+    let replay = replay.play();
+    let asked = replay.methods();
+    let terminate = "thread/backgroundTerminals/terminate";
+    assert_eq!(
+        asked.iter().filter(|method| **method == terminate).count(),
+        1
+    );
+    let results: Vec<_> = replay.outcomes().iter().map(|o| o.result.clone()).collect();
+    assert_eq!(results[3..], [Ok(Stop::Cancelled), Ok(Stop::EndTurn)]);
+}
+
+#[test]
+fn a_compaction_is_a_turn_of_codex_and_not_of_ours() {
+    let replay = played("compact");
+    let done = |event: &WorkerEvent| *event == WorkerEvent::Compacted { result: Ok(None) };
+    assert_eq!(replay.count(done), 1);
+    let outcomes = replay.outcomes();
+    assert_eq!(outcomes.len(), 2);
+    // The compaction's own tokens aren't the next turn's.
+    assert_eq!(outcomes[1].usage.unwrap().input_tokens, 12);
+    let stray = |event: &WorkerEvent| matches!(event, WorkerEvent::Stray { .. });
+    assert_eq!(replay.count(stray), 0);
+}
+
+#[test]
+fn a_thread_is_resumed_with_another_model_and_its_old_tokens_are_not_counted_again() {
+    let records = Replay::of("resume", None).records;
+    let thread = records
+        .iter()
+        .find_map(|(_, record)| record["params"]["threadId"].as_str())
+        .unwrap()
+        .to_owned();
+    let other = Spawn {
+        model: Some("mock-2".into()),
+        ..spawn(Some(&thread))
+    };
+    let mut replay = Replay::of("resume", None);
+    replay.codex = Codex::new(&other);
+    let replay = replay.play();
+    let outcome = replay.outcomes()[0];
+    assert_eq!(outcome.model.as_deref(), Some("mock-2"));
+    assert_eq!(outcome.usage.unwrap().input_tokens, 12);
+    let lost = |event: &WorkerEvent| {
+        matches!(
+            event,
+            WorkerEvent::Noted {
+                code: "context-lost",
+                ..
+            }
+        )
+    };
+    assert_eq!(replay.count(lost), 0);
+}
+
+#[test]
+fn a_thread_that_is_gone_is_said_to_be_lost_before_a_new_one_is_ready() {
+    let replay = Replay::of("gone", Some("01a20067-0000-7000-8000-000000000000")).play();
+    let [
+        ..,
+        WorkerEvent::Noted {
+            turn: None, code, ..
+        },
+        WorkerEvent::Ready(_),
+    ] = &replay.events[..]
+    else {
+        panic!("{:?}", replay.events);
+    };
+    assert_eq!(*code, "context-lost");
+}
+
+#[test]
+fn a_thread_that_can_not_be_opened_is_never_replaced_but_fails_each_turn() {
+    let mut replay = Replay::bare(&spawn(Some("old")));
+    replay.tell(&WorkerCommand::Probe);
+    replay.reply(&json!({}));
+    let id = replay.codex.last;
+    let message = "failed to read thread: permission denied";
+    replay.hear(&json!({"id": id, "error": {"code": -32603, "message": message}}));
+    assert!(matches!(&replay.events[..], [WorkerEvent::Ready(_)]));
+    replay.tell(&prompt(1, "x"));
+    assert_eq!(
+        replay.methods(),
+        ["initialize", "initialized", "thread/resume"]
+    );
+    let failure = replay.outcomes()[0].result.clone().unwrap_err();
+    assert!(failure.error.contains(message), "{}", failure.error);
+    let spoilt = |event: &WorkerEvent| matches!(event, WorkerEvent::Spoilt { .. });
+    assert_eq!(replay.count(spoilt), 1);
+}
+
+#[test]
+fn what_no_person_can_answer_is_refused_and_what_one_can_is_asked() {
+    let mut replay = Replay::running();
+    for method in [
+        "item/tool/call",
+        "account/chatgptAuthTokens/refresh",
+        "attestation/generate",
+        "currentTime/read",
+        "of/a/newer/version",
+    ] {
+        replay.wrote.clear();
+        replay.hear(&json!({"id": "r", "method": method, "params": {}}));
+        assert_eq!(replay.wrote[0]["error"]["code"], -32601, "{method}");
+        assert_eq!(replay.wrote[0]["id"], "r");
+    }
+    for (method, params, yes, no) in [
+        (
+            "execCommandApproval",
+            json!({"command": ["ls", "-l"], "cwd": "/w"}),
+            json!({"decision": "approved"}),
+            json!({"decision": "denied"}),
+        ),
+        (
+            "applyPatchApproval",
+            json!({"fileChanges": {"a": {}}}),
+            json!({"decision": "approved"}),
+            json!({"decision": "denied"}),
+        ),
+        (
+            "item/permissions/requestApproval",
+            json!({"permissions": {"network": {"enabled": true}, "fileSystem": null}}),
+            json!({"permissions": {"network": {"enabled": true}}, "scope": "turn"}),
+            json!({"permissions": {}, "scope": "turn"}),
+        ),
+        (
+            "mcpServer/elicitation/request",
+            json!({"mode": "form", "serverName": "s", "message": "m", "requestedSchema": {"properties": {}}}),
+            json!({"action": "accept", "content": {}, "_meta": null}),
+            json!({"action": "decline", "content": null, "_meta": null}),
+        ),
+    ] {
+        for (reply, expected) in [(Reply::Approved, &yes), (Reply::Denied, &no)] {
+            replay.wrote.clear();
+            replay.hear(&json!({"id": 7, "method": method, "params": params}));
+            assert!(replay.wrote.is_empty(), "{method}");
+            let question = "7".to_owned();
+            replay.tell(&WorkerCommand::Answer { question, reply });
+            assert_eq!(replay.wrote[0], json!({"id": 7, "result": expected}));
+        }
+    }
+}
+
+#[test]
+fn several_questions_are_answered_together() {
+    let mut replay = Replay::running();
+    replay.wrote.clear();
+    let questions = json!([
+        {"id": "a", "header": "A", "question": "Which?", "options": [{"label": "x"}, {"label": "y"}]},
+        {"id": "b", "header": "B", "question": "Key?", "isSecret": true, "options": null},
+        {"id": "c", "header": "C", "question": "More?", "options": null},
+    ]);
+    replay.hear(&json!({"id": 3, "method": "item/tool/requestUserInput", "params": {"questions": questions}}));
+    let kinds = replay.events.iter().filter_map(|event| match event {
+        WorkerEvent::Asked { asking, .. } => Some((asking.question.clone(), asking.kind)),
+        _ => None,
+    });
+    let kinds: Vec<_> = kinds.collect();
+    let expected = [
+        QuestionKind::Choice,
+        QuestionKind::Secret,
+        QuestionKind::Text,
+    ];
+    assert_eq!(
+        kinds.iter().map(|(_, kind)| *kind).collect::<Vec<_>>(),
+        expected
+    );
+    let replies = [
+        Reply::Chosen("y".into()),
+        Reply::Text(agentd_protocol::work::Private("s".into())),
+        Reply::Cancelled,
+    ];
+    for ((question, _), reply) in kinds.into_iter().zip(replies) {
+        assert!(replay.wrote.is_empty());
+        replay.tell(&WorkerCommand::Answer { question, reply });
+    }
+    let answers = json!({"a": {"answers": ["y"]}, "b": {"answers": ["s"]}, "c": {"answers": []}});
+    assert_eq!(
+        replay.wrote,
+        [json!({"id": 3, "result": {"answers": answers}})]
+    );
+}
+
+#[test]
+fn a_warning_that_comes_with_every_turn_is_said_once() {
+    let replay = played("text");
+    let warnings = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { code: "worker", text, .. } if text.contains("mock-1"));
+    assert_eq!(replay.count(warnings), 1);
+}

@@ -1,0 +1,307 @@
+//! One turn of Codex: its messages, its open tool calls, its tokens, and what its errors mean.
+//!
+//! Owns the outcome. Must not know when a turn is over.
+
+use std::collections::BTreeMap;
+
+use agentd_core::ids::TurnId;
+use agentd_core::worker::{Failure, Outcome, WorkerEvent};
+use agentd_protocol::Code;
+use agentd_protocol::line::{Stop, Usage};
+
+use super::cut;
+use super::terminals::Ending;
+use crate::adapter::object::Object;
+
+/// Tool calls that are followed at once.
+pub(super) const OPEN_CALLS: usize = 64;
+/// Longest id of a call that is followed, in bytes: Codex's are a few dozen.
+const CALL_ID: usize = 256;
+/// What is kept of a call for the question about it, in bytes.
+const ABOUT: usize = 4 * 1024;
+
+/// Was the turn cancelled?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Abort {
+    No,
+    /// Asked for, and not yet written.
+    Held,
+    Sent,
+}
+
+/// A tool call that began and didn't end.
+#[derive(Debug)]
+struct Call {
+    /// Bytes of output so far.
+    told: u64,
+    /// What it does, where the question about it doesn't say.
+    about: String,
+    /// Is it a command?
+    command: bool,
+}
+
+/// The turn in flight.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) turn: TurnId,
+    /// Codex's own name of it.
+    pub(super) native: Option<String>,
+    /// Was its `turn/started` seen?
+    pub(super) started: bool,
+    pub(super) abort: Abort,
+    /// Was a message begun that holds nothing but thinking so far?
+    pub(super) thinks: bool,
+    /// Is a message open, and was any of its text streamed?
+    pub(super) message: Option<bool>,
+    /// Was any of the open thinking streamed?
+    pub(super) thought: bool,
+    /// The next message takes the place of the one that broke off.
+    pub(super) replaces: bool,
+    /// The last whole message.
+    pub(super) text: Option<String>,
+    /// Codex ended the turn, and its commands are still to end.
+    pub(super) ending: Option<Ending>,
+    calls: BTreeMap<String, Call>,
+    usage: Option<Usage>,
+}
+
+impl Turn {
+    pub(super) const fn new(turn: TurnId) -> Self {
+        Self {
+            turn,
+            native: None,
+            started: false,
+            abort: Abort::No,
+            thinks: false,
+            message: None,
+            thought: false,
+            replaces: false,
+            text: None,
+            ending: None,
+            calls: BTreeMap::new(),
+            usage: None,
+        }
+    }
+
+    /// Thinking belongs to the message that follows it: it begins one.
+    pub(super) fn thinking_begins(&mut self) -> Option<WorkerEvent> {
+        self.thought = false;
+        if std::mem::replace(&mut self.thinks, true) {
+            return None;
+        }
+        Some(self.message_started())
+    }
+
+    pub(super) fn message_begins(&mut self) -> Option<WorkerEvent> {
+        let thinks = std::mem::take(&mut self.thinks);
+        let started = (!thinks).then(|| self.message_started());
+        self.message = Some(false);
+        started
+    }
+
+    fn message_started(&mut self) -> WorkerEvent {
+        // One that is still open broke off, as Codex stops a message for a word.
+        let open = self.message.take().is_some();
+        WorkerEvent::MessageStarted {
+            turn: self.turn,
+            replaces_last: std::mem::take(&mut self.replaces) || open,
+        }
+    }
+
+    /// Codex tries again: what was begun is void.
+    pub(super) fn broke_off(&mut self) {
+        self.replaces |= self.message.is_some() || self.thinks;
+        self.message = None;
+        self.thinks = false;
+    }
+
+    pub(super) fn call_begins(&mut self, call: &str, about: &str, command: bool) {
+        self.thinks = false;
+        if self.calls.len() < OPEN_CALLS && call.len() <= CALL_ID {
+            let about = cut(about, ABOUT).to_owned();
+            let told = 0;
+            let begun = Call {
+                told,
+                about,
+                command,
+            };
+            self.calls.insert(call.to_owned(), begun);
+        }
+    }
+
+    /// Where a piece of a call's output begins, among the pieces: what the command said before
+    /// Codex listened is only in its end. `None` for a call that isn't followed.
+    pub(super) fn more_output(&mut self, call: &str, piece: &str) -> Option<u64> {
+        let call = self.calls.get_mut(call)?;
+        let offset = call.told;
+        call.told = offset.saturating_add(piece.len() as u64);
+        Some(offset)
+    }
+
+    pub(super) fn call_ended(&mut self, call: &str) {
+        self.calls.remove(call);
+    }
+
+    /// What an open call does.
+    pub(super) fn about(&self, call: &str) -> Option<String> {
+        let about = &self.calls.get(call)?.about;
+        (!about.is_empty()).then(|| about.clone())
+    }
+
+    pub(super) fn is_open(&self, call: &str) -> bool {
+        self.calls.contains_key(call)
+    }
+
+    pub(super) fn runs_commands(&self) -> bool {
+        self.calls.values().any(|call| call.command)
+    }
+
+    /// Codex says nothing more of calls that an interrupt cut short, and only later of commands
+    /// that go on without the turn.
+    pub(super) fn end_calls(&mut self, ok: bool, events: &mut Vec<WorkerEvent>) {
+        let output = if ok { "still running" } else { "interrupted" };
+        for call in std::mem::take(&mut self.calls).into_keys() {
+            events.push(WorkerEvent::ToolEnded {
+                turn: self.turn,
+                call,
+                ok,
+                output: output.to_owned(),
+            });
+        }
+    }
+
+    pub(super) fn count(&mut self, more: Tokens) {
+        if more == Tokens::default() {
+            return;
+        }
+        let all = self.usage.get_or_insert_default();
+        all.input_tokens = all.input_tokens.saturating_add(more.input);
+        all.output_tokens = all.output_tokens.saturating_add(more.output);
+        all.cache_read_tokens = all.cache_read_tokens.saturating_add(more.cached);
+        all.cache_write_tokens = all.cache_write_tokens.saturating_add(more.written);
+        all.reasoning_tokens = all.reasoning_tokens.saturating_add(more.reasoning);
+    }
+
+    pub(super) fn outcome(&self, result: Result<Stop, Failure>) -> Outcome {
+        let result = match result {
+            Err(_) if self.abort != Abort::No => Ok(Stop::Cancelled),
+            result => result,
+        };
+        Outcome {
+            result,
+            text: self.text.clone().filter(|_| self.message.is_none()),
+            usage: self.usage,
+            ..Outcome::ended(Stop::EndTurn)
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        let bytes = |(id, call): (&String, &Call)| id.len() + call.about.len();
+        self.calls.iter().map(bytes).sum()
+    }
+}
+
+/// Tokens as Codex counts them: of the input, `cached` were read from a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Tokens {
+    input: u64,
+    output: u64,
+    cached: u64,
+    written: u64,
+    reasoning: u64,
+}
+
+impl Tokens {
+    pub(super) fn read(usage: &Object<'_>) -> Self {
+        let count = |name| usage.get(name).unwrap_or(0);
+        Self {
+            input: count("inputTokens"),
+            output: count("outputTokens"),
+            cached: count("cachedInputTokens"),
+            written: count("cacheWriteInputTokens"),
+            reasoning: count("reasoningOutputTokens"),
+        }
+    }
+
+    /// What came since `before`. Codex begins anew at zero when a context overflowed.
+    pub(super) fn since(self, before: Self) -> Self {
+        let less = |now: u64, before: u64| now.checked_sub(before);
+        let difference = || {
+            Some(Self {
+                input: less(self.input, before.input)?,
+                output: less(self.output, before.output)?,
+                cached: less(self.cached, before.cached)?,
+                written: less(self.written, before.written)?,
+                reasoning: less(self.reasoning, before.reasoning)?,
+            })
+        };
+        difference().unwrap_or(self)
+    }
+}
+
+/// How a failed turn ended: by its kind, by the HTTP status, else by the obvious words.
+pub(super) fn failed(error: Option<&Object<'_>>) -> Result<Stop, Failure> {
+    let said = error.and_then(|error| error.string("message"));
+    let said = said.unwrap_or_default();
+    // Codex has no other word for an answer that was cut short.
+    if said.contains("max_output_tokens") {
+        return Ok(Stop::MaxTokens);
+    }
+    let info = error.and_then(|error| error.raw("codexErrorInfo"));
+    Err(failure(&said, info.and_then(code)))
+}
+
+fn code(info: &str) -> Option<Code> {
+    if let Ok(kind) = serde_json::from_str::<String>(info) {
+        return match kind.as_str() {
+            "contextWindowExceeded" => Some(Code::ContextOverflow),
+            "usageLimitExceeded" | "rateLimitExceeded" => Some(Code::RateLimit),
+            "unauthorized" => Some(Code::AgentAuth),
+            "serverOverloaded" | "internalServerError" => Some(Code::AgentFailed),
+            _ => None,
+        };
+    }
+    let kinds: BTreeMap<String, BTreeMap<String, serde_json::Value>> =
+        serde_json::from_str(info).ok()?;
+    let status = kinds.values().find_map(|kind| kind.get("httpStatusCode"));
+    match status?.as_u64()? {
+        401 | 403 => Some(Code::AgentAuth),
+        429 => Some(Code::RateLimit),
+        _ => None,
+    }
+}
+
+/// A failure in Codex's own words.
+pub(super) fn failure(said: &str, code: Option<Code>) -> Failure {
+    let words = said.to_lowercase();
+    let says = |signs: &[&str]| signs.iter().any(|sign| words.contains(sign));
+    let by_words = || {
+        if says(&["context window", "context length", "context_length"]) {
+            Code::ContextOverflow
+        } else if says(&["too many requests", "rate limit", "usage limit", "quota"]) {
+            Code::RateLimit
+        } else if says(&[
+            "401 unauthorized",
+            "not logged in",
+            "api key",
+            "log in",
+            "missing environment variable",
+        ]) {
+            Code::AgentAuth
+        } else {
+            Code::AgentFailed
+        }
+    };
+    let code = code.unwrap_or_else(by_words);
+    let said = if said.is_empty() {
+        "the turn failed without saying why"
+    } else {
+        said
+    };
+    Failure {
+        hint: (code == Code::AgentAuth)
+            .then(|| "run `codex login`, or name its key in `pass_env`".to_owned()),
+        ..Failure::new(code, format!("codex: {said}"))
+    }
+}

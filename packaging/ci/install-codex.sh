@@ -1,0 +1,32 @@
+#!/bin/sh
+# Installs OpenAI Codex for the integration tests: DIR/bin/codex. What is there already stays.
+#
+#   packaging/ci/install-codex.sh [DIR]     DIR: target/ci/codex, where the tests look by default
+#
+# The package is a launcher and one native program: the link goes to the native one, so that no node
+# runs beside every process.
+set -eu
+
+VERSION=0.169.0
+
+cd "$(dirname "$0")/../.."
+mkdir -p "${1:-target/ci/codex}"
+dir=$(cd "${1:-target/ci/codex}" && pwd)
+
+quietly() {
+    "$@" >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
+}
+
+if [ "$("$dir/bin/codex" --version 2>/dev/null)" != "codex-cli $VERSION" ]; then
+    rm -rf "$dir/node_modules" "$dir/bin"
+    quietly npm install --prefix "$dir" --no-audit --no-fund --no-save "@openai/codex@$VERSION"
+    native=$(find "$dir/node_modules/@openai" -type f -name codex -perm -100 | head -n 1)
+    [ -n "$native" ] || { echo "the package has no native program" >&2; exit 1; }
+    # The link comes last: its presence means that everything before it went well.
+    quietly "$native" --version
+    mkdir -p "$dir/bin"
+    ln -s "$native" "$dir/bin/codex"
+fi
+
+rm -f "$dir/log"
+echo "codex $VERSION is in $dir"
