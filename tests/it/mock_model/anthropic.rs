@@ -23,34 +23,39 @@ pub(super) const WIRE: Wire = Wire {
     write,
 };
 
+/// How a word in the middle of a turn reaches the model, as a system message.
+const WORD: &str = "The user sent a new message while you were working:\n";
+
 fn read(path: &str, request: &Value) -> Asked {
     let messages = request["messages"].as_array().cloned().unwrap_or_default();
-    let users = messages.iter().filter(|message| message["role"] == "user");
     let tools = request["tools"].as_array().cloned().unwrap_or_default();
     let name = |tool: &Value| Some(tool["name"].as_str()?.to_owned());
-    // There may be a system message behind the user's.
-    let last = messages
-        .iter()
-        .rfind(|message| message["role"] != "system")
-        .cloned()
-        .unwrap_or_default();
+    let result = |message: &Value| {
+        let blocks = message["content"].as_array()?;
+        let result = blocks
+            .iter()
+            .rfind(|block| block["type"] == "tool_result")?;
+        Some(text(&result["content"]))
+    };
+    // What a tool said counts until somebody has spoken since.
+    let since = |message: &&Value| message["role"] == "assistant" || !words(message).is_empty();
+    let before = messages.iter().rposition(|message| since(&message));
+    let newer = &messages[before.map_or(0, |at| at + 1)..];
     Asked {
         model: request["model"].as_str().unwrap_or_default().to_owned(),
         users: if path.contains("count_tokens") {
             Vec::new()
         } else {
-            users
-                .flat_map(|message| words(&message["content"]))
-                .collect()
+            messages.iter().flat_map(words).collect()
         },
-        tool_result: result(&last["content"]),
+        tool_result: newer.iter().rev().find_map(result),
         tools: tools.iter().filter_map(name).collect(),
     }
 }
 
 /// What the user said in a message.
-fn words(content: &Value) -> Vec<String> {
-    let blocks = match content {
+fn words(message: &Value) -> Vec<String> {
+    let blocks = match &message["content"] {
         Value::String(text) => vec![text.clone()],
         Value::Array(blocks) => blocks
             .iter()
@@ -59,22 +64,21 @@ fn words(content: &Value) -> Vec<String> {
         _ => Vec::new(),
     };
     let own = |block: &String| {
-        !block.starts_with("<system-reminder>") && !block.starts_with("[Request interrupted")
+        let block = block.trim();
+        match message["role"].as_str() {
+            Some("user")
+                if !block.starts_with('<') && !block.starts_with("[Request interrupted") =>
+            {
+                Some(block.to_owned())
+            }
+            Some("system") => {
+                let word = block.strip_prefix(WORD)?;
+                word.lines().next().map(str::to_owned)
+            }
+            _ => None,
+        }
     };
-    let trimmed = blocks.iter().map(|block| block.trim().to_owned());
-    trimmed.filter(own).collect()
-}
-
-/// What a tool said, unless the user has spoken since.
-fn result(content: &Value) -> Option<String> {
-    let blocks = content.as_array()?;
-    if !words(content).is_empty() {
-        return None;
-    }
-    let result = blocks
-        .iter()
-        .rfind(|block| block["type"] == "tool_result")?;
-    Some(text(&result["content"]))
+    blocks.iter().filter_map(own).collect()
 }
 
 /// Any tool, if the user asks for one by name.

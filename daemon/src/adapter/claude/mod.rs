@@ -249,3 +249,10 @@ impl Adapter for Claude {
         }
     }
 }
+
+#[cfg(test)]
+mod hazards;
+#[cfg(test)]
+mod replay;
+#[cfg(test)]
+mod tests;
