@@ -9,7 +9,7 @@ use agentd_protocol::line::Level;
 
 use super::turn::{Abort, content};
 use super::words::Compaction;
-use super::{Claude, cancelled, ended, questions};
+use super::{Claude, GONE, cancelled, ended, questions};
 use crate::adapter::object::{Object, beginning};
 
 /// Its tools that change nothing.
@@ -178,6 +178,11 @@ impl Claude {
                 } else if line.string("status").as_deref() == Some("compacting") {
                     let text = "Claude Code compacts its context".to_owned();
                     self.note(Level::Info, "compaction", text, events);
+                }
+            }
+            "compact_boundary" => {
+                if let Some(compaction) = &mut self.words.compaction {
+                    compaction.done = true;
                 }
             }
             "api_retry" => {
@@ -358,11 +363,8 @@ impl Claude {
                 if usd >= before { usd - before } else { usd }
             });
         let errors: Vec<String> = line.get("errors").unwrap_or_default();
-        let gone = |error: &String| error.starts_with("No conversation found");
-        if self.resumed && errors.iter().any(gone) {
-            self.resumed = false;
-            let text = "Claude Code has nothing left of the session's earlier turns".to_owned();
-            return self.note(Level::Warning, "context-lost", text, events);
+        if self.resumed && errors.iter().any(|error| error.starts_with(GONE)) {
+            return self.gone(events);
         }
         if !self.is_ours() || self.turn.as_ref().is_some_and(|turn| !turn.started) {
             // It was written first.
@@ -419,6 +421,13 @@ impl Claude {
             let text = format!("Claude Code said `{kind}`, which this version does not know");
             self.note(Level::Info, "worker", text, events);
         }
+    }
+
+    /// The session that was to be reopened isn't there; the process leaves by itself.
+    pub(super) fn gone(&mut self, events: &mut Vec<WorkerEvent>) {
+        self.resumed = false;
+        let text = "Claude Code has nothing left of the session's earlier turns".to_owned();
+        self.note(Level::Warning, "context-lost", text, events);
     }
 
     fn note(&self, level: Level, code: &'static str, text: String, events: &mut Vec<WorkerEvent>) {

@@ -146,27 +146,14 @@ fn an_unknown_type_is_noted_once() {
 }
 
 #[test]
-fn an_agent_that_does_not_tell_where_words_are_is_replaced() {
+fn an_agent_that_does_not_tell_where_words_are_gets_none() {
     let mut replay = Replay::bare();
     replay.tell(&prompt(1, "x"));
-    replay.hear(&json!({"type": "system", "subtype": "init", "session_id": "s"}));
     replay.tell(&steer(7));
-    replay.hear(&result("done"));
-    let late = |event: &WorkerEvent| {
-        matches!(
-            event,
-            WorkerEvent::Steered {
-                steering: Steering::TooLate,
-                ..
-            }
-        )
-    };
-    let spoilt = |event: &WorkerEvent| matches!(event, WorkerEvent::Spoilt { .. });
-    assert_eq!((replay.count(late), replay.count(spoilt)), (1, 1));
-    assert!(matches!(
-        replay.events.last(),
-        Some(WorkerEvent::Ended { .. })
-    ));
+    replay.hear(&json!({"type": "system", "subtype": "init", "session_id": "s"}));
+    let refused = |event: &WorkerEvent| matches!(event, WorkerEvent::Steered { word: 7, steering: Steering::Refused(why) } if why.code == Code::Unsupported);
+    assert_eq!(replay.count(refused), 1);
+    assert_eq!(replay.kinds(), ["user"]);
 }
 
 #[test]

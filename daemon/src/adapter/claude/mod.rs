@@ -18,7 +18,7 @@ use std::time::Duration;
 use agentd_core::agent::{Describe, Resume, Sessions};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{Exit, Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::Stop;
 use serde_json::{Value, json};
@@ -28,6 +28,9 @@ use super::{Adapter, Launch};
 use questions::Questions;
 use turn::{Abort, Turn};
 use words::Words;
+
+/// What it says of a session that it hasn't got.
+const GONE: &str = "No conversation found";
 
 /// What the kind can do. `/clear` would open a new session in the process, but what it keeps of the
 /// old one is not documented: a new session gets a new process.
@@ -220,7 +223,7 @@ impl Adapter for Claude {
     fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
         self.line(bytes, events, write);
         self.abort_held(write);
-        self.say_words(write);
+        self.say_words(events, write);
     }
 
     fn encode(
@@ -246,6 +249,13 @@ impl Adapter for Claude {
             WorkerCommand::Compact { instructions, .. } => {
                 self.compact(instructions.as_deref(), events, write);
             }
+        }
+    }
+
+    /// 2.0 says on its standard error only that it has not got the session.
+    fn exited(&mut self, _exit: Exit, tail: &str, events: &mut Vec<WorkerEvent>) {
+        if self.resumed && tail.contains(GONE) {
+            self.gone(events);
         }
     }
 }

@@ -11,9 +11,10 @@ use serde_json::{Map, Value, json};
 use crate::adapter::object::{Object, put_line};
 
 /// Requests that are open at once: the core takes 16 of a session.
-const OPEN: usize = 64;
-/// Longest choice that is kept, in bytes of its line: it goes back with the answers in it.
-const KEPT: usize = 64 * 1024;
+const OPEN: usize = 16;
+/// Longest input that is kept, in bytes: a choice's goes back with the answers in it, a tool's goes
+/// back as it came, which 2.0 insists on.
+const KEPT: usize = 1024 * 1024;
 /// Longest value shown whole, in bytes, but for a command: nobody approves half a command.
 const SHOWN: usize = 4 * 1024;
 /// Longest argument in a title, in characters.
@@ -38,7 +39,8 @@ pub(super) struct Questions(BTreeMap<String, Open>);
 
 #[derive(Debug)]
 enum Open {
-    Approval,
+    /// With the tool's input.
+    Approval(Option<String>),
     Choices {
         turn: Option<TurnId>,
         /// The tool's input.
@@ -77,7 +79,9 @@ impl Questions {
             self.0.insert(id.to_owned(), open);
             return;
         }
-        self.0.insert(id.to_owned(), Open::Approval);
+        let input = request.raw("input").filter(|raw| raw.len() <= KEPT);
+        let open = Open::Approval(input.map(str::to_owned));
+        self.0.insert(id.to_owned(), open);
         let asking = Asking {
             question: id.to_owned(),
             kind: QuestionKind::Approval,
@@ -93,7 +97,7 @@ impl Questions {
     pub(super) fn withdrawn(&mut self, id: &str, events: &mut Vec<WorkerEvent>) {
         let question = match self.0.remove(id) {
             None => return,
-            Some(Open::Approval) => id.to_owned(),
+            Some(Open::Approval(_)) => id.to_owned(),
             Some(Open::Choices { answers, .. }) => name(id, answers.len()),
         };
         events.push(WorkerEvent::Withdrew { question });
@@ -118,10 +122,15 @@ impl Questions {
         };
         match self.0.remove(id) {
             None => {}
-            Some(Open::Approval) if *reply == Reply::Approved => {
-                put_reply(id, &json!({"behavior": "allow"}), write);
+            Some(Open::Approval(input)) if *reply == Reply::Approved => {
+                let mut reply = json!({"behavior": "allow"});
+                let input: Option<Value> = input.and_then(|raw| serde_json::from_str(&raw).ok());
+                if let Some(input) = input {
+                    reply["updatedInput"] = input;
+                }
+                put_reply(id, &reply, write);
             }
-            Some(Open::Approval) => {
+            Some(Open::Approval(_)) => {
                 put_denial(id, "The user did not allow this.", write);
             }
             Some(Open::Choices {

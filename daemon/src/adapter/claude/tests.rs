@@ -303,6 +303,7 @@ fn errors_have_the_codes_of_the_protocol() {
         (json!({"api_error_status": 529}), Code::RateLimit),
         (json!({"api_error_status": 403}), Code::AgentAuth),
         (json!({"api_error_status": 500}), Code::AgentFailed),
+        (json!({"result": "API Error: 429 {}"}), Code::RateLimit),
         (
             json!({"result": "Not logged in · Please run /login"}),
             Code::AgentAuth,
@@ -342,6 +343,18 @@ fn a_session_that_is_gone_is_noted_before_it_is_ready() {
     else {
         panic!("{:?}", replay.events);
     };
+}
+
+#[test]
+fn an_exit_without_a_session_says_so() {
+    let tail = "No conversation found with session ID: 54295bc1";
+    let resume = Some("54295bc1".to_owned());
+    for (resume, noted) in [(resume, 1), (None, 0)] {
+        let mut claude = Claude::new(&Spawn { resume, ..spawn() });
+        let mut events = Vec::new();
+        claude.exited(Exit::Code(1), tail, &mut events);
+        assert_eq!(events.len(), noted);
+    }
 }
 
 #[test]

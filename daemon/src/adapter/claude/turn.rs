@@ -133,7 +133,9 @@ impl Turn {
         let reason = result.string("terminal_reason").unwrap_or_default();
         let aborted = matches!(reason.as_str(), "aborted_streaming" | "aborted_tools");
         let subtype = result.string("subtype").unwrap_or_default();
-        let mut outcome = if aborted || (self.abort == Abort::Sent && result.is_true("is_error")) {
+        // 2.0 gives no reason.
+        let broken = subtype == "error_during_execution";
+        let mut outcome = if aborted || (self.abort == Abort::Sent && broken) {
             cancelled()
         } else if reason == "max_turns" || subtype == "error_max_turns" {
             Outcome::ended(Stop::MaxTurnRequests)
@@ -198,8 +200,13 @@ fn failure(result: &Object<'_>, error: Option<&str>, reason: &str) -> Failure {
     let errors: Vec<String> = result.get("errors").unwrap_or_default();
     let said = result.string("result").filter(|said| !said.is_empty());
     let said = said.unwrap_or_else(|| errors.join("; "));
-    let status: u64 = result.get("api_error_status").unwrap_or(0);
     let words = said.to_lowercase();
+    // 2.0 has the status in its words only.
+    let status = result.get("api_error_status").or_else(|| {
+        let (_, after) = words.split_once("api error: ")?;
+        after.get(..3)?.parse().ok()
+    });
+    let status: u64 = status.unwrap_or(0);
     let code = match (reason, error.unwrap_or_default(), status) {
         ("prompt_too_long" | "blocking_limit" | "rapid_refill_breaker", ..) => {
             Code::ContextOverflow

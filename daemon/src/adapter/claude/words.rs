@@ -66,13 +66,22 @@ impl Claude {
         }
         let place = Place::Held(text.to_owned());
         self.words.words.push(Word { number, place });
-        self.say_words(write);
+        self.say_words(events, write);
     }
 
     /// Writes the words that waited for the run to begin.
-    pub(super) fn say_words(&mut self, write: &mut Vec<u8>) {
+    pub(super) fn say_words(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
         let runs = |turn: &Turn| turn.begun && turn.abort == Abort::No;
         if !self.turn.as_ref().is_some_and(runs) {
+            return;
+        }
+        if !self.tells {
+            // It could not be taken back, and would be given to a later turn.
+            for word in std::mem::take(&mut self.words.words) {
+                let why = "this Claude Code does not tell what becomes of a word to its run";
+                let failure = Failure::new(Code::Unsupported, why);
+                events.push(steered(word.number, Steering::Refused(failure)));
+            }
             return;
         }
         for at in 0..self.words.words.len() {
@@ -116,7 +125,7 @@ impl Claude {
         }
     }
 
-    /// An agent that doesn't tell where its messages are may give a word to a later turn.
+    /// The turn is over: a word that is still out may be given to a later one.
     pub(super) fn lose_words(&mut self, events: &mut Vec<WorkerEvent>) {
         let words = std::mem::take(&mut self.words.words);
         if words
