@@ -1,16 +1,39 @@
-//! Kind `claude`: Claude Code's stream-json, both ways.
+//! Kind `claude`: Claude Code's stream-json, both ways (`claude -p --input-format stream-json`).
 //!
-//! Owns what may be written to the agent and when. Must not know processes or time.
+//! Owns what may be written to the agent and when: one prompt at a time, an interruption and a word
+//! only when the run is seen, `/compact` only between turns, and no message left in its queue.
+//! Must not know processes or time: whatever the agent never answers, the core ends by its deadlines.
+//!
+//! The wire was read off version 2.1.329; `tests/fixtures/claude` has what it said.
 
+mod decode;
+mod questions;
+mod turn;
+mod words;
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use agentd_core::agent::{Describe, Resume, Sessions};
 use agentd_core::effect::Spawn;
-use agentd_core::worker::{WorkerCommand, WorkerEvent};
+use agentd_core::ids::TurnId;
+use agentd_core::worker::{Exit, Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
+use agentd_protocol::Code;
+use agentd_protocol::line::Stop;
+use serde_json::{Value, json};
 
+use super::object::put_line;
 use super::{Adapter, Launch};
+use questions::Questions;
+use turn::{Abort, Turn};
+use words::Words;
 
-/// What the kind can do.
+/// What it says of a session that it hasn't got.
+const GONE: &str = "No conversation found";
+
+/// What the kind can do. `/clear` would open a new session in the process, but what it keeps of the
+/// old one is not documented: a new session gets a new process.
 #[must_use]
 pub const fn describe() -> Describe {
     Describe {
@@ -19,40 +42,188 @@ pub const fn describe() -> Describe {
         cancels: true,
         recycles: false,
         model_per_turn: false,
-        toolsets: false,
-        steers: false,
-        compacts: false,
+        toolsets: true,
+        steers: true,
+        compacts: true,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),
     }
 }
 
-/// What is run.
+/// Everything is a flag or a variable: the user's settings are never written.
 #[must_use]
 pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
-    let _to_come = spawn;
+    let mut argv = command.to_vec();
+    let mut put = |words: &[&str]| argv.extend(words.iter().map(|&word| word.to_owned()));
+    if !command.iter().any(|word| word == "--input-format") {
+        put(&["-p", "--verbose", "--include-partial-messages"]);
+        put(&["--input-format", "stream-json"]);
+        put(&["--output-format", "stream-json"]);
+        put(&["--permission-prompt-tool", "stdio"]);
+    }
+    if let Some(model) = &spawn.model {
+        put(&["--model", model]);
+    }
+    if let Some(id) = &spawn.resume {
+        put(&["--resume", id]);
+    }
+    if let Some(tools) = &spawn.toolsets {
+        put(&["--tools", &tools.join(",")]);
+    }
+    // A turn is over when its answer is: nothing may start another one behind it, and nothing is
+    // fetched or sent that the turn doesn't need.
+    let mut env = vec![
+        ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
+        ("CLAUDE_CODE_DISABLE_CRON", "1"),
+        ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+        ("DISABLE_AUTOUPDATER", "1"),
+    ];
+    match spawn.thinking.as_deref() {
+        Some("off" | "none") => env.push(("CLAUDE_CODE_DISABLE_THINKING", "1")),
+        Some("minimal") => put(&["--effort", "low"]),
+        Some(level) => put(&["--effort", level]),
+        None => {}
+    }
+    match spawn.provider.as_deref() {
+        Some("bedrock") => env.push(("CLAUDE_CODE_USE_BEDROCK", "1")),
+        Some("vertex") => env.push(("CLAUDE_CODE_USE_VERTEX", "1")),
+        Some("foundry") => env.push(("CLAUDE_CODE_USE_FOUNDRY", "1")),
+        _ => {}
+    }
+    let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     Launch {
-        argv: command.to_vec(),
-        ..Launch::default()
+        argv,
+        env: env.into_iter().map(own).collect(),
+        stdin: None,
     }
 }
 
 /// One process's translator.
-#[derive(Debug, Default)]
-pub struct Claude {}
+#[derive(Debug)]
+pub struct Claude {
+    /// Makes the ids of our messages: the agent drops a message whose id it has in its transcript.
+    seed: u64,
+    /// Number of the last request or message.
+    last: u64,
+    /// The `initialize` whose answer makes the process ready.
+    probe: Option<String>,
+    /// The session as last reported.
+    named: Option<String>,
+    /// Was an earlier session to be reopened, and not seen yet?
+    resumed: bool,
+    /// Does it tell where our messages are? Then a turn begins when it says so.
+    tells: bool,
+    turn: Option<Turn>,
+    questions: Questions,
+    words: Words,
+    /// US dollars since the process started.
+    spent: f64,
+    /// Does a flat plan pay for it?
+    is_flat: bool,
+    /// Types of lines that were not understood, each noted once.
+    unknown: BTreeSet<String>,
+}
 
 impl Claude {
     /// A translator for a new process.
     #[must_use]
     pub fn new(spawn: &Spawn) -> Self {
-        let _to_come = spawn;
-        Self {}
+        Self {
+            seed: RandomState::new().hash_one(0),
+            last: 0,
+            probe: None,
+            named: None,
+            resumed: spawn.resume.is_some(),
+            tells: false,
+            turn: None,
+            questions: Questions::default(),
+            words: Words::default(),
+            spent: 0.0,
+            is_flat: false,
+            unknown: BTreeSet::new(),
+        }
     }
+
+    /// Writes a control request and returns its id.
+    fn request(&mut self, mut request: Value, kind: &str, write: &mut Vec<u8>) -> String {
+        self.last += 1;
+        let id = format!("a{}", self.last);
+        request["subtype"] = json!(kind);
+        let line = json!({"type": "control_request", "request_id": id, "request": request});
+        put_line(write, &line);
+        id
+    }
+
+    /// Writes a user message and returns its id, a UUID.
+    fn say(&mut self, text: &str, write: &mut Vec<u8>) -> String {
+        self.last += 1;
+        let (high, low) = (self.seed >> 32, self.seed & 0xffff_ffff);
+        let (second, fourth) = (low >> 16, low & 0x0fff);
+        let last = self.last & 0xffff_ffff_ffff;
+        let id = format!("{high:08x}-{second:04x}-4000-8{fourth:03x}-{last:012x}");
+        let message = json!({"role": "user", "content": text});
+        put_line(
+            write,
+            &json!({"type": "user", "message": message, "parent_tool_use_id": null, "uuid": id}),
+        );
+        id
+    }
+
+    fn prompt(&mut self, prompt: &Prompt, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        if self.turn.is_some() {
+            let why = "a second prompt was given to a Claude Code that has one";
+            let failure = Failure::new(Code::Internal, why);
+            return events.push(ended(prompt.turn, Outcome::failed(failure)));
+        }
+        let id = self.say(&prompt.text, write);
+        self.turn = Some(Turn::new(prompt.turn, id));
+    }
+
+    fn cancel(&mut self, cancelled: TurnId, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        let Some(turn) = self.turn.as_mut().filter(|turn| turn.turn == cancelled) else {
+            return;
+        };
+        if turn.abort == Abort::No {
+            turn.abort = Abort::Held;
+            // What is queued would be run after the interruption. Between two runs it is the next one
+            // that is interrupted: it may have begun already.
+            if turn.last.is_none() {
+                self.drop_words(events, write);
+            }
+        }
+        self.abort_held(write);
+    }
+
+    /// Writes the interruption that waited for the run to begin: before, it is answered with success
+    /// and does nothing.
+    fn abort_held(&mut self, write: &mut Vec<u8>) {
+        let held = |turn: &Turn| turn.begun && turn.abort == Abort::Held;
+        if self.turn.as_ref().is_some_and(held) {
+            self.request(json!({}), "interrupt", write);
+            if let Some(turn) = &mut self.turn {
+                turn.abort = Abort::Sent;
+            }
+        }
+    }
+}
+
+fn ended(turn: TurnId, outcome: Outcome) -> WorkerEvent {
+    WorkerEvent::Ended {
+        turn,
+        outcome: Box::new(outcome),
+    }
+}
+
+/// A turn that its user cancelled.
+fn cancelled() -> Outcome {
+    Outcome::ended(Stop::Cancelled)
 }
 
 impl Adapter for Claude {
     fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        let _to_come = (bytes, events, write);
+        self.line(bytes, events, write);
+        self.abort_held(write);
+        self.say_words(events, write);
     }
 
     fn encode(
@@ -61,6 +232,37 @@ impl Adapter for Claude {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
-        let _to_come = (command, events, write);
+        match command {
+            WorkerCommand::Probe => {
+                self.probe = Some(self.request(json!({}), "initialize", write));
+            }
+            WorkerCommand::Prompt(prompt) => self.prompt(prompt, events, write),
+            WorkerCommand::Cancel { turn } => self.cancel(*turn, events, write),
+            // Not announced by `describe`.
+            WorkerCommand::Recycle => {}
+            WorkerCommand::Answer { question, reply } => {
+                self.questions.answered(question, reply, events, write);
+            }
+            WorkerCommand::Steer { turn, word, text } => {
+                self.steer(*turn, *word, text, events, write);
+            }
+            WorkerCommand::Compact { instructions, .. } => {
+                self.compact(instructions.as_deref(), events, write);
+            }
+        }
+    }
+
+    /// 2.0 says on its standard error only that it has not got the session.
+    fn exited(&mut self, _exit: Exit, tail: &str, events: &mut Vec<WorkerEvent>) {
+        if self.resumed && tail.contains(GONE) {
+            self.gone(events);
+        }
     }
 }
+
+#[cfg(test)]
+mod hazards;
+#[cfg(test)]
+mod replay;
+#[cfg(test)]
+mod tests;

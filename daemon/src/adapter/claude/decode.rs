@@ -1,0 +1,475 @@
+//! Claude Code's lines, one by one.
+//!
+//! Owns what each line means and which turn it is of. A run may begin that nobody asked for; its
+//! lines are nobody's.
+
+use agentd_core::worker::{Failure, Outcome, Traits, WorkerEvent};
+use agentd_protocol::Code;
+use agentd_protocol::line::Level;
+
+use super::turn::{Abort, content};
+use super::words::Compaction;
+use super::{Claude, GONE, cancelled, ended, questions};
+use crate::adapter::object::{Object, beginning};
+
+/// Its tools that change nothing.
+const READ_ONLY: &[&str] = &["Glob", "Grep", "LS", "NotebookRead", "Read"];
+/// Lines that say nothing a turn needs.
+const IGNORED: &[&str] = &[
+    "auth_status",
+    "conversation_reset",
+    "keep_alive",
+    "prompt_suggestion",
+    "rate_limit_event",
+    "tool_progress",
+    "tool_use_summary",
+];
+/// Unknown types that are noted: a newer agent may have some.
+const UNKNOWN: usize = 32;
+/// Longest name of one, in characters.
+const NAME: usize = 64;
+
+impl Claude {
+    pub(super) fn line(
+        &mut self,
+        bytes: &[u8],
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let kind = Object::parse(bytes).and_then(|line| Some((line.string("type")?, line)));
+        let Some((kind, line)) = kind else {
+            return events.push(logged(bytes));
+        };
+        match kind.as_str() {
+            "control_response" => self.response(bytes, &line, events),
+            "control_request" => self.asked(bytes, &line, events, write),
+            "control_cancel_request" => {
+                let id = line.string("request_id").unwrap_or_default();
+                self.questions.withdrawn(&id, events);
+            }
+            "command_lifecycle" => self.moved(&line, events),
+            "system" => self.system(&line, events),
+            "stream_event" | "assistant" | "user" => self.output(&kind, bytes, &line, events),
+            "result" => self.result(bytes, &line, events),
+            known if IGNORED.contains(&known) => {}
+            _ => self.not_understood(&kind, events),
+        }
+    }
+
+    /// Is there a turn, and does what is said now belong to it?
+    fn is_ours(&self) -> bool {
+        let ours = |turn: &super::Turn| !turn.queued && (turn.started || !self.tells);
+        self.turn.as_ref().is_some_and(ours)
+    }
+
+    /// The same; what is said shows that its run has begun.
+    fn begin(&mut self) -> bool {
+        let ours = self.is_ours() && self.words.compaction.is_none();
+        if let Some(turn) = self.turn.as_mut().filter(|_| ours) {
+            turn.begun = true;
+        }
+        ours
+    }
+
+    fn response(&mut self, bytes: &[u8], line: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+        let Some(response) = line.object("response") else {
+            return events.push(logged(bytes));
+        };
+        let id = response.string("request_id");
+        if id.is_some() && id == self.probe {
+            self.probe = None;
+            self.resumed = false;
+            let account = response
+                .object("response")
+                .and_then(|told| told.object("account"));
+            if let Some(account) = account {
+                let key = account.string("apiKeySource");
+                let has_key = key.is_some_and(|key| key != "none");
+                self.is_flat = !has_key && account.string("subscriptionType").is_some();
+            }
+            // An error is an answer, too: it is there.
+            events.push(WorkerEvent::Ready(Traits::default()));
+        } else if response.string("subtype").as_deref() == Some("error") {
+            events.push(logged(bytes));
+        }
+    }
+
+    fn asked(
+        &mut self,
+        bytes: &[u8],
+        line: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let request = line.object("request");
+        let (Some(id), Some(request)) = (line.string("request_id"), request) else {
+            return events.push(logged(bytes));
+        };
+        let kind = request.string("subtype").unwrap_or_default();
+        if kind == "can_use_tool" {
+            let ours = self.begin();
+            let turn = self.turn.as_ref().filter(|_| ours).map(|turn| turn.turn);
+            self.questions.asked(&id, &request, turn, events, write);
+        } else {
+            // Without an answer it would wait for ever.
+            questions::put_refusal(&id, &kind, write);
+            events.push(logged(bytes));
+        }
+    }
+
+    /// The agent tells where a message of ours is.
+    fn moved(&mut self, line: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+        let id = line.string("command_uuid").unwrap_or_default();
+        let state = line.string("state").unwrap_or_default();
+        let lost = matches!(state.as_str(), "cancelled" | "discarded" | "refused");
+        let Some(turn) = self.turn.as_mut() else {
+            return;
+        };
+        if turn.id == id {
+            self.tells = true;
+            match state.as_str() {
+                "queued" => turn.queued = !turn.started,
+                "started" => (turn.queued, turn.started) = (false, true),
+                _ if lost && !turn.begun => {
+                    let outcome = if turn.abort == Abort::No {
+                        let error = "Claude Code did not take the prompt";
+                        Outcome::failed(Failure::new(Code::AgentFailed, error))
+                    } else {
+                        cancelled()
+                    };
+                    self.finish(outcome, events);
+                }
+                _ => {}
+            }
+            return;
+        }
+        self.word_moved(&id, &state, events);
+        // The run that was to follow does not come.
+        if lost
+            && !self.words.are_out()
+            && let Some(turn) = self.turn.as_mut().filter(|turn| !turn.begun)
+            && let Some(outcome) = turn.last.take()
+        {
+            self.finish(outcome, events);
+        }
+    }
+
+    fn system(&mut self, line: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+        let text = |field| line.string(field).unwrap_or_default();
+        match text("subtype").as_str() {
+            "init" => {
+                self.begin();
+                let native = line.string("session_id").filter(|id| !id.is_empty());
+                if native.is_some() && native != self.named {
+                    self.named = native;
+                    let native = self.named.clone();
+                    events.extend(native.map(|native| WorkerEvent::SessionNamed { native }));
+                }
+            }
+            "status" => {
+                self.begin();
+                let error = line.string("compact_error");
+                if let Some(compaction) = &mut self.words.compaction {
+                    compaction.done |= text("compact_result") == "success";
+                    compaction.error = error.or(compaction.error.take());
+                } else if let Some(error) = error {
+                    let text = format!("compaction failed: {error}");
+                    self.note(Level::Warning, "compaction", text, events);
+                } else if line.string("status").as_deref() == Some("compacting") {
+                    let text = "Claude Code compacts its context".to_owned();
+                    self.note(Level::Info, "compaction", text, events);
+                }
+            }
+            "compact_boundary" => {
+                if let Some(compaction) = &mut self.words.compaction {
+                    compaction.done = true;
+                }
+            }
+            "api_retry" => {
+                let status = line.raw("error_status").unwrap_or("?");
+                let text = format!(
+                    "attempt {} of {} after: {} ({status})",
+                    line.raw("attempt").unwrap_or("?"),
+                    line.raw("max_retries").unwrap_or("?"),
+                    text("error"),
+                );
+                self.note(Level::Warning, "retry", text, events);
+            }
+            "informational" | "notification" => {
+                self.note(Level::Info, "worker", text("content"), events);
+            }
+            "model_fallback" | "model_refusal_fallback" => {
+                self.note(Level::Warning, "fallback", text("content"), events);
+            }
+            // News of its own: tasks, hooks, counts.
+            _ => {}
+        }
+    }
+
+    /// What a run says and does.
+    fn output(
+        &mut self,
+        kind: &str,
+        bytes: &[u8],
+        line: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+    ) {
+        if let Some(compaction) = &mut self.words.compaction {
+            return summarise(compaction, kind, line);
+        }
+        if !self.begin() {
+            if kind != "user" {
+                events.push(stray(bytes));
+            }
+            return;
+        }
+        // A subagent's words are for the agent, not for its user; what it does is told.
+        let is_own = line.raw("parent_tool_use_id").is_none();
+        match kind {
+            "stream_event" if is_own => self.streamed(line, events),
+            "stream_event" => {}
+            _ => {
+                let Some(message) = line.object("message") else {
+                    return;
+                };
+                if kind == "assistant" && is_own {
+                    self.message(line, &message, events);
+                }
+                self.tools(&message, events);
+            }
+        }
+    }
+
+    fn streamed(&mut self, line: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+        let (Some(turn), Some(event)) = (&mut self.turn, line.object("event")) else {
+            return;
+        };
+        let name = turn.turn;
+        match event.string("type").as_deref() {
+            Some("message_start") => {
+                let Some(message) = event.object("message") else {
+                    return;
+                };
+                turn.call_started(&message);
+                turn.said = message.string("id");
+                turn.streamed = true;
+                events.push(WorkerEvent::MessageStarted {
+                    turn: name,
+                    replaces_last: std::mem::replace(&mut turn.open, true),
+                });
+            }
+            Some("content_block_delta") => {
+                let Some(delta) = event.object("delta") else {
+                    return;
+                };
+                let piece = |field| {
+                    delta
+                        .string(field)
+                        .filter(|piece: &String| !piece.is_empty())
+                };
+                events.extend(piece("text").map(|text| WorkerEvent::Text {
+                    turn: name,
+                    text,
+                    native: true,
+                }));
+                let thinking = piece("thinking");
+                events.extend(thinking.map(|text| WorkerEvent::Thinking { turn: name, text }));
+            }
+            Some("message_delta") => {
+                if let Some(usage) = event.object("usage") {
+                    turn.call_used(&usage);
+                }
+            }
+            Some("message_stop") => {
+                turn.open = false;
+                turn.call_ended();
+            }
+            _ => {}
+        }
+    }
+
+    /// A finished block of a message: news only where it was not streamed.
+    fn message(&mut self, line: &Object<'_>, message: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+        let Some(turn) = &mut self.turn else { return };
+        if let Some(error) = line.string("error") {
+            // Its text is that of the error, which the result repeats.
+            turn.error = Some(error);
+            return;
+        }
+        let id = message.string("id");
+        if id != turn.said {
+            turn.said = id;
+            turn.streamed = false;
+            events.push(WorkerEvent::MessageStarted {
+                turn: turn.turn,
+                replaces_last: std::mem::take(&mut turn.open),
+            });
+        }
+        if turn.streamed {
+            return;
+        }
+        for block in message.objects("content") {
+            let piece = |field| {
+                block
+                    .string(field)
+                    .filter(|piece: &String| !piece.is_empty())
+            };
+            let name = turn.turn;
+            events.extend(piece("text").map(|text| WorkerEvent::Text {
+                turn: name,
+                text,
+                native: false,
+            }));
+            let thinking = piece("thinking");
+            events.extend(thinking.map(|text| WorkerEvent::Thinking { turn: name, text }));
+        }
+    }
+
+    /// Calls that begin, and results.
+    fn tools(&self, message: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+        let Some(turn) = self.turn.as_ref().map(|turn| turn.turn) else {
+            return;
+        };
+        for block in message.objects("content") {
+            let kind = block.string("type").unwrap_or_default();
+            if matches!(kind.as_str(), "tool_use" | "server_tool_use") {
+                let name = block.string("name").unwrap_or_else(|| "tool".to_owned());
+                events.push(WorkerEvent::ToolStarted {
+                    turn,
+                    call: block.string("id").unwrap_or_default(),
+                    read_only: READ_ONLY.contains(&name.as_str()),
+                    name,
+                    input: block.raw("input").unwrap_or("{}").to_owned(),
+                });
+            } else if kind.ends_with("tool_result") {
+                events.push(WorkerEvent::ToolEnded {
+                    turn,
+                    call: block.string("tool_use_id").unwrap_or_default(),
+                    ok: !block.is_true("is_error"),
+                    output: content(&block),
+                });
+            }
+        }
+    }
+
+    /// A run is over.
+    fn result(&mut self, bytes: &[u8], line: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+        let total: Option<f64> = line.get("total_cost_usd");
+        let spent = total
+            .filter(|usd| usd.is_finite() && *usd >= 0.0)
+            .map(|usd| {
+                // It counts from the start of the process, and anew after `/clear`.
+                let before = std::mem::replace(&mut self.spent, usd);
+                if usd >= before { usd - before } else { usd }
+            });
+        let errors: Vec<String> = line.get("errors").unwrap_or_default();
+        if self.resumed && errors.iter().any(|error| error.starts_with(GONE)) {
+            return self.gone(events);
+        }
+        if !self.is_ours() || self.turn.as_ref().is_some_and(|turn| !turn.started) {
+            // It was written first.
+            if let Some(compaction) = self.words.compaction.take() {
+                return compacted(compaction, line, events);
+            }
+        }
+        let ours = self.is_ours();
+        let is_flat = self.is_flat;
+        let Some(turn) = self.turn.as_mut().filter(|_| ours) else {
+            return events.push(stray(bytes));
+        };
+        turn.count(line, spent);
+        let outcome = turn.outcome(line, is_flat);
+        self.questions.forget();
+        if self.tells && self.words.are_out() && self.keep_open(&outcome, events) {
+            return;
+        }
+        self.finish(outcome, events);
+    }
+
+    /// A word is in the agent's queue, and another run follows for it.
+    fn keep_open(&mut self, outcome: &Outcome, events: &mut Vec<WorkerEvent>) -> bool {
+        let Some(turn) = self.turn.as_mut().filter(|turn| turn.abort == Abort::No) else {
+            return false;
+        };
+        // What was never written can't follow.
+        if !turn.begun {
+            return false;
+        }
+        turn.begun = false;
+        turn.open = false;
+        turn.error = None;
+        turn.last = Some(outcome.clone());
+        if let Err(failure) = &outcome.result {
+            let text = failure.error.clone();
+            self.note(Level::Warning, "worker", text, events);
+        }
+        true
+    }
+
+    /// Ends the turn in flight.
+    pub(super) fn finish(&mut self, outcome: Outcome, events: &mut Vec<WorkerEvent>) {
+        self.questions.forget();
+        self.lose_words(events);
+        if let Some(turn) = self.turn.take() {
+            events.push(ended(turn.turn, outcome));
+        }
+    }
+
+    fn not_understood(&mut self, kind: &str, events: &mut Vec<WorkerEvent>) {
+        let kind: String = kind.chars().take(NAME).collect();
+        if self.unknown.len() < UNKNOWN && self.unknown.insert(kind.clone()) {
+            let text = format!("Claude Code said `{kind}`, which this version does not know");
+            self.note(Level::Info, "worker", text, events);
+        }
+    }
+
+    /// The session that was to be reopened isn't there; the process leaves by itself.
+    pub(super) fn gone(&mut self, events: &mut Vec<WorkerEvent>) {
+        self.resumed = false;
+        let text = "Claude Code has nothing left of the session's earlier turns".to_owned();
+        self.note(Level::Warning, "context-lost", text, events);
+    }
+
+    fn note(&self, level: Level, code: &'static str, text: String, events: &mut Vec<WorkerEvent>) {
+        let turn = self.turn.as_ref().filter(|_| self.is_ours());
+        events.push(WorkerEvent::Noted {
+            turn: turn.map(|turn| turn.turn),
+            level,
+            code,
+            text,
+        });
+    }
+}
+
+/// The message that takes the place of what was compacted.
+fn summarise(compaction: &mut Compaction, kind: &str, line: &Object<'_>) {
+    if kind == "user" && compaction.done && compaction.summary.is_none() {
+        let message = line.object("message");
+        compaction.summary = message.and_then(|message| message.string("content"));
+    }
+}
+
+fn compacted(compaction: Compaction, line: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    let error = compaction.error.or_else(|| {
+        let said = || line.string("result").filter(|said| !said.is_empty());
+        let failed = line.is_true("is_error") || !compaction.done;
+        failed.then(|| said().unwrap_or_else(|| "it did not compact".to_owned()))
+    });
+    let result = match error {
+        None => Ok(compaction.summary),
+        Some(error) => Err(Failure::new(Code::AgentFailed, format!("claude: {error}"))),
+    };
+    events.push(WorkerEvent::Compacted { result });
+}
+
+fn logged(bytes: &[u8]) -> WorkerEvent {
+    WorkerEvent::Logged {
+        line: beginning(bytes),
+    }
+}
+
+fn stray(bytes: &[u8]) -> WorkerEvent {
+    WorkerEvent::Stray {
+        line: beginning(bytes),
+    }
+}

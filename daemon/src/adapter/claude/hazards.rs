@@ -1,0 +1,294 @@
+//! What a Claude Code that misbehaves does to the adapter: nothing but what is defined.
+
+use agentd_core::worker::{Reply, Steering};
+use proptest::prelude::*;
+
+use super::replay::{CANCEL, Replay, answer, prompt, steer};
+use super::*;
+
+fn result(text: &str) -> Value {
+    json!({"type": "result", "subtype": "success", "is_error": false, "result": text})
+}
+
+fn moved(id: &Value, state: &str) -> Value {
+    json!({"type": "command_lifecycle", "command_uuid": id, "state": state})
+}
+
+fn asks(id: &str, tool: &str) -> Value {
+    json!({"type": "control_request", "request_id": id, "request": {"subtype": "can_use_tool", "tool_name": tool, "input": {"a": 1}}})
+}
+
+#[test]
+fn a_second_result_is_nobodys() {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    replay.hear(&result("one"));
+    replay.hear(&result("two"));
+    assert_eq!(replay.outcome().text.as_deref(), Some("one"));
+    let stray = |event: &WorkerEvent| matches!(event, WorkerEvent::Stray { .. });
+    assert_eq!(replay.count(stray), 1);
+}
+
+#[test]
+fn a_run_that_nobody_asked_for_ends_no_turn() {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    let id = replay.wrote[0]["uuid"].clone();
+    // It is behind another run.
+    replay.hear(&moved(&id, "queued"));
+    replay.hear(&json!({"type": "system", "subtype": "init", "session_id": "s"}));
+    replay.hear(&result("of another"));
+    assert!(replay.outcomes().is_empty());
+    replay.tell(&CANCEL);
+    assert_eq!(
+        replay.wrote.len(),
+        1,
+        "there is nothing of ours to interrupt"
+    );
+    replay.hear(&moved(&id, "started"));
+    replay.hear(&json!({"type": "system", "subtype": "init", "session_id": "s"}));
+    assert_eq!(replay.kinds(), ["user", "interrupt"]);
+    replay.hear(&json!({"type": "result", "subtype": "error_during_execution", "is_error": true}));
+    assert_eq!(replay.outcome().result, Ok(Stop::Cancelled));
+}
+
+#[test]
+fn a_prompt_that_is_refused_ends_its_turn() {
+    for (cancel, ok) in [(false, false), (true, true)] {
+        let mut replay = Replay::bare();
+        replay.tell(&prompt(1, "x"));
+        if cancel {
+            replay.tell(&CANCEL);
+        }
+        let id = replay.wrote[0]["uuid"].clone();
+        replay.hear(&moved(&id, "refused"));
+        assert_eq!(replay.outcome().result.is_ok(), ok);
+    }
+}
+
+#[test]
+fn a_second_prompt_is_refused_and_the_first_goes_on() {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    replay.tell(&prompt(2, "y"));
+    assert_eq!(replay.wrote.len(), 1);
+    replay.hear(&result("one"));
+    let ends: Vec<(u64, bool)> = replay
+        .outcomes()
+        .iter()
+        .map(|(turn, outcome)| (*turn, outcome.result.is_ok()))
+        .collect();
+    assert_eq!(ends, [(2, false), (1, true)]);
+}
+
+#[test]
+fn a_question_about_an_unknown_tool_is_asked_all_the_same() {
+    for tool in ["mcp__x__y", "", "FromTheFuture"] {
+        let mut replay = Replay::bare();
+        replay.tell(&prompt(1, "x"));
+        replay.hear(&asks("q1", tool));
+        let Some(WorkerEvent::Asked { asking, .. }) = replay.events.last() else {
+            panic!("{:?}", replay.events);
+        };
+        assert!(!asking.title.is_empty());
+    }
+}
+
+#[test]
+fn an_answer_to_a_question_that_is_not_open_is_not_written() {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    replay.hear(&asks("q1", "Bash"));
+    replay.hear(&asks("q2", "Bash"));
+    replay.hear(&json!({"type": "control_cancel_request", "request_id": "q2"}));
+    let withdrew = |event: &WorkerEvent| matches!(event, WorkerEvent::Withdrew { question } if question == "q2");
+    assert_eq!(replay.count(withdrew), 1);
+    for gone in ["q2", "of-a-dead-process", "q1#0#1", "#"] {
+        replay.tell(&answer(gone, Reply::Approved));
+    }
+    assert_eq!(replay.wrote.len(), 1);
+    replay.tell(&answer("q1", Reply::Approved));
+    replay.tell(&answer("q1", Reply::Denied));
+    assert_eq!(replay.wrote.len(), 2);
+    replay.hear(&asks("q3", "Bash"));
+    replay.hear(&result("over"));
+    replay.tell(&answer("q3", Reply::Approved));
+    assert_eq!(replay.wrote.len(), 2);
+}
+
+#[test]
+fn a_request_that_is_not_served_is_refused_so_that_nothing_waits() {
+    let mut replay = Replay::bare();
+    for kind in ["mcp_message", "hook_callback", "from_the_future"] {
+        replay.hear(
+            &json!({"type": "control_request", "request_id": "r", "request": {"subtype": kind}}),
+        );
+        assert_eq!(replay.wrote.last().unwrap()["response"]["subtype"], "error");
+    }
+    replay.hear(&asks("q", "AskUserQuestion"));
+    let denied = replay.wrote.last().unwrap()["response"]["response"]["behavior"].clone();
+    assert_eq!(denied, "deny", "a question without a question");
+}
+
+#[test]
+fn an_unknown_type_is_noted_once() {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    for number in 0..1000 {
+        replay.hear(&json!({"type": "from_the_future"}));
+        replay.hear(&json!({"type": format!("future-{number}")}));
+    }
+    replay.hear(&json!({"type": "system", "subtype": "from_the_future"}));
+    let noted = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { .. });
+    assert_eq!(replay.count(noted), 32);
+    replay.hear(&result("done"));
+    assert_eq!(replay.outcome().result, Ok(Stop::EndTurn));
+}
+
+#[test]
+fn an_agent_that_does_not_tell_where_words_are_gets_none() {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    replay.tell(&steer(7));
+    replay.hear(&json!({"type": "system", "subtype": "init", "session_id": "s"}));
+    let refused = |event: &WorkerEvent| matches!(event, WorkerEvent::Steered { word: 7, steering: Steering::Refused(why) } if why.code == Code::Unsupported);
+    assert_eq!(replay.count(refused), 1);
+    assert_eq!(replay.kinds(), ["user"]);
+}
+
+#[test]
+fn a_tool_that_ends_without_a_start_is_passed_on_as_it_is() {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    let block = json!({"type": "tool_result", "tool_use_id": "c9", "content": [{"type": "text", "text": "a"}, {"type": "image"}]});
+    replay.hear(&json!({"type": "user", "message": {"role": "user", "content": [block]}}));
+    let Some(WorkerEvent::ToolEnded { call, output, .. }) = replay.events.last() else {
+        panic!("{:?}", replay.events);
+    };
+    assert_eq!((call.as_str(), output.as_str()), ("c9", "a\n[image]"));
+}
+
+/// Lines of the wire, the wrong ones too.
+fn line() -> impl Strategy<Value = Vec<u8>> {
+    let id = prop_oneof![Just("q1"), Just("q2"), Just("a1"), Just("")];
+    let state = prop_oneof![
+        Just("queued"),
+        Just("started"),
+        Just("completed"),
+        Just("cancelled"),
+        Just("refused")
+    ];
+    let subtype = prop_oneof![
+        Just("init"),
+        Just("status"),
+        Just("api_retry"),
+        Just("compact_boundary"),
+        Just("informational")
+    ];
+    let event = prop_oneof![
+        Just("message_start"),
+        Just("content_block_delta"),
+        Just("message_delta"),
+        Just("message_stop")
+    ];
+    let json = prop_oneof![
+        (id.clone(), prop_oneof![Just("Bash"), Just("AskUserQuestion"), Just("?")]).prop_map(|(id, tool)| {
+            let options = json!([{"label": "a"}, {"label": 1}, 7]);
+            let questions = json!([{"question": "x?", "options": options}, {"question": "x?"}]);
+            json!({"type": "control_request", "request_id": id, "request": {"subtype": "can_use_tool", "tool_name": tool, "input": {"questions": questions}}})
+        }),
+        id.clone().prop_map(|id| json!({"type": "control_cancel_request", "request_id": id})),
+        id.clone().prop_map(|id| json!({"type": "control_response", "response": {"subtype": "success", "request_id": id}})),
+        // The ids of the adapter under test end in the number of the message.
+        (0..4u8, state).prop_map(|(number, state)| json!({"type": "command_lifecycle", "command_uuid": number, "state": state})),
+        subtype.prop_map(|subtype| json!({"type": "system", "subtype": subtype, "session_id": "s", "status": "compacting", "content": "c"})),
+        (event, any::<bool>()).prop_map(|(event, own)| {
+            let inner = json!({"type": event, "message": {"id": "m", "usage": {"output_tokens": 1}}, "delta": {"text": "t", "thinking": "t"}, "usage": {"input_tokens": -1}});
+            json!({"type": "stream_event", "event": inner, "parent_tool_use_id": (!own).then_some("p")})
+        }),
+        any::<bool>().prop_map(|error| {
+            let content = json!([{"type": "text", "text": "t"}, {"type": "tool_use", "id": 3, "name": null}, {"type": "tool_result"}, 5]);
+            json!({"type": "assistant", "message": {"id": error, "content": content}, "error": error.then_some("rate_limit")})
+        }),
+        any::<bool>().prop_map(|error| json!({"type": "result", "subtype": "success", "is_error": error, "total_cost_usd": -1e300, "usage": {"output_tokens": u64::MAX}})),
+        "[a-z_]{0,12}".prop_map(|kind| json!({"type": kind})),
+    ];
+    prop_oneof![
+        8 => json.prop_map(|line| line.to_string().into_bytes()),
+        1 => proptest::collection::vec(any::<u8>(), 0..64),
+        1 => Just(format!(r#"{{"type":"stream_event","event":{{"type":"content_block_delta","delta":{{"text":"{}"}}}}}}"#, "x".repeat(100_000)).into_bytes()),
+    ]
+}
+
+/// What the core may say meanwhile.
+fn command() -> impl Strategy<Value = WorkerCommand> {
+    let reply = prop_oneof![
+        Just(Reply::Approved),
+        Just(Reply::Denied),
+        Just(Reply::Cancelled),
+        Just(Reply::Chosen("a".into()))
+    ];
+    let question = prop_oneof![Just("q1"), Just("q1#0"), Just("q1#1"), Just("q2#7")];
+    prop_oneof![
+        Just(CANCEL),
+        Just(WorkerCommand::Probe),
+        (0..9u64).prop_map(steer),
+        (question, reply).prop_map(|(question, reply)| answer(question, reply)),
+        Just(WorkerCommand::Compact {
+            session: "main".into(),
+            instructions: None
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_it_says_a_turn_ends_at_most_once_and_nothing_grows(
+        steps in proptest::collection::vec(prop_oneof![3 => line().prop_map(Ok), 1 => command().prop_map(Err)], 0..60)
+    ) {
+        let mut replay = Replay::bare();
+        replay.tell(&prompt(1, "x"));
+        let mut heard = 0;
+        for step in steps {
+            match step {
+                Ok(line) => {
+                    // A lifecycle of one of ours: the number becomes the id.
+                    let mut line = line;
+                    if let Ok(mut value) = serde_json::from_slice::<Value>(&line)
+                        && let Some(number) = value["command_uuid"].as_u64()
+                    {
+                        let ours: Vec<Value> = replay.wrote.iter().filter(|line| line["type"] == "user").map(|line| line["uuid"].clone()).collect();
+                        value["command_uuid"] = ours.get(usize::try_from(number).unwrap()).cloned().unwrap_or_default();
+                        line = value.to_string().into_bytes();
+                    }
+                    heard += line.len();
+                    replay.hear_raw(&line);
+                }
+                Err(command) => replay.tell(&command),
+            }
+        }
+        prop_assert!(replay.outcomes().len() <= 1, "{:?}", replay.outcomes());
+        let told: usize = replay.events.iter().map(|event| format!("{event:?}").len()).sum();
+        prop_assert!(told <= 20 * heard + 50_000, "{told} of {heard}");
+        // What it says at last ends the turn, whatever was before, unless a compaction is in between.
+        let prompt = replay.wrote[0]["uuid"].clone();
+        replay.hear(&moved(&prompt, "started"));
+        for _ in 0..2 {
+            let words: Vec<Value> = replay.wrote.iter().skip(1).filter(|line| line["type"] == "user").map(|line| line["uuid"].clone()).collect();
+            for word in words {
+                replay.hear(&moved(&word, "started"));
+            }
+            replay.hear(&result("at last"));
+        }
+        prop_assert_eq!(replay.outcomes().len(), 1);
+    }
+
+    #[test]
+    fn random_bytes_are_logged_and_end_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let mut replay = Replay::bare();
+        replay.tell(&prompt(1, "x"));
+        replay.hear_raw(&bytes);
+        prop_assert!(replay.outcomes().is_empty());
+        prop_assert!(replay.events.len() <= 1);
+    }
+}

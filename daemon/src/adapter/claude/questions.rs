@@ -1,0 +1,287 @@
+//! What Claude Code asks its user: may a tool run, and the choices of its `AskUserQuestion`.
+//!
+//! Owns the open permission requests and the words for a person. Must not know turns' ends.
+
+use std::collections::BTreeMap;
+
+use agentd_core::ids::TurnId;
+use agentd_core::worker::{Asking, QuestionKind, Reply, WorkerEvent};
+use serde_json::{Map, Value, json};
+
+use crate::adapter::object::{Object, put_line};
+
+/// Requests that are open at once: the core takes 16 of a session.
+const OPEN: usize = 16;
+/// Longest input that is kept, in bytes: a choice's goes back with the answers in it, a tool's goes
+/// back as it came, which 2.0 insists on.
+const KEPT: usize = 1024 * 1024;
+/// Longest value shown whole, in bytes, but for a command: nobody approves half a command.
+const SHOWN: usize = 4 * 1024;
+/// Longest argument in a title, in characters.
+const TITLE: usize = 120;
+/// The tool that is a question.
+const ASKS: &str = "AskUserQuestion";
+/// Arguments that say best what a tool is about to do.
+const TELLING: &[&str] = &[
+    "command",
+    "file_path",
+    "notebook_path",
+    "path",
+    "url",
+    "query",
+    "pattern",
+    "description",
+];
+
+/// Open requests by their id.
+#[derive(Default, Debug)]
+pub(super) struct Questions(BTreeMap<String, Open>);
+
+#[derive(Debug)]
+enum Open {
+    /// With the tool's input.
+    Approval(Option<String>),
+    Choices {
+        turn: Option<TurnId>,
+        /// The tool's input.
+        input: Map<String, Value>,
+        answers: Map<String, Value>,
+    },
+}
+
+impl Questions {
+    /// The agent asks whether it may use a tool.
+    pub(super) fn asked(
+        &mut self,
+        id: &str,
+        request: &Object<'_>,
+        turn: Option<TurnId>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        if self.0.len() >= OPEN {
+            return put_denial(id, "too many permission requests are open", write);
+        }
+        let tool = request.string("tool_name").unwrap_or_default();
+        if tool == ASKS {
+            let raw = request.raw("input").filter(|raw| raw.len() <= KEPT);
+            let input = raw.and_then(|raw| serde_json::from_str(raw).ok());
+            let Some(input) = input.filter(|input| question(input, 0).is_some()) else {
+                return put_denial(id, "the question could not be read", write);
+            };
+            let answers = Map::new();
+            events.push(choice(id, turn, &input, 0));
+            let open = Open::Choices {
+                turn,
+                input,
+                answers,
+            };
+            self.0.insert(id.to_owned(), open);
+            return;
+        }
+        let input = request.raw("input").filter(|raw| raw.len() <= KEPT);
+        let open = Open::Approval(input.map(str::to_owned));
+        self.0.insert(id.to_owned(), open);
+        let asking = Asking {
+            question: id.to_owned(),
+            kind: QuestionKind::Approval,
+            title: title(&tool, request),
+            detail: Some(detail(request)),
+            options: Vec::new(),
+            limit: None,
+        };
+        events.push(WorkerEvent::Asked { turn, asking });
+    }
+
+    /// The agent wants no answer any more.
+    pub(super) fn withdrawn(&mut self, id: &str, events: &mut Vec<WorkerEvent>) {
+        let question = match self.0.remove(id) {
+            None => return,
+            Some(Open::Approval(_)) => id.to_owned(),
+            Some(Open::Choices { answers, .. }) => name(id, answers.len()),
+        };
+        events.push(WorkerEvent::Withdrew { question });
+    }
+
+    /// The turn is over: no answer finds its question any more.
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    /// What became of a question. One that isn't open was of another process, or is withdrawn.
+    pub(super) fn answered(
+        &mut self,
+        question_name: &str,
+        reply: &Reply,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let (id, number) = match question_name.rsplit_once('#') {
+            Some((id, number)) => (id, number.parse().ok()),
+            None => (question_name, None),
+        };
+        match self.0.remove(id) {
+            None => {}
+            Some(Open::Approval(input)) if *reply == Reply::Approved => {
+                let mut reply = json!({"behavior": "allow"});
+                let input: Option<Value> = input.and_then(|raw| serde_json::from_str(&raw).ok());
+                if let Some(input) = input {
+                    reply["updatedInput"] = input;
+                }
+                put_reply(id, &reply, write);
+            }
+            Some(Open::Approval(_)) => {
+                put_denial(id, "The user did not allow this.", write);
+            }
+            Some(Open::Choices {
+                answers,
+                input,
+                turn,
+            }) if number != Some(answers.len()) => {
+                // An answer to another of its questions.
+                self.0.insert(
+                    id.to_owned(),
+                    Open::Choices {
+                        turn,
+                        input,
+                        answers,
+                    },
+                );
+            }
+            Some(Open::Choices {
+                turn,
+                mut input,
+                mut answers,
+            }) => {
+                let chosen = match reply {
+                    Reply::Chosen(chosen) => json!(chosen),
+                    Reply::Text(text) => json!(text),
+                    Reply::Approved | Reply::Denied | Reply::Cancelled => {
+                        return put_denial(id, "The user did not answer.", write);
+                    }
+                };
+                let at = answers.len();
+                let asked = question(&input, at).and_then(|asked| asked["question"].as_str());
+                let asked = asked.unwrap_or_default().to_owned();
+                answers.insert(asked, chosen);
+                // Two questions of one wording have one answer.
+                if answers.len() > at && question(&input, at + 1).is_some() {
+                    events.push(choice(id, turn, &input, at + 1));
+                    let open = Open::Choices {
+                        turn,
+                        input,
+                        answers,
+                    };
+                    self.0.insert(id.to_owned(), open);
+                    return;
+                }
+                input.insert("answers".to_owned(), Value::Object(answers));
+                let reply = json!({"behavior": "allow", "updatedInput": input});
+                put_reply(id, &reply, write);
+            }
+        }
+    }
+}
+
+fn question(input: &Map<String, Value>, at: usize) -> Option<&Value> {
+    input.get("questions")?.get(at)
+}
+
+fn name(id: &str, at: usize) -> String {
+    format!("{id}#{at}")
+}
+
+fn choice(id: &str, turn: Option<TurnId>, input: &Map<String, Value>, at: usize) -> WorkerEvent {
+    let question = question(input, at).cloned().unwrap_or_default();
+    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let options = question["options"].as_array().cloned().unwrap_or_default();
+    let described = options
+        .iter()
+        .filter(|option| option["description"].is_string());
+    let detail: Vec<String> = described
+        .map(|option| format!("{}: {}", text(option, "label"), text(option, "description")))
+        .collect();
+    WorkerEvent::Asked {
+        turn,
+        asking: Asking {
+            question: name(id, at),
+            kind: QuestionKind::Choice,
+            title: text(&question, "question"),
+            detail: (!detail.is_empty()).then(|| detail.join("\n")),
+            options: options.iter().map(|option| text(option, "label")).collect(),
+            limit: None,
+        },
+    }
+}
+
+/// The tool and what it is about to do.
+fn title(tool: &str, request: &Object<'_>) -> String {
+    let tool = request
+        .string("display_name")
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| tool.to_owned());
+    let tool = if tool.is_empty() { "a tool" } else { &tool };
+    let input = request.object("input");
+    let telling = input.and_then(|input| TELLING.iter().find_map(|name| input.string(name)));
+    let tool: String = tool.chars().take(TITLE).collect();
+    let Some(telling) = telling else {
+        return format!("{tool}?");
+    };
+    let line = telling.lines().next().unwrap_or_default();
+    let mut shown: String = line.chars().take(TITLE).collect();
+    if shown.len() < telling.trim_end().len() {
+        shown.push('…');
+    }
+    format!("{tool}: {shown}")
+}
+
+/// The whole input, with long values cut, and why it is asked.
+fn detail(request: &Object<'_>) -> String {
+    let mut input: Value = request.get("input").unwrap_or_default();
+    if let Some(fields) = input.as_object_mut() {
+        for (name, value) in fields {
+            if let Value::String(text) = value
+                && name != "command"
+                && text.len() > SHOWN
+            {
+                let whole = text.len();
+                let fits = |at: &usize| text.is_char_boundary(*at);
+                let cut = (0..=SHOWN).rev().find(fits).unwrap_or(0);
+                text.truncate(cut);
+                text.push_str(&format!("… ({} bytes more)", whole - cut));
+            }
+        }
+    }
+    let mut detail = serde_json::to_string_pretty(&input).unwrap_or_default();
+    for (field, what) in [
+        ("blocked_path", "outside of what is allowed"),
+        ("decision_reason", "reason"),
+    ] {
+        if let Some(text) = request.string(field) {
+            detail.push_str(&format!("\n{what}: {text}"));
+        }
+    }
+    detail
+}
+
+fn put_denial(id: &str, message: &str, write: &mut Vec<u8>) {
+    put_reply(id, &json!({"behavior": "deny", "message": message}), write);
+}
+
+fn put_reply(id: &str, reply: &Value, write: &mut Vec<u8>) {
+    let response = json!({"subtype": "success", "request_id": id, "response": reply});
+    put_line(
+        write,
+        &json!({"type": "control_response", "response": response}),
+    );
+}
+
+/// The agent asked for something that isn't offered here.
+pub(super) fn put_refusal(id: &str, kind: &str, write: &mut Vec<u8>) {
+    let error = format!("`{kind}` is not served");
+    let response = json!({"subtype": "error", "request_id": id, "error": error});
+    put_line(
+        write,
+        &json!({"type": "control_response", "response": response}),
+    );
+}
