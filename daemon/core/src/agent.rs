@@ -38,6 +38,8 @@ pub enum Found {
     Configured,
     /// Its program is on PATH.
     OnPath,
+    /// Its program is where installers put it, though not on PATH.
+    InPlace,
     /// Comes with agentd.
     BuiltIn,
     /// Looked for, not there.

@@ -235,6 +235,7 @@ impl State {
                 found: match agent.found {
                     Found::Configured => "config",
                     Found::OnPath => "path",
+                    Found::InPlace => "place",
                     Found::BuiltIn => "built-in",
                     Found::Missing => "looked-for",
                 }

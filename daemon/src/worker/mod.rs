@@ -106,7 +106,7 @@ impl Spawner {
             return self.refuse(worker, generation, failure);
         };
         let launch = agent.kind.launch(&agent.command, &spawn);
-        let adapter = agent.kind.adapter(&spawn);
+        let adapter = agent.kind.adapter_of(agent.output, &spawn);
         let env = environment::of_worker(self, agent, &launch, worker, generation, &spawn);
         let plan = Plan {
             worker,
