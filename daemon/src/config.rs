@@ -3,6 +3,7 @@
 //! Must not run anything, nor know sockets, sessions or the store.
 
 mod discover;
+mod edit;
 mod presets;
 mod read;
 mod secrets;
@@ -15,7 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use discover::{agents, looked_for};
-pub use presets::{logged_in, passes, tells_version};
+pub use edit::{Change, EditError, NewAgent, save};
+pub use presets::{logged_in, long_lived_word, passes, tells_version};
 pub use show::Shown;
 
 use agentd_core::agent::Found;

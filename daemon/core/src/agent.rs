@@ -46,6 +46,17 @@ pub enum Found {
     Missing,
 }
 
+/// What a look at the host says of an agent, when somebody asks.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Looked {
+    /// What its program says of itself.
+    pub version: Option<String>,
+    /// Why there is no version, or what it lacks.
+    pub note: Option<String>,
+    /// Is somebody logged in, where that can be seen?
+    pub logged_in: Option<bool>,
+}
+
 /// What an agent's protocol can do. Every adapter has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Describe {

@@ -38,6 +38,8 @@ pub(super) struct Preset {
     pub(super) kind: Kind,
     /// The arguments of that form.
     pub(super) arguments: &'static [&'static str],
+    /// A word that its help has when it has that form.
+    word: Option<&'static str>,
     /// The arguments of its one-shot form, for the kind `exec`.
     pub(super) once: &'static [&'static str],
     /// What the one-shot form prints.
@@ -60,6 +62,7 @@ pub(super) const PRESETS: &[Preset] = &[
         name: "pi",
         kind: Kind::Pi,
         arguments: &["--mode", "rpc"],
+        word: Some("--mode"),
         once: &["--model={model}", "-p", "{prompt}"],
         output: exec::Output::Text,
         passes: &[],
@@ -72,6 +75,7 @@ pub(super) const PRESETS: &[Preset] = &[
         name: "claude",
         kind: Kind::Claude,
         arguments: &[],
+        word: Some("--input-format"),
         once: &["-p", "--model={model}"],
         output: exec::Output::Text,
         passes: &[],
@@ -94,6 +98,7 @@ pub(super) const PRESETS: &[Preset] = &[
         name: "codex",
         kind: Kind::Codex,
         arguments: &["app-server"],
+        word: Some("app-server"),
         // It prints the answer alone; sessions start outside of repositories, too.
         once: &["exec", "--skip-git-repo-check", "--model={model}", "-"],
         output: exec::Output::Text,
@@ -109,6 +114,7 @@ pub(super) const PRESETS: &[Preset] = &[
         kind: Kind::Acp,
         // Before it was `--experimental-acp`.
         arguments: &["--acp"],
+        word: Some("--acp"),
         once: &["--model={model}", "--prompt={prompt}"],
         output: exec::Output::Text,
         passes: &[
@@ -132,6 +138,7 @@ pub(super) const PRESETS: &[Preset] = &[
         name: "opencode",
         kind: Kind::Acp,
         arguments: &["acp"],
+        word: Some("acp"),
         once: &["run", "--model={model}", "--", "{prompt}"],
         output: exec::Output::Text,
         passes: &["OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR"],
@@ -145,6 +152,7 @@ pub(super) const PRESETS: &[Preset] = &[
         name: "goose",
         kind: Kind::Acp,
         arguments: &["acp"],
+        word: Some("acp"),
         once: &[
             "run",
             "--no-session",
@@ -160,6 +168,7 @@ pub(super) const PRESETS: &[Preset] = &[
         name: "hermes",
         kind: Kind::Acp,
         arguments: &["acp"],
+        word: Some("acp"),
         once: &["--model={model}", "-z", "{prompt}"],
         output: exec::Output::Text,
         passes: &["HERMES_HOME"],
@@ -173,6 +182,7 @@ pub(super) const PRESETS: &[Preset] = &[
         // Its long-lived form is a gateway of its own, which this command asks.
         kind: Kind::Exec,
         arguments: OPENCLAW,
+        word: None,
         once: OPENCLAW,
         output: exec::Output::Openclaw,
         passes: &[
@@ -268,6 +278,12 @@ pub fn passes(agent: &AgentConfig) -> Vec<&'static str> {
 #[must_use]
 pub fn tells_version(program: &str) -> bool {
     Path::new(program).is_absolute() && of_program(program).is_some()
+}
+
+/// A word that the help of this program has when it has its long-lived form.
+#[must_use]
+pub fn long_lived_word(program: &str) -> Option<&'static str> {
+    of_program(program)?.word
 }
 
 /// Is somebody logged in, as far as a look at a file's existence says? `value` gives the variables

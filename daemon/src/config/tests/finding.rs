@@ -121,7 +121,7 @@ fn the_kind_exec_asks_for_the_one_shot_form_and_so_does_a_program_without_the_ot
 
 #[test]
 fn an_agent_gets_its_own_variables_and_never_another_ones_keys() {
-    let of = |kind, program| presets::passes(&agent(kind, program));
+    let of = |kind, program| passes(&agent(kind, program));
     let claude = of(Kind::Claude, "/bin/claude");
     assert!(claude.contains(&"ANTHROPIC_API_KEY") && !claude.contains(&"OPENAI_API_KEY"));
     let codex = of(Kind::Codex, "/bin/codex");
