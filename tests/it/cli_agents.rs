@@ -314,17 +314,17 @@ fn a_test_fails_with_the_exit_code_of_its_turn() {
     let ok = tried(&["timmy"]);
     assert_eq!(ok.code, Some(0), "{ok:?}");
     assert!(ok.stdout.contains("ready"), "{ok:?}");
-    let failed = tried(&["chaos", "--prompt", "chaos:error rate-limit"]);
+    let failed = tried(&["chaos", "--prompt", "chaos:error on purpose"]);
     assert_eq!(
         (failed.code, failed.stdout.as_str()),
         (Some(1), ""),
         "{failed:?}"
     );
-    let failed = tried(&["chaos", "--json", "--prompt", "chaos:error rate-limit"]);
+    let failed = tried(&["chaos", "--json", "--prompt", "chaos:error on purpose"]);
     let line: Value = serde_json::from_str(failed.stdout.trim()).unwrap();
     assert_eq!(
         (&line["ok"], &line["code"]),
-        (&false.into(), &"rate-limit".into())
+        (&false.into(), &"invalid-request".into())
     );
     let slow = tried(&["chaos", "--timeout", "0.3", "--prompt", "chaos:hang"]);
     assert_eq!(slow.code, Some(124), "{slow:?}");

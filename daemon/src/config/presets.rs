@@ -205,7 +205,7 @@ const OPENCLAW: &[&str] = &[
 ];
 
 /// Directories below the home where installers put programs, which a service's PATH lacks.
-const BELOW_HOME: &[(&str, &str)] = &[
+pub(super) const BELOW_HOME: &[(&str, &str)] = &[
     (
         ".local/bin",
         "pip, uv, and the installers of claude, hermes and goose",
@@ -226,7 +226,7 @@ const BELOW_HOME: &[(&str, &str)] = &[
     ("bin", "people"),
 ];
 /// The same for the whole machine.
-const OF_THE_MACHINE: &[(&str, &str)] = &[
+pub(super) const OF_THE_MACHINE: &[(&str, &str)] = &[
     ("/usr/local/bin", "npm as root, and people"),
     ("/opt/homebrew/bin", "Homebrew on Apple's processors"),
     ("/snap/bin", "snap"),
@@ -267,6 +267,7 @@ pub fn passes(agent: &AgentConfig) -> Vec<&'static str> {
     let program = agent.command.first();
     let preset = program.and_then(|program| of_program(program));
     let (own, of_its_kind) = match preset {
+        Some(preset) if preset.kind == agent.kind => (preset.passes, &[][..]),
         Some(preset) => (preset.passes, preset.kind.passes()),
         None => (&[][..], &[][..]),
     };

@@ -1,5 +1,6 @@
 //! The configuration as people write it, right and wrong.
 
+mod agents_md;
 mod edits;
 mod finding;
 
