@@ -308,6 +308,17 @@ fn agents_are_added_made_the_default_tested_and_removed_and_comments_stay() {
 }
 
 #[test]
+fn a_try_without_a_daemon_leaves_no_session_behind_either() {
+    let place = Place::new("[agents.echo]\nkind = \"exec\"\ncommand = [\"/bin/cat\"]\n");
+    let tried = place.agentctl(&["agents", "test", "echo"]);
+    assert_eq!(tried.code, Some(0), "{tried:?}");
+    let daemon = place.start();
+    let sessions = daemon.agentctl(&["sessions", "--json"]);
+    let page: Value = serde_json::from_str(sessions.stdout.trim()).unwrap();
+    assert_eq!(page["sessions"], Value::Array(Vec::new()), "{sessions:?}");
+}
+
+#[test]
 fn a_test_fails_with_the_exit_code_of_its_turn() {
     let daemon = Daemon::start();
     let tried = |args: &[&str]| daemon.agentctl(&[&["agents", "test"], args].concat());

@@ -17,7 +17,7 @@ use super::exit::{self, Exit};
 use super::turn::{self, View};
 use super::{ask, output, render};
 use crate::asked::Asking;
-use crate::client::{Client, Options};
+use crate::client::{Attended, Client, Options};
 use crate::fallback::Fallback;
 use crate::wire::{Nothing, Received};
 use crate::{key, oneshot};
@@ -127,13 +127,7 @@ async fn change(words: &[String], socket: Option<&Path>) -> io::Result<Exit> {
 }
 
 async fn is_up(socket: Option<&Path>) -> bool {
-    let options = Options {
-        socket: socket.map(Path::to_owned),
-        fallback: Fallback::Forbidden,
-        name: "agentctl".to_owned(),
-        attended: crate::client::Attended::No,
-    };
-    let connecting = Client::connect_or_oneshot(options);
+    let connecting = Client::connect_or_oneshot(options(socket, Fallback::Forbidden));
     matches!(
         tokio::time::timeout(THERE_WITHIN, connecting).await,
         Ok(Ok(_))
@@ -151,7 +145,6 @@ impl View for Silent {
 
 async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let cwd = std::env::temp_dir();
-    // Without a session it gets one of its own, which ends with it.
     let send = Send {
         text: args.prompt.unwrap_or_else(|| QUESTION.to_owned()),
         agent: Some(args.name.clone()),
@@ -184,8 +177,33 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
             used(&end.turn)
         ))?;
     }
+    let turn = match received {
+        Some(Line::MessageEnd(end)) => Some(&end.turn),
+        Some(Line::Error(error)) => error.turn.as_ref(),
+        _ => None,
+    };
+    if let Some(session) = turn.and_then(|turn| turn.session.as_deref()) {
+        forget(session, socket).await;
+    }
     let key = send.idempotency_key.as_deref().unwrap_or_default();
     Ok(turn::conclude(&outcome, key))
+}
+
+/// Ends the session of a try. One that stays is in nobody's way.
+async fn forget(session: &str, socket: Option<&Path>) {
+    if let Ok(mut client) = Client::connect_or_oneshot(options(socket, Fallback::Allowed)).await {
+        let _stays = client.session_close(session).await;
+        client.close().await;
+    }
+}
+
+fn options(socket: Option<&Path>, fallback: Fallback) -> Options {
+    Options {
+        socket: socket.map(Path::to_owned),
+        fallback,
+        name: "agentctl".to_owned(),
+        attended: Attended::No,
+    }
 }
 
 /// The model and its tokens, as far as they are known.
