@@ -72,12 +72,15 @@ fn path_comes_before_the_usual_places_and_what_is_in_neither_is_missing() {
 
 #[test]
 fn neither_path_nor_a_home_that_is_relative_leads_to_the_current_directory() {
-    let here = look(
-        &[Path::new(""), Path::new("."), Path::new("src")],
-        &[Path::new("bin")],
-    );
-    // Tests run in the crate's directory, which has a `Cargo.toml` and a `src`.
-    assert_eq!(here.find("Cargo.toml"), None);
+    let dir = TempDir::new().unwrap();
+    program(dir.path(), "tool");
+    // The same directory as seen from here, wherever the tests run.
+    let below = dir.path().strip_prefix("/").unwrap();
+    let relative = Path::new(&"../".repeat(40)).join(below);
+    assert!(is_program(&relative.join("tool")));
+    let relative = relative.as_path();
+    let here = look(&[Path::new(""), Path::new("."), relative], &[relative]);
+    assert_eq!(here.find("tool"), None);
     assert!(
         presets::places(Some(Path::new(".")))
             .iter()
