@@ -247,6 +247,8 @@ pub(super) fn places(home: Option<&Path>) -> Vec<PathBuf> {
         places.extend(of_nvm.into_iter().rev());
     }
     places.extend(OF_THE_MACHINE.iter().map(|(dir, _who)| PathBuf::from(dir)));
+    // Few are there, and each is looked into for every agent that is missing.
+    places.retain(|dir| dir.is_dir());
     places
 }
 

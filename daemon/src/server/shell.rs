@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use agentd_core::agent::Agent;
 use agentd_core::effect::Announcement;
 use agentd_core::event::Facts;
 use agentd_core::{Event, Served, Settings, State};
@@ -120,11 +121,7 @@ impl Shell {
         if let Err(error) = adopt_orphans() {
             tracing::warn!(%error, "escaped processes of workers can't be adopted");
         }
-        let look = Look {
-            one_shot_only: one_shot_only(&dir),
-            ..Look::here()
-        };
-        let agents = config::agents(&plan.config, &look);
+        let agents = agents(&plan.config, &dir);
         let runnable = agents
             .iter()
             .filter_map(|(agent, run)| Some((agent.name.clone(), run.clone()?)))
@@ -378,10 +375,19 @@ fn recorder(instance: Arc<Instance>) -> Arc<dyn Fn(SpawnRecord) + Send + Sync> {
     })
 }
 
+/// Every agent, each in the form that it was last found to have.
+fn agents(config: &Config, state_dir: &Path) -> Vec<(Agent, Option<config::AgentConfig>)> {
+    let look = Look {
+        one_shot_only: one_shot_only(state_dir),
+        ..Look::here()
+    };
+    config::agents(config, &look)
+}
+
 fn settings(
     plan: &Plan,
     opened: &Opened,
-    agents: Vec<(agentd_core::agent::Agent, Option<config::AgentConfig>)>,
+    agents: Vec<(Agent, Option<config::AgentConfig>)>,
 ) -> Settings {
     let looked_for = config::looked_for(&plan.config, &agents);
     let agents: BTreeMap<_, _> = agents

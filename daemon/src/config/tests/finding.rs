@@ -88,9 +88,12 @@ fn neither_path_nor_a_home_that_is_relative_leads_to_the_current_directory() {
     );
     let home = TempDir::new().unwrap();
     let node = home.path().join(".nvm/versions/node/v24.1.0/bin");
-    fs::create_dir_all(&node).unwrap();
+    let local = home.path().join(".local/bin");
+    for dir in [&node, &local] {
+        fs::create_dir_all(dir).unwrap();
+    }
     let places = presets::places(Some(home.path()));
-    assert!(places.contains(&node) && places.contains(&home.path().join(".local/bin")));
+    assert!(places.contains(&node) && places.contains(&local));
 }
 
 #[test]
@@ -166,7 +169,7 @@ fn a_login_is_seen_by_its_file_or_its_variable_and_nothing_is_said_where_that_is
     // That it is there is all that counts: it can't even be read.
     let file = home.path().join(".codex/auth.json");
     fs::write(&file, "").unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).unwrap();
     assert_eq!(known("/bin/codex", &[]), Some(true));
     let elsewhere = [("CODEX_HOME", moved.to_str().unwrap())];
     assert_eq!(known("/bin/codex", &elsewhere), Some(false));
