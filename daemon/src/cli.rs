@@ -2,6 +2,8 @@
 //!
 //! Owns arguments, exit codes and messages of the program. Must not know how anything works.
 
+mod agents;
+
 use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,7 +11,7 @@ use std::process::ExitCode;
 use agentd_protocol::nearest::nearest;
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{Config, Look, agents};
+use crate::config::{self, Config, EditError, Look};
 use crate::platform::inherited;
 use crate::platform::lock::LockError;
 use crate::platform::log;
@@ -19,6 +21,7 @@ use crate::server::oneshot::{self, AtEnd};
 
 /// The exit codes of `agentd`: 74 and 78 are `EX_IOERR` and `EX_CONFIG` of sysexits.
 const FAILED: u8 = 1;
+const USAGE: u8 = 2;
 const HELD: u8 = 3;
 /// `agentctl` counts on it: nothing was done, and the same may succeed later.
 const UNWRITABLE: u8 = 74;
@@ -66,6 +69,11 @@ enum Command {
     Config {
         #[command(subcommand)]
         command: ConfigCommand,
+    },
+    /// Change the agents of the configuration, as `agentctl agents` does
+    Agents {
+        #[command(subcommand)]
+        command: agents::AgentsCommand,
     },
 }
 
@@ -147,12 +155,27 @@ fn configuration(error: impl Into<anyhow::Error>) -> Failure {
     }
 }
 
+fn edit_failure(error: EditError) -> Failure {
+    let code = match &error {
+        EditError::Broken(_) => CONFIGURATION,
+        EditError::Refused { .. } => USAGE,
+        EditError::Io { .. } => UNWRITABLE,
+    };
+    Failure {
+        code,
+        error: error.into(),
+    }
+}
+
 fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut paths = paths::here().map_err(configuration)?;
     let given = std::env::var_os("AGENTD_SOCKET").is_some_and(|socket| !socket.is_empty());
     let own_directory = !given && arguments.place.socket.is_none();
     if let Some(socket) = arguments.place.socket {
         paths.socket = std::path::absolute(socket).map_err(configuration)?;
+    }
+    if let Some(Command::Agents { command }) = arguments.command {
+        return agents::run(command, &paths).map_err(edit_failure);
     }
     let mut config = load(&paths).map_err(configuration)?;
     if let Some(Command::Config {
@@ -214,7 +237,7 @@ fn load(paths: &Paths) -> anyhow::Result<Config> {
     if let Some(default) = &config.default_agent
         && !config.agents.contains_key(default)
     {
-        let agents = agents(&config, &look);
+        let agents = config::agents(&config, &look);
         let names = || agents.iter().map(|(agent, _)| agent.name.as_str());
         if !names().any(|name| name == default) {
             let file = paths.config.display();

@@ -3,20 +3,26 @@
 //! Must not run anything, nor know sockets, sessions or the store.
 
 mod discover;
+mod edit;
+mod presets;
 mod read;
 mod secrets;
 mod show;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use discover::{agents, looked_for};
+pub use edit::{Change, EditError, NewAgent, save};
+pub use presets::{logged_in, long_lived_word, passes, tells_version};
 pub use show::Shown;
 
-use crate::adapter::Kind;
+use agentd_core::agent::Found;
+
+use crate::adapter::{Kind, exec};
 
 /// Where scripts find the daemon without knowing anything, unless the user says otherwise.
 pub const DEFAULT_ALIAS: &str = "/tmp/timmy.sock";
@@ -49,6 +55,8 @@ pub struct AgentConfig {
     /// Program and arguments. The program is an absolute path; a bare name is one that was not
     /// found on PATH, and such an agent is not usable.
     pub command: Vec<String>,
+    /// What its output is, for the kind `exec`.
+    pub output: exec::Output,
     /// Variables set for it.
     pub env: BTreeMap<String, String>,
     /// Variables passed through from the daemon's environment or the `env` file.
@@ -72,6 +80,7 @@ impl AgentConfig {
         Self {
             kind,
             command,
+            output: exec::Output::Text,
             env: BTreeMap::new(),
             pass_env: Vec::new(),
             warm: 0,
@@ -109,6 +118,12 @@ pub struct Config {
 pub struct Look {
     /// The directories of PATH; relative ones are never looked into.
     pub path: Vec<PathBuf>,
+    /// Where programs are though PATH doesn't say so: see `presets`.
+    pub places: Vec<PathBuf>,
+    /// The user's home.
+    pub home: Option<PathBuf>,
+    /// Programs that are known to lack their long-lived form.
+    pub one_shot_only: BTreeSet<PathBuf>,
     /// Where this program's siblings are.
     pub exe_dir: Option<PathBuf>,
     /// The value of `AGENTD_ALIAS`.
@@ -153,8 +168,12 @@ impl Look {
     #[must_use]
     pub fn here() -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
+        let home = std::env::var_os("HOME").map(PathBuf::from);
         Self {
             path: std::env::split_paths(&path).collect(),
+            places: presets::places(home.as_deref()),
+            home,
+            one_shot_only: BTreeSet::new(),
             exe_dir: std::env::current_exe()
                 .ok()
                 .and_then(|exe| Some(exe.parent()?.to_owned())),
@@ -162,15 +181,17 @@ impl Look {
         }
     }
 
-    /// Finds a program by its bare name. Neither an empty nor a relative entry of PATH counts:
-    /// they mean the current directory, which is anybody's.
+    /// Finds a program by its bare name: on PATH, else where installers put it. Neither an empty
+    /// nor a relative entry of PATH counts: they mean the current directory, which is anybody's.
     #[must_use]
-    pub fn find(&self, name: &str) -> Option<PathBuf> {
-        self.path
-            .iter()
-            .filter(|dir| dir.is_absolute())
-            .map(|dir| dir.join(name))
-            .find(|file| is_program(file))
+    pub fn find(&self, name: &str) -> Option<(PathBuf, Found)> {
+        let on_path = self.path.iter().map(|dir| (dir, Found::OnPath));
+        let in_place = self.places.iter().map(|dir| (dir, Found::InPlace));
+        on_path
+            .chain(in_place)
+            .filter(|(dir, _)| dir.is_absolute())
+            .map(|(dir, found)| (dir.join(name), found))
+            .find(|(file, _)| is_program(file))
     }
 }
 

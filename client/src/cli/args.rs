@@ -2,6 +2,7 @@
 //!
 //! Owns names, help and examples of every command. Must not know what a command does.
 
+mod agents;
 mod turn;
 mod work;
 
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use agentd_protocol::JobId;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use agents::{AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, TestAgentArgs};
 pub use turn::{
     AfterFailureArg, AgentArgs, HowArgs, ModeArg, OnQuestionArg, RetryArg, SendArgs, TurnArgs,
     WhoArgs,
@@ -68,12 +70,14 @@ Examples:
 
 With --rpc: exit 0 when a worker lives, 1 when none does, 69 without a daemon")]
     Status(StatusArgs),
-    /// Which agents there are and whether each is usable
+    /// Which agents there are and whether each is usable; add, remove or test one
     #[command(after_help = "\
 Examples:
   agentctl agents
+  agentctl agents test claude
+  agentctl agents add mine --kind acp -- my-agent --acp
   agentctl agents --json | jq '.agents[] | select(.usable).name'")]
-    Agents(JsonArgs),
+    Agents(AgentsArgs),
     /// Cancel a turn: a job, a session's turn, or the only live one
     #[command(after_help = "\
 Examples:

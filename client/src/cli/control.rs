@@ -1,6 +1,6 @@
 //! The commands that ask the daemon one thing and print its answer.
 //!
-//! Owns the exit code of an answer. Must not know how an answer looks (`render`). None but `agents`
+//! Owns the exit code of an answer. Must not know how an answer looks (`render`). None
 //! falls back: only a daemon can answer them.
 
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use agentd_protocol::Line;
 use agentd_protocol::request::{Abort, DaemonStop, Drain, RestartWorker, Status, Subscribe};
 
-use super::args::{AbortArgs, DeadlineArgs, JsonArgs, RestartArgs, StatusArgs, WatchArgs};
+use super::args::{AbortArgs, DeadlineArgs, RestartArgs, StatusArgs, WatchArgs};
 use super::exit::Exit;
 use super::{ask, output, render};
 use crate::asked::Asking;
@@ -50,30 +50,6 @@ pub(super) async fn status(args: StatusArgs, socket: Option<&Path>) -> io::Resul
     } else {
         Exit::Done
     })
-}
-
-pub(super) async fn agents(args: JsonArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let received = match ask::ask(
-        socket,
-        "agents",
-        &Nothing {},
-        Asking::Reads,
-        Fallback::Allowed,
-    )
-    .await
-    {
-        Ok((client, received)) => {
-            client.close().await;
-            received
-        }
-        Err(exit) => return Ok(exit),
-    };
-    match &received.line {
-        Some(Line::Agents { .. }) if args.json => output::out_json(&received.text)?,
-        Some(Line::Agents { agents, .. }) => output::out(&render::agents(agents))?,
-        _ => return Ok(ask::unexpected(&received)),
-    }
-    Ok(Exit::Done)
 }
 
 pub(super) async fn abort(args: AbortArgs, socket: Option<&Path>) -> io::Result<Exit> {

@@ -3,6 +3,7 @@
 //! Owns the way from arguments to an exit code. Must not know the protocol beyond what its commands
 //! say through the library.
 
+mod agents;
 pub mod args;
 mod ask;
 mod compose;
@@ -72,7 +73,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Send(args) => block_on(send::send(args, socket)),
         Command::Agent(args) => block_on(send::agent(args, socket)),
         Command::Status(args) => block_on(control::status(args, socket)),
-        Command::Agents(args) => block_on(control::agents(args, socket)),
+        Command::Agents(args) => block_on(agents::agents(args, socket)),
         Command::Abort(args) => block_on(control::abort(args, socket)),
         Command::Dispatch(args) => block_on(dispatch::dispatch(args, socket)),
         Command::Collect(args) => block_on(dispatch::collect(args, socket)),

@@ -132,22 +132,39 @@ pub fn agents(rows: &[AgentRow]) -> String {
             } else {
                 row.name.clone()
             };
-            let usable = match (&row.why_not, row.usable) {
+            let mut usable = match (&row.why_not, row.usable) {
                 (_, true) => "yes".to_owned(),
                 // Whole: it ends with what to do.
                 (Some(why), false) => format!("no: {}", why.trim().replace('\n', " ")),
                 (None, false) => "no".to_owned(),
             };
+            if let Some(note) = &row.note {
+                let _ = write!(usable, " ({})", note.trim().replace('\n', " "));
+            }
+            let login = match row.logged_in {
+                Some(true) => "yes",
+                Some(false) => "no",
+                None => "-",
+            };
+            let command = match row.command.is_empty() {
+                true => "-".to_owned(),
+                false => row.command.join(" "),
+            };
             vec![
                 name,
                 row.kind.clone(),
                 row.version.clone().unwrap_or_else(|| "-".to_owned()),
+                login.to_owned(),
                 row.found.clone(),
+                preview(&command),
                 usable,
             ]
         })
         .collect();
-    table(&["AGENT", "KIND", "VERSION", "FOUND", "USABLE"], &rows)
+    let head = [
+        "AGENT", "KIND", "VERSION", "LOGIN", "FOUND", "COMMAND", "USABLE",
+    ];
+    table(&head, &rows)
 }
 
 /// One result of `collect`: a final line as stored.
@@ -382,16 +399,16 @@ pi     main     busy   9    5 s  2         0       bad\\u{1b}[2J
     #[test]
     fn agents_say_why_they_are_not_usable() {
         let Line::Agents { agents: rows, .. } = line(
-            r#"{"type":"agents","ok":true,"agents":[{"name":"pi","kind":"pi","command":["pi"],"found":"path","version":"1.5","usable":true,"why_not":null,"default":true},{"name":"hermes","kind":"acp","command":[],"found":"looked-for","version":null,"usable":false,"why_not":"`hermes` is not on PATH","default":false}]}"#,
+            r#"{"type":"agents","ok":true,"agents":[{"name":"pi","kind":"pi","command":["pi"],"found":"path","version":"1.5","logged_in":true,"note":"odd","usable":true,"why_not":null,"default":true},{"name":"hermes","kind":"acp","command":[],"found":"looked-for","version":null,"usable":false,"why_not":"`hermes` is not on PATH","default":false}]}"#,
         ) else {
             panic!("not agents");
         };
         assert_eq!(
             agents(&rows),
             "\
-AGENT         KIND  VERSION  FOUND       USABLE
-pi (default)  pi    1.5      path        yes
-hermes        acp   -        looked-for  no: `hermes` is not on PATH
+AGENT         KIND  VERSION  LOGIN  FOUND       COMMAND  USABLE
+pi (default)  pi    1.5      yes    path        pi       yes (odd)
+hermes        acp   -        -      looked-for  -        no: `hermes` is not on PATH
 "
         );
     }

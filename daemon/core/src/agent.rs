@@ -38,10 +38,23 @@ pub enum Found {
     Configured,
     /// Its program is on PATH.
     OnPath,
+    /// Its program is where installers put it, though not on PATH.
+    InPlace,
     /// Comes with agentd.
     BuiltIn,
     /// Looked for, not there.
     Missing,
+}
+
+/// What a look at the host says of an agent, when somebody asks.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Looked {
+    /// What its program says of itself.
+    pub version: Option<String>,
+    /// Why there is no version, or what it lacks.
+    pub note: Option<String>,
+    /// Is somebody logged in, where that can be seen?
+    pub logged_in: Option<bool>,
 }
 
 /// What an agent's protocol can do. Every adapter has one.

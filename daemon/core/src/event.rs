@@ -1,9 +1,12 @@
 //! What happened: everything the core is told. Past tense, closed.
 
+use std::collections::BTreeMap;
+
 use agentd_protocol::Id;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Decoded;
 
+use crate::agent::Looked;
 use crate::ids::{ConnId, Generation, Token, WorkerId};
 use crate::store::{Loaded, Recovered, Stored};
 use crate::worker::{Exit, WorkerEvent};
@@ -17,6 +20,8 @@ pub struct Facts {
     pub store_bytes: u64,
     /// For `status`: the write-ahead log's size.
     pub wal_bytes: u64,
+    /// For `agents`: by their names.
+    pub agents: BTreeMap<String, Looked>,
     /// For `send`, `dispatch` and `session.new`: named directories that aren't there, or aren't any.
     pub missing: Vec<String>,
     /// The peer process and its ancestors, for what workers may not do and for whose child a job is.

@@ -2,14 +2,14 @@
 //!
 //! Owns which requests wait for others, and who asks from inside which worker. Must not know bytes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{AgentRow, HelloAnswer, HelloLimits, Line};
 use agentd_protocol::request::{Decoded, Hello, TYPES};
 use agentd_protocol::{Code, Id, JobId, Request, limits};
 
-use crate::agent::Found;
+use crate::agent::{Found, Looked};
 use crate::effect::Effect;
 use crate::event::Facts;
 use crate::ids::ConnId;
@@ -100,7 +100,7 @@ impl State {
                 self.answer(conn, id, &Line::Status(Box::new(answer)));
             }
             Request::Agents => {
-                let agents = self.agent_rows();
+                let agents = self.agent_rows(&facts.agents);
                 self.answer(conn, id, &Line::Agents { ok: true, agents });
             }
             Request::Send(send) => {
@@ -223,23 +223,28 @@ impl State {
         self.answer(conn, id, &Line::Hello(Box::new(answer)));
     }
 
-    pub(crate) fn agent_rows(&self) -> Vec<AgentRow> {
+    pub(crate) fn agent_rows(&self, looked: &BTreeMap<String, Looked>) -> Vec<AgentRow> {
         let default = self.default_agent().ok();
+        let looked = |name: &str| looked.get(name).cloned().unwrap_or_default();
         self.settings
             .agents
             .values()
-            .map(|agent| AgentRow {
+            .map(|agent| (agent, looked(&agent.name)))
+            .map(|(agent, looked)| AgentRow {
                 name: agent.name.clone(),
                 kind: agent.kind.to_owned(),
                 command: agent.command.clone(),
                 found: match agent.found {
                     Found::Configured => "config",
                     Found::OnPath => "path",
+                    Found::InPlace => "place",
                     Found::BuiltIn => "built-in",
                     Found::Missing => "looked-for",
                 }
                 .to_owned(),
-                version: agent.version.clone(),
+                version: looked.version.or_else(|| agent.version.clone()),
+                logged_in: looked.logged_in,
+                note: looked.note,
                 usable: agent.usable.is_ok(),
                 why_not: agent.usable.clone().err(),
                 default: default.as_ref() == Some(&agent.name),

@@ -2,6 +2,10 @@
 //!
 //! Owns placeholders, the text's decoding and its limit. Must not know how processes are run.
 
+mod openclaw;
+
+pub use openclaw::Openclaw;
+
 use std::time::Duration;
 
 use agentd_core::agent::{Describe, Resume, Sessions};
@@ -18,6 +22,30 @@ use super::{Adapter, Framing, Launch};
 const TAIL: usize = 64 * 1024;
 /// Bytes of standard error in a failure's sentence: more is in `status`.
 const STDERR: usize = 2 * 1024;
+
+/// What a command's output is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Output {
+    /// The text, as it is.
+    #[default]
+    Text,
+    /// The object of `openclaw agent --json`.
+    Openclaw,
+}
+
+impl Output {
+    /// Every one.
+    pub const ALL: &[Output] = &[Output::Text, Output::Openclaw];
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Openclaw => "openclaw",
+        }
+    }
+}
 
 /// What the kind can do when run as `command`.
 #[must_use]
@@ -61,6 +89,7 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
         command
             .iter()
             .skip(1)
+            .filter(|argument| !is_unset(argument, &values))
             .map(|argument| fill(argument, &values)),
     );
     let in_arguments = command
@@ -88,6 +117,15 @@ fn session(spawn: &Spawn) -> Option<&str> {
         .as_deref()
         .or(spawn.session.as_deref())
         .or(of_prompt)
+}
+
+/// Is it an option with nothing but an empty value, as `--model={model}` without a model?
+fn is_unset(argument: &str, values: &[(&str, &str)]) -> bool {
+    let value = argument
+        .starts_with('-')
+        .then(|| argument.split_once('='))
+        .flatten();
+    value.is_some_and(|(_, value)| values.contains(&(value, "")) && value != "{prompt}")
 }
 
 /// One pass: what was put in is not looked at again.

@@ -83,6 +83,39 @@ impl Kind {
         }
     }
 
+    /// The variables that agents of this kind get from the daemon's environment or the `env` file
+    /// without being asked: their own settings, keys and addresses, and no other agent's. The
+    /// kinds that any program may speak have none.
+    #[must_use]
+    pub const fn passes(self) -> &'static [&'static str] {
+        match self {
+            Self::Jsonl | Self::Exec | Self::Acp => &[],
+            Self::Pi => &["PI_CODING_AGENT_DIR"],
+            Self::Claude => &[
+                "ANTHROPIC_API_KEY",
+                "ANTHROPIC_AUTH_TOKEN",
+                "ANTHROPIC_BASE_URL",
+                "CLAUDE_CODE_OAUTH_TOKEN",
+                "CLAUDE_CONFIG_DIR",
+            ],
+            Self::Codex => &[
+                "CODEX_API_KEY",
+                "CODEX_HOME",
+                "OPENAI_API_KEY",
+                "OPENAI_BASE_URL",
+            ],
+        }
+    }
+
+    /// A translator for one process of an agent whose output is `output`.
+    #[must_use]
+    pub fn adapter_of(self, output: exec::Output, spawn: &Spawn) -> Box<dyn Adapter> {
+        match (self, output) {
+            (Self::Exec, exec::Output::Openclaw) => Box::new(exec::Openclaw::new(spawn)),
+            _ => self.adapter(spawn),
+        }
+    }
+
     /// A translator for one process.
     #[must_use]
     pub fn adapter(self, spawn: &Spawn) -> Box<dyn Adapter> {

@@ -1,22 +1,19 @@
-//! Which agents there are: configured, on PATH, or built in.
+//! Which agents there are: configured, on PATH, in a usual place, or built in.
 //!
-//! Owns the names that are looked for. Never runs anything: a look at PATH is all.
+//! Owns what is said about each. Never runs anything: a look at directories is all. What is known
+//! of each program is in `presets`.
 
 use std::path::PathBuf;
 
-use agentd_core::agent::{Agent, Describe, Found, Resume, Sessions};
+use agentd_core::agent::{Agent, Describe, Found};
 
+use super::presets::{self, PRESETS, Preset};
 use super::{AgentConfig, Config, Look, is_program};
-use crate::adapter::Kind;
+use crate::adapter::{Kind, exec};
 
-const PI: &str = "pi";
 const TIMMY: &str = "timmy";
 /// The scripted provider of the built-in agent: it needs neither key nor network.
 const ECHO: &str = "echo";
-/// Agents that people have, and that this version can't drive by itself.
-const NOT_YET: &[&str] = &[
-    "claude", "codex", "gemini", "opencode", "hermes", "openclaw", "goose",
-];
 
 /// Every agent known or looked for, with how it is run if it can be.
 ///
@@ -30,40 +27,51 @@ pub fn agents(config: &Config, look: &Look) -> Vec<(Agent, Option<AgentConfig>)>
 /// The kind that an agent's mere name says.
 pub(super) fn kind_of_name(name: &str) -> Option<Kind> {
     match name {
-        PI => Some(Kind::Pi),
         TIMMY => Some(Kind::Jsonl),
-        _ => None,
+        _ => presets::named(name).map(|preset| preset.kind),
     }
 }
 
-/// The command that an agent's mere name says.
-pub(super) fn default_command(
+/// What an agent's mere name says besides its kind: `exec` asks for the one-shot form.
+pub(super) fn default_of_name(
     name: &str,
+    kind: Kind,
     look: &Look,
     provider: Option<&str>,
-) -> Option<Vec<String>> {
-    let place = |found: Option<PathBuf>, name: &str| match found {
+) -> Option<(Vec<String>, exec::Output)> {
+    if name == TIMMY {
+        return Some((timmy(look, provider), exec::Output::Text));
+    }
+    let preset = presets::named(name)?;
+    let arguments = if kind == preset.kind {
+        preset.arguments
+    } else if kind == Kind::Exec {
+        preset.once
+    } else {
+        return None;
+    };
+    let found = look.find(name).map(|(path, _)| path);
+    Some((command(found, name, arguments), preset.output))
+}
+
+fn command(found: Option<PathBuf>, name: &str, arguments: &[&str]) -> Vec<String> {
+    let program = match found {
         Some(path) => path.to_string_lossy().into_owned(),
         None => name.to_owned(),
     };
-    match name {
-        PI => Some(vec![
-            place(look.find(PI), PI),
-            "--mode".into(),
-            "rpc".into(),
-        ]),
-        TIMMY => {
-            let sibling = look.exe_dir.as_ref().map(|dir| dir.join(TIMMY));
-            let found = sibling.filter(|file| is_program(file));
-            let found = found.or_else(|| look.find(TIMMY));
-            let mut command = vec![place(found, TIMMY), "--rpc".to_owned()];
-            if let Some(provider) = provider {
-                command.extend(["--provider".to_owned(), provider.to_owned()]);
-            }
-            Some(command)
-        }
-        _ => None,
+    let arguments = arguments.iter().map(|argument| (*argument).to_owned());
+    std::iter::once(program).chain(arguments).collect()
+}
+
+fn timmy(look: &Look, provider: Option<&str>) -> Vec<String> {
+    let sibling = look.exe_dir.as_ref().map(|dir| dir.join(TIMMY));
+    let found = sibling.filter(|file| is_program(file));
+    let found = found.or_else(|| look.find(TIMMY).map(|(path, _)| path));
+    let mut command = command(found, TIMMY, &["--rpc"]);
+    if let Some(provider) = provider {
+        command.extend(["--provider".to_owned(), provider.to_owned()]);
     }
+    command
 }
 
 /// As [`agents`], with what a kind can do from `describe`.
@@ -82,27 +90,45 @@ pub(super) fn agents_as(
             describe,
         ));
     }
-    if !config.agents.contains_key(PI) {
-        match look.find(PI) {
-            Some(_) => {
-                let command = default_command(PI, look, None).unwrap_or_default();
-                let agent = AgentConfig::new(Kind::Pi, command);
-                agents.push(known(PI, agent, Found::OnPath, look, describe));
-            }
-            None => agents.push((unknown(PI, None), None)),
-        }
-    }
-    for name in NOT_YET {
-        if !config.agents.contains_key(*name) {
-            agents.push((unknown(name, look.find(name)), None));
+    for preset in PRESETS {
+        if !config.agents.contains_key(preset.name) {
+            agents.push(found(preset, look, describe));
         }
     }
     if !config.agents.contains_key(TIMMY) {
-        let command = default_command(TIMMY, look, None).unwrap_or_default();
-        let agent = AgentConfig::new(Kind::Jsonl, command);
+        let agent = AgentConfig::new(Kind::Jsonl, timmy(look, None));
         agents.push(known(TIMMY, agent, Found::BuiltIn, look, describe));
     }
     agents
+}
+
+/// An agent that nobody configured, as it is or isn't there.
+fn found(
+    preset: &'static Preset,
+    look: &Look,
+    describe: &dyn Fn(Kind, &[String]) -> Describe,
+) -> (Agent, Option<AgentConfig>) {
+    let place = look.find(preset.name);
+    let lacks = |path: &PathBuf| look.one_shot_only.contains(path);
+    let (kind, arguments) = match &place {
+        Some((path, _)) if lacks(path) => (Kind::Exec, preset.once),
+        _ => (preset.kind, preset.arguments),
+    };
+    let how = place.as_ref().map_or(Found::Missing, |(_, how)| *how);
+    let path = place.map(|(path, _)| path);
+    let mut agent = AgentConfig::new(kind, command(path, preset.name, arguments));
+    agent.output = preset.output;
+    let (mut agent, run) = known(preset.name, agent, how, look, describe);
+    if how == Found::Missing {
+        agent.command.clear();
+    } else if agent.usable.is_ok() && presets::chooses_for_itself(preset, look.home.as_deref()) {
+        agent.usable = Err(format!(
+            "it would send prompts to a hosted model that nobody chose; log in to it, or add \
+             `[agents.{0}]` with a `model` to config.toml",
+            preset.name
+        ));
+    }
+    (agent, run)
 }
 
 fn known(
@@ -114,9 +140,12 @@ fn known(
 ) -> (Agent, Option<AgentConfig>) {
     let program = config.command.first().cloned().unwrap_or_default();
     let runs = is_program(program.as_ref());
-    let built_in = default_command(name, look, config.provider.as_deref());
-    let is_timmy = name == TIMMY && built_in.as_ref() == Some(&config.command);
-    let usable = if !runs && !program.contains('/') {
+    let is_timmy = name == TIMMY && timmy(look, config.provider.as_deref()) == config.command;
+    let usable = if found == Found::Missing {
+        Err(format!(
+            "`{name}` is not on PATH, nor where it is usually installed"
+        ))
+    } else if !runs && !program.contains('/') {
         Err(format!("its program `{program}` is not on PATH"))
     } else if !runs {
         Err(format!("`{program}` is not there, or can't be run"))
@@ -134,7 +163,7 @@ fn known(
         kind: config.kind.name(),
         command: config.command.clone(),
         found,
-        version: None,
+        version: (found == Found::BuiltIn).then(|| env!("CARGO_PKG_VERSION").to_owned()),
         usable,
         describe: describe(config.kind, &config.command),
         warm: config.warm,
@@ -146,80 +175,24 @@ fn known(
     (agent, runs.then_some(config))
 }
 
-/// An agent that can't be run, whether it is there or not.
-fn unknown(name: &'static str, found: Option<PathBuf>) -> Agent {
-    let place = found.map(|path| path.to_string_lossy().into_owned());
-    let why = match &place {
-        Some(path) => format!(
-            "found at `{path}`, but this version can't drive it yet; add it as an agent of kind \
-             `exec` or `jsonl`"
-        ),
-        None => format!("`{name}` is not on PATH"),
-    };
-    Agent {
-        name: name.to_owned(),
-        kind: name,
-        found: match &place {
-            Some(_) => Found::OnPath,
-            None => Found::Missing,
-        },
-        command: place.into_iter().collect(),
-        version: None,
-        usable: Err(why),
-        // Nothing is claimed for what can't be driven.
-        describe: Describe {
-            sessions: Sessions::One,
-            resume: Resume::None,
-            cancels: false,
-            recycles: false,
-            model_per_turn: false,
-            toolsets: false,
-            steers: false,
-            compacts: false,
-            concurrent_sends: 1,
-            ready_within: std::time::Duration::from_secs(30),
-        },
-        warm: 0,
-        idle_timeout: super::DEFAULT_IDLE_TIMEOUT,
-        provider: None,
-        model: None,
-        thinking: None,
-    }
-}
-
 /// What was looked for and what came of it, for the message when no agent can answer.
 #[must_use]
 pub fn looked_for(config: &Config, agents: &[(Agent, Option<AgentConfig>)]) -> String {
-    let configured = match config.agents.keys().cloned().collect::<Vec<_>>() {
-        names if names.is_empty() => "none".to_owned(),
-        names => names.join(", "),
-    };
-    let on_path: Vec<&str> = agents
-        .iter()
-        .filter(|(agent, _)| matches!(agent.found, Found::OnPath | Found::Missing))
-        .map(|(agent, _)| agent.name.as_str())
-        .collect();
-    let found: Vec<&str> = agents
-        .iter()
-        .filter(|(agent, _)| {
-            agent.found == Found::OnPath
-                || agent
-                    .usable
-                    .as_ref()
-                    .is_err_and(|why| why.contains("found at"))
-        })
-        .map(|(agent, _)| agent.name.as_str())
-        .collect();
-    let found = match found.is_empty() {
+    let list = |names: Vec<&str>| match names.is_empty() {
         true => "none".to_owned(),
-        false => format!(
-            "{}, which this version can't drive by itself",
-            found.join(", ")
-        ),
+        false => names.join(", "),
     };
+    let presets = || agents.iter().map(|(agent, _)| agent).filter(is_preset);
+    let found = presets().filter(|agent| agent.found != Found::Missing);
     format!(
-        "Looked for: agents in the configuration ({configured}); on PATH: {} ({found}); \
-         built in: timmy (no model provider configured)",
-        on_path.join(", ")
+        "Looked for: agents in the configuration ({}); on PATH and in the usual places: {} \
+         (found: {}); built in: timmy (no model provider configured)",
+        list(config.agents.keys().map(String::as_str).collect()),
+        list(presets().map(|agent| agent.name.as_str()).collect()),
+        list(found.map(|agent| agent.name.as_str()).collect()),
     )
+}
+
+fn is_preset(agent: &&Agent) -> bool {
+    matches!(agent.found, Found::OnPath | Found::InPlace | Found::Missing)
 }

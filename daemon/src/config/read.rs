@@ -13,11 +13,13 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use super::{AgentConfig, Config, ConfigError, Look, discover};
 use crate::adapter::Kind;
+use crate::adapter::exec::Output;
 
 const TOP: &[&str] = &["default_agent", "alias", "agents", "models", "retention"];
 const AGENT: &[&str] = &[
     "kind",
     "command",
+    "output",
     "env",
     "pass_env",
     "warm",
@@ -200,7 +202,7 @@ impl Reader<'_> {
         }
         let prefix = format!("agents.{name}.");
         let mut kind = discover::kind_of_name(name);
-        let mut command = None;
+        let (mut command, mut output) = (None, None);
         let mut agent = AgentConfig::new(Kind::Jsonl, Vec::new());
         for (key, value) in self.table(&format!("agents.{name}"), value)? {
             let known = self.key(key, AGENT, &prefix)?;
@@ -208,6 +210,7 @@ impl Reader<'_> {
             match known {
                 "kind" => kind = Some(self.kind(&full, value)?),
                 "command" => command = Some(self.command(&full, value)?),
+                "output" => output = Some((key.span().start, self.output(&full, value)?)),
                 "env" => agent.env = self.map(&full, value)?,
                 "pass_env" => agent.pass_env = self.strings(&full, value)?,
                 "warm" => agent.warm = self.warm(&full, value)?,
@@ -225,12 +228,24 @@ impl Reader<'_> {
                 Some("add `kind = \"exec\"` for any command".into()),
             ));
         };
-        let default = || discover::default_command(name, self.look, agent.provider.as_deref());
-        let Some(command) = command.or_else(default) else {
+        if let Some((at, _)) = output.filter(|_| kind != Kind::Exec) {
+            let what = format!("`{prefix}output` is for the kind `exec`, and this is another");
+            return Err(self.wrong(at, what, None));
+        }
+        let provider = agent.provider.as_deref();
+        let default = || discover::default_of_name(name, kind, self.look, provider);
+        let Some((command, usual)) = command.map(|own| (own, None)).or_else(|| {
+            let (command, output) = default()?;
+            Some((command, Some(output)))
+        }) else {
             let what = format!("agent `{name}` has no `command`");
             let hint = r#"add `command = ["program", "argument"]`"#.to_owned();
             return Err(self.wrong(at, what, Some(hint)));
         };
+        agent.output = output
+            .map(|(_, output)| output)
+            .or(usual)
+            .unwrap_or_default();
         Ok(AgentConfig {
             kind,
             command,
@@ -249,6 +264,19 @@ impl Reader<'_> {
         Err(self.wrong(value.span().start, what, hint))
     }
 
+    fn output(&self, key: &str, value: &Value<'_>) -> Result<Output, ConfigError> {
+        let name = self.string(key, value)?;
+        if let Some(output) = Output::ALL.iter().find(|output| output.name() == name) {
+            return Ok(*output);
+        }
+        let names: Vec<&str> = Output::ALL.iter().map(|output| output.name()).collect();
+        let what = format!(
+            "`{key}` is `{name}`, expected one of `{}`",
+            names.join("`, `")
+        );
+        Err(self.wrong(value.span().start, what, None))
+    }
+
     /// A path is taken as it is, a bare name is looked up; anything between depends on where the
     /// daemon happens to run.
     fn command(&self, key: &str, value: &Value<'_>) -> Result<Vec<String>, ConfigError> {
@@ -259,7 +287,7 @@ impl Reader<'_> {
             return Err(self.wrong(at, what, None));
         };
         if !program.contains('/') {
-            if let Some(found) = self.look.find(program) {
+            if let Some((found, _)) = self.look.find(program) {
                 *program = found.to_string_lossy().into_owned();
             }
         } else if !program.starts_with('/') {

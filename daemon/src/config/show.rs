@@ -3,6 +3,7 @@
 //! Must not show a secret: of variables only the names are told.
 
 use super::Config;
+use crate::adapter::Kind;
 
 /// One value.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,6 +46,9 @@ impl Config {
             let key = |key: &str| format!("agents.{name}.{key}");
             add(key("kind"), quoted(agent.kind.name()));
             add(key("command"), list(&agent.command));
+            if agent.kind == Kind::Exec {
+                add(key("output"), quoted(agent.output.name()));
+            }
             for name in agent.env.keys() {
                 add(key(&format!("env.{name}")), HIDDEN.to_owned());
             }

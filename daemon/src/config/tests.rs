@@ -1,5 +1,9 @@
 //! The configuration as people write it, right and wrong.
 
+mod agents_md;
+mod edits;
+mod finding;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -189,26 +193,6 @@ fn a_bare_name_is_looked_up_on_path_but_never_in_a_relative_directory() {
     let (agent, some) = found(&config, &look, "x");
     assert_eq!((agent.usable, agent.found), (Ok(()), Found::Configured));
     assert!(some.is_some());
-}
-
-#[test]
-fn what_is_on_path_is_found_and_what_cant_be_driven_yet_says_so() {
-    let dir = TempDir::new().unwrap();
-    program(dir.path(), "pi");
-    program(dir.path(), "claude");
-    fs::write(dir.path().join("codex"), "not executable").unwrap();
-    let look = Look {
-        path: vec![dir.path().to_owned()],
-        ..Look::default()
-    };
-    let config = Config::default();
-    let (pi, run) = found(&config, &look, "pi");
-    assert_eq!((pi.usable, pi.found), (Ok(()), Found::OnPath));
-    assert_eq!(run.unwrap().command[1..], ["--mode", "rpc"]);
-    let (claude, none) = found(&config, &look, "claude");
-    assert!(claude.usable.unwrap_err().contains("can't drive it yet"));
-    assert_eq!((claude.found, none), (Found::OnPath, None));
-    assert_eq!(found(&config, &look, "codex").0.found, Found::Missing);
 }
 
 #[test]

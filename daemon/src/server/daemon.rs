@@ -276,7 +276,7 @@ fn accept(
         shell.arrivals.clone(),
     );
     let config = shell.peer_config(None);
-    let state_dir = shell.state_dir().to_owned();
+    let (state_dir, versions) = (shell.state_dir().to_owned(), shell.versions());
     let mut next = 0_u64;
     let on_conn =
         move |stream: tokio::net::UnixStream, pid: listen::PeerPid, slot: listen::Slot| {
@@ -294,8 +294,12 @@ fn accept(
                 // The owner is gone or far behind: the client sees the connection close.
                 return;
             }
-            let config: PeerConfig =
-                shell::peer_config(state_dir.clone(), Arc::clone(&config.partial), pid.0);
+            let config: PeerConfig = shell::peer_config(
+                state_dir.clone(),
+                Arc::clone(&config.partial),
+                Arc::clone(&versions),
+                pid.0,
+            );
             let inbox = inbox.clone();
             let (reader, writer) = stream.into_split();
             tracker.spawn(async move {

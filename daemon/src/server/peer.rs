@@ -83,9 +83,15 @@ pub enum PeerOrder {
 pub struct PeerConfig {
     /// Looks up what the core can't.
     pub facts: Arc<dyn Fn(&Request) -> Facts + Send + Sync>,
+    /// Takes a request whose facts take time, and posts it when they are there; gives back any
+    /// other.
+    pub later: Later,
     /// Bytes of unfinished lines of all connections together.
     pub partial: Arc<AtomicUsize>,
 }
+
+/// See [`PeerConfig::later`].
+pub type Later = Arc<dyn Fn(Event) -> Option<Event> + Send + Sync>;
 
 impl std::fmt::Debug for PeerConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -142,6 +148,7 @@ struct Peer {
     origin: Origin,
     orders: mpsc::Receiver<PeerOrder>,
     facts: Arc<dyn Fn(&Request) -> Facts + Send + Sync>,
+    later: Later,
     input: Input,
     output: Output,
     ledger: Ledger,
@@ -171,6 +178,7 @@ impl Peer {
             origin,
             orders,
             facts: cfg.facts,
+            later: cfg.later,
             input: Input::new(cfg.partial),
             output: Output::default(),
             ledger: Ledger::default(),
@@ -256,7 +264,10 @@ impl Peer {
             if caught_up {
                 self.output.told_caught_up();
                 permit.send(Event::CaughtUp { conn: self.conn });
-            } else if let Some(event) = self.input.next().and_then(|item| self.serve(item)) {
+                continue;
+            }
+            let event = self.input.next().and_then(|item| self.serve(item));
+            if let Some(event) = event.and_then(|event| (self.later)(event)) {
                 permit.send(event);
             }
         }

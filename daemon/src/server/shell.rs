@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use agentd_core::agent::Agent;
 use agentd_core::effect::Announcement;
 use agentd_core::event::Facts;
 use agentd_core::{Event, Served, Settings, State};
@@ -22,9 +23,9 @@ use crate::platform::lock::{Doing, Lock};
 use crate::platform::process;
 use crate::platform::remote;
 use crate::server::owner::{ANSWERS, Arrival, Gone, Host, INBOX, Owner, Wires};
-use crate::server::peer::PeerConfig;
+use crate::server::peer::{Later, PeerConfig};
 use crate::store::{self, Answers, Liveness, Opened, Role, Store};
-use crate::worker::{FileLimit, SpawnRecord, Spawner, adopt_orphans};
+use crate::worker::{FileLimit, SpawnRecord, Spawner, Versions, adopt_orphans, one_shot_only};
 
 /// Connections that were accepted and not heard of: more than there can be.
 const ARRIVALS: usize = 16 * 1024;
@@ -64,6 +65,7 @@ pub struct Shell {
     instance: Arc<Instance>,
     state_dir: PathBuf,
     partial: Arc<AtomicUsize>,
+    versions: Arc<Versions>,
 }
 
 /// What the shell is started with.
@@ -119,7 +121,7 @@ impl Shell {
         if let Err(error) = adopt_orphans() {
             tracing::warn!(%error, "escaped processes of workers can't be adopted");
         }
-        let agents = config::agents(&plan.config, &Look::here());
+        let agents = agents(&plan.config, &dir);
         let runnable = agents
             .iter()
             .filter_map(|(agent, run)| Some((agent.name.clone(), run.clone()?)))
@@ -135,6 +137,7 @@ impl Shell {
             file_limit: plan.file_limit,
             record: recorder(Arc::clone(&instance)),
         };
+        let versions = Versions::new(spawner.clone(), &dir);
         let settings = settings(&plan, &opened, agents);
         let machine = Machine {
             state_dir: dir.clone(),
@@ -167,13 +170,21 @@ impl Shell {
             instance,
             state_dir: dir,
             partial,
+            versions,
         })
     }
 
     /// What a connection's task needs; `peer` is the process on the other side.
     #[must_use]
     pub fn peer_config(&self, peer: Option<u32>) -> PeerConfig {
-        peer_config(self.state_dir.clone(), Arc::clone(&self.partial), peer)
+        let (dir, partial) = (self.state_dir.clone(), Arc::clone(&self.partial));
+        peer_config(dir, partial, Arc::clone(&self.versions), peer)
+    }
+
+    /// The versions of the agents.
+    #[must_use]
+    pub fn versions(&self) -> Arc<Versions> {
+        Arc::clone(&self.versions)
     }
 
     /// Where the store is.
@@ -219,7 +230,12 @@ impl Rest {
 }
 
 /// Facts about the host for each request of a connection.
-pub fn peer_config(state_dir: PathBuf, partial: Arc<AtomicUsize>, peer: Option<u32>) -> PeerConfig {
+pub fn peer_config(
+    state_dir: PathBuf,
+    partial: Arc<AtomicUsize>,
+    versions: Arc<Versions>,
+    peer: Option<u32>,
+) -> PeerConfig {
     // Once per connection is enough: who descends from a worker goes on doing so.
     let known = OnceLock::new();
     let ancestry = move || -> Vec<u32> {
@@ -262,8 +278,27 @@ pub fn peer_config(state_dir: PathBuf, partial: Arc<AtomicUsize>, peer: Option<u
     };
     PeerConfig {
         facts: Arc::new(facts),
+        later: later(versions),
         partial,
     }
+}
+
+/// Lists of agents wait for their versions, beside the connection and the owner.
+fn later(versions: Arc<Versions>) -> Later {
+    Arc::new(move |event| {
+        let Event::Requested {
+            request: Ok(decoded),
+            ..
+        } = &event
+        else {
+            return Some(event);
+        };
+        if !matches!(decoded.request, Request::Agents) {
+            return Some(event);
+        }
+        versions.post_when_looked(event);
+        None
+    })
 }
 
 fn is_dir(path: &str) -> bool {
@@ -340,10 +375,19 @@ fn recorder(instance: Arc<Instance>) -> Arc<dyn Fn(SpawnRecord) + Send + Sync> {
     })
 }
 
+/// Every agent, each in the form that it was last found to have.
+fn agents(config: &Config, state_dir: &Path) -> Vec<(Agent, Option<config::AgentConfig>)> {
+    let look = Look {
+        one_shot_only: one_shot_only(state_dir),
+        ..Look::here()
+    };
+    config::agents(config, &look)
+}
+
 fn settings(
     plan: &Plan,
     opened: &Opened,
-    agents: Vec<(agentd_core::agent::Agent, Option<config::AgentConfig>)>,
+    agents: Vec<(Agent, Option<config::AgentConfig>)>,
 ) -> Settings {
     let looked_for = config::looked_for(&plan.config, &agents);
     let agents: BTreeMap<_, _> = agents

@@ -4,18 +4,34 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
 use agentd_core::effect::Spawn;
 use agentd_core::ids::{Generation, WorkerId};
 
 use super::Spawner;
 use crate::adapter::Launch;
-use crate::config::AgentConfig;
+use crate::config::{self, AgentConfig};
 
 /// The variables that pass from the daemon's environment: who the user is and where things are.
 /// Keys, tokens and agent sockets pass by `pass_env` only.
 const PASSED: &[&str] = &[
     "HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER",
+];
+/// How the network is reached here: without these, agents behind a proxy are mute.
+const NETWORK: &[&str] = &[
+    "ALL_PROXY",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NODE_EXTRA_CA_CERTS",
+    "NO_PROXY",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "all_proxy",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
 ];
 const PASSED_PREFIXES: &[&str] = &["LC_", "XDG_"];
 
@@ -25,7 +41,7 @@ pub(super) const INSTANCE: &str = "AGENTD_INSTANCE";
 pub(super) const WORKER: &str = "AGENTD_WORKER";
 
 /// A process's whole environment.
-pub(super) type Environment = BTreeMap<OsString, OsString>;
+pub(crate) type Environment = BTreeMap<OsString, OsString>;
 
 /// The value of [`WORKER`].
 pub(super) fn worker_mark(worker: WorkerId, generation: Generation) -> String {
@@ -41,27 +57,7 @@ pub(super) fn of_worker(
     generation: Generation,
     spawn: &Spawn,
 ) -> Environment {
-    let mut env: Environment = spawner
-        .environment
-        .iter()
-        .filter(|(name, _)| passes(name))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    // Nobody looks at a terminal there: no colours, no pagers.
-    env.insert("TERM".into(), "dumb".into());
-    for name in &agent.pass_env {
-        let secret = spawner.secrets.get(name).map(OsString::from);
-        let own = || spawner.environment.get(OsStr::new(name)).cloned();
-        if let Some(value) = secret.or_else(own) {
-            env.insert(name.into(), value);
-        }
-    }
-    env.extend(
-        agent
-            .env
-            .iter()
-            .map(|(name, value)| (name.into(), value.into())),
-    );
+    let mut env = of_agent(&spawner.environment, &spawner.secrets, agent);
     env.extend(
         launch
             .env
@@ -79,11 +75,135 @@ pub(super) fn of_worker(
     env
 }
 
+/// What an agent gets for its turns, but for what names the turn.
+pub(super) fn of_agent(
+    environment: &Environment,
+    secrets: &BTreeMap<String, String>,
+    agent: &AgentConfig,
+) -> Environment {
+    let mut env = common(environment, agent);
+    let by_default = config::passes(agent);
+    let asked_for = agent.pass_env.iter().map(String::as_str);
+    for name in by_default.into_iter().chain(asked_for) {
+        let secret = secrets.get(name).map(OsString::from);
+        let own = || environment.get(OsStr::new(name)).cloned();
+        if let Some(value) = secret.or_else(own) {
+            env.insert(name.into(), value);
+        }
+    }
+    let given = agent.env.iter();
+    env.extend(given.map(|(name, value)| (name.into(), value.into())));
+    env
+}
+
+/// What every process of this agent gets, whatever it is run for: no key, and nothing of its own.
+pub(super) fn common(environment: &Environment, agent: &AgentConfig) -> Environment {
+    let mut env: Environment = environment
+        .iter()
+        .filter(|(name, _)| passes(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    // Nobody looks at a terminal there: no colours, no pagers.
+    env.insert("TERM".into(), "dumb".into());
+    let program = agent.command.first().map(Path::new);
+    let path = search_path(env.get(OsStr::new("PATH")), program.and_then(Path::parent));
+    env.insert("PATH".into(), path);
+    env
+}
+
+/// PATH without what means the current directory, which is the session's and may hold a `node` or
+/// a `git` of anybody's; and with the program's own directory last, where its interpreter often is.
+fn search_path(path: Option<&OsString>, own: Option<&Path>) -> OsString {
+    let entries = path.into_iter().flat_map(std::env::split_paths);
+    let mut kept: Vec<PathBuf> = entries.filter(|dir| dir.is_absolute()).collect();
+    // A directory with a colon in its name can't stand in a PATH.
+    let fits = |own: &Path| own.is_absolute() && std::env::join_paths([own]).is_ok();
+    if let Some(own) = own.filter(|own| fits(own) && !kept.iter().any(|dir| dir == own)) {
+        kept.push(own.to_owned());
+    }
+    std::env::join_paths(kept).unwrap_or_default()
+}
+
 fn passes(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| {
         PASSED.contains(&name)
+            || NETWORK.contains(&name)
             || PASSED_PREFIXES
                 .iter()
                 .any(|prefix| name.starts_with(prefix))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapter::Kind;
+
+    fn env(pairs: &[(&str, &str)]) -> Environment {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect()
+    }
+
+    fn agent(kind: Kind, program: &str) -> AgentConfig {
+        AgentConfig::new(kind, vec![program.to_owned()])
+    }
+
+    #[test]
+    fn each_agent_gets_its_own_key_and_all_get_the_way_to_the_network() {
+        let own = env(&[
+            ("ANTHROPIC_API_KEY", "of claude"),
+            ("OPENAI_API_KEY", "of codex"),
+            ("GEMINI_API_KEY", "of gemini"),
+            ("HTTPS_PROXY", "http://proxy"),
+            ("NODE_EXTRA_CA_CERTS", "/ca"),
+            ("AWS_SECRET_ACCESS_KEY", "of nobody"),
+        ]);
+        let secrets = BTreeMap::from([("OPENAI_API_KEY".to_owned(), "from the file".to_owned())]);
+        let keys = |agent: &AgentConfig| -> Vec<String> {
+            let env = of_agent(&own, &secrets, agent);
+            assert_eq!(env[OsStr::new("HTTPS_PROXY")], "http://proxy");
+            assert_eq!(env[OsStr::new("NODE_EXTRA_CA_CERTS")], "/ca");
+            let keys = env
+                .iter()
+                .filter(|(name, _)| name.to_str().unwrap().ends_with("_KEY"));
+            let shown = keys.map(|(name, value)| format!("{}={}", name.display(), value.display()));
+            shown.collect()
+        };
+        for (kind, program, expected) in [
+            (
+                Kind::Claude,
+                "/x/claude",
+                &["ANTHROPIC_API_KEY=of claude"][..],
+            ),
+            (Kind::Codex, "/x/codex", &["OPENAI_API_KEY=from the file"]),
+            (Kind::Acp, "/x/gemini", &["GEMINI_API_KEY=of gemini"]),
+            (Kind::Acp, "/x/goose", &[]),
+            (Kind::Pi, "/x/pi", &[]),
+            (Kind::Exec, "/bin/cat", &[]),
+            (Kind::Jsonl, "/x/worker", &[]),
+        ] {
+            assert_eq!(keys(&agent(kind, program)), *expected, "{program}");
+        }
+        let mut asked = agent(Kind::Pi, "/x/pi");
+        asked.pass_env = vec!["GEMINI_API_KEY".to_owned()];
+        asked.env = BTreeMap::from([("A_KEY".to_owned(), "1".to_owned())]);
+        assert_eq!(keys(&asked), ["A_KEY=1", "GEMINI_API_KEY=of gemini"]);
+    }
+
+    #[test]
+    fn path_leads_to_no_current_directory_and_last_to_the_programs_own() {
+        let path = |path: &str, program: &str| {
+            let env = common(&env(&[("PATH", path)]), &agent(Kind::Acp, program));
+            env[OsStr::new("PATH")].clone()
+        };
+        assert_eq!(path(":/usr/bin:.:bin:", "/usr/bin/x"), "/usr/bin");
+        assert_eq!(
+            path("/usr/bin::/bin", "/opt/node/bin/x"),
+            "/usr/bin:/bin:/opt/node/bin"
+        );
+        assert_eq!(path(".:/usr/bin", "x"), "/usr/bin");
+        assert_eq!(path(".:/usr/bin", "/a:b/x"), "/usr/bin");
+    }
 }

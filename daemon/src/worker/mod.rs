@@ -4,10 +4,12 @@
 //! when to start, stop or restart is for the core to say.
 
 mod environment;
+mod probe;
 mod pump;
 mod reap;
 mod spawn;
 mod tail;
+mod versions;
 mod voice;
 
 #[cfg(test)]
@@ -31,6 +33,7 @@ use spawn::Plan;
 
 pub use reap::adopt_orphans;
 pub use spawn::FileLimit;
+pub use versions::{Versions, one_shot_only};
 
 /// Orders waiting for one process: the core has few turns in one process, so more is a bug of ours.
 pub const ORDERS: usize = 256;
@@ -106,7 +109,7 @@ impl Spawner {
             return self.refuse(worker, generation, failure);
         };
         let launch = agent.kind.launch(&agent.command, &spawn);
-        let adapter = agent.kind.adapter(&spawn);
+        let adapter = agent.kind.adapter_of(agent.output, &spawn);
         let env = environment::of_worker(self, agent, &launch, worker, generation, &spawn);
         let plan = Plan {
             worker,

@@ -63,6 +63,11 @@ impl Failure {
         }
     }
 
+    /// In words for a person.
+    pub(super) fn into_error(self) -> String {
+        self.error
+    }
+
     /// In the core's words.
     pub(super) fn event(self, worker: WorkerId, generation: Generation) -> Event {
         Event::SpawnFailed {

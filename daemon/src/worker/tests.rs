@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::spawn::Plan;
 use super::tail::TAIL;
 use super::{FileLimit, Order, SpawnRecord, Spawner, adopt_orphans, environment};
+use crate::adapter::exec::Output;
 use crate::adapter::{Adapter, Framing, Kind, Launch};
 use crate::config::AgentConfig;
 
@@ -147,6 +148,7 @@ impl Setup {
         let agent = AgentConfig {
             kind: Kind::Jsonl,
             command: self.argv.clone(),
+            output: Output::Text,
             env: BTreeMap::from([("OF_AGENT".to_owned(), "1".to_owned())]),
             pass_env: vec!["WANTED".to_owned(), "KEY".to_owned(), "ABSENT".to_owned()],
             warm: 0,

@@ -8,6 +8,7 @@
     reason = "a task talks to whoever started it"
 )]
 
+mod agents;
 mod demo;
 mod figures;
 mod msrv;
@@ -23,6 +24,7 @@ use serde_json::Value;
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
+  agents    write the tables of daemon/AGENTS.md from the code
   demo      build the product and see its main job done, step by step
   figures   measure a release build against controls; `--strict` fails on a miss
   msrv      check that no dependency needs a newer Rust than the workspace says
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     let task = words.next().unwrap_or_default();
     let rest: Vec<String> = words.collect();
     let done = match task.as_str() {
+        "agents" => agents::run(),
         "demo" => demo::run(),
         "figures" => figures::run(&rest),
         "msrv" => msrv::run(),

@@ -211,3 +211,88 @@ proptest! {
         prop_assert!(text.len() <= MAX_TEXT + TAIL + 64);
     }
 }
+
+#[test]
+fn an_option_without_its_value_is_left_out_but_an_empty_prompt_is_a_prompt() {
+    let words: Vec<String> = [
+        "/x",
+        "--model={model}",
+        "{model}",
+        "--text={prompt}",
+        "-m=a{model}",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let mut spawn = spawn("");
+    spawn.prompt.as_mut().unwrap().model = None;
+    assert_eq!(launch(&words, &spawn).argv, ["/x", "", "--text=", "-m=a"]);
+    spawn.model = Some("m".to_owned());
+    assert_eq!(
+        launch(&words, &spawn).argv,
+        ["/x", "--model=m", "m", "--text=", "-m=am"]
+    );
+}
+
+fn openclaw(printed: &str, exit: Exit, tail: &str) -> (String, Outcome) {
+    let mut openclaw = Openclaw::new(&spawn("hi"));
+    let (mut events, mut write) = (Vec::new(), Vec::new());
+    for portion in printed.as_bytes().chunks(7) {
+        openclaw.decode(portion, &mut events, &mut write);
+    }
+    assert!(events.is_empty(), "{events:?}");
+    openclaw.exited(exit, tail, &mut events);
+    let mut text = String::new();
+    for event in &events {
+        if let WorkerEvent::Text { text: piece, .. } = event {
+            text.push_str(piece);
+        }
+    }
+    let Some(WorkerEvent::Ended { outcome, .. }) = events.pop() else {
+        panic!("{events:?}")
+    };
+    (text, *outcome)
+}
+
+#[test]
+fn openclaws_object_becomes_text_model_and_usage() {
+    let inner = r#"{"payloads":[{"text":"a {\n","mediaUrl":null},{"text":"b"}],
+        "meta":{"durationMs":9,"agentMeta":{"sessionId":"s","provider":"p","model":"m",
+        "usage":{"input":3,"output":2,"cacheRead":1,"total":6,"cost":{"total":0.5}}}}}"#;
+    let wrapped =
+        format!(r#"{{"runId":"r","status":"ok","summary":"completed","result":{inner}}}"#);
+    for printed in [
+        inner.to_owned(),
+        format!("[plugins] {{}} loaded\n{{odd\n{wrapped}\n"),
+    ] {
+        let (text, outcome) = openclaw(&printed, Exit::Code(0), "");
+        assert_eq!(text, "a {\n\nb");
+        assert_eq!(outcome.result, Ok(Stop::EndTurn));
+        assert_eq!(
+            (outcome.provider.as_deref(), outcome.model.as_deref()),
+            (Some("p"), Some("m"))
+        );
+        let usage = outcome.usage.unwrap();
+        assert_eq!(
+            (
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.cache_read_tokens
+            ),
+            (3, 2, 1)
+        );
+        assert_eq!(outcome.cost.usd, Some(0.5));
+    }
+}
+
+#[test]
+fn openclaws_failures_say_what_it_said() {
+    let error =
+        |printed: &str, exit, tail: &str| openclaw(printed, exit, tail).1.result.unwrap_err().error;
+    let down = r#"{"ok":false,"error":{"type":"cli_error","message":"Gateway not reachable"}}"#;
+    let said = error(down, Exit::Code(1), "may still be running");
+    assert!(said.ends_with("Gateway not reachable"), "{said}");
+    assert!(error("", Exit::Code(1), "no such option").contains("no such option"));
+    assert!(error("plain text", Exit::Code(0), "").contains("needs `--json`"));
+    assert!(error("{\"a\":1}", Exit::Code(0), "").contains("needs `--json`"));
+    assert!(error("", Exit::Signal(9), "").contains("signal 9"));
+}

@@ -40,6 +40,7 @@ fn open_sharing(origin: Origin, partial: Arc<AtomicUsize>) -> Both {
     let tracker = TaskTracker::new();
     let cfg = PeerConfig {
         facts: Arc::new(|_: &Request| Facts::default()),
+        later: Arc::new(Some),
         partial: Arc::clone(&partial),
     };
     tracker.spawn(serve(CONN, origin, reader, writer, events, order_room, cfg));
@@ -537,6 +538,7 @@ async fn an_idle_connection_is_small() {
     let (_orders, orders) = mpsc::channel(ORDERS);
     let cfg = PeerConfig {
         facts: Arc::new(|_: &Request| Facts::default()),
+        later: Arc::new(Some),
         partial: Arc::default(),
     };
     let future = serve(CONN, Origin::Socket, reader, writer, events, orders, cfg);

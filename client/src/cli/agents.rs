@@ -1,0 +1,245 @@
+//! `agents`: what is there, changes of the configuration, and a try.
+//!
+//! Owns the try and its words. The configuration is the daemon's to change: its own program does.
+//! Must not know what `config.toml` looks like.
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use agentd_protocol::Line;
+use agentd_protocol::line::TurnFacts;
+use agentd_protocol::request::{OnQuestion, Send};
+use serde_json::json;
+
+use super::args::{AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, TestAgentArgs};
+use super::exit::{self, Exit};
+use super::turn::{self, View};
+use super::{ask, output, render};
+use crate::asked::Asking;
+use crate::client::{Attended, Client, Options};
+use crate::fallback::Fallback;
+use crate::wire::{Nothing, Received};
+use crate::{key, oneshot};
+
+/// Answered by any model in a word, without a tool.
+const QUESTION: &str =
+    "This is a test of the connection. Use no tools. Answer with one word: ready";
+/// A daemon that is there takes a connection at once.
+const THERE_WITHIN: Duration = Duration::from_secs(2);
+
+pub(super) async fn agents(args: AgentsArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    match args.command {
+        None => list(args.json, socket).await,
+        Some(AgentsCommand::Add(args)) => change(&add_words(args), socket).await,
+        Some(AgentsCommand::Remove(args)) => change(&name_words("remove", args), socket).await,
+        Some(AgentsCommand::Default(args)) => change(&name_words("default", args), socket).await,
+        Some(AgentsCommand::Test(args)) => test(args, socket).await,
+    }
+}
+
+async fn list(json: bool, socket: Option<&Path>) -> io::Result<Exit> {
+    let received = match ask::ask(
+        socket,
+        "agents",
+        &Nothing {},
+        Asking::Reads,
+        Fallback::Allowed,
+    )
+    .await
+    {
+        Ok((client, received)) => {
+            client.close().await;
+            received
+        }
+        Err(exit) => return Ok(exit),
+    };
+    match &received.line {
+        Some(Line::Agents { .. }) if json => output::out_json(&received.text)?,
+        Some(Line::Agents { agents, .. }) => output::out(&render::agents(agents))?,
+        _ => return Ok(ask::unexpected(&received)),
+    }
+    Ok(Exit::Done)
+}
+
+fn name_words(what: &str, args: AgentNameArgs) -> Vec<String> {
+    let mut words = vec![what.to_owned()];
+    words.extend(args.json.then(|| "--json".to_owned()));
+    words.extend(["--".to_owned(), args.name]);
+    words
+}
+
+fn add_words(args: AddAgentArgs) -> Vec<String> {
+    let mut words = vec!["add".to_owned()];
+    let options = [
+        ("kind", args.kind),
+        ("provider", args.provider),
+        ("model", args.model),
+    ];
+    let mut option = |name: &str, value: &str| words.push(format!("--{name}={value}"));
+    for (name, value) in &options {
+        if let Some(value) = value {
+            option(name, value);
+        }
+    }
+    for value in &args.env {
+        option("env", value);
+    }
+    for value in &args.pass_env {
+        option("pass-env", value);
+    }
+    words.extend(args.json.then(|| "--json".to_owned()));
+    words.push(format!("--name={}", args.name));
+    words.push("--".to_owned());
+    words.extend(args.command);
+    words
+}
+
+/// Lets the daemon's own program change the configuration.
+async fn change(words: &[String], socket: Option<&Path>) -> io::Result<Exit> {
+    let program = oneshot::program();
+    let mut command = std::process::Command::new(&program);
+    command.arg("agents").args(words);
+    let status = match command.status() {
+        Ok(status) => status,
+        Err(error) => {
+            output::error(
+                &format!("cannot start `{}`: {error}", program.display()),
+                Some("put `agentd` next to `agentctl`, or on `PATH`"),
+            );
+            return Ok(Exit::Configuration);
+        }
+    };
+    let exit = match status.code() {
+        Some(0) => Exit::Done,
+        Some(2) => Exit::Usage,
+        Some(74) => Exit::Refused,
+        Some(78) => Exit::Configuration,
+        _ => Exit::Failed,
+    };
+    if exit == Exit::Done && is_up(socket).await {
+        output::note(
+            "the daemon that runs knows the old configuration until it starts again: \
+             `agentctl stop`, then `agentd`",
+        );
+    }
+    Ok(exit)
+}
+
+async fn is_up(socket: Option<&Path>) -> bool {
+    let connecting = Client::connect_or_oneshot(options(socket, Fallback::Forbidden));
+    matches!(
+        tokio::time::timeout(THERE_WITHIN, connecting).await,
+        Ok(Ok(_))
+    )
+}
+
+/// Shows nothing while it runs: what counts is how it ended.
+struct Silent;
+
+impl View for Silent {
+    fn line(&mut self, _received: &Received) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let cwd = std::env::temp_dir();
+    let send = Send {
+        text: args.prompt.unwrap_or_else(|| QUESTION.to_owned()),
+        agent: Some(args.name.clone()),
+        cwd: cwd.to_str().map(str::to_owned),
+        timeout: Some(args.timeout),
+        on_question: Some(OnQuestion::Deny),
+        ..Send::default()
+    };
+    let send = key::completed(&send)?.into_owned();
+    let begun = Instant::now();
+    let outcome = match turn::connect(socket, Fallback::Allowed).await {
+        Ok(client) => turn::run(client, &send, &mut Silent, None).await?,
+        Err(error) => turn::Outcome::Failed(error),
+    };
+    let took = begun.elapsed();
+    let received = match &outcome {
+        turn::Outcome::Final(received, _) => received.line.as_ref(),
+        turn::Outcome::Left | turn::Outcome::Failed(_) => None,
+    };
+    if args.json {
+        let tried = tried(&args.name, received, took);
+        output::out_json(&tried.to_string())?;
+    } else if let Some(Line::MessageEnd(end)) = received {
+        let text = render::preview(&end.turn.text);
+        let said = if text.is_empty() { "(no text)" } else { &text };
+        output::out_line(&format!(
+            "`{}` answered in {:.1} s: {said}{}",
+            args.name,
+            took.as_secs_f64(),
+            used(&end.turn)
+        ))?;
+    }
+    let turn = match received {
+        Some(Line::MessageEnd(end)) => Some(&end.turn),
+        Some(Line::Error(error)) => error.turn.as_ref(),
+        _ => None,
+    };
+    if let Some(session) = turn.and_then(|turn| turn.session.as_deref()) {
+        forget(session, socket).await;
+    }
+    let key = send.idempotency_key.as_deref().unwrap_or_default();
+    Ok(turn::conclude(&outcome, key))
+}
+
+/// Ends the session of a try. One that stays is in nobody's way.
+async fn forget(session: &str, socket: Option<&Path>) {
+    if let Ok(mut client) = Client::connect_or_oneshot(options(socket, Fallback::Allowed)).await {
+        let _stays = client.session_close(session).await;
+        client.close().await;
+    }
+}
+
+fn options(socket: Option<&Path>, fallback: Fallback) -> Options {
+    Options {
+        socket: socket.map(Path::to_owned),
+        fallback,
+        name: "agentctl".to_owned(),
+        attended: Attended::No,
+    }
+}
+
+/// The model and its tokens, as far as they are known.
+fn used(turn: &TurnFacts) -> String {
+    let mut known = Vec::new();
+    known.extend(
+        turn.model
+            .as_deref()
+            .map(|model| output::safe(model).into_owned()),
+    );
+    known.extend(turn.usage.as_ref().map(|usage| {
+        let (input, output) = (usage.input_tokens, usage.output_tokens);
+        format!("{input} tokens in, {output} out")
+    }));
+    match known.is_empty() {
+        true => String::new(),
+        false => format!("\n  {}", known.join(", ")),
+    }
+}
+
+fn tried(name: &str, line: Option<&Line>, took: Duration) -> serde_json::Value {
+    let (turn, error) = match line {
+        Some(Line::MessageEnd(end)) => (Some(&end.turn), None),
+        Some(Line::Error(error)) => (error.turn.as_ref(), Some(error)),
+        _ => (None, None),
+    };
+    let ok = matches!(line, Some(end @ Line::MessageEnd(_)) if exit::of_line(end) == Exit::Done);
+    json!({
+        "agent": name,
+        "ok": ok,
+        "took_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        "text": turn.map(|turn| turn.text.as_str()),
+        "provider": turn.and_then(|turn| turn.provider.as_deref()),
+        "model": turn.and_then(|turn| turn.model.as_deref()),
+        "usage": turn.and_then(|turn| turn.usage.as_ref()),
+        "code": error.map(|error| error.code),
+        "error": error.map(|error| error.error.as_str()),
+    })
+}

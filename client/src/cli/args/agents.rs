@@ -1,0 +1,105 @@
+//! The words of `agents`.
+//!
+//! Owns names and help. Must not know what a command does.
+
+use clap::{Args, Subcommand};
+
+/// `agents`.
+#[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct AgentsArgs {
+    /// What about them; without, list them.
+    #[command(subcommand)]
+    pub command: Option<AgentsCommand>,
+    /// Print the protocol's own line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What about agents.
+#[derive(Subcommand, Clone, Debug)]
+pub enum AgentsCommand {
+    /// Add an agent to config.toml
+    #[command(after_help = "\
+Examples:
+  agentctl agents add mine --kind acp -- my-agent --acp
+  agentctl agents add shout --kind exec -- tr a-z A-Z
+  agentctl agents add claude --model opus --pass-env MY_TOKEN
+  agentctl agents add oneshot --kind exec --model sonnet -- claude -p --model={model}
+
+The kinds: jsonl, exec, pi, acp, claude, codex. Kind and command are known of the agents that
+`agentctl agents` looks for. Secrets don't belong there: put them into the file `env` beside
+config.toml, mode 0600, and name them with --pass-env.")]
+    Add(AddAgentArgs),
+    /// Take an agent out of config.toml
+    #[command(after_help = "Examples:\n  agentctl agents remove mine")]
+    Remove(AgentNameArgs),
+    /// Run one real turn in a session that is thrown away, and say how it went
+    #[command(after_help = "\
+Examples:
+  agentctl agents test claude
+  agentctl agents test mine --timeout 20
+
+Exit codes: those of `send`")]
+    Test(TestAgentArgs),
+    /// Say who answers when nobody is named
+    #[command(after_help = "Examples:\n  agentctl agents default claude")]
+    Default(AgentNameArgs),
+}
+
+/// `agents add`.
+#[derive(Args, Clone, Debug)]
+pub struct AddAgentArgs {
+    /// Its name
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// The protocol it speaks
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<String>,
+    /// Its model provider when a send names none
+    #[arg(long, value_name = "PROVIDER")]
+    pub provider: Option<String>,
+    /// Its model when a send names none
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Set a variable for it; no secrets; may be given again
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub env: Vec<String>,
+    /// Pass a variable on, from the file `env` or the daemon's environment; may be given again
+    #[arg(long, value_name = "NAME")]
+    pub pass_env: Vec<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Program and arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// A command about one agent.
+#[derive(Args, Clone, Debug)]
+pub struct AgentNameArgs {
+    /// Which
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `agents test`.
+#[derive(Args, Clone, Debug)]
+pub struct TestAgentArgs {
+    /// Which
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Seconds it may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 120.0)]
+    pub timeout: f64,
+    /// Say this instead of the usual question
+    #[arg(long, value_name = "TEXT")]
+    pub prompt: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}

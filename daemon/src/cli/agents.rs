@@ -1,0 +1,95 @@
+//! `agentd agents`: the words that `agentctl agents add`, `remove` and `default` pass on.
+//!
+//! Owns their arguments and what is said when it is done. Must not know how the file is changed.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::config::{Change, EditError, Look, NewAgent, save};
+use crate::platform::paths::Paths;
+
+/// What to change in `config.toml`.
+#[derive(Subcommand, Debug)]
+pub(super) enum AgentsCommand {
+    /// Add an agent to the configuration
+    Add(AddArgs),
+    /// Take an agent out of the configuration
+    Remove(NameArgs),
+    /// Say who answers when nobody is named
+    Default(NameArgs),
+}
+
+#[derive(Args, Debug)]
+pub(super) struct NameArgs {
+    name: String,
+    /// As one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct AddArgs {
+    #[arg(long)]
+    name: String,
+    #[arg(long)]
+    kind: Option<String>,
+    #[arg(long)]
+    provider: Option<String>,
+    #[arg(long)]
+    model: Option<String>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    env: Vec<(String, String)>,
+    #[arg(long, value_name = "NAME")]
+    pass_env: Vec<String>,
+    /// As one JSON object
+    #[arg(long)]
+    json: bool,
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        // It may be a value that nobody is to see.
+        _ => Err("expected NAME=VALUE".to_owned()),
+    }
+}
+
+/// Changes the configuration and says so.
+pub(super) fn run(command: AgentsCommand, paths: &Paths) -> Result<(), EditError> {
+    let (name, json, done, change) = match command {
+        AgentsCommand::Add(args) => {
+            let name = args.name.clone();
+            let new = NewAgent {
+                kind: args.kind,
+                command: args.command,
+                provider: args.provider,
+                model: args.model,
+                env: args.env.into_iter().collect::<BTreeMap<_, _>>(),
+                pass_env: args.pass_env,
+            };
+            (name.clone(), args.json, "added", Change::Add(name, new))
+        }
+        AgentsCommand::Remove(NameArgs { name, json }) => {
+            (name.clone(), json, "removed", Change::Remove(name))
+        }
+        AgentsCommand::Default(NameArgs { name, json }) => {
+            (name.clone(), json, "default", Change::Default(name))
+        }
+    };
+    save(&paths.config, &paths.env_file, &Look::here(), &change)?;
+    let file = paths.config.display();
+    let said = match (json, done) {
+        (true, done) => json!({"done": done, "agent": name, "file": file.to_string()}).to_string(),
+        (false, "default") => format!("`{name}` is the default in {file}"),
+        (false, "removed") => format!("removed `{name}` from {file}"),
+        (false, _) => format!("added `{name}` to {file}"),
+    };
+    // It is done, whoever reads it.
+    let _closed = writeln!(std::io::stdout(), "{said}");
+    Ok(())
+}

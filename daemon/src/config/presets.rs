@@ -1,0 +1,324 @@
+//! The agents that people have: how each is run, what it may know, and where it keeps its login.
+//!
+//! Owns the facts about other people's programs, as data. Never runs anything, and never reads a
+//! login: that its file is there is all.
+
+use std::path::{Path, PathBuf};
+
+use super::AgentConfig;
+use crate::adapter::{Kind, exec};
+
+/// How a login can be seen from outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Login {
+    /// Files that are there once somebody has logged in: a variable that moves their directory,
+    /// the directory below the home, the file.
+    files: &'static [(&'static str, &'static str, &'static str)],
+    /// Variables that do instead, when the agent gets them.
+    keys: &'static [&'static str],
+    /// What it means that there is none of them.
+    absence: Absence,
+}
+
+/// What a missing login means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Absence {
+    /// Nobody is logged in.
+    LoggedOut,
+    /// Nothing: the agent has other places, such as the system's key ring.
+    Unknown,
+}
+
+/// One agent that is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Preset {
+    /// Its name, which is its program's, too.
+    pub(super) name: &'static str,
+    /// The wire of its long-lived form.
+    pub(super) kind: Kind,
+    /// The arguments of that form.
+    pub(super) arguments: &'static [&'static str],
+    /// A word that its help has when it has that form.
+    word: Option<&'static str>,
+    /// The arguments of its one-shot form, for the kind `exec`.
+    pub(super) once: &'static [&'static str],
+    /// What the one-shot form prints.
+    pub(super) output: exec::Output,
+    /// Variables that it gets besides those of its kind.
+    passes: &'static [&'static str],
+    login: Login,
+}
+
+const ELSEWHERE: Login = Login {
+    files: &[],
+    keys: &[],
+    absence: Absence::Unknown,
+};
+
+/// Where one-shot forms take the prompt from standard input they do: arguments are for everybody
+/// to see, and can't be longer than 128 KiB.
+pub(super) const PRESETS: &[Preset] = &[
+    Preset {
+        name: "pi",
+        kind: Kind::Pi,
+        arguments: &["--mode", "rpc"],
+        word: Some("--mode"),
+        once: &["--model={model}", "-p", "{prompt}"],
+        output: exec::Output::Text,
+        passes: &[],
+        login: Login {
+            files: &[("PI_CODING_AGENT_DIR", ".pi/agent", "auth.json")],
+            ..ELSEWHERE
+        },
+    },
+    Preset {
+        name: "claude",
+        kind: Kind::Claude,
+        arguments: &[],
+        word: Some("--input-format"),
+        once: &["-p", "--model={model}"],
+        output: exec::Output::Text,
+        passes: &[],
+        login: Login {
+            files: &[("CLAUDE_CONFIG_DIR", ".claude", ".credentials.json")],
+            keys: &[
+                "ANTHROPIC_API_KEY",
+                "ANTHROPIC_AUTH_TOKEN",
+                "CLAUDE_CODE_OAUTH_TOKEN",
+            ],
+            // macOS keeps it in the key chain.
+            absence: if cfg!(target_os = "macos") {
+                Absence::Unknown
+            } else {
+                Absence::LoggedOut
+            },
+        },
+    },
+    Preset {
+        name: "codex",
+        kind: Kind::Codex,
+        arguments: &["app-server"],
+        word: Some("app-server"),
+        // It prints the answer alone; sessions start outside of repositories, too.
+        once: &["exec", "--skip-git-repo-check", "--model={model}", "-"],
+        output: exec::Output::Text,
+        passes: &[],
+        login: Login {
+            files: &[("CODEX_HOME", ".codex", "auth.json")],
+            keys: &["OPENAI_API_KEY", "CODEX_API_KEY"],
+            absence: Absence::LoggedOut,
+        },
+    },
+    Preset {
+        name: "gemini",
+        kind: Kind::Acp,
+        // Before it was `--experimental-acp`.
+        arguments: &["--acp"],
+        word: Some("--acp"),
+        once: &["--model={model}", "--prompt={prompt}"],
+        output: exec::Output::Text,
+        passes: &[
+            "GEMINI_API_KEY",
+            "GEMINI_CLI_HOME",
+            "GEMINI_MODEL",
+            "GOOGLE_API_KEY",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            "GOOGLE_CLOUD_LOCATION",
+            "GOOGLE_CLOUD_PROJECT",
+            "GOOGLE_GEMINI_BASE_URL",
+            "GOOGLE_GENAI_USE_VERTEXAI",
+        ],
+        login: Login {
+            files: &[("", ".gemini", "oauth_creds.json")],
+            keys: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+            absence: Absence::LoggedOut,
+        },
+    },
+    Preset {
+        name: "opencode",
+        kind: Kind::Acp,
+        arguments: &["acp"],
+        word: Some("acp"),
+        once: &["run", "--model={model}", "--", "{prompt}"],
+        output: exec::Output::Text,
+        passes: &["OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR"],
+        login: Login {
+            files: &[("XDG_DATA_HOME", ".local/share", "opencode/auth.json")],
+            keys: &[],
+            absence: Absence::LoggedOut,
+        },
+    },
+    Preset {
+        name: "goose",
+        kind: Kind::Acp,
+        arguments: &["acp"],
+        word: Some("acp"),
+        once: &[
+            "run",
+            "--no-session",
+            "--quiet",
+            "--model={model}",
+            "--text={prompt}",
+        ],
+        output: exec::Output::Text,
+        passes: &["GOOSE_MODEL", "GOOSE_PROVIDER"],
+        login: ELSEWHERE,
+    },
+    Preset {
+        name: "hermes",
+        kind: Kind::Acp,
+        arguments: &["acp"],
+        word: Some("acp"),
+        once: &["--model={model}", "-z", "{prompt}"],
+        output: exec::Output::Text,
+        passes: &["HERMES_HOME"],
+        login: Login {
+            files: &[("HERMES_HOME", ".hermes", "auth.json")],
+            ..ELSEWHERE
+        },
+    },
+    Preset {
+        name: "openclaw",
+        // Its long-lived form is a gateway of its own, which this command asks.
+        kind: Kind::Exec,
+        arguments: OPENCLAW,
+        word: None,
+        once: OPENCLAW,
+        output: exec::Output::Openclaw,
+        passes: &[
+            "OPENCLAW_CONFIG_PATH",
+            "OPENCLAW_GATEWAY_TOKEN",
+            "OPENCLAW_STATE_DIR",
+        ],
+        login: ELSEWHERE,
+    },
+];
+
+const OPENCLAW: &[&str] = &[
+    "agent",
+    "--json",
+    "--session-id",
+    "{session}",
+    "--model={model}",
+    "--message",
+    "{prompt}",
+];
+
+/// Directories below the home where installers put programs, which a service's PATH lacks.
+pub(super) const BELOW_HOME: &[(&str, &str)] = &[
+    (
+        ".local/bin",
+        "pip, uv, and the installers of claude, hermes and goose",
+    ),
+    (".claude/local", "claude after its own migration from npm"),
+    (".opencode/bin", "the installer of opencode"),
+    (".npm-global/bin", "npm with the prefix its manual advises"),
+    (".npm-packages/bin", "the other usual prefix of npm"),
+    (".bun/bin", "bun"),
+    (".deno/bin", "deno"),
+    (".volta/bin", "volta, which manages node"),
+    (".local/share/pnpm", "pnpm on Linux"),
+    ("Library/pnpm", "pnpm on macOS"),
+    (".local/share/mise/shims", "mise"),
+    (".asdf/shims", "asdf"),
+    (".cargo/bin", "cargo"),
+    ("go/bin", "go"),
+    ("bin", "people"),
+];
+/// The same for the whole machine.
+pub(super) const OF_THE_MACHINE: &[(&str, &str)] = &[
+    ("/usr/local/bin", "npm as root, and people"),
+    ("/opt/homebrew/bin", "Homebrew on Apple's processors"),
+    ("/snap/bin", "snap"),
+];
+/// nvm keeps a directory for each version of node, below the home.
+const NVM: &str = ".nvm/versions/node";
+
+/// Where programs usually are, whatever PATH says: the home's first.
+pub(super) fn places(home: Option<&Path>) -> Vec<PathBuf> {
+    let mut places = Vec::new();
+    if let Some(home) = home.filter(|home| home.is_absolute()) {
+        places.extend(BELOW_HOME.iter().map(|(dir, _who)| home.join(dir)));
+        let versions = std::fs::read_dir(home.join(NVM)).into_iter().flatten();
+        let mut of_nvm: Vec<PathBuf> = versions
+            .filter_map(|version| Some(version.ok()?.path().join("bin")))
+            .collect();
+        of_nvm.sort();
+        places.extend(of_nvm.into_iter().rev());
+    }
+    places.extend(OF_THE_MACHINE.iter().map(|(dir, _who)| PathBuf::from(dir)));
+    // Few are there, and each is looked into for every agent that is missing.
+    places.retain(|dir| dir.is_dir());
+    places
+}
+
+/// The preset of this name.
+pub(super) fn named(name: &str) -> Option<&'static Preset> {
+    PRESETS.iter().find(|preset| preset.name == name)
+}
+
+/// The preset whose program a command runs.
+pub(super) fn of_program(program: &str) -> Option<&'static Preset> {
+    named(Path::new(program).file_name()?.to_str()?)
+}
+
+/// The variables that an agent gets by default: those of its kind and of its program, and never
+/// those of another.
+#[must_use]
+pub fn passes(agent: &AgentConfig) -> Vec<&'static str> {
+    let program = agent.command.first();
+    let preset = program.and_then(|program| of_program(program));
+    let (own, of_its_kind) = match preset {
+        Some(preset) if preset.kind == agent.kind => (preset.passes, &[][..]),
+        Some(preset) => (preset.passes, preset.kind.passes()),
+        None => (&[][..], &[][..]),
+    };
+    [agent.kind.passes(), of_its_kind, own].concat()
+}
+
+/// Does running the program with `--version` say its version, and do nothing else? That is known
+/// of the programs that are looked for; any other may do what it likes with an argument.
+#[must_use]
+pub fn tells_version(program: &str) -> bool {
+    Path::new(program).is_absolute() && of_program(program).is_some()
+}
+
+/// A word that the help of this program has when it has its long-lived form.
+#[must_use]
+pub fn long_lived_word(program: &str) -> Option<&'static str> {
+    of_program(program)?.word
+}
+
+/// Is somebody logged in, as far as a look at a file's existence says? `value` gives the variables
+/// of the agent.
+#[must_use]
+pub fn logged_in(
+    agent: &AgentConfig,
+    home: Option<&Path>,
+    value: &dyn Fn(&str) -> Option<String>,
+) -> Option<bool> {
+    let login = of_program(agent.command.first()?)?.login;
+    let set = |name: &str| value(name).filter(|value| !value.is_empty());
+    let there = login.files.iter().any(|(variable, dir, file)| {
+        let moved = set(variable).map(PathBuf::from);
+        let dir = moved.or_else(|| Some(home?.join(dir)));
+        dir.is_some_and(|dir| dir.join(file).is_file())
+    });
+    if there || login.keys.iter().any(|key| set(key).is_some()) {
+        return Some(true);
+    }
+    (login.absence == Absence::LoggedOut).then_some(false)
+}
+
+/// Would this agent, found and not configured, choose a model that nobody chose?
+///
+/// Without a key and a configuration of its own, opencode sends prompts to a hosted model.
+pub(super) fn chooses_for_itself(preset: &Preset, home: Option<&Path>) -> bool {
+    let own = [
+        ".local/share/opencode/auth.json",
+        ".config/opencode/opencode.json",
+        ".config/opencode/opencode.jsonc",
+    ];
+    let configured = |home: &Path| own.iter().any(|file| home.join(file).is_file());
+    preset.name == "opencode" && !home.is_some_and(configured)
+}

@@ -1,0 +1,170 @@
+//! `daemon/AGENTS.md` says what the code says.
+//!
+//! Owns the tables between its marks. `cargo xtask agents` writes them anew.
+
+use super::presets::{BELOW_HOME, OF_THE_MACHINE, PRESETS};
+use super::*;
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/AGENTS.md");
+/// Set, the file is written instead of compared.
+const WRITE: &str = "AGENTD_WRITE_DOCS";
+
+fn yes(can: bool) -> String {
+    if can { "yes" } else { "no" }.to_owned()
+}
+
+fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let names = head.iter().map(|name| (*name).to_owned()).collect();
+    let rule = format!("|{}\n", "---|".repeat(head.len()));
+    let rows: String = rows.iter().cloned().map(line).collect();
+    line(names) + &rule + &rows
+}
+
+fn kinds() -> String {
+    let stateless = vec!["command".to_owned()];
+    let keeps = vec!["command".to_owned(), "{session}".to_owned()];
+    let mut described = Vec::new();
+    for kind in Kind::ALL {
+        if *kind == Kind::Exec {
+            described.push(("exec".to_owned(), kind.describe(&stateless)));
+            described.push(("exec with `{session}`".to_owned(), kind.describe(&keeps)));
+        } else {
+            described.push((kind.name().to_owned(), kind.describe(&stateless)));
+        }
+    }
+    let row = |what: &str, value: &dyn Fn(&Describe) -> String| {
+        let values = described.iter().map(|(_, describe)| value(describe));
+        std::iter::once(what.to_owned()).chain(values).collect()
+    };
+    let rows: Vec<Vec<String>> = vec![
+        row("sessions in a process", &|it| {
+            match it.sessions {
+                Sessions::One => "one",
+                Sessions::Many => "many",
+                Sessions::PerTurn => "a process for each turn",
+            }
+            .to_owned()
+        }),
+        row("turns at once in a process", &|it| {
+            it.concurrent_sends.to_string()
+        }),
+        row("after its process died, a session", &|it| {
+            match it.resume {
+                Resume::Native => "goes on, by the agent's own id",
+                Resume::None => "is lost, and says so",
+                Resume::Stateless => "has no memory anyway",
+            }
+            .to_owned()
+        }),
+        row("a process is used for another session", &|it| {
+            yes(it.recycles)
+        }),
+        row("abort", &|it| {
+            if it.cancels {
+                "by a word"
+            } else {
+                "ends the process"
+            }
+            .to_owned()
+        }),
+        row("steer", &|it| yes(it.steers)),
+        row("compact", &|it| yes(it.compacts)),
+        row("toolsets", &|it| yes(it.toolsets)),
+        row("model, provider and thinking", &|it| {
+            if it.model_per_turn {
+                "with each turn"
+            } else {
+                "when the process starts"
+            }
+            .to_owned()
+        }),
+        row("ready within", &|it| {
+            format!("{} s", it.ready_within.as_secs())
+        }),
+    ];
+    let mut head = vec![""];
+    head.extend(described.iter().map(|(name, _)| name.as_str()));
+    table(&head, &rows)
+}
+
+fn code(words: &[&str]) -> String {
+    format!("`{}`", words.join(" "))
+}
+
+fn presets() -> String {
+    let rows: Vec<Vec<String>> = PRESETS
+        .iter()
+        .map(|preset| {
+            let command = |arguments: &[&str]| code(&[&[preset.name], arguments].concat());
+            let agent = AgentConfig::new(preset.kind, vec![preset.name.to_owned()]);
+            let passes: Vec<String> = passes(&agent)
+                .iter()
+                .map(|name| format!("`{name}`"))
+                .collect();
+            vec![
+                preset.name.to_owned(),
+                preset.kind.name().to_owned(),
+                command(preset.arguments),
+                command(preset.once),
+                passes.join(", "),
+            ]
+        })
+        .collect();
+    table(
+        &[
+            "agent",
+            "kind",
+            "long-lived",
+            "one-shot, by `kind = \"exec\"`",
+            "variables it gets",
+        ],
+        &rows,
+    )
+}
+
+fn places() -> String {
+    let below = BELOW_HOME
+        .iter()
+        .map(|(dir, who)| (format!("~/{dir}"), who));
+    let machine = OF_THE_MACHINE
+        .iter()
+        .map(|(dir, who)| ((*dir).to_owned(), who));
+    let rows: Vec<Vec<String>> = below
+        .chain(machine)
+        .map(|(dir, who)| vec![format!("`{dir}`"), (*who).to_owned()])
+        .collect();
+    table(&["directory", "who puts programs there"], &rows)
+}
+
+/// The text with what stands between a mark and the next one replaced.
+fn with(text: &str, name: &str, generated: &str) -> String {
+    let (begin, end) = (
+        format!("<!-- {name} -->\n"),
+        format!("<!-- end of {name} -->\n"),
+    );
+    let from = text.find(&begin).unwrap_or_else(|| panic!("no `{begin}`")) + begin.len();
+    let to = text.find(&end).unwrap_or_else(|| panic!("no `{end}`"));
+    format!("{}{generated}{}", &text[..from], &text[to..])
+}
+
+#[test]
+fn agents_md_says_what_the_code_says() {
+    let written = fs::read_to_string(FILE).unwrap();
+    let mut fresh = written.clone();
+    for (name, generated) in [
+        ("kinds", kinds()),
+        ("presets", presets()),
+        ("places", places()),
+    ] {
+        fresh = with(&fresh, name, &generated);
+    }
+    if std::env::var_os(WRITE).is_some() {
+        fs::write(FILE, &fresh).unwrap();
+    } else {
+        assert!(
+            written == fresh,
+            "daemon/AGENTS.md is behind the code: run `cargo xtask agents`\n{fresh}"
+        );
+    }
+}

@@ -1,0 +1,193 @@
+//! Which agents are found, how each would be run, and what each may know.
+
+use super::*;
+
+fn look(path: &[&Path], places: &[&Path]) -> Look {
+    let owned = |dirs: &[&Path]| dirs.iter().map(|dir| dir.to_path_buf()).collect();
+    Look {
+        path: owned(path),
+        places: owned(places),
+        ..Look::default()
+    }
+}
+
+fn agent(kind: Kind, program: &str) -> AgentConfig {
+    AgentConfig::new(kind, vec![program.to_owned()])
+}
+
+#[test]
+fn each_agent_that_is_there_is_run_in_its_long_lived_form() {
+    let dir = TempDir::new().unwrap();
+    for name in [
+        "pi", "claude", "codex", "gemini", "opencode", "goose", "hermes", "openclaw",
+    ] {
+        program(dir.path(), name);
+    }
+    let look = look(&[dir.path()], &[]);
+    for (name, kind, arguments) in [
+        ("pi", Kind::Pi, &["--mode", "rpc"][..]),
+        ("claude", Kind::Claude, &[]),
+        ("codex", Kind::Codex, &["app-server"]),
+        ("gemini", Kind::Acp, &["--acp"]),
+        ("opencode", Kind::Acp, &["acp"]),
+        ("goose", Kind::Acp, &["acp"]),
+        ("hermes", Kind::Acp, &["acp"]),
+    ] {
+        let (agent, run) = found(&Config::default(), &look, name);
+        let run = run.unwrap();
+        assert_eq!((agent.found, run.kind), (Found::OnPath, kind), "{name}");
+        assert_eq!(run.command[0], dir.path().join(name).to_string_lossy());
+        assert_eq!(run.command[1..], *arguments, "{name}");
+    }
+    let (openclaw, run) = found(&Config::default(), &look, "openclaw");
+    let run = run.unwrap();
+    assert_eq!(
+        (openclaw.kind, run.output),
+        ("exec", exec::Output::Openclaw)
+    );
+    assert!(run.command.contains(&"{prompt}".to_owned()), "{run:?}");
+}
+
+#[test]
+fn path_comes_before_the_usual_places_and_what_is_in_neither_is_missing() {
+    let (on_path, usual) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    program(on_path.path(), "claude");
+    let hidden = program(usual.path(), "claude");
+    let codex = program(usual.path(), "codex");
+    fs::write(usual.path().join("goose"), "not executable").unwrap();
+    let both = look(&[on_path.path()], &[usual.path()]);
+    let (claude, run) = found(&Config::default(), &both, "claude");
+    assert_eq!(claude.found, Found::OnPath);
+    assert_ne!(run.unwrap().command[0], hidden.to_string_lossy());
+    let (agent, run) = found(&Config::default(), &both, "codex");
+    assert_eq!((agent.usable, agent.found), (Ok(()), Found::InPlace));
+    assert_eq!(run.unwrap().command[0], codex.to_string_lossy());
+    let (goose, run) = found(&Config::default(), &both, "goose");
+    assert_eq!((goose.found, run), (Found::Missing, None));
+    assert_eq!(
+        goose.usable,
+        Err("`goose` is not on PATH, nor where it is usually installed".to_owned())
+    );
+}
+
+#[test]
+fn neither_path_nor_a_home_that_is_relative_leads_to_the_current_directory() {
+    let dir = TempDir::new().unwrap();
+    program(dir.path(), "tool");
+    // The same directory as seen from here, wherever the tests run.
+    let below = dir.path().strip_prefix("/").unwrap();
+    let relative = Path::new(&"../".repeat(40)).join(below);
+    assert!(is_program(&relative.join("tool")));
+    let relative = relative.as_path();
+    let here = look(&[Path::new(""), Path::new("."), relative], &[relative]);
+    assert_eq!(here.find("tool"), None);
+    assert!(
+        presets::places(Some(Path::new(".")))
+            .iter()
+            .all(|dir| dir.is_absolute())
+    );
+    let home = TempDir::new().unwrap();
+    let node = home.path().join(".nvm/versions/node/v24.1.0/bin");
+    let local = home.path().join(".local/bin");
+    for dir in [&node, &local] {
+        fs::create_dir_all(dir).unwrap();
+    }
+    let places = presets::places(Some(home.path()));
+    assert!(places.contains(&node) && places.contains(&local));
+}
+
+#[test]
+fn the_kind_exec_asks_for_the_one_shot_form_and_so_does_a_program_without_the_other() {
+    let dir = TempDir::new().unwrap();
+    let gemini = program(dir.path(), "gemini");
+    let mut look = look(&[dir.path()], &[]);
+    let file = Path::new("/c/config.toml");
+    let text = "[agents.gemini]\nkind = 'exec'\n[agents.openclaw]\nwarm = 0";
+    let config = Config::parse(text, file, &look).unwrap();
+    let once = &config.agents["gemini"];
+    assert_eq!(once.kind, Kind::Exec);
+    assert_eq!(once.command[0], gemini.to_string_lossy());
+    assert_eq!(once.command.last().unwrap(), "--prompt={prompt}");
+    assert_eq!(config.agents["openclaw"].output, exec::Output::Openclaw);
+
+    look.one_shot_only.insert(gemini);
+    let (agent, run) = found(&Config::default(), &look, "gemini");
+    assert_eq!((agent.kind, agent.usable), ("exec", Ok(())));
+    assert_eq!(run.unwrap().command.last().unwrap(), "--prompt={prompt}");
+
+    let error = |text: &str| Config::parse(text, file, &look).unwrap_err().to_string();
+    assert!(error("[agents.codex]\nkind = 'claude'").contains("has no `command`"));
+    let text = "[agents.x]\nkind = 'exec'\ncommand = ['/x']\noutput = 'json'";
+    assert!(
+        error(text).contains(":4: `agents.x.output` is `json`, expected one of `text`, `openclaw`")
+    );
+    let text = "[agents.x]\noutput = 'text'\nkind = 'jsonl'\ncommand = ['/x']";
+    assert!(error(text).contains(":2: `agents.x.output` is for the kind `exec`"));
+}
+
+#[test]
+fn an_agent_gets_its_own_variables_and_never_another_ones_keys() {
+    let of = |kind, program| passes(&agent(kind, program));
+    let claude = of(Kind::Claude, "/bin/claude");
+    assert!(claude.contains(&"ANTHROPIC_API_KEY") && !claude.contains(&"OPENAI_API_KEY"));
+    let codex = of(Kind::Codex, "/bin/codex");
+    assert!(codex.contains(&"OPENAI_API_KEY") && !codex.contains(&"ANTHROPIC_API_KEY"));
+    assert_eq!(of(Kind::Acp, "/bin/another"), Vec::<&str>::new());
+    assert!(of(Kind::Acp, "/bin/gemini").contains(&"GEMINI_API_KEY"));
+    assert!(of(Kind::Exec, "/bin/claude").contains(&"ANTHROPIC_API_KEY"));
+    let is_key = |name: &&str| name.ends_with("_KEY") || name.ends_with("_TOKEN");
+    let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+    for preset in presets::PRESETS {
+        let passes = of(preset.kind, preset.name).into_iter().filter(is_key);
+        for key in passes.collect::<BTreeSet<_>>() {
+            let other = owners.insert(key, preset.name);
+            assert_eq!(other, None, "`{key}` of {}", preset.name);
+        }
+    }
+    assert!(owners.len() > 5);
+}
+
+#[test]
+fn a_login_is_seen_by_its_file_or_its_variable_and_nothing_is_said_where_that_is_unsure() {
+    let home = TempDir::new().unwrap();
+    let known = |program: &str, set: &[(&str, &str)]| {
+        let value = |name: &str| {
+            let found = set.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        logged_in(&agent(Kind::Exec, program), Some(home.path()), &value)
+    };
+    assert_eq!(known("/bin/codex", &[]), Some(false));
+    assert_eq!(known("/bin/codex", &[("OPENAI_API_KEY", "")]), Some(false));
+    assert_eq!(known("/bin/codex", &[("OPENAI_API_KEY", "x")]), Some(true));
+    assert_eq!(known("/bin/goose", &[]), None);
+    assert_eq!(known("/bin/cat", &[]), None);
+    let moved = home.path().join("moved");
+    for dir in [home.path().join(".codex"), moved.clone()] {
+        fs::create_dir(&dir).unwrap();
+    }
+    // That it is there is all that counts: it can't even be read.
+    let file = home.path().join(".codex/auth.json");
+    fs::write(&file, "").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).unwrap();
+    assert_eq!(known("/bin/codex", &[]), Some(true));
+    let elsewhere = [("CODEX_HOME", moved.to_str().unwrap())];
+    assert_eq!(known("/bin/codex", &elsewhere), Some(false));
+}
+
+#[test]
+fn an_opencode_that_nobody_configured_must_not_choose_a_model() {
+    let dir = TempDir::new().unwrap();
+    program(dir.path(), "opencode");
+    let mut look = look(&[dir.path()], &[]);
+    look.home = Some(dir.path().to_owned());
+    let (agent, _) = found(&Config::default(), &look, "opencode");
+    assert!(agent.usable.unwrap_err().contains("nobody chose"));
+    let text = "[agents.opencode]\nmodel = 'a/b'";
+    let config = Config::parse(text, Path::new("/c"), &look).unwrap();
+    assert_eq!(found(&config, &look, "opencode").0.usable, Ok(()));
+    fs::create_dir_all(dir.path().join(".config/opencode")).unwrap();
+    fs::write(dir.path().join(".config/opencode/opencode.json"), "{}").unwrap();
+    let (agent, _) = found(&Config::default(), &look, "opencode");
+    assert_eq!(agent.usable, Ok(()));
+}

@@ -1,0 +1,115 @@
+//! One question to a program that is not a worker: what `--version` or `--help` prints.
+//!
+//! Owns its limits. It runs in a group of its own, with no key in its environment and `/` as its
+//! directory, and is gone with all it started when this is over or nobody waits any more. Must
+//! not know what the answer is for.
+
+use std::time::Duration;
+
+use agentd_core::worker::Exit;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::time::timeout;
+
+use super::reap::Leader;
+use super::spawn::{self, Plan};
+
+/// A version is printed within this time, or never: the slowest agent known takes 4 s.
+const WITHIN: Duration = Duration::from_secs(10);
+/// What is still in the pipes of a dead process is there at once.
+const REST_WITHIN: Duration = Duration::from_millis(200);
+/// The longest help known has 30 KB; more is no answer.
+const MOST: usize = 256 * 1024;
+
+/// What it printed.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct Printed {
+    pub(super) stdout: Vec<u8>,
+    pub(super) stderr: Vec<u8>,
+}
+
+/// It prints more than [`MOST`].
+struct Flood;
+
+/// A leader that doesn't outlive whoever waits for it.
+struct Held(Option<Leader>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(leader) = &self.0 {
+            leader.kill();
+        }
+    }
+}
+
+/// Runs a program to its end; in words for a person why there is no answer.
+pub(super) async fn ask(plan: Plan) -> Result<Printed, String> {
+    let mut child = spawn::start(&plan)
+        .await
+        .map_err(spawn::Failure::into_error)?;
+    drop(child.stdin.take());
+    let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
+    let pid = child.id().ok_or("it was gone at once")?;
+    let leader = Leader::new(child, pid, plan.mark).map_err(|error| error.to_string())?;
+    let mut held = Held(Some(leader));
+    let mut printed = Printed::default();
+    let ended = timeout(WITHIN, async {
+        let Some(leader) = &mut held.0 else {
+            return Ok(());
+        };
+        let read = tokio::select! {
+            () = leader.dead() => return Ok(()),
+            read = read(&mut stdout, &mut stderr, &mut printed) => read,
+        };
+        if read.is_ok() {
+            leader.dead().await;
+        }
+        read
+    })
+    .await;
+    if ended.is_err()
+        && let Some(leader) = &held.0
+    {
+        leader.kill();
+    }
+    let exit = match held.0.take() {
+        Some(leader) => leader.clear().await,
+        None => Exit::Code(-1),
+    };
+    match ended {
+        Err(_) => return Err(format!("gave no answer within {} s", WITHIN.as_secs())),
+        Ok(Err(Flood)) => return Err(format!("printed more than {MOST} bytes")),
+        Ok(Ok(())) => {}
+    }
+    let rest = read(&mut stdout, &mut stderr, &mut printed);
+    if let Ok(Err(Flood)) = timeout(REST_WITHIN, rest).await {
+        return Err(format!("printed more than {MOST} bytes"));
+    }
+    match exit {
+        Exit::Code(0) => Ok(printed),
+        exit => Err(exit.to_string()),
+    }
+}
+
+async fn read(
+    stdout: &mut Option<impl AsyncRead + Unpin>,
+    stderr: &mut Option<impl AsyncRead + Unpin>,
+    printed: &mut Printed,
+) -> Result<(), Flood> {
+    let Printed {
+        stdout: out,
+        stderr: err,
+    } = printed;
+    tokio::try_join!(fill(stdout, out), fill(stderr, err))?;
+    Ok(())
+}
+
+/// Keeps what it has when it is dropped in between.
+async fn fill(from: &mut Option<impl AsyncRead + Unpin>, to: &mut Vec<u8>) -> Result<(), Flood> {
+    let Some(from) = from else { return Ok(()) };
+    while matches!(from.read_buf(to).await, Ok(1..)) {
+        if to.len() > MOST {
+            return Err(Flood);
+        }
+    }
+    Ok(())
+}
