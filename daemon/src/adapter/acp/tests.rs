@@ -1,0 +1,1 @@
+//! What the translator does with every word, without an agent.
