@@ -169,8 +169,6 @@ mod opencode {
             "small_model": "mock/mock-1",
             "permission": {"bash": "ask", "edit": "ask"},
             "provider": {"mock": mock},
-            // Its title for a session is a model call of its own.
-            "agent": {"title": {"disable": true}},
         });
         let home = home(
             place,

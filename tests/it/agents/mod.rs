@@ -257,7 +257,7 @@ fn goes_on_after_a_kill(driven: &Driven) {
 }
 
 /// The same where the agent has to be left alone for a while before it may be killed.
-fn goes_on_after(driven: &Driven, a_while: impl FnOnce()) {
+fn goes_on_after(driven: &Driven, a_while: impl Fn()) {
     let scene = Scene::of(driven, "");
     scene.ask("one");
     a_while();
@@ -276,6 +276,7 @@ fn goes_on_after(driven: &Driven, a_while: impl FnOnce()) {
     );
     assert_eq!(next["context"], "continued", "{}: {next:#}", driven.label);
     let old = scene.pid();
+    a_while();
     let daemon = scene.daemon.kill().start();
     let line = json!({"prompt": "four [[recall]]", "session": "main"});
     let last = daemon.ask(&line.to_string()).pop().unwrap();

@@ -26,7 +26,7 @@ fn read(path: &str, request: &Value) -> Asked {
         .and_then(|(_, rest)| rest.split_once(':'));
     Asked {
         model: model.map_or("", |(model, _)| model).to_owned(),
-        users: users.map(said).filter(|text| !text.is_empty()).collect(),
+        users: users.flat_map(said).collect(),
         tool_result: contents.last().and_then(|content| {
             let parts = content["parts"].as_array()?;
             let result = parts.iter().find_map(|part| part.get("functionResponse"))?;
@@ -36,15 +36,14 @@ fn read(path: &str, request: &Value) -> Asked {
     }
 }
 
-/// A user's own words: what Gemini CLI puts before them, about the place it runs in, is left out.
-fn said(content: &Value) -> String {
+/// A user's own words, of which Gemini CLI puts several into one message when nothing was said
+/// between them; what it tells of the place it runs in is left out.
+fn said(content: &Value) -> Vec<String> {
     let parts = content["parts"].as_array().cloned().unwrap_or_default();
     let texts = parts.iter().filter_map(|part| part["text"].as_str());
     texts
-        .map(|text| match text.split_once("</session_context>") {
-            Some((_, after)) => after.trim_start(),
-            None => text,
-        })
+        .filter(|text| !text.starts_with("<session_context>"))
+        .map(str::to_owned)
         .collect()
 }
 

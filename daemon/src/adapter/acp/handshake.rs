@@ -11,6 +11,11 @@ use serde_json::json;
 use super::{Acp, noted, wire};
 use crate::adapter::object::Object;
 
+/// An extension that no agent has: by JSON-RPC's rules it must refuse, and so shows that it is there.
+const PING: &str = "_agentd/ping";
+/// Gemini CLI 0.61.0 answers `session/load` first and repeats the history then: it is over when the
+/// agent answered so many pings and said nothing between.
+const QUIET: u32 = 2;
 /// Ways to log in that are named.
 const LOGINS: usize = 8;
 
@@ -26,6 +31,16 @@ pub(super) enum Step {
     Create(u64),
     /// `session/load` is out: what comes meanwhile is history.
     Load(u64),
+    /// A ping is out after `session/load`, so many before it found the agent quiet, and since it
+    /// nothing was repeated.
+    Settle {
+        /// Of the ping.
+        id: u64,
+        /// Rounds without history so far.
+        quiet: u32,
+        /// Did history come since?
+        heard: bool,
+    },
     /// The session is open.
     Open,
     /// There is no session, and this is why.
@@ -36,7 +51,9 @@ impl Step {
     /// Of the request that is out.
     pub(super) const fn id(&self) -> Option<u64> {
         match self {
-            Self::Initialize(id) | Self::Create(id) | Self::Load(id) => Some(*id),
+            Self::Initialize(id) | Self::Create(id) | Self::Load(id) | Self::Settle { id, .. } => {
+                Some(*id)
+            }
             Self::New | Self::Open | Self::Broken(_) => None,
         }
     }
@@ -50,10 +67,9 @@ impl Acp {
                 let id = self.request("initialize", &wire::initialize(), write);
                 self.step = Step::Initialize(id);
             }
-            // An extension that no agent has: by JSON-RPC's rules it must refuse.
-            Step::Open => self.ping = Some(self.request("_agentd/ping", &json!({}), write)),
+            Step::Open => self.ping = Some(self.request(PING, &json!({}), write)),
             Step::Broken(_) => events.push(self.ready()),
-            Step::Initialize(_) | Step::Create(_) | Step::Load(_) => {}
+            Step::Initialize(_) | Step::Create(_) | Step::Load(_) | Step::Settle { .. } => {}
         }
     }
 
@@ -82,12 +98,22 @@ impl Acp {
             },
             Step::Create(_) => match (error, result) {
                 (None, Some(result)) => match id_of(&result) {
-                    Some(session) => self.opened(session, Some(&result), events),
+                    Some(session) => {
+                        self.opened(session, Some(&result));
+                        self.step = Step::Open;
+                        events.push(self.ready());
+                    }
                     None => self.refused(None, events),
                 },
                 (error, _) => self.refused(error.as_ref(), events),
             },
             Step::Load(_) => self.loaded(error.as_ref(), result.as_ref(), events, write),
+            Step::Settle { heard: true, .. } => self.settle(0, write),
+            Step::Settle { quiet, .. } if quiet + 1 < QUIET => self.settle(quiet + 1, write),
+            Step::Settle { .. } => {
+                self.step = Step::Open;
+                events.push(self.ready());
+            }
             // It has no request out.
             step @ (Step::New | Step::Open | Step::Broken(_)) => self.step = step,
         }
@@ -136,6 +162,7 @@ impl Acp {
     fn lost(&mut self, why: &str, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
         let text = format!("{} could not reopen the session: {why}", self.shown());
         events.push(noted(None, Level::Warning, "context-lost", text));
+        self.resume = None;
         self.create(write);
     }
 
@@ -160,15 +187,11 @@ impl Acp {
             return self.lost("it has nothing of it", events, write);
         }
         let session = self.resume.clone().unwrap_or_default();
-        self.opened(session, result, events);
+        self.opened(session, result);
+        self.settle(0, write);
     }
 
-    fn opened(
-        &mut self,
-        session: String,
-        result: Option<&Object<'_>>,
-        events: &mut Vec<WorkerEvent>,
-    ) {
+    fn opened(&mut self, session: String, result: Option<&Object<'_>>) {
         self.session = Some(session);
         if self.resume.is_none() {
             self.spent = Some(0.0);
@@ -177,8 +200,26 @@ impl Acp {
             self.offer.learn(result);
         }
         self.usual = self.offer.model();
-        self.step = Step::Open;
-        events.push(self.ready());
+    }
+
+    fn settle(&mut self, quiet: u32, write: &mut Vec<u8>) {
+        let id = self.request(PING, &json!({}), write);
+        self.step = Step::Settle {
+            id,
+            quiet,
+            heard: false,
+        };
+    }
+
+    /// Is what the agent tells now its history? That is remembered.
+    pub(super) fn repeats(&mut self, kind: &str) -> bool {
+        let history = kind.ends_with("_chunk") || kind.starts_with("tool_call");
+        match &mut self.step {
+            Step::Load(_) => self.repeated |= history,
+            Step::Settle { heard, .. } => *heard |= history,
+            _ => return false,
+        }
+        true
     }
 
     fn refused(&mut self, error: Option<&Object<'_>>, events: &mut Vec<WorkerEvent>) {

@@ -409,4 +409,8 @@ impl Adapter for Acp {
 }
 
 #[cfg(test)]
+mod hazards;
+#[cfg(test)]
+mod schema;
+#[cfg(test)]
 mod tests;

@@ -6,7 +6,6 @@
 use agentd_core::worker::WorkerEvent;
 use agentd_protocol::line::Usage;
 
-use super::handshake::Step;
 use super::turn::{Cancel, seen};
 use super::{Acp, content};
 use crate::adapter::object::{Object, beginning};
@@ -35,8 +34,7 @@ impl Acp {
             return events.push(super::logged(bytes));
         };
         let kind = update.string("sessionUpdate").unwrap_or_default();
-        if matches!(self.step, Step::Load(_)) {
-            self.repeated |= kind.ends_with("_chunk") || kind.starts_with("tool_call");
+        if self.repeats(&kind) {
             if kind == "usage_update" {
                 self.spend(&update);
             }
