@@ -170,14 +170,31 @@ fn play(file: &str) -> Vec<Talk> {
         let method = message["method"].as_str().unwrap_or_default();
         if !ours {
             let mut message = message.clone();
+            let mut known = ids.iter().rev();
             if method.is_empty() {
-                let known = ids
-                    .iter()
-                    .rev()
-                    .find(|(recorded, _)| *recorded == message["id"]);
-                message["id"] = known.expect("a request").1.clone();
+                match known.find(|(recorded, _)| *recorded == message["id"]) {
+                    Some((_, ours)) => message["id"] = ours.clone(),
+                    // The answer to what is never asked here.
+                    None => continue,
+                }
             }
-            talks.last_mut().unwrap().hear(&message);
+            let talk = talks.last_mut().unwrap();
+            talk.hear(&message);
+            // The recording's client looked once whether the history was over.
+            while talk
+                .wrote
+                .last()
+                .is_some_and(|wrote| wrote["method"] == "_agentd/ping")
+                && message.get("error").is_some()
+            {
+                let id = talk.wrote.last().unwrap()["id"].clone();
+                talk.hear(
+                    &json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": ""}}),
+                );
+                if talk.acp.step.id().is_none() {
+                    break;
+                }
+            }
             continue;
         }
         match method {
@@ -225,7 +242,6 @@ fn play(file: &str) -> Vec<Talk> {
             ids.push((message["id"].clone(), wrote["id"].clone()));
         }
     }
-    // The second round of looking whether the history is over.
     talks
 }
 
