@@ -213,7 +213,7 @@ impl State {
         if !slot.turns.is_empty() || !slot.is_ready() || self.compacting.contains_key(&worker) {
             return;
         }
-        let is_memory = agent.describe.resume == Resume::None
+        let is_memory = !slot.resumes
             && slot.sessions.iter().any(|session| {
                 self.sessions
                     .get(session)

@@ -211,7 +211,9 @@ impl State {
             return Err(self.unknown_agent(&session.agent));
         };
         let describe = agent.describe;
-        if !describe.model_per_turn && describe.resume == Resume::None && session.turns > 0 {
+        let holder = session.slot.and_then(|worker| self.slots.get(&worker));
+        let forgets = describe.resume == Resume::None || holder.is_some_and(|slot| !slot.resumes);
+        if !describe.model_per_turn && forgets && session.turns > 0 {
             let error = format!(
                 "the agent `{}` takes its model when it starts and would forget the session `{}`",
                 session.agent, set.session

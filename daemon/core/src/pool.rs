@@ -356,14 +356,7 @@ impl State {
         if self.slots.values().any(|slot| slot.phase.is_stopping()) {
             return false;
         }
-        let resumable = |slot: &Slot| {
-            slot.sessions.is_empty()
-                || self
-                    .settings
-                    .agents
-                    .get(&slot.agent)
-                    .is_some_and(|agent| agent.describe.resume != Resume::None)
-        };
+        let resumable = |slot: &Slot| slot.sessions.is_empty() || slot.resumes;
         // Longest idle first; memories that can't be resumed go last.
         let idle = self
             .slots

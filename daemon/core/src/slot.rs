@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use agentd_protocol::line::WorkerState;
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Resume};
 use crate::effect::Rung;
 use crate::ids::{Generation, TurnId};
 use crate::session::SessionId;
@@ -86,6 +86,8 @@ pub(crate) struct Slot {
     /// Its turns take words.
     pub(crate) steers: bool,
     pub(crate) compacts: bool,
+    /// What it holds survives it.
+    pub(crate) resumes: bool,
     /// The session that its spawn reopens.
     pub(crate) resuming: Option<SessionId>,
     pub(crate) idle_since: Duration,
@@ -221,6 +223,7 @@ impl Slot {
             cwd_per_turn: false,
             steers: agent.describe.steers,
             compacts: agent.describe.compacts,
+            resumes: agent.describe.resume != Resume::None,
             resuming: None,
             idle_since: Duration::ZERO,
             retiring: false,

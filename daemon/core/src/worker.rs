@@ -178,6 +178,8 @@ pub struct Traits {
     pub steers: Option<bool>,
     /// Can it shorten what it remembers?
     pub compacts: Option<bool>,
+    /// Does it reopen sessions? `Some(false)`: the process is their memory.
+    pub resumes: Option<bool>,
 }
 
 /// What a worker told.

@@ -113,6 +113,7 @@ impl Jsonl {
             cwd_per_turn: line.get("cwd").unwrap_or(false),
             steers: line.get("steer"),
             compacts: line.get("compact"),
+            resumes: None,
         })
     }
 

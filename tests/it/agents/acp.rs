@@ -1,1 +1,189 @@
-//! Agents that speak ACP.
+//! Agents that speak the Agent Client Protocol: Gemini CLI, opencode, Hermes.
+//!
+//! `packaging/ci/install-acp.sh` puts them where these tests look.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::{Can, Driven};
+use crate::mock_model::MockModel;
+use crate::support::{Place, skipped};
+
+/// An agent that is installed. Which ones have to be is in `.ci/agents`.
+fn installed(
+    name: &str,
+    configure: fn(&Driven, &Place, &MockModel) -> String,
+    can: Can,
+) -> Vec<Driven> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/ci/acp");
+    let dir = std::env::var_os("AGENTD_TEST_ACP_DIR").map_or(dir, PathBuf::from);
+    let program = dir.join(name).join("bin").join(name);
+    if !program.is_file() {
+        if is_wanted(name) {
+            let program = program.display();
+            skipped(&format!("{program} (packaging/ci/install-acp.sh {name})"));
+        }
+        return Vec::new();
+    }
+    let label = program.display().to_string();
+    vec![Driven {
+        label,
+        program,
+        configure,
+        can,
+    }]
+}
+
+/// Is it to run on every push? The heavy ones are tested where they are installed.
+fn is_wanted(name: &str) -> bool {
+    let list = include_str!("../../../.ci/agents");
+    let wanted = |line: &str| {
+        let mut words = line.split_whitespace();
+        (words.next(), words.next()) == (Some(name), Some("push"))
+    };
+    list.lines().any(wanted)
+}
+
+/// A home of the agent's own, with one file in it.
+fn home(place: &Place, file: &str, text: &str) -> PathBuf {
+    let home = place.path("home");
+    let file = home.join(file);
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(file, text).unwrap();
+    home
+}
+
+fn table(program: &Path, arguments: &[&str], model: &str, env: &[(&str, &str)]) -> String {
+    let command: Vec<&str> = [program.to_str().unwrap()]
+        .into_iter()
+        .chain(arguments.iter().copied())
+        .collect();
+    let env: Vec<String> = env
+        .iter()
+        .map(|(name, value)| format!("{name} = {value:?}"))
+        .collect();
+    format!(
+        "[agents.it]\nkind = \"acp\"\ncommand = {command:?}\nmodel = {model:?}\nenv = {{ {} }}\n",
+        env.join(", ")
+    )
+}
+
+mod gemini {
+    use super::*;
+
+    fn installed() -> Vec<Driven> {
+        let can = Can {
+            tool: "execute",
+            asks: true,
+            denied: "canceled by the user",
+            errors: &[
+                (401, "agent-auth"),
+                (429, "rate-limit"),
+                (500, "agent-failed"),
+            ],
+            overflow: "context-overflow",
+            models: [(None, "gemini-2.5-flash"), (None, "gemini-2.5-pro")],
+        };
+        super::installed("gemini", configure, can)
+    }
+
+    fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
+        let settings = json!({
+            "general": {"enableAutoUpdate": false, "enableAutoUpdateNotification": false, "maxAttempts": 1},
+            "privacy": {"usageStatisticsEnabled": false},
+            "telemetry": {"enabled": false},
+            "security": {"auth": {"selectedType": "gemini-api-key"}},
+            // With a terminal of its own for each command it doesn't tell what the command printed.
+            "tools": {"shell": {"enableInteractiveShell": false}},
+        });
+        let home = home(place, ".gemini/settings.json", &settings.to_string());
+        // By itself it runs what it takes for harmless, such as `echo`.
+        let policies = home.join(".gemini/policies");
+        std::fs::create_dir(&policies).unwrap();
+        let rule =
+            "[[rule]]\ntoolName = \"run_shell_command\"\ndecision = \"ask_user\"\npriority = 900\n";
+        std::fs::write(policies.join("ask.toml"), rule).unwrap();
+        let cache = driven.program.ancestors().nth(3).unwrap().join("cache");
+        let env = [
+            ("HOME", home.to_str().unwrap()),
+            ("GEMINI_API_KEY", "none"),
+            ("GOOGLE_GEMINI_BASE_URL", &model.base),
+            // It would start itself again with other limits of memory.
+            ("GEMINI_CLI_NO_RELAUNCH", "true"),
+            ("NODE_COMPILE_CACHE", cache.to_str().unwrap()),
+        ];
+        table(&driven.program, &["--acp"], "gemini-2.5-flash", &env)
+    }
+
+    suite! {
+        says runs_a_tool is_denied_a_tool is_aborted leaves_no_orphan serves_two_sessions_at_once
+        changes_its_model says_what_the_provider_refused is_given_up_in_time
+    }
+
+    /// 0.61.0 overwrites a session that is loaded in the minute in which it began: the file that it
+    /// opens for the new process has the same name.
+    #[test]
+    fn goes_on_after_a_kill() {
+        for driven in installed() {
+            crate::agents::goes_on_after(&driven, until_the_next_minute);
+        }
+    }
+
+    fn until_the_next_minute() {
+        let now = std::time::SystemTime::now();
+        let now = now.duration_since(std::time::UNIX_EPOCH).unwrap();
+        std::thread::sleep(std::time::Duration::from_secs(60 - now.as_secs() % 60));
+    }
+}
+
+mod opencode {
+    use super::*;
+
+    fn installed() -> Vec<Driven> {
+        let can = Can {
+            tool: "execute",
+            asks: true,
+            denied: "rejected permission",
+            // It tries 429 and 500 again for more than a minute, and no setting stops it.
+            errors: &[(401, "agent-auth")],
+            overflow: "context-overflow",
+            models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
+        };
+        super::installed("opencode", configure, can)
+    }
+
+    fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
+        let mock: Value = json!({
+            "npm": "@ai-sdk/openai-compatible",
+            "name": "mock",
+            "options": {"baseURL": model.url, "apiKey": "none"},
+            "models": {"mock-1": {"name": "mock-1"}, "mock-2": {"name": "mock-2"}},
+        });
+        let settings = json!({
+            "autoupdate": false,
+            "share": "disabled",
+            // Without these it would pick a hosted model by itself.
+            "enabled_providers": ["mock"],
+            "model": "mock/mock-1",
+            "small_model": "mock/mock-1",
+            "permission": {"bash": "ask", "edit": "ask"},
+            "provider": {"mock": mock},
+        });
+        let home = home(
+            place,
+            ".config/opencode/opencode.json",
+            &settings.to_string(),
+        );
+        let env = [
+            ("HOME", home.to_str().unwrap()),
+            ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
+            ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
+            ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
+        ];
+        let table = table(&driven.program, &["acp"], "mock-1", &env);
+        format!("{table}provider = \"mock\"\n")
+    }
+
+    suite!();
+}

@@ -17,7 +17,7 @@ macro_rules! suite {
             #[test]
             fn $scenario() {
                 for driven in installed() {
-                    super::$scenario(&driven);
+                    crate::agents::$scenario(&driven);
                 }
             }
         )+
@@ -168,7 +168,9 @@ fn runs(driven: &Driven, scene: &Scene, prompt: &str, approve: bool) -> Vec<Valu
 
 fn runs_a_tool(driven: &Driven) {
     let scene = Scene::of(driven, "");
-    let lines = runs(driven, &scene, "[[bash=echo from-the-tool]]", true);
+    // Some agents run a mere `echo` without asking.
+    let prompt = "[[bash=touch made && echo from-the-tool]]";
+    let lines = runs(driven, &scene, prompt, true);
     let last = lines.last().unwrap();
     assert!(
         text(driven, last).contains("from-the-tool"),
@@ -251,8 +253,14 @@ fn is_aborted(driven: &Driven) {
 }
 
 fn goes_on_after_a_kill(driven: &Driven) {
+    goes_on_after(driven, || ());
+}
+
+/// The same where the agent has to be left alone for a while before it may be killed.
+fn goes_on_after(driven: &Driven, a_while: impl Fn()) {
     let scene = Scene::of(driven, "");
     scene.ask("one");
+    a_while();
     let mut client = scene.daemon.connect();
     client.send(r#"{"type":"send","text":"[[hang]]","session":"main"}"#);
     client.until("message_delta");
@@ -268,6 +276,7 @@ fn goes_on_after_a_kill(driven: &Driven) {
     );
     assert_eq!(next["context"], "continued", "{}: {next:#}", driven.label);
     let old = scene.pid();
+    a_while();
     let daemon = scene.daemon.kill().start();
     let line = json!({"prompt": "four [[recall]]", "session": "main"});
     let last = daemon.ask(&line.to_string()).pop().unwrap();

@@ -56,7 +56,7 @@ struct Wire {
     write: fn(&mut TcpStream, &Asked, &Answer) -> std::io::Result<()>,
 }
 
-const WIRES: &[Wire] = &[openai::WIRE, responses::WIRE, anthropic::WIRE];
+const WIRES: &[Wire] = &[openai::WIRE, responses::WIRE, anthropic::WIRE, gemini::WIRE];
 
 pub struct MockModel {
     /// Without a path; `url` is that of OpenAI's API.

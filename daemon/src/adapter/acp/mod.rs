@@ -1,14 +1,35 @@
-//! Kind `acp`: the Agent Client Protocol, JSON-RPC 2.0 in lines.
+//! Kind `acp`: the Agent Client Protocol version 1, JSON-RPC 2.0 in lines, with any agent that speaks
+//! it.
 //!
-//! Owns what may be written to the agent and when. Must not know processes or time.
+//! Owns what may be written to the agent and when: one session per process, opened in the handshake, its model before a prompt that wants it, its model before a prompt that wants it,
+//! one prompt at a time, an answer to every request of the agent's, and never `authenticate`.
+//! Must not know processes or time: whatever the agent never answers, the core ends by its deadlines.
+
+mod choices;
+mod content;
+mod failure;
+mod handshake;
+mod questions;
+mod turn;
+mod update;
+mod wire;
 
 use std::time::Duration;
 
 use agentd_core::agent::{Describe, Resume, Sessions};
 use agentd_core::effect::Spawn;
-use agentd_core::worker::{WorkerCommand, WorkerEvent};
+use agentd_core::ids::TurnId;
+use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
+use agentd_protocol::Code;
+use agentd_protocol::line::{Level, Stop, Usage};
+use serde_json::Value;
 
+use super::object::{Object, beginning};
 use super::{Adapter, Launch};
+use choices::{Offer, Setting};
+use handshake::Step;
+use questions::Question;
+use turn::{Cancel, Turn};
 
 /// What the kind can do.
 #[must_use]
@@ -18,7 +39,7 @@ pub const fn describe() -> Describe {
         resume: Resume::Native,
         cancels: true,
         recycles: false,
-        model_per_turn: false,
+        model_per_turn: true,
         toolsets: false,
         steers: false,
         compacts: false,
@@ -27,32 +48,331 @@ pub const fn describe() -> Describe {
     }
 }
 
-/// What is run.
+/// The command as it is: everything else goes over standard input.
 #[must_use]
 pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
-    let _to_come = spawn;
+    let _told_in_the_handshake = spawn;
     Launch {
         argv: command.to_vec(),
         ..Launch::default()
     }
 }
 
+/// A prompt that is not written yet.
+#[derive(Debug)]
+struct Waiting {
+    prompt: Box<Prompt>,
+    /// What has to be set before, once that is known.
+    settings: Option<Vec<Setting>>,
+}
+
 /// One process's translator.
 #[derive(Debug, Default)]
-pub struct Acp {}
+pub struct Acp {
+    cwd: String,
+    /// A session to reopen.
+    resume: Option<String>,
+    /// Number of the last request.
+    last: u64,
+    step: Step,
+    /// The request whose answer, good or bad, shows that the agent is there.
+    ping: Option<u64>,
+    /// As the agent calls itself.
+    name: Option<String>,
+    /// Does it reopen sessions?
+    loads: bool,
+    /// The names of its ways to log in.
+    logins: Vec<String>,
+    /// What the session offers to choose from.
+    offer: Offer,
+    /// The model that it began with: turns without a pinned one get it.
+    usual: Option<String>,
+    /// A setting without an answer, under this id.
+    setting: Option<(u64, Setting)>,
+    /// Did the agent repeat something of the session that it reopens?
+    repeated: bool,
+    /// The open session's id.
+    session: Option<String>,
+    /// Was it told to the core? A spare process belongs to nobody until its first turn.
+    told: bool,
+    /// US dollars that the session cost so far, where that is known.
+    spent: Option<f64>,
+    /// Tokens of the session so far, for agents that count them so.
+    counted: Usage,
+    turn: Option<Turn>,
+    waiting: Option<Waiting>,
+    questions: Vec<Question>,
+}
 
 impl Acp {
     /// A translator for a new process.
     #[must_use]
     pub fn new(spawn: &Spawn) -> Self {
-        let _to_come = spawn;
-        Self {}
+        Self {
+            cwd: spawn.cwd.clone(),
+            resume: spawn.resume.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Writes a request and returns its id.
+    fn request(&mut self, method: &str, params: &Value, write: &mut Vec<u8>) -> u64 {
+        self.last += 1;
+        wire::put_request(self.last, method, params, write);
+        self.last
+    }
+
+    /// For sentences.
+    fn shown(&self) -> &str {
+        self.name.as_deref().unwrap_or("the agent")
+    }
+
+    fn record(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        let Some(record) = Object::parse(bytes) else {
+            return events.push(logged(bytes));
+        };
+        match (record.string("method"), record.raw("id")) {
+            (Some(method), Some(id)) => self.asked(&method, id, &record, events, write),
+            (Some(method), None) => {
+                if method == "session/update" {
+                    self.updated(bytes, &record, events, write);
+                } else {
+                    events.push(logged(bytes));
+                }
+            }
+            (None, Some(_)) => self.answered(bytes, &record, events, write),
+            // An error that names no request is nobody's, but worth reading.
+            (None, None) => events.push(logged(bytes)),
+        }
+    }
+
+    /// The answer to a request of ours.
+    fn answered(
+        &mut self,
+        bytes: &[u8],
+        record: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let id: Option<u64> = record.get("id");
+        if id.is_some() && id == self.step.id() {
+            self.stepped(record, events, write);
+        } else if id.is_some() && id == self.turn.as_ref().map(|turn| turn.id) {
+            self.prompt_answered(record, events, write);
+        } else if id.is_some() && id == self.setting.as_ref().map(|(id, _)| *id) {
+            self.set(record, events);
+        } else if id.is_some() && id == self.ping {
+            self.ping = None;
+            events.push(self.ready());
+        } else {
+            events.push(WorkerEvent::Stray {
+                line: beginning(bytes),
+            });
+        }
+    }
+
+    /// The turn is over, well or not.
+    fn prompt_answered(
+        &mut self,
+        record: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        self.release(None, events, write);
+        let Some(turn) = self.turn.take() else { return };
+        let result = match (record.object("error"), record.object("result")) {
+            (Some(_), _) if turn.cancel != Cancel::No => Ok(Stop::Cancelled),
+            (Some(error), _) => Err(self.failure(&error)),
+            (None, Some(result)) => self.stop(&turn, &result, events),
+            (None, None) => Err(self.said_nothing()),
+        };
+        let usage = record
+            .object("result")
+            .and_then(|result| self.usage(&result));
+        let outcome = Outcome {
+            result,
+            model: self.offer.model(),
+            usage,
+            cost: turn.cost(self.name.as_deref()),
+            ..Outcome::ended(Stop::EndTurn)
+        };
+        events.push(ended(turn.turn, outcome));
+    }
+
+    fn stop(
+        &self,
+        turn: &Turn,
+        result: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+    ) -> Result<Stop, Failure> {
+        Ok(match result.string("stopReason").as_deref() {
+            Some("end_turn") => Stop::EndTurn,
+            Some("max_tokens") => Stop::MaxTokens,
+            Some("max_turn_requests") => Stop::MaxTurnRequests,
+            Some("refusal") => Stop::Refusal,
+            Some("cancelled") => Stop::Cancelled,
+            Some(other) => {
+                let other: String = other.chars().take(100).collect();
+                let text = format!("{} stopped for a reason of its own: {other}", self.shown());
+                events.push(noted(Some(turn.turn), Level::Warning, "worker", text));
+                Stop::EndTurn
+            }
+            None => return Err(self.said_nothing()),
+        })
+    }
+
+    fn said_nothing(&self) -> Failure {
+        let error = format!("{} ended its turn without saying how", self.shown());
+        Failure::new(Code::AgentFailed, error)
+    }
+
+    /// Writes the prompt that waited, if the session is open and free, and what it needs before.
+    fn advance(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        if self.turn.is_some() || self.setting.is_some() {
+            return;
+        }
+        let Some(mut waiting) = self.waiting.take() else {
+            return;
+        };
+        let turn = waiting.prompt.turn;
+        if let Step::Broken(failure) = &self.step {
+            let outcome = Outcome::failed(failure.clone());
+            events.push(WorkerEvent::Spoilt {
+                why: "the agent opened no session",
+            });
+            return events.push(ended(turn, outcome));
+        }
+        let (Step::Open, Some(session)) = (&self.step, self.session.clone()) else {
+            self.waiting = Some(waiting);
+            return;
+        };
+        if waiting.settings.is_none() {
+            match self.needed(&waiting.prompt, events) {
+                Ok(settings) => waiting.settings = Some(settings),
+                Err(failure) => return events.push(ended(turn, Outcome::failed(failure))),
+            }
+        }
+        if let Some(setting) = waiting.settings.as_mut().and_then(Vec::pop) {
+            let (method, params) = setting.request(&session);
+            self.setting = Some((self.request(method, &params, write), setting));
+            self.waiting = Some(waiting);
+            return;
+        }
+        if self.loads && !std::mem::replace(&mut self.told, true) {
+            events.push(WorkerEvent::SessionNamed {
+                native: session.clone(),
+            });
+        }
+        let params = wire::prompt(&session, &waiting.prompt.text);
+        let id = self.request("session/prompt", &params, write);
+        self.turn = Some(Turn::new(turn, id, self.spent));
+    }
+
+    /// What has to be set for a prompt, last first: an agent may offer other thinking levels with
+    /// another model.
+    fn needed(
+        &self,
+        prompt: &Prompt,
+        events: &mut Vec<WorkerEvent>,
+    ) -> Result<Vec<Setting>, Failure> {
+        let mut settings = Vec::new();
+        if let Some(level) = &prompt.thinking {
+            match self.offer.choose_thinking(level) {
+                Some(setting) => settings.extend(setting),
+                None => {
+                    let text = format!("{} offers no thinking level `{level}`", self.shown());
+                    events.push(noted(Some(prompt.turn), Level::Warning, "worker", text));
+                }
+            }
+        }
+        if let Some(model) = prompt.model.as_ref().or(self.usual.as_ref()) {
+            match self.offer.choose_model(prompt.provider.as_deref(), model) {
+                Some(setting) => settings.extend(setting),
+                None => {
+                    let error = format!("{} offers no choice of models", self.shown());
+                    return Err(Failure {
+                        hint: Some("name the model in the agent's own settings".to_owned()),
+                        ..Failure::new(Code::Unsupported, error)
+                    });
+                }
+            }
+        }
+        Ok(settings)
+    }
+
+    /// The agent took a setting, or didn't: then the turn that needs it can't begin.
+    fn set(&mut self, record: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+        let Some((_, setting)) = self.setting.take() else {
+            return;
+        };
+        let Some(error) = record.object("error") else {
+            self.offer.set(&setting);
+            if let Some(result) = record.object("result") {
+                self.offer.learn(&result);
+            }
+            return;
+        };
+        if let Some(waiting) = self.waiting.take() {
+            let failure = self.failure(&error);
+            let error = format!("`{}` was not taken: {}", setting.value, failure.error);
+            let outcome = Outcome::failed(Failure { error, ..failure });
+            events.push(ended(waiting.prompt.turn, outcome));
+        }
+    }
+
+    fn cancel(&mut self, cancelled: TurnId, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        let waits = |waiting: &Waiting| waiting.prompt.turn == cancelled;
+        if self.waiting.as_ref().is_some_and(waits) {
+            self.waiting = None;
+            events.push(ended(cancelled, Outcome::ended(Stop::Cancelled)));
+        }
+        let runs = |turn: &Turn| turn.turn == cancelled && turn.cancel == Cancel::No;
+        if self.turn.as_ref().is_some_and(runs) {
+            // Before the cancel, as the protocol wants it: an agent may wait for both.
+            self.release(None, events, write);
+            self.put_cancel(Cancel::Sent, write);
+        }
+    }
+
+    fn put_cancel(&mut self, cancel: Cancel, write: &mut Vec<u8>) {
+        if let (Some(turn), Some(session)) = (&mut self.turn, &self.session) {
+            turn.cancel = cancel;
+            wire::put_notification("session/cancel", &wire::cancel(session), write);
+        }
+    }
+}
+
+fn ended(turn: TurnId, outcome: Outcome) -> WorkerEvent {
+    WorkerEvent::Ended {
+        turn,
+        outcome: Box::new(outcome),
+    }
+}
+
+fn logged(bytes: &[u8]) -> WorkerEvent {
+    WorkerEvent::Logged {
+        line: beginning(bytes),
+    }
+}
+
+const fn noted(
+    turn: Option<TurnId>,
+    level: Level,
+    code: &'static str,
+    text: String,
+) -> WorkerEvent {
+    WorkerEvent::Noted {
+        turn,
+        level,
+        code,
+        text,
     }
 }
 
 impl Adapter for Acp {
     fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        let _to_come = (bytes, events, write);
+        self.record(bytes, events, write);
+        self.advance(events, write);
     }
 
     fn encode(
@@ -61,6 +381,36 @@ impl Adapter for Acp {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
-        let _to_come = (command, events, write);
+        match command {
+            WorkerCommand::Probe => self.probe(events, write),
+            WorkerCommand::Prompt(prompt) => {
+                if self.waiting.is_some() {
+                    let why = "a second prompt was given to an agent that has one waiting";
+                    let failure = Failure::new(Code::Internal, why);
+                    events.push(ended(prompt.turn, Outcome::failed(failure)));
+                } else {
+                    self.waiting = Some(Waiting {
+                        prompt: prompt.clone(),
+                        settings: None,
+                    });
+                }
+            }
+            WorkerCommand::Cancel { turn } => self.cancel(*turn, events, write),
+            WorkerCommand::Answer { question, reply } => {
+                self.reply(question, reply, events, write);
+            }
+            // `describe` has none of these.
+            WorkerCommand::Recycle
+            | WorkerCommand::Steer { .. }
+            | WorkerCommand::Compact { .. } => {}
+        }
+        self.advance(events, write);
     }
 }
+
+#[cfg(test)]
+mod hazards;
+#[cfg(test)]
+mod schema;
+#[cfg(test)]
+mod tests;

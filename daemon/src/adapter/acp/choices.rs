@@ -1,0 +1,160 @@
+//! What a session offers to choose from: models and thinking levels.
+//!
+//! Owns both ways of ACP to offer them: `models` with `session/set_model`, and the newer
+//! `configOptions` with `session/set_config_option`. Must not know when one is set.
+
+use serde_json::Value;
+
+use super::wire;
+use crate::adapter::object::Object;
+
+/// Values of one choice that are looked at.
+const VALUES: usize = 10_000;
+/// Longest name of a value, in bytes.
+const NAME: usize = 256;
+
+/// One thing to choose.
+#[derive(Debug, Default)]
+struct Choice {
+    /// The option's id, unless it is set by `session/set_model`.
+    option: Option<String>,
+    current: Option<String>,
+    values: Vec<String>,
+}
+
+/// All that is offered.
+#[derive(Debug, Default)]
+pub(super) struct Offer {
+    model: Option<Choice>,
+    thinking: Option<Choice>,
+}
+
+/// One value to be set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Setting {
+    option: Option<String>,
+    pub(super) value: String,
+    is_model: bool,
+}
+
+impl Setting {
+    pub(super) fn request(&self, session: &str) -> (&'static str, Value) {
+        match &self.option {
+            Some(option) => (
+                "session/set_config_option",
+                wire::set_config_option(session, option, &self.value),
+            ),
+            None => ("session/set_model", wire::set_model(session, &self.value)),
+        }
+    }
+}
+
+/// A name of reasonable length.
+fn named(object: &Object<'_>, field: &str) -> Option<String> {
+    object.string(field).filter(|name| name.len() <= NAME)
+}
+
+fn option(options: &[Object<'_>], category: &str) -> Option<Choice> {
+    let found = options.iter().find(|option| {
+        option.string("category").as_deref() == Some(category) && option.raw("options").is_some()
+    })?;
+    Some(Choice {
+        option: Some(named(found, "id")?),
+        current: named(found, "currentValue"),
+        values: values(found),
+    })
+}
+
+fn models(result: &Object<'_>) -> Option<Choice> {
+    let models = result.object("models")?;
+    let offered = models.objects("availableModels").into_iter().take(VALUES);
+    Some(Choice {
+        option: None,
+        current: named(&models, "currentModelId"),
+        values: offered
+            .filter_map(|model| named(&model, "modelId"))
+            .collect(),
+    })
+}
+
+/// Options come plain or in groups.
+fn values(option: &Object<'_>) -> Vec<String> {
+    let all = option.objects("options").into_iter().flat_map(|one| {
+        let grouped = one.objects("options");
+        if grouped.is_empty() {
+            vec![one]
+        } else {
+            grouped
+        }
+    });
+    all.filter_map(|one| one.string("value"))
+        .take(VALUES)
+        .collect()
+}
+
+impl Offer {
+    /// Reads the answer to `session/new`, `session/load` or `session/set_config_option`, or an
+    /// update of the options: what it doesn't speak of stays.
+    pub(super) fn learn(&mut self, result: &Object<'_>) {
+        if result.raw("configOptions").is_some() {
+            let options = result.objects("configOptions");
+            self.thinking = option(&options, "thought_level");
+            if let Some(model) = option(&options, "model") {
+                self.model = Some(model);
+                return;
+            }
+        }
+        if let Some(models) = models(result) {
+            self.model = Some(models);
+        }
+    }
+
+    /// The agent took a value.
+    pub(super) fn set(&mut self, setting: &Setting) {
+        let choice = match setting.is_model {
+            true => &mut self.model,
+            false => &mut self.thinking,
+        };
+        if let Some(choice) = choice {
+            choice.current = Some(setting.value.clone());
+        }
+    }
+
+    pub(super) fn model(&self) -> Option<String> {
+        self.model.as_ref()?.current.clone()
+    }
+
+    /// How this model is set: `None` if none can be, nothing inside if it is the current one. The
+    /// agent judges a name that it doesn't list.
+    pub(super) fn choose_model(
+        &self,
+        provider: Option<&str>,
+        model: &str,
+    ) -> Option<Option<Setting>> {
+        let choice = self.model.as_ref()?;
+        let listed = |name: &str| choice.values.iter().find(|value| *value == name).cloned();
+        let under = |separator: &str| listed(&format!("{}{separator}{model}", provider?));
+        let value = under("/")
+            .or_else(|| under(":"))
+            .or_else(|| listed(model))
+            .unwrap_or_else(|| model.to_owned());
+        Some(choice.setting(value, true))
+    }
+
+    /// How this thinking level is set: `None` if it isn't offered.
+    pub(super) fn choose_thinking(&self, level: &str) -> Option<Option<Setting>> {
+        let choice = self.thinking.as_ref()?;
+        let value = choice.values.iter().find(|value| *value == level)?;
+        Some(choice.setting(value.clone(), false))
+    }
+}
+
+impl Choice {
+    fn setting(&self, value: String, is_model: bool) -> Option<Setting> {
+        (self.current.as_ref() != Some(&value)).then(|| Setting {
+            option: self.option.clone(),
+            value,
+            is_model,
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! What an agent's error means.
+//!
+//! Owns the way from a JSON-RPC error to a code. ACP has one of its own, for a missing login; of a
+//! provider's refusal only the words are left in most agents.
+
+use agentd_core::worker::Failure;
+use agentd_protocol::Code;
+
+use super::{Acp, wire};
+use crate::adapter::object::Object;
+
+/// Longest sentence of an agent's that is passed on, in characters.
+const SENTENCE: usize = 4096;
+
+impl Acp {
+    /// An error of this agent's as a failure.
+    pub(super) fn failure(&self, error: &Object<'_>) -> Failure {
+        let number: i64 = error.get("code").unwrap_or(0);
+        let said = sentence(error);
+        let code = code(number, &said);
+        let hint = (code == Code::AgentAuth).then(|| match self.logins.as_slice() {
+            [] => "log in with the agent's own program".to_owned(),
+            logins => format!("log in with the agent's own program: {}", logins.join(", ")),
+        });
+        Failure {
+            hint,
+            ..Failure::new(code, format!("{}: {said}", self.shown()))
+        }
+    }
+}
+
+/// The message, and what stands beside it where that says more.
+fn sentence(error: &Object<'_>) -> String {
+    let message = error.string("message").unwrap_or_default();
+    let data = error.object("data");
+    let beside = ["details", "message", "error"];
+    let detail = error.string("data").or_else(|| {
+        let data = data?;
+        beside.iter().find_map(|name| data.string(name))
+    });
+    let whole = match detail {
+        Some(detail) if !message.contains(&detail) => format!("{message}: {detail}"),
+        _ => message,
+    };
+    match whole.is_empty() {
+        true => "it failed without saying why".to_owned(),
+        false => whole.chars().take(SENTENCE).collect(),
+    }
+}
+
+fn code(number: i64, said: &str) -> Code {
+    let words = said.to_lowercase();
+    let status = |code: i64| {
+        let name = code.to_string();
+        let mut parts = words.split(|c: char| !c.is_ascii_alphanumeric());
+        number == code || parts.any(|word| word == name)
+    };
+    let says = |signs: &[&str]| signs.iter().any(|sign| words.contains(sign));
+    if number == wire::AUTH_REQUIRED {
+        Code::AgentAuth
+    } else if says(&[
+        "context length",
+        "context_length",
+        "context window",
+        "contextoverflow",
+        "exceeds the maximum number of tokens",
+        "prompt is too long",
+        "maximum context",
+    ]) {
+        Code::ContextOverflow
+    } else if status(429)
+        || says(&[
+            "rate limit",
+            "rate_limit",
+            "resource_exhausted",
+            "too many requests",
+            "quota",
+            "usage limit",
+        ])
+    {
+        Code::RateLimit
+    } else if status(401)
+        || status(403)
+        || says(&[
+            "api key",
+            "api_key",
+            "unauthorized",
+            "authentication",
+            "not logged in",
+        ])
+    {
+        Code::AgentAuth
+    } else {
+        Code::AgentFailed
+    }
+}

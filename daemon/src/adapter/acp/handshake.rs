@@ -1,0 +1,246 @@
+//! From a new process to an open session: `initialize`, `session/new` or `session/load`.
+//!
+//! Owns the order of it. An agent that refuses is ready all the same, so that its turn can say why.
+//! Must not know turns.
+
+use agentd_core::worker::{Failure, Traits, WorkerEvent};
+use agentd_protocol::Code;
+use agentd_protocol::line::Level;
+use serde_json::json;
+
+use super::{Acp, noted, wire};
+use crate::adapter::object::Object;
+
+/// An extension that no agent has: by JSON-RPC's rules it must refuse, and so shows that it is there.
+const PING: &str = "_agentd/ping";
+/// Gemini CLI 0.61.0 answers `session/load` first and repeats the history then: it is over when the
+/// agent answered so many pings and said nothing between.
+const QUIET: u32 = 2;
+/// Ways to log in that are named.
+const LOGINS: usize = 8;
+
+/// How far the handshake is.
+#[derive(Debug, Default)]
+pub(super) enum Step {
+    /// Nothing was written.
+    #[default]
+    New,
+    /// `initialize` is out, under this id.
+    Initialize(u64),
+    /// `session/new` is out.
+    Create(u64),
+    /// `session/load` is out: what comes meanwhile is history.
+    Load(u64),
+    /// A ping is out after `session/load`, so many before it found the agent quiet, and since it
+    /// nothing was repeated.
+    Settle {
+        /// Of the ping.
+        id: u64,
+        /// Rounds without history so far.
+        quiet: u32,
+        /// Did history come since?
+        heard: bool,
+    },
+    /// The session is open.
+    Open,
+    /// There is no session, and this is why.
+    Broken(Failure),
+}
+
+impl Step {
+    /// Of the request that is out.
+    pub(super) const fn id(&self) -> Option<u64> {
+        match self {
+            Self::Initialize(id) | Self::Create(id) | Self::Load(id) | Self::Settle { id, .. } => {
+                Some(*id)
+            }
+            Self::New | Self::Open | Self::Broken(_) => None,
+        }
+    }
+}
+
+impl Acp {
+    /// Begins the handshake, or asks an agent with a session whether it is there.
+    pub(super) fn probe(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        match &self.step {
+            Step::New => {
+                let id = self.request("initialize", &wire::initialize(), write);
+                self.step = Step::Initialize(id);
+            }
+            Step::Open => self.ping = Some(self.request(PING, &json!({}), write)),
+            Step::Broken(_) => events.push(self.ready()),
+            Step::Initialize(_) | Step::Create(_) | Step::Load(_) | Step::Settle { .. } => {}
+        }
+    }
+
+    pub(super) fn ready(&self) -> WorkerEvent {
+        // Of a session that never opened nothing is known.
+        let resumes = matches!(self.step, Step::Open).then_some(self.loads);
+        WorkerEvent::Ready(Traits {
+            resumes,
+            ..Traits::default()
+        })
+    }
+
+    /// The answer to the request that is out.
+    pub(super) fn stepped(
+        &mut self,
+        record: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let result = record.object("result");
+        let error = record.object("error");
+        match std::mem::take(&mut self.step) {
+            Step::Initialize(_) => match (error, result) {
+                (None, Some(result)) => self.initialized(&result, events, write),
+                (error, _) => self.refused(error.as_ref(), events),
+            },
+            Step::Create(_) => match (error, result) {
+                (None, Some(result)) => match id_of(&result) {
+                    Some(session) => {
+                        self.opened(session, Some(&result));
+                        self.step = Step::Open;
+                        events.push(self.ready());
+                    }
+                    None => self.refused(None, events),
+                },
+                (error, _) => self.refused(error.as_ref(), events),
+            },
+            Step::Load(_) => self.loaded(error.as_ref(), result.as_ref(), events, write),
+            Step::Settle { heard: true, .. } => self.settle(0, write),
+            Step::Settle { quiet, .. } if quiet + 1 < QUIET => self.settle(quiet + 1, write),
+            Step::Settle { .. } => {
+                self.step = Step::Open;
+                events.push(self.ready());
+            }
+            // It has no request out.
+            step @ (Step::New | Step::Open | Step::Broken(_)) => self.step = step,
+        }
+    }
+
+    fn initialized(
+        &mut self,
+        result: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let info = result.object("agentInfo");
+        self.name = info
+            .and_then(|info| info.string("name"))
+            .map(|name| name.chars().take(60).collect());
+        let logins = result.objects("authMethods").into_iter().take(LOGINS);
+        self.logins = logins
+            .filter_map(|method| method.string("name").or_else(|| method.string("id")))
+            .map(|name| name.chars().take(60).collect())
+            .collect();
+        let version: Option<u64> = result.get("protocolVersion");
+        if version != Some(wire::VERSION) {
+            let spoken = result.raw("protocolVersion").unwrap_or("none");
+            let spoken: String = spoken.chars().take(20).collect();
+            let error = format!("{} speaks version {spoken} of ACP, not 1", self.shown());
+            return self.broken(Failure::new(Code::Unsupported, error), events);
+        }
+        let can = result.object("agentCapabilities");
+        self.loads = can.is_some_and(|can| can.is_true("loadSession"));
+        match self.resume.clone() {
+            Some(session) if self.loads => {
+                let params = wire::load_session(&session, &self.cwd);
+                self.step = Step::Load(self.request("session/load", &params, write));
+            }
+            Some(_) => self.lost("it reopens no sessions", events, write),
+            None => self.create(write),
+        }
+    }
+
+    fn create(&mut self, write: &mut Vec<u8>) {
+        let params = wire::new_session(&self.cwd);
+        self.step = Step::Create(self.request("session/new", &params, write));
+    }
+
+    /// The session's earlier turns are gone: that is said, and a new one begins.
+    fn lost(&mut self, why: &str, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        let text = format!("{} could not reopen the session: {why}", self.shown());
+        events.push(noted(None, Level::Warning, "context-lost", text));
+        self.resume = None;
+        self.create(write);
+    }
+
+    fn loaded(
+        &mut self,
+        error: Option<&Object<'_>>,
+        result: Option<&Object<'_>>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        if let Some(error) = error {
+            let failure = self.failure(error);
+            // Agents have no common word for a session that is gone, but one for a missing login.
+            if failure.code == Code::AgentAuth {
+                return self.broken(failure, events);
+            }
+            return self.lost(&failure.error, events, write);
+        }
+        // Hermes 0.19.0 answers `null` for a session that isn't there; others for one that is, after
+        // they repeated it.
+        if result.is_none() && !self.repeated {
+            return self.lost("it has nothing of it", events, write);
+        }
+        let session = self.resume.clone().unwrap_or_default();
+        self.opened(session, result);
+        self.settle(0, write);
+    }
+
+    fn opened(&mut self, session: String, result: Option<&Object<'_>>) {
+        self.session = Some(session);
+        if self.resume.is_none() {
+            self.spent = Some(0.0);
+        }
+        if let Some(result) = result {
+            self.offer.learn(result);
+        }
+        self.usual = self.offer.model();
+    }
+
+    fn settle(&mut self, quiet: u32, write: &mut Vec<u8>) {
+        let id = self.request(PING, &json!({}), write);
+        self.step = Step::Settle {
+            id,
+            quiet,
+            heard: false,
+        };
+    }
+
+    /// Is what the agent tells now its history? That is remembered.
+    pub(super) fn repeats(&mut self, kind: &str) -> bool {
+        let history = kind.ends_with("_chunk") || kind.starts_with("tool_call");
+        match &mut self.step {
+            Step::Load(_) => self.repeated |= history,
+            Step::Settle { heard, .. } => *heard |= history,
+            _ => return false,
+        }
+        true
+    }
+
+    fn refused(&mut self, error: Option<&Object<'_>>, events: &mut Vec<WorkerEvent>) {
+        let failure = match error {
+            Some(error) => self.failure(error),
+            None => {
+                let error = format!("{} opened no session and did not say why", self.shown());
+                Failure::new(Code::AgentFailed, error)
+            }
+        };
+        self.broken(failure, events);
+    }
+
+    fn broken(&mut self, failure: Failure, events: &mut Vec<WorkerEvent>) {
+        self.step = Step::Broken(failure);
+        events.push(self.ready());
+    }
+}
+
+/// The new session's id.
+fn id_of(result: &Object<'_>) -> Option<String> {
+    let sane = |id: &String| !id.is_empty() && id.len() <= 4096;
+    result.string("sessionId").filter(sane)
+}

@@ -1,0 +1,214 @@
+//! What an agent asks of its client: permissions are questions, all else is refused.
+//!
+//! Owns the way there and back. No request is left without an answer: a turn's end or its cancel
+//! answers what is open. Must not know who answers.
+
+use agentd_core::worker::{Asking, QuestionKind, Reply, WorkerEvent};
+use serde_json::Value;
+
+use super::turn::seen;
+use super::{Acp, wire};
+use crate::adapter::object::Object;
+
+/// Questions open at once: no agent has more tools running.
+const OPEN: usize = 64;
+/// Longest id of a request.
+const ID: usize = 256;
+
+/// A permission request without an answer.
+#[derive(Debug)]
+pub(super) struct Question {
+    /// As the agent named its request.
+    id: Value,
+    /// The same as text.
+    name: String,
+    /// The tool call that it is about.
+    call: Option<String>,
+    /// What was offered: as it was shown, and its id.
+    options: Vec<(String, String)>,
+    /// To allow once, and to reject once, of an approval.
+    once: Option<(String, Option<String>)>,
+}
+
+impl Acp {
+    /// A request of the agent's.
+    pub(super) fn asked(
+        &mut self,
+        method: &str,
+        id: &str,
+        record: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let id: Value = serde_json::from_str(id).unwrap_or_default();
+        let named = id.is_string() || id.is_number();
+        let name = id.to_string();
+        if !named || name.len() > ID {
+            let why = "a request's id is a number or a short text";
+            return wire::put_error(&Value::Null, wire::INVALID_PARAMS, why, write);
+        }
+        if method != "session/request_permission" {
+            let why = "agentd offers no files, no terminals and no extensions";
+            return wire::put_error(&id, wire::METHOD_NOT_FOUND, why, write);
+        }
+        let Some(params) = record.object("params") else {
+            return wire::put_error(&id, wire::INVALID_PARAMS, "no params", write);
+        };
+        if self.questions.iter().any(|open| open.name == name) {
+            let why = "this request has no answer yet";
+            return wire::put_error(&id, wire::INVALID_PARAMS, why, write);
+        }
+        // Of another session, in a turn that is cancelled, or in none: nobody is there to ask.
+        let goes_on = self.turn.as_ref().filter(|turn| turn.goes_on());
+        let ours = self.is_ours(&params) && self.questions.len() < OPEN;
+        let Some(turn) = goes_on.filter(|_| ours).map(|turn| turn.turn) else {
+            return wire::put_result(&id, &wire::cancelled(), write);
+        };
+        let offered = offered(&params);
+        if offered.is_empty() {
+            return wire::put_result(&id, &wire::cancelled(), write);
+        }
+        let tool = params.object("toolCall");
+        let about = tool.as_ref().map(seen).unwrap_or_default();
+        let call = about.call.clone();
+        let once = approval(&offered);
+        let options: Vec<(String, String)> = shown(&offered);
+        let asking = Asking {
+            question: name.clone(),
+            kind: match once {
+                Some(_) => QuestionKind::Approval,
+                None => QuestionKind::Choice,
+            },
+            title: about
+                .title
+                .clone()
+                .unwrap_or_else(|| "May it go on?".to_owned()),
+            detail: about.detail(),
+            options: match once {
+                Some(_) => Vec::new(),
+                None => options.iter().map(|(shown, _)| shown.clone()).collect(),
+            },
+            limit: None,
+        };
+        if let (Some(call), Some(turn)) = (&call, &mut self.turn) {
+            turn.asked_about(call, &about);
+        }
+        self.questions.push(Question {
+            id,
+            name,
+            call,
+            options,
+            once,
+        });
+        events.push(WorkerEvent::Asked {
+            turn: Some(turn),
+            asking,
+        });
+    }
+
+    /// What became of a question. One that is closed, or was asked by an earlier process, is
+    /// nobody's: nothing is written.
+    pub(super) fn reply(
+        &mut self,
+        question: &str,
+        reply: &Reply,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let Some(at) = self.questions.iter().position(|open| open.name == question) else {
+            return;
+        };
+        let open = self.questions.remove(at);
+        let option = open.chosen(reply);
+        let allowed = matches!(reply, Reply::Approved | Reply::Chosen(_)) && option.is_some();
+        let answer = option.map_or_else(wire::cancelled, |option| wire::selected(&option));
+        wire::put_result(&open.id, &answer, write);
+        if let (true, Some(call), Some(turn)) = (allowed, &open.call, &mut self.turn) {
+            turn.allowed(call, events);
+        }
+    }
+
+    /// Answers what is open, all of it or the questions about one call: nobody will.
+    pub(super) fn release(
+        &mut self,
+        call: Option<&str>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let gone = |open: &mut Question| call.is_none() || open.call.as_deref() == call;
+        for open in self.questions.extract_if(.., gone) {
+            wire::put_result(&open.id, &wire::cancelled(), write);
+            events.push(WorkerEvent::Withdrew {
+                question: open.name,
+            });
+        }
+    }
+}
+
+impl Question {
+    /// The option that a reply means; `None` is nobody's choice.
+    fn chosen(&self, reply: &Reply) -> Option<String> {
+        match reply {
+            Reply::Approved => self.once.as_ref().map(|(allow, _)| allow.clone()),
+            Reply::Denied => self.once.as_ref().and_then(|(_, reject)| reject.clone()),
+            Reply::Chosen(name) => {
+                let found = self.options.iter().find(|(shown, _)| shown == name);
+                found.map(|(_, id)| id.clone())
+            }
+            Reply::Text(_) | Reply::Cancelled => None,
+        }
+    }
+}
+
+/// One option of a request.
+struct Offered {
+    id: String,
+    name: String,
+    kind: Option<String>,
+}
+
+fn offered(params: &Object<'_>) -> Vec<Offered> {
+    let options = params.objects("options").into_iter().take(OPEN);
+    let one = |option: Object<'_>| {
+        let id = option.string("optionId")?;
+        Some(Offered {
+            name: option.string("name").unwrap_or_else(|| id.clone()),
+            kind: option.string("kind"),
+            id,
+        })
+    };
+    options.filter_map(one).collect()
+}
+
+/// Is it about yes or no? Then what each means: never more than once, whatever else is offered.
+fn approval(offered: &[Offered]) -> Option<(String, Option<String>)> {
+    let known = |option: &Offered| {
+        let kinds = ["allow_once", "allow_always", "reject_once", "reject_always"];
+        option
+            .kind
+            .as_deref()
+            .is_some_and(|kind| kinds.contains(&kind))
+    };
+    let of = |kind: &str| {
+        let found = offered
+            .iter()
+            .find(|option| option.kind.as_deref() == Some(kind));
+        found.map(|option| option.id.clone())
+    };
+    let allow = of("allow_once").filter(|_| offered.iter().all(known))?;
+    Some((allow, of("reject_once")))
+}
+
+/// Options by their names, or by their ids where two have one name.
+fn shown(offered: &[Offered]) -> Vec<(String, String)> {
+    let twice = |name: &str| offered.iter().filter(|option| option.name == name).count() > 1;
+    let one = |option: &Offered| {
+        let name = if twice(&option.name) {
+            &option.id
+        } else {
+            &option.name
+        };
+        (name.clone(), option.id.clone())
+    };
+    offered.iter().map(one).collect()
+}

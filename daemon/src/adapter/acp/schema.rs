@@ -1,0 +1,119 @@
+//! Our words against the protocol's own types: what we write is read by theirs, and what theirs
+//! write is read by us.
+
+use agent_client_protocol_schema as theirs;
+use serde_json::json;
+
+use super::tests::{Talk, prompt};
+use super::*;
+
+/// Reads ours with theirs, and nothing of it may be lost.
+#[track_caller]
+fn same<T: serde::de::DeserializeOwned + serde::Serialize>(ours: &Value) {
+    let read: T = serde_json::from_value(ours.clone()).unwrap();
+    let again = serde_json::to_value(&read).unwrap();
+    for (name, value) in ours.as_object().unwrap() {
+        assert_eq!(&again[name], value, "{name} of {ours}");
+    }
+}
+
+#[test]
+fn what_is_written_is_what_the_schema_reads() {
+    let opened: theirs::InitializeRequest = serde_json::from_value(wire::initialize()).unwrap();
+    assert_eq!(opened.protocol_version, theirs::ProtocolVersion::V1);
+    let can = opened.client_capabilities;
+    assert!(!can.fs.read_text_file && !can.fs.write_text_file && !can.terminal);
+    same::<theirs::NewSessionRequest>(&wire::new_session("/w"));
+    same::<theirs::LoadSessionRequest>(&wire::load_session("s", "/w"));
+    same::<theirs::PromptRequest>(&wire::prompt("s", "hi\n\u{0}"));
+    same::<theirs::CancelNotification>(&wire::cancel("s"));
+    same::<theirs::SetSessionModelRequest>(&wire::set_model("s", "m"));
+    same::<theirs::SetSessionConfigOptionRequest>(&wire::set_config_option("s", "o", "v"));
+    same::<theirs::RequestPermissionResponse>(&wire::selected("o"));
+    same::<theirs::RequestPermissionResponse>(&wire::cancelled());
+}
+
+/// A notification as theirs write it.
+fn update(update: theirs::SessionUpdate) -> Value {
+    let params = theirs::SessionNotification::new("s1", update);
+    json!({"jsonrpc": "2.0", "method": "session/update", "params": params})
+}
+
+#[test]
+fn what_the_schema_writes_is_read() {
+    let chunk = |text: &str| theirs::ContentChunk::new(theirs::ContentBlock::from(text));
+    let mut talk = Talk::running();
+    talk.hear(&update(theirs::SessionUpdate::AgentThoughtChunk(chunk(
+        "hm",
+    ))));
+    talk.hear(&update(theirs::SessionUpdate::AgentMessageChunk(chunk(
+        "hi",
+    ))));
+    let call = theirs::ToolCall::new("c", "list")
+        .kind(theirs::ToolKind::Execute)
+        .status(theirs::ToolCallStatus::InProgress)
+        .raw_input(json!({"command": "ls"}));
+    talk.hear(&update(theirs::SessionUpdate::ToolCall(call)));
+    let fields = theirs::ToolCallUpdateFields::new()
+        .status(theirs::ToolCallStatus::Completed)
+        .content(vec![theirs::ToolCallContent::from("a file")]);
+    let ended = theirs::ToolCallUpdate::new("c", fields.clone());
+    talk.hear(&update(theirs::SessionUpdate::ToolCallUpdate(ended)));
+    talk.hear(&update(theirs::SessionUpdate::Plan(theirs::Plan::new(
+        vec![],
+    ))));
+    let cost = theirs::Cost::new(0.5, "USD");
+    let usage = theirs::UsageUpdate::new(1, 2).cost(cost);
+    talk.hear(&update(theirs::SessionUpdate::UsageUpdate(usage)));
+    let option =
+        theirs::PermissionOption::new("yes", "Yes", theirs::PermissionOptionKind::AllowOnce);
+    let asked = theirs::RequestPermissionRequest::new(
+        "s1",
+        theirs::ToolCallUpdate::new("d", fields),
+        vec![option],
+    );
+    talk.hear(&json!({"jsonrpc": "2.0", "id": 1, "method": "session/request_permission", "params": asked}));
+    let usage = theirs::Usage::new(7, 5, 2);
+    let response = theirs::PromptResponse::new(theirs::StopReason::EndTurn).usage(usage);
+    let id = talk.acp.turn.as_ref().unwrap().id;
+    talk.hear(&json!({"jsonrpc": "2.0", "id": id, "result": response}));
+
+    let is = |found: fn(&WorkerEvent) -> bool| talk.events.iter().any(found);
+    assert!(is(
+        |event| matches!(event, WorkerEvent::Thinking { text, .. } if text == "hm")
+    ));
+    assert_eq!(talk.text(), "hi");
+    assert!(is(
+        |event| matches!(event, WorkerEvent::ToolStarted { input, .. } if input == r#"{"command":"ls"}"#)
+    ));
+    assert!(is(
+        |event| matches!(event, WorkerEvent::ToolEnded { ok: true, output, .. } if output == "a file")
+    ));
+    assert!(is(
+        |event| matches!(event, WorkerEvent::Other { kind, .. } if kind == "plan")
+    ));
+    assert!(is(|event| matches!(event, WorkerEvent::Asked { .. })));
+    let outcome = talk.outcomes()[0];
+    assert_eq!(
+        (&outcome.result, outcome.cost.usd),
+        (&Ok(Stop::EndTurn), Some(0.5))
+    );
+    assert_eq!(outcome.usage.unwrap().output_tokens, 2);
+}
+
+#[test]
+fn a_handshake_as_the_schema_writes_it_is_read() {
+    let mut talk = Talk::begun(None);
+    let can = theirs::AgentCapabilities::new().load_session(true);
+    let opened =
+        theirs::InitializeResponse::new(theirs::ProtocolVersion::V1).agent_capabilities(can);
+    talk.hear(&json!({"jsonrpc": "2.0", "id": 1, "result": opened}));
+    let models = theirs::SessionModelState::new("a", vec![theirs::ModelInfo::new("a", "A")]);
+    let created = theirs::NewSessionResponse::new("s1").models(models);
+    talk.hear(&json!({"jsonrpc": "2.0", "id": 2, "result": created}));
+    assert!(
+        matches!(&talk.events[..], [WorkerEvent::Ready(traits)] if traits.resumes == Some(true))
+    );
+    talk.tell(&prompt(1, "x"));
+    assert_eq!(talk.acp.offer.model().as_deref(), Some("a"));
+}

@@ -1,0 +1,685 @@
+//! What the translator does with every word, without an agent.
+
+use agentd_core::worker::{QuestionKind, Reply};
+use agentd_protocol::JobId;
+use serde_json::json;
+
+use super::*;
+
+/// A translator with what it told and wrote so far.
+pub(super) struct Talk {
+    pub(super) acp: Acp,
+    pub(super) events: Vec<WorkerEvent>,
+    pub(super) wrote: Vec<Value>,
+}
+
+pub(super) fn spawn(resume: Option<&str>) -> Spawn {
+    Spawn {
+        agent: "it".into(),
+        cwd: "/w".into(),
+        provider: None,
+        model: None,
+        thinking: None,
+        toolsets: None,
+        session: None,
+        resume: resume.map(str::to_owned),
+        prompt: None,
+    }
+}
+
+pub(super) fn prompt(turn: u64, text: &str) -> WorkerCommand {
+    WorkerCommand::Prompt(Box::new(Prompt {
+        turn: TurnId(turn),
+        job: JobId(1),
+        session: "main".into(),
+        text: text.into(),
+        provider: None,
+        model: None,
+        thinking: None,
+        cwd: "/w".into(),
+        toolsets: None,
+    }))
+}
+
+fn pinned(turn: u64, provider: &str, model: &str, thinking: &str) -> WorkerCommand {
+    let WorkerCommand::Prompt(prompt) = prompt(turn, "x") else {
+        unreachable!()
+    };
+    WorkerCommand::Prompt(Box::new(Prompt {
+        provider: Some(provider.into()),
+        model: Some(model.into()),
+        thinking: Some(thinking.into()),
+        ..*prompt
+    }))
+}
+
+impl Talk {
+    pub(super) fn begun(resume: Option<&str>) -> Self {
+        let mut talk = Self {
+            acp: Acp::new(&spawn(resume)),
+            events: Vec::new(),
+            wrote: Vec::new(),
+        };
+        talk.tell(&WorkerCommand::Probe);
+        talk
+    }
+
+    /// An agent that reopens sessions, with a new one.
+    pub(super) fn ready() -> Self {
+        let mut talk = Self::begun(None);
+        talk.initialized(true);
+        talk.answer(&json!({"sessionId": "s1"}));
+        assert!(matches!(talk.events.pop(), Some(WorkerEvent::Ready(_))));
+        talk.wrote.clear();
+        talk
+    }
+
+    /// The same with a turn in flight.
+    pub(super) fn running() -> Self {
+        let mut talk = Self::ready();
+        talk.tell(&prompt(1, "x"));
+        talk.events.clear();
+        talk
+    }
+
+    fn initialized(&mut self, loads: bool) {
+        self.answer(&json!({
+            "protocolVersion": 1,
+            "agentCapabilities": {"loadSession": loads},
+            "agentInfo": {"name": "mock", "version": "1"},
+            "authMethods": [{"id": "key", "name": "API key"}],
+        }));
+    }
+
+    pub(super) fn tell(&mut self, command: &WorkerCommand) {
+        let mut write = Vec::new();
+        self.acp.encode(command, &mut self.events, &mut write);
+        self.written(&write);
+    }
+
+    pub(super) fn hear_raw(&mut self, line: &[u8]) {
+        let mut write = Vec::new();
+        self.acp.decode(line, &mut self.events, &mut write);
+        self.written(&write);
+    }
+
+    pub(super) fn hear(&mut self, line: &Value) {
+        self.hear_raw(line.to_string().as_bytes());
+    }
+
+    fn written(&mut self, write: &[u8]) {
+        let text = std::str::from_utf8(write).unwrap();
+        for line in text.lines() {
+            let line: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(line["jsonrpc"], "2.0", "{line}");
+            self.wrote.push(line);
+        }
+    }
+
+    fn last_id(&self) -> Value {
+        let asked = self
+            .wrote
+            .iter()
+            .rev()
+            .find(|line| line["method"].is_string() && line["id"].is_u64());
+        asked.unwrap()["id"].clone()
+    }
+
+    /// The agent answers the last request.
+    fn answer(&mut self, result: &Value) {
+        self.hear(&json!({"jsonrpc": "2.0", "id": self.last_id(), "result": result}));
+    }
+
+    fn refuse(&mut self, code: i64, message: &str) {
+        let error = json!({"code": code, "message": message});
+        self.hear(&json!({"jsonrpc": "2.0", "id": self.last_id(), "error": error}));
+    }
+
+    fn update(&mut self, update: &Value) {
+        let params = json!({"sessionId": "s1", "update": update});
+        self.hear(&json!({"jsonrpc": "2.0", "method": "session/update", "params": params}));
+    }
+
+    fn says(&mut self, text: &str) {
+        self.update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}));
+    }
+
+    fn permission(&mut self, id: &Value, call: &str, kinds: &[&str]) {
+        let option =
+            |kind: &&str| json!({"optionId": format!("o-{kind}"), "name": kind, "kind": kind});
+        let options: Vec<Value> = kinds.iter().map(option).collect();
+        let tool = json!({"toolCallId": call, "title": "run it", "kind": "execute", "rawInput": {"command": "ls"}});
+        let params = json!({"sessionId": "s1", "toolCall": tool, "options": options});
+        self.hear(&json!({"jsonrpc": "2.0", "id": id, "method": "session/request_permission", "params": params}));
+    }
+
+    fn reply(&mut self, question: &str, reply: Reply) {
+        let question = question.to_owned();
+        self.tell(&WorkerCommand::Answer { question, reply });
+    }
+
+    pub(super) fn methods(&self) -> Vec<&str> {
+        let methods = self.wrote.iter().map(|line| line["method"].as_str());
+        methods.map(|method| method.unwrap_or("-")).collect()
+    }
+
+    pub(super) fn outcomes(&self) -> Vec<&Outcome> {
+        let ended = self.events.iter().filter_map(|event| match event {
+            WorkerEvent::Ended { outcome, .. } => Some(&**outcome),
+            _ => None,
+        });
+        ended.collect()
+    }
+
+    pub(super) fn text(&self) -> String {
+        let texts = self.events.iter().filter_map(|event| match event {
+            WorkerEvent::Text { text, .. } => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect()
+    }
+
+    fn failure(&self) -> &Failure {
+        self.outcomes()[0].result.as_ref().unwrap_err()
+    }
+}
+
+const ALL: &[&str] = &["allow_always", "allow_once", "reject_once"];
+
+#[test]
+fn the_handshake_offers_no_files_and_no_terminals_and_opens_one_session() {
+    let mut talk = Talk::begun(None);
+    let capabilities = &talk.wrote[0]["params"]["clientCapabilities"];
+    assert_eq!(
+        capabilities,
+        &json!({"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false})
+    );
+    talk.initialized(true);
+    assert!(talk.events.is_empty());
+    talk.answer(&json!({"sessionId": "s1"}));
+    assert_eq!(talk.methods(), ["initialize", "session/new"]);
+    assert!(
+        matches!(&talk.events[..], [WorkerEvent::Ready(traits)] if traits.resumes == Some(true))
+    );
+    // A spare process has no session of the core's yet: it is named with the first turn.
+    talk.tell(&prompt(1, "hi"));
+    assert!(matches!(&talk.events[1], WorkerEvent::SessionNamed { native } if native == "s1"));
+    assert_eq!(
+        talk.wrote[2]["params"]["prompt"],
+        json!([{"type": "text", "text": "hi"}])
+    );
+}
+
+#[test]
+fn an_agent_that_reopens_nothing_says_so_and_names_no_session() {
+    let mut talk = Talk::begun(None);
+    talk.initialized(false);
+    talk.answer(&json!({"sessionId": "s1"}));
+    talk.tell(&prompt(1, "hi"));
+    assert!(
+        matches!(&talk.events[..], [WorkerEvent::Ready(traits)] if traits.resumes == Some(false))
+    );
+}
+
+#[test]
+fn history_is_nobodys_text_whether_it_comes_before_the_answer_or_after() {
+    let mut talk = Talk::begun(Some("s1"));
+    talk.initialized(true);
+    assert_eq!(
+        talk.wrote[1]["params"],
+        json!({"sessionId": "s1", "cwd": "/w", "mcpServers": []})
+    );
+    talk.says("old");
+    talk.answer(&json!({}));
+    talk.says("older");
+    talk.refuse(-32601, "no such method");
+    for _ in 0..2 {
+        assert!(talk.events.is_empty());
+        talk.refuse(-32601, "no such method");
+    }
+    assert!(matches!(&talk.events[..], [WorkerEvent::Ready(_)]));
+    talk.tell(&prompt(1, "hi"));
+    talk.says("new");
+    assert_eq!(talk.text(), "new");
+}
+
+#[test]
+fn a_session_that_is_gone_is_said_to_be_lost_before_a_new_one_begins() {
+    let no_loads = |talk: &mut Talk| talk.initialized(false);
+    let refuses = |talk: &mut Talk| {
+        talk.initialized(true);
+        talk.refuse(-32603, "no such session");
+    };
+    let knows_nothing = |talk: &mut Talk| {
+        talk.initialized(true);
+        talk.answer(&Value::Null);
+    };
+    for step in [no_loads, refuses, knows_nothing] {
+        let mut talk = Talk::begun(Some("gone"));
+        step(&mut talk);
+        talk.answer(&json!({"sessionId": "s2"}));
+        assert!(matches!(
+            &talk.events[..],
+            [
+                WorkerEvent::Noted {
+                    turn: None,
+                    code: "context-lost",
+                    ..
+                },
+                WorkerEvent::Ready(_)
+            ]
+        ));
+        assert_eq!(talk.methods().last(), Some(&"session/new"));
+    }
+}
+
+#[test]
+fn a_missing_login_fails_the_turn_with_the_ways_to_log_in_and_is_never_made_up_for() {
+    for resume in [None, Some("s1")] {
+        let mut talk = Talk::begun(resume);
+        talk.initialized(true);
+        talk.refuse(-32000, "Authentication required");
+        assert!(
+            matches!(&talk.events[..], [WorkerEvent::Ready(_)]),
+            "{:?}",
+            talk.events
+        );
+        talk.tell(&prompt(1, "hi"));
+        assert_eq!(talk.failure().code, Code::AgentAuth);
+        assert!(talk.failure().hint.as_ref().unwrap().contains("API key"));
+        // The next turn gets another process.
+        assert!(
+            talk.events
+                .iter()
+                .any(|event| matches!(event, WorkerEvent::Spoilt { .. }))
+        );
+        assert_eq!(talk.wrote.len(), 2, "no `authenticate`");
+    }
+}
+
+#[test]
+fn a_version_that_is_not_spoken_here_fails_the_turn() {
+    let mut talk = Talk::begun(None);
+    talk.answer(&json!({"protocolVersion": 2}));
+    talk.tell(&prompt(1, "hi"));
+    assert_eq!(talk.failure().code, Code::Unsupported);
+}
+
+#[test]
+fn a_model_and_a_level_are_set_before_the_prompt_where_they_are_not_so_already() {
+    let option = |id: &str, category: &str, values: &[&str]| {
+        let values: Vec<Value> = values
+            .iter()
+            .map(|value| json!({"value": value, "name": value}))
+            .collect();
+        json!({"id": id, "category": category, "type": "select", "currentValue": values[0]["value"], "options": values})
+    };
+    let options = json!([
+        option("m", "model", &["p/one", "p/two"]),
+        option("t", "thought_level", &["low", "high"])
+    ]);
+    let models = json!({"currentModelId": "p:one", "availableModels": [{"modelId": "p:one"}, {"modelId": "p:two"}]});
+    for (offer, written) in [
+        (
+            json!({"sessionId": "s1", "configOptions": options}),
+            vec![
+                (
+                    "session/set_config_option",
+                    json!({"sessionId": "s1", "configId": "m", "value": "p/two"}),
+                ),
+                (
+                    "session/set_config_option",
+                    json!({"sessionId": "s1", "configId": "t", "value": "high"}),
+                ),
+            ],
+        ),
+        (
+            json!({"sessionId": "s1", "models": models}),
+            vec![(
+                "session/set_model",
+                json!({"sessionId": "s1", "modelId": "p:two"}),
+            )],
+        ),
+    ] {
+        let mut talk = Talk::begun(None);
+        talk.initialized(true);
+        talk.answer(&offer);
+        talk.wrote.clear();
+        talk.tell(&pinned(1, "p", "two", "high"));
+        for (at, (method, params)) in written.iter().enumerate() {
+            assert_eq!(
+                (&talk.wrote[at]["method"], &talk.wrote[at]["params"]),
+                (&json!(method), params)
+            );
+            talk.answer(&json!({}));
+        }
+        assert_eq!(talk.methods().last(), Some(&"session/prompt"));
+        talk.answer(&json!({"stopReason": "end_turn"}));
+        assert!(
+            talk.outcomes()[0]
+                .model
+                .as_deref()
+                .unwrap()
+                .ends_with("two")
+        );
+        // What is set already isn't set again; a turn without a pin gets what was there at first.
+        talk.wrote.clear();
+        talk.tell(&pinned(2, "p", "two", "high"));
+        assert_eq!(talk.methods(), ["session/prompt"]);
+        talk.answer(&json!({"stopReason": "end_turn"}));
+        talk.tell(&prompt(3, "x"));
+        let params = &talk.wrote.last().unwrap()["params"];
+        assert!(params.to_string().contains("one"), "{params}");
+    }
+}
+
+#[test]
+fn a_model_that_can_not_be_had_fails_the_turn_and_no_other_is_used() {
+    let mut talk = Talk::ready();
+    talk.tell(&pinned(1, "p", "two", "low"));
+    assert_eq!(talk.failure().code, Code::Unsupported);
+    let mut talk = Talk::begun(None);
+    talk.initialized(true);
+    talk.answer(
+        &json!({"sessionId": "s1", "models": {"currentModelId": "a", "availableModels": []}}),
+    );
+    talk.tell(&pinned(1, "p", "two", "low"));
+    talk.refuse(-32602, "unknown model");
+    assert!(talk.failure().error.contains("unknown model"));
+    assert!(!talk.methods().contains(&"session/prompt"));
+}
+
+#[test]
+fn stop_reasons_and_usage_are_taken_over() {
+    for (reason, stop) in [
+        ("end_turn", Stop::EndTurn),
+        ("max_tokens", Stop::MaxTokens),
+        ("max_turn_requests", Stop::MaxTurnRequests),
+        ("refusal", Stop::Refusal),
+        ("cancelled", Stop::Cancelled),
+        ("of_its_own", Stop::EndTurn),
+    ] {
+        let mut talk = Talk::running();
+        let usage = json!({"inputTokens": 5, "outputTokens": 2, "totalTokens": 7});
+        talk.answer(&json!({"stopReason": reason, "usage": usage}));
+        assert_eq!(talk.outcomes()[0].result, Ok(stop));
+        assert_eq!(talk.outcomes()[0].usage.unwrap().input_tokens, 5);
+    }
+    let mut talk = Talk::running();
+    talk.answer(&json!({}));
+    assert_eq!(talk.failure().code, Code::AgentFailed);
+}
+
+#[test]
+fn the_cost_of_a_turn_is_what_the_session_cost_more() {
+    let mut talk = Talk::running();
+    for (turn, amount, usd) in [(1, 0.25, Some(0.25)), (2, 1.0, Some(0.75)), (3, 1.0, None)] {
+        talk.update(&json!({"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": amount, "currency": "USD"}}));
+        talk.answer(&json!({"stopReason": "end_turn"}));
+        assert_eq!(talk.outcomes()[turn - 1].cost.usd, usd);
+        talk.tell(&prompt(turn as u64 + 1, "x"));
+    }
+}
+
+#[test]
+fn errors_are_told_apart_as_far_as_their_words_go() {
+    for (number, message, code) in [
+        (-32000, "x", Code::AgentAuth),
+        (401, "x", Code::AgentAuth),
+        (-32603, "Internal error: mock error 401", Code::AgentAuth),
+        (429, "x", Code::RateLimit),
+        (-32603, "Internal error: quota exceeded", Code::RateLimit),
+        (
+            400,
+            "The input token count (9) exceeds the maximum number of tokens allowed (8).",
+            Code::ContextOverflow,
+        ),
+        (500, "x", Code::AgentFailed),
+        (-32603, "", Code::AgentFailed),
+    ] {
+        let mut talk = Talk::running();
+        talk.refuse(number, message);
+        assert_eq!(talk.failure().code, code, "{number} {message}");
+    }
+}
+
+#[test]
+fn an_approval_allows_once_or_rejects_once_and_never_more() {
+    for (reply, outcome) in [
+        (
+            Reply::Approved,
+            json!({"outcome": "selected", "optionId": "o-allow_once"}),
+        ),
+        (
+            Reply::Denied,
+            json!({"outcome": "selected", "optionId": "o-reject_once"}),
+        ),
+        (Reply::Cancelled, json!({"outcome": "cancelled"})),
+    ] {
+        let mut talk = Talk::running();
+        talk.permission(&json!("q"), "c1", ALL);
+        let WorkerEvent::Asked { asking, turn } = &talk.events[0] else {
+            panic!("{:?}", talk.events)
+        };
+        assert_eq!(
+            (asking.kind, *turn),
+            (QuestionKind::Approval, Some(TurnId(1)))
+        );
+        assert_eq!(asking.detail.as_deref(), Some(r#"{"command":"ls"}"#));
+        let question = asking.question.clone();
+        talk.reply(&question, reply);
+        let answer = talk.wrote.last().unwrap();
+        assert_eq!(
+            (&answer["id"], &answer["result"]["outcome"]),
+            (&json!("q"), &outcome)
+        );
+        // Twice is nobody's.
+        let wrote = talk.wrote.len();
+        talk.reply(&question, Reply::Approved);
+        assert_eq!(talk.wrote.len(), wrote);
+    }
+}
+
+#[test]
+fn options_of_another_kind_are_a_choice() {
+    let mut talk = Talk::running();
+    talk.permission(&json!(7), "c1", &["allow_once", "of_its_own"]);
+    let WorkerEvent::Asked { asking, .. } = &talk.events[0] else {
+        panic!("{:?}", talk.events)
+    };
+    assert_eq!(asking.kind, QuestionKind::Choice);
+    assert_eq!(asking.options, ["allow_once", "of_its_own"]);
+    talk.reply("7", Reply::Chosen("of_its_own".into()));
+    let outcome = &talk.wrote.last().unwrap()["result"]["outcome"];
+    assert_eq!(outcome["optionId"], "o-of_its_own");
+}
+
+#[test]
+fn every_request_is_answered() {
+    let mut talk = Talk::running();
+    for method in [
+        "fs/read_text_file",
+        "fs/write_text_file",
+        "terminal/create",
+        "_x/y",
+        "session/update",
+    ] {
+        talk.hear(&json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}}));
+        assert_eq!(
+            talk.wrote.last().unwrap()["error"]["code"],
+            -32601,
+            "{method}"
+        );
+    }
+    talk.hear(&json!({"jsonrpc": "2.0", "id": {"a": 1}, "method": "x"}));
+    assert_eq!(talk.wrote.last().unwrap()["error"]["code"], -32602);
+    // With nothing to choose from, of another session, or without a turn, nobody is asked.
+    talk.permission(&json!(2), "c1", &[]);
+    assert_eq!(
+        talk.wrote.last().unwrap()["result"]["outcome"]["outcome"],
+        "cancelled"
+    );
+    let mut idle = Talk::ready();
+    idle.permission(&json!(3), "c1", ALL);
+    assert_eq!(
+        idle.wrote.last().unwrap()["result"]["outcome"]["outcome"],
+        "cancelled"
+    );
+    assert!(idle.events.is_empty());
+}
+
+#[test]
+fn a_cancel_answers_what_is_asked_and_the_session_goes_on() {
+    let mut talk = Talk::running();
+    talk.permission(&json!(5), "c1", ALL);
+    talk.tell(&WorkerCommand::Cancel { turn: TurnId(1) });
+    assert_eq!(talk.methods(), ["session/prompt", "-", "session/cancel"]);
+    assert_eq!(talk.wrote[1]["result"]["outcome"]["outcome"], "cancelled");
+    assert!(talk.wrote[2].get("id").is_none(), "a notification");
+    assert!(talk.outcomes().is_empty());
+    // An agent that hadn't begun goes on: it is told once more, and no more.
+    talk.says("a");
+    talk.says("b");
+    let cancels = talk
+        .methods()
+        .iter()
+        .filter(|method| **method == "session/cancel")
+        .count();
+    assert_eq!(cancels, 2);
+    talk.permission(&json!(6), "c2", ALL);
+    assert_eq!(
+        talk.wrote.last().unwrap()["result"]["outcome"]["outcome"],
+        "cancelled"
+    );
+    talk.answer(&json!({"stopReason": "cancelled"}));
+    talk.tell(&prompt(2, "y"));
+    talk.answer(&json!({"stopReason": "end_turn"}));
+    let stops: Vec<_> = talk
+        .outcomes()
+        .iter()
+        .map(|outcome| outcome.result.clone())
+        .collect();
+    assert_eq!(stops, [Ok(Stop::Cancelled), Ok(Stop::EndTurn)]);
+}
+
+#[test]
+fn a_call_begins_when_it_runs_and_tells_only_what_is_new() {
+    let text = |text: &str| json!([{"type": "content", "content": {"type": "text", "text": text}}]);
+    let mut talk = Talk::running();
+    // As opencode tells it: pending without its input, then with it; output comes whole each time.
+    talk.update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "bash", "kind": "execute", "status": "pending"}));
+    assert!(talk.events.is_empty());
+    talk.update(&json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "in_progress", "rawInput": {"command": "ls"}}));
+    for output in ["a", "ab", "ab"] {
+        talk.update(&json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "in_progress", "content": text(output)}));
+    }
+    talk.update(
+        &json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "completed"}),
+    );
+    let (turn, call) = (TurnId(1), "c".to_owned());
+    let updated = |offset, output: &str| WorkerEvent::ToolUpdated {
+        turn,
+        call: call.clone(),
+        offset,
+        output: output.into(),
+    };
+    assert_eq!(
+        talk.events,
+        [
+            WorkerEvent::ToolStarted {
+                turn,
+                call: call.clone(),
+                name: "execute".into(),
+                input: r#"{"command":"ls"}"#.into(),
+                read_only: false
+            },
+            updated(0, "a"),
+            updated(1, "b"),
+            WorkerEvent::ToolEnded {
+                turn,
+                call: call.clone(),
+                ok: true,
+                output: "ab".into()
+            },
+        ]
+    );
+}
+
+#[test]
+fn an_end_without_a_start_begins_the_call_first_and_a_diff_is_text() {
+    let mut talk = Talk::running();
+    talk.update(&json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "title": "edit it", "status": "failed",
+        "content": [{"type": "diff", "path": "/f", "oldText": "a", "newText": "b\nc"}]}));
+    let [
+        WorkerEvent::ToolStarted { name, input, .. },
+        WorkerEvent::ToolEnded { ok, output, .. },
+    ] = &talk.events[..]
+    else {
+        panic!("{:?}", talk.events)
+    };
+    assert_eq!(
+        (name.as_str(), input.as_str(), *ok),
+        ("edit it", r#"{"title":"edit it"}"#, false)
+    );
+    assert_eq!(output, "--- /f\n+++ /f\n-a\n+b\n+c\n");
+}
+
+#[test]
+fn messages_are_told_apart_by_their_ids_or_by_the_tools_between() {
+    let mut talk = Talk::running();
+    let started = |talk: &Talk| {
+        talk.events
+            .iter()
+            .filter(|event| matches!(event, WorkerEvent::MessageStarted { .. }))
+            .count()
+    };
+    talk.update(
+        &json!({"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": "hm"}}),
+    );
+    talk.says("a");
+    talk.says("b");
+    assert_eq!(started(&talk), 1);
+    talk.update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "status": "in_progress"}));
+    talk.says("c");
+    assert_eq!(started(&talk), 2);
+    for (id, count) in [("m1", 2), ("m1", 2), ("m2", 3)] {
+        talk.update(&json!({"sessionUpdate": "agent_message_chunk", "messageId": id, "content": {"type": "text", "text": "d"}}));
+        assert_eq!(started(&talk), count, "{id}");
+    }
+}
+
+#[test]
+fn what_belongs_to_no_turn_is_stray_and_what_is_unknown_is_passed_over() {
+    let mut talk = Talk::running();
+    talk.update(&json!({"sessionUpdate": "of_its_own", "x": 1}));
+    talk.hear(&json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "other", "update": {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "x"}}}}));
+    assert!(talk.events.is_empty());
+    let id = talk.last_id();
+    talk.answer(&json!({"stopReason": "end_turn"}));
+    talk.hear(&json!({"jsonrpc": "2.0", "id": id, "result": {"stopReason": "end_turn"}}));
+    talk.says("late");
+    let strays = talk
+        .events
+        .iter()
+        .filter(|event| matches!(event, WorkerEvent::Stray { .. }))
+        .count();
+    assert_eq!(
+        (talk.outcomes().len(), strays, talk.text()),
+        (1, 2, String::new())
+    );
+}
+
+#[test]
+fn an_answer_to_a_question_of_an_earlier_process_writes_nothing() {
+    let mut talk = Talk::running();
+    talk.reply("7", Reply::Approved);
+    assert_eq!(talk.methods(), ["session/prompt"]);
+}
+
+#[test]
+fn an_agent_that_answers_anything_is_there() {
+    let mut talk = Talk::ready();
+    talk.tell(&WorkerCommand::Probe);
+    talk.refuse(-32601, "no such method");
+    assert!(matches!(&talk.events[..], [WorkerEvent::Ready(_)]));
+}

@@ -1,0 +1,275 @@
+//! One turn of an agent: its messages, its tool calls, what it cost.
+//!
+//! Owns where a message begins, when a call has begun, and what of its output is new. Must not know
+//! when a turn is over.
+
+use std::collections::BTreeMap;
+
+use agentd_core::ids::TurnId;
+use agentd_core::worker::{Json, WorkerEvent};
+use agentd_protocol::line::{Cost, CostStatus};
+use serde_json::json;
+
+use super::content;
+use crate::adapter::object::Object;
+
+/// Tool calls that are followed at once.
+const OPEN_CALLS: usize = 64;
+/// Input and output of one call that is kept: what is longer is told with its end only.
+const FOLLOWED: usize = 64 * 1024;
+/// Longest id, name or title of a call, in characters.
+const NAME: usize = 1024;
+
+/// Was the turn cancelled?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cancel {
+    No,
+    /// Written; the agent may not have begun its turn by then.
+    Sent,
+    /// Written again, when the agent went on all the same.
+    Repeated,
+}
+
+/// The turn in flight.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) turn: TurnId,
+    /// The id of its `session/prompt`.
+    pub(super) id: u64,
+    pub(super) cancel: Cancel,
+    /// Is a message open?
+    message: bool,
+    /// The agent's id of it, where it gives one.
+    message_id: Option<String>,
+    calls: BTreeMap<String, Call>,
+    /// What the session cost before, and costs now.
+    spent: (Option<f64>, Option<f64>),
+}
+
+/// A tool call that has not ended.
+#[derive(Debug, Default)]
+struct Call {
+    started: bool,
+    title: Option<String>,
+    kind: Option<String>,
+    input: Option<Json>,
+    output: String,
+}
+
+/// What a record says of a tool call.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) call: Option<String>,
+    pub(super) title: Option<String>,
+    kind: Option<String>,
+    status: Option<String>,
+    input: Option<Json>,
+    /// Its output as text, where it is told.
+    output: Option<String>,
+}
+
+/// Reads a tool call, an update of one, or the one a permission is asked for.
+pub(super) fn seen(record: &Object<'_>) -> Seen {
+    let short = |name| -> Option<String> {
+        let text: String = record.string(name)?.chars().take(NAME).collect();
+        (!text.is_empty()).then_some(text)
+    };
+    // Most agents fill the content; some only the raw form.
+    let raw = || {
+        if let Some(text) = record.string("rawOutput") {
+            return Some(text);
+        }
+        let object = record.object("rawOutput");
+        let known = ["output", "error"];
+        let inner = object.and_then(|object| known.iter().find_map(|name| object.string(name)));
+        inner.or_else(|| record.raw("rawOutput").map(str::to_owned))
+    };
+    let shown = content::outputs(record);
+    Seen {
+        call: short("toolCallId"),
+        title: short("title"),
+        kind: short("kind"),
+        status: short("status"),
+        input: record.raw("rawInput").map(str::to_owned),
+        output: shown.filter(|text| !text.is_empty()).or_else(raw),
+    }
+}
+
+impl Seen {
+    /// For a question: what the tool would do.
+    pub(super) fn detail(&self) -> Option<String> {
+        self.output.clone().or_else(|| self.input.clone())
+    }
+
+    /// Has the call ended?
+    pub(super) fn is_over(&self) -> bool {
+        self.ended().is_some()
+    }
+
+    fn ended(&self) -> Option<bool> {
+        match self.status.as_deref() {
+            Some("completed") => Some(true),
+            Some("failed") => Some(false),
+            _ => None,
+        }
+    }
+}
+
+impl Call {
+    fn learn(&mut self, seen: &Seen) {
+        self.title = seen.title.clone().or_else(|| self.title.take());
+        self.kind = seen.kind.clone().or_else(|| self.kind.take());
+        let waits = seen.status.as_deref() == Some("pending");
+        let kept = |input: &&String| !self.started && (!waits || input.len() <= FOLLOWED);
+        if let Some(input) = seen.input.as_ref().filter(kept) {
+            self.input = Some(input.clone());
+        }
+    }
+
+    /// ACP has no names of tools: its kind is the same with every agent, the title is prose.
+    fn name(&self) -> String {
+        let kind = self.kind.as_deref().filter(|kind| *kind != "other");
+        let name = kind.or(self.title.as_deref());
+        name.unwrap_or("tool").to_owned()
+    }
+
+    fn start(&mut self, turn: TurnId, call: &str) -> WorkerEvent {
+        self.started = true;
+        // Not every agent tells the input. The title then says what is done.
+        let told = self.input.take().filter(|input| input != "{}");
+        let input = told.unwrap_or_else(|| json!({"title": self.title}).to_string());
+        WorkerEvent::ToolStarted {
+            turn,
+            call: call.to_owned(),
+            name: self.name(),
+            input,
+            read_only: matches!(self.kind.as_deref(), Some("read" | "search" | "think")),
+        }
+    }
+
+    /// The new piece of output, which comes whole each time, and where it begins. One that doesn't
+    /// continue what was told is left to the call's end.
+    fn more(&mut self, output: &str) -> Option<(u64, String)> {
+        let piece = output.strip_prefix(self.output.as_str())?;
+        if piece.is_empty() || output.len() > FOLLOWED {
+            return None;
+        }
+        let told = (self.output.len() as u64, piece.to_owned());
+        output.clone_into(&mut self.output);
+        Some(told)
+    }
+}
+
+impl Turn {
+    pub(super) const fn new(turn: TurnId, id: u64, spent: Option<f64>) -> Self {
+        Self {
+            turn,
+            id,
+            cancel: Cancel::No,
+            message: false,
+            message_id: None,
+            calls: BTreeMap::new(),
+            spent: (spent, spent),
+        }
+    }
+
+    pub(super) fn goes_on(&self) -> bool {
+        self.cancel == Cancel::No
+    }
+
+    /// A piece of a message or a thought: does a new message begin with it? Agents that name none
+    /// begin one after a tool.
+    pub(super) fn begins(&mut self, id: Option<String>, events: &mut Vec<WorkerEvent>) {
+        let id = id.filter(|id| id.len() <= NAME);
+        let other = id.is_some() && self.message_id.is_some() && id != self.message_id;
+        if !self.message || other {
+            self.message = true;
+            self.message_id = None;
+            events.push(WorkerEvent::MessageStarted {
+                turn: self.turn,
+                replaces_last: false,
+            });
+        }
+        self.message_id = id.or_else(|| self.message_id.take());
+    }
+
+    /// What is said of a call. One that begins as pending has no input yet, or waits for a
+    /// permission.
+    pub(super) fn called(&mut self, seen: &Seen, events: &mut Vec<WorkerEvent>) {
+        self.message = false;
+        let turn = self.turn;
+        let name = seen.call.clone().unwrap_or_default();
+        let room = self.calls.len() < OPEN_CALLS || self.calls.contains_key(&name);
+        let mut spare = Call::default();
+        let call = match room {
+            true => self.calls.entry(name.clone()).or_default(),
+            false => &mut spare,
+        };
+        call.learn(seen);
+        let waits = seen.status.as_deref() == Some("pending");
+        if !call.started && !waits {
+            events.push(call.start(turn, &name));
+        }
+        let Some(ok) = seen.ended() else {
+            let more = seen.output.as_deref().filter(|_| call.started);
+            if let Some((offset, output)) = more.and_then(|output| call.more(output)) {
+                events.push(WorkerEvent::ToolUpdated {
+                    turn,
+                    call: name,
+                    offset,
+                    output,
+                });
+            }
+            return;
+        };
+        let before = std::mem::take(&mut call.output);
+        self.calls.remove(&name);
+        events.push(WorkerEvent::ToolEnded {
+            turn,
+            call: name,
+            ok,
+            output: seen.output.clone().unwrap_or(before),
+        });
+    }
+
+    /// A permission is asked for a call. Gemini tells of it nowhere else before it ends; Hermes asks
+    /// for one that has another name, and is told already.
+    pub(super) fn asked_about(&mut self, call: &str, about: &Seen) {
+        let known = self.calls.contains_key(call);
+        let runs = self.calls.values().any(|call| call.started);
+        if known || (!runs && self.calls.len() < OPEN_CALLS) {
+            self.calls.entry(call.to_owned()).or_default().learn(about);
+        }
+    }
+
+    /// A call may run: now it begins.
+    pub(super) fn allowed(&mut self, name: &str, events: &mut Vec<WorkerEvent>) {
+        if let Some(call) = self.calls.get_mut(name).filter(|call| !call.started) {
+            self.message = false;
+            events.push(call.start(self.turn, name));
+        }
+    }
+
+    /// What the whole session costs by now.
+    pub(super) const fn costs(&mut self, spent: f64) {
+        self.spent.1 = Some(spent);
+    }
+
+    pub(super) fn cost(&self, agent: Option<&str>) -> Cost {
+        match self.spent {
+            // Nothing was said of it, ever or in this turn.
+            (Some(before), Some(now)) if now > before => Cost {
+                usd: Some(now - before),
+                status: CostStatus::Actual,
+                source: agent.map(str::to_owned),
+            },
+            _ => Cost::default(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        let call = |call: &Call| call.output.len() + call.input.as_ref().map_or(0, String::len);
+        self.calls.values().map(call).sum()
+    }
+}

@@ -1,0 +1,181 @@
+//! What an agent tells of its session: `session/update`.
+//!
+//! Owns what each update means, and that history repeated by `session/load` is not a turn's. An
+//! unknown update is passed over.
+
+use agentd_core::worker::WorkerEvent;
+use agentd_protocol::line::Usage;
+
+use super::turn::{Cancel, seen};
+use super::{Acp, content};
+use crate::adapter::object::{Object, beginning};
+
+/// Agents that count the tokens of the whole session, as the schema's words have it. Others count
+/// those of the turn.
+const COUNTS_ALL: &[&str] = &["hermes-agent"];
+
+impl Acp {
+    /// Is it about our session? A missing id is.
+    pub(super) fn is_ours(&self, params: &Object<'_>) -> bool {
+        let ours = self.session.as_ref();
+        params.raw("sessionId").is_none() || params.string("sessionId").as_ref() == ours
+    }
+
+    pub(super) fn updated(
+        &mut self,
+        bytes: &[u8],
+        record: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let params = record.object("params");
+        let update = params.as_ref().and_then(|params| params.object("update"));
+        let (Some(params), Some(update)) = (params, update) else {
+            return events.push(super::logged(bytes));
+        };
+        let kind = update.string("sessionUpdate").unwrap_or_default();
+        if self.repeats(&kind) {
+            if kind == "usage_update" {
+                self.spend(&update);
+            }
+            return;
+        }
+        if !self.is_ours(&params) {
+            return;
+        }
+        match kind.as_str() {
+            "usage_update" => return self.spend(&update),
+            "config_option_update" => return self.offer.learn(&update),
+            "available_commands_update" | "session_info_update" => return,
+            _ => {}
+        }
+        if self.turn.is_none() {
+            return events.push(WorkerEvent::Stray {
+                line: beginning(bytes),
+            });
+        }
+        if self
+            .turn
+            .as_ref()
+            .is_some_and(|turn| turn.cancel == Cancel::Sent)
+        {
+            // It came before the agent had begun.
+            self.put_cancel(Cancel::Repeated, write);
+        }
+        self.output(&kind, &update, events, write);
+    }
+
+    /// What a turn says and does.
+    fn output(
+        &mut self,
+        kind: &str,
+        update: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let Some(turn) = &mut self.turn else { return };
+        let name = turn.turn;
+        let piece = || {
+            let content = update.object("content")?;
+            content::block(&content).filter(|text| !text.is_empty())
+        };
+        match kind {
+            "agent_message_chunk" => {
+                if let Some(text) = piece() {
+                    turn.begins(update.string("messageId"), events);
+                    events.push(WorkerEvent::Text {
+                        turn: name,
+                        text,
+                        native: true,
+                    });
+                }
+            }
+            "agent_thought_chunk" => {
+                if let Some(text) = piece() {
+                    turn.begins(None, events);
+                    events.push(WorkerEvent::Thinking { turn: name, text });
+                }
+            }
+            "tool_call" | "tool_call_update" => {
+                let seen = seen(update);
+                turn.called(&seen, events);
+                if let (Some(call), true) = (&seen.call, seen.is_over()) {
+                    self.release(Some(call), events, write);
+                }
+            }
+            "plan" | "current_mode_update" => {
+                let field = if kind == "plan" {
+                    "entries"
+                } else {
+                    "currentModeId"
+                };
+                if let Some(data) = update.raw(field) {
+                    events.push(WorkerEvent::Other {
+                        turn: name,
+                        kind: kind.to_owned(),
+                        data: data.to_owned(),
+                    });
+                }
+            }
+            // The user's own words, and what newer agents tell.
+            _ => {}
+        }
+    }
+
+    fn spend(&mut self, update: &Object<'_>) {
+        let Some(cost) = update.object("cost") else {
+            return;
+        };
+        let usd = cost.string("currency").as_deref() == Some("USD");
+        let sane = |amount: &f64| amount.is_finite() && *amount >= 0.0;
+        if let Some(amount) = cost.get("amount").filter(sane).filter(|_| usd) {
+            self.spent = Some(amount);
+            if let Some(turn) = &mut self.turn {
+                turn.costs(amount);
+            }
+        }
+    }
+
+    /// Tokens of the turn, where the answer to its prompt names them.
+    pub(super) fn usage(&mut self, result: &Object<'_>) -> Option<Usage> {
+        let Some(usage) = result.object("usage") else {
+            // Gemini has its own place for them.
+            let quota = result.object("_meta")?.object("quota")?;
+            let count = quota.object("token_count")?;
+            return Some(Usage {
+                input_tokens: count.get("input_tokens").unwrap_or(0),
+                output_tokens: count.get("output_tokens").unwrap_or(0),
+                ..Usage::default()
+            });
+        };
+        let tokens = |name| usage.get(name).unwrap_or(0);
+        let told = Usage {
+            input_tokens: tokens("inputTokens"),
+            output_tokens: tokens("outputTokens"),
+            cache_read_tokens: tokens("cachedReadTokens"),
+            cache_write_tokens: tokens("cachedWriteTokens"),
+            reasoning_tokens: tokens("thoughtTokens"),
+        };
+        let all = self
+            .name
+            .as_deref()
+            .is_some_and(|name| COUNTS_ALL.contains(&name));
+        if !all {
+            return Some(told);
+        }
+        let before = std::mem::replace(&mut self.counted, told);
+        Some(Usage {
+            input_tokens: told.input_tokens.saturating_sub(before.input_tokens),
+            output_tokens: told.output_tokens.saturating_sub(before.output_tokens),
+            cache_read_tokens: told
+                .cache_read_tokens
+                .saturating_sub(before.cache_read_tokens),
+            cache_write_tokens: told
+                .cache_write_tokens
+                .saturating_sub(before.cache_write_tokens),
+            reasoning_tokens: told
+                .reasoning_tokens
+                .saturating_sub(before.reasoning_tokens),
+        })
+    }
+}

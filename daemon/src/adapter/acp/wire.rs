@@ -1,0 +1,91 @@
+//! Every word that is written to an agent.
+//!
+//! Owns the shapes of ACP's requests, notifications and answers, as the protocol's schema has them.
+//! Every value has its type by construction. Must not know when a word is written.
+
+use serde_json::{Value, json};
+
+use crate::adapter::object::put_line;
+
+/// Not a request that is served here.
+pub(super) const METHOD_NOT_FOUND: i64 = -32601;
+/// A request that makes no sense.
+pub(super) const INVALID_PARAMS: i64 = -32602;
+/// The agent wants its user to log in.
+pub(super) const AUTH_REQUIRED: i64 = -32000;
+/// The version that is spoken here.
+pub(super) const VERSION: u64 = 1;
+
+pub(super) fn put_request(id: u64, method: &str, params: &Value, write: &mut Vec<u8>) {
+    let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+    put_line(write, &line);
+}
+
+pub(super) fn put_notification(method: &str, params: &Value, write: &mut Vec<u8>) {
+    put_line(
+        write,
+        &json!({"jsonrpc": "2.0", "method": method, "params": params}),
+    );
+}
+
+/// Answers a request of the agent's, under the id that it gave.
+pub(super) fn put_result(id: &Value, result: &Value, write: &mut Vec<u8>) {
+    put_line(
+        write,
+        &json!({"jsonrpc": "2.0", "id": id, "result": result}),
+    );
+}
+
+/// Refuses a request of the agent's.
+pub(super) fn put_error(id: &Value, code: i64, message: &str, write: &mut Vec<u8>) {
+    let error = json!({"code": code, "message": message});
+    put_line(write, &json!({"jsonrpc": "2.0", "id": id, "error": error}));
+}
+
+/// No files and no terminals are offered: the agent uses its own.
+pub(super) fn initialize() -> Value {
+    json!({
+        "protocolVersion": VERSION,
+        "clientCapabilities": {
+            "fs": {"readTextFile": false, "writeTextFile": false},
+            "terminal": false,
+        },
+        "clientInfo": {"name": "agentd", "version": env!("CARGO_PKG_VERSION")},
+    })
+}
+
+pub(super) fn new_session(cwd: &str) -> Value {
+    json!({"cwd": cwd, "mcpServers": []})
+}
+
+pub(super) fn load_session(session: &str, cwd: &str) -> Value {
+    json!({"sessionId": session, "cwd": cwd, "mcpServers": []})
+}
+
+pub(super) fn prompt(session: &str, text: &str) -> Value {
+    json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]})
+}
+
+pub(super) fn cancel(session: &str) -> Value {
+    json!({"sessionId": session})
+}
+
+/// `session/set_model`, which not every version of the protocol has.
+pub(super) fn set_model(session: &str, model: &str) -> Value {
+    json!({"sessionId": session, "modelId": model})
+}
+
+/// `session/set_config_option`, which came after it.
+pub(super) fn set_config_option(session: &str, option: &str, value: &str) -> Value {
+    json!({"sessionId": session, "configId": option, "value": value})
+}
+
+/// The answer to a permission request: this option.
+pub(super) fn selected(option: &str) -> Value {
+    json!({"outcome": {"outcome": "selected", "optionId": option}})
+}
+
+/// The answer to a permission request: nobody chose.
+pub(super) fn cancelled() -> Value {
+    json!({"outcome": {"outcome": "cancelled"}})
+}

@@ -1,0 +1,91 @@
+#!/bin/sh
+# Installs agents that speak the Agent Client Protocol for the integration tests, with a node that
+# runs them: target/ci/acp/NAME/bin/NAME for each. What is there already stays.
+#
+#   packaging/ci/install-acp.sh [NAME…]     NAME: gemini, opencode, hermes; gemini by itself
+#
+# The node is the one that install-pi.sh puts into target/ci/pi, where that was run before.
+set -eu
+
+GEMINI=0.61.0
+OPENCODE=1.18.33
+HERMES=0.19.0
+NODE=22
+
+cd "$(dirname "$0")/../.."
+mkdir -p target/ci/acp
+dir=$(cd target/ci/acp && pwd)
+
+quietly() {
+    "$@" >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
+}
+
+install() {
+    prefix=$1
+    shift
+    mkdir -p "$prefix"
+    quietly npm install --prefix "$prefix" --no-audit --no-fund --no-save "$@"
+}
+
+node=$(dirname "$dir")/pi/node-$NODE/node_modules/node/bin/node
+if ! "$node" --version >/dev/null 2>&1; then
+    node=$dir/node-$NODE/node_modules/node/bin/node
+    if ! "$node" --version >/dev/null 2>&1; then
+        rm -rf "$dir/node-$NODE"
+        install "$dir/node-$NODE" "node@$NODE"
+        quietly "$node" --version
+    fi
+fi
+
+# wrap NAME COMMAND…: a program of this name. It comes last: its presence means that everything before
+# it went well.
+wrap() {
+    name=$1
+    shift
+    mkdir -p "$dir/$name/bin"
+    {
+        printf '#!/bin/sh\nexec'
+        printf ' "%s"' "$@"
+        printf ' "$@"\n'
+    } >"$dir/$name/bin/$name.new"
+    chmod +x "$dir/$name/bin/$name.new"
+    mkdir -p "$dir/home"
+    quietly env HOME="$dir/home" "$dir/$name/bin/$name.new" --version </dev/null
+    mv "$dir/$name/bin/$name.new" "$dir/$name/bin/$name"
+}
+
+[ $# -gt 0 ] || set -- gemini
+for agent; do
+    case $agent in
+        gemini) version=$GEMINI ;;
+        opencode) version=$OPENCODE ;;
+        hermes) version=$HERMES ;;
+        *) echo "usage: packaging/ci/install-acp.sh [gemini|opencode|hermes]…" >&2; exit 2 ;;
+    esac
+    if [ -x "$dir/$agent/bin/$agent" ] && [ "$(cat "$dir/$agent/version")" = "$version" ]; then
+        continue
+    fi
+    rm -rf "${dir:?}/$agent"
+    mkdir -p "$dir/$agent"
+    echo "$version" >"$dir/$agent/version"
+    case $agent in
+        gemini)
+            install "$dir/$agent" "@google/gemini-cli@$version"
+            wrap gemini "$node" "$dir/$agent/node_modules/@google/gemini-cli/bundle/gemini.js"
+            ;;
+        opencode)
+            # Its launcher is replaced by the platform's own program, where npm runs scripts or not.
+            install "$dir/$agent" "opencode-ai@$version"
+            program=$(find "$dir/$agent/node_modules" -path '*/opencode-linux-*/bin/opencode' -not -path '*baseline*' | head -n 1)
+            wrap opencode "${program:?the package has no program for this machine}"
+            ;;
+        hermes)
+            quietly python3 -m venv "$dir/$agent/venv"
+            quietly "$dir/$agent/venv/bin/pip" install --quiet "hermes-agent[acp]==$version"
+            wrap hermes "$dir/$agent/venv/bin/hermes"
+            ;;
+    esac
+done
+
+rm -f "$dir/log"
+echo "$* in $dir"
