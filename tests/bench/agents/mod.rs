@@ -4,6 +4,9 @@
 //! Owns these measurements. How an agent is driven directly is data in its own file. Must not know
 //! how figures are judged. An agent that isn't installed (`packaging/ci`) is left out, aloud.
 
+mod acp;
+mod claude;
+mod codex;
 mod pi;
 
 use std::fs::File;
@@ -37,8 +40,8 @@ pub(crate) struct Own {
     open: fn(&mut Pipe) -> String,
     /// A line that asks, by the number of the turn.
     prompt: fn(&str, usize, &str) -> String,
-    /// A line that ends the turn in flight.
-    abort: fn(&str, usize) -> String,
+    /// A line that ends the turn that said the piece of text.
+    abort: fn(&str, &Value) -> String,
     /// Is this a piece of text?
     says: fn(&Value) -> bool,
     /// Is this the last line of a turn?
@@ -56,7 +59,22 @@ pub(crate) struct Measured {
     program: &'static str,
 }
 
-const AGENTS: &[&Measured] = &[&pi::PI];
+const AGENTS: &[&Measured] = &[&pi::PI, &claude::CLAUDE, &codex::CODEX, &acp::GEMINI];
+
+/// A command line.
+fn words(program: &str, arguments: &str) -> Vec<String> {
+    let all = [program].into_iter().chain(arguments.split_whitespace());
+    all.map(str::to_owned).collect()
+}
+
+/// The agent's table of the configuration, to which keys may be added.
+fn table(kind: &str, command: &[&str], keys: &str, env: &[(&str, &str)]) -> String {
+    let env: Vec<String> = (env.iter())
+        .map(|(name, value)| format!("{name} = {value:?}"))
+        .collect();
+    let env = env.join(", ");
+    format!("[agents.it]\nkind = {kind:?}\ncommand = {command:?}\n{keys}\nenv = {{ {env} }}\n")
+}
 
 /// A running agent of ours.
 pub(crate) struct Pipe {
@@ -262,9 +280,9 @@ fn turn_by_turn(rig: &Rig, pipe: &mut Pipe, context: &str, turns: &mut Pair) {
 fn abort(rig: &Rig, pipe: &mut Pipe, context: &str, aborts: &mut Pair) {
     let number = 1000;
     pipe.send(&(rig.own.prompt)(context, number, "[[hang]]"));
-    pipe.until(rig.own.says);
+    let said = pipe.until(rig.own.says);
     let begun = Instant::now();
-    pipe.send(&(rig.own.abort)(context, number));
+    pipe.send(&(rig.own.abort)(context, &said));
     pipe.until(rig.own.ends);
     aborts.control.push(ms(begun.elapsed()));
     let mut client = Client::connect(&rig.place.socket());

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{Measured, Own, Pipe};
+use super::{Measured, Own, Pipe, words};
 use crate::mock_model::MockModel;
 use crate::place::Place;
 
@@ -28,23 +28,19 @@ fn prepare(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
         "{}/target/ci/pi/pi-0.73.1/node_modules",
         env!("CARGO_MANIFEST_DIR")
     );
-    let words = |words: &[&str]| -> Vec<String> {
-        let model = ["--provider", "mock", "--model", "mock-1"];
-        let all = [program]
-            .into_iter()
-            .chain(model)
-            .chain(words.iter().copied());
-        all.map(str::to_owned).collect()
-    };
-    let dir = dir.to_str().unwrap().to_owned();
+    let dir = dir.to_str().unwrap();
+    let env = [
+        ("PI_CODING_AGENT_DIR", dir),
+        ("PI_OFFLINE", "1"),
+        ("NODE_PATH", &modules),
+    ];
+    let model = "--provider mock --model mock-1";
     let own = Own {
-        argv: words(&["--mode", "rpc"]),
-        one_shot: words(&["-p"]),
-        env: vec![
-            ("PI_CODING_AGENT_DIR".to_owned(), dir.clone()),
-            ("PI_OFFLINE".to_owned(), "1".to_owned()),
-            ("NODE_PATH".to_owned(), modules.clone()),
-        ],
+        argv: words(program, &format!("{model} --mode rpc")),
+        one_shot: words(program, &format!("{model} -p")),
+        env: env
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
         open,
         prompt: |_, number, text| {
             json!({"type": "prompt", "id": format!("p{number}"), "message": text}).to_string()
@@ -53,8 +49,11 @@ fn prepare(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
         says: |line| line["assistantMessageEvent"]["type"] == "text_delta",
         ends: |line| line["type"] == "agent_settled",
     };
-    let table = format!(
-        "[agents.it]\nkind = \"pi\"\ncommand = [{program:?}, \"--mode\", \"rpc\"]\nprovider = \"mock\"\nmodel = \"mock-1\"\nenv = {{ PI_CODING_AGENT_DIR = {dir:?}, PI_OFFLINE = \"1\", NODE_PATH = {modules:?} }}\n"
+    let table = super::table(
+        "pi",
+        &[program, "--mode", "rpc"],
+        "provider = \"mock\"\nmodel = \"mock-1\"",
+        &env,
     );
     (own, table)
 }
