@@ -90,7 +90,9 @@ mod gemini {
 
     fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
         let settings = json!({
-            "general": {"enableAutoUpdate": false, "enableAutoUpdateNotification": false, "maxAttempts": 1},
+            "general": {"enableAutoUpdate": false, "enableAutoUpdateNotification": false, "maxAttempts": 1,
+                // 0.61.0 begins with removing what it takes for broken: that is every session reopened once.
+                "sessionRetention": {"enabled": false}},
             "privacy": {"usageStatisticsEnabled": false},
             "telemetry": {"enabled": false},
             "security": {"auth": {"selectedType": "gemini-api-key"}},
