@@ -182,12 +182,14 @@ mod opencode {
         });
         let settings = json!({
             "autoupdate": false,
+            // A prompt that is too long would be shortened by a model call of its own.
+            "compaction": {"auto": false},
             "share": "disabled",
             // Without these it would pick a hosted model by itself.
             "enabled_providers": ["mock"],
             "model": "mock/mock-1",
             "small_model": "mock/mock-1",
-            "permission": {"bash": "ask", "edit": "ask"},
+            "permission": {"bash": "ask", "edit": "ask", "external_directory": "allow"},
             "provider": {"mock": mock},
         });
         let home = home(
