@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{Can, Driven};
+use super::{Can, Driven, Scene};
 use crate::mock_model::MockModel;
 use crate::support::{Place, skipped};
 
@@ -90,7 +90,9 @@ mod gemini {
 
     fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
         let settings = json!({
-            "general": {"enableAutoUpdate": false, "enableAutoUpdateNotification": false, "maxAttempts": 1},
+            "general": {"enableAutoUpdate": false, "enableAutoUpdateNotification": false, "maxAttempts": 1,
+                // 0.61.0 begins with removing what it takes for broken: that is every session reopened once.
+                "sessionRetention": {"enabled": false}},
             "privacy": {"usageStatisticsEnabled": false},
             "telemetry": {"enabled": false},
             "security": {"auth": {"selectedType": "gemini-api-key"}},
@@ -122,18 +124,36 @@ mod gemini {
     }
 
     /// 0.61.0 overwrites a session that is loaded in the minute in which it began: the file that it
-    /// opens for the new process has the same name.
+    /// opens for the new process has the same name. Here that minute is long ago.
     #[test]
     fn goes_on_after_a_kill() {
         for driven in installed() {
-            crate::agents::goes_on_after(&driven, until_the_next_minute);
+            crate::agents::goes_on_after(&driven, age);
         }
     }
 
-    fn until_the_next_minute() {
-        let now = std::time::SystemTime::now();
-        let now = now.duration_since(std::time::UNIX_EPOCH).unwrap();
-        std::thread::sleep(std::time::Duration::from_secs(60 - now.as_secs() % 60));
+    fn age(scene: &Scene) {
+        let projects = scene.daemon.path("home/.gemini/tmp");
+        let chats = std::fs::read_dir(projects).unwrap();
+        for chat in
+            chats.filter_map(|project| project.unwrap().path().join("chats").read_dir().ok())
+        {
+            for file in chat {
+                let file = file.unwrap();
+                let name = file.file_name().into_string().unwrap();
+                let older = |century: &u32| {
+                    file.path()
+                        .with_file_name(name.replace("-20", &format!("-{century}")))
+                };
+                let centuries = 10..20;
+                let free = centuries
+                    .map(|century| older(&century))
+                    .find(|path| !path.exists());
+                if name.starts_with("session-20") {
+                    std::fs::rename(file.path(), free.unwrap()).unwrap();
+                }
+            }
+        }
     }
 }
 
@@ -162,12 +182,14 @@ mod opencode {
         });
         let settings = json!({
             "autoupdate": false,
+            // A prompt that is too long would be shortened by a model call of its own.
+            "compaction": {"auto": false},
             "share": "disabled",
             // Without these it would pick a hosted model by itself.
             "enabled_providers": ["mock"],
             "model": "mock/mock-1",
             "small_model": "mock/mock-1",
-            "permission": {"bash": "ask", "edit": "ask"},
+            "permission": {"bash": "ask", "edit": "ask", "external_directory": "allow"},
             "provider": {"mock": mock},
         });
         let home = home(

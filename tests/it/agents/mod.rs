@@ -253,14 +253,13 @@ fn is_aborted(driven: &Driven) {
 }
 
 fn goes_on_after_a_kill(driven: &Driven) {
-    goes_on_after(driven, || ());
+    goes_on_after(driven, |_| ());
 }
 
-/// The same where the agent has to be left alone for a while before it may be killed.
-fn goes_on_after(driven: &Driven, a_while: impl Fn()) {
+/// The same where something has to pass between, with the agent at rest.
+fn goes_on_after(driven: &Driven, between: impl Fn(&Scene)) {
     let scene = Scene::of(driven, "");
     scene.ask("one");
-    a_while();
     let mut client = scene.daemon.connect();
     client.send(r#"{"type":"send","text":"[[hang]]","session":"main"}"#);
     client.until("message_delta");
@@ -268,6 +267,7 @@ fn goes_on_after(driven: &Driven, a_while: impl Fn()) {
     kill(first, Signal::SIGKILL);
     let last = client.until("error").pop().unwrap();
     assert_eq!(last["code"], "worker-exited", "{}: {last:#}", driven.label);
+    between(&scene);
     let next = scene.ask("three [[recall]]");
     assert!(
         text(driven, &next).contains("one"),
@@ -276,7 +276,7 @@ fn goes_on_after(driven: &Driven, a_while: impl Fn()) {
     );
     assert_eq!(next["context"], "continued", "{}: {next:#}", driven.label);
     let old = scene.pid();
-    a_while();
+    between(&scene);
     let daemon = scene.daemon.kill().start();
     let line = json!({"prompt": "four [[recall]]", "session": "main"});
     let last = daemon.ask(&line.to_string()).pop().unwrap();

@@ -411,6 +411,10 @@ impl Adapter for Acp {
 #[cfg(test)]
 mod hazards;
 #[cfg(test)]
+mod midturn;
+#[cfg(test)]
+mod replay;
+#[cfg(test)]
 mod schema;
 #[cfg(test)]
 mod tests;

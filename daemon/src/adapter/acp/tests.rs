@@ -1,6 +1,6 @@
-//! What the translator does with every word, without an agent.
+//! From the handshake to a turn's outcome, without an agent.
 
-use agentd_core::worker::{QuestionKind, Reply};
+use agentd_core::worker::Reply;
 use agentd_protocol::JobId;
 use serde_json::json;
 
@@ -82,7 +82,7 @@ impl Talk {
         talk
     }
 
-    fn initialized(&mut self, loads: bool) {
+    pub(super) fn initialized(&mut self, loads: bool) {
         self.answer(&json!({
             "protocolVersion": 1,
             "agentCapabilities": {"loadSession": loads},
@@ -116,7 +116,7 @@ impl Talk {
         }
     }
 
-    fn last_id(&self) -> Value {
+    pub(super) fn last_id(&self) -> Value {
         let asked = self
             .wrote
             .iter()
@@ -126,25 +126,25 @@ impl Talk {
     }
 
     /// The agent answers the last request.
-    fn answer(&mut self, result: &Value) {
+    pub(super) fn answer(&mut self, result: &Value) {
         self.hear(&json!({"jsonrpc": "2.0", "id": self.last_id(), "result": result}));
     }
 
-    fn refuse(&mut self, code: i64, message: &str) {
+    pub(super) fn refuse(&mut self, code: i64, message: &str) {
         let error = json!({"code": code, "message": message});
         self.hear(&json!({"jsonrpc": "2.0", "id": self.last_id(), "error": error}));
     }
 
-    fn update(&mut self, update: &Value) {
+    pub(super) fn update(&mut self, update: &Value) {
         let params = json!({"sessionId": "s1", "update": update});
         self.hear(&json!({"jsonrpc": "2.0", "method": "session/update", "params": params}));
     }
 
-    fn says(&mut self, text: &str) {
+    pub(super) fn says(&mut self, text: &str) {
         self.update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}));
     }
 
-    fn permission(&mut self, id: &Value, call: &str, kinds: &[&str]) {
+    pub(super) fn permission(&mut self, id: &Value, call: &str, kinds: &[&str]) {
         let option =
             |kind: &&str| json!({"optionId": format!("o-{kind}"), "name": kind, "kind": kind});
         let options: Vec<Value> = kinds.iter().map(option).collect();
@@ -153,7 +153,7 @@ impl Talk {
         self.hear(&json!({"jsonrpc": "2.0", "id": id, "method": "session/request_permission", "params": params}));
     }
 
-    fn reply(&mut self, question: &str, reply: Reply) {
+    pub(super) fn reply(&mut self, question: &str, reply: Reply) {
         let question = question.to_owned();
         self.tell(&WorkerCommand::Answer { question, reply });
     }
@@ -179,12 +179,10 @@ impl Talk {
         texts.collect()
     }
 
-    fn failure(&self) -> &Failure {
+    pub(super) fn failure(&self) -> &Failure {
         self.outcomes()[0].result.as_ref().unwrap_err()
     }
 }
-
-const ALL: &[&str] = &["allow_always", "allow_once", "reject_once"];
 
 #[test]
 fn the_handshake_offers_no_files_and_no_terminals_and_opens_one_session() {
@@ -441,245 +439,4 @@ fn errors_are_told_apart_as_far_as_their_words_go() {
         talk.refuse(number, message);
         assert_eq!(talk.failure().code, code, "{number} {message}");
     }
-}
-
-#[test]
-fn an_approval_allows_once_or_rejects_once_and_never_more() {
-    for (reply, outcome) in [
-        (
-            Reply::Approved,
-            json!({"outcome": "selected", "optionId": "o-allow_once"}),
-        ),
-        (
-            Reply::Denied,
-            json!({"outcome": "selected", "optionId": "o-reject_once"}),
-        ),
-        (Reply::Cancelled, json!({"outcome": "cancelled"})),
-    ] {
-        let mut talk = Talk::running();
-        talk.permission(&json!("q"), "c1", ALL);
-        let WorkerEvent::Asked { asking, turn } = &talk.events[0] else {
-            panic!("{:?}", talk.events)
-        };
-        assert_eq!(
-            (asking.kind, *turn),
-            (QuestionKind::Approval, Some(TurnId(1)))
-        );
-        assert_eq!(asking.detail.as_deref(), Some(r#"{"command":"ls"}"#));
-        let question = asking.question.clone();
-        talk.reply(&question, reply);
-        let answer = talk.wrote.last().unwrap();
-        assert_eq!(
-            (&answer["id"], &answer["result"]["outcome"]),
-            (&json!("q"), &outcome)
-        );
-        // Twice is nobody's.
-        let wrote = talk.wrote.len();
-        talk.reply(&question, Reply::Approved);
-        assert_eq!(talk.wrote.len(), wrote);
-    }
-}
-
-#[test]
-fn options_of_another_kind_are_a_choice() {
-    let mut talk = Talk::running();
-    talk.permission(&json!(7), "c1", &["allow_once", "of_its_own"]);
-    let WorkerEvent::Asked { asking, .. } = &talk.events[0] else {
-        panic!("{:?}", talk.events)
-    };
-    assert_eq!(asking.kind, QuestionKind::Choice);
-    assert_eq!(asking.options, ["allow_once", "of_its_own"]);
-    talk.reply("7", Reply::Chosen("of_its_own".into()));
-    let outcome = &talk.wrote.last().unwrap()["result"]["outcome"];
-    assert_eq!(outcome["optionId"], "o-of_its_own");
-}
-
-#[test]
-fn every_request_is_answered() {
-    let mut talk = Talk::running();
-    for method in [
-        "fs/read_text_file",
-        "fs/write_text_file",
-        "terminal/create",
-        "_x/y",
-        "session/update",
-    ] {
-        talk.hear(&json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}}));
-        assert_eq!(
-            talk.wrote.last().unwrap()["error"]["code"],
-            -32601,
-            "{method}"
-        );
-    }
-    talk.hear(&json!({"jsonrpc": "2.0", "id": {"a": 1}, "method": "x"}));
-    assert_eq!(talk.wrote.last().unwrap()["error"]["code"], -32602);
-    // With nothing to choose from, of another session, or without a turn, nobody is asked.
-    talk.permission(&json!(2), "c1", &[]);
-    assert_eq!(
-        talk.wrote.last().unwrap()["result"]["outcome"]["outcome"],
-        "cancelled"
-    );
-    let mut idle = Talk::ready();
-    idle.permission(&json!(3), "c1", ALL);
-    assert_eq!(
-        idle.wrote.last().unwrap()["result"]["outcome"]["outcome"],
-        "cancelled"
-    );
-    assert!(idle.events.is_empty());
-}
-
-#[test]
-fn a_cancel_answers_what_is_asked_and_the_session_goes_on() {
-    let mut talk = Talk::running();
-    talk.permission(&json!(5), "c1", ALL);
-    talk.tell(&WorkerCommand::Cancel { turn: TurnId(1) });
-    assert_eq!(talk.methods(), ["session/prompt", "-", "session/cancel"]);
-    assert_eq!(talk.wrote[1]["result"]["outcome"]["outcome"], "cancelled");
-    assert!(talk.wrote[2].get("id").is_none(), "a notification");
-    assert!(talk.outcomes().is_empty());
-    // An agent that hadn't begun goes on: it is told once more, and no more.
-    talk.says("a");
-    talk.says("b");
-    let cancels = talk
-        .methods()
-        .iter()
-        .filter(|method| **method == "session/cancel")
-        .count();
-    assert_eq!(cancels, 2);
-    talk.permission(&json!(6), "c2", ALL);
-    assert_eq!(
-        talk.wrote.last().unwrap()["result"]["outcome"]["outcome"],
-        "cancelled"
-    );
-    talk.answer(&json!({"stopReason": "cancelled"}));
-    talk.tell(&prompt(2, "y"));
-    talk.answer(&json!({"stopReason": "end_turn"}));
-    let stops: Vec<_> = talk
-        .outcomes()
-        .iter()
-        .map(|outcome| outcome.result.clone())
-        .collect();
-    assert_eq!(stops, [Ok(Stop::Cancelled), Ok(Stop::EndTurn)]);
-}
-
-#[test]
-fn a_call_begins_when_it_runs_and_tells_only_what_is_new() {
-    let text = |text: &str| json!([{"type": "content", "content": {"type": "text", "text": text}}]);
-    let mut talk = Talk::running();
-    // As opencode tells it: pending without its input, then with it; output comes whole each time.
-    talk.update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "bash", "kind": "execute", "status": "pending"}));
-    assert!(talk.events.is_empty());
-    talk.update(&json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "in_progress", "rawInput": {"command": "ls"}}));
-    for output in ["a", "ab", "ab"] {
-        talk.update(&json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "in_progress", "content": text(output)}));
-    }
-    talk.update(
-        &json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "completed"}),
-    );
-    let (turn, call) = (TurnId(1), "c".to_owned());
-    let updated = |offset, output: &str| WorkerEvent::ToolUpdated {
-        turn,
-        call: call.clone(),
-        offset,
-        output: output.into(),
-    };
-    assert_eq!(
-        talk.events,
-        [
-            WorkerEvent::ToolStarted {
-                turn,
-                call: call.clone(),
-                name: "execute".into(),
-                input: r#"{"command":"ls"}"#.into(),
-                read_only: false
-            },
-            updated(0, "a"),
-            updated(1, "b"),
-            WorkerEvent::ToolEnded {
-                turn,
-                call: call.clone(),
-                ok: true,
-                output: "ab".into()
-            },
-        ]
-    );
-}
-
-#[test]
-fn an_end_without_a_start_begins_the_call_first_and_a_diff_is_text() {
-    let mut talk = Talk::running();
-    talk.update(&json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "title": "edit it", "status": "failed",
-        "content": [{"type": "diff", "path": "/f", "oldText": "a", "newText": "b\nc"}]}));
-    let [
-        WorkerEvent::ToolStarted { name, input, .. },
-        WorkerEvent::ToolEnded { ok, output, .. },
-    ] = &talk.events[..]
-    else {
-        panic!("{:?}", talk.events)
-    };
-    assert_eq!(
-        (name.as_str(), input.as_str(), *ok),
-        ("edit it", r#"{"title":"edit it"}"#, false)
-    );
-    assert_eq!(output, "--- /f\n+++ /f\n-a\n+b\n+c\n");
-}
-
-#[test]
-fn messages_are_told_apart_by_their_ids_or_by_the_tools_between() {
-    let mut talk = Talk::running();
-    let started = |talk: &Talk| {
-        talk.events
-            .iter()
-            .filter(|event| matches!(event, WorkerEvent::MessageStarted { .. }))
-            .count()
-    };
-    talk.update(
-        &json!({"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": "hm"}}),
-    );
-    talk.says("a");
-    talk.says("b");
-    assert_eq!(started(&talk), 1);
-    talk.update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "status": "in_progress"}));
-    talk.says("c");
-    assert_eq!(started(&talk), 2);
-    for (id, count) in [("m1", 2), ("m1", 2), ("m2", 3)] {
-        talk.update(&json!({"sessionUpdate": "agent_message_chunk", "messageId": id, "content": {"type": "text", "text": "d"}}));
-        assert_eq!(started(&talk), count, "{id}");
-    }
-}
-
-#[test]
-fn what_belongs_to_no_turn_is_stray_and_what_is_unknown_is_passed_over() {
-    let mut talk = Talk::running();
-    talk.update(&json!({"sessionUpdate": "of_its_own", "x": 1}));
-    talk.hear(&json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "other", "update": {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "x"}}}}));
-    assert!(talk.events.is_empty());
-    let id = talk.last_id();
-    talk.answer(&json!({"stopReason": "end_turn"}));
-    talk.hear(&json!({"jsonrpc": "2.0", "id": id, "result": {"stopReason": "end_turn"}}));
-    talk.says("late");
-    let strays = talk
-        .events
-        .iter()
-        .filter(|event| matches!(event, WorkerEvent::Stray { .. }))
-        .count();
-    assert_eq!(
-        (talk.outcomes().len(), strays, talk.text()),
-        (1, 2, String::new())
-    );
-}
-
-#[test]
-fn an_answer_to_a_question_of_an_earlier_process_writes_nothing() {
-    let mut talk = Talk::running();
-    talk.reply("7", Reply::Approved);
-    assert_eq!(talk.methods(), ["session/prompt"]);
-}
-
-#[test]
-fn an_agent_that_answers_anything_is_there() {
-    let mut talk = Talk::ready();
-    talk.tell(&WorkerCommand::Probe);
-    talk.refuse(-32601, "no such method");
-    assert!(matches!(&talk.events[..], [WorkerEvent::Ready(_)]));
 }
