@@ -25,9 +25,12 @@ fn prepare(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
         ("HOME", dir),
         ("CLAUDE_CODE_MAX_RETRIES", "0"),
         ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+        ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
+        ("CLAUDE_CODE_DISABLE_CRON", "1"),
+        ("DISABLE_AUTOUPDATER", "1"),
     ];
     let both_ways = "-p --verbose --include-partial-messages --input-format stream-json \
-                     --output-format stream-json --model mock-1";
+                     --output-format stream-json --permission-prompt-tool stdio --model mock-1";
     let own = Own {
         argv: words(program, both_ways),
         one_shot: words(program, "-p --model mock-1"),
