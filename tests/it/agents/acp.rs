@@ -82,7 +82,7 @@ mod gemini {
                 (429, "rate-limit"),
                 (500, "agent-failed"),
             ],
-            overflow: "context-overflow",
+            overflow: Some("context-overflow"),
             models: [(None, "gemini-2.5-flash"), (None, "gemini-2.5-pro")],
         };
         super::installed("gemini", configure, can)
@@ -167,7 +167,7 @@ mod opencode {
             denied: "rejected permission",
             // It tries 429 and 500 again for more than a minute, and no setting stops it.
             errors: &[(401, "agent-auth")],
-            overflow: "context-overflow",
+            overflow: Some("context-overflow"),
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
         };
         super::installed("opencode", configure, can)
@@ -205,6 +205,37 @@ mod opencode {
         ];
         let table = table(&driven.program, &["acp"], "mock-1", &env);
         format!("{table}provider = \"mock\"\n")
+    }
+
+    suite!();
+}
+
+mod hermes {
+    use super::*;
+
+    fn installed() -> Vec<Driven> {
+        let can = Can {
+            tool: "execute",
+            // Only before what it takes for dangerous.
+            asks: false,
+            denied: "",
+            // What a provider refuses is its answer, as text.
+            errors: &[],
+            overflow: None,
+            models: [(Some("custom"), "mock-1"), (Some("custom"), "mock-2")],
+        };
+        super::installed("hermes", configure, can)
+    }
+
+    fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
+        let settings = format!(
+            "model:\n  default: mock-1\n  provider: custom\n  base_url: {}\n  api_key: none\n",
+            model.url
+        );
+        let home = home(place, "config.yaml", &settings);
+        let home = home.to_str().unwrap();
+        let env = [("HOME", home), ("HERMES_HOME", home)];
+        table(&driven.program, &["acp"], "mock-1", &env)
     }
 
     suite!();

@@ -35,7 +35,7 @@ fn installed() -> Vec<Driven> {
                 (429, "rate-limit"),
                 (500, "agent-failed"),
             ],
-            overflow: "context-overflow",
+            overflow: Some("context-overflow"),
             models: [(None, "mock-1"), (None, "mock-2")],
         },
     }]

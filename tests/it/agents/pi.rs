@@ -20,7 +20,7 @@ fn installed() -> Vec<Driven> {
                 (429, "rate-limit"),
                 (500, "agent-failed"),
             ],
-            overflow: "context-overflow",
+            overflow: Some("context-overflow"),
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
         },
     };

@@ -134,6 +134,9 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Vec<Asked>>) -> std::io::Result<()>
 /// What the last user message asks for.
 fn answer(asked: &Asked) -> Answer {
     let last = asked.users.last().map_or("", String::as_str);
+    // An agent may put a message that was never answered before the next one.
+    let told = |part: &&str| part.contains("[[");
+    let last = last.rsplit("\n\n").find(told).unwrap_or(last);
     if let Some(code) = directive(last, "error") {
         return Answer::Error(code.parse().unwrap_or(500));
     }

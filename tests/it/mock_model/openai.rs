@@ -64,7 +64,12 @@ fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Res
         Answer::Run(command) => {
             finish = "tool_calls";
             let arguments = json!({"command": command}).to_string();
-            let function = json!({"name": "bash", "arguments": arguments});
+            let is_offered = |name: &&&str| asked.tools.iter().any(|tool| tool == **name);
+            let name = ["bash", "terminal"]
+                .iter()
+                .find(is_offered)
+                .unwrap_or(&"bash");
+            let function = json!({"name": name, "arguments": arguments});
             let call =
                 json!({"index": 0, "id": "call_mock_1", "type": "function", "function": function});
             piece(stream, asked, &json!({"tool_calls": [call]}), None)?;
