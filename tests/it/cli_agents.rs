@@ -378,9 +378,35 @@ fn a_broken_file_is_refused_with_its_line_and_a_secret_with_what_to_do() {
         refused.stderr.contains("--pass-env X_API_KEY") && !refused.stderr.contains("s3cret"),
         "{refused:?}"
     );
+    let key = "--api-key=sk-s3cret";
+    let refused = place.agentctl(&["agents", "add", "x", "--kind", "exec", "--", "cat", key]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(
+        refused.stderr.contains("--pass-env") && !refused.stderr.contains("s3cret"),
+        "{refused:?}"
+    );
     assert_eq!(config(), "");
     let usage = finish(place.command(AGENTD).arg_words(&["agents", "add"]), b"");
     assert_eq!(usage.code, Some(2), "{usage:?}");
+}
+
+#[test]
+fn agents_that_are_added_at_once_are_all_there() {
+    let place = Place::new("");
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let place = &place;
+            scope.spawn(move || {
+                let name = format!("a{number}");
+                let words = ["agents", "add", &name, "--kind", "exec", "--", "cat"];
+                let added = place.agentctl(&words);
+                assert_eq!(added.code, Some(0), "{added:?}");
+            });
+        }
+    });
+    let config = std::fs::read_to_string(place.path("config.toml")).unwrap();
+    let there = (0..8).filter(|number| config.contains(&format!("[agents.a{number}]")));
+    assert_eq!(there.count(), 8, "{config}");
 }
 
 #[test]

@@ -85,3 +85,25 @@ fn an_abort_under_the_id_of_a_send_means_that_one() {
     let taken = client.request(r#"{"type":"ping","id":2}"#);
     assert_eq!(taken["code"], "invalid-request", "{taken:#}");
 }
+
+#[test]
+fn an_abort_under_the_id_of_a_send_that_has_ended_means_no_other() {
+    let daemon = Daemon::start();
+    let mut client = daemon.connect();
+    client.send(r#"{"type":"hello","client":"test"}"#);
+    client
+        .send(r#"{"type":"send","id":1,"agent":"chaos","session":"one","text":"chaos:say done"}"#);
+    client.until("message_end");
+    client.send(
+        r#"{"type":"send","id":2,"agent":"chaos","session":"two","text":"chaos:say half;sleep-ms 60000"}"#,
+    );
+    client.until("message_delta");
+    let aborted = client.request(r#"{"type":"abort","id":1}"#);
+    assert_eq!(
+        (&aborted["ok"], &aborted["jobs"]),
+        (&json!(true), &json!([])),
+        "{aborted:#}"
+    );
+    let running = daemon.ask(r#"{"type":"jobs","state":"running"}"#).remove(0);
+    assert_eq!(running["jobs"].as_array().unwrap().len(), 1, "{running:#}");
+}

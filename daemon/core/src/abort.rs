@@ -13,7 +13,7 @@ use agentd_protocol::{Code, Id, JobId, Request};
 
 use crate::event::Facts;
 use crate::ids::{ConnId, TurnId};
-use crate::job::Phase;
+use crate::job::{Job, Phase};
 use crate::session::SessionId;
 use crate::state::State;
 use crate::store::Write;
@@ -35,19 +35,10 @@ impl State {
             let request = Request::Abort(abort);
             return self.wait_for_loading(&loading, conn, id, request, facts);
         }
-        let own = match (&abort, &id) {
-            (
-                Abort {
-                    job: None,
-                    session: None,
-                    ..
-                },
-                Some(id),
-            ) => self.send_under(conn, id),
-            _ => None,
-        };
-        let turns = match own {
-            Some(own) => vec![own],
+        let bare = abort.job.is_none() && abort.session.is_none();
+        let own = id.as_ref().filter(|_| bare);
+        let turns = match own.and_then(|id| self.send_under(conn, id)) {
+            Some(own) => own.into_iter().collect(),
             None => match self.abort_targets(conn, &abort) {
                 Ok(turns) => turns,
                 Err(rejected) => return self.refuse(conn, id, rejected),
@@ -143,8 +134,9 @@ impl State {
         }
     }
 
-    /// The live send that this connection made under an id: its `abort` may be under the same.
-    fn send_under(&self, conn: ConnId, id: &Id) -> Option<TurnId> {
+    /// The send that this connection made under an id: its `abort` may be under the same. Without a
+    /// turn, if that one ends just now, or has: it means no other.
+    fn send_under(&self, conn: ConnId, id: &Id) -> Option<Option<TurnId>> {
         let known = self.conns.get(&conn)?;
         let follows = known.follows.values();
         let followed = follows.filter(|follow| follow.id.as_ref() == Some(id));
@@ -154,11 +146,12 @@ impl State {
             let sender = self.jobs.get(turn).and_then(|job| job.sender.as_ref());
             sender.is_some_and(|sender| sender.id.as_ref() == Some(id))
         };
-        let mut live = turns.chain(pending.filter(is_its)).copied();
-        live.find(|turn| {
-            let job = self.jobs.get(turn);
-            job.is_some_and(|job| job.phase != Phase::Finishing)
-        })
+        let Some(turn) = turns.chain(pending.filter(is_its)).next() else {
+            return known.ended.contains(id).then_some(None);
+        };
+        let live = |job: &Job| job.phase != Phase::Finishing;
+        let job = self.jobs.get(turn);
+        Some(job.is_some_and(|job| live(job)).then_some(*turn))
     }
 
     /// Turns of a session whose time to start has not come.

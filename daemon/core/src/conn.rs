@@ -9,7 +9,7 @@ use agentd_protocol::{Id, JobId};
 use crate::event::Origin;
 use crate::ids::{Token, TurnId};
 use crate::job::Position;
-use crate::limits::READER_QUEUE;
+use crate::limits::{ENDED_SENDS, READER_QUEUE};
 
 /// What a connection asked for and where it stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,6 +20,8 @@ pub(crate) struct Conn {
     pub(crate) pending: BTreeSet<TurnId>,
     /// Its last send, for an `abort` without a target.
     pub(crate) last_send: Option<TurnId>,
+    /// The ids of its last sends that have ended, for an `abort` that crosses their final line.
+    pub(crate) ended: VecDeque<Id>,
     /// A session that is being loaded for it: later requests without a target wait, too.
     pub(crate) loading: Option<String>,
     /// Sends without `id`, in order: only the first one's lines leave.
@@ -35,6 +37,7 @@ impl Conn {
             follows: BTreeMap::new(),
             pending: BTreeSet::new(),
             last_send: None,
+            ended: VecDeque::new(),
             loading: None,
             unnamed: VecDeque::new(),
             subscription: None,
@@ -47,6 +50,14 @@ impl Conn {
         let told = self.subscription.as_ref().map(|sub| &sub.told);
         self.follows.values().any(|follow| follow.job == job)
             || told.is_some_and(|told| told.values().any(|other| *other == job))
+    }
+
+    /// A send of it has its final line.
+    pub(crate) fn send_ended(&mut self, id: Option<Id>) {
+        if self.ended.len() >= ENDED_SENDS {
+            self.ended.pop_front();
+        }
+        self.ended.extend(id);
     }
 
     /// Sends of it that have no final line.

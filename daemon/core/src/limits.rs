@@ -38,6 +38,8 @@ pub const BREAKER_WINDOW: Duration = Duration::from_secs(180);
 pub const BREAKER_EARLY_DEATHS: usize = 3;
 /// … within this time of their start.
 pub const BREAKER_EARLY: Duration = Duration::from_secs(10);
+/// Sends that have ended whose ids a connection's `abort` may still name.
+pub const ENDED_SENDS: usize = 64;
 /// A new spare process waits for the turn that took the last one, at most this long: starting an
 /// agent takes a core for a second.
 pub const SPARE_WAITS: Duration = Duration::from_secs(3);

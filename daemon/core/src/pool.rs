@@ -495,11 +495,13 @@ impl State {
                 })
                 .count();
             if spares >= agent.warm as usize || self.is_full() {
+                self.spare_missing.remove(&agent.name);
                 continue;
             }
             if let Some(until) = self.spare_would_disturb(&agent.name) {
                 self.timers.set_if_unset(Timer::Spare, until);
             } else {
+                self.spare_missing.remove(&agent.name);
                 let worker = WorkerId(self.number());
                 self.slots.insert(worker, Slot::new(&agent, fit));
                 self.start(worker);
@@ -508,13 +510,15 @@ impl State {
     }
 
     /// Until when a new spare would take its cores from a turn that has just begun: often the one
-    /// that took the last spare.
-    fn spare_would_disturb(&self, agent: &str) -> Option<Duration> {
+    /// that took the last spare. Others that begin meanwhile don't put it off any further.
+    fn spare_would_disturb(&mut self, agent: &str) -> Option<Duration> {
+        let now = self.now.mono;
         let slots = self.slots.values().filter(|slot| slot.agent == agent);
         let turns = slots.flat_map(|slot| &slot.turns);
         let jobs = turns.filter_map(|turn| self.jobs.get(turn));
-        let began = jobs.map(|job| job.started_at.unwrap_or(self.now.mono));
-        let until = began.max()? + SPARE_WAITS;
-        (until > self.now.mono).then_some(until)
+        let began = jobs.map(|job| job.started_at.unwrap_or(now)).max()?;
+        let missing = self.spare_missing.entry(agent.to_owned());
+        let until = began.min(*missing.or_insert(now)) + SPARE_WAITS;
+        (until > now).then_some(until)
     }
 }

@@ -105,6 +105,8 @@ pub struct State {
     pub(crate) orphaned: BTreeMap<String, Vec<Batch>>,
     pub(crate) restarts: Vec<RestartWait>,
     pub(crate) health: BTreeMap<String, Health>,
+    /// Since when agents have fewer spares than they should.
+    pub(crate) spare_missing: BTreeMap<String, Duration>,
     pub(crate) questions: Questions,
     pub(crate) words: Words,
     pub(crate) compacting: BTreeMap<WorkerId, Compacting>,
@@ -144,6 +146,7 @@ impl State {
             orphaned: BTreeMap::new(),
             restarts: Vec::new(),
             health: BTreeMap::new(),
+            spare_missing: BTreeMap::new(),
             questions: Questions::default(),
             words: Words::default(),
             compacting: BTreeMap::new(),

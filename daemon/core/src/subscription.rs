@@ -414,6 +414,7 @@ impl State {
             return;
         };
         known.unnamed.retain(|other| *other != follow_id);
+        known.send_ended(follow.id.clone());
         let next = known.unnamed.front().copied();
         if let Some(subscription) = &mut known.subscription
             && subscription.seen < seq

@@ -102,6 +102,8 @@ pub fn save(file: &Path, env_file: &Path, look: &Look, change: &Change) -> Resul
         file: file.to_owned(),
         source,
     };
+    // Two at once would undo each other's change.
+    let _alone = lock(file).map_err(io)?;
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -118,10 +120,23 @@ pub fn save(file: &Path, env_file: &Path, look: &Look, change: &Change) -> Resul
 }
 
 fn no_secrets(new: &NewAgent, env_file: &Path) -> Result<(), EditError> {
+    let is_key = |word: &str| KEYS.iter().any(|begin| word.starts_with(begin));
+    // `--api-key=sk-…`, too.
+    let in_word = |word: &String| word.split('=').any(is_key);
+    if new.command.iter().any(in_word) {
+        let what = "the command holds what looks like a key: config.toml must not hold one, and \
+                    command lines are seen by others"
+            .to_owned();
+        let hint = format!(
+            "put it into `{}` (mode 0600) as `NAME=…`, and pass it with `--pass-env NAME`",
+            env_file.display()
+        );
+        return Err(refused(what, hint));
+    }
     for (name, value) in &new.env {
         let upper = name.to_ascii_uppercase();
         let named = upper.split('_').any(|part| SECRET.contains(&part));
-        if named || KEYS.iter().any(|begin| value.starts_with(begin)) {
+        if named || is_key(value) {
             // The value is in no message: it may be one.
             let what = format!("`{name}` looks like a secret, which config.toml must not hold");
             let hint = format!(
@@ -364,6 +379,18 @@ fn quoted(text: &str) -> String {
     }
     shown.push('"');
     shown
+}
+
+/// The file's directory, which is made if it isn't there, locked until it is dropped.
+fn lock(file: &Path) -> io::Result<File> {
+    let dir = file.parent().unwrap_or(Path::new("/"));
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)?;
+    let dir = File::open(dir)?;
+    dir.lock()?;
+    Ok(dir)
 }
 
 /// All or nothing: a reader, and a power cut, find the old text or the new one.

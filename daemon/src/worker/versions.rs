@@ -316,7 +316,8 @@ fn read(file: &Path) -> BTreeMap<PathBuf, Known> {
 }
 
 fn write(file: &Path, known: &BTreeMap<&PathBuf, &Known>) -> std::io::Result<()> {
-    let fresh = file.with_extension("new");
+    // A one-shot beside the daemon may write its own.
+    let fresh = file.with_extension(format!("{}.new", std::process::id()));
     std::fs::write(&fresh, serde_json::to_vec(known)?)?;
     std::fs::rename(&fresh, file)
 }

@@ -366,3 +366,27 @@ fn a_new_spare_waits_for_the_turn_that_took_the_last_one_but_not_for_long() {
         world.get_ready(*spare.expect("a new spare").0);
     }
 }
+
+#[test]
+fn turns_that_begin_one_after_the_other_do_not_put_a_spare_off_for_ever() {
+    let mut settings = settings();
+    settings.agents.get_mut("one").unwrap().warm = 1;
+    let mut world = World::new(settings);
+    let conn = world.connect();
+    let spare = only(&world);
+    world.get_ready(spare);
+    let send = |world: &mut World, id: u64| {
+        let line = format!(r#"{{"type":"send","agent":"one","text":"hi","session":"s{id}"}}"#);
+        world.request(conn, id, &line);
+    };
+    send(&mut world, 1);
+    world.pass(Duration::from_secs(2));
+    // For this one a process is started, and it begins when the spare has waited long enough.
+    send(&mut world, 2);
+    let spawns = world.spawns;
+    let starting = world.processes.iter().find(|(_, process)| !process.ready);
+    world.get_ready(*starting.expect("its process").0);
+    assert_eq!(world.spawns, spawns);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.spawns, spawns + 1, "the spare");
+}
