@@ -53,7 +53,7 @@ fn agents_are_found_on_path_and_in_the_usual_places_with_their_version_and_login
     let usual = place.path("home/.local/bin");
     let claude = program(&usual, "claude", &counting("2.1.329 (Claude Code)"));
     std::fs::create_dir(place.path("home/.codex")).unwrap();
-    std::fs::write(place.path("home/.codex/auth.json"), "").unwrap();
+    std::fs::write(place.path("home/.codex/auth.json"), "{\"tokens\":1}").unwrap();
     let daemon = start(place);
     let row = |name| row(&daemon, name);
     let found = row("codex");
@@ -388,6 +388,34 @@ fn a_broken_file_is_refused_with_its_line_and_a_secret_with_what_to_do() {
     assert_eq!(config(), "");
     let usage = finish(place.command(AGENTD).arg_words(&["agents", "add"]), b"");
     assert_eq!(usage.code, Some(2), "{usage:?}");
+}
+
+#[test]
+fn what_is_no_file_is_never_replaced_by_one() {
+    let place = Place::new("");
+    let file = place.path("config.toml");
+    let add = ["agents", "add", "x", "--kind", "exec", "--", "cat"];
+    for nowhere in [true, false] {
+        std::fs::remove_file(&file).unwrap();
+        if nowhere {
+            std::os::unix::fs::symlink(place.path("nowhere/config.toml"), &file).unwrap();
+        } else {
+            nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        }
+        let refused = place.agentctl(&add);
+        assert_ne!(refused.code, Some(0), "{refused:?}");
+        assert!(refused.stderr.contains("expected a file"), "{refused:?}");
+        let kind = std::fs::symlink_metadata(&file).unwrap().file_type();
+        assert!(!kind.is_file(), "{kind:?}");
+    }
+    std::fs::remove_file(&file).unwrap();
+    let mut command = place.command(AGENTCTL);
+    command.args(add).env("AGENTD_CONFIG", "relative.toml");
+    let home = command.get_current_dir().unwrap().to_owned();
+    let added = finish(command, b"");
+    assert_eq!(added.code, Some(0), "{added:?}");
+    let text = std::fs::read_to_string(home.join("relative.toml")).unwrap();
+    assert!(text.contains("[agents.x]"), "{text}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::job::Phase;
 use crate::limits::{ATTEMPTS, DEFAULT_EXPIRES, HEALTHY_AFTER, PERMANENT_EXITS};
 use crate::questions::Closed;
 use crate::session::SessionId;
-use crate::slot::{SlotPhase, Then};
+use crate::slot::{Fit, SlotPhase, Then};
 use crate::state::{Served, State};
 use crate::store::Write;
 use crate::timers::Timer;
@@ -123,8 +123,12 @@ impl State {
             format!("{why}; it said: {tail}")
         });
         let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();
-        // Deaths before readiness are the agent's; later ones, and those of a resume, the session's.
-        let blamed: Vec<SessionId> = if was_ready {
+        // Deaths before readiness are the agent's; later ones, those of a resume, and those with
+        // pins that only some session has, the session's.
+        let fit = slot.fit.clone();
+        let usual = self.settings.agents.get(&agent);
+        let usual = usual.map(|agent| Fit::usual(agent, &fit.cwd));
+        let blamed: Vec<SessionId> = if was_ready || usual.is_some_and(|usual| usual != fit) {
             sessions
         } else {
             resuming.into_iter().collect()
@@ -139,7 +143,11 @@ impl State {
         }
         for session in &blamed {
             if let Some(session) = self.sessions.get_mut(session) {
-                session.health.died(now, lived, why.clone(), tail);
+                if permanent {
+                    session.health.breaks(now, true, why.clone(), tail);
+                } else {
+                    session.health.died(now, lived, why.clone(), tail);
+                }
             }
         }
         self.end_turns(worker, &format!("agent `{agent}` {why}"), tail);

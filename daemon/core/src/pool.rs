@@ -249,6 +249,11 @@ impl State {
             return Place::Wait;
         };
         if let SlotPhase::Failed = slot.phase {
+            if !slot.serves(fit) {
+                // Its pins were changed since.
+                self.drop_slot(worker);
+                return Place::Wait;
+            }
             let agent = slot.agent.clone();
             // It stays for `status` and for a restart, until it may be tried again.
             if let Some(failure) = self.broken(&agent, session) {

@@ -9,6 +9,7 @@ use agentd_protocol::request::{Decoded, Send};
 use agentd_protocol::work::{Named, SessionNew};
 use agentd_protocol::{Code, Id, JobId, Request};
 
+use crate::backoff::Health;
 use crate::effect::Rung;
 use crate::event::Facts;
 use crate::ids::ConnId;
@@ -266,6 +267,8 @@ impl State {
                 if let Some(session) = self.names.get(&session).copied() {
                     if let Some(known) = self.sessions.get_mut(&session) {
                         known.pins = pins.clone();
+                        // With the old ones it may have been broken.
+                        known.health = Health::default();
                     }
                     self.forget_session_if_idle(session);
                 }

@@ -102,8 +102,9 @@ pub fn save(file: &Path, env_file: &Path, look: &Look, change: &Change) -> Resul
         file: file.to_owned(),
         source,
     };
+    let target = target(file).map_err(io)?;
     // Two at once would undo each other's change.
-    let _alone = lock(file).map_err(io)?;
+    let _alone = lock(&target).map_err(io)?;
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -116,7 +117,23 @@ pub fn save(file: &Path, env_file: &Path, look: &Look, change: &Change) -> Resul
         no_secrets(new, env_file)?;
     }
     let changed = changed(&text, file, look, change)?;
-    write(file, &changed).map_err(io)
+    write(&target, &changed).map_err(io)
+}
+
+/// The file itself: it may be a link into a collection of such files, which is to stay one.
+fn target(file: &Path) -> io::Result<PathBuf> {
+    let not_a_file = |what: &str| io::Error::other(format!("it is {what}, expected a file"));
+    match fs::symlink_metadata(file) {
+        Ok(found) if found.is_symlink() => match fs::canonicalize(file) {
+            Ok(target) if target.is_file() => Ok(target),
+            Ok(_) => Err(not_a_file("a link to something else")),
+            Err(_) => Err(not_a_file("a link that leads nowhere")),
+        },
+        Ok(found) if found.is_file() => std::path::absolute(file),
+        Ok(_) => Err(not_a_file("something else")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => std::path::absolute(file),
+        Err(error) => Err(error),
+    }
 }
 
 fn no_secrets(new: &NewAgent, env_file: &Path) -> Result<(), EditError> {
@@ -395,18 +412,12 @@ fn lock(file: &Path) -> io::Result<File> {
 
 /// All or nothing: a reader, and a power cut, find the old text or the new one.
 fn write(file: &Path, text: &str) -> io::Result<()> {
-    // The file may be a link into a collection of such files, which is to stay one.
-    let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let dir = file.parent().unwrap_or(Path::new("/"));
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)?;
-    let mode = match fs::metadata(&file) {
+    let mode = match fs::metadata(file) {
         Ok(found) => found.permissions().mode() & 0o777,
         Err(_) => MODE,
     };
-    let mut fresh = file.clone().into_os_string();
+    let mut fresh = file.as_os_str().to_owned();
     fresh.push(format!(".{}.new", std::process::id()));
     let fresh = PathBuf::from(fresh);
     let written = (|| {
@@ -419,7 +430,7 @@ fn write(file: &Path, text: &str) -> io::Result<()> {
         out.write_all(text.as_bytes())?;
         out.set_permissions(fs::Permissions::from_mode(mode))?;
         out.sync_all()?;
-        fs::rename(&fresh, &file)?;
+        fs::rename(&fresh, file)?;
         File::open(dir)?.sync_all()
     })();
     if written.is_err() {

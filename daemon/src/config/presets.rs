@@ -289,6 +289,9 @@ pub fn long_lived_word(program: &str) -> Option<&'static str> {
     of_program(program)?.word
 }
 
+/// Bytes of a file of credentials that holds none.
+const EMPTY: u64 = 4;
+
 /// Is somebody logged in, as far as a look at a file's existence says? `value` gives the variables
 /// of the agent.
 #[must_use]
@@ -302,7 +305,10 @@ pub fn logged_in(
     let there = login.files.iter().any(|(variable, dir, file)| {
         let moved = set(variable).map(PathBuf::from);
         let dir = moved.or_else(|| Some(home?.join(dir)));
-        dir.is_some_and(|dir| dir.join(file).is_file())
+        let file = dir.map(|dir| dir.join(file));
+        let found = file.and_then(|file| std::fs::metadata(file).ok());
+        // pi makes one that holds `{}` when it is asked for its version.
+        found.is_some_and(|found| found.is_file() && found.len() > EMPTY)
     });
     if there || login.keys.iter().any(|key| set(key).is_some()) {
         return Some(true);

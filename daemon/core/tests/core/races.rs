@@ -390,3 +390,34 @@ fn turns_that_begin_one_after_the_other_do_not_put_a_spare_off_for_ever() {
     world.pass(Duration::from_secs(1));
     assert_eq!(world.spawns, spawns + 1, "the spare");
 }
+
+#[test]
+fn pins_that_no_process_comes_up_with_break_their_session_only_and_can_be_changed() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let send = |world: &mut World, id: u64, session: &str| {
+        let line = format!(r#"{{"type":"send","agent":"one","text":"hi","session":"{session}"}}"#);
+        world.request(conn, id, &line);
+    };
+    let line = r#"{"type":"send","agent":"one","text":"hi","session":"bad","provider":"nope"}"#;
+    world.request(conn, 1, line);
+    while let Some(process) = world.processes.keys().next().copied() {
+        world.exit(process, Exit::Code(78));
+        world.pass(Duration::from_secs(60));
+    }
+    assert_eq!(world.answer(conn, 1)["code"], "worker-start-failed");
+    send(&mut world, 2, "good");
+    let process = only(&world);
+    world.get_ready(process);
+    world.end_turn(process);
+    assert_eq!(world.answer(conn, 2)["type"], "message_end");
+    let line = r#"{"type":"set_model","session":"bad","provider":"right","model":"m"}"#;
+    world.request(conn, 3, line);
+    assert_eq!(world.answer(conn, 3)["ok"], true);
+    send(&mut world, 4, "bad");
+    let starting = world.processes.iter().find(|(_, process)| !process.ready);
+    let process = *starting.expect("a process with the new pins").0;
+    world.get_ready(process);
+    world.end_turn(process);
+    assert_eq!(world.answer(conn, 4)["type"], "message_end");
+}
