@@ -269,6 +269,33 @@ fn more_requests_than_anybody_can_answer_are_refused() {
     assert_eq!((replay.wrote.len(), replay.codex.requests.held()), (64, 0));
 }
 
+#[test]
+fn a_late_answer_to_one_turn_says_nothing_of_the_next() {
+    for late in [
+        json!({"result": {"turn": {"id": "n1"}}}),
+        json!({"error": {"message": "no"}}),
+    ] {
+        let mut replay = Replay::ready();
+        replay.tell(&prompt(1, "x"));
+        let asked = replay.codex.last;
+        replay.note("turn/started", &json!({"turn": {"id": "n1"}}));
+        let done = json!({"turn": {"id": "n1", "status": "completed"}});
+        replay.note("turn/completed", &done);
+        assert_eq!(replay.outcomes().len(), 1);
+        replay.tell(&prompt(2, "y"));
+        let mut late = late;
+        late["id"] = json!(asked);
+        replay.hear(&late);
+        assert_eq!(replay.outcomes().len(), 1);
+        replay.note("turn/started", &json!({"turn": {"id": "n2"}}));
+        let done = json!({"turn": {"id": "n2", "status": "completed"}});
+        replay.note("turn/completed", &done);
+        let results = replay.outcomes();
+        assert_eq!(results.len(), 2);
+        assert_eq!(results[1].result, Ok(Stop::EndTurn));
+    }
+}
+
 fn method() -> impl Strategy<Value = &'static str> + Clone {
     prop_oneof![
         Just("turn/started"),
