@@ -257,11 +257,20 @@ fn more_requests_than_anybody_can_answer_are_refused() {
     }
     assert_eq!(replay.codex.requests.held(), 64);
     assert_eq!(replay.wrote.len(), 36);
-    // An id that isn't one is not echoed.
+    // An id that isn't one is not echoed, and one that is too long to be kept is.
+    let long = "x".repeat(1000);
+    for (id, echoed) in [
+        (json!({"a": 1}), Value::Null),
+        (json!("x".repeat(1 << 20)), Value::Null),
+        (json!(long), json!(long)),
+    ] {
+        replay.wrote.clear();
+        replay.hear(&ask(id));
+        assert_eq!(replay.wrote.len(), 1);
+        assert_eq!(replay.wrote[0]["id"], echoed);
+        assert_eq!(replay.wrote[0]["error"]["code"], -32600);
+    }
     replay.wrote.clear();
-    replay.hear(&ask(json!({"a": 1})));
-    replay.hear(&ask(json!("x".repeat(1 << 20))));
-    assert!(replay.wrote.is_empty());
     replay.note(
         "turn/completed",
         &json!({"turn": {"id": "n1", "status": "completed"}}),
