@@ -168,6 +168,41 @@ fn a_tool_that_ends_without_a_start_is_passed_on_as_it_is() {
     assert_eq!((call.as_str(), output.as_str()), ("c9", "a\n[image]"));
 }
 
+/// A run whose word went to the agent's queue and was not taken, with what came before its result.
+fn between_two_runs(before: &[Value]) -> (Replay, Value) {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    let id = replay.wrote[0]["uuid"].clone();
+    replay.hear(&moved(&id, "started"));
+    replay.hear(&json!({"type": "system", "subtype": "init", "session_id": "s"}));
+    replay.tell(&steer(7));
+    let word = replay.wrote[1]["uuid"].clone();
+    for line in before {
+        replay.hear(line);
+    }
+    replay.hear(&result("one"));
+    assert!(replay.outcomes().is_empty(), "another run follows");
+    (replay, word)
+}
+
+#[test]
+fn a_turn_that_stays_open_for_a_word_answers_and_withdraws_its_questions() {
+    let mut choice = asks("q2", "AskUserQuestion");
+    choice["request"]["input"] = json!({"questions": [{"question": "x?"}]});
+    let (replay, _) = between_two_runs(&[asks("q1", "Bash"), choice]);
+    let denied: Vec<&Value> = replay.wrote[2..]
+        .iter()
+        .filter(|line| line["response"]["response"]["behavior"] == "deny")
+        .map(|line| &line["response"]["request_id"])
+        .collect();
+    assert_eq!(denied, ["q1", "q2"]);
+    let withdrew = replay.events.iter().filter_map(|event| match event {
+        WorkerEvent::Withdrew { question } => Some(question.as_str()),
+        _ => None,
+    });
+    assert_eq!(withdrew.collect::<Vec<_>>(), ["q1", "q2#0"]);
+}
+
 /// Lines of the wire, the wrong ones too.
 fn line() -> impl Strategy<Value = Vec<u8>> {
     let id = prop_oneof![Just("q1"), Just("q2"), Just("a1"), Just("")];
