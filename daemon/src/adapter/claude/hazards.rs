@@ -203,6 +203,21 @@ fn a_turn_that_stays_open_for_a_word_answers_and_withdraws_its_questions() {
     assert_eq!(withdrew.collect::<Vec<_>>(), ["q1", "q2#0"]);
 }
 
+#[test]
+fn a_word_that_was_never_written_keeps_no_turn_open() {
+    let (mut replay, word) = between_two_runs(&[]);
+    replay.tell(&steer(8));
+    assert_eq!(replay.kinds(), ["user", "user"]);
+    replay.hear(&moved(&word, "discarded"));
+    assert_eq!(replay.outcome().text.as_deref(), Some("one"));
+    for word in [7, 8] {
+        let late = |event: &WorkerEvent| matches!(event, WorkerEvent::Steered { word: found, steering: Steering::TooLate } if *found == word);
+        assert_eq!(replay.count(late), 1);
+    }
+    let spoilt = |event: &WorkerEvent| matches!(event, WorkerEvent::Spoilt { .. });
+    assert_eq!(replay.count(spoilt), 0);
+}
+
 /// Lines of the wire, the wrong ones too.
 fn line() -> impl Strategy<Value = Vec<u8>> {
     let id = prop_oneof![Just("q1"), Just("q2"), Just("a1"), Just("")];
