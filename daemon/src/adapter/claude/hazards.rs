@@ -218,6 +218,22 @@ fn a_word_that_was_never_written_keeps_no_turn_open() {
     assert_eq!(replay.count(spoilt), 0);
 }
 
+#[test]
+fn a_long_name_of_a_model_is_cut() {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    let streamed = |event: Value| json!({"type": "stream_event", "event": event});
+    let message = json!({"id": "m", "model": "é".repeat(1 << 20)});
+    replay.hear(&streamed(
+        json!({"type": "message_start", "message": message}),
+    ));
+    replay.hear(&streamed(json!({"type": "message_stop"})));
+    replay.hear(&result("done"));
+    let outcome = replay.outcome();
+    assert!(outcome.model.as_ref().unwrap().len() <= 512);
+    assert!(outcome.api_calls.as_ref().unwrap()[0].len() <= 1024);
+}
+
 /// Lines of the wire, the wrong ones too.
 fn line() -> impl Strategy<Value = Vec<u8>> {
     let id = prop_oneof![Just("q1"), Just("q2"), Just("a1"), Just("")];
