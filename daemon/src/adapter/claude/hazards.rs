@@ -234,6 +234,23 @@ fn a_long_name_of_a_model_is_cut() {
     assert!(outcome.api_calls.as_ref().unwrap()[0].len() <= 1024);
 }
 
+#[test]
+fn an_approval_is_found_by_its_whole_name() {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    for id in ["q#0", "q", "#"] {
+        replay.hear(&asks(id, "Bash"));
+    }
+    for id in ["q#0", "#", "q"] {
+        replay.tell(&answer(id, Reply::Approved));
+        let last = replay.wrote.last().map(|line| line["response"].clone());
+        assert_eq!(last.unwrap_or_default()["request_id"], id);
+    }
+    replay.hear(&asks("q", "Bash"));
+    replay.tell(&answer("q#1", Reply::Approved));
+    assert_eq!(replay.wrote.len(), 4, "an approval has no parts");
+}
+
 /// Lines of the wire, the wrong ones too.
 fn line() -> impl Strategy<Value = Vec<u8>> {
     let id = prop_oneof![Just("q1"), Just("q2"), Just("a1"), Just("")];

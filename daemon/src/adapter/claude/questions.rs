@@ -120,10 +120,16 @@ impl Questions {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
-        let (id, number) = match question_name.rsplit_once('#') {
+        // The id of an approval may have a `#` itself.
+        let whole = matches!(self.0.get(question_name), Some(Open::Approval(_)));
+        let part = question_name.rsplit_once('#').filter(|_| !whole);
+        let (id, number) = match part {
             Some((id, number)) => (id, number.parse().ok()),
             None => (question_name, None),
         };
+        if !whole && matches!(self.0.get(id), Some(Open::Approval(_))) {
+            return;
+        }
         match self.0.remove(id) {
             None => {}
             Some(Open::Approval(input)) if *reply == Reply::Approved => {
