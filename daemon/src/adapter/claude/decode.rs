@@ -50,7 +50,7 @@ impl Claude {
             "command_lifecycle" => self.moved(&line, events),
             "system" => self.system(&line, events),
             "stream_event" | "assistant" | "user" => self.output(&kind, bytes, &line, events),
-            "result" => self.result(bytes, &line, events),
+            "result" => self.result(bytes, &line, events, write),
             known if IGNORED.contains(&known) => {}
             _ => self.not_understood(&kind, events),
         }
@@ -353,7 +353,13 @@ impl Claude {
     }
 
     /// A run is over.
-    fn result(&mut self, bytes: &[u8], line: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    fn result(
+        &mut self,
+        bytes: &[u8],
+        line: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
         let total: Option<f64> = line.get("total_cost_usd");
         let spent = total
             .filter(|usd| usd.is_finite() && *usd >= 0.0)
@@ -379,15 +385,19 @@ impl Claude {
         };
         turn.count(line, spent);
         let outcome = turn.outcome(line, is_flat);
-        self.questions.forget();
-        if self.tells && self.words.are_out() && self.keep_open(&outcome, events) {
+        if self.tells && self.words.are_out() && self.keep_open(&outcome, events, write) {
             return;
         }
         self.finish(outcome, events);
     }
 
     /// A word is in the agent's queue, and another run follows for it.
-    fn keep_open(&mut self, outcome: &Outcome, events: &mut Vec<WorkerEvent>) -> bool {
+    fn keep_open(
+        &mut self,
+        outcome: &Outcome,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) -> bool {
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.abort == Abort::No) else {
             return false;
         };
@@ -399,6 +409,8 @@ impl Claude {
         turn.open = false;
         turn.error = None;
         turn.last = Some(outcome.clone());
+        // They were about what the run was to do.
+        self.questions.deny_all(events, write);
         if let Err(failure) = &outcome.result {
             let text = failure.error.clone();
             self.note(Level::Warning, "worker", text, events);

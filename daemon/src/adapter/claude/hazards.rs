@@ -168,6 +168,89 @@ fn a_tool_that_ends_without_a_start_is_passed_on_as_it_is() {
     assert_eq!((call.as_str(), output.as_str()), ("c9", "a\n[image]"));
 }
 
+/// A run whose word went to the agent's queue and was not taken, with what came before its result.
+fn between_two_runs(before: &[Value]) -> (Replay, Value) {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    let id = replay.wrote[0]["uuid"].clone();
+    replay.hear(&moved(&id, "started"));
+    replay.hear(&json!({"type": "system", "subtype": "init", "session_id": "s"}));
+    replay.tell(&steer(7));
+    let word = replay.wrote[1]["uuid"].clone();
+    for line in before {
+        replay.hear(line);
+    }
+    replay.hear(&result("one"));
+    assert!(replay.outcomes().is_empty(), "another run follows");
+    (replay, word)
+}
+
+#[test]
+fn a_turn_that_stays_open_for_a_word_answers_and_withdraws_its_questions() {
+    let mut choice = asks("q2", "AskUserQuestion");
+    choice["request"]["input"] = json!({"questions": [{"question": "x?"}]});
+    let (replay, _) = between_two_runs(&[asks("q1", "Bash"), choice]);
+    let denied: Vec<&Value> = replay.wrote[2..]
+        .iter()
+        .filter(|line| line["response"]["response"]["behavior"] == "deny")
+        .map(|line| &line["response"]["request_id"])
+        .collect();
+    assert_eq!(denied, ["q1", "q2"]);
+    let withdrew = replay.events.iter().filter_map(|event| match event {
+        WorkerEvent::Withdrew { question } => Some(question.as_str()),
+        _ => None,
+    });
+    assert_eq!(withdrew.collect::<Vec<_>>(), ["q1", "q2#0"]);
+}
+
+#[test]
+fn a_word_that_was_never_written_keeps_no_turn_open() {
+    let (mut replay, word) = between_two_runs(&[]);
+    replay.tell(&steer(8));
+    assert_eq!(replay.kinds(), ["user", "user"]);
+    replay.hear(&moved(&word, "discarded"));
+    assert_eq!(replay.outcome().text.as_deref(), Some("one"));
+    for word in [7, 8] {
+        let late = |event: &WorkerEvent| matches!(event, WorkerEvent::Steered { word: found, steering: Steering::TooLate } if *found == word);
+        assert_eq!(replay.count(late), 1);
+    }
+    let spoilt = |event: &WorkerEvent| matches!(event, WorkerEvent::Spoilt { .. });
+    assert_eq!(replay.count(spoilt), 0);
+}
+
+#[test]
+fn a_long_name_of_a_model_is_cut() {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    let streamed = |event: Value| json!({"type": "stream_event", "event": event});
+    let message = json!({"id": "m", "model": "é".repeat(1 << 20)});
+    replay.hear(&streamed(
+        json!({"type": "message_start", "message": message}),
+    ));
+    replay.hear(&streamed(json!({"type": "message_stop"})));
+    replay.hear(&result("done"));
+    let outcome = replay.outcome();
+    assert!(outcome.model.as_ref().unwrap().len() <= 512);
+    assert!(outcome.api_calls.as_ref().unwrap()[0].len() <= 1024);
+}
+
+#[test]
+fn an_approval_is_found_by_its_whole_name() {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    for id in ["q#0", "q", "#"] {
+        replay.hear(&asks(id, "Bash"));
+    }
+    for id in ["q#0", "#", "q"] {
+        replay.tell(&answer(id, Reply::Approved));
+        let last = replay.wrote.last().map(|line| line["response"].clone());
+        assert_eq!(last.unwrap_or_default()["request_id"], id);
+    }
+    replay.hear(&asks("q", "Bash"));
+    replay.tell(&answer("q#1", Reply::Approved));
+    assert_eq!(replay.wrote.len(), 4, "an approval has no parts");
+}
+
 /// Lines of the wire, the wrong ones too.
 fn line() -> impl Strategy<Value = Vec<u8>> {
     let id = prop_oneof![Just("q1"), Just("q2"), Just("a1"), Just("")];

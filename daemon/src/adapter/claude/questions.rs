@@ -95,12 +95,16 @@ impl Questions {
 
     /// The agent wants no answer any more.
     pub(super) fn withdrawn(&mut self, id: &str, events: &mut Vec<WorkerEvent>) {
-        let question = match self.0.remove(id) {
-            None => return,
-            Some(Open::Approval(_)) => id.to_owned(),
-            Some(Open::Choices { answers, .. }) => name(id, answers.len()),
-        };
-        events.push(WorkerEvent::Withdrew { question });
+        let open = self.0.remove(id);
+        events.extend(open.map(|open| withdrew(id, &open)));
+    }
+
+    /// The run is over, and its turn isn't: nobody is to answer any more.
+    pub(super) fn deny_all(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        for (id, open) in std::mem::take(&mut self.0) {
+            put_denial(&id, "The run is over.", write);
+            events.push(withdrew(&id, &open));
+        }
     }
 
     /// The turn is over: no answer finds its question any more.
@@ -116,10 +120,16 @@ impl Questions {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
-        let (id, number) = match question_name.rsplit_once('#') {
+        // The id of an approval may have a `#` itself.
+        let whole = matches!(self.0.get(question_name), Some(Open::Approval(_)));
+        let part = question_name.rsplit_once('#').filter(|_| !whole);
+        let (id, number) = match part {
             Some((id, number)) => (id, number.parse().ok()),
             None => (question_name, None),
         };
+        if !whole && matches!(self.0.get(id), Some(Open::Approval(_))) {
+            return;
+        }
         match self.0.remove(id) {
             None => {}
             Some(Open::Approval(input)) if *reply == Reply::Approved => {
@@ -189,6 +199,14 @@ fn question(input: &Map<String, Value>, at: usize) -> Option<&Value> {
 
 fn name(id: &str, at: usize) -> String {
     format!("{id}#{at}")
+}
+
+fn withdrew(id: &str, open: &Open) -> WorkerEvent {
+    let question = match open {
+        Open::Approval(_) => id.to_owned(),
+        Open::Choices { answers, .. } => name(id, answers.len()),
+    };
+    WorkerEvent::Withdrew { question }
 }
 
 fn choice(id: &str, turn: Option<TurnId>, input: &Map<String, Value>, at: usize) -> WorkerEvent {

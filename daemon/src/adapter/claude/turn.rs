@@ -13,6 +13,8 @@ use crate::adapter::object::Object;
 
 /// Model calls listed for a turn: more are counted in its usage only.
 const API_CALLS: usize = 1000;
+/// Longest name of a model that is kept, in characters.
+const MODEL: usize = 256;
 
 /// Was the turn cancelled?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +81,7 @@ impl Turn {
     /// A model call begins.
     pub(super) fn call_started(&mut self, message: &Object<'_>) {
         let model = message.string("model").unwrap_or_default();
+        let model: String = model.chars().take(MODEL).collect();
         let usage = message.object("usage");
         let usage = usage.as_ref().map(tokens).unwrap_or_default();
         self.model = Some(model.clone());

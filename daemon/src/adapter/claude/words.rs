@@ -45,9 +45,10 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// Are some on their way that no run has taken?
+    /// Are some on their way that no run has taken? One that was never written isn't.
     pub(super) fn are_out(&self) -> bool {
-        !self.words.is_empty()
+        let sent = |word: &Word| matches!(word.place, Place::Sent(_));
+        self.words.iter().any(sent)
     }
 }
 
@@ -127,15 +128,11 @@ impl Claude {
 
     /// The turn is over: a word that is still out may be given to a later one.
     pub(super) fn lose_words(&mut self, events: &mut Vec<WorkerEvent>) {
-        let words = std::mem::take(&mut self.words.words);
-        if words
-            .iter()
-            .any(|word| matches!(word.place, Place::Sent(_)))
-        {
+        if self.words.are_out() {
             let why = "Claude Code may give a word that came too late to the next turn";
             events.push(WorkerEvent::Spoilt { why });
         }
-        for word in words {
+        for word in std::mem::take(&mut self.words.words) {
             events.push(steered(word.number, Steering::TooLate));
         }
     }

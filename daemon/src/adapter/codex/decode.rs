@@ -84,7 +84,7 @@ impl Codex {
             },
             Asked::Open => self.opened(line, error, events, write),
             Asked::Probe => events.push(WorkerEvent::Ready(Traits::default())),
-            Asked::Turn => self.turn_answered(line, error, events, write),
+            Asked::Turn(turn) => self.turn_answered(turn, line, error, events, write),
             Asked::Steer(word) => self.steer_answered(word, error, events),
             Asked::Compact => {
                 if let Some(error) = error {
@@ -140,14 +140,18 @@ impl Codex {
         events.push(WorkerEvent::Ready(Traits::default()));
     }
 
-    /// The answer to `turn/start`.
+    /// The answer to `turn/start`: it may come after the turn's end.
     fn turn_answered(
         &mut self,
+        asked: TurnId,
         line: &Object<'_>,
         error: Option<&str>,
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
+        if self.turn.as_ref().map(|turn| turn.turn) != Some(asked) {
+            return;
+        }
         if let Some(error) = error {
             return self.finish(Err(failure(error, None)), events, write);
         }

@@ -257,16 +257,52 @@ fn more_requests_than_anybody_can_answer_are_refused() {
     }
     assert_eq!(replay.codex.requests.held(), 64);
     assert_eq!(replay.wrote.len(), 36);
-    // An id that isn't one is not echoed.
+    // An id that isn't one is not echoed, and one that is too long to be kept is.
+    let long = "x".repeat(1000);
+    for (id, echoed) in [
+        (json!({"a": 1}), Value::Null),
+        (json!("x".repeat(1 << 20)), Value::Null),
+        (json!(long), json!(long)),
+    ] {
+        replay.wrote.clear();
+        replay.hear(&ask(id));
+        assert_eq!(replay.wrote.len(), 1);
+        assert_eq!(replay.wrote[0]["id"], echoed);
+        assert_eq!(replay.wrote[0]["error"]["code"], -32600);
+    }
     replay.wrote.clear();
-    replay.hear(&ask(json!({"a": 1})));
-    replay.hear(&ask(json!("x".repeat(1 << 20))));
-    assert!(replay.wrote.is_empty());
     replay.note(
         "turn/completed",
         &json!({"turn": {"id": "n1", "status": "completed"}}),
     );
     assert_eq!((replay.wrote.len(), replay.codex.requests.held()), (64, 0));
+}
+
+#[test]
+fn a_late_answer_to_one_turn_says_nothing_of_the_next() {
+    for late in [
+        json!({"result": {"turn": {"id": "n1"}}}),
+        json!({"error": {"message": "no"}}),
+    ] {
+        let mut replay = Replay::ready();
+        replay.tell(&prompt(1, "x"));
+        let asked = replay.codex.last;
+        replay.note("turn/started", &json!({"turn": {"id": "n1"}}));
+        let done = json!({"turn": {"id": "n1", "status": "completed"}});
+        replay.note("turn/completed", &done);
+        assert_eq!(replay.outcomes().len(), 1);
+        replay.tell(&prompt(2, "y"));
+        let mut late = late;
+        late["id"] = json!(asked);
+        replay.hear(&late);
+        assert_eq!(replay.outcomes().len(), 1);
+        replay.note("turn/started", &json!({"turn": {"id": "n2"}}));
+        let done = json!({"turn": {"id": "n2", "status": "completed"}});
+        replay.note("turn/completed", &done);
+        let results = replay.outcomes();
+        assert_eq!(results.len(), 2);
+        assert_eq!(results[1].result, Ok(Stop::EndTurn));
+    }
 }
 
 fn method() -> impl Strategy<Value = &'static str> + Clone {

@@ -84,8 +84,8 @@ enum Asked {
     Open,
     /// Only whether there is an answer.
     Probe,
-    /// `turn/start`.
-    Turn,
+    /// `turn/start` for this turn.
+    Turn(TurnId),
     /// `turn/interrupt`.
     Interrupt,
     /// `turn/steer` with this word.
@@ -229,7 +229,7 @@ impl Codex {
                 params["effort"] = json!(effort(thinking));
             }
             self.turn = Some(Turn::new(prompt.turn));
-            self.request(Asked::Turn, "turn/start", &params, write);
+            self.request(Asked::Turn(prompt.turn), "turn/start", &params, write);
         }
     }
 

@@ -22,6 +22,8 @@ const ID: usize = 64;
 const QUESTIONS: usize = 8;
 /// Longest title, in bytes.
 const TITLE: usize = 1024;
+/// JSON-RPC's code for what isn't a request.
+const NO_REQUEST: i64 = -32600;
 /// JSON-RPC's code for a method that isn't there.
 const NO_METHOD: i64 = -32601;
 /// JSON-RPC's code for parameters that can't be used.
@@ -64,13 +66,15 @@ impl Requests {
         about: impl Fn(&str) -> Option<String>,
         write: &mut Vec<u8>,
     ) -> Vec<Asking> {
-        let Some((name, id)) = id(line) else {
-            return Vec::new();
-        };
+        let (name, id) = id(line);
         let refuse = |code, why: &str, write: &mut Vec<u8>| {
             let error = json!({"code": code, "message": why});
             put_line(write, &json!({"id": id, "error": error}));
             Vec::new()
+        };
+        let Some(name) = name else {
+            let why = "a request's id is a number or a short text";
+            return refuse(NO_REQUEST, why, write);
         };
         let Some(params) = line.object("params") else {
             return refuse(BAD_PARAMS, "no parameters", write);
@@ -199,11 +203,13 @@ impl Requests {
     }
 }
 
-/// A request's name, and its id as it is echoed.
-fn id(line: &Object<'_>) -> Option<(String, Value)> {
-    let raw = line.raw("id").filter(|raw| raw.len() <= ID)?;
-    let id: Value = serde_json::from_str(raw).ok()?;
-    (id.is_number() || id.is_string()).then(|| (raw.to_owned(), id))
+/// A request's name, if it can have one, and its id as it is echoed: `null` for what isn't an id.
+fn id(line: &Object<'_>) -> (Option<String>, Value) {
+    let raw = line.raw("id").filter(|raw| raw.len() <= KEPT);
+    let id = raw.and_then(|raw| serde_json::from_str(raw).ok());
+    let id = id.filter(|id: &Value| id.is_number() || id.is_string());
+    let name = raw.filter(|raw| id.is_some() && raw.len() <= ID);
+    (name.map(str::to_owned), id.unwrap_or_default())
 }
 
 /// One of the questions of a request.
