@@ -166,9 +166,11 @@ fn a_login_is_seen_by_its_file_or_its_variable_and_nothing_is_said_where_that_is
     for dir in [home.path().join(".codex"), moved.clone()] {
         fs::create_dir(&dir).unwrap();
     }
-    // That it is there is all that counts: it can't even be read.
+    // One without anything in it is none; more than its size is not looked at.
     let file = home.path().join(".codex/auth.json");
-    fs::write(&file, "").unwrap();
+    fs::write(&file, "{}").unwrap();
+    assert_eq!(known("/bin/codex", &[]), Some(false));
+    fs::write(&file, "{\"tokens\":1}").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).unwrap();
     assert_eq!(known("/bin/codex", &[]), Some(true));
     let elsewhere = [("CODEX_HOME", moved.to_str().unwrap())];
