@@ -440,3 +440,73 @@ fn errors_are_told_apart_as_far_as_their_words_go() {
         assert_eq!(talk.failure().code, code, "{number} {message}");
     }
 }
+
+#[test]
+fn only_words_of_absence_lose_a_session_all_else_fails_the_turn_and_keeps_it() {
+    let service = |data: Value| json!({"code": -32603, "message": "Internal error: OpenCode service failure", "data": data});
+    let internal = |details: &str| json!({"code": -32603, "message": "Internal error", "data": {"details": details}});
+    let said = |code: i64, message: &str| json!({"code": code, "message": message});
+    for (error, code) in [
+        // Of ACP, of Gemini CLI 0.61.0, of opencode 1.18.33, of others.
+        (said(-32002, "Resource not found: s1"), None),
+        (
+            internal("No previous sessions found for this project."),
+            None,
+        ),
+        (internal("Invalid session identifier \"s1\"."), None),
+        (service(json!({"service": "session"})), None),
+        (said(-32602, "Invalid params: session not found: s1"), None),
+        (said(-32603, "Session s1 does not exist"), None),
+        (said(-32603, "Unknown session"), None),
+        (
+            service(json!({"service": "session", "errorName": "APIError"})),
+            Some(Code::AgentFailed),
+        ),
+        (
+            service(json!({"service": "directory"})),
+            Some(Code::AgentFailed),
+        ),
+        (internal("fetch failed"), Some(Code::AgentFailed)),
+        (said(-32603, ""), Some(Code::AgentFailed)),
+        (
+            said(-32602, "Invalid params: model not found: m"),
+            Some(Code::AgentFailed),
+        ),
+        (
+            said(-32601, "Method not found: session/load"),
+            Some(Code::AgentFailed),
+        ),
+        (
+            said(-32603, "unknown error while loading the session"),
+            Some(Code::AgentFailed),
+        ),
+        (
+            said(-32603, "could not load the session: timeout"),
+            Some(Code::AgentFailed),
+        ),
+        (
+            said(-32603, "could not load the session: /w does not exist"),
+            Some(Code::AgentFailed),
+        ),
+        (said(429, "session not found"), Some(Code::RateLimit)),
+    ] {
+        let mut talk = Talk::begun(Some("s1"));
+        talk.initialized(true);
+        talk.hear(&json!({"jsonrpc": "2.0", "id": talk.last_id(), "error": error}));
+        let Some(code) = code else {
+            assert_eq!(talk.methods().last(), Some(&"session/new"), "{error}");
+            continue;
+        };
+        talk.tell(&prompt(1, "hi"));
+        assert_eq!(talk.methods(), ["initialize", "session/load"], "{error}");
+        let [
+            WorkerEvent::Ready(_),
+            WorkerEvent::Spoilt { .. },
+            WorkerEvent::Ended { .. },
+        ] = &talk.events[..]
+        else {
+            panic!("{error}: {:?}", talk.events)
+        };
+        assert_eq!(talk.failure().code, code, "{error}");
+    }
+}
