@@ -1,8 +1,9 @@
 //! Kind `acp`: the Agent Client Protocol version 1, JSON-RPC 2.0 in lines, with any agent that speaks
 //! it.
 //!
-//! Owns what may be written to the agent and when: one session per process, opened in the handshake, its model before a prompt that wants it, its model before a prompt that wants it,
-//! one prompt at a time, an answer to every request of the agent's, and never `authenticate`.
+//! Owns what may be written to the agent and when: one session per process, opened in the
+//! handshake, its model before a prompt that wants it, one prompt at a time, an answer to every
+//! request of the agent's, and never `authenticate`.
 //! Must not know processes or time: whatever the agent never answers, the core ends by its deadlines.
 
 mod choices;
@@ -66,6 +67,16 @@ struct Waiting {
     settings: Option<Vec<Setting>>,
 }
 
+/// A setting that the agent was asked for.
+#[derive(Debug)]
+struct Asked {
+    /// The request.
+    id: u64,
+    /// The turn that needs it: it may be cancelled meanwhile.
+    turn: TurnId,
+    setting: Setting,
+}
+
 /// One process's translator.
 #[derive(Debug, Default)]
 pub struct Acp {
@@ -87,8 +98,8 @@ pub struct Acp {
     offer: Offer,
     /// The model that it began with: turns without a pinned one get it.
     usual: Option<String>,
-    /// A setting without an answer, under this id.
-    setting: Option<(u64, Setting)>,
+    /// A setting without an answer.
+    setting: Option<Asked>,
     /// Did the agent repeat something of the session that it reopens?
     repeated: bool,
     /// The open session's id.
@@ -159,7 +170,7 @@ impl Acp {
             self.stepped(record, events, write);
         } else if id.is_some() && id == self.turn.as_ref().map(|turn| turn.id) {
             self.prompt_answered(record, events, write);
-        } else if id.is_some() && id == self.setting.as_ref().map(|(id, _)| *id) {
+        } else if id.is_some() && id == self.setting.as_ref().map(|asked| asked.id) {
             self.set(record, events);
         } else if id.is_some() && id == self.ping {
             self.ping = None;
@@ -254,7 +265,8 @@ impl Acp {
         }
         if let Some(setting) = waiting.settings.as_mut().and_then(Vec::pop) {
             let (method, params) = setting.request(&session);
-            self.setting = Some((self.request(method, &params, write), setting));
+            let id = self.request(method, &params, write);
+            self.setting = Some(Asked { id, turn, setting });
             self.waiting = Some(waiting);
             return;
         }
@@ -302,7 +314,7 @@ impl Acp {
 
     /// The agent took a setting, or didn't: then the turn that needs it can't begin.
     fn set(&mut self, record: &Object<'_>, events: &mut Vec<WorkerEvent>) {
-        let Some((_, setting)) = self.setting.take() else {
+        let Some(Asked { turn, setting, .. }) = self.setting.take() else {
             return;
         };
         let Some(error) = record.object("error") else {
@@ -312,11 +324,12 @@ impl Acp {
             }
             return;
         };
-        if let Some(waiting) = self.waiting.take() {
+        let needs = |waiting: &mut Waiting| waiting.prompt.turn == turn;
+        if self.waiting.take_if(needs).is_some() {
             let failure = self.failure(&error);
             let error = format!("`{}` was not taken: {}", setting.value, failure.error);
             let outcome = Outcome::failed(Failure { error, ..failure });
-            events.push(ended(waiting.prompt.turn, outcome));
+            events.push(ended(turn, outcome));
         }
     }
 

@@ -510,3 +510,25 @@ fn only_words_of_absence_lose_a_session_all_else_fails_the_turn_and_keeps_it() {
         assert_eq!(talk.failure().code, code, "{error}");
     }
 }
+
+#[test]
+fn a_setting_of_a_cancelled_turn_fails_no_other_turn() {
+    let mut talk = Talk::begun(None);
+    talk.initialized(true);
+    talk.answer(
+        &json!({"sessionId": "s1", "models": {"currentModelId": "a", "availableModels": []}}),
+    );
+    talk.tell(&pinned(1, "p", "two", "low"));
+    assert_eq!(talk.methods().last(), Some(&"session/set_model"));
+    talk.tell(&WorkerCommand::Cancel { turn: TurnId(1) });
+    talk.tell(&prompt(2, "x"));
+    talk.refuse(-32602, "unknown model");
+    assert_eq!(talk.methods().last(), Some(&"session/prompt"));
+    talk.answer(&json!({"stopReason": "end_turn"}));
+    let results: Vec<_> = talk
+        .outcomes()
+        .iter()
+        .map(|one| one.result.clone())
+        .collect();
+    assert_eq!(results, [Ok(Stop::Cancelled), Ok(Stop::EndTurn)]);
+}
