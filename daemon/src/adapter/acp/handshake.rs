@@ -201,6 +201,7 @@ impl Acp {
             self.offer.learn(result);
         }
         self.usual = self.offer.model();
+        self.usual_thinking = self.offer.thinking();
     }
 
     fn settle(&mut self, quiet: u32, write: &mut Vec<u8>) {

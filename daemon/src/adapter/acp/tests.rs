@@ -532,3 +532,57 @@ fn a_setting_of_a_cancelled_turn_fails_no_other_turn() {
         .collect();
     assert_eq!(results, [Ok(Stop::Cancelled), Ok(Stop::EndTurn)]);
 }
+
+/// A session of models that each have their own thinking levels.
+fn levels(model: &str, level: &str, levels: &[&str]) -> Value {
+    let levels: Vec<Value> = levels.iter().map(|level| json!({"value": level})).collect();
+    json!({"sessionId": "s1", "configOptions": [
+        {"id": "m", "category": "model", "currentValue": model, "options": [{"value": "one"}, {"value": "two"}]},
+        {"id": "t", "category": "thought_level", "currentValue": level, "options": levels},
+    ]})
+}
+
+#[test]
+fn a_turn_without_a_level_gets_the_one_that_was_there_at_first() {
+    let mut talk = Talk::begun(None);
+    talk.initialized(true);
+    talk.answer(&levels("one", "low", &["low", "high"]));
+    talk.wrote.clear();
+    talk.tell(&pinned(1, "p", "one", "high"));
+    talk.answer(&json!({}));
+    talk.answer(&json!({"stopReason": "end_turn"}));
+    talk.wrote.clear();
+    talk.tell(&prompt(2, "x"));
+    assert_eq!(
+        talk.wrote[0]["params"],
+        json!({"sessionId": "s1", "configId": "t", "value": "low"})
+    );
+    talk.answer(&json!({}));
+    assert_eq!(
+        talk.methods(),
+        ["session/set_config_option", "session/prompt"]
+    );
+}
+
+#[test]
+fn a_level_is_chosen_from_what_the_turns_model_offers() {
+    let mut talk = Talk::begun(None);
+    talk.initialized(true);
+    talk.answer(&levels("one", "low", &["low", "high"]));
+    talk.wrote.clear();
+    talk.tell(&pinned(1, "p", "two", "max"));
+    talk.answer(&levels("two", "default", &["default", "max"]));
+    assert_eq!(talk.wrote[1]["params"]["value"], "max");
+    talk.answer(&json!({}));
+    talk.answer(&json!({"stopReason": "end_turn"}));
+    // The usual level is one of the usual model: both are set again.
+    talk.wrote.clear();
+    talk.tell(&prompt(2, "x"));
+    assert_eq!(talk.wrote[0]["params"]["value"], "one");
+    talk.answer(&levels("one", "high", &["low", "high"]));
+    assert_eq!(talk.wrote[1]["params"]["value"], "low");
+    talk.answer(&json!({}));
+    assert_eq!(talk.methods().last(), Some(&"session/prompt"));
+    let noted = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { .. });
+    assert!(!talk.events.iter().any(noted), "{:?}", talk.events);
+}
