@@ -586,3 +586,24 @@ fn a_level_is_chosen_from_what_the_turns_model_offers() {
     let noted = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { .. });
     assert!(!talk.events.iter().any(noted), "{:?}", talk.events);
 }
+
+#[test]
+fn counters_that_begin_anew_are_taken_whole() {
+    let mut talk = Talk::begun(None);
+    talk.answer(&json!({"protocolVersion": 1, "agentInfo": {"name": "hermes-agent"}}));
+    talk.answer(&json!({"sessionId": "s1"}));
+    for (turn, (input, output), expected) in [
+        (1, (100, 10), (100, 10)),
+        (2, (150, 30), (50, 20)),
+        // The agent was rebuilt: more of one than before, less of the other.
+        (3, (160, 5), (160, 5)),
+        (4, (170, 6), (10, 1)),
+    ] {
+        talk.tell(&prompt(turn, "x"));
+        let usage = json!({"inputTokens": input, "outputTokens": output});
+        talk.answer(&json!({"stopReason": "end_turn", "usage": usage}));
+        let usage = talk.outcomes().last().unwrap().usage.unwrap();
+        let told = (usage.input_tokens, usage.output_tokens);
+        assert_eq!(told, expected, "turn {turn}");
+    }
+}
