@@ -248,3 +248,21 @@ fn an_agent_that_answers_anything_is_there() {
     talk.refuse(-32601, "no such method");
     assert!(matches!(&talk.events[..], [WorkerEvent::Ready(_)]));
 }
+
+#[test]
+fn a_long_input_of_a_call_that_waits_for_a_permission_is_not_held() {
+    let mut talk = Talk::running();
+    for call in 0..8 {
+        let tool = json!({"toolCallId": format!("c{call}"), "title": "write it", "rawInput": {"text": "x".repeat(1 << 20)}});
+        let options = json!([{"optionId": "a", "name": "a", "kind": "allow_once"}]);
+        let params = json!({"sessionId": "s1", "toolCall": tool, "options": options});
+        talk.hear(&json!({"id": call, "method": "session/request_permission", "params": params}));
+    }
+    let held = talk.acp.turn.as_ref().map_or(0, Turn::held);
+    assert!(held <= 8 * 64 * 1024, "{held}");
+    talk.reply("0", Reply::Approved);
+    let Some(WorkerEvent::ToolStarted { input, .. }) = talk.events.last() else {
+        panic!("{:?}", talk.events.last())
+    };
+    assert_eq!(input, r#"{"title":"write it"}"#);
+}

@@ -116,11 +116,12 @@ impl Seen {
 }
 
 impl Call {
-    fn learn(&mut self, seen: &Seen) {
+    /// Takes over what is said. A call that does not begin with it holds its input for later, if
+    /// that is short.
+    fn learn(&mut self, seen: &Seen, held: bool) {
         self.title = seen.title.clone().or_else(|| self.title.take());
         self.kind = seen.kind.clone().or_else(|| self.kind.take());
-        let waits = seen.status.as_deref() == Some("pending");
-        let kept = |input: &&String| !self.started && (!waits || input.len() <= FOLLOWED);
+        let kept = |input: &&String| !self.started && (!held || input.len() <= FOLLOWED);
         if let Some(input) = seen.input.as_ref().filter(kept) {
             self.input = Some(input.clone());
         }
@@ -205,8 +206,8 @@ impl Turn {
             true => self.calls.entry(name.clone()).or_default(),
             false => &mut spare,
         };
-        call.learn(seen);
         let waits = seen.status.as_deref() == Some("pending");
+        call.learn(seen, waits);
         if !call.started && !waits {
             events.push(call.start(turn, &name));
         }
@@ -238,7 +239,10 @@ impl Turn {
         let known = self.calls.contains_key(call);
         let runs = self.calls.values().any(|call| call.started);
         if known || (!runs && self.calls.len() < OPEN_CALLS) {
-            self.calls.entry(call.to_owned()).or_default().learn(about);
+            self.calls
+                .entry(call.to_owned())
+                .or_default()
+                .learn(about, true);
         }
     }
 
