@@ -98,7 +98,7 @@ impl Acp {
             }
             "tool_call" | "tool_call_update" => {
                 let seen = seen(update);
-                turn.called(&seen, events);
+                turn.called(&seen, kind == "tool_call", events);
                 if let (Some(call), true) = (&seen.call, seen.is_over()) {
                     self.release(Some(call), events, write);
                 }
