@@ -124,6 +124,10 @@ impl Offer {
         self.model.as_ref()?.current.clone()
     }
 
+    pub(super) fn thinking(&self) -> Option<String> {
+        self.thinking.as_ref()?.current.clone()
+    }
+
     /// How this model is set: `None` if none can be, nothing inside if it is the current one. The
     /// agent judges a name that it doesn't list.
     pub(super) fn choose_model(

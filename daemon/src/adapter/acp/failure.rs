@@ -11,6 +11,28 @@ use crate::adapter::object::Object;
 
 /// Longest sentence of an agent's that is passed on, in characters.
 const SENTENCE: usize = 4096;
+/// What is said of something that isn't there.
+const ABSENT: &[&str] = &[
+    "not found",
+    "no such",
+    "unknown session",
+    "does not exist",
+    "doesn't exist",
+    "no longer exists",
+    "no conversation found",
+    "no rollout found",
+    "no session found",
+    "no previous sessions found",
+    "invalid session identifier",
+    "invalid session id",
+];
+/// What a session is called.
+const SESSION: &[&str] = &["session", "conversation", "thread", "resource"];
+/// opencode 1.18.33 says no more of a session that isn't there: of other failures it names the error.
+const NAMELESS: (&str, &str) = (
+    "Internal error: OpenCode service failure",
+    r#"{"service":"session"}"#,
+);
 
 impl Acp {
     /// An error of this agent's as a failure.
@@ -27,6 +49,32 @@ impl Acp {
             ..Failure::new(code, format!("{}: {said}", self.shown()))
         }
     }
+}
+
+/// Is the session that was to be reopened not there? Agents have no common word for it. Whatever else
+/// went wrong, the session may be intact.
+pub(super) fn is_gone(error: &Object<'_>) -> bool {
+    let number: i64 = error.get("code").unwrap_or(0);
+    let said = sentence(error);
+    match code(number, &said) {
+        Code::AgentFailed => {}
+        _ => return false,
+    }
+    let nameless = error.string("message").as_deref() == Some(NAMELESS.0)
+        && error.raw("data").is_some_and(|data| {
+            let bare = data.split_ascii_whitespace().collect::<String>();
+            bare == NAMELESS.1
+        });
+    if number == wire::RESOURCE_NOT_FOUND || nameless {
+        return true;
+    }
+    // Both in one part of the sentence: "could not load the session: /w does not exist" is about `/w`.
+    let words = said.to_lowercase();
+    let says = |part: &str, signs: &[&str]| signs.iter().any(|sign| part.contains(sign));
+    let mut parts = words
+        .split([':', ';', '\n'])
+        .flat_map(|part| part.split(". "));
+    number != wire::METHOD_NOT_FOUND && parts.any(|part| says(part, ABSENT) && says(part, SESSION))
 }
 
 /// The message, and what stands beside it where that says more.

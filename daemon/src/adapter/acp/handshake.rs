@@ -8,6 +8,7 @@ use agentd_protocol::Code;
 use agentd_protocol::line::Level;
 use serde_json::json;
 
+use super::failure::is_gone;
 use super::{Acp, noted, wire};
 use crate::adapter::object::Object;
 
@@ -175,11 +176,11 @@ impl Acp {
     ) {
         if let Some(error) = error {
             let failure = self.failure(error);
-            // Agents have no common word for a session that is gone, but one for a missing login.
-            if failure.code == Code::AgentAuth {
-                return self.broken(failure, events);
-            }
-            return self.lost(&failure.error, events, write);
+            // A new session would take the place of one that may be intact.
+            return match is_gone(error) {
+                true => self.lost(&failure.error, events, write),
+                false => self.broken(failure, events),
+            };
         }
         // Hermes 0.19.0 answers `null` for a session that isn't there; others for one that is, after
         // they repeated it.
@@ -200,6 +201,7 @@ impl Acp {
             self.offer.learn(result);
         }
         self.usual = self.offer.model();
+        self.usual_thinking = self.offer.thinking();
     }
 
     fn settle(&mut self, quiet: u32, write: &mut Vec<u8>) {

@@ -248,3 +248,53 @@ fn an_agent_that_answers_anything_is_there() {
     talk.refuse(-32601, "no such method");
     assert!(matches!(&talk.events[..], [WorkerEvent::Ready(_)]));
 }
+
+#[test]
+fn a_long_input_of_a_call_that_waits_for_a_permission_is_not_held() {
+    let mut talk = Talk::running();
+    for call in 0..8 {
+        let tool = json!({"toolCallId": format!("c{call}"), "title": "write it", "rawInput": {"text": "x".repeat(1 << 20)}});
+        let options = json!([{"optionId": "a", "name": "a", "kind": "allow_once"}]);
+        let params = json!({"sessionId": "s1", "toolCall": tool, "options": options});
+        talk.hear(&json!({"id": call, "method": "session/request_permission", "params": params}));
+    }
+    let held = talk.acp.turn.as_ref().map_or(0, Turn::held);
+    assert!(held <= 8 * 64 * 1024, "{held}");
+    talk.reply("0", Reply::Approved);
+    let Some(WorkerEvent::ToolStarted { input, .. }) = talk.events.last() else {
+        panic!("{:?}", talk.events.last())
+    };
+    assert_eq!(input, r#"{"title":"write it"}"#);
+}
+
+#[test]
+fn a_call_that_is_not_followed_begins_once() {
+    let mut talk = Talk::running();
+    let mut tell = |kind: &str, call: u32, status: &str| {
+        talk.update(&json!({"sessionUpdate": kind, "toolCallId": format!("c{call}"), "title": "t", "status": status}));
+    };
+    for call in 0..66 {
+        let status = if call == 65 { "pending" } else { "in_progress" };
+        tell("tool_call", call, status);
+    }
+    for call in [64, 65, 64, 65] {
+        tell("tool_call_update", call, "in_progress");
+    }
+    // There is room again, but both have begun.
+    tell("tool_call_update", 0, "completed");
+    for status in ["in_progress", "completed"] {
+        tell("tool_call_update", 64, status);
+        tell("tool_call_update", 65, status);
+    }
+    tell("tool_call", 66, "in_progress");
+    let count = |wanted: &str| {
+        let of = |event: &&WorkerEvent| match event {
+            WorkerEvent::ToolStarted { call, .. } | WorkerEvent::ToolEnded { call, .. } => {
+                call == wanted
+            }
+            _ => false,
+        };
+        talk.events.iter().filter(of).count()
+    };
+    assert_eq!(["c0", "c64", "c65", "c66"].map(count), [2, 2, 2, 1]);
+}

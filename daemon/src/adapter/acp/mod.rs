@@ -1,8 +1,9 @@
 //! Kind `acp`: the Agent Client Protocol version 1, JSON-RPC 2.0 in lines, with any agent that speaks
 //! it.
 //!
-//! Owns what may be written to the agent and when: one session per process, opened in the handshake, its model before a prompt that wants it, its model before a prompt that wants it,
-//! one prompt at a time, an answer to every request of the agent's, and never `authenticate`.
+//! Owns what may be written to the agent and when: one session per process, opened in the
+//! handshake, its model before a prompt that wants it, one prompt at a time, an answer to every
+//! request of the agent's, and never `authenticate`.
 //! Must not know processes or time: whatever the agent never answers, the core ends by its deadlines.
 
 mod choices;
@@ -62,8 +63,27 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
 #[derive(Debug)]
 struct Waiting {
     prompt: Box<Prompt>,
-    /// What has to be set before, once that is known.
-    settings: Option<Vec<Setting>>,
+    /// What is looked at next.
+    next: Next,
+}
+
+/// What a prompt needs before it is written. An agent may offer other thinking levels with another
+/// model, so that comes first.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    Model,
+    Thinking,
+    Nothing,
+}
+
+/// A setting that the agent was asked for.
+#[derive(Debug)]
+struct Asked {
+    /// The request.
+    id: u64,
+    /// The turn that needs it: it may be cancelled meanwhile.
+    turn: TurnId,
+    setting: Setting,
 }
 
 /// One process's translator.
@@ -87,8 +107,10 @@ pub struct Acp {
     offer: Offer,
     /// The model that it began with: turns without a pinned one get it.
     usual: Option<String>,
-    /// A setting without an answer, under this id.
-    setting: Option<(u64, Setting)>,
+    /// The thinking level that it began with, likewise.
+    usual_thinking: Option<String>,
+    /// A setting without an answer.
+    setting: Option<Asked>,
     /// Did the agent repeat something of the session that it reopens?
     repeated: bool,
     /// The open session's id.
@@ -159,7 +181,7 @@ impl Acp {
             self.stepped(record, events, write);
         } else if id.is_some() && id == self.turn.as_ref().map(|turn| turn.id) {
             self.prompt_answered(record, events, write);
-        } else if id.is_some() && id == self.setting.as_ref().map(|(id, _)| *id) {
+        } else if id.is_some() && id == self.setting.as_ref().map(|asked| asked.id) {
             self.set(record, events);
         } else if id.is_some() && id == self.ping {
             self.ping = None;
@@ -246,15 +268,14 @@ impl Acp {
             self.waiting = Some(waiting);
             return;
         };
-        if waiting.settings.is_none() {
-            match self.needed(&waiting.prompt, events) {
-                Ok(settings) => waiting.settings = Some(settings),
-                Err(failure) => return events.push(ended(turn, Outcome::failed(failure))),
-            }
-        }
-        if let Some(setting) = waiting.settings.as_mut().and_then(Vec::pop) {
+        let setting = match self.needed(&mut waiting, events) {
+            Ok(setting) => setting,
+            Err(failure) => return events.push(ended(turn, Outcome::failed(failure))),
+        };
+        if let Some(setting) = setting {
             let (method, params) = setting.request(&session);
-            self.setting = Some((self.request(method, &params, write), setting));
+            let id = self.request(method, &params, write);
+            self.setting = Some(Asked { id, turn, setting });
             self.waiting = Some(waiting);
             return;
         }
@@ -268,41 +289,56 @@ impl Acp {
         self.turn = Some(Turn::new(turn, id, self.spent));
     }
 
-    /// What has to be set for a prompt, last first: an agent may offer other thinking levels with
-    /// another model.
+    /// What has to be set next for a prompt.
     fn needed(
         &self,
-        prompt: &Prompt,
+        waiting: &mut Waiting,
         events: &mut Vec<WorkerEvent>,
-    ) -> Result<Vec<Setting>, Failure> {
-        let mut settings = Vec::new();
-        if let Some(level) = &prompt.thinking {
-            match self.offer.choose_thinking(level) {
-                Some(setting) => settings.extend(setting),
-                None => {
-                    let text = format!("{} offers no thinking level `{level}`", self.shown());
-                    events.push(noted(Some(prompt.turn), Level::Warning, "worker", text));
-                }
+    ) -> Result<Option<Setting>, Failure> {
+        if matches!(waiting.next, Next::Model) {
+            waiting.next = Next::Thinking;
+            if let Some(setting) = self.needed_model(&waiting.prompt)? {
+                return Ok(Some(setting));
             }
         }
-        if let Some(model) = prompt.model.as_ref().or(self.usual.as_ref()) {
-            match self.offer.choose_model(prompt.provider.as_deref(), model) {
-                Some(setting) => settings.extend(setting),
-                None => {
-                    let error = format!("{} offers no choice of models", self.shown());
-                    return Err(Failure {
-                        hint: Some("name the model in the agent's own settings".to_owned()),
-                        ..Failure::new(Code::Unsupported, error)
-                    });
-                }
-            }
+        if matches!(waiting.next, Next::Thinking) {
+            waiting.next = Next::Nothing;
+            return Ok(self.needed_thinking(&waiting.prompt, events));
         }
-        Ok(settings)
+        Ok(None)
+    }
+
+    fn needed_model(&self, prompt: &Prompt) -> Result<Option<Setting>, Failure> {
+        let Some(model) = prompt.model.as_ref().or(self.usual.as_ref()) else {
+            return Ok(None);
+        };
+        let chosen = self.offer.choose_model(prompt.provider.as_deref(), model);
+        chosen.ok_or_else(|| {
+            let error = format!("{} offers no choice of models", self.shown());
+            Failure {
+                hint: Some("name the model in the agent's own settings".to_owned()),
+                ..Failure::new(Code::Unsupported, error)
+            }
+        })
+    }
+
+    fn needed_thinking(&self, prompt: &Prompt, events: &mut Vec<WorkerEvent>) -> Option<Setting> {
+        let Some(level) = &prompt.thinking else {
+            // Nobody chose it: where the model has no such level, its own is as good.
+            let usual = self.usual_thinking.as_ref()?;
+            return self.offer.choose_thinking(usual).flatten();
+        };
+        let chosen = self.offer.choose_thinking(level);
+        if chosen.is_none() {
+            let text = format!("{} offers no thinking level `{level}`", self.shown());
+            events.push(noted(Some(prompt.turn), Level::Warning, "worker", text));
+        }
+        chosen.flatten()
     }
 
     /// The agent took a setting, or didn't: then the turn that needs it can't begin.
     fn set(&mut self, record: &Object<'_>, events: &mut Vec<WorkerEvent>) {
-        let Some((_, setting)) = self.setting.take() else {
+        let Some(Asked { turn, setting, .. }) = self.setting.take() else {
             return;
         };
         let Some(error) = record.object("error") else {
@@ -312,11 +348,12 @@ impl Acp {
             }
             return;
         };
-        if let Some(waiting) = self.waiting.take() {
+        let needs = |waiting: &mut Waiting| waiting.prompt.turn == turn;
+        if self.waiting.take_if(needs).is_some() {
             let failure = self.failure(&error);
             let error = format!("`{}` was not taken: {}", setting.value, failure.error);
             let outcome = Outcome::failed(Failure { error, ..failure });
-            events.push(ended(waiting.prompt.turn, outcome));
+            events.push(ended(turn, outcome));
         }
     }
 
@@ -391,7 +428,7 @@ impl Adapter for Acp {
                 } else {
                     self.waiting = Some(Waiting {
                         prompt: prompt.clone(),
-                        settings: None,
+                        next: Next::Model,
                     });
                 }
             }

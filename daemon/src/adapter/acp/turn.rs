@@ -42,6 +42,8 @@ pub(super) struct Turn {
     /// The agent's id of it, where it gives one.
     message_id: Option<String>,
     calls: BTreeMap<String, Call>,
+    /// Was there ever no room for a call? Then one that isn't among them may have begun already.
+    full: bool,
     /// What the session cost before, and costs now.
     spent: (Option<f64>, Option<f64>),
 }
@@ -116,11 +118,12 @@ impl Seen {
 }
 
 impl Call {
-    fn learn(&mut self, seen: &Seen) {
+    /// Takes over what is said. A call that does not begin with it holds its input for later, if
+    /// that is short.
+    fn learn(&mut self, seen: &Seen, held: bool) {
         self.title = seen.title.clone().or_else(|| self.title.take());
         self.kind = seen.kind.clone().or_else(|| self.kind.take());
-        let waits = seen.status.as_deref() == Some("pending");
-        let kept = |input: &&String| !self.started && (!waits || input.len() <= FOLLOWED);
+        let kept = |input: &&String| !self.started && (!held || input.len() <= FOLLOWED);
         if let Some(input) = seen.input.as_ref().filter(kept) {
             self.input = Some(input.clone());
         }
@@ -169,6 +172,7 @@ impl Turn {
             message: false,
             message_id: None,
             calls: BTreeMap::new(),
+            full: false,
             spent: (spent, spent),
         }
     }
@@ -194,20 +198,24 @@ impl Turn {
     }
 
     /// What is said of a call. One that begins as pending has no input yet, or waits for a
-    /// permission.
-    pub(super) fn called(&mut self, seen: &Seen, events: &mut Vec<WorkerEvent>) {
+    /// permission. One that there is no room for begins where it is announced.
+    pub(super) fn called(&mut self, seen: &Seen, announced: bool, events: &mut Vec<WorkerEvent>) {
         self.message = false;
         let turn = self.turn;
         let name = seen.call.clone().unwrap_or_default();
-        let room = self.calls.len() < OPEN_CALLS || self.calls.contains_key(&name);
+        let known = self.calls.contains_key(&name);
+        let room = self.calls.len() < OPEN_CALLS;
+        self.full |= !known && !room;
+        let followed = known || (room && (announced || !self.full));
         let mut spare = Call::default();
-        let call = match room {
+        let call = match followed {
             true => self.calls.entry(name.clone()).or_default(),
             false => &mut spare,
         };
-        call.learn(seen);
         let waits = seen.status.as_deref() == Some("pending");
-        if !call.started && !waits {
+        call.learn(seen, waits);
+        let begins = if followed { !waits } else { announced };
+        if !call.started && begins {
             events.push(call.start(turn, &name));
         }
         let Some(ok) = seen.ended() else {
@@ -238,7 +246,10 @@ impl Turn {
         let known = self.calls.contains_key(call);
         let runs = self.calls.values().any(|call| call.started);
         if known || (!runs && self.calls.len() < OPEN_CALLS) {
-            self.calls.entry(call.to_owned()).or_default().learn(about);
+            self.calls
+                .entry(call.to_owned())
+                .or_default()
+                .learn(about, true);
         }
     }
 

@@ -98,7 +98,7 @@ impl Acp {
             }
             "tool_call" | "tool_call_update" => {
                 let seen = seen(update);
-                turn.called(&seen, events);
+                turn.called(&seen, kind == "tool_call", events);
                 if let (Some(call), true) = (&seen.call, seen.is_over()) {
                     self.release(Some(call), events, write);
                 }
@@ -164,18 +164,18 @@ impl Acp {
             return Some(told);
         }
         let before = std::mem::replace(&mut self.counted, told);
-        Some(Usage {
-            input_tokens: told.input_tokens.saturating_sub(before.input_tokens),
-            output_tokens: told.output_tokens.saturating_sub(before.output_tokens),
-            cache_read_tokens: told
-                .cache_read_tokens
-                .saturating_sub(before.cache_read_tokens),
-            cache_write_tokens: told
-                .cache_write_tokens
-                .saturating_sub(before.cache_write_tokens),
-            reasoning_tokens: told
-                .reasoning_tokens
-                .saturating_sub(before.reasoning_tokens),
-        })
+        Some(since(&before, &told).unwrap_or(told))
     }
+}
+
+/// What was counted since; `None` if the counters began anew, as those of an agent that was rebuilt.
+fn since(before: &Usage, now: &Usage) -> Option<Usage> {
+    let more = |field: fn(&Usage) -> u64| field(now).checked_sub(field(before));
+    Some(Usage {
+        input_tokens: more(|usage| usage.input_tokens)?,
+        output_tokens: more(|usage| usage.output_tokens)?,
+        cache_read_tokens: more(|usage| usage.cache_read_tokens)?,
+        cache_write_tokens: more(|usage| usage.cache_write_tokens)?,
+        reasoning_tokens: more(|usage| usage.reasoning_tokens)?,
+    })
 }

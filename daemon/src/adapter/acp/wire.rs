@@ -13,6 +13,8 @@ pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 pub(super) const INVALID_PARAMS: i64 = -32602;
 /// The agent wants its user to log in.
 pub(super) const AUTH_REQUIRED: i64 = -32000;
+/// What was asked for isn't there: a session, or a file.
+pub(super) const RESOURCE_NOT_FOUND: i64 = -32002;
 /// The version that is spoken here.
 pub(super) const VERSION: u64 = 1;
 
