@@ -65,7 +65,11 @@ impl State {
         };
         slot.last_exit = Some(exit.to_string());
         let was_ready = slot.phase.ready_since().is_some() || slot.phase.is_stopping();
-        let lived = now.saturating_sub(slot.phase.ready_since().unwrap_or(slot.spawned_at));
+        // One that never got ready was never healthy, however long it took.
+        let lived = match slot.phase.ready_since() {
+            None if !was_ready => Duration::ZERO,
+            since => now.saturating_sub(since.unwrap_or(slot.spawned_at)),
+        };
         let agent = slot.agent.clone();
         let asked = match slot.phase {
             SlotPhase::Stopping { then, .. } => Some(then),
@@ -369,7 +373,7 @@ impl State {
         };
         let (agent, resuming) = (slot.agent.clone(), slot.resuming.take());
         let why = slot.last_error.clone().unwrap_or_default();
-        let lived = now.saturating_sub(slot.spawned_at);
+        let lived = Duration::ZERO;
         match resuming.and_then(|session| self.sessions.get_mut(&session)) {
             Some(session) => session.health.died(now, lived, why, ""),
             None => self

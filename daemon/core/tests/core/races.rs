@@ -421,3 +421,24 @@ fn pins_that_no_process_comes_up_with_break_their_session_only_and_can_be_change
     world.end_turn(process);
     assert_eq!(world.answer(conn, 4)["type"], "message_end");
 }
+
+#[test]
+fn a_program_that_never_gets_ready_is_given_up_however_long_it_may_take() {
+    let mut settings = settings();
+    let slow = Duration::from_secs(61);
+    let agent = settings.agents.get_mut("one").unwrap();
+    agent.describe.ready_within = slow;
+    let mut world = World::new(settings);
+    let conn = world.connect();
+    let line = r#"{"type":"send","agent":"one","text":"hi","session":"main"}"#;
+    world.request(conn, 1, line);
+    let mut starts = 0;
+    while let Some(process) = world.processes.keys().next().copied() {
+        starts += 1;
+        assert!(starts <= 3, "it is started for ever");
+        world.pass(slow);
+        world.exit(process, Exit::Signal(9));
+        world.pass(Duration::from_secs(10));
+    }
+    assert_eq!(world.answer(conn, 1)["code"], "crash-looped");
+}
