@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agentd_protocol::Line;
-use agentd_protocol::line::TurnFacts;
+use agentd_protocol::line::{Stop, TurnFacts};
 use agentd_protocol::request::{OnQuestion, Send};
 use serde_json::json;
 
@@ -170,12 +170,14 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
     } else if let Some(Line::MessageEnd(end)) = received {
         let text = render::preview(&end.turn.text);
         let said = if text.is_empty() { "(no text)" } else { &text };
-        output::out_line(&format!(
-            "`{}` answered in {:.1} s: {said}{}",
-            args.name,
-            took.as_secs_f64(),
-            used(&end.turn)
-        ))?;
+        let (name, took) = (&args.name, took.as_secs_f64());
+        output::out_line(&match end.stop {
+            Stop::Cancelled => format!("`{name}` was interrupted after {took:.1} s: {said}"),
+            _ => format!(
+                "`{name}` answered in {took:.1} s: {said}{}",
+                used(&end.turn)
+            ),
+        })?;
     }
     let turn = match received {
         Some(Line::MessageEnd(end)) => Some(&end.turn),

@@ -83,7 +83,7 @@ pub struct HowArgs {
     /// When a turn before it in its session was interrupted: wait for `sessions resume`, or run
     #[arg(long, value_enum)]
     pub after_failure: Option<AfterFailureArg>,
-    /// When the agent asks something: wait for an answer, or deny
+    /// When the agent asks something: wait for an answer, or deny [default: ask on the terminal, deny without one]
     #[arg(long, value_enum)]
     pub on_question: Option<OnQuestionArg>,
     /// Fail rather than run without the session's earlier turns
