@@ -454,4 +454,6 @@ mod replay;
 #[cfg(test)]
 mod schema;
 #[cfg(test)]
+mod settings;
+#[cfg(test)]
 mod tests;

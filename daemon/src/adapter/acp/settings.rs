@@ -1,0 +1,103 @@
+//! Models and levels that change between turns, and counters that begin anew.
+
+use serde_json::json;
+
+use super::tests::{Talk, pinned, prompt};
+use super::*;
+
+#[test]
+fn a_setting_of_a_cancelled_turn_fails_no_other_turn() {
+    let mut talk = Talk::begun(None);
+    talk.initialized(true);
+    talk.answer(
+        &json!({"sessionId": "s1", "models": {"currentModelId": "a", "availableModels": []}}),
+    );
+    talk.tell(&pinned(1, "p", "two", "low"));
+    assert_eq!(talk.methods().last(), Some(&"session/set_model"));
+    talk.tell(&WorkerCommand::Cancel { turn: TurnId(1) });
+    talk.tell(&prompt(2, "x"));
+    talk.refuse(-32602, "unknown model");
+    assert_eq!(talk.methods().last(), Some(&"session/prompt"));
+    talk.answer(&json!({"stopReason": "end_turn"}));
+    let results: Vec<_> = talk
+        .outcomes()
+        .iter()
+        .map(|one| one.result.clone())
+        .collect();
+    assert_eq!(results, [Ok(Stop::Cancelled), Ok(Stop::EndTurn)]);
+}
+
+/// A session of models that each have their own thinking levels.
+fn levels(model: &str, level: &str, levels: &[&str]) -> Value {
+    let levels: Vec<Value> = levels.iter().map(|level| json!({"value": level})).collect();
+    json!({"sessionId": "s1", "configOptions": [
+        {"id": "m", "category": "model", "currentValue": model, "options": [{"value": "one"}, {"value": "two"}]},
+        {"id": "t", "category": "thought_level", "currentValue": level, "options": levels},
+    ]})
+}
+
+#[test]
+fn a_turn_without_a_level_gets_the_one_that_was_there_at_first() {
+    let mut talk = Talk::begun(None);
+    talk.initialized(true);
+    talk.answer(&levels("one", "low", &["low", "high"]));
+    talk.wrote.clear();
+    talk.tell(&pinned(1, "p", "one", "high"));
+    talk.answer(&json!({}));
+    talk.answer(&json!({"stopReason": "end_turn"}));
+    talk.wrote.clear();
+    talk.tell(&prompt(2, "x"));
+    assert_eq!(
+        talk.wrote[0]["params"],
+        json!({"sessionId": "s1", "configId": "t", "value": "low"})
+    );
+    talk.answer(&json!({}));
+    assert_eq!(
+        talk.methods(),
+        ["session/set_config_option", "session/prompt"]
+    );
+}
+
+#[test]
+fn a_level_is_chosen_from_what_the_turns_model_offers() {
+    let mut talk = Talk::begun(None);
+    talk.initialized(true);
+    talk.answer(&levels("one", "low", &["low", "high"]));
+    talk.wrote.clear();
+    talk.tell(&pinned(1, "p", "two", "max"));
+    talk.answer(&levels("two", "default", &["default", "max"]));
+    assert_eq!(talk.wrote[1]["params"]["value"], "max");
+    talk.answer(&json!({}));
+    talk.answer(&json!({"stopReason": "end_turn"}));
+    // The usual level is one of the usual model: both are set again.
+    talk.wrote.clear();
+    talk.tell(&prompt(2, "x"));
+    assert_eq!(talk.wrote[0]["params"]["value"], "one");
+    talk.answer(&levels("one", "high", &["low", "high"]));
+    assert_eq!(talk.wrote[1]["params"]["value"], "low");
+    talk.answer(&json!({}));
+    assert_eq!(talk.methods().last(), Some(&"session/prompt"));
+    let noted = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { .. });
+    assert!(!talk.events.iter().any(noted), "{:?}", talk.events);
+}
+
+#[test]
+fn counters_that_begin_anew_are_taken_whole() {
+    let mut talk = Talk::begun(None);
+    talk.answer(&json!({"protocolVersion": 1, "agentInfo": {"name": "hermes-agent"}}));
+    talk.answer(&json!({"sessionId": "s1"}));
+    for (turn, (input, output), expected) in [
+        (1, (100, 10), (100, 10)),
+        (2, (150, 30), (50, 20)),
+        // The agent was rebuilt: more of one than before, less of the other.
+        (3, (160, 5), (160, 5)),
+        (4, (170, 6), (10, 1)),
+    ] {
+        talk.tell(&prompt(turn, "x"));
+        let usage = json!({"inputTokens": input, "outputTokens": output});
+        talk.answer(&json!({"stopReason": "end_turn", "usage": usage}));
+        let usage = talk.outcomes().last().unwrap().usage.unwrap();
+        let told = (usage.input_tokens, usage.output_tokens);
+        assert_eq!(told, expected, "turn {turn}");
+    }
+}
