@@ -13,7 +13,8 @@ pub mod pi;
 
 use agentd_core::agent::Describe;
 use agentd_core::effect::Spawn;
-use agentd_core::worker::{Exit, WorkerCommand, WorkerEvent};
+use agentd_core::ids::TurnId;
+use agentd_core::worker::{Exit, Outcome, WorkerCommand, WorkerEvent};
 
 /// Which wire an agent speaks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -127,6 +128,14 @@ impl Kind {
             Self::Claude => Box::new(claude::Claude::new(spawn)),
             Self::Codex => Box::new(codex::Codex::new(spawn)),
         }
+    }
+}
+
+/// The end of a turn.
+fn ended(turn: TurnId, outcome: Outcome) -> WorkerEvent {
+    WorkerEvent::Ended {
+        turn,
+        outcome: Box::new(outcome),
     }
 }
 

@@ -63,6 +63,22 @@ impl<'a> Object<'a> {
     }
 }
 
+/// The text of a message or a tool result.
+pub(super) fn content(of: &Object<'_>) -> String {
+    if let Some(text) = of.string("content") {
+        return text;
+    }
+    let parts = of.objects("content");
+    let texts = parts
+        .iter()
+        .filter_map(|part| match part.string("type").as_deref() {
+            Some("text") => part.string("text"),
+            Some("image") => Some("[image]".to_owned()),
+            _ => None,
+        });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
 /// The beginning of a line, for a log.
 pub(super) fn beginning(line: &[u8]) -> String {
     let cut = String::from_utf8_lossy(&line[..line.len().min(KEPT)]);

@@ -26,7 +26,7 @@ use agentd_protocol::line::{Level, Stop, Usage};
 use serde_json::Value;
 
 use super::object::{Object, beginning};
-use super::{Adapter, Launch};
+use super::{Adapter, Launch, ended};
 use choices::{Offer, Setting};
 use handshake::Step;
 use questions::Question;
@@ -376,13 +376,6 @@ impl Acp {
             turn.cancel = cancel;
             wire::put_notification("session/cancel", &wire::cancel(session), write);
         }
-    }
-}
-
-fn ended(turn: TurnId, outcome: Outcome) -> WorkerEvent {
-    WorkerEvent::Ended {
-        turn,
-        outcome: Box::new(outcome),
     }
 }
 

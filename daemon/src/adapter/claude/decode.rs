@@ -7,10 +7,10 @@ use agentd_core::worker::{Failure, Outcome, Traits, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::Level;
 
-use super::turn::{Abort, content};
+use super::turn::Abort;
 use super::words::Compaction;
 use super::{Claude, GONE, cancelled, ended, questions};
-use crate::adapter::object::{Object, beginning};
+use crate::adapter::object::{Object, beginning, content};
 
 /// Its tools that change nothing.
 const READ_ONLY: &[&str] = &["Glob", "Grep", "LS", "NotebookRead", "Read"];

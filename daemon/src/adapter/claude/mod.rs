@@ -24,7 +24,7 @@ use agentd_protocol::line::Stop;
 use serde_json::{Value, json};
 
 use super::object::put_line;
-use super::{Adapter, Launch};
+use super::{Adapter, Launch, ended};
 use questions::Questions;
 use turn::{Abort, Turn};
 use words::Words;
@@ -204,13 +204,6 @@ impl Claude {
                 turn.abort = Abort::Sent;
             }
         }
-    }
-}
-
-fn ended(turn: TurnId, outcome: Outcome) -> WorkerEvent {
-    WorkerEvent::Ended {
-        turn,
-        outcome: Box::new(outcome),
     }
 }
 

@@ -234,19 +234,3 @@ fn failure(result: &Object<'_>, error: Option<&str>, reason: &str) -> Failure {
         ..Failure::new(code, format!("claude: {said}"))
     }
 }
-
-/// The texts of a tool's result.
-pub(super) fn content(block: &Object<'_>) -> String {
-    if let Some(text) = block.string("content") {
-        return text;
-    }
-    let parts = block.objects("content");
-    let texts = parts
-        .iter()
-        .filter_map(|part| match part.string("type").as_deref() {
-            Some("text") => part.string("text"),
-            Some("image") => Some("[image]".to_owned()),
-            _ => None,
-        });
-    texts.collect::<Vec<_>>().join("\n")
-}

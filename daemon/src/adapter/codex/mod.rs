@@ -24,7 +24,7 @@ use agentd_protocol::line::Stop;
 use serde_json::{Value, json};
 
 use super::object::put_line;
-use super::{Adapter, Launch};
+use super::{Adapter, Launch, ended};
 use requests::Requests;
 use turn::{Abort, Tokens, Turn};
 use words::Words;
@@ -288,13 +288,6 @@ fn effort(thinking: &str) -> &str {
     match thinking {
         "off" => "none",
         other => other,
-    }
-}
-
-fn ended(turn: TurnId, outcome: Outcome) -> WorkerEvent {
-    WorkerEvent::Ended {
-        turn,
-        outcome: Box::new(outcome),
     }
 }
 

@@ -10,9 +10,9 @@ use agentd_core::worker::{AskedFor, Asking, Outcome, QuestionKind, Traits, Worke
 use agentd_protocol::line::{Level, Stop};
 use serde_json::json;
 
-use super::turn::{Abort, Turn, content, failure};
+use super::turn::{Abort, Turn, failure};
 use super::{LOOKS, LOOKS_OLD, Pi, Recycle};
-use crate::adapter::object::{Object, beginning};
+use crate::adapter::object::{Object, beginning, content};
 
 /// pi's own tools that change nothing.
 const READ_ONLY: &[&str] = &["find", "grep", "ls", "read"];

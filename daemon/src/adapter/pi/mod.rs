@@ -19,7 +19,7 @@ use agentd_protocol::line::Stop;
 use serde_json::{Value, json};
 
 use super::object::put_line;
-use super::{Adapter, Launch};
+use super::{Adapter, Launch, ended};
 use turn::{Abort, Turn};
 use words::Words;
 
@@ -209,13 +209,6 @@ impl Pi {
             outcome.model = outcome.model.or_else(|| self.model.clone());
             events.push(ended(name, outcome));
         }
-    }
-}
-
-fn ended(turn: agentd_core::ids::TurnId, outcome: Outcome) -> WorkerEvent {
-    WorkerEvent::Ended {
-        turn,
-        outcome: Box::new(outcome),
     }
 }
 

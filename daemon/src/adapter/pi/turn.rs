@@ -10,7 +10,7 @@ use agentd_protocol::Code;
 use agentd_protocol::line::{Cost, CostStatus, Stop, Usage};
 use serde_json::json;
 
-use crate::adapter::object::Object;
+use crate::adapter::object::{Object, content};
 
 /// Model calls listed for a turn: more are counted in its usage only.
 const API_CALLS: usize = 1000;
@@ -167,22 +167,6 @@ impl Turn {
     pub(super) fn held(&self) -> usize {
         self.calls.values().map(String::len).sum::<usize>() + self.api_calls.len()
     }
-}
-
-/// The text of a message or a tool result.
-pub(super) fn content(of: &Object<'_>) -> String {
-    if let Some(text) = of.string("content") {
-        return text;
-    }
-    let parts = of.objects("content");
-    let texts = parts
-        .iter()
-        .filter_map(|part| match part.string("type").as_deref() {
-            Some("text") => part.string("text"),
-            Some("image") => Some("[image]".to_owned()),
-            _ => None,
-        });
-    texts.collect::<Vec<_>>().join("\n")
 }
 
 /// What the obvious words of an error mean.
