@@ -3,10 +3,18 @@
 //! Owns its command line and exit codes. This version has no model: its only provider is `echo`,
 //! which plays the prompt back, so that everything around an agent can be tried without one.
 
+#![allow(dead_code, reason = "the parts are put together by `turn`")]
+
+mod config;
 mod echo;
+mod failover;
 mod line;
+mod message;
+mod model;
+mod provider;
 mod rpc;
 mod stdio;
+mod tool;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;

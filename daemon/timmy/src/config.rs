@@ -1,0 +1,144 @@
+//! What `config.toml` says to timmy: `[models]`, `[providers.NAME]` and `[timmy]`.
+//!
+//! Owns these three tables: their keys, defaults and errors. Must not know the daemon's tables,
+//! and never writes (`cli` does).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// The three tables, as written.
+#[derive(Clone, PartialEq, Default, Debug, Deserialize)]
+pub(crate) struct Config {
+    /// Which models, in which order.
+    #[serde(default)]
+    pub(crate) models: Models,
+    /// Providers besides those of the table, or changes to these.
+    #[serde(default)]
+    pub(crate) providers: BTreeMap<String, ProviderConfig>,
+    /// The agent itself.
+    #[serde(default)]
+    pub(crate) timmy: Timmy,
+}
+
+/// `[models]`.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Models {
+    /// `provider/model`, split at the first slash.
+    #[serde(default)]
+    pub(crate) default: Option<String>,
+    /// What is asked when the default fails, in this order; each `provider/model`.
+    #[serde(default)]
+    pub(crate) fallbacks: Vec<String>,
+    /// Short names, each for a `provider/model`.
+    #[serde(default)]
+    pub(crate) aliases: BTreeMap<String, String>,
+    /// What a refusal means for the chain.
+    #[serde(default)]
+    pub(crate) on_refusal: OnRefusal,
+}
+
+/// What a refusal means for the chain.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OnRefusal {
+    /// The turn ends with it.
+    #[default]
+    Stop,
+    /// The next entry is asked, once, if no tool has changed anything.
+    Next,
+}
+
+/// `[providers.NAME]`.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProviderConfig {
+    /// Where it is. Needed for a name the table doesn't have.
+    #[serde(default)]
+    pub(crate) base_url: Option<String>,
+    /// What it speaks: `openai` (the default), `responses`, `anthropic`, `gemini`, `ollama`.
+    #[serde(default)]
+    pub(crate) wire: Option<String>,
+    /// The variable that holds its key, in the environment or in the file `env`.
+    #[serde(default)]
+    pub(crate) key_env: Option<String>,
+    /// Tokens that fit into a conversation with each of its models; for those it isn't known of.
+    #[serde(default)]
+    pub(crate) context_window: Option<u64>,
+    /// US dollars for a million tokens of input, and of output.
+    #[serde(default)]
+    pub(crate) price: Option<(Price, Price)>,
+}
+
+/// A price in millionths of a dollar for a million tokens, so that it has an equality.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "f64")]
+pub(crate) struct Price(u64);
+
+/// `[timmy]`.
+#[derive(Clone, PartialEq, Default, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Timmy {
+    /// The toolsets a turn has that names none; `file` and `terminal` when absent.
+    #[serde(default)]
+    pub(crate) toolsets: Option<Vec<String>>,
+    /// Directories that the `file` and `terminal` tools may write besides the workspace.
+    #[serde(default)]
+    pub(crate) writable: Vec<PathBuf>,
+    /// May commands of the `terminal` use the network without asking?
+    #[serde(default)]
+    pub(crate) network: bool,
+    /// Requests to models in one turn; 100 when absent.
+    #[serde(default)]
+    pub(crate) max_requests: Option<u32>,
+    /// MCP servers, by the name that their tools get.
+    #[serde(default)]
+    pub(crate) mcp: BTreeMap<String, McpServer>,
+}
+
+/// `[timmy.mcp.NAME]`: either a command or a URL.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct McpServer {
+    /// A program that speaks MCP on its standard input and output.
+    #[serde(default)]
+    pub(crate) command: Vec<String>,
+    /// A streamable HTTP endpoint.
+    #[serde(default)]
+    pub(crate) url: Option<String>,
+    /// Variables of the environment and of the file `env` that its program gets.
+    #[serde(default)]
+    pub(crate) pass_env: Vec<String>,
+    /// Seconds a call may take; 60 when absent.
+    #[serde(default)]
+    pub(crate) timeout: Option<u64>,
+    /// Tools of it that change nothing: they run without asking, and at the same time.
+    #[serde(default)]
+    pub(crate) read_only: Vec<String>,
+}
+
+impl TryFrom<f64> for Price {
+    type Error = String;
+
+    fn try_from(usd: f64) -> Result<Self, String> {
+        if usd.is_finite() && (0.0..=1e6).contains(&usd) {
+            // In range, checked above.
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            Ok(Self((usd * 1e6).round() as u64))
+        } else {
+            Err(format!(
+                "a price is a number of dollars from 0 to 1000000, not {usd}"
+            ))
+        }
+    }
+}
+
+impl Price {
+    /// In US dollars for a million tokens.
+    #[expect(clippy::cast_precision_loss)]
+    pub(crate) fn usd(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+}

@@ -1,0 +1,93 @@
+//! What a model may do besides talking.
+//!
+//! Owns the words between a turn and any tool. Must not know models.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::model::{Boxed, ToolSpec};
+
+/// One tool.
+pub(crate) trait Tool: Send + Sync {
+    /// As a model sees it.
+    fn spec(&self) -> ToolSpec;
+
+    /// Does a call change nothing? Such calls of one reply run at the same time.
+    fn is_read_only(&self) -> bool;
+
+    /// Does it. Must end soon after `around.cancel`, and leave no process behind.
+    fn run<'a>(
+        &'a self,
+        arguments: &'a Map<String, Value>,
+        around: &'a Surroundings,
+    ) -> Boxed<'a, Outcome>;
+}
+
+/// Where a call happens.
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings {
+    /// The workspace: what relative paths are relative to, and what may be written.
+    pub(crate) cwd: PathBuf,
+    /// A directory of this session, for output too long to be said; made when needed.
+    pub(crate) spill: PathBuf,
+    /// The call's id.
+    pub(crate) call: String,
+    /// The job of this turn, if a daemon gave one.
+    pub(crate) job: Option<String>,
+    /// Raised when the turn is to end.
+    pub(crate) cancel: CancellationToken,
+    /// Output while it runs, in order; full means that nobody can follow, and pieces are dropped.
+    pub(crate) progress: mpsc::Sender<String>,
+    /// Whom to ask for leave.
+    pub(crate) asker: Arc<dyn Asker>,
+}
+
+/// What came of a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Outcome {
+    /// Did it do what was asked?
+    pub(crate) ok: bool,
+    /// What the model is told, within the limits of `output.rs`.
+    pub(crate) output: String,
+    /// Was something left out of it?
+    pub(crate) truncated: bool,
+}
+
+impl Outcome {
+    /// It went well.
+    pub(crate) const fn done(output: String) -> Self {
+        Self {
+            ok: true,
+            output,
+            truncated: false,
+        }
+    }
+
+    /// It didn't, and this is why: what was found, what was expected, what to do.
+    pub(crate) const fn failed(why: String) -> Self {
+        Self {
+            ok: false,
+            output: why,
+            truncated: false,
+        }
+    }
+}
+
+/// Somebody who may allow what is not allowed by itself.
+pub(crate) trait Asker: Send + Sync + std::fmt::Debug {
+    /// Asks for leave to do `title`, described by `detail`. Nobody there means no.
+    fn approve<'a>(&'a self, title: &'a str, detail: &'a str) -> Boxed<'a, Approval>;
+}
+
+/// An answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Approval {
+    /// Go on.
+    Granted,
+    /// Don't, and this is why, for the model and the trace.
+    Denied(String),
+}
