@@ -13,8 +13,11 @@ mod message;
 mod model;
 mod provider;
 mod rpc;
+mod send;
+mod session;
 mod stdio;
 mod tool;
+mod turn;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
