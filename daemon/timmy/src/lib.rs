@@ -11,6 +11,7 @@ mod failover;
 mod line;
 mod message;
 mod model;
+mod price;
 mod provider;
 mod rpc;
 mod stdio;
