@@ -80,7 +80,10 @@ impl Line {
 
     /// The request was refused: its final line.
     pub(crate) async fn reject(&self, rejected: &Rejected) {
-        let _gone = self.out.send(Said::refusal(self.id.clone(), rejected)).await;
+        let _gone = self
+            .out
+            .send(Said::refusal(self.id.clone(), rejected))
+            .await;
     }
 
     /// Says one line if that needs no waiting; else it is left out.
@@ -90,7 +93,10 @@ impl Line {
 
     /// Answers another request than the one whose lines these are.
     pub(crate) async fn answer(&self, kind: &'static str, id: Option<Id>) {
-        let _gone = self.out.send(Said::new(kind, id, json!({"ok": true}))).await;
+        let _gone = self
+            .out
+            .send(Said::new(kind, id, json!({"ok": true})))
+            .await;
     }
 
     /// Refuses another request than the one whose lines these are.

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::line::{Line, Said};
-use crate::send::{Agent, Reins, Sent, Wish, died};
+use crate::send::{Agent, Reins, Wish, died};
 use crate::turn::asker::{ByLine, Nobody, Questions};
 use crate::turn::inbox::{Inbox, Unwelcome, Word};
 use crate::{ECHO, LEAVE_WITHIN, WAITING_LINES, echo, stdio};
@@ -316,25 +316,22 @@ impl Service {
         let (agent, sessions) = (self.agent.clone(), Arc::clone(&self.sessions));
         let wish = sent.wish.clone();
         self.running.spawn(async move {
+            let opened = |native: &str| {
+                remember(&sessions, &session, |known| {
+                    known.native = Some(native.to_owned());
+                    known.wish = wish.clone();
+                });
+            };
             let reins = Reins {
                 line: &line,
                 inbox: &inbox,
                 cancel,
                 asker,
+                opened: &opened,
             };
             let played = AssertUnwindSafe(agent.play(sent, reins)).catch_unwind();
-            let native = match played.await {
-                Ok(native) => native,
-                Err(_) => {
-                    died(&line).await;
-                    None
-                }
-            };
-            if native.is_some() {
-                remember(&sessions, &session, |known| {
-                    known.native = native;
-                    known.wish = wish;
-                });
+            if played.await.is_err() {
+                died(&line).await;
             }
             number
         });
@@ -371,8 +368,7 @@ impl Service {
         self.admit(id.as_ref())?;
         let session = compact.session.unwrap_or_default();
         let known = lock(&self.sessions).get(&session).cloned();
-        let Some((native, wish)) = known.and_then(|known| Some((known.native?, known.wish)))
-        else {
+        let Some((native, wish)) = known.and_then(|known| Some((known.native?, known.wish))) else {
             let error = "the session has had no turn in this process";
             return Err(Rejected::new(Code::SessionIdle, error));
         };
@@ -399,6 +395,7 @@ impl Service {
                 inbox: &Inbox::default(),
                 cancel,
                 asker: Arc::new(Nobody),
+                opened: &|_| {},
             };
             let instructions = compact.instructions.as_deref();
             let compacted = agent.compact(native, &wish, instructions, reins).await;

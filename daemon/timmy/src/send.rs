@@ -102,11 +102,13 @@ pub(crate) struct Reins<'a> {
     pub(crate) inbox: &'a Inbox,
     pub(crate) cancel: CancellationToken,
     pub(crate) asker: Arc<dyn Asker>,
+    /// Hears the session's native id, if it has one, before anything is said of the turn.
+    pub(crate) opened: &'a (dyn Fn(&str) + Sync),
 }
 
 impl Agent {
-    /// Plays a send to its final line, which is said; the session's native id, if it has one.
-    pub(crate) async fn play(&self, sent: Sent, reins: Reins<'_>) -> Option<String> {
+    /// Plays a send to its final line, which is said.
+    pub(crate) async fn play(&self, sent: Sent, reins: Reins<'_>) {
         let line = reins.line;
         let asked = async {
             let plan = self.household.plan(&sent.wish).await?;
@@ -118,21 +120,21 @@ impl Agent {
             asked = asked => asked,
             () = reins.cancel.cancelled() => {
                 line.say("message_end", json!({"text": "", "stop": "cancelled"})).await;
-                return None;
+                return;
             }
         };
         let (plan, tools) = match asked {
             Ok(asked) => asked,
             Err(rejected) => {
                 line.reject(&rejected).await;
-                return None;
+                return;
             }
         };
-        let (mut session, from) = match self.open(&sent, line).await {
+        let (mut session, from) = match self.open(&sent, line, reins.opened).await {
             Ok(opened) => opened,
             Err(rejected) => {
                 line.reject(&rejected).await;
-                return None;
+                return;
             }
         };
         let native = session.native().map(str::to_owned);
@@ -169,7 +171,6 @@ impl Agent {
         // Whoever reads the final line may send the session's next turn at once.
         drop(session);
         report::say(line, &ending, &report, more).await;
-        native
     }
 
     /// Shortens what is remembered of a session; the summary.
@@ -209,7 +210,12 @@ impl Agent {
     }
 
     /// The session with the user's words in it, and the number of that message.
-    async fn open(&self, sent: &Sent, line: &Line) -> Result<(Session, u64), Rejected> {
+    async fn open(
+        &self,
+        sent: &Sent,
+        line: &Line,
+        opened: &(dyn Fn(&str) + Sync),
+    ) -> Result<(Session, u64), Rejected> {
         let own = self.household.own().to_owned();
         let text = sent.text.clone();
         let text = if text.starts_with('/') {
@@ -226,6 +232,7 @@ impl Agent {
         if let Some(which) = which {
             let found = self.store.open(which).await.map_err(|why| unkept(&why))?;
             if let Some(mut session) = found {
+                session.native().into_iter().for_each(opened);
                 let mut messages = session.history().interrupted();
                 messages.push(words);
                 let appended = session.append(messages).await;
@@ -249,6 +256,7 @@ impl Agent {
         let made = self.store.create(name, basis, words).await;
         let session = made.map_err(|why| unkept(&why))?;
         if let Some(native) = session.native() {
+            opened(native);
             line.say("session", json!({"native": native})).await;
         }
         Ok((session, 0))

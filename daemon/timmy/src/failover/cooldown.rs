@@ -195,7 +195,11 @@ mod tests {
         assert_eq!(left(1_000_000), Some(Duration::from_secs(15)));
         assert_eq!(left(1_014_000), Some(Duration::from_secs(1)));
         assert_eq!(left(1_015_000), None);
-        assert_eq!(left(500_000), None, "the clock was set back by eight minutes");
+        assert_eq!(
+            left(500_000),
+            None,
+            "the clock was set back by eight minutes"
+        );
     }
 
     #[test]

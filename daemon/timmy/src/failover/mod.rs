@@ -3,6 +3,7 @@
 //! Owns the classes of failure and the rules between them. Pure: no clock, no network. Must not
 //! know any wire.
 
+pub(crate) mod class;
 pub(crate) mod cooldown;
 pub(crate) mod policy;
 

@@ -308,10 +308,13 @@ impl Policy {
 
     /// How long until any entry has rested.
     fn earliest(&self, now: Duration) -> Option<Duration> {
-        let cooling = self.entries.iter().filter_map(|entry| match entry.standing {
-            Standing::Cooling(until, _) => Some(until.saturating_sub(now)),
-            _ => None,
-        });
+        let cooling = self
+            .entries
+            .iter()
+            .filter_map(|entry| match entry.standing {
+                Standing::Cooling(until, _) => Some(until.saturating_sub(now)),
+                _ => None,
+            });
         cooling.min()
     }
 

@@ -88,7 +88,9 @@ pub(crate) fn question(
         );
     }
     let transcript = transcript(messages);
-    let from = transcript.len().saturating_sub(room.saturating_sub(asked.len()));
+    let from = transcript
+        .len()
+        .saturating_sub(room.saturating_sub(asked.len()));
     let from = (from..=transcript.len())
         .find(|at| transcript.is_char_boundary(*at))
         .unwrap_or(transcript.len());

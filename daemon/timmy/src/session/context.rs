@@ -140,7 +140,9 @@ fn workspace(cwd: &Path, notes: &mut Vec<String>) -> String {
                         path.display()
                     ));
                 }
-                let text = found.text.replace("</workspace-notes", "<\\/workspace-notes");
+                let text = found
+                    .text
+                    .replace("</workspace-notes", "<\\/workspace-notes");
                 let _infallible = write!(
                     said,
                     "\n\n<workspace-notes file=\"{}\">\n{}\n</workspace-notes>",

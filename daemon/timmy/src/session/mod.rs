@@ -9,6 +9,7 @@ pub(crate) mod history;
 mod lock;
 pub(crate) mod rows;
 mod schema;
+pub(crate) mod skill;
 pub(crate) mod store;
 
 use crate::message::Message;
@@ -99,11 +100,7 @@ impl Session {
     ///
     /// # Errors
     /// Nothing was changed, here or there.
-    pub(crate) async fn compact(
-        &mut self,
-        summary: String,
-        cut: usize,
-    ) -> Result<(), StoreError> {
+    pub(crate) async fn compact(&mut self, summary: String, cut: usize) -> Result<(), StoreError> {
         if let Some(kept) = &self.kept {
             kept.compact(&summary, self.history.position(cut)).await?;
         }

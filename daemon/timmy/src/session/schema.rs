@@ -97,7 +97,11 @@ fn migrate(conn: &mut Connection) -> Result<(), Wrong> {
     for script in scripts {
         transaction.execute_batch(script)?;
     }
-    transaction.pragma_update(None, "user_version", i64::try_from(MIGRATIONS.len()).unwrap_or(0))?;
+    transaction.pragma_update(
+        None,
+        "user_version",
+        i64::try_from(MIGRATIONS.len()).unwrap_or(0),
+    )?;
     transaction.pragma_update(None, "application_id", APPLICATION)?;
     transaction.commit()?;
     Ok(())

@@ -361,10 +361,7 @@ fn commit(directory: &Path, conn: &mut Connection, work: Vec<Work>) {
             return;
         }
     };
-    let told: Vec<Told> = work
-        .into_iter()
-        .map(|one| one(Ok(&transaction)))
-        .collect();
+    let told: Vec<Told> = work.into_iter().map(|one| one(Ok(&transaction))).collect();
     let committed = transaction.commit().map_err(|why| failed(directory, &why));
     for tell in told {
         tell(committed.clone());

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use super::report::Attempt;
 use super::{Ending, Failing, Turn, report};
 use crate::failover::Class;
+use crate::failover::class::classify_reply;
 use crate::failover::cooldown::Cooldown;
 use crate::failover::policy::{Cool, Failed, Next, Passed, Verdict};
 use crate::model::{FailedAt, Piece, Reply, Request, Stop, Usage};
@@ -197,7 +198,10 @@ impl Turn<'_> {
                 Passed::Repeated => continue,
                 Passed::NoKey => format!("{name} is passed over: {}", no_key(&chain[*entry])),
                 Passed::Cooling(class) => {
-                    format!("{name} is passed over for a while: {}", report::word(*class))
+                    format!(
+                        "{name} is passed over for a while: {}",
+                        report::word(*class)
+                    )
                 }
                 Passed::NotLarger => {
                     format!("{name} is passed over: it would not take more than the one before")
@@ -227,7 +231,10 @@ impl Turn<'_> {
                 line.warn("retry", &text).await;
             }
             Next::Ask(entry) | Next::Wait(entry, _) => {
-                let text = format!("{name}: {reason}; {} is asked instead", shown(&chain[entry]));
+                let text = format!(
+                    "{name}: {reason}; {} is asked instead",
+                    shown(&chain[entry])
+                );
                 line.warn("fallback", &text).await;
             }
             Next::Compact(_) | Next::GiveUp(..) => {}
@@ -238,9 +245,11 @@ impl Turn<'_> {
     async fn cool(&mut self, cool: Cool) {
         let target = &self.around.plan.chain[cool.entry];
         let whose = (target.provider.id.as_str(), target.model.as_str());
-        let before = self.report.cooldowns.iter().find(|old| {
-            old.class == cool.class && old.is_about(whose.0, whose.1)
-        });
+        let before = self
+            .report
+            .cooldowns
+            .iter()
+            .find(|old| old.class == cool.class && old.is_about(whose.0, whose.1));
         let now = self.around.house.wall_ms();
         if let Some(mut next) = Cooldown::after(before, whose, cool.class, cool.retry_after, now) {
             next.key = target.key.as_ref().map(report::fingerprint);
@@ -306,23 +315,15 @@ impl Turn<'_> {
 
 /// Why a reply isn't one, if it isn't.
 fn unusable(reply: &Reply) -> Option<(Class, String)> {
-    let said = &reply.message;
-    match &reply.stop {
-        Stop::Refusal(why) => Some((Class::Refusal, why.clone())),
-        Stop::ContextFull => Some((
-            Class::ContextOverflow,
-            "the conversation fills the model's window".to_owned(),
-        )),
-        Stop::Missing => Some((
-            Class::MalformedResponse,
-            "the answer ended without a reason: it may not be whole".to_owned(),
-        )),
-        Stop::EndTurn | Stop::ToolUse if said.text.is_empty() && said.calls.is_empty() => Some((
-            Class::MalformedResponse,
-            "the answer was empty".to_owned(),
-        )),
-        Stop::EndTurn | Stop::ToolUse | Stop::MaxTokens => None,
-    }
+    let class = classify_reply(reply)?;
+    let why = match &reply.stop {
+        Stop::Refusal(why) => why,
+        Stop::ContextFull => "the conversation fills the model's window",
+        Stop::Missing => "the answer ended without a reason: it may not be whole",
+        Stop::ToolUse => "the answer announced tools and called none",
+        Stop::EndTurn | Stop::MaxTokens => "the answer was empty",
+    };
+    Some((class, why.to_owned()))
 }
 
 /// `provider/model`.
@@ -332,7 +333,9 @@ pub(super) fn shown(target: &Target) -> String {
 
 fn no_key(target: &Target) -> String {
     let variables = target.provider.key_variables.join("` or `");
-    format!("there is no key for it; set `{variables}`, in the environment or in the file `env` beside config.toml")
+    format!(
+        "there is no key for it; set `{variables}`, in the environment or in the file `env` beside config.toml"
+    )
 }
 
 fn seconds(time: Duration) -> String {

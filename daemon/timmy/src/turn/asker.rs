@@ -157,7 +157,10 @@ mod tests {
         asking.abort();
         assert!(asking.await.unwrap_err().is_cancelled());
         let closed = said.recv().await.unwrap();
-        assert_eq!((closed.kind, closed.text("question_id")), ("question_closed", "q1"));
+        assert_eq!(
+            (closed.kind, closed.text("question_id")),
+            ("question_closed", "q1")
+        );
         assert!(!by.questions.answer(&answer("q1", Some(true))));
     }
 }

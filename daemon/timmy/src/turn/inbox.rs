@@ -59,7 +59,10 @@ impl Inbox {
 
     /// What came so far.
     pub(crate) fn take(&self) -> Vec<Word> {
-        self.words().as_mut().map(std::mem::take).unwrap_or_default()
+        self.words()
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     /// Takes no more if nothing waits; is it closed?

@@ -21,17 +21,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::OnRefusal;
 use crate::failover::Class;
+use crate::failover::class;
 use crate::failover::cooldown::{Company, Cooldown};
 use crate::failover::policy::{Effects, Entry, Policy, Standing};
 use crate::line::Line;
 use crate::message::{Assistant, Message};
 use crate::model::{Failure, ModelClient, Reply, Stop, Thinking, Usage};
+use crate::price::Cost;
 use crate::provider::Target;
 use crate::session::Session;
 use crate::session::store::{Store, StoreError};
 use crate::tool::Asker;
 use inbox::{Inbox, Word};
-use report::{Cost, Report};
+use report::Report;
 use tools::Toolbox;
 use words::Words;
 
@@ -212,9 +214,10 @@ impl<'a> Turn<'a> {
                 }
                 continue;
             }
-            if self.around.inbox.close_if_empty() || self.report.requests >= self.around.plan.requests
+            if self.around.inbox.close_if_empty()
+                || self.report.requests >= self.around.plan.requests
             {
-                self.report.suspected_refusal = report::looks_like_refusal(&said.text);
+                self.report.suspected_refusal = class::suspected_refusal(&said.text, false);
                 return match stop {
                     Stop::MaxTokens => Ending::MaxTokens,
                     _ => Ending::Done,
@@ -227,7 +230,9 @@ impl<'a> Turn<'a> {
     async fn broken_off(&mut self, ending: Ending) -> Ending {
         let partial = self.words.partial();
         if ending == Ending::Cancelled && !partial.is_empty() {
-            let target = self.entry.and_then(|entry| self.around.plan.chain.get(entry));
+            let target = self
+                .entry
+                .and_then(|entry| self.around.plan.chain.get(entry));
             let said = Message::Assistant(Assistant {
                 text: partial.to_owned(),
                 provider: target.map_or_else(String::new, |target| target.provider.id.clone()),
@@ -337,4 +342,4 @@ fn entries(house: &dyn House, plan: &Plan, cooldowns: &[Cooldown]) -> Vec<Entry>
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

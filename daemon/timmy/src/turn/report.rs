@@ -14,63 +14,9 @@ use crate::failover::Class;
 use crate::failover::cooldown::Cooldown;
 use crate::line::Line;
 use crate::model::Usage;
+use crate::price::{self, Cost, CostSource, CostStatus};
 use crate::provider::{Key, Target};
 use crate::session::store::StoreError;
-
-/// A reply that long explains something.
-const LONGEST_REFUSAL: usize = 400;
-/// How a reply begins that may be a refusal. It is reported, and nothing follows from it: phrases
-/// anywhere in a text stand in ordinary answers, too.
-const REFUSALS: &[&str] = &[
-    "i'm sorry, but i can't",
-    "i can't help with",
-    "i can't assist with",
-    "i'm unable to help with",
-    "i'm unable to assist with",
-    "i cannot help with",
-    "i cannot assist with",
-];
-
-/// What something cost.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Cost {
-    /// In US dollars, where that can be said.
-    pub(crate) usd: Option<f64>,
-    /// How sure that is.
-    pub(crate) status: Sure,
-    /// Who says so.
-    pub(crate) source: String,
-}
-
-/// How sure a cost is, the surest first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Sure {
-    /// The provider said it, or it is nothing.
-    Actual,
-    /// A plan covers it.
-    Included,
-    /// From a list of prices.
-    Estimated,
-    /// Nobody knows.
-    Unknown,
-}
-
-impl Sure {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Actual => "actual",
-            Self::Included => "included",
-            Self::Estimated => "estimated",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-impl Cost {
-    fn json(&self) -> Value {
-        json!({"usd": self.usd, "status": self.status.name(), "source": self.source})
-    }
-}
 
 /// One request to a model.
 #[derive(Clone, PartialEq, Debug)]
@@ -125,7 +71,7 @@ impl Attempt {
             "status": self.status,
             "retry_after": self.retry_after.map(|time| time.as_secs_f64()),
             "usage": self.usage,
-            "cost": self.cost.as_ref().map(Cost::json),
+            "cost": self.cost,
         })
     }
 }
@@ -167,29 +113,21 @@ impl Report {
         })
     }
 
-    /// The sum, as sure as its least sure part; of what nobody knows there is none.
-    fn cost(&self) -> Option<Cost> {
-        let costs = self.attempts.iter().filter_map(|one| one.cost.clone());
-        costs.reduce(|all, one| {
-            let status = all.status.max(one.status);
-            let usd = match status {
-                Sure::Unknown => None,
-                _ => match (all.usd, one.usd) {
-                    (None, None) => None,
-                    (one, other) => Some(one.unwrap_or(0.0) + other.unwrap_or(0.0)),
-                },
-            };
-            let source = if all.status >= one.status {
-                all.source
-            } else {
-                one.source
-            };
-            Cost {
-                usd,
-                status,
-                source,
-            }
-        })
+    /// The sum; of what nobody knows there is none.
+    fn cost(&self) -> Value {
+        let costs: Vec<Cost> = self
+            .attempts
+            .iter()
+            .filter_map(|one| one.cost.clone())
+            .collect();
+        if costs.is_empty() {
+            return json!({"usd": null, "status": CostStatus::Unknown, "source": CostSource::None});
+        }
+        let mut sum = price::total(&costs);
+        if sum.status == CostStatus::Unknown {
+            sum.usd = None;
+        }
+        json!(sum)
     }
 
     /// What both kinds of final line say.
@@ -206,12 +144,7 @@ impl Report {
             say("model", json!(attempt.model));
         }
         say("usage", json!(self.usage()));
-        let cost = self.cost().unwrap_or(Cost {
-            usd: None,
-            status: Sure::Unknown,
-            source: "none".to_owned(),
-        });
-        say("cost", cost.json());
+        say("cost", self.cost());
         let attempts = self.attempts.iter().map(Attempt::json);
         say("api_calls", attempts.collect());
         if self.suspected_refusal {
@@ -310,16 +243,13 @@ pub(crate) const fn word(class: Class) -> &'static str {
     }
 }
 
-/// Does it read like a refusal that the provider doesn't call one?
-pub(crate) fn looks_like_refusal(text: &str) -> bool {
-    let text = text.trim().replace('\u{2019}', "'").to_lowercase();
-    text.chars().count() <= LONGEST_REFUSAL && REFUSALS.iter().any(|start| text.starts_with(start))
-}
-
 /// Tells one key from another, and nothing of either.
 pub(crate) fn fingerprint(key: &Key) -> String {
     let digest = Sha256::digest(key.secret().as_bytes());
-    digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    digest[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// As `2026-11-22T04:05:06.789Z`.

@@ -91,7 +91,12 @@ impl Turn<'_> {
         };
         self.entry = Some(entry);
         match self.shorten(entry, Keep::Least, instructions).await? {
-            Ok(()) => Ok(self.session.history().summary().unwrap_or_default().to_owned()),
+            Ok(()) => Ok(self
+                .session
+                .history()
+                .summary()
+                .unwrap_or_default()
+                .to_owned()),
             Err(trouble) => Err(Ending::Failed(Failing {
                 class: trouble.class,
                 error: trouble.text,

@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::stream::{self, StreamExt as _};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use super::{Ending, Turn};
+use super::{Around, Ending, Turn};
 use crate::failover::policy::Effects;
 use crate::line::Line;
 use crate::message::{Arguments, Message, ToolCall, ToolResult};
-use crate::model::ToolSpec;
+use crate::model::{Boxed, ToolSpec};
 use crate::session::compaction::beginning;
 use crate::session::history::UNKNOWN;
 use crate::tool::{Outcome, Surroundings, Tool};
@@ -48,9 +48,9 @@ impl Toolbox {
                 specs.push(spec);
             }
         }
-        let bytes = specs.iter().map(|spec| {
-            spec.name.len() + spec.description.len() + spec.schema.to_string().len()
-        });
+        let bytes = specs
+            .iter()
+            .map(|spec| spec.name.len() + spec.description.len() + spec.schema.to_string().len());
         Self {
             bytes: bytes.sum(),
             tools: named,
@@ -149,24 +149,16 @@ impl Turn<'_> {
 
     async fn run_batch(&mut self, batch: &[Numbered<'_>]) -> Result<(), Ending> {
         let around = &self.around;
-        let mut running = stream::iter(batch)
-            .map(|one| async move {
-                let surroundings = Surroundings {
-                    cwd: around.cwd.clone(),
-                    spill: around.spill.clone(),
-                    call: one.call.id.clone(),
-                    job: around.job.clone(),
-                    cancel: around.cancel.clone(),
-                    // Replaced by the call's own.
-                    progress: mpsc::channel(1).0,
-                    asker: Arc::clone(&around.asker),
-                };
-                let began = Instant::now();
-                let outcome = run(one, around.tools, surroundings, around.line).await;
-                (one, outcome, began.elapsed())
-            })
-            .buffer_unordered(AT_ONCE);
-        while let Some((one, outcome, took)) = running.next().await {
+        let mut waiting = batch.iter();
+        let mut running: FuturesUnordered<Boxed<'_, Ran<'_>>> = waiting
+            .by_ref()
+            .take(AT_ONCE)
+            .map(|one| timed(one, around))
+            .collect();
+        while let Some(Ran { one, outcome, took }) = running.next().await {
+            if let Some(next) = waiting.next() {
+                running.push(timed(next, around));
+            }
             let result = Message::Tool(ToolResult {
                 call: one.call.id.clone(),
                 name: one.call.name.clone(),
@@ -186,6 +178,32 @@ impl Turn<'_> {
         }
         Ok(())
     }
+}
+
+/// A call that is over.
+struct Ran<'a> {
+    one: &'a Numbered<'a>,
+    outcome: Outcome,
+    took: Duration,
+}
+
+fn timed<'a>(one: &'a Numbered<'a>, around: &'a Around<'a>) -> Boxed<'a, Ran<'a>> {
+    let surroundings = Surroundings {
+        cwd: around.cwd.clone(),
+        spill: around.spill.clone(),
+        call: one.call.id.clone(),
+        job: around.job.clone(),
+        cancel: around.cancel.clone(),
+        // Replaced by the call's own.
+        progress: mpsc::channel(1).0,
+        asker: Arc::clone(&around.asker),
+    };
+    Box::pin(async move {
+        let began = Instant::now();
+        let outcome = run(one, around.tools, surroundings, around.line).await;
+        let took = began.elapsed();
+        Ran { one, outcome, took }
+    })
 }
 
 /// One call, from its first line to what came of it.
@@ -222,17 +240,37 @@ async fn run(
     };
     let mut late = std::pin::pin!(late);
     let mut running = ready.tool.run(ready.arguments, &around);
-    let mut offset = 0;
-    loop {
+    let mut told = Told {
+        one,
+        line,
+        offset: 0,
+    };
+    let outcome = loop {
         tokio::select! {
             biased;
-            Some(piece) = pieces.recv() => {
-                let fields = json!({"tool_call_id": one.id, "offset": offset, "output": piece});
-                offset += piece.len();
-                line.say("tool_update", fields).await;
-            }
-            outcome = &mut running => return outcome,
-            () = &mut late => return Outcome::failed(UNKNOWN.to_owned()),
+            Some(piece) = pieces.recv() => told.say(piece).await,
+            outcome = &mut running => break outcome,
+            () = &mut late => break Outcome::failed(UNKNOWN.to_owned()),
         }
+    };
+    while let Ok(piece) = pieces.try_recv() {
+        told.say(piece).await;
+    }
+    outcome
+}
+
+/// Output of a call as it comes.
+struct Told<'a> {
+    one: &'a Numbered<'a>,
+    line: &'a Line,
+    offset: usize,
+}
+
+impl Told<'_> {
+    async fn say(&mut self, piece: String) {
+        let offset = self.offset;
+        self.offset += piece.len();
+        let fields = json!({"tool_call_id": self.one.id, "offset": offset, "output": piece});
+        self.line.say("tool_update", fields).await;
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Words {
     text: String,
 }
 
-#[derive(Debug)]
+#[derive(Default, Debug)]
 struct Current {
     number: u32,
     text: String,
@@ -29,24 +29,29 @@ struct Current {
 }
 
 impl Words {
+    /// The message that is being said, begun if need be.
+    async fn current(&mut self, line: &Line) -> &mut Current {
+        if self.current.is_none() {
+            let number = self.next;
+            self.next += 1;
+            start(number, self.abandoned.take(), line).await;
+            self.current = Some(Current {
+                number,
+                ..Current::default()
+            });
+        }
+        self.current.get_or_insert_default()
+    }
+
     /// Says a piece.
     pub(crate) async fn say(&mut self, piece: Piece, line: &Line) {
-        let current = match &mut self.current {
-            Some(current) => current,
-            None => {
-                let number = self.next;
-                self.next += 1;
-                start(number, self.abandoned.take(), line).await;
-                self.current.insert(Current {
-                    number,
-                    text: String::new(),
-                    thinking: 0,
-                })
-            }
-        };
+        let (Piece::Text(text) | Piece::Thinking(text)) = &piece;
+        if text.is_empty() {
+            return;
+        }
+        let current = self.current(line).await;
         let message = current.number;
         match piece {
-            Piece::Text(text) if text.is_empty() => {}
             Piece::Text(text) => {
                 let offset = current.text.len();
                 current.text.push_str(&text);
@@ -74,9 +79,10 @@ impl Words {
     pub(crate) async fn finish(&mut self, text: &str, line: &Line) {
         let streamed = self.current.as_ref().map_or("", |current| &current.text);
         let rest = text.strip_prefix(streamed).unwrap_or("").to_owned();
-        if !rest.is_empty() || self.abandoned.is_some() {
-            self.say(Piece::Text(rest), line).await;
+        if self.abandoned.is_some() {
+            self.current(line).await;
         }
+        self.say(Piece::Text(rest), line).await;
         self.current = None;
         if !text.is_empty() {
             text.clone_into(&mut self.text);

@@ -165,8 +165,7 @@ fn a_model_that_is_not_found_is_not_asked_again_in_the_turn() {
 #[test]
 fn a_rate_limit_is_waited_for_alone_and_left_for_a_healthy_next_one() {
     let limit = failed(Class::RateLimit);
-    let expected =
-        "ask 0, wait 2s ask 0, wait 4s ask 0, wait 8s ask 0, cool 0 30s, RateLimit 30s";
+    let expected = "ask 0, wait 2s ask 0, wait 4s ask 0, wait 8s ask 0, cool 0 30s, RateLimit 30s";
     assert_eq!(alone(limit), expected);
     let expected = "ask 0, wait 2s ask 0, cool 0 30s, ask 1, wait 2s ask 1, wait 4s ask 1, \
         wait 8s ask 1, cool 1 30s, RateLimit 16s";
@@ -183,16 +182,14 @@ fn a_rate_limit_is_waited_for_alone_and_left_for_a_healthy_next_one() {
 
 #[test]
 fn overloaded_is_like_a_rate_limit_with_its_own_rest() {
-    let expected =
-        "ask 0, wait 2s ask 0, wait 4s ask 0, wait 8s ask 0, cool 0 30s, Overloaded 30s";
+    let expected = "ask 0, wait 2s ask 0, wait 4s ask 0, wait 8s ask 0, cool 0 30s, Overloaded 30s";
     assert_eq!(alone(failed(Class::Overloaded)), expected);
 }
 
 #[test]
 fn a_server_error_and_a_broken_connection_are_tried_twice_more() {
     for class in [Class::ServerError, Class::Timeout] {
-        let expected =
-            format!("ask 0, wait 2s ask 0, wait 4s ask 0, cool 0 15s, {class:?} 15s");
+        let expected = format!("ask 0, wait 2s ask 0, wait 4s ask 0, cool 0 15s, {class:?} 15s");
         assert_eq!(alone(failed(class)), expected);
         let expected = format!(
             "ask 0, wait 2s ask 0, cool 0 15s, ask 1, wait 2s ask 1, wait 4s ask 1, cool 1 15s, \
@@ -215,10 +212,7 @@ fn nonsense_is_tried_twice_more_and_nobody_rests() {
 
 #[test]
 fn a_bad_request_is_not_repeated_and_the_unknown_once() {
-    assert_eq!(
-        two(failed(Class::BadRequest)),
-        "ask 0, ask 1, BadRequest"
-    );
+    assert_eq!(two(failed(Class::BadRequest)), "ask 0, ask 1, BadRequest");
     let expected = "ask 0, wait 2s ask 0, ask 1, wait 2s ask 1, Unknown";
     assert_eq!(two(failed(Class::Unknown)), expected);
 }
@@ -304,7 +298,11 @@ fn any_failure() -> impl Strategy<Value = Failed> {
     let class = prop::sample::select(CLASSES);
     let retry_after = prop::option::of((0u64..200).prop_map(Duration::from_secs));
     (class, retry_after, any::<bool>(), 0.0..1.0).prop_map(|(class, retry_after, ran, jitter)| {
-        let effects = if ran { Effects::Possible } else { Effects::None };
+        let effects = if ran {
+            Effects::Possible
+        } else {
+            Effects::None
+        };
         Failed {
             class,
             retry_after,

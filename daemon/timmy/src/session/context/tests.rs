@@ -61,13 +61,21 @@ fn a_soul_that_is_too_long_or_none_at_all_is_told() {
     let place = Place::new();
     place.write("own/SOUL.md", &"s".repeat(MOST_SOUL + 1));
     let cut = place.begin();
-    assert!(cut.notes[0].contains("longer than 20000"), "{:?}", cut.notes);
+    assert!(
+        cut.notes[0].contains("longer than 20000"),
+        "{:?}",
+        cut.notes
+    );
     assert!(cut.basis.system.contains(&"s".repeat(MOST_SOUL)));
     assert!(!cut.basis.system.contains(&"s".repeat(MOST_SOUL + 1)));
     fs::remove_file(place.own().join("SOUL.md")).unwrap();
     symlink("/dev/zero", place.own().join("SOUL.md")).unwrap();
     let odd = place.begin();
-    assert!(odd.notes[0].contains("not a regular file"), "{:?}", odd.notes);
+    assert!(
+        odd.notes[0].contains("not a regular file"),
+        "{:?}",
+        odd.notes
+    );
     assert_eq!(odd.basis.soul_sha256, None);
 }
 

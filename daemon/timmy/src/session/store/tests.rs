@@ -182,7 +182,10 @@ async fn cooldowns_are_shared_and_end_with_an_answer() {
         one.cool(cooldown.clone()).await.unwrap();
     }
     assert_eq!(other.cooldowns().await.unwrap(), [billed, cooled]);
-    other.warm("p".to_owned(), "other".to_owned()).await.unwrap();
+    other
+        .warm("p".to_owned(), "other".to_owned())
+        .await
+        .unwrap();
     assert_eq!(one.cooldowns().await.unwrap().len(), 1);
     other.warm("p".to_owned(), "m".to_owned()).await.unwrap();
     assert_eq!(one.cooldowns().await.unwrap(), []);

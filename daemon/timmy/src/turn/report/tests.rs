@@ -2,64 +2,41 @@
 
 use super::*;
 
-fn cost(usd: Option<f64>, status: Sure) -> Cost {
-    Cost {
+#[test]
+fn of_a_cost_that_nobody_knows_there_is_no_sum() {
+    let cost = |usd, status| Cost {
         usd,
         status,
-        source: status.name().to_owned(),
-    }
-}
-
-fn report(costs: &[Cost]) -> Report {
+        source: CostSource::List,
+        as_of: None,
+    };
+    let attempt = |cost| Attempt {
+        provider: "p".to_owned(),
+        model: "m".to_owned(),
+        started: 0,
+        ended: 1,
+        class: None,
+        status: None,
+        retry_after: None,
+        usage: None,
+        cost: Some(cost),
+    };
     let mut report = Report::new(Vec::new(), None);
-    report.attempts = costs
-        .iter()
-        .map(|cost| Attempt {
-            provider: "p".to_owned(),
-            model: "m".to_owned(),
-            started: 0,
-            ended: 1,
-            class: None,
-            status: None,
-            retry_after: None,
-            usage: None,
-            cost: Some(cost.clone()),
-        })
-        .collect();
+    assert_eq!(report.cost()["status"], "unknown");
     report
-}
-
-#[test]
-fn a_sum_is_as_sure_as_its_least_sure_part() {
-    let (actual, estimated) = (cost(Some(1.0), Sure::Actual), cost(Some(2.0), Sure::Estimated));
-    let (included, unknown) = (cost(None, Sure::Included), cost(None, Sure::Unknown));
-    for (parts, usd, status) in [
-        (vec![actual.clone(), actual.clone()], Some(2.0), Sure::Actual),
-        (vec![actual.clone(), estimated.clone()], Some(3.0), Sure::Estimated),
-        (vec![included.clone(), estimated.clone()], Some(2.0), Sure::Estimated),
-        (vec![included.clone(), included], None, Sure::Included),
-        (vec![estimated, unknown, actual], None, Sure::Unknown),
-    ] {
-        let sum = report(&parts).cost().unwrap();
-        assert_eq!((sum.usd, sum.status), (usd, status), "{parts:?}");
-        assert_eq!(sum.source, status.name());
-    }
-    assert_eq!(report(&[]).cost(), None);
-}
-
-#[test]
-fn only_a_short_reply_that_begins_so_may_be_a_refusal() {
-    for (text, suspected) in [
-        ("I'm sorry, but I can't help with that.", true),
-        ("  I\u{2019}m unable to assist with this request.", true),
-        ("I cannot help with that", true),
-        ("The error says: I'm sorry, but I can't", false),
-        ("I can't find the file; here is what I did instead.", false),
-    ] {
-        assert_eq!(looks_like_refusal(text), suspected, "{text}");
-    }
-    let long = format!("I can't help with {}", "x".repeat(400));
-    assert!(!looks_like_refusal(&long));
+        .attempts
+        .push(attempt(cost(Some(1.0), CostStatus::Actual)));
+    report
+        .attempts
+        .push(attempt(cost(Some(2.0), CostStatus::Estimated)));
+    assert_eq!(
+        (&report.cost()["usd"], &report.cost()["status"]),
+        (&json!(3.0), &json!("estimated"))
+    );
+    report
+        .attempts
+        .push(attempt(cost(None, CostStatus::Unknown)));
+    assert_eq!(report.cost()["usd"], Value::Null);
 }
 
 #[test]
