@@ -11,6 +11,16 @@ mod failover;
 mod house;
 mod line;
 mod message;
+#[cfg(test)]
+#[path = "../../../tests/it/mock_model/mod.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "shared with the tests from outside, which look at more of it"
+)]
+mod mock_model;
 mod model;
 mod price;
 mod provider;

@@ -67,6 +67,7 @@ const FAMILIES: &[Family] = &[
     family("gpt-oss", 131_072, 32_768),
     family("o1", 200_000, 100_000),
     family("o1-mini", 128_000, 65_536),
+    family("o1-preview", 128_000, 32_768),
     family("o3", 200_000, 100_000),
     family("o4", 200_000, 100_000),
     family("codex-mini", 200_000, 100_000),
