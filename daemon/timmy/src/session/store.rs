@@ -10,7 +10,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
@@ -26,6 +26,8 @@ use crate::message::Message;
 
 /// What is committed at once, at most: nobody waits for more than so many others.
 const TOGETHER: usize = 64;
+/// What waits at once, at most: every turn waits for its own, and there are fewer turns.
+const WAITING: usize = 1024;
 /// A session that nobody used for so long is forgotten.
 const UNUSED: Duration = Duration::from_secs(90 * 24 * 3600);
 /// Messages of all sessions; beyond, those unused for longest are forgotten.
@@ -57,7 +59,7 @@ type Told = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 /// The file, for everybody in this process.
 #[derive(Debug)]
 pub(crate) struct Store {
-    work: Sender<Work>,
+    work: SyncSender<Work>,
     directory: PathBuf,
     open: Arc<Locks>,
 }
@@ -73,7 +75,7 @@ pub(crate) struct Kept {
 impl Store {
     /// The store in this directory, which is made when it is needed.
     pub(crate) fn new(directory: PathBuf) -> Self {
-        let (work, orders) = channel();
+        let (work, orders) = sync_channel(WAITING);
         let file = directory.clone();
         std::thread::spawn(move || serve(&file, &orders));
         Self {
@@ -239,7 +241,7 @@ impl Store {
             })
         });
         let gone = || StoreError::Failed(self.directory.clone(), "its thread is gone".to_owned());
-        self.work.send(work).map_err(|_| gone())?;
+        self.work.try_send(work).map_err(|_| gone())?;
         told.await.map_err(|_| gone())?
     }
 }

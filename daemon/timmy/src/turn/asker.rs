@@ -106,6 +106,7 @@ impl Asker for Nobody {
 #[cfg(test)]
 mod tests {
     use tokio::sync::mpsc;
+    use tokio::task::JoinSet;
 
     use super::*;
     use crate::line::Said;
@@ -132,30 +133,34 @@ mod tests {
         let (by, mut said) = by_line();
         let ask = |title: &'static str| {
             let by = Arc::clone(&by);
-            tokio::spawn(async move { by.approve(title, "d").await })
+            let mut asking = JoinSet::new();
+            asking.spawn(async move { by.approve(title, "d").await });
+            asking
         };
-        let first = ask("a");
+        let mut first = ask("a");
         assert_eq!(said.recv().await.unwrap().text("question_id"), "q1");
-        let second = ask("b");
+        let mut second = ask("b");
         assert_eq!(said.recv().await.unwrap().text("question_id"), "q2");
         assert!(by.questions.answer(&answer("q2", Some(true))));
         assert!(!by.questions.answer(&answer("q2", Some(true))), "twice");
         assert!(by.questions.answer(&answer("q1", None)));
         assert!(!by.questions.answer(&answer("q3", Some(true))));
-        assert_eq!(second.await.unwrap(), Approval::Granted);
-        assert!(matches!(first.await.unwrap(), Approval::Denied(_)));
+        assert_eq!(
+            second.join_next().await.unwrap().unwrap(),
+            Approval::Granted
+        );
+        let first = first.join_next().await.unwrap().unwrap();
+        assert!(matches!(first, Approval::Denied(_)));
     }
 
     #[tokio::test]
     async fn a_question_whose_asker_is_gone_is_withdrawn() {
         let (by, mut said) = by_line();
-        let asking = {
-            let by = Arc::clone(&by);
-            tokio::spawn(async move { by.approve("a", "d").await })
-        };
+        let mut asking = JoinSet::new();
+        let asked = Arc::clone(&by);
+        asking.spawn(async move { asked.approve("a", "d").await });
         assert_eq!(said.recv().await.unwrap().kind, "question");
-        asking.abort();
-        assert!(asking.await.unwrap_err().is_cancelled());
+        asking.shutdown().await;
         let closed = said.recv().await.unwrap();
         assert_eq!(
             (closed.kind, closed.text("question_id")),

@@ -275,10 +275,13 @@ impl House for Scripted {
     }
 }
 
+/// What ran, in order.
+type Ran = Arc<Mutex<Vec<String>>>;
+
 /// A tool that does as its name says.
 pub(crate) struct Scriptable {
     name: &'static str,
-    pub(crate) ran: Arc<Mutex<Vec<String>>>,
+    pub(crate) ran: Ran,
     together: Arc<Barrier>,
 }
 
@@ -305,7 +308,9 @@ impl Tool for Scriptable {
             let note = |what: &str| self.ran.lock().unwrap().push(format!("{what}{text}"));
             match self.name {
                 // Ends only when another one runs at the same time.
-                "meet" => drop(self.together.wait().await),
+                "meet" => {
+                    self.together.wait().await;
+                }
                 "ask" => {
                     return match around.asker.approve("title", "detail").await {
                         Approval::Granted => Outcome::done("granted".to_owned()),
@@ -331,8 +336,8 @@ impl Tool for Scriptable {
     }
 }
 
-pub(crate) fn tools() -> (Vec<Arc<dyn Tool>>, Arc<Mutex<Vec<String>>>) {
-    let ran = Arc::<Mutex<Vec<String>>>::default();
+pub(crate) fn tools() -> (Vec<Arc<dyn Tool>>, Ran) {
+    let ran = Ran::default();
     let together = Arc::new(Barrier::new(2));
     let names = [
         "read", "meet", "write", "ask", "stubborn", "patient", "panic", "noisy",
@@ -409,7 +414,7 @@ pub(crate) struct Play {
     pub(crate) models: Arc<Models>,
     pub(crate) house: Scripted,
     pub(crate) plan: Plan,
-    pub(crate) ran: Arc<Mutex<Vec<String>>>,
+    pub(crate) ran: Ran,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) cancel: CancellationToken,
     /// Lines that may wait.
