@@ -119,7 +119,6 @@ pub(crate) fn cost(
 }
 
 /// Several requests together: the sum of what is known, and as sure as the least sure of them.
-
 pub(crate) fn total(costs: &[Cost]) -> Cost {
     let mut sum: Option<Cost> = None;
     for cost in costs {

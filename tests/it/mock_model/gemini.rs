@@ -48,8 +48,11 @@ fn said(content: &Value) -> Vec<String> {
         .collect()
 }
 
+fn error(code: u16, status: &str, message: &str) -> Value {
+    json!({"error": {"code": code, "message": message, "status": status}})
+}
+
 fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Result<()> {
-    let error = |code: u16, status: &str, message: &str| json!({"error": {"code": code, "message": message, "status": status}});
     match answer {
         Answer::Error(code) => {
             let body = error(*code, "MOCK", &format!("mock error {code}"));
@@ -73,11 +76,18 @@ fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Res
         }
         _ => events_follow(stream, answer)?,
     }
-    let mut say = |parts: Value, finish: Option<&str>| piece(stream, asked, &parts, finish);
     if asked.thinks {
-        say(json!([{"text": "let me ", "thought": true}]), None)?;
-        say(json!([{"text": "see", "thought": true}]), None)?;
+        for thought in ["let me ", "see"] {
+            let parts = json!([{"text": thought, "thought": true}]);
+            piece(stream, asked, &parts, None)?;
+        }
     }
+    parts(stream, asked, answer)
+}
+
+/// What is said or called, and why it stops.
+fn parts(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Result<()> {
+    let mut say = |parts: Value, finish: Option<&str>| piece(stream, asked, &parts, finish);
     match answer {
         Answer::Say(pieces) => {
             for text in pieces {

@@ -56,11 +56,32 @@ fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Res
         say(json!({"reasoning_content": "let me "}), None)?;
         say(json!({"reasoning_content": "see"}), None)?;
     }
+    let Some(finish) = middle(stream, asked, answer)? else {
+        return Ok(());
+    };
+    if finish.is_some() {
+        piece(stream, asked, &json!({}), finish)?;
+    }
+    let usage = json!({
+        "prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15, "cost": 0.00125,
+        "prompt_tokens_details": {"cached_tokens": 5}, "completion_tokens_details": {"reasoning_tokens": 1},
+    });
+    let last = json!({"id": "mock", "object": "chat.completion.chunk", "created": 1, "model": asked.model, "choices": [], "usage": usage});
+    write!(stream, "data: {last}\n\ndata: [DONE]\n\n")
+}
+
+/// What is said or called, and why it stops; nothing if the answer ends in the middle.
+fn middle(
+    stream: &mut TcpStream,
+    asked: &Asked,
+    answer: &Answer,
+) -> std::io::Result<Option<Option<&'static str>>> {
+    let mut say = |delta: Value| piece(stream, asked, &delta, None);
     let mut finish = Some("stop");
     match answer {
         Answer::Say(pieces) => {
             for text in pieces {
-                say(json!({"content": text}), None)?;
+                say(json!({"content": text}))?;
                 asked.pause();
             }
         }
@@ -72,58 +93,56 @@ fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Res
                 .find(is_offered)
                 .unwrap_or(&"bash");
             let arguments = json!({"command": command}).to_string();
-            say(call(0, name, &arguments), None)?;
+            say(call(0, name, &arguments))?;
         }
         Answer::Use(calls) => {
             finish = Some("tool_calls");
             for (index, (name, input)) in calls.iter().enumerate() {
                 let input = input.to_string();
                 let (first, rest) = input.split_at(input.len() / 2);
-                say(call(index, name, first), None)?;
+                say(call(index, name, first))?;
                 let more = json!({"index": index, "function": {"arguments": rest}});
-                say(json!({"tool_calls": [more]}), None)?;
+                say(json!({"tool_calls": [more]}))?;
             }
         }
         Answer::CutArguments => {
             finish = Some("length");
-            say(call(0, "read", r#"{"path": "/etc"#), None)?;
+            say(call(0, "read", r#"{"path": "/etc"#))?;
         }
         Answer::Refuse(how) if how == "field" => {
-            say(json!({"refusal": "I'm sorry, "}), None)?;
-            say(json!({"refusal": "I can't help with that."}), None)?;
+            say(json!({"refusal": "I'm sorry, "}))?;
+            say(json!({"refusal": "I can't help with that."}))?;
         }
         Answer::Refuse(_) => {
             finish = Some("content_filter");
-            say(json!({"content": "I was go"}), None)?;
+            say(json!({"content": "I was go"}))?;
         }
         Answer::NoStop => {
             finish = None;
-            say(json!({"content": "all of it"}), None)?;
+            say(json!({"content": "all of it"}))?;
         }
-        Answer::Cut | Answer::NoEnd => return say(json!({"content": "part"}), None),
+        Answer::Cut | Answer::NoEnd => {
+            say(json!({"content": "part"}))?;
+            return Ok(None);
+        }
         Answer::BadJson => {
-            say(json!({"content": "part"}), None)?;
-            return write!(stream, "data: {{not json\n\n");
+            say(json!({"content": "part"}))?;
+            write!(stream, "data: {{not json\n\n")?;
+            return Ok(None);
         }
         Answer::MidFail => {
-            say(json!({"content": "part"}), None)?;
+            say(json!({"content": "part"}))?;
             let error = json!({"error": {"code": 502, "message": "Provider returned error", "metadata": {"provider_name": "X", "raw": "upstream said no"}}, "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "error"}]});
-            return write!(stream, "data: {error}\n\ndata: [DONE]\n\n");
+            write!(stream, "data: {error}\n\ndata: [DONE]\n\n")?;
+            return Ok(None);
         }
         _ => {
-            say(json!({"content": "hanging"}), None)?;
-            return until_left(stream);
+            say(json!({"content": "hanging"}))?;
+            until_left(stream)?;
+            return Ok(None);
         }
     }
-    if finish.is_some() {
-        say(json!({}), finish)?;
-    }
-    let usage = json!({
-        "prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15, "cost": 0.00125,
-        "prompt_tokens_details": {"cached_tokens": 5}, "completion_tokens_details": {"reasoning_tokens": 1},
-    });
-    let last = json!({"id": "mock", "object": "chat.completion.chunk", "created": 1, "model": asked.model, "choices": [], "usage": usage});
-    write!(stream, "data: {last}\n\ndata: [DONE]\n\n")
+    Ok(Some(finish))
 }
 
 fn call(index: usize, name: &str, arguments: &str) -> Value {

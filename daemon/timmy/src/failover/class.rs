@@ -207,6 +207,9 @@ impl Signals {
     }
 }
 
+/// Does a class fit?
+type Check = fn(&Signals) -> bool;
+
 /// The checks, from the top: the first that fits counts.
 fn told(status: Option<u16>, failure: &Failure) -> Class {
     let signals = Signals {
@@ -214,7 +217,7 @@ fn told(status: Option<u16>, failure: &Failure) -> Class {
         code: failure.code.as_deref().unwrap_or_default().to_lowercase(),
         text: failure.text.to_lowercase(),
     };
-    let checks: [(Class, fn(&Signals) -> bool); 10] = [
+    let checks: [(Class, Check); 10] = [
         (Class::Refusal, is_refusal),
         (Class::ContextOverflow, is_overflow),
         (Class::Billing, is_billing),

@@ -78,7 +78,8 @@ pub(crate) fn error(value: &Value) -> Told {
     }
 }
 
-/// A word before a number: numbers repeat the status, except z.ai's.
+/// A word says more than a number, and a number more than a word that everybody uses; unless the
+/// number only repeats the status.
 fn code(value: &Value, inner: &Value) -> Option<String> {
     let candidates = [
         &inner["code"],
@@ -86,19 +87,18 @@ fn code(value: &Value, inner: &Value) -> Option<String> {
         &inner["status"],
         &value["code"],
     ];
-    let text = |value: &Value| match value {
+    let all = candidates.into_iter().filter_map(|value| match value {
         Value::String(code) if !code.is_empty() => Some(code.clone()),
         Value::Number(code) => Some(code.to_string()),
         _ => None,
+    });
+    let worth = |code: &String| match code.parse::<u64>() {
+        Ok(100..600) => 3,
+        Ok(_) => 1,
+        Err(_) if matches!(code.as_str(), "error" | "invalid_request_error") => 2,
+        Err(_) => 0,
     };
-    let all = || candidates.into_iter().filter_map(text);
-    let is_word = |code: &String| !code.bytes().all(|byte| byte.is_ascii_digit());
-    // Types that say nothing step behind a number that does.
-    let is_plain = |code: &String| matches!(code.as_str(), "error" | "invalid_request_error");
-    all()
-        .find(|code| is_word(code) && !is_plain(code))
-        .or_else(|| all().find(|code| !is_plain(code)))
-        .or_else(|| all().next())
+    all.min_by_key(worth)
 }
 
 fn words(value: &Value) -> Option<String> {
@@ -252,3 +252,7 @@ fn without_keys(text: &str) -> String {
     }
     clean
 }
+
+#[cfg(test)]
+#[path = "told/tests.rs"]
+mod tests;

@@ -1,1 +1,158 @@
-//! Tests.
+//! Providers by name, and what the user changes of them.
+
+use super::*;
+use crate::provider::Key;
+
+fn config(text: &str) -> Config {
+    toml::from_str(text).unwrap()
+}
+
+fn variables<'a>(said: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
+    move |name| {
+        let found = said.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| (*value).to_owned())
+    }
+}
+
+fn plain(name: &str) -> Provider {
+    resolve(name, &Config::default(), &|_| None).unwrap()
+}
+
+#[test]
+fn names_and_other_names_find_one_row_each() {
+    let mut names = std::collections::HashSet::new();
+    for row in ALL {
+        for name in std::iter::once(&row.id).chain(row.aliases) {
+            assert!(names.insert(*name), "`{name}` is there twice");
+            assert_eq!(known(name).unwrap().id, row.id);
+        }
+        assert!(!row.base_url.ends_with('/'), "{}", row.id);
+        assert_eq!(plain(row.id).local, row.local, "{}", row.id);
+    }
+    for (name, id) in [
+        ("google", "gemini"),
+        ("xai", "grok"),
+        ("kimi", "moonshot"),
+        ("Llama.cpp", "llamacpp"),
+    ] {
+        assert_eq!(plain(name).id, id);
+    }
+}
+
+#[test]
+fn a_key_of_kimis_plan_goes_to_kimi_and_others_to_moonshot() {
+    for (key, url) in [
+        ("sk-kimi-abc", "https://api.kimi.com/coding/v1"),
+        ("sk-abc", "https://api.moonshot.ai/v1"),
+    ] {
+        for name in ["kimi-coding", "moonshot"] {
+            let said = [("KIMI_API_KEY", key)];
+            let target = target(name, "kimi-k2.5", &Config::default(), &variables(&said)).unwrap();
+            assert_eq!(target.provider.base_url, url, "{name} {key}");
+            assert_eq!(target.key.unwrap().secret(), key);
+        }
+    }
+}
+
+#[test]
+fn openais_reasoning_models_are_asked_through_responses_and_only_there() {
+    let openai = plain("openai");
+    assert_eq!(openai.wire_for("gpt-5-mini"), Wire::Responses);
+    assert_eq!(openai.wire_for("gpt-4.1"), Wire::OpenAi);
+    let said = [("OPENAI_BASE_URL", "http://127.0.0.1:9/v1/")];
+    let elsewhere = resolve("openai", &Config::default(), &variables(&said)).unwrap();
+    assert_eq!(elsewhere.base_url, "http://127.0.0.1:9/v1");
+    assert_eq!(elsewhere.wire_for("gpt-5-mini"), Wire::OpenAi);
+    assert!(!elsewhere.local, "a key is still wanted");
+}
+
+#[test]
+fn variables_say_where_local_servers_are() {
+    for (value, url) in [
+        ("0.0.0.0", "http://127.0.0.1:11434"),
+        ("0.0.0.0:8000", "http://127.0.0.1:8000"),
+        ("box", "http://box:11434"),
+        ("https://ollama.com", "https://ollama.com"),
+        ("http://10.0.0.5:11434/", "http://10.0.0.5:11434"),
+        (":9000", "http://127.0.0.1:9000"),
+    ] {
+        let said = [("OLLAMA_HOST", value)];
+        let found = resolve("ollama", &Config::default(), &variables(&said)).unwrap();
+        assert_eq!(found.base_url, url, "{value}");
+        assert_eq!(found.local, value != "https://ollama.com", "{value}");
+    }
+    for (name, variable) in [("lmstudio", "LM_BASE_URL"), ("llamacpp", "LLAMA_BASE_URL")] {
+        let said = [(variable, "http://127.0.0.1:5/v1")];
+        let found = resolve(name, &Config::default(), &variables(&said)).unwrap();
+        assert_eq!(found.base_url, "http://127.0.0.1:5/v1");
+    }
+}
+
+#[test]
+fn the_users_table_changes_and_adds() {
+    let config = config(
+        "[providers.groq]\nbase_url = \"http://127.0.0.1:1/v1\"\nkey_env = \"MINE\"\n\
+         [providers.my-llm]\nbase_url = \"https://llm.example/v1/\"\n\
+         [providers.here]\nbase_url = \"http://localhost:7/v1\"\nwire = \"anthropic\"\n",
+    );
+    let resolve = |name| resolve(name, &config, &|_| None).unwrap();
+    let groq = resolve("groq");
+    assert_eq!(groq.base_url, "http://127.0.0.1:1/v1");
+    assert_eq!(groq.key_variables, ["MINE", "GROQ_API_KEY"]);
+    assert_eq!(groq.wire, Wire::Groq);
+    let mine = resolve("my-llm");
+    assert_eq!(mine.base_url, "https://llm.example/v1");
+    assert_eq!(mine.key_variables, ["MY_LLM_API_KEY"]);
+    assert!(!mine.local);
+    let here = resolve("here");
+    assert_eq!((here.wire, here.local), (Wire::Anthropic, true));
+}
+
+#[test]
+fn what_is_wrong_is_said_with_what_to_do() {
+    let config = config(
+        "[providers.a]\n[providers.b]\nbase_url = \"ftp://x\"\n\
+         [providers.c]\nbase_url = \"https://x\"\nwire = \"telepathy\"\n[providers.my-own]\n",
+    );
+    for (name, words) in [
+        ("gorq", "did you mean `groq`?"),
+        ("my-onw", "did you mean `my-own`?"),
+        ("something-else", "agentctl provider list"),
+        ("a", "`base_url` is missing"),
+        ("b", "begins with http:// or https://"),
+        ("c", "`wire` is one of openai, responses"),
+    ] {
+        let error = resolve(name, &config, &|_| None).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    let error = target("groq", "x", &Config::default(), &|_| None).unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.contains("GROQ_API_KEY") && error.contains("provider add groq"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_local_server_needs_no_key_and_takes_one() {
+    let none = target("ollama", "qwen3", &Config::default(), &|_| None).unwrap();
+    assert_eq!(none.key, None);
+    let said = [("LM_API_KEY", "abc")];
+    let some = target("lmstudio", "x", &Config::default(), &variables(&said)).unwrap();
+    assert_eq!(some.key, Some(Key::new("abc".to_owned())));
+}
+
+#[test]
+fn a_model_is_split_at_its_first_slash() {
+    let split = |text| split(text).map_err(|error| error.to_string());
+    assert_eq!(
+        split("openrouter/openai/gpt-4.1-mini"),
+        Ok(("openrouter", "openai/gpt-4.1-mini"))
+    );
+    for wrong in ["gpt-4.1", "/x", "groq/", ""] {
+        assert!(
+            split(wrong).unwrap_err().contains("provider/model"),
+            "{wrong}"
+        );
+    }
+}

@@ -14,151 +14,45 @@ async fn sent(mock: &MockModel, wire: Wire, name: &str, thinking: Option<Thinkin
     body(mock)
 }
 
+use Thinking::{High, Low, Max, Minimal, Off};
+
+/// A wire, a model, what is wanted, and what says so in the request.
+type Said = (Wire, &'static str, Thinking, &'static str, &'static str);
+
+#[rustfmt::skip]
+const SAID: &[Said] = &[
+    (Wire::Responses, "gpt-5", Minimal, "/reasoning/effort", "\"minimal\""),
+    (Wire::Responses, "gpt-5", Off, "/reasoning/effort", "\"minimal\""),
+    (Wire::Responses, "gpt-5.1", Off, "/reasoning/effort", "\"none\""),
+    (Wire::Responses, "gpt-5.2", Max, "/reasoning/effort", "\"xhigh\""),
+    (Wire::Responses, "o3", Max, "/reasoning/effort", "\"high\""),
+    (Wire::Anthropic, "claude-opus-4-6", High, "/output_config/effort", "\"high\""),
+    (Wire::Anthropic, "claude-sonnet-4-0", Low, "/thinking/budget_tokens", "1024"),
+    (Wire::Gemini, "gemini-2.5-flash", Off, "/generationConfig/thinkingConfig/thinkingBudget", "0"),
+    (Wire::Gemini, "gemini-2.5-pro", Off, "/generationConfig/thinkingConfig/thinkingBudget", "128"),
+    (Wire::Gemini, "gemini-3-pro-preview", High, "/generationConfig/thinkingConfig/thinkingLevel", "\"HIGH\""),
+    (Wire::Ollama, "qwen3", Off, "/think", "false"),
+    (Wire::Ollama, "gpt-oss", High, "/think", "\"high\""),
+    (Wire::Groq, "openai/gpt-oss-120b", Max, "/reasoning_effort", "\"high\""),
+    (Wire::Groq, "qwen/qwen3-32b", Off, "/reasoning_effort", "\"none\""),
+    (Wire::Xai, "grok-3-mini-fast", High, "/reasoning_effort", "\"high\""),
+    (Wire::OpenRouter, "openai/gpt-5", Max, "/reasoning/effort", "\"xhigh\""),
+    (Wire::DeepSeek, "deepseek-chat", Off, "/thinking/type", "\"disabled\""),
+    (Wire::Kimi, "kimi-k2.5", High, "/thinking/type", "\"enabled\""),
+    (Wire::Zai, "glm-4.6", Off, "/thinking/type", "\"disabled\""),
+    (Wire::Mistral, "magistral-medium", High, "/prompt_mode", "\"reasoning\""),
+    (Wire::OpenAi, "local", Off, "/chat_template_kwargs/enable_thinking", "false"),
+];
+
 #[tokio::test]
 async fn how_hard_to_think_is_said_in_each_houses_words() {
-    use Thinking::{High, Low, Max, Minimal, Off};
     let mock = MockModel::start();
-    for (wire, name, level, pointer, expected) in [
-        (
-            Wire::Responses,
-            "gpt-5",
-            Minimal,
-            "/reasoning/effort",
-            json!("minimal"),
-        ),
-        (
-            Wire::Responses,
-            "gpt-5",
-            Off,
-            "/reasoning/effort",
-            json!("minimal"),
-        ),
-        (
-            Wire::Responses,
-            "gpt-5.1",
-            Off,
-            "/reasoning/effort",
-            json!("none"),
-        ),
-        (
-            Wire::Responses,
-            "gpt-5.2",
-            Max,
-            "/reasoning/effort",
-            json!("xhigh"),
-        ),
-        (
-            Wire::Responses,
-            "o3",
-            Max,
-            "/reasoning/effort",
-            json!("high"),
-        ),
-        (
-            Wire::Anthropic,
-            "claude-opus-4-6",
-            High,
-            "/output_config/effort",
-            json!("high"),
-        ),
-        (
-            Wire::Anthropic,
-            "claude-sonnet-4-0",
-            Low,
-            "/thinking/budget_tokens",
-            json!(1024),
-        ),
-        (
-            Wire::Gemini,
-            "gemini-2.5-flash",
-            Off,
-            "/generationConfig/thinkingConfig/thinkingBudget",
-            json!(0),
-        ),
-        (
-            Wire::Gemini,
-            "gemini-2.5-pro",
-            Off,
-            "/generationConfig/thinkingConfig/thinkingBudget",
-            json!(128),
-        ),
-        (
-            Wire::Gemini,
-            "gemini-3-pro-preview",
-            High,
-            "/generationConfig/thinkingConfig/thinkingLevel",
-            json!("HIGH"),
-        ),
-        (Wire::Ollama, "qwen3", Off, "/think", json!(false)),
-        (Wire::Ollama, "gpt-oss", High, "/think", json!("high")),
-        (
-            Wire::Groq,
-            "openai/gpt-oss-120b",
-            Max,
-            "/reasoning_effort",
-            json!("high"),
-        ),
-        (
-            Wire::Groq,
-            "qwen/qwen3-32b",
-            Off,
-            "/reasoning_effort",
-            json!("none"),
-        ),
-        (
-            Wire::Xai,
-            "grok-3-mini-fast",
-            High,
-            "/reasoning_effort",
-            json!("high"),
-        ),
-        (
-            Wire::OpenRouter,
-            "openai/gpt-5",
-            Max,
-            "/reasoning/effort",
-            json!("xhigh"),
-        ),
-        (
-            Wire::DeepSeek,
-            "deepseek-chat",
-            Off,
-            "/thinking/type",
-            json!("disabled"),
-        ),
-        (
-            Wire::Kimi,
-            "kimi-k2.5",
-            High,
-            "/thinking/type",
-            json!("enabled"),
-        ),
-        (
-            Wire::Zai,
-            "glm-4.6",
-            Off,
-            "/thinking/type",
-            json!("disabled"),
-        ),
-        (
-            Wire::Mistral,
-            "magistral-medium",
-            High,
-            "/prompt_mode",
-            json!("reasoning"),
-        ),
-        (
-            Wire::OpenAi,
-            "local",
-            Off,
-            "/chat_template_kwargs/enable_thinking",
-            json!(false),
-        ),
-    ] {
-        let body = sent(&mock, wire, name, Some(level)).await;
+    for (wire, name, level, pointer, expected) in SAID {
+        let body = sent(&mock, *wire, name, Some(*level)).await;
+        let found = body.pointer(pointer).map(Value::to_string);
         assert_eq!(
-            body.pointer(pointer),
-            Some(&expected),
+            found.as_deref(),
+            Some(*expected),
             "{name} {level:?}: {body}"
         );
     }
@@ -175,7 +69,7 @@ async fn a_model_that_cant_think_is_not_told_to() {
         (Wire::Xai, "grok-4-0709"),
         (Wire::Mistral, "mistral-large-2512"),
     ] {
-        let body = sent(&mock, wire, name, Some(Thinking::High)).await;
+        let body = sent(&mock, wire, name, Some(High)).await;
         let all = body.to_string();
         for word in [
             "thinking",
