@@ -102,6 +102,10 @@ fn replace(dir: &Dir, name: &OsStr, content: &[u8], old: Option<&Metadata>) -> i
     let temporary = format!(".timmy-{random:016x}.tmp");
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
+    if old.is_some() {
+        // Until it has the mode of the old one, which may be nobody else's to read.
+        options.mode(0o600);
+    }
     let written = dir.open_with(&temporary, &options).and_then(|mut file| {
         if let Some(old) = old {
             file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
