@@ -90,12 +90,26 @@ pub(crate) struct Timmy {
     /// May commands of the `terminal` use the network without asking?
     #[serde(default)]
     pub(crate) network: bool,
+    /// What happens to commands of the `terminal` where this system has no sandbox?
+    #[serde(default)]
+    pub(crate) unsandboxed: Unsandboxed,
     /// Requests to models in one turn; 100 when absent.
     #[serde(default)]
     pub(crate) max_requests: Option<u32>,
     /// MCP servers, by the name that their tools get.
     #[serde(default)]
     pub(crate) mcp: BTreeMap<String, McpServer>,
+}
+
+/// What happens to commands where there is no sandbox.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Unsandboxed {
+    /// Somebody is asked for each; nobody there means no.
+    #[default]
+    Ask,
+    /// They run, with all that the user may do.
+    Allow,
 }
 
 /// `[timmy.mcp.NAME]`: either a command or a URL.

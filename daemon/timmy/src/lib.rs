@@ -98,6 +98,9 @@ struct Args {
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(code) = tool::hidden(std::env::args_os()) {
+        return code;
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {

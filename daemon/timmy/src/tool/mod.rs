@@ -2,7 +2,18 @@
 //!
 //! Owns the words between a turn and any tool. Must not know models.
 
+pub(crate) mod file;
+pub(crate) mod output;
+pub(crate) mod places;
+pub(crate) mod sandbox;
+pub(crate) mod schema;
+pub(crate) mod terminal;
+pub(crate) mod toolset;
+pub(crate) mod web;
+
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -10,6 +21,18 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::model::{Boxed, ToolSpec};
+
+/// Does what this program starts itself for, if that is what it was started for.
+pub(crate) fn hidden(mut arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+    let word = arguments.nth(1)?;
+    if word == terminal::keeper::KEEP {
+        Some(terminal::keeper::main(arguments))
+    } else if word == sandbox::SANDBOXED {
+        Some(sandbox::main(arguments))
+    } else {
+        None
+    }
+}
 
 /// One tool.
 pub(crate) trait Tool: Send + Sync {
@@ -67,6 +90,15 @@ impl Outcome {
         }
     }
 
+    /// The same, as much of it as a model is told.
+    pub(crate) fn shown(ok: bool, shown: output::Shown) -> Self {
+        Self {
+            ok,
+            output: shown.text,
+            truncated: shown.truncated,
+        }
+    }
+
     /// It didn't, and this is why: what was found, what was expected, what to do.
     pub(crate) const fn failed(why: String) -> Self {
         Self {
@@ -91,3 +123,6 @@ pub(crate) enum Approval {
     /// Don't, and this is why, for the model and the trace.
     Denied(String),
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

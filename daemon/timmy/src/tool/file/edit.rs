@@ -1,0 +1,158 @@
+//! The tool `edit`.
+//!
+//! Owns what may be replaced by what: text that is there exactly as the model says, and once,
+//! unless it says otherwise. Nothing is guessed.
+
+use std::io::{self, Read as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use similar::TextDiff;
+
+use super::{MOST_EDITED, aside, open, replace, short};
+use crate::model::{Boxed, ToolSpec};
+use crate::tool::output;
+use crate::tool::places::{self, Access, Place, Rules};
+use crate::tool::schema::arguments;
+use crate::tool::{Outcome, Surroundings, Tool};
+
+/// A diff that takes longer is a worse one, not a later one.
+const DIFF_WITHIN: Duration = Duration::from_secs(1);
+/// Places that an error names.
+const MOST_NAMED: usize = 10;
+
+arguments! {
+    /// What `edit` takes.
+    Wanted {
+        path: String = "The file: absolute, or relative to the workspace.",
+        old: String = "The text to replace, exactly as it is in the file, white space and all; \
+                       with enough around it to be there only once.",
+        new: String = "The text in its place.",
+        all: Option<bool> = "Replace it everywhere?",
+    }
+}
+
+/// Changes a part of a file.
+pub(super) struct Edit(pub(super) Arc<Rules>);
+
+impl Tool for Edit {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "edit".to_owned(),
+            description: "Replaces text in a file and shows the difference. The text has to be \
+                          there exactly, and once, or `all` be true."
+                .to_owned(),
+            schema: Wanted::schema(),
+        }
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn run<'a>(
+        &'a self,
+        arguments: &'a Map<String, Value>,
+        around: &'a Surroundings,
+    ) -> Boxed<'a, Outcome> {
+        Box::pin(async move {
+            let wanted = match Wanted::parse(arguments) {
+                Ok(wanted) => wanted,
+                Err(why) => return Outcome::failed(why),
+            };
+            match places::find(&self.0, around, &wanted.path, Access::Write).await {
+                Err(why) => Outcome::failed(why),
+                Ok(place) => {
+                    let around = around.clone();
+                    aside(move || edit(&place, &wanted, &around)).await
+                }
+            }
+        })
+    }
+}
+
+fn edit(place: &Place, wanted: &Wanted, around: &Surroundings) -> Result<Outcome, String> {
+    let name = short(&place.path, around).display().to_string();
+    let said = |error: io::Error| format!("can't edit {name}: {error}");
+    let (file, found) = open(place)?;
+    if found.len() > MOST_EDITED {
+        return Err(format!(
+            "{name} has {} bytes; expected {MOST_EDITED} at most",
+            found.len()
+        ));
+    }
+    if found.permissions().readonly() {
+        return Err(format!(
+            "{name} is read-only; change its mode first, if that is meant"
+        ));
+    }
+    let mut before = Vec::new();
+    file.take(MOST_EDITED)
+        .read_to_end(&mut before)
+        .map_err(said)?;
+    let before = String::from_utf8(before)
+        .map_err(|_| format!("{name} is not UTF-8 text; expected text"))?;
+    let after = replaced(&before, wanted, &name)?;
+    let (dir, file) = place.parent().map_err(said)?;
+    replace(&dir, &file, after.as_bytes(), Some(&found)).map_err(said)?;
+    let mut config = TextDiff::configure();
+    let diff = config.timeout(DIFF_WITHIN).diff_lines(&before, &after);
+    let diff = diff.unified_diff().header(&name, &name).to_string();
+    Ok(Outcome::shown(
+        true,
+        output::shown(&diff, &around.spill, &around.call),
+    ))
+}
+
+fn replaced(before: &str, wanted: &Wanted, name: &str) -> Result<String, String> {
+    let Wanted { old, new, all, .. } = wanted;
+    if old.is_empty() {
+        return Err("`old` is empty; expected text of the file, or use `write`".to_owned());
+    }
+    if old == new {
+        return Err("`old` and `new` are the same; expected a change".to_owned());
+    }
+    let lines: Vec<_> = before
+        .match_indices(old.as_str())
+        .map(|(at, _)| before[..at].matches('\n').count() + 1)
+        .take(MOST_NAMED + 1)
+        .collect();
+    match lines.as_slice() {
+        [] => Err(format!(
+            "`old` is not in {name}{}; expected text exactly as it is there: read the file again",
+            hint(before, old)
+        )),
+        [_] => Ok(before.replacen(old.as_str(), new, 1)),
+        _ if *all == Some(true) => Ok(before.replace(old.as_str(), new)),
+        lines => {
+            let named: Vec<_> = lines
+                .iter()
+                .take(MOST_NAMED)
+                .map(usize::to_string)
+                .collect();
+            let more = if lines.len() > MOST_NAMED {
+                ", …"
+            } else {
+                ""
+            };
+            Err(format!(
+                "`old` is in {name} more than once, at the lines {}{more}; expected it once: give \
+                 more of what is around it, or `all`",
+                named.join(", ")
+            ))
+        }
+    }
+}
+
+/// The usual reasons why a text isn't found.
+fn hint(before: &str, old: &str) -> &'static str {
+    let bare = |text: &str| -> String { text.chars().filter(|c| !c.is_whitespace()).collect() };
+    if before.contains("\r\n") && before.replace("\r\n", "\n").contains(old) {
+        ", whose lines end with \\r\\n"
+    } else if bare(before).contains(&bare(old)) {
+        " with this white space"
+    } else {
+        ""
+    }
+}

@@ -1,0 +1,125 @@
+//! Going through a tree of files, as `list` and `search` do.
+//!
+//! Owns which files are seen: not what the rules of `.gitignore` leave out, nothing private, and
+//! nothing behind a link.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ignore::overrides::{Override, OverrideBuilder};
+use ignore::{DirEntry, WalkBuilder, WalkState};
+
+use crate::tool::Surroundings;
+use crate::tool::places::{Place, Rules};
+
+/// Threads for one walk: a second one helps, and other sessions want to work as well.
+const THREADS: usize = 4;
+/// A walk takes no longer, on whatever disk; then it says so.
+const WITHIN: Duration = Duration::from_secs(60);
+/// What a version control system keeps for itself.
+const OF_VERSIONS: &[&str] = &[".git", ".hg", ".jj", ".svn"];
+
+/// A walk to be taken.
+pub(super) struct Walk<'a> {
+    pub(super) rules: &'a Arc<Rules>,
+    pub(super) around: &'a Surroundings,
+    pub(super) place: &'a Place,
+    /// How deep; without end when absent.
+    pub(super) depth: Option<usize>,
+    /// Also what the rules leave out?
+    pub(super) all: bool,
+}
+
+/// How a walk ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ended {
+    /// Everything was seen.
+    Whole,
+    /// It took too long.
+    Late,
+    /// The turn is over.
+    Cancelled,
+}
+
+impl Walk<'_> {
+    /// Takes it: `visitor` makes one visitor for each thread, which sees everything below the
+    /// place, or only the place if it is a file, in no order.
+    pub(super) fn take<V: FnMut(&DirEntry) + Send>(&self, visitor: impl Fn() -> V) -> Ended {
+        let mut builder = WalkBuilder::new(&self.place.path);
+        let root = self.place.base().to_owned();
+        let rules = Arc::clone(self.rules);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        builder
+            .hidden(false)
+            .require_git(false)
+            .follow_links(false)
+            .max_depth(self.depth)
+            .threads(cores.min(THREADS))
+            .filter_entry(move |entry| {
+                let is_of_versions = OF_VERSIONS.iter().any(|name| entry.file_name() == *name);
+                let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
+                !(rules.is_private(&root, entry.path()) || (is_of_versions && is_dir))
+            });
+        if self.all {
+            builder.standard_filters(false);
+        }
+        let until = Instant::now() + WITHIN;
+        builder.build_parallel().run(|| {
+            let mut visit = visitor();
+            Box::new(move |entry| {
+                if self.around.cancel.is_cancelled() || Instant::now() > until {
+                    return WalkState::Quit;
+                }
+                // What can't be read is as good as absent; the rest is still worth seeing.
+                if let Ok(entry) = entry {
+                    visit(&entry);
+                }
+                WalkState::Continue
+            })
+        });
+        if self.around.cancel.is_cancelled() {
+            Ended::Cancelled
+        } else if Instant::now() > until {
+            Ended::Late
+        } else {
+            Ended::Whole
+        }
+    }
+}
+
+impl Ended {
+    /// What is said of it.
+    pub(super) fn note(self) -> Option<String> {
+        match self {
+            Self::Whole => None,
+            Self::Late => Some(format!(
+                "[stopped after {} s: not everything was seen; name a smaller directory]\n",
+                WITHIN.as_secs()
+            )),
+            Self::Cancelled => Some("[cancelled: not everything was seen]\n".to_owned()),
+        }
+    }
+}
+
+/// A pattern of file names, as in `.gitignore`.
+///
+/// # Errors
+/// What is wrong with it, for the model.
+pub(super) fn glob(root: &Path, pattern: Option<&str>) -> Result<Option<Override>, String> {
+    let Some(pattern) = pattern else {
+        return Ok(None);
+    };
+    // Here a `!` would turn the meaning around.
+    let said = |error: ignore::Error| {
+        format!("`glob`: expected a pattern like `*.rs` or `src/**/*.rs`: {error}")
+    };
+    if pattern.is_empty() || pattern.starts_with('!') {
+        return Err(format!(
+            "`glob`: expected a pattern like `*.rs` or `src/**/*.rs`, found `{pattern}`"
+        ));
+    }
+    let mut builder = OverrideBuilder::new(root);
+    builder.add(pattern).map_err(said)?;
+    builder.build().map(Some).map_err(said)
+}

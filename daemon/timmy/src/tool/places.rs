@@ -1,0 +1,352 @@
+//! Which files tools may touch without asking, and how they get at them.
+//!
+//! Owns the roots, what is private within them, and the way from a path of a model's to an open
+//! directory: whatever is done is done beneath that, without following a link. Must not know what
+//! a tool does with a file.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use agentd_client::places::{Environment, System};
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, DirBuilder, DirBuilderExt as _, OpenOptions, OpenOptionsExt as _};
+
+use super::{Approval, Surroundings};
+use crate::config::{Timmy, Unsandboxed};
+
+/// The kernel's own: what is read there is about processes and devices, never about work.
+const KERNEL: &[&str] = &["/proc", "/sys", "/dev", "/run"];
+/// Where the session's temporary files are, within its directory.
+const TEMPORARY: &str = "tmp";
+
+/// What is allowed without asking, and what never is.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    /// The user's home.
+    pub(crate) home: Option<PathBuf>,
+    /// What belongs to agentd: its configuration, keys, state and socket.
+    pub(crate) private: Vec<PathBuf>,
+    /// Directories that may be written besides the workspace.
+    pub(crate) writable: Vec<PathBuf>,
+    /// May commands use the network?
+    pub(crate) network: bool,
+    /// What happens to commands where there is no sandbox?
+    pub(crate) unsandboxed: Unsandboxed,
+    /// This program, which starts itself to keep commands.
+    pub(crate) program: PathBuf,
+    /// The environment that commands are given a part of.
+    pub(crate) environment: Arc<[(OsString, OsString)]>,
+}
+
+impl Rules {
+    /// The rules of this process.
+    ///
+    /// # Errors
+    /// When this program can't be found.
+    pub(crate) fn of_process(config: &Timmy) -> io::Result<Self> {
+        let environment: Arc<[_]> = std::env::vars_os().collect();
+        let places = Environment::of_process();
+        let named = std::env::var_os("AGENTD_CONFIG").map(PathBuf::from);
+        let mut private = vec![places.default_socket()];
+        private.extend(places.agentd_socket.clone());
+        private.extend(places.state_dir());
+        private.extend(places.home.as_deref().map(|home| {
+            match places.system {
+                System::MacOs => home.join("Library/Application Support/agentd"),
+                System::Linux => std::env::var_os("XDG_CONFIG_HOME")
+                    .map(PathBuf::from)
+                    .filter(|dir| dir.is_absolute())
+                    .unwrap_or_else(|| home.join(".config"))
+                    .join("agentd"),
+            }
+        }));
+        if let Some(file) = named {
+            // Its directory may be anybody's; the keys are beside it.
+            private.push(file.with_file_name("env"));
+            private.push(file);
+        }
+        // The program that runs, even when another one has taken its place meanwhile.
+        let itself = Path::new("/proc/self/exe");
+        let program = if itself.exists() {
+            itself.to_owned()
+        } else {
+            std::env::current_exe()?
+        };
+        Ok(Self {
+            home: places.home.map(settled),
+            private: private.into_iter().map(settled).collect(),
+            writable: config.writable.iter().cloned().map(settled).collect(),
+            network: config.network,
+            unsandboxed: config.unsandboxed,
+            program,
+            environment,
+        })
+    }
+
+    /// The directories of one call, the innermost first.
+    pub(crate) fn roots(&self, around: &Surroundings) -> Vec<Root> {
+        let mut roots: Vec<_> = [&around.cwd]
+            .into_iter()
+            .chain(&self.writable)
+            .map(|dir| (dir.clone(), Access::Write))
+            .chain([
+                (around.spill.clone(), Access::Read),
+                (temporary(around), Access::Write),
+            ])
+            .filter_map(|(dir, access)| Some((dir.canonicalize().ok()?, access)))
+            .filter(|(dir, _)| dir.is_dir() && !self.is_too_much(dir))
+            .map(|(dir, access)| Root { dir, access })
+            .collect();
+        roots.sort_by_key(|root| std::cmp::Reverse(root.dir.components().count()));
+        roots
+    }
+
+    /// Nobody means the whole machine, or all homes, with a workspace: it is where a daemon
+    /// happens to run.
+    fn is_too_much(&self, dir: &Path) -> bool {
+        let above_home = |home: &Path| home != dir && home.starts_with(dir);
+        dir.parent().is_none() || self.home.as_deref().is_some_and(above_home)
+    }
+
+    /// Is it private within the root? What a root itself is in was named by somebody.
+    pub(crate) fn is_private(&self, root: &Path, path: &Path) -> bool {
+        let ours = self.private.iter().map(PathBuf::as_path);
+        let kernel = KERNEL.iter().map(Path::new);
+        ours.chain(kernel)
+            .any(|private| private.starts_with(root) && path.starts_with(private))
+            || self.is_of_the_home(root, path)
+    }
+
+    /// With the home for a workspace, what starts with a dot there isn't work: it is what the
+    /// user's programs keep, keys among it, and what they run at their start.
+    fn is_of_the_home(&self, root: &Path, path: &Path) -> bool {
+        let Some(home) = self.home.as_deref().filter(|home| *home == root) else {
+            return false;
+        };
+        let first = path
+            .strip_prefix(home)
+            .ok()
+            .and_then(|rest| rest.iter().next());
+        first.is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+    }
+
+    /// Is it refused whatever anybody says? Who allows a file to be read doesn't mean to tell a
+    /// model the keys.
+    fn is_never(&self, path: &Path) -> bool {
+        let of_processes = path.starts_with("/proc");
+        let keys = |private: &PathBuf| path.starts_with(private);
+        of_processes || self.private.iter().any(keys)
+    }
+}
+
+/// A directory whose files may be touched without asking.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Root {
+    /// Without links.
+    pub(crate) dir: PathBuf,
+    /// What may be done.
+    pub(crate) access: Access,
+}
+
+/// What is done, or may be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Access {
+    /// Reading.
+    Read,
+    /// And writing.
+    Write,
+}
+
+/// A file or directory that may be touched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    /// What everything is done beneath.
+    base: PathBuf,
+    /// Without links.
+    pub(crate) path: PathBuf,
+}
+
+impl Place {
+    /// What everything is done beneath.
+    pub(crate) fn base(&self) -> &Path {
+        &self.base
+    }
+
+    /// The directory that it is in, and its name there.
+    ///
+    /// # Errors
+    /// When one of the directories is missing, or has become something else.
+    pub(crate) fn parent(&self) -> io::Result<(Dir, OsString)> {
+        self.parent_or(|_, _| Err(io::ErrorKind::NotFound.into()))
+    }
+
+    /// The same; directories that are missing are made.
+    pub(crate) fn parent_made(&self) -> io::Result<(Dir, OsString)> {
+        self.parent_or(|dir, name| {
+            let mut builder = DirBuilder::new();
+            match dir.create_dir_with(name, builder.mode(0o777)) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn parent_or(
+        &self,
+        missing: impl Fn(&Dir, &Path) -> io::Result<()>,
+    ) -> io::Result<(Dir, OsString)> {
+        let below = self.below()?;
+        let name = below.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+        let mut dir = Dir::open_ambient_dir(&self.base, ambient_authority())?;
+        for step in below.parent().into_iter().flat_map(Path::components) {
+            let step: &Path = step.as_ref();
+            dir = match enter(&dir, step) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    missing(&dir, step)?;
+                    enter(&dir, step)?
+                }
+                entered => entered?,
+            };
+        }
+        Ok((dir, name.to_owned()))
+    }
+
+    /// It, a directory.
+    pub(crate) fn dir(&self) -> io::Result<Dir> {
+        let mut dir = Dir::open_ambient_dir(&self.base, ambient_authority())?;
+        for step in self.below()?.components() {
+            dir = enter(&dir, step.as_ref())?;
+        }
+        Ok(dir)
+    }
+
+    fn below(&self) -> io::Result<&Path> {
+        let below = self.path.strip_prefix(&self.base);
+        below.map_err(|_| io::ErrorKind::InvalidInput.into())
+    }
+}
+
+/// Opens a directory, and never what a link points to: the path had none when it was looked at.
+fn enter(dir: &Dir, step: &Path) -> io::Result<Dir> {
+    let flags = nix::fcntl::OFlag::O_DIRECTORY | nix::fcntl::OFlag::O_NOFOLLOW;
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags.bits());
+    Ok(Dir::from_std_file(
+        dir.open_with(step, &options)?.into_std(),
+    ))
+}
+
+/// The session's directory for temporary files.
+pub(crate) fn temporary(around: &Surroundings) -> PathBuf {
+    around.spill.join(TEMPORARY)
+}
+
+/// Where a path of a model's leads, and that it may go there: somebody is asked when it leads out
+/// of the roots.
+///
+/// # Errors
+/// Why not, for the model.
+pub(crate) async fn find(
+    rules: &Rules,
+    around: &Surroundings,
+    path: &str,
+    access: Access,
+) -> Result<Place, String> {
+    let (rules_there, around_there, wanted) = (rules.clone(), around.clone(), path.to_owned());
+    // A path may lead to a disk that sleeps.
+    let found =
+        tokio::task::spawn_blocking(move || locate(&rules_there, &around_there, &wanted, access));
+    match found.await.map_err(|error| error.to_string())?? {
+        Located::Inside(place) => Ok(place),
+        Located::Never(path) => Err(format!(
+            "{} is never given to tools: it belongs to agentd or to the kernel",
+            path.display()
+        )),
+        Located::Outside { path, why } => {
+            let doing = match access {
+                Access::Read => "read",
+                Access::Write => "write",
+            };
+            let title = format!("{doing} {}", path.display());
+            match around.asker.approve(&title, &why).await {
+                Approval::Granted => Ok(Place {
+                    base: PathBuf::from("/"),
+                    path,
+                }),
+                Approval::Denied(reason) => Err(format!(
+                    "not allowed to {title}: {why}, and {reason}; use a path in the workspace {}",
+                    around.cwd.display()
+                )),
+            }
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Located {
+    Inside(Place),
+    Outside { path: PathBuf, why: String },
+    Never(PathBuf),
+}
+
+fn locate(
+    rules: &Rules,
+    around: &Surroundings,
+    path: &str,
+    access: Access,
+) -> Result<Located, String> {
+    if path.is_empty() || path.contains('\0') {
+        return Err("the path is empty or has a zero byte; expected a path".to_owned());
+    }
+    let full = around.cwd.join(path);
+    let settled = settle(&full).map_err(|error| format!("`{path}`: {error}"))?;
+    let roots = rules.roots(around);
+    let within = roots.iter().find(|root| settled.starts_with(&root.dir));
+    if let Some(Root { dir, access: may }) = within
+        && access <= *may
+        && !rules.is_private(dir, &settled)
+    {
+        return Ok(Located::Inside(Place {
+            base: dir.clone(),
+            path: settled,
+        }));
+    }
+    if rules.is_never(&settled) {
+        return Ok(Located::Never(settled));
+    }
+    let why = match within {
+        None => "it is outside of the workspace".to_owned(),
+        Some(root) if access > root.access => "it may only be read".to_owned(),
+        Some(_) => "it is private to the user's programs".to_owned(),
+    };
+    Ok(Located::Outside { path: settled, why })
+}
+
+/// A path without links and `..`, as far as it exists; what doesn't exist yet is only names.
+fn settle(path: &Path) -> io::Result<PathBuf> {
+    match path.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let (Some(parent), Some(Component::Normal(name))) =
+                (path.parent(), path.components().next_back())
+            else {
+                return Err(error);
+            };
+            if path.symlink_metadata().is_ok() {
+                let error = "a link that leads nowhere";
+                return Err(io::Error::new(io::ErrorKind::NotFound, error));
+            }
+            Ok(settle(parent)?.join(name))
+        }
+        settled => settled,
+    }
+}
+
+/// The same for paths of the configuration, which may be of things to come.
+fn settled(path: PathBuf) -> PathBuf {
+    settle(&path).unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests;

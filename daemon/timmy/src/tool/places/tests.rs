@@ -1,0 +1,64 @@
+//! Where paths lead.
+
+use super::*;
+use crate::tool::tests::{Place as Test, Says};
+
+#[test]
+fn the_innermost_directory_decides() {
+    let place = Test::new(Says::no());
+    let mut rules = place.rules();
+    rules.writable = vec![
+        place.path("ws/out"),
+        place.path("outside"),
+        place.path("not-there"),
+    ];
+    std::fs::create_dir(place.path("ws/out")).unwrap();
+    std::fs::create_dir_all(place.path("state/spill/tmp")).unwrap();
+    let roots: Vec<_> = rules
+        .roots(&place.around)
+        .into_iter()
+        .map(|root| (root.dir, root.access))
+        .collect();
+    assert_eq!(roots.len(), 5, "{roots:?}");
+    assert!(roots.contains(&(place.path("state/spill"), Access::Read)));
+    assert!(roots.contains(&(place.path("state/spill/tmp"), Access::Write)));
+    let at = |name: &str| {
+        roots
+            .iter()
+            .position(|(dir, _)| *dir == place.path(name))
+            .unwrap()
+    };
+    assert!(at("ws/out") < at("ws") && at("state/spill/tmp") < at("state/spill"));
+}
+
+#[test]
+fn agentds_own_directory_is_no_workspace() {
+    let mut place = Test::new(Says::yes());
+    let rules = place.rules();
+    place.write("state/env", "KEY=x");
+    place.around.cwd = place.path("state");
+    for path in ["env", "new", "."] {
+        let found = locate(&rules, &place.around, path, Access::Write);
+        assert!(matches!(found, Ok(Located::Never(_))), "{path}: {found:?}");
+    }
+}
+
+#[test]
+fn what_belongs_to_agentd_is_private_in_a_workspace_around_it() {
+    let mut place = Test::new(Says::yes());
+    let rules = place.rules();
+    place.write("state/env", "KEY=x");
+    place.write("state/spill/a.txt", "x");
+    place.around.cwd = place.dir.path().to_owned();
+    let found = |path: &str| locate(&rules, &place.around, path, Access::Read).unwrap();
+    // The home is in it, so it is too much for a workspace.
+    assert!(matches!(found("outside"), Located::Outside { .. }));
+    let rules = Rules {
+        home: None,
+        ..rules
+    };
+    let found = |path: &str| locate(&rules, &place.around, path, Access::Read).unwrap();
+    assert!(matches!(found("outside"), Located::Inside(_)));
+    assert!(matches!(found("state/env"), Located::Never(_)));
+    assert!(matches!(found("state/spill/a.txt"), Located::Inside(_)));
+}

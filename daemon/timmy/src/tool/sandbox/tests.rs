@@ -1,0 +1,70 @@
+//! What is granted, as a list; that it is so is tested with commands, in `terminal`.
+
+use super::*;
+use crate::tool::tests::{Place, Says};
+
+#[test]
+fn a_workspace_is_granted_as_it_is_and_nothing_private_beside_it() {
+    let place = Place::new(Says::no());
+    place.write("user/.cargo/bin/x", "");
+    place.write("user/.cargo/credentials.toml", "");
+    place.write("user/.ssh/id", "");
+    let mut rules = place.rules();
+    let path = format!(
+        "{0}/user/bin:{0}/user:{0}:relative:{0}/state",
+        place.dir.path().display()
+    );
+    place.write("user/bin/y", "");
+    rules.environment = [("PATH".into(), path.into())].into();
+    let grants = Grants::of(&rules, &place.around, false);
+    assert_eq!(grants.write, [place.path("ws")]);
+    assert!(grants.list.is_empty());
+    let below = |path: &&PathBuf| path.starts_with(place.dir.path());
+    let read: Vec<_> = grants.read.iter().filter(below).cloned().collect();
+    assert_eq!(
+        read,
+        [place.path("user/.cargo/bin"), place.path("user/bin")]
+    );
+}
+
+#[test]
+fn of_a_home_each_part_is_granted_but_for_what_is_private() {
+    let mut place = Place::new(Says::no());
+    place.write("user/.ssh/id", "");
+    place.write("user/.bashrc", "");
+    place.write("user/code/.env", "");
+    place.write("user/apps/agentd/env", "");
+    place.write("user/apps/other", "");
+    std::os::unix::fs::symlink(place.path("user/.ssh"), place.path("user/link")).unwrap();
+    place.around.cwd = place.path("user");
+    let mut rules = place.rules();
+    rules.private.push(place.path("user/apps/agentd"));
+    let mut grants = Grants::of(&rules, &place.around, false);
+    grants.write.sort();
+    grants.list.sort();
+    assert_eq!(
+        grants.write,
+        [place.path("user/apps/other"), place.path("user/code")]
+    );
+    assert_eq!(grants.list, [place.path("user"), place.path("user/apps")]);
+}
+
+#[test]
+fn a_home_of_more_files_than_can_be_granted_is_cut() {
+    let mut place = Place::new(Says::no());
+    for number in 0..MOST_GRANTS + 10 {
+        place.write(&format!("user/{number}"), "");
+    }
+    place.around.cwd = place.path("user");
+    let grants = Grants::of(&place.rules(), &place.around, false);
+    let all = grants.read.len() + grants.write.len() + grants.list.len();
+    assert!((MOST_GRANTS - 60..=MOST_GRANTS).contains(&all), "{all}");
+}
+
+#[test]
+fn words_that_are_none_run_nothing() {
+    for words in [&["--reed", "/"][..], &["--read", "/"], &[], &["--"]] {
+        let error = become_command(words.iter().map(OsString::from));
+        assert!(error.to_string().contains("unknown word") || error.to_string().contains("none"));
+    }
+}

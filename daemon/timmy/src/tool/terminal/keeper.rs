@@ -1,0 +1,225 @@
+//! The process between timmy and a command: it sees to it that nothing is left of the command.
+//!
+//! Owns ending the command and everything that it started. On Linux whatever loses its parent
+//! becomes a child of the keeper's, however it got away; it is killed as soon as the command has
+//! ended, or the other end of standard input is gone, even because timmy was killed. Elsewhere the
+//! command's process group is killed. Must not know what a command is for.
+//!
+//! Not caught: on Linux what another user owns (`sudo` without a sandbox), or what another program
+//! was asked to start; elsewhere what left the process group.
+
+use std::ffi::OsString;
+use std::os::fd::AsFd as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use tokio::net::unix::pipe;
+use tokio::process::{Child, Command};
+
+/// The hidden word by which this program starts itself.
+pub(crate) const KEEP: &str = "__keep";
+/// A command that is asked to end gets this long to tidy up.
+pub(super) const GRACE: Duration = Duration::from_secs(1);
+
+/// What a keeper says at its end, as one line on standard error.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub(super) struct Report {
+    /// The command's exit code.
+    pub(super) code: Option<i32>,
+    /// The signal that ended it.
+    pub(super) signal: Option<i32>,
+    /// How many processes were left over, and killed.
+    pub(super) strays: usize,
+    /// Why there was nothing to keep.
+    pub(super) failed: Option<String>,
+}
+
+/// Starts this program with `arguments` as a command, on standard output, and keeps it.
+pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let report = keep(arguments).unwrap_or_else(|error| Report {
+        failed: Some(format!("{error:#}")),
+        ..Report::default()
+    });
+    let said = serde_json::to_writer(std::io::stderr(), &report);
+    if said.is_ok() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn keep(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<Report> {
+    // Away from any terminal, and from signals that are meant for timmy's group.
+    let _has_one_already = nix::unistd::setsid();
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_child_subreaper(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let status = runtime.block_on(async {
+        let output = std::io::stdout().as_fd().try_clone_to_owned()?;
+        let alive = std::io::stdin().as_fd().try_clone_to_owned()?;
+        let alive = pipe::Receiver::from_owned_fd(alive)?;
+        let mut command = Command::new(itself()?);
+        let command = command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .process_group(0);
+        until_end(command.spawn()?, &alive).await
+    })?;
+    Ok(Report {
+        code: status.code(),
+        signal: status.signal(),
+        strays: sweep(),
+        failed: None,
+    })
+}
+
+/// This program, even when another one has taken its place meanwhile.
+fn itself() -> std::io::Result<std::path::PathBuf> {
+    if cfg!(target_os = "linux") {
+        Ok("/proc/self/exe".into())
+    } else {
+        std::env::current_exe()
+    }
+}
+
+async fn until_end(mut child: Child, alive: &pipe::Receiver) -> anyhow::Result<ExitStatus> {
+    let group = child.id().and_then(|id| i32::try_from(id).ok());
+    let signal = |signal: Signal| {
+        if let Some(group) = group {
+            let _is_gone = killpg(Pid::from_raw(group), signal);
+        }
+    };
+    let mut status = tokio::select! {
+        status = child.wait() => Some(status?),
+        () = closed(alive) => None,
+    };
+    if status.is_none() {
+        signal(Signal::SIGTERM);
+        status = tokio::time::timeout(GRACE, child.wait())
+            .await
+            .ok()
+            .transpose()?;
+    }
+    if status.is_none() || !cfg!(target_os = "linux") {
+        signal(Signal::SIGKILL);
+    }
+    match status {
+        Some(status) => Ok(status),
+        None => Ok(child.wait().await?),
+    }
+}
+
+/// Waits until nobody has the other end.
+async fn closed(alive: &pipe::Receiver) {
+    let mut ignored = [0; 64];
+    loop {
+        if alive.readable().await.is_err() {
+            return;
+        }
+        match alive.try_read(&mut ignored) {
+            Ok(0) => return,
+            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return,
+            _ => {}
+        }
+    }
+}
+
+/// Kills what is left over, until nothing is; says how many processes that were.
+#[cfg(target_os = "linux")]
+fn sweep() -> usize {
+    use nix::errno::Errno;
+    use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+
+    let mut killed = std::collections::BTreeSet::new();
+    loop {
+        for process in descend::descendants() {
+            process.kill();
+            killed.insert(process.pid);
+        }
+        // Each that dies leaves its children to us: look again.
+        if waitpid(Pid::from_raw(-1), None) == Err(Errno::ECHILD) {
+            return killed.len();
+        }
+        while let Ok(found) = waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG))
+            && found != WaitStatus::StillAlive
+        {}
+    }
+}
+
+/// Its group is all that can be found there, and was killed.
+#[cfg(not(target_os = "linux"))]
+fn sweep() -> usize {
+    0
+}
+
+#[cfg(target_os = "linux")]
+mod descend {
+    //! The processes below this one.
+
+    use std::collections::BTreeMap;
+
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
+    /// A process that lives.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub(super) struct Process {
+        pub(super) pid: i32,
+        parent: i32,
+        /// A number may be another's by now, this with it can't.
+        started: u64,
+    }
+
+    impl Process {
+        fn read(pid: i32) -> Option<Self> {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            // The name may have anything in it, so what follows its end counts.
+            let (_, after) = stat.rsplit_once(')')?;
+            let fields: Vec<_> = after.split_ascii_whitespace().collect();
+            let lives = !matches!(*fields.first()?, "Z" | "X");
+            lives.then_some(Self {
+                pid,
+                parent: fields.get(1)?.parse().ok()?,
+                started: fields.get(19)?.parse().ok()?,
+            })
+        }
+
+        pub(super) fn kill(self) {
+            let now = Self::read(self.pid);
+            if now.is_some_and(|now| now.started == self.started) {
+                let _is_gone = kill(Pid::from_raw(self.pid), Signal::SIGKILL);
+            }
+        }
+    }
+
+    /// Those that live, parents first.
+    pub(super) fn descendants() -> Vec<Process> {
+        let mut children: BTreeMap<i32, Vec<Process>> = BTreeMap::new();
+        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let pid = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
+            if let Some(process) = pid.and_then(Process::read) {
+                children.entry(process.parent).or_default().push(process);
+            }
+        }
+        let mut found = children
+            .remove(&nix::unistd::getpid().as_raw())
+            .unwrap_or_default();
+        let mut at = 0;
+        while let Some(process) = found.get(at) {
+            found.extend(children.remove(&process.pid).unwrap_or_default());
+            at += 1;
+        }
+        found
+    }
+}

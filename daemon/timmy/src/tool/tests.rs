@@ -1,0 +1,159 @@
+//! What the tests of all tools need: places of their own, and somebody to ask.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use super::places::Rules;
+use super::*;
+use crate::config::Unsandboxed;
+
+/// Says the same to everybody, and remembers what was asked.
+#[derive(Debug)]
+pub(crate) struct Says {
+    answer: Approval,
+    asked: Mutex<Vec<(String, String)>>,
+}
+
+impl Says {
+    pub(crate) fn yes() -> Arc<Self> {
+        Self::always(Approval::Granted)
+    }
+
+    pub(crate) fn no() -> Arc<Self> {
+        Self::always(Approval::Denied("nobody is there".to_owned()))
+    }
+
+    fn always(answer: Approval) -> Arc<Self> {
+        Arc::new(Self {
+            answer,
+            asked: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn asked(&self) -> Vec<(String, String)> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+impl Asker for Says {
+    fn approve<'a>(&'a self, title: &'a str, detail: &'a str) -> Boxed<'a, Approval> {
+        let question = (title.to_owned(), detail.to_owned());
+        self.asked.lock().unwrap().push(question);
+        Box::pin(async { self.answer.clone() })
+    }
+}
+
+/// A workspace `ws`, a home `user`, agentd's own `state`, and something `outside`.
+pub(crate) struct Place {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) asker: Arc<Says>,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) progress: mpsc::Receiver<String>,
+    pub(crate) around: Surroundings,
+}
+
+impl Place {
+    pub(crate) fn new(asker: Arc<Says>) -> Self {
+        let dir = tempfile::Builder::new()
+            .prefix("timmy-test-")
+            .tempdir_in("/tmp")
+            .unwrap();
+        for name in ["ws", "user", "state", "outside"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let cancel = CancellationToken::new();
+        let (said, progress) = mpsc::channel(10_000);
+        let around = Surroundings {
+            cwd: dir.path().join("ws"),
+            spill: dir.path().join("state/spill"),
+            call: "call".to_owned(),
+            job: None,
+            cancel: cancel.clone(),
+            progress: said,
+            asker: Arc::clone(&asker) as Arc<dyn Asker>,
+        };
+        Self {
+            dir,
+            asker,
+            cancel,
+            progress,
+            around,
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    pub(crate) fn rules(&self) -> Rules {
+        Rules {
+            home: Some(self.path("user")),
+            private: vec![self.path("state")],
+            ..rules()
+        }
+    }
+
+    /// Runs the tool of that name.
+    pub(crate) async fn run(
+        &self,
+        tools: &[Arc<dyn Tool>],
+        name: &str,
+        arguments: Value,
+    ) -> Outcome {
+        let tool = tools.iter().find(|tool| tool.spec().name == name).unwrap();
+        tool.run(arguments.as_object().unwrap(), &self.around).await
+    }
+}
+
+/// Rules of a machine without anybody's home, with this test's own program.
+pub(crate) fn rules() -> Rules {
+    Rules {
+        home: None,
+        private: Vec::new(),
+        writable: Vec::new(),
+        network: false,
+        unsandboxed: Unsandboxed::Ask,
+        program: program(),
+        environment: std::env::vars_os().collect(),
+    }
+}
+
+/// timmy itself, which Cargo builds as an example for its tests.
+fn program() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let deps = test.parent().unwrap();
+    deps.parent().unwrap().join("examples/timmy-itself")
+}
+
+/// Says loudly that a test is skipped, or fails where nothing may be missing.
+pub(crate) fn has_sandbox() -> bool {
+    let Err(why) = sandbox::available() else {
+        return true;
+    };
+    let thread = std::thread::current();
+    let said = format!(
+        "skipped: needs a sandbox: {}: {why}\n",
+        thread.name().unwrap_or("?")
+    );
+    // Past the harness, which hides what a passing test prints.
+    let _closed = std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes());
+    assert!(
+        std::env::var_os("AGENTD_TEST_NEEDS").is_none_or(|needs| needs != "all"),
+        "CI must have a sandbox"
+    );
+    false
+}
+
+pub(crate) fn exists(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
