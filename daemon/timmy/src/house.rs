@@ -21,7 +21,9 @@ use crate::provider::keys::{self, Keys};
 use crate::provider::{Target, table};
 use crate::send::{Household, Wish};
 use crate::session::skill::ReadSkill;
-use crate::tool::Tool;
+use crate::tool::places::Rules;
+use crate::tool::toolset::{self, Toolset};
+use crate::tool::{Tool, sandbox};
 use crate::turn::{House, Plan, REQUESTS};
 
 /// This machine.
@@ -37,12 +39,16 @@ pub(crate) struct Machine {
 impl Machine {
     /// This one, without reading anything yet; none without a home.
     pub(crate) fn of_process() -> Option<Self> {
-        let file = config_file()?;
-        Some(Self {
+        config_file().map(Self::with)
+    }
+
+    /// The one whose `config.toml` is this.
+    pub(crate) fn with(file: PathBuf) -> Self {
+        Self {
             models: HttpModels::default(),
             own: file.with_file_name("timmy"),
             file,
-        })
+        }
     }
 
     fn config(&self) -> Result<Config, Rejected> {
@@ -81,6 +87,24 @@ impl Machine {
             requests: config.timmy.max_requests.unwrap_or(REQUESTS),
             deadline: wish.timeout,
         })
+    }
+}
+
+impl Machine {
+    fn tools_now(&self, toolsets: Option<&[String]>) -> Result<Vec<Arc<dyn Tool>>, Rejected> {
+        let config = self.config()?;
+        let invalid = |why: String| Rejected::new(Code::InvalidRequest, why);
+        let sets = match toolsets.or(config.timmy.toolsets.as_deref()) {
+            Some(names) => Toolset::named(names).map_err(|why| invalid(why.to_string()))?,
+            None => Toolset::USUAL.iter().copied().collect(),
+        };
+        let rules = Rules::of_process(&config.timmy)
+            .map_err(|why| Rejected::new(Code::Internal, why.to_string()))?;
+        let mut tools = toolset::tools(&sets, &Arc::new(rules));
+        if let Some(skill) = ReadSkill::new(&self.own) {
+            tools.push(Arc::new(skill));
+        }
+        Ok(tools)
     }
 }
 
@@ -213,16 +237,10 @@ impl Household for Machine {
 
     fn tools<'a>(
         &'a self,
-        _toolsets: Option<&'a [String]>,
+        toolsets: Option<&'a [String]>,
         _cwd: &'a Path,
     ) -> Boxed<'a, Result<Vec<Arc<dyn Tool>>, Rejected>> {
-        Box::pin(async move {
-            let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
-            if let Some(skill) = ReadSkill::new(&self.own) {
-                tools.push(Arc::new(skill));
-            }
-            Ok(tools)
-        })
+        Box::pin(async move { self.tools_now(toolsets) })
     }
 
     fn own(&self) -> &Path {
@@ -230,7 +248,12 @@ impl Household for Machine {
     }
 
     fn confinement(&self) -> String {
-        "Commands are not sandboxed.".to_owned()
+        match sandbox::available() {
+            Ok(()) => "Commands run in a sandbox: they write in the working directory only, and \
+                       have no network without leave."
+                .to_owned(),
+            Err(why) => format!("Commands are not sandboxed here: {why}."),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::session::store::Store;
 use sessions::Home;
 
 mod sessions;
+mod whole;
 
 /// Serves these lines, then every line said until the turns are over.
 async fn talk(echo: bool, lines: &[&str]) -> Vec<Value> {

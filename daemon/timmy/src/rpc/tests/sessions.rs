@@ -129,13 +129,13 @@ impl Home {
     }
 }
 
-struct Process {
-    service: Service,
-    said: mpsc::Receiver<Said>,
+pub(super) struct Process {
+    pub(super) service: Service,
+    pub(super) said: mpsc::Receiver<Said>,
 }
 
 impl Process {
-    async fn say(&mut self, line: Value) {
+    pub(super) async fn say(&mut self, line: Value) {
         self.service.serve(line.to_string().as_bytes()).await;
     }
 
@@ -145,8 +145,21 @@ impl Process {
         serde_json::from_str(&line.render()).unwrap()
     }
 
+    /// Lines up to the end of a turn.
+    pub(super) async fn until_final(&mut self) -> Vec<Value> {
+        let mut lines = Vec::new();
+        loop {
+            let line = self.next().await;
+            let found = line["type"] == "message_end" || line["type"] == "error";
+            lines.push(line);
+            if found {
+                return lines;
+            }
+        }
+    }
+
     /// Lines up to the first of this type.
-    async fn until(&mut self, kind: &str) -> Vec<Value> {
+    pub(super) async fn until(&mut self, kind: &str) -> Vec<Value> {
         let mut lines = Vec::new();
         loop {
             let line = self.next().await;
