@@ -10,13 +10,13 @@ use crate::session::store::Store;
 use sessions::Process;
 
 /// A configuration whose providers are mocks, a state directory and a workspace.
-struct Whole {
-    dir: tempfile::TempDir,
-    mock: MockModel,
+pub(super) struct Whole {
+    pub(super) dir: tempfile::TempDir,
+    pub(super) mock: MockModel,
 }
 
 impl Whole {
-    fn new(models: &str) -> Self {
+    pub(super) fn new(models: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mock = MockModel::start();
         let providers: String = ["a", "b", "c"]
@@ -35,7 +35,7 @@ impl Whole {
         Self { dir, mock }
     }
 
-    fn work(&self, name: &str) -> PathBuf {
+    pub(super) fn work(&self, name: &str) -> PathBuf {
         self.dir.path().join("work").join(name)
     }
 
@@ -52,7 +52,7 @@ impl Whole {
         }
     }
 
-    fn send(&self, text: &str, native: Option<&Value>) -> Value {
+    pub(super) fn send(&self, text: &str, native: Option<&Value>) -> Value {
         let mut line = json!({"type": "send", "id": "t1", "text": text, "session": "s",
             "cwd": self.dir.path().join("work"), "on_question": "wait"});
         if let Some(native) = native {
