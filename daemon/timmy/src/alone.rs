@@ -76,6 +76,7 @@ pub(crate) async fn answer(prompt: String, wish: Wish, args: &Args, agent: &Agen
             opened: &|_| {},
         };
         agent.play(sent, reins).await;
+        agent.store.tidy().await;
     };
     let told = async {
         interrupted().await;

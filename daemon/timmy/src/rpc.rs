@@ -173,6 +173,14 @@ impl Service {
         // A turn's panic ends in it, and it is aborted only when leaving.
         if let Ok(number) = ended {
             self.turns.remove(&number);
+            // Not before the first turn: it would wait for it.
+            let store = Arc::clone(&self.agent.store);
+            if self.turns.is_empty() && !store.is_tidy() {
+                self.running.spawn(async move {
+                    store.tidy().await;
+                    number
+                });
+            }
         }
     }
 

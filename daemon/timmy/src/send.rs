@@ -170,6 +170,7 @@ impl Agent {
         }
         // Whoever reads the final line may send the session's next turn at once.
         drop(session);
+        // The last thing that is awaited: whoever reads it may count on the turn being over.
         report::say(line, &ending, &report, more).await;
     }
 

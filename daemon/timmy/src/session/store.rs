@@ -10,6 +10,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
@@ -62,6 +63,8 @@ pub(crate) struct Store {
     work: SyncSender<Work>,
     directory: PathBuf,
     open: Arc<Locks>,
+    tidied: AtomicBool,
+    used: AtomicBool,
 }
 
 /// Where an open session is kept.
@@ -82,6 +85,8 @@ impl Store {
             work,
             directory,
             open: Arc::default(),
+            tidied: AtomicBool::new(false),
+            used: AtomicBool::new(false),
         }
     }
 
@@ -189,12 +194,25 @@ impl Store {
         .await
     }
 
+    /// Is there nothing to forget? Where nothing was kept, nothing is looked for either.
+    pub(crate) fn is_tidy(&self) -> bool {
+        self.tidied.load(Ordering::Relaxed) || !self.used.load(Ordering::Relaxed)
+    }
+
+    /// Forgets what is old, once in the life of this process: there is no hurry.
+    pub(crate) async fn tidy(&self) {
+        if !self.is_tidy() && !self.tidied.swap(true, Ordering::Relaxed) {
+            // Whoever can't be written now is tidied by the next process.
+            let _later = self.forget_old().await;
+        }
+    }
+
     /// Forgets sessions that nobody used for long, and the oldest when all are too large. One that
     /// is open anywhere stays.
     ///
     /// # Errors
     /// It can't be written.
-    pub(crate) async fn forget_old(&self) -> Result<usize, StoreError> {
+    async fn forget_old(&self) -> Result<usize, StoreError> {
         self.forget(wall_ms(), UNUSED, MOST_BYTES).await
     }
 
@@ -241,6 +259,7 @@ impl Store {
             })
         });
         let gone = || StoreError::Failed(self.directory.clone(), "its thread is gone".to_owned());
+        self.used.store(true, Ordering::Relaxed);
         self.work.try_send(work).map_err(|_| gone())?;
         told.await.map_err(|_| gone())?
     }

@@ -214,6 +214,26 @@ async fn a_session_says_what_it_is_called_and_goes_on_in_another_process() {
 }
 
 #[tokio::test]
+async fn sessions_that_nobody_used_for_long_are_gone_after_the_first_turn() {
+    let home = Home::new();
+    home.models.script("a", (0..3).map(|_| Step::Says("x")));
+    let mut first = home.process();
+    first.say(send("t1", "hi", None)).await;
+    let native = first.until("message_end").await[0]["native"].clone();
+    let conn = rusqlite::Connection::open(home.dir.path().join("timmy/timmy.db")).unwrap();
+    conn.execute("UPDATE sessions SET used_at = 1", []).unwrap();
+    let mut second = home.process();
+    second.say(send("t1", "hi", None)).await;
+    second.until("message_end").await;
+    while let Some(ended) = second.service.running.join_next().await {
+        second.service.forget(ended);
+    }
+    second.say(send("t2", "hi", native.as_str())).await;
+    let lines = second.until_final().await;
+    assert_eq!(lines.last().unwrap()["code"], "context-lost");
+}
+
+#[tokio::test]
 async fn a_session_that_is_gone_is_told_and_no_model_is_asked() {
     let home = Home::new();
     let mut process = home.process();
