@@ -2,6 +2,10 @@
 //!
 //! Owns the words between a turn and any tool. Must not know models.
 
+pub(crate) mod delegate;
+pub(crate) mod mcp;
+pub(crate) mod output;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -64,6 +68,15 @@ impl Outcome {
             ok: true,
             output,
             truncated: false,
+        }
+    }
+
+    /// The same, as much of it as a model is told.
+    pub(crate) fn shown(ok: bool, shown: output::Shown) -> Self {
+        Self {
+            ok,
+            output: shown.text,
+            truncated: shown.truncated,
         }
     }
 
