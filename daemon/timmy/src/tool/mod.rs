@@ -2,7 +2,9 @@
 //!
 //! Owns the words between a turn and any tool. Must not know models.
 
+pub(crate) mod delegate;
 pub(crate) mod file;
+pub(crate) mod mcp;
 pub(crate) mod output;
 pub(crate) mod places;
 pub(crate) mod sandbox;
