@@ -26,6 +26,7 @@ mod first;
 mod instances;
 mod misbehaviour;
 mod mock_model;
+mod native;
 mod nested;
 mod pi;
 mod pi_steering;

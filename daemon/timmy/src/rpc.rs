@@ -258,11 +258,11 @@ fn check(echo: bool, send: &Send) -> Result<(), Rejected> {
         None if echo => {}
         Some(name) => {
             let error = format!("timmy has no provider `{name}`");
-            return Err(Rejected::new(Code::NoAgent, error).hint(hint));
+            return Err(Rejected::new(Code::NoModel, error).hint(hint));
         }
         None => {
             let error = "timmy has no model to answer with";
-            return Err(Rejected::new(Code::NoAgent, error).hint(hint));
+            return Err(Rejected::new(Code::NoModel, error).hint(hint));
         }
     }
     match send.model.as_deref() {

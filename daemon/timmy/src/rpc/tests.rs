@@ -133,16 +133,16 @@ fn an_abort_ends_its_turn_with_the_text_so_far_and_no_other() {
 #[test]
 fn without_the_echo_provider_there_is_nobody_to_answer() {
     for (echo, line, code) in [
-        (false, r#"{"type":"send","id":1,"text":"x"}"#, "no-agent"),
+        (false, r#"{"type":"send","id":1,"text":"x"}"#, "no-model"),
         (
             false,
             r#"{"type":"send","id":1,"text":"x","provider":"kimi"}"#,
-            "no-agent",
+            "no-model",
         ),
         (
             true,
             r#"{"type":"send","id":1,"text":"x","provider":"kimi"}"#,
-            "no-agent",
+            "no-model",
         ),
         (
             true,
