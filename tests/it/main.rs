@@ -12,6 +12,7 @@ mod cli;
 mod cli_agents;
 mod cli_jobs;
 mod cli_lists;
+mod cli_models;
 mod cli_questions;
 mod clients;
 mod crash;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use agentd_protocol::Code;
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use crate::line::Line;
 
@@ -67,7 +67,7 @@ fn directive(inside: &str) -> Option<Step<'_>> {
 }
 
 /// Plays a prompt to its final line; a cancelled one ends early with the text so far.
-pub(crate) async fn play(prompt: &str, cancel: &Notify, line: &Line) {
+pub(crate) async fn play(prompt: &str, cancel: &CancellationToken, line: &Line) {
     let mut text = String::new();
     let mut calls = 0_u32;
     line.say("message_start", json!({"message": 0, "role": "assistant"}))
@@ -99,7 +99,7 @@ pub(crate) async fn play(prompt: &str, cancel: &Notify, line: &Line) {
         // A pause of nothing still lets an abort through.
         tokio::select! {
             biased;
-            () = cancel.notified() => {
+            () = cancel.cancelled() => {
                 line.say("message_end", ending(json!({"text": text, "stop": "cancelled"}))).await;
                 return;
             }

@@ -1,43 +1,75 @@
 //! timmy, the agent that comes with agentd: a worker like any other.
 //!
-//! Owns its command line and exit codes. This version has no model: its only provider is `echo`,
-//! which plays the prompt back, so that everything around an agent can be tried without one.
+//! Owns its command line and exit codes. Must not know how a turn is played.
 
 #![allow(dead_code, reason = "the parts are put together by `turn`")]
 
+mod alone;
+mod cli;
 mod config;
 mod echo;
 mod failover;
+mod house;
 mod line;
 mod message;
+#[cfg(test)]
+#[path = "../../../tests/it/mock_model/mod.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "shared with the tests from outside, which look at more of it"
+)]
+mod mock_model;
 mod model;
+mod price;
 mod provider;
 mod rpc;
+mod send;
+mod session;
 mod stdio;
 mod tool;
+mod turn;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use tokio::sync::{Notify, mpsc};
 
-use line::{Line, Said};
+use config::nothing::CalledAs;
+use house::Machine;
+use send::{Agent, Wish};
+use session::store::Store;
 
-/// The only provider of this version.
+/// The scripted provider.
 const ECHO: &str = "echo";
 /// Lines that may wait for a slow reader.
 const WAITING_LINES: usize = 64;
 /// What was said before the end of input gets this long to be written.
-const LEAVE_WITHIN: Duration = Duration::from_secs(1);
+const LEAVE_WITHIN: Duration = Duration::from_secs(4);
 /// `EX_CONFIG`: starting again will not help.
 const CONFIG: u8 = 78;
 
 /// The agent that comes with agentd.
 #[derive(Parser, Debug)]
-#[command(name = "timmy", version)]
+#[command(
+    name = "timmy",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  timmy -p \"what does this repository do?\" --toolsets file
+  timmy provider add gemini
+  timmy models status
+
+`timmy provider --help` and `timmy models --help` say how models are found.
+Exit codes: 0 done, 1 failed, 2 usage, 78 configuration, 130 interrupted"
+)]
 #[command(group = clap::ArgGroup::new("form").required(true))]
 struct Args {
     /// Serve the Clawdis Agent RPC on standard input and output
@@ -46,17 +78,45 @@ struct Args {
     /// Answer one prompt and leave
     #[arg(short, long, value_name = "TEXT", group = "form")]
     prompt: Option<String>,
-    /// Where answers come from; this version offers only `echo`
+    /// Where answers come from; `echo` says the prompt back without any model
     #[arg(long, value_name = "NAME")]
     provider: Option<String>,
+    /// Which model, as `provider/model` or a name of [models.aliases]
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
+    /// How hard to think: off, minimal, low, medium, high or max
+    #[arg(long, value_name = "LEVEL")]
+    thinking: Option<String>,
+    /// What to ask when the model fails, in this order
+    #[arg(long, value_name = "MODEL", value_delimiter = ',')]
+    fallback: Option<Vec<String>>,
     /// With --prompt: print protocol lines instead of text
     #[arg(long, conflicts_with = "rpc")]
     json: bool,
+    /// With --prompt: go on with the conversation of this name, or begin it
+    #[arg(long, value_name = "NAME", conflicts_with = "rpc")]
+    session: Option<String>,
+    /// With --prompt: the tools, as file,terminal,web
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        conflicts_with = "rpc"
+    )]
+    toolsets: Option<Vec<String>>,
+    /// With --prompt: the directory to work in
+    #[arg(long, value_name = "DIR", conflicts_with = "rpc")]
+    cwd: Option<PathBuf>,
 }
 
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let named = |word: &OsString| cli::COMMANDS.iter().any(|command| word == command);
+    if words.get(1).is_some_and(named) {
+        return cli::run(words);
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
@@ -64,14 +124,19 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    let provider = args.provider.as_deref();
-    if provider.is_some_and(|name| name != ECHO) || (provider.is_none() && args.prompt.is_some()) {
-        let found = provider.map_or("no provider was named".to_owned(), |name| {
-            format!("there is no provider `{name}`")
-        });
-        complain(&found, Some("this version offers only provider `echo`"));
-        return ExitCode::from(CONFIG);
-    }
+    let called = if args.rpc {
+        CalledAs::Agentctl
+    } else {
+        CalledAs::Timmy
+    };
+    let machine = match Machine::of_process(called) {
+        Ok(machine) => machine,
+        Err(why) => {
+            complain(&why, None);
+            return ExitCode::from(CONFIG);
+        }
+    };
+    let state = machine.state();
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -82,69 +147,26 @@ pub fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let agent = Agent {
+        household: Arc::new(machine),
+        store: Arc::new(Store::new(state.join("timmy"))),
+    };
     let code = runtime.block_on(async {
-        match args.prompt {
-            Some(prompt) => alone(prompt, args.json).await,
-            None => rpc::serve(provider.is_some()).await,
+        let wish = Wish {
+            provider: args.provider.clone(),
+            model: args.model.clone(),
+            thinking: args.thinking.clone(),
+            fallback_chain: args.fallback.clone(),
+            timeout: None,
+        };
+        match args.prompt.clone() {
+            Some(prompt) => alone::answer(prompt, wish, &args, &agent).await,
+            None => rpc::serve(wish, agent.clone()).await,
         }
     });
     // A blocked read of standard input must not keep the process.
     runtime.shutdown_background();
     code
-}
-
-/// Answers one prompt on standard output.
-async fn alone(prompt: String, json: bool) -> ExitCode {
-    if prompt.trim().is_empty() {
-        complain("the prompt is blank", None);
-        return ExitCode::from(2);
-    }
-    let (out, mut lines) = mpsc::channel(WAITING_LINES);
-    let turn = async move {
-        let line = Line { id: None, out };
-        line.note(ECHO, echo::NOTE).await;
-        echo::play(&prompt, &Arc::new(Notify::new()), &line).await;
-    };
-    let show = async {
-        let mut code = ExitCode::SUCCESS;
-        while let Some(said) = lines.recv().await {
-            if said.kind == "error" {
-                code = ExitCode::FAILURE;
-            }
-            let shown = if json {
-                print(&said.render())
-            } else {
-                show(&said)
-            };
-            if shown.is_err() {
-                return ExitCode::FAILURE;
-            }
-        }
-        code
-    };
-    let ((), code) = tokio::join!(turn, show);
-    code
-}
-
-fn print(line: &str) -> std::io::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{line}")?;
-    stdout.flush()
-}
-
-/// Shows a line to a person.
-fn show(said: &Said) -> std::io::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    match said.kind {
-        "message_delta" => write!(stdout, "{}", said.text("text"))?,
-        "message_end" => writeln!(stdout)?,
-        "note" if std::io::stderr().is_terminal() => {
-            writeln!(std::io::stderr(), "note: {}", said.text("text"))?;
-        }
-        "error" => complain(said.text("error"), None),
-        _ => {}
-    }
-    stdout.flush()
 }
 
 fn complain(error: &str, hint: Option<&str>) {
@@ -164,6 +186,7 @@ mod tests {
             "timmy --rpc",
             "timmy --rpc --provider echo",
             "timmy -p hi --json",
+            "timmy -p hi --session s --model a/b --toolsets file,web --fallback a/b,c/d",
         ] {
             assert!(accepted(line), "{line}");
         }
@@ -171,21 +194,10 @@ mod tests {
             "timmy",
             "timmy --rpc -p hi",
             "timmy --rpc --json",
+            "timmy --rpc --session s",
             "timmy x",
         ] {
             assert!(!accepted(line), "{line}");
         }
-    }
-
-    #[test]
-    fn alone_it_fails_when_the_turn_does() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        let runtime = runtime.unwrap();
-        let code = |prompt: &str| runtime.block_on(alone(prompt.to_owned(), true));
-        assert_eq!(code("hi [[tool]]"), ExitCode::SUCCESS);
-        assert_eq!(code("hi [[error=timeout]]"), ExitCode::FAILURE);
-        assert_eq!(code(" "), ExitCode::from(2));
     }
 }

@@ -1,5 +1,6 @@
 //! The lines timmy says. Owns how a line is addressed; must not know when one is due.
 
+use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::ids::Id;
 use serde_json::{Map, Value, json};
@@ -77,9 +78,45 @@ impl Line {
             .await;
     }
 
+    /// The request was refused: its final line.
+    pub(crate) async fn reject(&self, rejected: &Rejected) {
+        let _gone = self
+            .out
+            .send(Said::refusal(self.id.clone(), rejected))
+            .await;
+    }
+
+    /// Says one line if that needs no waiting; else it is left out.
+    pub(crate) fn say_if_room(&self, kind: &'static str, fields: Value) {
+        let _full = self.out.try_send(Said::new(kind, self.id.clone(), fields));
+    }
+
+    /// Answers another request than the one whose lines these are.
+    pub(crate) async fn answer(&self, kind: &'static str, id: Option<Id>) {
+        let _gone = self
+            .out
+            .send(Said::new(kind, id, json!({"ok": true})))
+            .await;
+    }
+
+    /// Refuses another request than the one whose lines these are.
+    pub(crate) async fn refuse(&self, id: Option<Id>, code: Code, error: &str) {
+        let line = Self {
+            id,
+            out: self.out.clone(),
+        };
+        line.reject(&Rejected::new(code, error)).await;
+    }
+
     /// What a person should know.
     pub(crate) async fn note(&self, code: &str, text: &str) {
         let fields = json!({"level": "info", "code": code, "text": text});
+        self.say("note", fields).await;
+    }
+
+    /// What a person should know because it isn't as it should be.
+    pub(crate) async fn warn(&self, code: &str, text: &str) {
+        let fields = json!({"level": "warning", "code": code, "text": text});
         self.say("note", fields).await;
     }
 }

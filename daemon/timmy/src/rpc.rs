@@ -2,26 +2,37 @@
 //!
 //! Owns the turns in flight and what is remembered of sessions. Must not know how a turn is played.
 
+mod request;
+
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::ids::Id;
 use agentd_protocol::limits::MAX_LINE_IN;
 use agentd_protocol::request::Send;
+use agentd_protocol::work::{Compact, Steer};
 use agentd_protocol::{Code, Decoder, Envelope, Frame, Request};
+use futures_util::FutureExt as _;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::sync::{Notify, mpsc};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use crate::line::{Line, Said};
+use crate::send::{Agent, Reins, Wish, died};
+use crate::turn::asker::{ByLine, Nobody, Questions};
+use crate::turn::inbox::{Inbox, Unwelcome, Word};
 use crate::{ECHO, LEAVE_WITHIN, WAITING_LINES, echo, stdio};
 
-/// Turns at once, announced in `status`: each costs a task and its prompt.
-const CONCURRENT_SENDS: usize = 16;
-/// Sessions whose turns are counted; beyond, the first by name is forgotten.
+/// Turns at once, announced in `status`: each costs a task and its conversation.
+const CONCURRENT_SENDS: usize = 64;
+/// Sessions of which something is remembered; beyond, the first by name is forgotten, and can't be
+/// shortened before its next turn.
 const SESSIONS: usize = 1024;
 /// Bytes read at once.
 const PORTION: usize = 16 * 1024;
@@ -29,23 +40,39 @@ const PORTION: usize = 16 * 1024;
 /// A turn in flight.
 struct Turn {
     id: Option<Id>,
-    cancel: Arc<Notify>,
+    session: Option<String>,
+    cancel: CancellationToken,
+    /// For words; the echo provider takes none.
+    inbox: Option<Arc<Inbox>>,
 }
+
+/// What is remembered of a session between its turns.
+#[derive(Clone, Default, Debug)]
+struct Remembered {
+    /// Has the echo provider said that it is one?
+    echoed: bool,
+    native: Option<String>,
+    /// The models of its last turn.
+    wish: Wish,
+}
+
+type Sessions = Arc<Mutex<BTreeMap<String, Remembered>>>;
 
 /// What the requests of one connection share.
 struct Service {
-    /// Was `echo` named on the command line?
-    echo: bool,
+    /// What the command line says of sends that don't say it themselves.
+    default: Wish,
+    agent: Agent,
     out: mpsc::Sender<Said>,
     turns: BTreeMap<u64, Turn>,
     running: JoinSet<u64>,
     next: u64,
-    /// Turns so far.
-    sessions: BTreeMap<String, u64>,
+    sessions: Sessions,
+    questions: Arc<Questions>,
 }
 
-/// Serves until the end of input.
-pub(crate) async fn serve(echo: bool) -> ExitCode {
+/// Serves until the end of input, or until it is told to end.
+pub(crate) async fn serve(default: Wish, agent: Agent) -> ExitCode {
     let (out, mut lines) = mpsc::channel::<Said>(WAITING_LINES);
     let write = async move {
         let mut stdout = stdio::output();
@@ -61,10 +88,13 @@ pub(crate) async fn serve(echo: bool) -> ExitCode {
         }
         Ok(())
     };
-    let mut service = Service::new(echo, out);
+    let mut service = Service::new(default, agent, out);
     let mut writer = std::pin::pin!(write);
     let read = async {
-        let read = service.read().await;
+        let read = tokio::select! {
+            read = service.read() => read,
+            () = told_to_end() => Ok(()),
+        };
         service.leave().await;
         read
     };
@@ -78,6 +108,15 @@ pub(crate) async fn serve(echo: bool) -> ExitCode {
     code(&read)
 }
 
+async fn told_to_end() {
+    match signal(SignalKind::terminate()) {
+        Ok(mut told) => {
+            told.recv().await;
+        }
+        Err(_) => std::future::pending().await,
+    }
+}
+
 fn code(result: &std::io::Result<()>) -> ExitCode {
     if result.is_ok() {
         ExitCode::SUCCESS
@@ -87,14 +126,16 @@ fn code(result: &std::io::Result<()>) -> ExitCode {
 }
 
 impl Service {
-    fn new(echo: bool, out: mpsc::Sender<Said>) -> Self {
+    fn new(default: Wish, agent: Agent, out: mpsc::Sender<Said>) -> Self {
         Self {
-            echo,
+            default,
+            agent,
             out,
             turns: BTreeMap::new(),
             running: JoinSet::new(),
             next: 0,
-            sessions: BTreeMap::new(),
+            sessions: Sessions::default(),
+            questions: Arc::default(),
         }
     }
 
@@ -129,7 +170,7 @@ impl Service {
     }
 
     fn forget(&mut self, ended: Result<u64, tokio::task::JoinError>) {
-        // A turn can't panic, and is aborted only when leaving.
+        // A turn's panic ends in it, and it is aborted only when leaving.
         if let Ok(number) = ended {
             self.turns.remove(&number);
         }
@@ -138,11 +179,12 @@ impl Service {
     /// Cancels what runs and lets it say so.
     async fn leave(&mut self) {
         for turn in self.turns.values() {
-            turn.cancel.notify_one();
+            turn.cancel.cancel();
         }
         let ended = async { while self.running.join_next().await.is_some() {} };
         let _late = tokio::time::timeout(LEAVE_WITHIN, ended).await;
         self.running.abort_all();
+        while self.running.join_next().await.is_some() {}
         // The writer ends when nobody can say anything any more.
         self.out = mpsc::channel(1).0;
     }
@@ -153,47 +195,64 @@ impl Service {
             Err((id, rejected)) => return self.refuse(id, &rejected).await,
         };
         let id = envelope.id.clone();
-        match Request::decode(&envelope).map(|decoded| decoded.request) {
-            Ok(Request::Send(send)) => match self.start(id.clone(), *send) {
-                Ok(()) => {}
-                Err(rejected) => self.refuse(id, &rejected).await,
-            },
+        let served = match Request::decode(&envelope).map(|decoded| decoded.request) {
+            Ok(Request::Send(send)) => self.start(id.clone(), *send, envelope.body),
             Ok(Request::Abort(_)) => {
                 self.abort(id.as_ref());
-                self.answer("abort", id, json!({"ok": true, "jobs": []}))
+                return self
+                    .answer("abort", id, json!({"ok": true, "jobs": []}))
                     .await;
             }
-            Ok(Request::Status(_)) => {
-                let running = self.turns.len();
-                let fields = json!({
-                    "ok": true,
-                    "details": format!("timmy is ready with provider `echo`; {running} turns in flight"),
-                    "sessions": "many",
-                    "concurrent_sends": CONCURRENT_SENDS,
-                    "cwd": true,
-                });
-                self.answer("status", id, fields).await;
+            Ok(Request::Status(_)) => return self.answer("status", id, self.status()).await,
+            Ok(Request::Ping) => return self.answer("pong", id, json!({})).await,
+            Ok(Request::Steer(steer)) => self.steer(id.clone(), steer),
+            Ok(Request::Compact(compact)) => self.compact(id.clone(), compact),
+            Ok(Request::Answer(answer)) => {
+                let question = answer.question_id.clone();
+                if self.questions.answer(&answer) {
+                    let fields = json!({"ok": true, "question_id": question});
+                    return self.answer("answer", id, fields).await;
+                }
+                let error = format!("there is no open question `{question}`");
+                Err(Rejected::new(Code::UnknownQuestion, error))
             }
-            Ok(Request::Ping) => self.answer("pong", id, json!({})).await,
             Ok(_) => {
                 let error = format!("`{}` is not served by a worker", envelope.kind);
-                self.refuse(id, &Rejected::new(Code::Unsupported, error))
-                    .await;
+                Err(Rejected::new(Code::Unsupported, error))
             }
-            Err(rejected) => self.refuse(id, &rejected).await,
+            Err(rejected) => Err(rejected),
+        };
+        if let Err(rejected) = served {
+            self.refuse(id, &rejected).await;
         }
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let running = self.turns.len();
+        json!({
+            "ok": true,
+            "details": format!("timmy is ready; {running} turns in flight"),
+            "sessions": "many",
+            "concurrent_sends": CONCURRENT_SENDS,
+            "cwd": true,
+            "resumes": true,
+            "steer": true,
+            "compact": true,
+            "toolsets": true,
+            "fallback_chain": true,
+        })
     }
 
     /// The turn of that id; without one, every turn.
     fn abort(&self, id: Option<&Id>) {
         let turns = self.turns.values();
         for turn in turns.filter(|turn| id.is_none() || turn.id.as_ref() == id) {
-            turn.cancel.notify_one();
+            turn.cancel.cancel();
         }
     }
 
-    fn start(&mut self, id: Option<Id>, send: Send) -> Result<(), Rejected> {
-        check(self.echo, &send)?;
+    /// Finds room for one more turn.
+    fn admit(&mut self, id: Option<&Id>) -> Result<(), Rejected> {
         // The peer may have read a final line before this loop heard of the turn's end.
         while let Some(ended) = self.running.try_join_next() {
             self.forget(ended);
@@ -202,43 +261,154 @@ impl Service {
             let error = format!("{CONCURRENT_SENDS} turns are in flight already");
             return Err(Rejected::new(Code::QueueFull, error));
         }
-        if id.is_some() && self.turns.values().any(|turn| turn.id == id) {
+        if id.is_some() && self.turns.values().any(|turn| turn.id.as_ref() == id) {
             let error = "a send with this `id` is still outstanding";
             return Err(Rejected::new(Code::InvalidRequest, error));
         }
-        let first = self.count(send.session.as_deref().unwrap_or(""));
-        let cancel = Arc::new(Notify::new());
+        Ok(())
+    }
+
+    fn insert(&mut self, turn: Turn) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.turns.insert(
-            number,
-            Turn {
-                id: id.clone(),
-                cancel: Arc::clone(&cancel),
-            },
-        );
+        self.turns.insert(number, turn);
+        number
+    }
+
+    fn start(&mut self, id: Option<Id>, send: Send, body: &str) -> Result<(), Rejected> {
+        let echoes = request::is_for_echo(&self.default, &send)?;
+        let sent = request::sent(&self.default, &send, body)?;
+        self.admit(id.as_ref())?;
+        let cancel = CancellationToken::new();
+        let inbox = (!echoes).then(Arc::<Inbox>::default);
+        let number = self.insert(Turn {
+            id: id.clone(),
+            session: send.session.clone(),
+            cancel: cancel.clone(),
+            inbox: inbox.clone(),
+        });
         let line = Line {
             id,
             out: self.out.clone(),
         };
+        let session = send.session.clone().unwrap_or_default();
+        let Some(inbox) = inbox else {
+            let first = remember(&self.sessions, &session, |known| {
+                !std::mem::replace(&mut known.echoed, true)
+            });
+            self.running.spawn(async move {
+                if first {
+                    line.note(ECHO, echo::NOTE).await;
+                }
+                echo::play(&send.text, &cancel, &line).await;
+                number
+            });
+            return Ok(());
+        };
+        let asker: Arc<dyn crate::tool::Asker> = if request::may_ask(&send) {
+            Arc::new(ByLine {
+                line: line.clone(),
+                questions: Arc::clone(&self.questions),
+            })
+        } else {
+            Arc::new(Nobody)
+        };
+        let (agent, sessions) = (self.agent.clone(), Arc::clone(&self.sessions));
+        let wish = sent.wish.clone();
         self.running.spawn(async move {
-            if first {
-                line.note(ECHO, echo::NOTE).await;
+            let opened = |native: &str| {
+                remember(&sessions, &session, |known| {
+                    known.native = Some(native.to_owned());
+                    known.wish = wish.clone();
+                });
+            };
+            let reins = Reins {
+                line: &line,
+                inbox: &inbox,
+                cancel,
+                asker,
+                opened: &opened,
+            };
+            let played = AssertUnwindSafe(agent.play(sent, reins)).catch_unwind();
+            if played.await.is_err() {
+                died(&line).await;
             }
-            echo::play(&send.text, &cancel, &line).await;
             number
         });
         Ok(())
     }
 
-    /// Counts a turn; is it the session's first?
-    fn count(&mut self, session: &str) -> bool {
-        if self.sessions.len() >= SESSIONS && !self.sessions.contains_key(session) {
-            self.sessions.pop_first();
+    /// A word for a turn in flight: that of its session, or the only one.
+    fn steer(&mut self, id: Option<Id>, steer: Steer) -> Result<(), Rejected> {
+        let idle = |error: &str| Rejected::new(Code::SessionIdle, error);
+        let mut turns = self.turns.values().filter(|turn| match &steer.session {
+            Some(session) => turn.session.as_ref() == Some(session),
+            None => true,
+        });
+        let turn = turns.next().ok_or_else(|| idle("no turn is in flight"))?;
+        if turns.next().is_some() {
+            let error = "several turns are in flight: name the `session`";
+            return Err(Rejected::new(Code::Ambiguous, error));
         }
-        let turns = self.sessions.entry(session.to_owned()).or_insert(0);
-        *turns += 1;
-        *turns == 1
+        let Some(inbox) = &turn.inbox else {
+            let error = "provider `echo` takes no words";
+            return Err(Rejected::new(Code::Unsupported, error));
+        };
+        let text = steer.text;
+        inbox.put(Word { id, text }).map_err(|why| match why {
+            Unwelcome::TooLate => idle("the turn is over"),
+            Unwelcome::TooMany => {
+                Rejected::new(Code::QueueFull, "too many words wait for the turn already")
+            }
+        })
+    }
+
+    /// Shortens what is remembered of a session that had a turn here.
+    fn compact(&mut self, id: Option<Id>, compact: Compact) -> Result<(), Rejected> {
+        self.admit(id.as_ref())?;
+        let session = compact.session.unwrap_or_default();
+        let known = lock(&self.sessions).get(&session).cloned();
+        let Some((native, wish)) = known.and_then(|known| Some((known.native?, known.wish))) else {
+            let error = "the session has had no turn in this process";
+            return Err(Rejected::new(Code::SessionIdle, error));
+        };
+        let cancel = CancellationToken::new();
+        let number = self.insert(Turn {
+            id: id.clone(),
+            session: None,
+            cancel: cancel.clone(),
+            inbox: None,
+        });
+        let agent = self.agent.clone();
+        let line = Line {
+            id,
+            out: self.out.clone(),
+        };
+        // Its lines belong to no turn: the answer is all there is.
+        let silent = Line {
+            id: None,
+            out: mpsc::channel(1).0,
+        };
+        self.running.spawn(async move {
+            let reins = Reins {
+                line: &silent,
+                inbox: &Inbox::default(),
+                cancel,
+                asker: Arc::new(Nobody),
+                opened: &|_| {},
+            };
+            let instructions = compact.instructions.as_deref();
+            let compacted = agent.compact(native, &wish, instructions, reins).await;
+            match compacted {
+                Ok(summary) => {
+                    let fields = json!({"ok": true, "session": session, "summary": summary});
+                    line.say("compact", fields).await;
+                }
+                Err(rejected) => line.reject(&rejected).await,
+            }
+            number
+        });
+        Ok(())
     }
 
     async fn refuse(&self, id: Option<Id>, rejected: &Rejected) {
@@ -250,28 +420,17 @@ impl Service {
     }
 }
 
-/// A pinned provider or model that isn't there is refused, never replaced by another.
-fn check(echo: bool, send: &Send) -> Result<(), Rejected> {
-    let hint = "this version offers only provider `echo`";
-    match send.provider.as_deref() {
-        Some(ECHO) => {}
-        None if echo => {}
-        Some(name) => {
-            let error = format!("timmy has no provider `{name}`");
-            return Err(Rejected::new(Code::NoModel, error).hint(hint));
-        }
-        None => {
-            let error = "timmy has no model to answer with";
-            return Err(Rejected::new(Code::NoModel, error).hint(hint));
-        }
+fn lock(sessions: &Sessions) -> MutexGuard<'_, BTreeMap<String, Remembered>> {
+    sessions.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Changes what is remembered of a session.
+fn remember<T>(sessions: &Sessions, session: &str, change: impl FnOnce(&mut Remembered) -> T) -> T {
+    let mut all = lock(sessions);
+    if all.len() >= SESSIONS && !all.contains_key(session) {
+        all.pop_first();
     }
-    match send.model.as_deref() {
-        None | Some("scripted" | "echo/scripted") => Ok(()),
-        Some(name) => {
-            let error = format!("provider `echo` has no model `{name}`");
-            Err(Rejected::new(Code::InvalidRequest, error).hint("its only model is `scripted`"))
-        }
-    }
+    change(all.entry(session.to_owned()).or_default())
 }
 
 #[cfg(test)]

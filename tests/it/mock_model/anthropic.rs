@@ -1,6 +1,5 @@
 //! Anthropic's messages, streamed: as much as agents need.
 //!
-//! Two directives of its own: `[[think]]` thinks before it answers, `[[use NAME JSON]]` calls any tool.
 //! What the agent puts into user messages by itself (reminders in `<system-reminder>`, the mark of an
 //! interruption) is no word of the user. Turns that failed leave their prompts behind, which the agent
 //! then sends as further blocks of one message: each block is a user message here.
@@ -10,7 +9,7 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use super::{Answer, Asked, Wire, directive, events_follow, json_answer, text, until_left};
+use super::{Answer, Asked, Wire, events_follow, failed_answer, json_answer, text, until_left};
 
 pub(super) const WIRE: Wire = Wire {
     serves: |path| {
@@ -50,6 +49,7 @@ fn read(path: &str, request: &Value) -> Asked {
         },
         tool_result: newer.iter().rev().find_map(result),
         tools: tools.iter().filter_map(name).collect(),
+        ..Asked::default()
     }
 }
 
@@ -81,16 +81,8 @@ fn words(message: &Value) -> Vec<String> {
     blocks.iter().filter_map(own).collect()
 }
 
-/// Any tool, if the user asks for one by name.
-fn named_tool(asked: &Asked) -> Option<(String, Value)> {
-    let inner = directive(asked.users.last()?, "use ")?;
-    let (name, input) = inner.split_once(' ')?;
-    let input = serde_json::from_str(input).ok()?;
-    (asked.tool_result.is_none()).then(|| (name.to_owned(), input))
-}
-
 fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Result<()> {
-    let error = |kind: &str, message: &str| json!({"type": "error", "error": {"type": kind, "message": message}});
+    let error = |kind: &str, message: &str| json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_mock"});
     match answer {
         Answer::Error(status) => {
             let kind = match status {
@@ -105,21 +97,30 @@ fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Res
             let message = "prompt is too long: 209999 tokens > 200000 maximum";
             return json_answer(stream, 400, &error("invalid_request_error", message));
         }
+        Answer::Fail(failing) => {
+            let (status, kind) = match (failing.status, failing.code) {
+                (503, _) => (529, "overloaded_error"),
+                (429, _) => (429, "rate_limit_error"),
+                (401, _) => (401, "authentication_error"),
+                (404, _) => (404, "not_found_error"),
+                (500, _) => (500, "api_error"),
+                (status, code) => (status, code),
+            };
+            let body = error(kind, &failing.message);
+            return failed_answer(stream, status, failing.wait.as_deref(), &body);
+        }
         _ => {}
     }
     if asked.users.is_empty() {
         return json_answer(stream, 200, &json!({"input_tokens": 12}));
     }
-    events_follow(stream)?;
+    events_follow(stream, answer)?;
     let usage = json!({"input_tokens": 12, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2, "output_tokens": 1});
     let message = json!({"id": format!("msg_{}", unique()), "type": "message", "role": "assistant", "model": asked.model, "content": [], "stop_reason": null, "stop_sequence": null, "usage": usage});
     event(stream, "message_start", &json!({"message": message}))?;
+    event(stream, "ping", &json!({}))?;
     let mut index = 0;
-    if asked
-        .users
-        .last()
-        .is_some_and(|last| last.contains("[[think]]"))
-    {
+    if asked.thinks {
         let start = json!({"type": "thinking", "thinking": "", "signature": ""});
         let deltas = [
             json!({"type": "thinking_delta", "thinking": "let me "}),
@@ -127,48 +128,117 @@ fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Res
             json!({"type": "signature_delta", "signature": "bW9jaw=="}),
         ];
         block(stream, index, &start, &deltas)?;
-        index += 1;
+        let hidden = json!({"type": "redacted_thinking", "data": "aGlkZGVu"});
+        event(
+            stream,
+            "content_block_start",
+            &json!({"index": 1, "content_block": hidden}),
+        )?;
+        event(stream, "content_block_stop", &json!({"index": 1}))?;
+        index += 2;
     }
-    let tool = match answer {
-        Answer::Run(command) => Some(("Bash".to_owned(), json!({"command": command}))),
-        _ => named_tool(asked),
+    let Some((stop, details)) = blocks(stream, asked, answer, index)? else {
+        return Ok(());
     };
-    let text = json!({"type": "text", "text": ""});
-    let piece = |piece: &String| json!({"type": "text_delta", "text": piece});
-    let stop = match (tool, answer) {
-        (Some((name, input)), _) => {
-            let start = json!({"type": "tool_use", "id": format!("toolu_{}", unique()), "name": name, "input": {}});
-            let delta = json!({"type": "input_json_delta", "partial_json": input.to_string()});
-            block(stream, index, &start, &[delta])?;
-            "tool_use"
-        }
-        (None, Answer::Say(pieces)) => {
-            let deltas: Vec<Value> = pieces.iter().map(piece).collect();
-            block(stream, index, &text, &deltas)?;
-            "end_turn"
-        }
-        _ => {
-            let delta = piece(&"hanging".to_owned());
-            event(
-                stream,
-                "content_block_start",
-                &json!({"index": index, "content_block": text}),
-            )?;
-            event(
-                stream,
-                "content_block_delta",
-                &json!({"index": index, "delta": delta}),
-            )?;
-            return until_left(stream);
-        }
-    };
-    let delta = json!({"stop_reason": stop, "stop_sequence": null});
+    let delta = json!({"stop_reason": stop, "stop_details": details, "stop_sequence": null});
     event(
         stream,
         "message_delta",
         &json!({"delta": delta, "usage": {"output_tokens": 3}}),
     )?;
     event(stream, "message_stop", &json!({}))
+}
+
+/// What comes after the thoughts, and why it stops; nothing if the answer ends in the middle.
+fn blocks(
+    stream: &mut TcpStream,
+    asked: &Asked,
+    answer: &Answer,
+    mut index: u32,
+) -> std::io::Result<Option<(Value, Value)>> {
+    let text = json!({"type": "text", "text": ""});
+    let stop = match answer {
+        Answer::Run(command) => {
+            tool(
+                stream,
+                index,
+                "Bash",
+                &json!({"command": command}).to_string(),
+            )?;
+            "tool_use"
+        }
+        Answer::Use(calls) => {
+            for (name, input) in calls {
+                tool(stream, index, name, &input.to_string())?;
+                index += 1;
+            }
+            "tool_use"
+        }
+        Answer::CutArguments => {
+            tool(stream, index, "read", r#"{"path": "/etc"#)?;
+            "max_tokens"
+        }
+        Answer::Say(pieces) => {
+            event(
+                stream,
+                "content_block_start",
+                &json!({"index": index, "content_block": text}),
+            )?;
+            for piece in pieces {
+                said(stream, index, piece)?;
+                asked.pause();
+            }
+            event(stream, "content_block_stop", &json!({"index": index}))?;
+            "end_turn"
+        }
+        Answer::Refuse(how) => {
+            let details = json!({"type": "refusal", "category": "cyber", "explanation": "This can't be helped with."});
+            let details = if how == "field" { details } else { Value::Null };
+            return Ok(Some((json!("refusal"), details)));
+        }
+        other => {
+            let words = if *other == Answer::Hang {
+                "hanging"
+            } else {
+                "part"
+            };
+            event(
+                stream,
+                "content_block_start",
+                &json!({"index": index, "content_block": text}),
+            )?;
+            said(stream, index, words)?;
+            match other {
+                Answer::NoStop => return Ok(Some((Value::Null, Value::Null))),
+                Answer::BadJson => {
+                    write!(stream, "event: content_block_delta\ndata: {{not json\n\n")?;
+                }
+                Answer::MidFail => {
+                    let error = json!({"type": "overloaded_error", "message": "Overloaded"});
+                    event(stream, "error", &json!({"error": error}))?;
+                }
+                Answer::Hang => until_left(stream)?,
+                _ => {}
+            }
+            return Ok(None);
+        }
+    };
+    Ok(Some((json!(stop), Value::Null)))
+}
+
+fn tool(stream: &mut TcpStream, index: u32, name: &str, input: &str) -> std::io::Result<()> {
+    let start =
+        json!({"type": "tool_use", "id": format!("toolu_{}", unique()), "name": name, "input": {}});
+    let (first, rest) = input.split_at(input.len() / 2);
+    let deltas =
+        [first, rest].map(|part| json!({"type": "input_json_delta", "partial_json": part}));
+    block(stream, index, &start, &deltas)
+}
+
+fn said(stream: &mut TcpStream, index: u32, text: &str) -> std::io::Result<()> {
+    let delta = json!({"type": "text_delta", "text": text});
+    let fields = json!({"index": index, "delta": delta});
+    event(stream, "content_block_delta", &fields)
 }
 
 /// Ids of messages and calls: the agent takes two with one id for the same.

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use super::{Answer, Asked, Wire, events_follow, json_answer, until_left};
+use super::{Answer, Asked, Wire, events_follow, failed_answer, json_answer, until_left};
 
 pub(super) const WIRE: Wire = Wire {
     serves: |path| path.contains(":streamGenerateContent"),
@@ -33,6 +33,7 @@ fn read(path: &str, request: &Value) -> Asked {
             Some(result["response"].to_string())
         }),
         tools: declared.flatten().filter_map(name).collect(),
+        ..Asked::default()
     }
 }
 
@@ -48,50 +49,101 @@ fn said(content: &Value) -> Vec<String> {
 }
 
 fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Result<()> {
-    let error = |code: u16, status: &str, message: &str| {
-        (
-            code,
-            json!({"error": {"code": code, "message": message, "status": status}}),
-        )
-    };
-    let refusal = match answer {
-        Answer::Error(code) => Some(error(*code, "MOCK", &format!("mock error {code}"))),
-        Answer::Overflow => Some(error(
-            400,
-            "INVALID_ARGUMENT",
-            "The input token count (1048577) exceeds the maximum number of tokens allowed (1048576).",
-        )),
-        _ => None,
-    };
-    if let Some((status, body)) = refusal {
-        return json_answer(stream, status, &body);
+    let error = |code: u16, status: &str, message: &str| json!({"error": {"code": code, "message": message, "status": status}});
+    match answer {
+        Answer::Error(code) => {
+            let body = error(*code, "MOCK", &format!("mock error {code}"));
+            return json_answer(stream, *code, &body);
+        }
+        Answer::Overflow => {
+            let message = "The input token count (1048577) exceeds the maximum number of tokens allowed (1048576).";
+            return json_answer(stream, 400, &error(400, "INVALID_ARGUMENT", message));
+        }
+        Answer::Fail(failing) => {
+            let status = match failing.status {
+                429 => "RESOURCE_EXHAUSTED",
+                503 => "UNAVAILABLE",
+                401 => "UNAUTHENTICATED",
+                404 => "NOT_FOUND",
+                500 => "INTERNAL",
+                _ => "INVALID_ARGUMENT",
+            };
+            let body = error(failing.status, status, &failing.message);
+            return failed_answer(stream, failing.status, failing.wait.as_deref(), &body);
+        }
+        _ => events_follow(stream, answer)?,
     }
-    events_follow(stream)?;
+    let mut say = |parts: Value, finish: Option<&str>| piece(stream, asked, &parts, finish);
+    if asked.thinks {
+        say(json!([{"text": "let me ", "thought": true}]), None)?;
+        say(json!([{"text": "see", "thought": true}]), None)?;
+    }
     match answer {
         Answer::Say(pieces) => {
             for text in pieces {
-                piece(stream, asked, &json!([{"text": text}]), false)?;
+                say(json!([{"text": text}]), None)?;
+                asked.pause();
             }
-            piece(stream, asked, &json!([{"text": ""}]), true)
+            say(json!([{"text": ""}]), Some("STOP"))
         }
         Answer::Run(command) => {
             let call = json!({"name": "run_shell_command", "args": {"command": command}});
-            piece(stream, asked, &json!([{"functionCall": call}]), true)
+            say(json!([{"functionCall": call}]), Some("STOP"))
         }
-        Answer::Hang | Answer::Error(_) | Answer::Overflow => {
-            piece(stream, asked, &json!([{"text": "hanging"}]), false)?;
+        Answer::Use(calls) => {
+            for (at, (name, input)) in calls.iter().enumerate() {
+                let mut part = json!({"functionCall": {"name": name, "args": input}});
+                // Only the first call of several is signed.
+                if asked.thinks && at == 0 {
+                    part["thoughtSignature"] = json!("bW9jaw==");
+                }
+                let finish = (at + 1 == calls.len()).then_some("STOP");
+                say(json!([part]), finish)?;
+            }
+            Ok(())
+        }
+        Answer::CutArguments => say(json!([{"text": "part"}]), Some("MALFORMED_FUNCTION_CALL")),
+        Answer::Refuse(how) if how == "prompt" => {
+            let blocked = json!({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 12, "totalTokenCount": 12}, "modelVersion": asked.model});
+            write!(stream, "data: {blocked}\r\n\r\n")
+        }
+        Answer::Refuse(_) => {
+            say(json!([{"text": "I was go"}]), None)?;
+            let refused = json!({"candidates": [{"finishReason": "SAFETY", "index": 0}], "usageMetadata": {"promptTokenCount": 12, "totalTokenCount": 12}});
+            write!(stream, "data: {refused}\r\n\r\n")
+        }
+        Answer::NoStop | Answer::Cut | Answer::NoEnd => say(json!([{"text": "part"}]), None),
+        Answer::BadJson => {
+            say(json!([{"text": "part"}]), None)?;
+            write!(stream, "data: {{not json\r\n\r\n")
+        }
+        Answer::MidFail => {
+            say(json!([{"text": "part"}]), None)?;
+            let failed = error(
+                503,
+                "UNAVAILABLE",
+                "The model is overloaded. Please try again later.",
+            );
+            write!(stream, "data: {failed}\r\n\r\n")
+        }
+        _ => {
+            say(json!([{"text": "hanging"}]), None)?;
             until_left(stream)
         }
     }
 }
 
-fn piece(stream: &mut TcpStream, asked: &Asked, parts: &Value, last: bool) -> std::io::Result<()> {
+fn piece(
+    stream: &mut TcpStream,
+    asked: &Asked,
+    parts: &Value,
+    finish: Option<&str>,
+) -> std::io::Result<()> {
     let mut candidate = json!({"content": {"role": "model", "parts": parts}, "index": 0});
     let mut chunk = json!({"modelVersion": asked.model});
-    if last {
-        candidate["finishReason"] = json!("STOP");
-        chunk["usageMetadata"] =
-            json!({"promptTokenCount": 12, "candidatesTokenCount": 3, "totalTokenCount": 15});
+    if let Some(finish) = finish {
+        candidate["finishReason"] = json!(finish);
+        chunk["usageMetadata"] = json!({"promptTokenCount": 12, "cachedContentTokenCount": 5, "candidatesTokenCount": 2, "thoughtsTokenCount": 1, "totalTokenCount": 15});
     }
     chunk["candidates"] = json!([candidate]);
     write!(stream, "data: {chunk}\n\n")

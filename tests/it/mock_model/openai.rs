@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use super::{Answer, Asked, Wire, events_follow, json_answer, text, until_left};
+use super::{Answer, Asked, Wire, events_follow, failed_answer, json_answer, text, until_left};
 
 pub(super) const WIRE: Wire = Wire {
     serves: |path| path.ends_with("/chat/completions"),
@@ -26,63 +26,110 @@ fn read(_path: &str, request: &Value) -> Asked {
             .filter(|message| message["role"] == "tool")
             .map(|message| text(&message["content"])),
         tools: tools.iter().filter_map(name).collect(),
+        ..Asked::default()
     }
 }
 
 fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Result<()> {
-    let error = |status: u16, code: &str, message: &str| {
-        (
-            status,
-            json!({"error": {"message": message, "type": "mock", "code": code}}),
-        )
-    };
-    let refusal = match answer {
+    let error = |code: &str, message: &str| json!({"error": {"message": message, "type": "mock", "code": code}});
+    match answer {
         Answer::Error(status) => {
-            let code = status.to_string();
-            Some(error(*status, &code, &format!("mock error {status}")))
+            let body = error(&status.to_string(), &format!("mock error {status}"));
+            return json_answer(stream, *status, &body);
         }
-        Answer::Overflow => Some(error(
-            400,
-            "context_length_exceeded",
-            "This model's maximum context length is 8192 tokens. However, your messages resulted in 9999 tokens.",
-        )),
-        _ => None,
-    };
-    if let Some((status, body)) = refusal {
-        return json_answer(stream, status, &body);
+        Answer::Overflow => {
+            let message = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9999 tokens.";
+            return json_answer(stream, 400, &error("context_length_exceeded", message));
+        }
+        Answer::Fail(failing) => {
+            let body = error(failing.code, &failing.message);
+            return failed_answer(stream, failing.status, failing.wait.as_deref(), &body);
+        }
+        _ => events_follow(stream, answer)?,
     }
-    events_follow(stream)?;
-    let start = json!({"role": "assistant", "content": ""});
-    piece(stream, asked, &start, None)?;
-    let mut finish = "stop";
+    let mut say = |delta: Value, finish: Option<&str>| piece(stream, asked, &delta, finish);
+    say(
+        json!({"role": "assistant", "content": "", "refusal": null}),
+        None,
+    )?;
+    if asked.thinks {
+        say(json!({"reasoning_content": "let me "}), None)?;
+        say(json!({"reasoning_content": "see"}), None)?;
+    }
+    let mut finish = Some("stop");
     match answer {
         Answer::Say(pieces) => {
             for text in pieces {
-                piece(stream, asked, &json!({"content": text}), None)?;
+                say(json!({"content": text}), None)?;
+                asked.pause();
             }
         }
         Answer::Run(command) => {
-            finish = "tool_calls";
-            let arguments = json!({"command": command}).to_string();
+            finish = Some("tool_calls");
             let is_offered = |name: &&&str| asked.tools.iter().any(|tool| tool == **name);
             let name = ["bash", "terminal"]
                 .iter()
                 .find(is_offered)
                 .unwrap_or(&"bash");
-            let function = json!({"name": name, "arguments": arguments});
-            let call =
-                json!({"index": 0, "id": "call_mock_1", "type": "function", "function": function});
-            piece(stream, asked, &json!({"tool_calls": [call]}), None)?;
+            let arguments = json!({"command": command}).to_string();
+            say(call(0, name, &arguments), None)?;
         }
-        Answer::Hang | Answer::Error(_) | Answer::Overflow => {
-            piece(stream, asked, &json!({"content": "hanging"}), None)?;
+        Answer::Use(calls) => {
+            finish = Some("tool_calls");
+            for (index, (name, input)) in calls.iter().enumerate() {
+                let input = input.to_string();
+                let (first, rest) = input.split_at(input.len() / 2);
+                say(call(index, name, first), None)?;
+                let more = json!({"index": index, "function": {"arguments": rest}});
+                say(json!({"tool_calls": [more]}), None)?;
+            }
+        }
+        Answer::CutArguments => {
+            finish = Some("length");
+            say(call(0, "read", r#"{"path": "/etc"#), None)?;
+        }
+        Answer::Refuse(how) if how == "field" => {
+            say(json!({"refusal": "I'm sorry, "}), None)?;
+            say(json!({"refusal": "I can't help with that."}), None)?;
+        }
+        Answer::Refuse(_) => {
+            finish = Some("content_filter");
+            say(json!({"content": "I was go"}), None)?;
+        }
+        Answer::NoStop => {
+            finish = None;
+            say(json!({"content": "all of it"}), None)?;
+        }
+        Answer::Cut | Answer::NoEnd => return say(json!({"content": "part"}), None),
+        Answer::BadJson => {
+            say(json!({"content": "part"}), None)?;
+            return write!(stream, "data: {{not json\n\n");
+        }
+        Answer::MidFail => {
+            say(json!({"content": "part"}), None)?;
+            let error = json!({"error": {"code": 502, "message": "Provider returned error", "metadata": {"provider_name": "X", "raw": "upstream said no"}}, "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "error"}]});
+            return write!(stream, "data: {error}\n\ndata: [DONE]\n\n");
+        }
+        _ => {
+            say(json!({"content": "hanging"}), None)?;
             return until_left(stream);
         }
     }
-    piece(stream, asked, &json!({}), Some(finish))?;
-    let usage = json!({"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15});
+    if finish.is_some() {
+        say(json!({}), finish)?;
+    }
+    let usage = json!({
+        "prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15, "cost": 0.00125,
+        "prompt_tokens_details": {"cached_tokens": 5}, "completion_tokens_details": {"reasoning_tokens": 1},
+    });
     let last = json!({"id": "mock", "object": "chat.completion.chunk", "created": 1, "model": asked.model, "choices": [], "usage": usage});
     write!(stream, "data: {last}\n\ndata: [DONE]\n\n")
+}
+
+fn call(index: usize, name: &str, arguments: &str) -> Value {
+    let function = json!({"name": name, "arguments": arguments});
+    let id = format!("call_mock_{}", index + 1);
+    json!({"tool_calls": [{"index": index, "id": id, "type": "function", "function": function}]})
 }
 
 fn piece(

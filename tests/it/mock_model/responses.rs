@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use super::{Answer, Asked, Wire, events_follow, json_answer, text, until_left};
+use super::{Answer, Asked, Wire, events_follow, failed_answer, json_answer, text, until_left};
 
 pub(super) const WIRE: Wire = Wire {
     serves: |path| path.ends_with("/responses"),
@@ -31,6 +31,7 @@ fn read(_path: &str, request: &Value) -> Asked {
                 parts => text(parts),
             }),
         tools: tools.iter().filter_map(name).collect(),
+        ..Asked::default()
     }
 }
 
@@ -45,48 +46,118 @@ fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Res
             let message = "Your input exceeds the context window of this model. Please adjust your input and try again.";
             return json_answer(stream, 400, &error("context_length_exceeded", message));
         }
-        _ => events_follow(stream)?,
+        Answer::Fail(failing) => {
+            let body = error(failing.code, &failing.message);
+            return failed_answer(stream, failing.status, failing.wait.as_deref(), &body);
+        }
+        _ => events_follow(stream, answer)?,
     }
     event(
         stream,
         "response.created",
         json!({"response": {"id": "resp_mock"}}),
     )?;
-    let item = match answer {
-        Answer::Say(pieces) => {
-            message_begins(stream)?;
-            for piece in pieces {
-                said(stream, piece)?;
-            }
-            let content =
-                json!([{"type": "output_text", "text": pieces.concat(), "annotations": []}]);
-            json!({"type": "message", "id": "msg_mock", "role": "assistant", "status": "completed", "content": content})
+    let mut output = Vec::new();
+    if asked.thinks {
+        for delta in ["let me ", "see"] {
+            let delta = json!({"item_id": "rs_mock", "output_index": 0, "summary_index": 0, "delta": delta});
+            event(stream, "response.reasoning_summary_text.delta", delta)?;
         }
-        Answer::Run(command) => {
-            let (name, arguments) = call(asked, command);
-            json!({"type": "function_call", "id": "fc_mock", "call_id": "call_mock_1", "name": name, "arguments": arguments.to_string()})
-        }
-        Answer::Hang | Answer::Error(_) | Answer::Overflow => {
-            message_begins(stream)?;
-            said(stream, "hanging")?;
-            return until_left(stream);
-        }
+        output.push(json!({"type": "reasoning", "id": "rs_mock", "summary": [{"type": "summary_text", "text": "let me see"}], "encrypted_content": "bW9jaw=="}));
+    }
+    let Some(items) = items(stream, asked, answer)? else {
+        return Ok(());
     };
-    event(
-        stream,
-        "response.output_item.done",
-        json!({"output_index": 0, "item": item}),
-    )?;
+    output.extend(items);
+    for (index, item) in output.iter().enumerate() {
+        let done = json!({"output_index": index, "item": item});
+        event(stream, "response.output_item.done", done)?;
+    }
     let usage = json!({
         "input_tokens": 12, "input_tokens_details": {"cached_tokens": 5},
         "output_tokens": 3, "output_tokens_details": {"reasoning_tokens": 1}, "total_tokens": 15,
     });
-    let response = json!({"id": "resp_mock", "object": "response", "status": "completed", "model": asked.model, "output": [item], "usage": usage});
-    event(stream, "response.completed", json!({"response": response}))
+    let mut response = json!({"id": "resp_mock", "object": "response", "status": "completed", "model": asked.model, "output": output, "usage": usage});
+    let incomplete = match answer {
+        Answer::CutArguments => Some("max_output_tokens"),
+        Answer::Refuse(how) if how == "finish" => Some("content_filter"),
+        _ => None,
+    };
+    let Some(reason) = incomplete else {
+        return event(stream, "response.completed", json!({"response": response}));
+    };
+    response["status"] = json!("incomplete");
+    response["incomplete_details"] = json!({"reason": reason});
+    event(stream, "response.incomplete", json!({"response": response}))
+}
+
+/// What is said or called; nothing if the answer ends in the middle.
+fn items(
+    stream: &mut TcpStream,
+    asked: &Asked,
+    answer: &Answer,
+) -> std::io::Result<Option<Vec<Value>>> {
+    let call = |name: &str, id: usize, arguments: &str| json!({"type": "function_call", "id": format!("fc_{id}"), "call_id": format!("call_mock_{id}"), "name": name, "arguments": arguments});
+    Ok(Some(match answer {
+        Answer::Say(pieces) => {
+            message_begins(stream)?;
+            for piece in pieces {
+                said(stream, piece)?;
+                asked.pause();
+            }
+            let content =
+                json!([{"type": "output_text", "text": pieces.concat(), "annotations": []}]);
+            vec![message(&content)]
+        }
+        Answer::Run(command) => {
+            let (name, arguments) = shell(asked, command);
+            vec![call(name, 1, &arguments.to_string())]
+        }
+        Answer::Use(calls) => {
+            let calls = calls.iter().enumerate();
+            let calls = calls.map(|(at, (name, input))| call(name, at + 1, &input.to_string()));
+            calls.collect()
+        }
+        Answer::CutArguments => vec![call("read", 1, r#"{"path": "/etc"#)],
+        Answer::Refuse(how) if how == "field" => {
+            message_begins(stream)?;
+            let words = "I can't help with that.";
+            let delta = json!({"item_id": "msg_mock", "output_index": 0, "content_index": 0, "delta": words});
+            event(stream, "response.refusal.delta", delta)?;
+            vec![message(&json!([{"type": "refusal", "refusal": words}]))]
+        }
+        other => {
+            message_begins(stream)?;
+            let words = if *other == Answer::Hang {
+                "hanging"
+            } else {
+                "part"
+            };
+            said(stream, words)?;
+            match other {
+                Answer::Hang => until_left(stream)?,
+                Answer::Refuse(_) => return Ok(Some(Vec::new())),
+                Answer::BadJson => write!(stream, "data: {{not json\n\n")?,
+                Answer::MidFail => {
+                    let error =
+                        json!({"code": "server_error", "message": "The server had an error"});
+                    let response = json!({"id": "resp_mock", "status": "failed", "model": asked.model, "error": error});
+                    event(stream, "response.failed", json!({"response": response}))?;
+                }
+                // This wire has no answer without a status but one that only ends.
+                _ => {}
+            }
+            return Ok(None);
+        }
+    }))
+}
+
+fn message(content: &Value) -> Value {
+    json!({"type": "message", "id": "msg_mock", "role": "assistant", "status": "completed", "content": content})
 }
 
 /// A call of the shell tool that is offered. Codex asks when the model wants to leave its sandbox.
-fn call<'a>(asked: &Asked, command: &str) -> (&'a str, Value) {
+fn shell<'a>(asked: &Asked, command: &str) -> (&'a str, Value) {
     let offered = |name: &str| asked.tools.iter().any(|tool| tool == name);
     if offered("exec_command") {
         let arguments = json!({

@@ -3,6 +3,10 @@
 //! Owns the classes of failure and the rules between them. Pure: no clock, no network. Must not
 //! know any wire.
 
+pub(crate) mod class;
+pub(crate) mod cooldown;
+pub(crate) mod policy;
+
 use serde::{Deserialize, Serialize};
 
 /// What kind of failure it was. The order is that of the checks: the first that fits counts.

@@ -2,8 +2,16 @@
 //!
 //! Owns the table of providers and the keys. Must not send anything.
 
+pub(crate) mod keys;
+pub(crate) mod table;
+
 use std::fmt;
 use std::sync::Arc;
+
+use crate::model::known::is_openai_reasoning;
+
+/// Where OpenAI's own models are: only there is one wire chosen by the model.
+const OPENAI: &str = "https://api.openai.com/v1";
 
 /// A model at a provider, ready to be asked.
 #[derive(Clone, PartialEq, Debug)]
@@ -29,6 +37,18 @@ pub(crate) struct Provider {
     pub(crate) key_variables: Vec<String>,
     /// Is it on this machine? Then it needs no key, and costs nothing.
     pub(crate) local: bool,
+}
+
+impl Provider {
+    /// What it speaks about this model: OpenAI's reasoning models are asked through Responses.
+    pub(crate) fn wire_for(&self, model: &str) -> Wire {
+        let is_theirs = self.wire == Wire::OpenAi && self.base_url == OPENAI;
+        if is_theirs && is_openai_reasoning(model) {
+            Wire::Responses
+        } else {
+            self.wire
+        }
+    }
 }
 
 /// What a provider speaks: one wire, with the quirks of one house.
@@ -60,19 +80,75 @@ pub(crate) enum Wire {
     Zai,
 }
 
+impl Wire {
+    /// Each, with the name that `wire` of `[providers.NAME]` has for it.
+    pub(crate) const ALL: &[(&str, Self)] = &[
+        ("openai", Self::OpenAi),
+        ("responses", Self::Responses),
+        ("anthropic", Self::Anthropic),
+        ("gemini", Self::Gemini),
+        ("ollama", Self::Ollama),
+        ("groq", Self::Groq),
+        ("xai", Self::Xai),
+        ("openrouter", Self::OpenRouter),
+        ("deepseek", Self::DeepSeek),
+        ("kimi", Self::Kimi),
+        ("mistral", Self::Mistral),
+        ("zai", Self::Zai),
+    ];
+
+    /// Is it chat completions, of whatever house?
+    pub(crate) const fn is_chat(self) -> bool {
+        !matches!(
+            self,
+            Self::Responses | Self::Anthropic | Self::Gemini | Self::Ollama
+        )
+    }
+
+    /// Does it refuse calls that come back without the reasoning before them?
+    pub(crate) const fn wants_reasoning(self) -> bool {
+        matches!(self, Self::DeepSeek | Self::Kimi)
+    }
+
+    /// Does it make use of reasoning that comes back?
+    pub(crate) const fn takes_reasoning(self) -> bool {
+        matches!(self, Self::Mistral | Self::Zai)
+    }
+}
+
 /// A secret that is not shown.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Key(String);
+pub(crate) struct Key {
+    secret: String,
+    /// Does it go where a token goes, with a provider that knows both?
+    bearer: bool,
+}
 
 impl Key {
     /// Takes a secret in.
     pub(crate) const fn new(secret: String) -> Self {
-        Self(secret)
+        Self {
+            secret,
+            bearer: false,
+        }
+    }
+
+    /// Takes a token in, which Anthropic wants in another header than a key.
+    pub(crate) const fn bearer(secret: String) -> Self {
+        Self {
+            secret,
+            bearer: true,
+        }
     }
 
     /// Gives it out, to the wire only.
     pub(crate) fn secret(&self) -> &str {
-        &self.0
+        &self.secret
+    }
+
+    /// Is it a token rather than a key?
+    pub(crate) const fn is_bearer(&self) -> bool {
+        self.bearer
     }
 }
 

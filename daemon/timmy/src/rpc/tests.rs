@@ -5,11 +5,16 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::*;
+use crate::session::store::Store;
+use sessions::Home;
+
+mod sessions;
 
 /// Serves these lines, then every line said until the turns are over.
 async fn talk(echo: bool, lines: &[&str]) -> Vec<Value> {
     let (out, mut said) = mpsc::channel(10_000);
-    let mut service = Service::new(echo, out);
+    let home = Home::new();
+    let mut service = Service::new(default(echo), home.agent(), out);
     for line in lines {
         service.serve(line.as_bytes()).await;
     }
@@ -32,6 +37,13 @@ fn run(echo: bool, lines: &[&str]) -> Vec<Value> {
         .build()
         .unwrap()
         .block_on(talk(echo, lines))
+}
+
+fn default(echo: bool) -> Wish {
+    Wish {
+        provider: echo.then(|| ECHO.to_owned()),
+        ..Wish::default()
+    }
 }
 
 fn kinds(lines: &[Value]) -> Vec<&str> {
@@ -131,14 +143,9 @@ fn an_abort_ends_its_turn_with_the_text_so_far_and_no_other() {
 }
 
 #[test]
-fn without_the_echo_provider_there_is_nobody_to_answer() {
+fn the_echo_provider_answers_only_who_names_it_or_when_it_was_named_at_the_start() {
     for (echo, line, code) in [
         (false, r#"{"type":"send","id":1,"text":"x"}"#, "no-model"),
-        (
-            false,
-            r#"{"type":"send","id":1,"text":"x","provider":"kimi"}"#,
-            "no-model",
-        ),
         (
             true,
             r#"{"type":"send","id":1,"text":"x","provider":"kimi"}"#,
@@ -153,16 +160,14 @@ fn without_the_echo_provider_there_is_nobody_to_answer() {
         let lines = run(echo, &[line]);
         assert_eq!(kinds(&lines), ["error"], "{line}");
         assert_eq!(lines[0]["code"], code, "{line}");
-        assert!(
-            lines[0]["hint"].as_str().unwrap().contains("only"),
-            "{line}"
-        );
     }
-    let lines = run(
-        false,
-        &[r#"{"type":"send","id":1,"text":"x","provider":"echo","model":"scripted"}"#],
-    );
-    assert_eq!(lines.last().unwrap()["type"], "message_end");
+    for line in [
+        r#"{"type":"send","id":1,"text":"x","provider":"echo","model":"scripted"}"#,
+        r#"{"type":"send","id":1,"text":"x","model":"echo/scripted"}"#,
+    ] {
+        let lines = run(false, &[line]);
+        assert_eq!(lines.last().unwrap()["type"], "message_end", "{line}");
+    }
 }
 
 #[test]
@@ -176,13 +181,23 @@ fn status_says_what_it_can_do() {
         (&lines[0]["ok"], &lines[0]["sessions"]),
         (&json!(true), &json!("many"))
     );
-    assert_eq!(lines[0]["concurrent_sends"], 16);
+    assert_eq!(lines[0]["concurrent_sends"], 64);
+    for can in [
+        "resumes",
+        "steer",
+        "compact",
+        "toolsets",
+        "fallback_chain",
+        "cwd",
+    ] {
+        assert_eq!(lines[0][can], true, "{can}");
+    }
 }
 
 #[test]
-fn a_seventeenth_turn_is_refused_and_so_is_a_line_that_is_none() {
-    let sends: Vec<String> = (0..17)
-        .map(|n| format!(r#"{{"type":"send","id":{n},"text":"[[sleep 20]]"}}"#))
+fn a_sixty_fifth_turn_is_refused_and_so_is_a_line_that_is_none() {
+    let sends: Vec<String> = (0..65)
+        .map(|n| format!(r#"{{"type":"send","id":{n},"text":"[[sleep 200]]"}}"#))
         .collect();
     let sends: Vec<&str> = sends.iter().map(String::as_str).collect();
     let lines = run(true, &sends);
@@ -193,7 +208,7 @@ fn a_seventeenth_turn_is_refused_and_so_is_a_line_that_is_none() {
     assert_eq!(refused.len(), 1);
     assert_eq!(
         (&refused[0]["id"], &refused[0]["code"]),
-        (&json!(16), &json!("queue-full"))
+        (&json!(64), &json!("queue-full"))
     );
     for (line, code) in [
         ("null", "not-an-object"),
@@ -207,10 +222,10 @@ fn a_seventeenth_turn_is_refused_and_so_is_a_line_that_is_none() {
 
 #[test]
 fn what_is_remembered_of_sessions_is_bounded() {
-    let mut service = Service::new(true, mpsc::channel(1).0);
+    let sessions = Sessions::default();
     for n in 0..3 * SESSIONS {
-        assert!(service.count(&format!("s{n}")));
+        remember(&sessions, &format!("s{n}"), |known| known.echoed = true);
     }
-    assert_eq!(service.sessions.len(), SESSIONS);
-    assert!(!service.count("s999"));
+    assert_eq!(lock(&sessions).len(), SESSIONS);
+    assert!(remember(&sessions, "s999", |known| known.echoed));
 }

@@ -1,0 +1,181 @@
+//! `timmy -p`: one prompt, answered on the terminal.
+//!
+//! Owns what a person sees of a turn, and the exit code. Must not know how a turn is played.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::line::{Line, Said};
+use crate::model::Boxed;
+use crate::send::{Agent, Conversation, Messages, Reins, Sent, Wish};
+use crate::tool::{Approval, Asker};
+use crate::turn::asker::Nobody;
+use crate::turn::inbox::Inbox;
+use crate::{Args, CONFIG, ECHO, WAITING_LINES, complain, echo};
+
+/// Ended by a signal of the terminal.
+const INTERRUPTED: u8 = 130;
+
+/// Answers one prompt on standard output.
+pub(crate) async fn answer(prompt: String, wish: Wish, args: &Args, agent: &Agent) -> ExitCode {
+    if prompt.trim().is_empty() {
+        complain("the prompt is blank", None);
+        return ExitCode::from(2);
+    }
+    let cwd = match args
+        .cwd
+        .clone()
+        .map_or_else(std::env::current_dir, |cwd| cwd.canonicalize())
+    {
+        Ok(cwd) if cwd.is_dir() => cwd,
+        Ok(cwd) => {
+            complain(&format!("`{}` is not a directory", cwd.display()), None);
+            return ExitCode::from(2);
+        }
+        Err(why) => {
+            complain(&format!("the working directory can't be used: {why}"), None);
+            return ExitCode::from(2);
+        }
+    };
+    let (out, lines) = mpsc::channel(WAITING_LINES);
+    let cancel = CancellationToken::new();
+    let stop = cancel.clone();
+    let turn = async move {
+        let line = Line { id: None, out };
+        if wish.provider.as_deref() == Some(ECHO) {
+            line.note(ECHO, echo::NOTE).await;
+            return echo::play(&prompt, &cancel, &line).await;
+        }
+        let conversation = args.session.clone();
+        let sent = Sent {
+            text: prompt,
+            conversation: conversation.map_or(Conversation::Passing, Conversation::Named),
+            wish,
+            toolsets: args.toolsets.clone(),
+            cwd,
+            job: None,
+            messages: Messages::LeftOut,
+        };
+        let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        let asker: Arc<dyn Asker> = if terminal {
+            Arc::new(Terminal)
+        } else {
+            Arc::new(Nobody)
+        };
+        let inbox = Inbox::default();
+        let reins = Reins {
+            line: &line,
+            inbox: &inbox,
+            cancel,
+            asker,
+            opened: &|_| {},
+        };
+        agent.play(sent, reins).await;
+    };
+    let told = async {
+        interrupted().await;
+        stop.cancel();
+        std::future::pending::<()>().await;
+    };
+    let show = show_all(lines, args.json);
+    tokio::select! {
+        ((), code) = async { tokio::join!(turn, show) } => code,
+        () = told => ExitCode::from(INTERRUPTED),
+    }
+}
+
+async fn interrupted() {
+    let told = |kind| async move {
+        match signal(kind) {
+            Ok(mut told) => {
+                told.recv().await;
+            }
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = told(SignalKind::interrupt()) => {}
+        () = told(SignalKind::terminate()) => {}
+    }
+}
+
+async fn show_all(mut lines: mpsc::Receiver<Said>, json: bool) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    while let Some(said) = lines.recv().await {
+        match (said.kind, said.text("stop"), said.text("code")) {
+            ("error", _, "no-agent" | "no-model" | "agent-auth") => code = ExitCode::from(CONFIG),
+            ("error", ..) => code = ExitCode::FAILURE,
+            ("message_end", "cancelled", _) => code = ExitCode::from(INTERRUPTED),
+            _ => {}
+        }
+        let shown = if json {
+            print(&said.render())
+        } else {
+            show(&said)
+        };
+        if shown.is_err() {
+            return ExitCode::FAILURE;
+        }
+    }
+    code
+}
+
+fn print(line: &str) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{line}")?;
+    stdout.flush()
+}
+
+/// Shows a line to a person.
+fn show(said: &Said) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match said.kind {
+        "message_delta" => write!(stdout, "{}", said.text("text"))?,
+        "message_end" => writeln!(stdout)?,
+        "tool_start" => {
+            stdout.flush()?;
+            writeln!(std::io::stderr(), "\n[{}]", said.text("name"))?;
+        }
+        "note" if said.text("level") == "warning" || std::io::stderr().is_terminal() => {
+            writeln!(std::io::stderr(), "note: {}", said.text("text"))?;
+        }
+        "error" => {
+            let hint = said.text("hint");
+            complain(
+                said.text("error"),
+                Some(hint).filter(|hint| !hint.is_empty()),
+            );
+        }
+        _ => {}
+    }
+    stdout.flush()
+}
+
+/// Asks on the terminal.
+#[derive(Debug)]
+struct Terminal;
+
+impl Asker for Terminal {
+    fn approve<'a>(&'a self, title: &'a str, detail: &'a str) -> Boxed<'a, Approval> {
+        let question = format!("\n{title}\n{detail}\nAllow it? [y/N] ");
+        Box::pin(async move {
+            let answer = tokio::task::spawn_blocking(move || {
+                let mut stderr = std::io::stderr().lock();
+                write!(stderr, "{question}")?;
+                stderr.flush()?;
+                let mut line = String::new();
+                std::io::stdin().lock().read_line(&mut line)?;
+                Ok::<_, std::io::Error>(line)
+            });
+            match answer.await {
+                Ok(Ok(line)) if matches!(line.trim(), "y" | "Y" | "yes") => Approval::Granted,
+                _ => Approval::Denied("denied by the user".to_owned()),
+            }
+        })
+    }
+}

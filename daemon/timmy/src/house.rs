@@ -1,0 +1,169 @@
+//! timmy's own household: this machine's providers, prices, tools and settings.
+//!
+//! Owns how the parts find each other. Settings are read anew for each send, so that a change
+//! counts from the next turn on; whoever only has the prompt said back reads none.
+
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use agentd_protocol::Code;
+use agentd_protocol::envelope::Rejected;
+
+use crate::config::Config;
+use crate::config::chain::{self, Asked, Unchosen};
+use crate::config::nothing::CalledAs;
+use crate::config::read::Places;
+use crate::failover::{Class, class};
+use crate::model::genai::HttpModels;
+use crate::model::{Boxed, Failure, ModelClient, Thinking, Usage, known};
+use crate::price::{self, Cost};
+use crate::provider::Target;
+use crate::provider::keys::Keys;
+use crate::send::{Household, Planned, Refused, Wish};
+use crate::session::skill::ReadSkill;
+use crate::tool::Tool;
+use crate::turn::{House, Plan, REQUESTS};
+
+/// This machine.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    models: HttpModels,
+    places: Places,
+    /// The directory `timmy` beside `config.toml`.
+    own: PathBuf,
+    called: CalledAs,
+}
+
+impl Machine {
+    /// This one, without reading anything yet.
+    ///
+    /// # Errors
+    /// What has to be set.
+    pub(crate) fn of_process(called: CalledAs) -> Result<Self, String> {
+        let places = Places::here()?;
+        Ok(Self {
+            models: HttpModels::default(),
+            own: places.config.with_file_name("timmy"),
+            places,
+            called,
+        })
+    }
+
+    /// The directory of what is remembered.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.places.state.clone()
+    }
+
+    fn config(&self) -> Result<Config, Rejected> {
+        Config::load(&self.places.config)
+            .map_err(|why| Rejected::new(Code::NoModel, why.to_string()))
+    }
+
+    async fn plan_now(&self, wish: &Wish) -> Result<Planned, Refused> {
+        let config = self.config()?;
+        let keys = Keys::read(self.places.dir())
+            .map_err(|why| Rejected::new(Code::AgentAuth, why.to_string()))?;
+        let asked = Asked {
+            provider: wish.provider.as_deref(),
+            model: wish.model.as_deref(),
+            fallback_chain: wish.fallback_chain.as_deref(),
+        };
+        let thinking = wish.thinking.as_deref().map(thinking).transpose()?;
+        let chosen = chain::choose(&config, &|name| keys.get(name), &asked).await;
+        let chosen = chosen.map_err(|unchosen| match unchosen {
+            Unchosen::Wrong(rejected) => rejected.into(),
+            Unchosen::Nothing(looked) => Refused {
+                rejected: looked.rejected(&self.places, self.called),
+                details: Some(looked.machine(&self.places, self.called)),
+            },
+        })?;
+        let plan = Plan {
+            chain: chosen.chain,
+            on_refusal: config.models.on_refusal,
+            thinking,
+            requests: config.timmy.max_requests.unwrap_or(REQUESTS),
+            deadline: wish.timeout,
+        };
+        let note = chosen.announced;
+        Ok(Planned { plan, note })
+    }
+}
+
+fn thinking(name: &str) -> Result<Thinking, Rejected> {
+    let found = Thinking::ALL.iter().find(|(known, _)| *known == name);
+    let names = || {
+        let names: Vec<&str> = Thinking::ALL.iter().map(|(name, _)| *name).collect();
+        let error = format!("there is no thinking level `{name}`");
+        let hint = format!("it is one of {}", names.join(", "));
+        Rejected::new(Code::InvalidRequest, error).hint(hint)
+    };
+    found.map(|(_, level)| *level).ok_or_else(names)
+}
+
+impl House for Machine {
+    fn client(&self) -> &dyn ModelClient {
+        &self.models
+    }
+
+    fn classify(&self, _target: &Target, failure: &Failure) -> Class {
+        class::classify(failure)
+    }
+
+    fn window(&self, target: &Target) -> Option<u64> {
+        let config = self.config().ok();
+        let own = config.and_then(|config| {
+            let provider = config.providers.get(&target.provider.id)?;
+            provider.context_window
+        });
+        own.or_else(|| known::window(&target.provider.id, &target.model))
+    }
+
+    fn cost(&self, target: &Target, usage: &Usage, reported: Option<f64>) -> Cost {
+        let config = self.config().unwrap_or_default();
+        price::cost(&config, &target.provider, &target.model, usage, reported)
+    }
+
+    fn wall_ms(&self) -> u64 {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        since.map_or(0, |since| {
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        })
+    }
+
+    fn chance(&self) -> f64 {
+        let drawn = std::collections::hash_map::RandomState::new()
+            .build_hasher()
+            .finish();
+        f64::from(u32::try_from(drawn >> 32).unwrap_or(0)) / f64::from(u32::MAX)
+    }
+}
+
+impl Household for Machine {
+    fn plan<'a>(&'a self, wish: &'a Wish) -> Boxed<'a, Result<Planned, Refused>> {
+        Box::pin(self.plan_now(wish))
+    }
+
+    fn tools<'a>(
+        &'a self,
+        _toolsets: Option<&'a [String]>,
+        _cwd: &'a Path,
+    ) -> Boxed<'a, Result<Vec<Arc<dyn Tool>>, Rejected>> {
+        Box::pin(async move {
+            let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
+            if let Some(skill) = ReadSkill::new(&self.own) {
+                tools.push(Arc::new(skill));
+            }
+            Ok(tools)
+        })
+    }
+
+    fn own(&self) -> &Path {
+        &self.own
+    }
+
+    fn confinement(&self) -> String {
+        "Commands are not sandboxed.".to_owned()
+    }
+}

@@ -1,0 +1,180 @@
+//! Asks models through the crate `genai`, which speaks their wires.
+//!
+//! Owns all that is known of that crate: its types are nowhere but here and below. What it lacks
+//! is made up for in the files below, and each gap has a test. Must not know what a failure means.
+
+mod calls;
+mod failure;
+mod frames;
+mod reply;
+mod request;
+mod thinking;
+
+#[cfg(test)]
+mod tests;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::Stream;
+use genai::chat::{ChatOptions, ChatStream, ChatStreamEvent};
+use tokio::sync::mpsc;
+
+use super::{Boxed, FailedAt, Failure, ModelClient, Piece, Reply, Request};
+use crate::provider::Wire;
+use frames::Frames;
+use reply::Heard;
+
+/// A hosted model that hasn't even begun to answer by then isn't going to.
+const BEGINS_WITHIN: Duration = Duration::from_secs(120);
+/// Some models think for minutes without a word.
+const SILENT_FOR: Duration = Duration::from_secs(300);
+/// A local server loads the model and reads the whole prompt first.
+const LOCAL_BEGINS_WITHIN: Duration = Duration::from_secs(600);
+
+/// Models behind HTTP.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct HttpModels {
+    /// Somebody else's client and patience; those of the process when absent.
+    own: Option<(reqwest::Client, Patience)>,
+}
+
+/// How long is waited.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    begins_within: Duration,
+    silent_for: Duration,
+}
+
+impl Patience {
+    const fn with(is_local: bool) -> Self {
+        Self {
+            begins_within: if is_local {
+                LOCAL_BEGINS_WITHIN
+            } else {
+                BEGINS_WITHIN
+            },
+            silent_for: if is_local {
+                LOCAL_BEGINS_WITHIN
+            } else {
+                SILENT_FOR
+            },
+        }
+    }
+}
+
+impl ModelClient for HttpModels {
+    fn ask<'a>(
+        &'a self,
+        request: &'a Request,
+        pieces: &'a mpsc::Sender<Piece>,
+    ) -> Boxed<'a, Result<Reply, Box<Failure>>> {
+        Box::pin(async move {
+            let key = request.target.key.as_ref().map(|key| key.secret());
+            let asked = self.ask_once(request, pieces).await;
+            asked.map_err(|failure| Box::new(failure.without(key)))
+        })
+    }
+}
+
+impl HttpModels {
+    async fn ask_once(
+        &self,
+        request: &Request,
+        pieces: &mpsc::Sender<Piece>,
+    ) -> Result<Reply, Failure> {
+        let (http, patience) = match &self.own {
+            Some((http, patience)) => (http.clone(), *patience),
+            None => (
+                super::http::client().map_err(|why| Failure::at(FailedAt::Request, why))?,
+                Patience::with(request.target.provider.local),
+            ),
+        };
+        let wire = request.target.provider.wire_for(&request.target.model);
+        let client = genai::Client::builder().with_reqwest(http).build();
+        let client = client.map_err(|error| failure::of(error, &Frames::new(wire)))?;
+        let frames = Arc::new(Mutex::new(Frames::new(wire)));
+        let options = watched(request::options(request, wire), &frames)
+            .with_stream_header_timeout(patience.begins_within)
+            .with_stream_read_timeout(patience.silent_for);
+        let target = request::target(request, wire)?;
+        let chat = request::chat(request, wire);
+        let stream = client.exec_chat_stream(target, chat, Some(&options)).await;
+        let stream = stream
+            .map_err(|error| failure::of(error, &lock(&frames)))?
+            .stream;
+        listen(stream, &frames, wire, request, pieces).await
+    }
+}
+
+/// What the crate leaves out is read from the frames themselves, before it sees them.
+fn watched(options: ChatOptions, frames: &Arc<Mutex<Frames>>) -> ChatOptions {
+    let frames = Arc::clone(frames);
+    options.with_raw_frame_fn(move |_, frame| lock(&frames).read(frame.event, frame.data))
+}
+
+fn lock(frames: &Mutex<Frames>) -> MutexGuard<'_, Frames> {
+    frames.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Follows an answer to its end.
+async fn listen(
+    stream: ChatStream,
+    frames: &Mutex<Frames>,
+    wire: Wire,
+    request: &Request,
+    pieces: &mpsc::Sender<Piece>,
+) -> Result<Reply, Failure> {
+    let mut stream = pin!(stream);
+    let mut heard = Heard::default();
+    loop {
+        let piece = match next(stream.as_mut(), frames).await? {
+            Some(Ok(ChatStreamEvent::Chunk(chunk))) => {
+                heard.text.push_str(&chunk.content);
+                Piece::Text(chunk.content)
+            }
+            Some(Ok(ChatStreamEvent::ReasoningChunk(chunk))) => {
+                heard.thinking.push_str(&chunk.content);
+                Piece::Thinking(chunk.content)
+            }
+            Some(Ok(ChatStreamEvent::End(end))) => {
+                return reply::whole(heard, end, &mut lock(frames), wire, request);
+            }
+            // Calls come with the end; the rest says nothing.
+            Some(Ok(_)) => continue,
+            Some(Err(error)) => {
+                let mut frames = lock(frames);
+                return reply::refused_before(&mut frames, request)
+                    .ok_or_else(|| failure::of(error, &frames));
+            }
+            None => return reply::cut_off(heard, &mut lock(frames), request),
+        };
+        // Whoever doesn't listen any more has their reasons.
+        let _left = pieces.send(piece).await;
+    }
+}
+
+/// The next event. A panic of the crate is a malformed answer, not the end of the worker; an
+/// answer that is too long ends here, as nothing else would notice.
+async fn next(
+    mut stream: Pin<&mut ChatStream>,
+    frames: &Mutex<Frames>,
+) -> Result<Option<genai::Result<ChatStreamEvent>>, Failure> {
+    std::future::poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(context)));
+        if lock(frames).is_too_long() {
+            let why = "the answer is longer than 32 MiB, which no model says".to_owned();
+            return std::task::Poll::Ready(Err(Failure::at(FailedAt::Malformed, why)));
+        }
+        match polled {
+            Ok(polled) => polled.map(Ok),
+            Err(_) => {
+                let why = "the answer holds numbers that can't be".to_owned();
+                std::task::Poll::Ready(Err(Failure::at(FailedAt::Malformed, why)))
+            }
+        }
+    })
+    .await
+}

@@ -1,0 +1,95 @@
+//! What a `send` asks of timmy.
+//!
+//! Owns the fields that mean something here, and which provider is the scripted one. Must not know
+//! turns.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agentd_protocol::Code;
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::request::{OnQuestion, Send};
+use serde::Deserialize;
+
+use crate::ECHO;
+use crate::send::{Conversation, Messages, Sent, Wish};
+
+/// Fields of a worker's `send` that clients don't have.
+#[derive(Deserialize)]
+struct TowardsWorkers {
+    /// The session as it was announced.
+    #[serde(default)]
+    native: Option<String>,
+    #[serde(default)]
+    fallback_chain: Option<Vec<String>>,
+}
+
+/// Is it for the scripted provider?
+///
+/// # Errors
+/// It is, and for a model that it doesn't have.
+pub(super) fn is_for_echo(default: &Wish, send: &Send) -> Result<bool, Rejected> {
+    let provider = send.provider.as_deref().or(match &send.model {
+        Some(model) if model.starts_with("echo/") => Some(ECHO),
+        Some(_) | None => default.provider.as_deref(),
+    });
+    if provider != Some(ECHO) {
+        return Ok(false);
+    }
+    match send.model.as_deref() {
+        None | Some("scripted" | "echo/scripted") => Ok(true),
+        Some(name) => {
+            let error = format!("provider `echo` has no model `{name}`");
+            Err(Rejected::new(Code::InvalidRequest, error).hint("its only model is `scripted`"))
+        }
+    }
+}
+
+/// May its tools ask for leave?
+pub(super) fn may_ask(send: &Send) -> bool {
+    // A daemon always says: whoever doesn't may not know how to answer.
+    send.on_question == Some(OnQuestion::Wait)
+}
+
+/// The send as timmy plays it.
+///
+/// # Errors
+/// A field has the wrong type, or names no directory.
+pub(super) fn sent(default: &Wish, send: &Send, body: &str) -> Result<Sent, Rejected> {
+    let invalid = |error: String| Rejected::new(Code::InvalidRequest, error);
+    let own: TowardsWorkers =
+        serde_json::from_str(body).map_err(|why| invalid(format!("invalid field: {why}")))?;
+    let cwd = match &send.cwd {
+        Some(cwd) => PathBuf::from(cwd),
+        None => std::env::current_dir()
+            .map_err(|why| invalid(format!("there is no working directory: {why}")))?,
+    };
+    let pinned = send.provider.is_some() || send.model.is_some();
+    let default = if pinned { &Wish::default() } else { default };
+    Ok(Sent {
+        text: send.text.clone(),
+        conversation: own.native.map_or(Conversation::New, Conversation::Native),
+        wish: Wish {
+            provider: send.provider.clone().or_else(|| default.provider.clone()),
+            model: send.model.clone().or_else(|| default.model.clone()),
+            thinking: send.thinking.clone().or_else(|| default.thinking.clone()),
+            fallback_chain: own
+                .fallback_chain
+                .or_else(|| default.fallback_chain.clone()),
+            timeout: send.timeout.map(seconds),
+        },
+        toolsets: send.toolsets.clone(),
+        cwd,
+        job: send.job.clone(),
+        messages: if send.include.iter().any(|name| name == "messages") {
+            Messages::Included
+        } else {
+            Messages::LeftOut
+        },
+    })
+}
+
+/// The decoder has checked it.
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}

@@ -1,0 +1,446 @@
+//! Sends with a scripted model: sessions that go on, questions, words, and what goes wrong.
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::config::OnRefusal;
+use crate::failover::Class;
+use crate::message::{Arguments, Assistant, Message, ToolCall};
+use crate::model::{Boxed, Failure, ModelClient, Usage};
+use crate::price::Cost;
+use crate::provider::Target;
+use crate::send::{Household, Planned, Refused};
+use crate::session::history::UNKNOWN;
+use crate::session::rows::Which;
+use crate::tool::Tool;
+use crate::turn::tests::script::{Models, Scripted, Step, shown, target, tools};
+use crate::turn::{House, Plan, REQUESTS};
+
+/// A household whose model is `a/m`, without a machine.
+pub(super) struct Family {
+    house: Scripted,
+    own: PathBuf,
+}
+
+impl House for Family {
+    fn client(&self) -> &dyn ModelClient {
+        self.house.client()
+    }
+
+    fn classify(&self, target: &Target, failure: &Failure) -> Class {
+        self.house.classify(target, failure)
+    }
+
+    fn window(&self, target: &Target) -> Option<u64> {
+        self.house.window(target)
+    }
+
+    fn cost(&self, target: &Target, usage: &Usage, reported: Option<f64>) -> Cost {
+        self.house.cost(target, usage, reported)
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.house.wall_ms()
+    }
+
+    fn chance(&self) -> f64 {
+        self.house.chance()
+    }
+}
+
+impl Household for Family {
+    fn plan<'a>(&'a self, wish: &'a Wish) -> Boxed<'a, Result<Planned, Refused>> {
+        Box::pin(async {
+            if wish.provider.as_deref() != Some("a") {
+                return Err(Rejected::new(Code::NoModel, "no model").into());
+            }
+            let plan = Plan {
+                chain: vec![target("a/m")],
+                on_refusal: OnRefusal::Stop,
+                thinking: None,
+                requests: REQUESTS,
+                deadline: wish.timeout,
+            };
+            Ok(Planned { plan, note: None })
+        })
+    }
+
+    fn tools<'a>(
+        &'a self,
+        toolsets: Option<&'a [String]>,
+        _cwd: &'a Path,
+    ) -> Boxed<'a, Result<Vec<Arc<dyn Tool>>, Rejected>> {
+        Box::pin(async move {
+            match toolsets {
+                Some([one]) if one == "none" => Ok(Vec::new()),
+                Some(_) => Err(Rejected::new(Code::InvalidRequest, "no such toolset")),
+                None => Ok(tools().0),
+            }
+        })
+    }
+
+    fn own(&self) -> &Path {
+        &self.own
+    }
+
+    fn confinement(&self) -> String {
+        "Nothing is confined.".to_owned()
+    }
+}
+
+/// A state directory and a model, for one process after the other.
+pub(super) struct Home {
+    dir: tempfile::TempDir,
+    models: Arc<Models>,
+}
+
+impl Home {
+    pub(super) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("own")).unwrap();
+        std::fs::write(dir.path().join("own/SOUL.md"), "abc").unwrap();
+        Self {
+            dir,
+            models: Arc::default(),
+        }
+    }
+
+    /// What a process has.
+    pub(super) fn agent(&self) -> Agent {
+        let house = Scripted {
+            models: Arc::clone(&self.models),
+            window: None,
+            began: tokio::time::Instant::now(),
+        };
+        Agent {
+            household: Arc::new(Family {
+                house,
+                own: self.dir.path().join("own"),
+            }),
+            store: Arc::new(Store::new(self.dir.path().join("timmy"))),
+        }
+    }
+
+    fn process(&self) -> Process {
+        let (out, said) = mpsc::channel(1_000);
+        Process {
+            service: Service::new(Wish::default(), self.agent(), out),
+            said,
+        }
+    }
+}
+
+struct Process {
+    service: Service,
+    said: mpsc::Receiver<Said>,
+}
+
+impl Process {
+    async fn say(&mut self, line: Value) {
+        self.service.serve(line.to_string().as_bytes()).await;
+    }
+
+    async fn next(&mut self) -> Value {
+        let next = tokio::time::timeout(Duration::from_secs(20), self.said.recv()).await;
+        let line = next.expect("a line within 20 s").expect("a line");
+        serde_json::from_str(&line.render()).unwrap()
+    }
+
+    /// Lines up to the first of this type.
+    async fn until(&mut self, kind: &str) -> Vec<Value> {
+        let mut lines = Vec::new();
+        loop {
+            let line = self.next().await;
+            let found = line["type"] == kind;
+            assert!(found || line["type"] != "error", "{line} before `{kind}`");
+            lines.push(line);
+            if found {
+                return lines;
+            }
+        }
+    }
+}
+
+fn send(id: &str, text: &str, native: Option<&str>) -> Value {
+    let mut line = json!({"type": "send", "id": id, "text": text, "session": "s", "provider": "a",
+        "on_question": "wait", "cwd": "/tmp"});
+    if let Some(native) = native {
+        line["native"] = json!(native);
+    }
+    line
+}
+
+#[tokio::test]
+async fn a_session_says_what_it_is_called_and_goes_on_in_another_process() {
+    let home = Home::new();
+    home.models
+        .script("a", [Step::Says("one"), Step::Says("two")]);
+    let mut first = home.process();
+    first.say(send("t1", "hi", None)).await;
+    let lines = first.until("message_end").await;
+    assert_eq!(
+        (&lines[0]["type"], &lines[0]["id"]),
+        (&json!("session"), &json!("t1"))
+    );
+    let native = lines[0]["native"].as_str().unwrap().to_owned();
+    let soul = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    assert_eq!(lines.last().unwrap()["soul_sha256"], soul);
+    // A soul that is another one meanwhile doesn't change a session.
+    std::fs::write(home.dir.path().join("own/SOUL.md"), "other").unwrap();
+    let mut second = home.process();
+    let mut line = send("t1", "and", Some(&native));
+    line["include"] = json!(["messages"]);
+    second.say(line).await;
+    let lines = second.until("message_end").await;
+    assert_eq!(lines[0]["type"], "message_start", "it is announced once");
+    let last = lines.last().unwrap();
+    assert_eq!(last["soul_sha256"], soul);
+    assert_eq!(last["messages"].as_array().unwrap().len(), 2);
+    assert_eq!(last["messages"][0], json!({"role": "user", "text": "and"}));
+    let told = shown(&home.models.asked()[1].messages);
+    assert_eq!(told, ["user hi", "said one", "user and"]);
+}
+
+#[tokio::test]
+async fn a_session_that_is_gone_is_told_and_no_model_is_asked() {
+    let home = Home::new();
+    let mut process = home.process();
+    process.say(send("t1", "hi", Some("0123"))).await;
+    let lines = process.until("error").await;
+    assert_eq!(lines[0]["code"], "context-lost");
+    assert_eq!(
+        (&lines[1]["code"], &lines[1]["id"]),
+        (&json!("context-lost"), &json!("t1"))
+    );
+    assert!(home.models.asked().is_empty());
+}
+
+#[tokio::test]
+async fn a_call_that_died_with_its_process_is_answered_and_not_run_again() {
+    let home = Home::new();
+    home.models.script("a", [Step::Says("well")]);
+    let native = {
+        let store = home.agent().store;
+        let basis = crate::session::Basis::default();
+        let words = Message::User {
+            text: "hi".to_owned(),
+        };
+        let mut session = store.create(None, basis, words).await.unwrap();
+        let call = ToolCall {
+            id: "c1".to_owned(),
+            name: "write".to_owned(),
+            arguments: Arguments::Object(serde_json::Map::new()),
+            signatures: Vec::new(),
+        };
+        let said = Assistant {
+            calls: vec![call],
+            ..Assistant::default()
+        };
+        session
+            .append(vec![Message::Assistant(said)])
+            .await
+            .unwrap();
+        session.native().unwrap().to_owned()
+    };
+    let mut process = home.process();
+    process.say(send("t1", "go on", Some(&native))).await;
+    process.until("message_end").await;
+    let told = shown(&home.models.asked()[0].messages);
+    let lost = format!("failed {UNKNOWN}");
+    assert_eq!(told, ["user hi", "calls write", &lost, "user go on"]);
+    let kept = home.agent().store.open(Which::Native(native)).await;
+    let kept = shown(kept.unwrap().unwrap().history().messages());
+    assert_eq!(kept[2], lost, "it is kept, too");
+}
+
+#[tokio::test]
+async fn a_session_is_busy_in_this_process_and_in_others() {
+    let home = Home::new();
+    home.models
+        .script("a", [Step::Says("one"), Step::Hangs("x")]);
+    let (mut one, mut other) = (home.process(), home.process());
+    one.say(send("t1", "hi", None)).await;
+    let native = one.until("message_end").await[0]["native"].clone();
+    let native = native.as_str().unwrap();
+    one.say(send("t2", "hi", Some(native))).await;
+    one.until("message_delta").await;
+    for process in [&mut one, &mut other] {
+        process.say(send("t3", "hi", Some(native))).await;
+        let refused = process.next().await;
+        assert_eq!(
+            (&refused["id"], &refused["code"], &refused["retryable"]),
+            (&json!("t3"), &json!("session-busy"), &json!(true))
+        );
+    }
+    one.say(json!({"type": "abort", "id": "t2"})).await;
+    one.until("message_end").await;
+}
+
+#[tokio::test]
+async fn a_question_is_asked_and_its_answer_taken_once() {
+    let home = Home::new();
+    let ask = || Step::Calls(vec![("ask", "{}")]);
+    home.models
+        .script("a", [ask(), Step::Says("one"), ask(), Step::Says("two")]);
+    let mut process = home.process();
+    for (approve, output) in [(true, "granted"), (false, "denied by the user")] {
+        process.say(send("t1", "hi", None)).await;
+        let asked = process.until("question").await.pop().unwrap();
+        assert_eq!(
+            (&asked["kind"], &asked["id"]),
+            (&json!("approval"), &json!("t1"))
+        );
+        let question = &asked["question_id"];
+        let answer =
+            json!({"type": "answer", "id": "q1", "question_id": question, "approve": approve});
+        process.say(answer.clone()).await;
+        let lines = process.until("message_end").await;
+        let end = lines
+            .iter()
+            .find(|line| line["type"] == "tool_end")
+            .unwrap();
+        assert_eq!(
+            (&end["ok"], &end["output"]),
+            (&json!(approve), &json!(output))
+        );
+        process.say(answer).await;
+        assert_eq!(process.next().await["code"], "unknown-question");
+    }
+}
+
+#[tokio::test]
+async fn where_questions_are_denied_nobody_is_asked() {
+    let home = Home::new();
+    home.models
+        .script("a", [Step::Calls(vec![("ask", "{}")]), Step::Says("one")]);
+    let mut process = home.process();
+    let mut line = send("t1", "hi", None);
+    line["on_question"] = json!("deny");
+    process.say(line).await;
+    let lines = process.until("message_end").await;
+    assert!(lines.iter().all(|line| line["type"] != "question"));
+    let end = lines
+        .iter()
+        .find(|line| line["type"] == "tool_end")
+        .unwrap();
+    assert!(end["output"].as_str().unwrap().contains("nobody is there"));
+}
+
+#[tokio::test]
+async fn a_word_reaches_the_turn_of_its_session_and_an_idle_one_refuses_it() {
+    let home = Home::new();
+    home.models
+        .script("a", [Step::Calls(vec![("ask", "{}")]), Step::Says("done")]);
+    let mut process = home.process();
+    let steer =
+        |session: &str| json!({"type": "steer", "id": "s1", "session": session, "text": "left"});
+    process.say(steer("s")).await;
+    assert_eq!(process.next().await["code"], "session-idle");
+    process.say(send("t1", "hi", None)).await;
+    let asked = process.until("question").await.pop().unwrap();
+    process.say(steer("other")).await;
+    assert_eq!(process.next().await["code"], "session-idle");
+    process.say(steer("s")).await;
+    let cancel =
+        json!({"type": "answer", "id": "q1", "question_id": asked["question_id"], "cancel": true});
+    process.say(cancel).await;
+    let lines = process.until("message_end").await;
+    let taken = lines.iter().find(|line| line["type"] == "steer").unwrap();
+    assert_eq!((&taken["id"], &taken["ok"]), (&json!("s1"), &json!(true)));
+    let told = shown(&home.models.asked()[1].messages);
+    assert_eq!(told.last().unwrap(), "user left");
+}
+
+#[tokio::test]
+async fn a_session_is_shortened_between_turns_and_only_one_that_was_here() {
+    let home = Home::new();
+    let mut process = home.process();
+    let compact =
+        json!({"type": "compact", "id": "compact", "session": "s", "instructions": "names"});
+    process.say(compact.clone()).await;
+    assert_eq!(process.next().await["code"], "session-idle");
+    home.models.script(
+        "a",
+        [
+            Step::Says("one"),
+            Step::Says("two"),
+            Step::Says("short"),
+            Step::Says("three"),
+        ],
+    );
+    process.say(send("t1", "forgotten", None)).await;
+    let native = process.until("message_end").await[0]["native"].clone();
+    let native = native.as_str().unwrap();
+    process.say(send("t2", "more", Some(native))).await;
+    process.until("message_end").await;
+    process.say(compact).await;
+    let compacted = process.next().await;
+    assert_eq!(
+        compacted,
+        json!({"type": "compact", "id": "compact", "ok": true, "session": "s", "summary": "short"})
+    );
+    process.say(send("t3", "last", Some(native))).await;
+    process.until("message_end").await;
+    let told = shown(&home.models.asked()[3].messages);
+    assert!(
+        told[0].contains("short") && !told.concat().contains("forgotten"),
+        "{told:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_bug_in_a_tool_ends_its_turn_and_no_other() {
+    let home = Home::new();
+    home.models.script(
+        "a",
+        [Step::Calls(vec![("panic", "{}")]), Step::Says("still here")],
+    );
+    let mut process = home.process();
+    process.say(send("t1", "hi", None)).await;
+    let lines = process.until("error").await;
+    assert_eq!(lines.last().unwrap()["code"], "internal");
+    process.say(send("t2", "hi", None)).await;
+    let lines = process.until("message_end").await;
+    assert_eq!(lines.last().unwrap()["text"], "still here");
+}
+
+#[tokio::test]
+async fn what_can_not_be_played_is_refused_before_a_session_is_made() {
+    let home = Home::new();
+    let mut process = home.process();
+    let mut line = send("t1", "hi", None);
+    line["toolsets"] = json!(["nonsense"]);
+    process.say(line).await;
+    let refused = process.next().await;
+    assert_eq!(
+        (&refused["type"], &refused["code"]),
+        (&json!("error"), &json!("invalid-request"))
+    );
+    assert!(!home.dir.path().join("timmy/timmy.db").exists());
+    let mut line = send("t1", "hi", None);
+    line["native"] = json!(7);
+    process.say(line).await;
+    assert_eq!(process.next().await["code"], "invalid-request");
+}
+
+#[tokio::test]
+async fn sixty_four_sessions_talk_at_the_same_time() {
+    let home = Home::new();
+    home.models
+        .script("a", (0..64).map(|_| Step::Says("a b c")));
+    let mut process = home.process();
+    for n in 0..64 {
+        let mut line = send(&format!("t{n}"), "hi", None);
+        line["session"] = json!(format!("s{n}"));
+        process.say(line).await;
+    }
+    let mut ended = 0;
+    while ended < 64 {
+        let line = process.next().await;
+        assert_ne!(line["type"], "error", "{line}");
+        if line["type"] == "message_end" {
+            assert_eq!(line["text"], "a b c");
+            ended += 1;
+        }
+    }
+}

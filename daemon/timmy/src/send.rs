@@ -1,0 +1,358 @@
+//! One send: from its words to its final line, whoever asked.
+//!
+//! Owns how a session is opened, continued or begun for a turn. Must not know standard input, nor
+//! how models, tools and settings are found: [`Household`] does.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentd_protocol::Code;
+use agentd_protocol::envelope::Rejected;
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::line::Line;
+use crate::message::Message;
+use crate::model::Boxed;
+use crate::session::context::{self, Beginning};
+use crate::session::rows::Which;
+use crate::session::store::{Store, StoreError};
+use crate::session::{Basis, Session};
+use crate::tool::{Asker, Tool};
+use crate::turn::inbox::Inbox;
+use crate::turn::tools::Toolbox;
+use crate::turn::{Around, House, Plan, Turn, report};
+
+/// What a send needs to know of this machine and its user.
+pub(crate) trait Household: House {
+    /// Which models a wish means.
+    fn plan<'a>(&'a self, wish: &'a Wish) -> Boxed<'a, Result<Planned, Refused>>;
+
+    /// The tools of these toolsets; those of the configuration when none are named.
+    fn tools<'a>(
+        &'a self,
+        toolsets: Option<&'a [String]>,
+        cwd: &'a Path,
+    ) -> Boxed<'a, Result<Vec<Arc<dyn Tool>>, Rejected>>;
+
+    /// The directory `timmy` beside `config.toml`.
+    fn own(&self) -> &Path;
+
+    /// What is true of commands here: whether they are confined, and how.
+    fn confinement(&self) -> String;
+}
+
+/// A plan, and what the user would want to know of how it came about.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    pub(crate) plan: Plan,
+    pub(crate) note: Option<String>,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused {
+    pub(crate) rejected: Rejected,
+    /// The same in full, for programs.
+    pub(crate) details: Option<Value>,
+}
+
+impl From<Rejected> for Refused {
+    fn from(rejected: Rejected) -> Self {
+        Self {
+            rejected,
+            details: None,
+        }
+    }
+}
+
+impl From<Refused> for Rejected {
+    fn from(refused: Refused) -> Self {
+        refused.rejected
+    }
+}
+
+/// Everything that lives as long as the process.
+#[derive(Clone)]
+pub(crate) struct Agent {
+    pub(crate) household: Arc<dyn Household>,
+    pub(crate) store: Arc<Store>,
+}
+
+/// Which models are wanted, as far as it was said.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(crate) struct Wish {
+    pub(crate) provider: Option<String>,
+    pub(crate) model: Option<String>,
+    pub(crate) thinking: Option<String>,
+    /// Each `provider/model`.
+    pub(crate) fallback_chain: Option<Vec<String>>,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Which conversation is meant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Conversation {
+    /// A new one, whose native id is announced.
+    New,
+    /// The one that was announced as this.
+    Native(String),
+    /// The one that a person named so, or a new one of that name.
+    Named(String),
+    /// One that isn't kept.
+    Passing,
+}
+
+/// A send.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) text: String,
+    pub(crate) conversation: Conversation,
+    pub(crate) wish: Wish,
+    pub(crate) toolsets: Option<Vec<String>>,
+    pub(crate) cwd: PathBuf,
+    pub(crate) job: Option<String>,
+    /// All messages of the turn in the final line?
+    pub(crate) messages: Messages,
+}
+
+/// What the final line has of the messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Messages {
+    /// All of the turn's.
+    Included,
+    /// Only the text.
+    LeftOut,
+}
+
+/// What a turn is told while it runs.
+pub(crate) struct Reins<'a> {
+    pub(crate) line: &'a Line,
+    pub(crate) inbox: &'a Inbox,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) asker: Arc<dyn Asker>,
+    /// Hears the session's native id, if it has one, before anything is said of the turn.
+    pub(crate) opened: &'a (dyn Fn(&str) + Sync),
+}
+
+impl Agent {
+    /// Plays a send to its final line, which is said.
+    pub(crate) async fn play(&self, sent: Sent, reins: Reins<'_>) {
+        let line = reins.line;
+        let asked = async {
+            let plan = self.household.plan(&sent.wish).await?;
+            let toolsets = sent.toolsets.as_deref();
+            let tools = self.household.tools(toolsets, &sent.cwd).await?;
+            Ok::<_, Refused>((plan, Toolbox::new(tools)))
+        };
+        let asked = tokio::select! {
+            asked = asked => asked,
+            () = reins.cancel.cancelled() => {
+                line.say("message_end", json!({"text": "", "stop": "cancelled"})).await;
+                return;
+            }
+        };
+        let (Planned { plan, note }, tools) = match asked {
+            Ok(asked) => asked,
+            Err(refused) => {
+                if let Some(details) = refused.details {
+                    let kind = refused.rejected.code.name();
+                    line.say("agent_event", json!({"kind": kind, "data": details}))
+                        .await;
+                }
+                line.reject(&refused.rejected).await;
+                return;
+            }
+        };
+        if let Some(note) = note {
+            line.note("model", &note).await;
+        }
+        let (mut session, from) = match self.open(&sent, line, reins.opened).await {
+            Ok(opened) => opened,
+            Err(rejected) => {
+                line.reject(&rejected).await;
+                return;
+            }
+        };
+        let native = session.native().map(str::to_owned);
+        let spill = self.spill(native.as_deref());
+        let turn = Turn::new(
+            Around {
+                house: &*self.household,
+                store: &self.store,
+                line,
+                tools: &tools,
+                plan: &plan,
+                inbox: reins.inbox,
+                cancel: reins.cancel,
+                asker: reins.asker,
+                cwd: sent.cwd,
+                spill: spill.clone(),
+                job: sent.job,
+            },
+            &mut session,
+        );
+        let (ending, report) = turn.await.run().await;
+        let mut more = Map::new();
+        if sent.messages == Messages::Included {
+            let all = session.history();
+            let said = (all.messages().iter().enumerate())
+                .filter(|(at, _)| all.position(*at) >= from)
+                .map(|(_, message)| json!(message));
+            more.insert("messages".to_owned(), said.collect());
+        }
+        if native.is_none() {
+            // Nobody can ask for it any more.
+            let _none = std::fs::remove_dir_all(&spill);
+        }
+        // Whoever reads the final line may send the session's next turn at once.
+        drop(session);
+        report::say(line, &ending, &report, more).await;
+    }
+
+    /// Shortens what is remembered of a session; the summary.
+    ///
+    /// # Errors
+    /// It is as it was.
+    pub(crate) async fn compact(
+        &self,
+        native: String,
+        wish: &Wish,
+        instructions: Option<&str>,
+        reins: Reins<'_>,
+    ) -> Result<String, Rejected> {
+        let plan = self.household.plan(wish).await?.plan;
+        let opened = self.store.open(Which::Native(native)).await;
+        let mut session = opened.map_err(|why| unkept(&why))?.ok_or_else(lost)?;
+        let tools = Toolbox::new(Vec::new());
+        let spill = self.spill(session.native());
+        let around = Around {
+            house: &*self.household,
+            store: &self.store,
+            line: reins.line,
+            tools: &tools,
+            plan: &plan,
+            inbox: reins.inbox,
+            cancel: reins.cancel,
+            asker: reins.asker,
+            cwd: PathBuf::from("/"),
+            spill,
+            job: None,
+        };
+        let compacted = Turn::new(around, &mut session).await;
+        compacted.compact(instructions).await.map_err(|ending| {
+            let (code, error) = report::failure(&ending);
+            Rejected::new(code, error)
+        })
+    }
+
+    /// The session with the user's words in it, and the number of that message.
+    async fn open(
+        &self,
+        sent: &Sent,
+        line: &Line,
+        opened: &(dyn Fn(&str) + Sync),
+    ) -> Result<(Session, u64), Rejected> {
+        let own = self.household.own().to_owned();
+        let text = sent.text.clone();
+        let text = if text.starts_with('/') {
+            blocking(move || context::words(&own, &text)).await?
+        } else {
+            text
+        };
+        let words = Message::User { text };
+        let (which, name) = match &sent.conversation {
+            Conversation::Native(native) => (Some(Which::Native(native.clone())), None),
+            Conversation::Named(name) => (Some(Which::Name(name.clone())), Some(name.clone())),
+            Conversation::New | Conversation::Passing => (None, None),
+        };
+        if let Some(which) = which {
+            let found = self.store.open(which).await.map_err(|why| unkept(&why))?;
+            if let Some(mut session) = found {
+                session.native().into_iter().for_each(opened);
+                let mut messages = session.history().interrupted();
+                messages.push(words);
+                let appended = session.append(messages).await;
+                appended.map_err(|why| unkept(&why))?;
+                let from = session.history().next() - 1;
+                return Ok((session, from));
+            }
+        }
+        if matches!(sent.conversation, Conversation::Native(_)) {
+            let text = "the earlier turns of this session are not there any more";
+            line.warn("context-lost", text).await;
+            return Err(lost());
+        }
+        let basis = self.begin(&sent.cwd, line).await?;
+        if sent.conversation == Conversation::Passing {
+            let mut session = Session::passing(basis);
+            let appended = session.append(vec![words]).await;
+            appended.map_err(|why| unkept(&why))?;
+            return Ok((session, 0));
+        }
+        let made = self.store.create(name, basis, words).await;
+        let session = made.map_err(|why| unkept(&why))?;
+        if let Some(native) = session.native() {
+            opened(native);
+            line.say("session", json!({"native": native})).await;
+        }
+        Ok((session, 0))
+    }
+
+    /// What a new session is told.
+    async fn begin(&self, cwd: &Path, line: &Line) -> Result<Basis, Rejected> {
+        let (own, cwd) = (self.household.own().to_owned(), cwd.to_owned());
+        let confinement = self.household.confinement();
+        let now = report::rfc3339(self.household.wall_ms());
+        let begun = blocking(move || {
+            context::begin(&Beginning {
+                own: &own,
+                cwd: &cwd,
+                date: now.split('T').next().unwrap_or_default(),
+                confinement: &confinement,
+            })
+        })
+        .await?;
+        for note in &begun.notes {
+            line.warn("context", note).await;
+        }
+        Ok(begun.basis)
+    }
+
+    fn spill(&self, native: Option<&str>) -> PathBuf {
+        match native {
+            Some(native) => self.store.spill(native),
+            None => self.store.spill(&format!("passing-{}", std::process::id())),
+        }
+    }
+}
+
+/// Says that a turn ended because of a bug here, so that nobody waits for it.
+pub(crate) async fn died(line: &Line) {
+    let fields = json!({
+        "code": Code::Internal,
+        "error": "the turn ended because of a bug in timmy; what was said so far is kept",
+        "retryable": false,
+    });
+    line.say("error", fields).await;
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Rejected> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|why| Rejected::new(Code::Internal, why.to_string()))
+}
+
+fn unkept(why: &StoreError) -> Rejected {
+    Rejected::new(report::store_code(why), why.to_string())
+}
+
+fn lost() -> Rejected {
+    Rejected::new(
+        Code::ContextLost,
+        "the session isn't there any more, so its earlier turns are not known",
+    )
+    .hint("begin a new session")
+}

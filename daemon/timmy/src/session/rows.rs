@@ -1,0 +1,251 @@
+//! The tables of sessions and cool-downs, and what is asked of them.
+//!
+//! Owns the SQL. Must not know threads, locks or models.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::Basis;
+use crate::failover::Class;
+use crate::failover::cooldown::Cooldown;
+use crate::message::Message;
+
+/// "timm": a file of another program is not touched.
+pub(super) const APPLICATION: i32 = 0x7469_6d6d;
+
+/// Each entry leads from the version that is its index to the next; a released one is never edited.
+pub(super) const MIGRATIONS: &[&str] = &[VERSION_1];
+
+const VERSION_1: &str = "
+CREATE TABLE sessions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    native TEXT NOT NULL UNIQUE DEFAULT (lower(hex(randomblob(16)))),
+    name TEXT UNIQUE,
+    created_at INTEGER NOT NULL,
+    used_at INTEGER NOT NULL,
+    -- Of all its messages.
+    bytes INTEGER NOT NULL DEFAULT 0,
+    -- The number of the first message that is not in the summary.
+    first INTEGER NOT NULL DEFAULT 0,
+    soul_sha256 TEXT,
+    system TEXT NOT NULL,
+    summary TEXT
+) STRICT;
+CREATE INDEX sessions_used ON sessions (used_at);
+
+CREATE TABLE messages (
+    session INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    at INTEGER NOT NULL,
+    message TEXT NOT NULL,
+    PRIMARY KEY (session, at)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE cooldowns (
+    provider TEXT NOT NULL,
+    -- Empty for all models of the provider.
+    model TEXT NOT NULL,
+    class TEXT NOT NULL,
+    key TEXT,
+    step INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    until INTEGER NOT NULL,
+    PRIMARY KEY (provider, model)
+) STRICT, WITHOUT ROWID;
+";
+
+/// A session as it is found.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) id: i64,
+    pub(super) native: String,
+    pub(super) first: u64,
+    pub(super) basis: Basis,
+    pub(super) summary: Option<String>,
+}
+
+/// Numbers are milliseconds or counts: neither comes near the end of either type.
+fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn count(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
+/// Makes a session.
+pub(super) fn create(
+    conn: &Connection,
+    name: Option<&str>,
+    basis: &Basis,
+    now: u64,
+) -> rusqlite::Result<(i64, String)> {
+    conn.prepare_cached(
+        "INSERT INTO sessions (name, created_at, used_at, soul_sha256, system)
+         VALUES (?1, ?2, ?2, ?3, ?4) RETURNING id, native",
+    )?
+    .query_row(
+        params![name, number(now), basis.soul_sha256, basis.system],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )
+}
+
+/// How a session is looked for.
+#[derive(Clone, Debug)]
+pub(crate) enum Which {
+    /// By what it is called here.
+    Native(String),
+    /// By the name that a person gave it.
+    Name(String),
+}
+
+/// Finds a session.
+pub(super) fn find(conn: &Connection, which: &Which) -> rusqlite::Result<Option<Found>> {
+    let (column, value) = match which {
+        Which::Native(native) => ("native", native),
+        Which::Name(name) => ("name", name),
+    };
+    let sql = format!(
+        "SELECT id, native, first, system, soul_sha256, summary FROM sessions WHERE {column} = ?1"
+    );
+    conn.prepare_cached(&sql)?
+        .query_row([value], |row| {
+            Ok(Found {
+                id: row.get(0)?,
+                native: row.get(1)?,
+                first: count(row.get(2)?),
+                basis: Basis {
+                    system: row.get(3)?,
+                    soul_sha256: row.get(4)?,
+                },
+                summary: row.get(5)?,
+            })
+        })
+        .optional()
+}
+
+/// The messages of a session, in order.
+pub(super) fn messages(conn: &Connection, session: i64) -> rusqlite::Result<Vec<Message>> {
+    let mut statement =
+        conn.prepare_cached("SELECT message FROM messages WHERE session = ?1 ORDER BY at")?;
+    let rows = statement.query_map([session], |row| {
+        let text = row.get_ref(0)?.as_str()?;
+        serde_json::from_str(text).map_err(|why| {
+            let kind = rusqlite::types::Type::Text;
+            rusqlite::Error::FromSqlConversionFailure(0, kind, Box::new(why))
+        })
+    })?;
+    rows.collect()
+}
+
+/// Adds messages from number `at` on. Where somebody else has added meanwhile, this fails.
+pub(super) fn append(
+    conn: &Connection,
+    session: i64,
+    at: u64,
+    messages: &[String],
+    now: u64,
+) -> rusqlite::Result<()> {
+    let mut add = conn.prepare_cached("INSERT INTO messages VALUES (?1, ?2, ?3)")?;
+    let mut bytes = 0;
+    for (number_of, message) in (at..).zip(messages) {
+        add.execute(params![session, number(number_of), message])?;
+        bytes += message.len() as u64;
+    }
+    let changed = conn
+        .prepare_cached("UPDATE sessions SET used_at = ?2, bytes = bytes + ?3 WHERE id = ?1")?
+        .execute(params![session, number(now), number(bytes)])?;
+    if changed == 0 {
+        return Err(rusqlite::Error::QueryReturnedNoRows);
+    }
+    Ok(())
+}
+
+/// Puts a summary in the place of the messages before number `first`.
+pub(super) fn compact(
+    conn: &Connection,
+    session: i64,
+    summary: &str,
+    first: u64,
+) -> rusqlite::Result<()> {
+    conn.execute(
+        "DELETE FROM messages WHERE session = ?1 AND at < ?2",
+        params![session, number(first)],
+    )?;
+    conn.execute(
+        "UPDATE sessions SET summary = ?2, first = ?3, bytes =
+             (SELECT coalesce(sum(length(message)), 0) FROM messages WHERE session = ?1)
+         WHERE id = ?1",
+        params![session, summary, number(first)],
+    )?;
+    Ok(())
+}
+
+/// Sessions that may go, those unused for longest first: which weren't used since `before`, or
+/// which are beyond `bytes` in all.
+pub(super) fn old(
+    conn: &Connection,
+    before: u64,
+    bytes: u64,
+    most: usize,
+) -> rusqlite::Result<Vec<(i64, String)>> {
+    let mut statement = conn.prepare(
+        "SELECT id, native FROM (
+             SELECT id, native, used_at,
+                 sum(bytes) OVER (ORDER BY used_at DESC, id DESC) AS newer FROM sessions)
+         WHERE used_at < ?1 OR newer > ?2 ORDER BY used_at, id LIMIT ?3",
+    )?;
+    let rows = statement.query_map(
+        params![number(before), number(bytes), number(most as u64)],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )?;
+    rows.collect()
+}
+
+/// Forgets a session.
+pub(super) fn forget(conn: &Connection, session: i64) -> rusqlite::Result<()> {
+    conn.execute("DELETE FROM sessions WHERE id = ?1", [session])?;
+    Ok(())
+}
+
+/// Every cool-down that may still count.
+pub(super) fn cooldowns(conn: &Connection) -> rusqlite::Result<Vec<Cooldown>> {
+    let mut statement = conn
+        .prepare_cached("SELECT provider, model, class, key, step, since, until FROM cooldowns")?;
+    let rows = statement.query_map([], |row| {
+        let model: String = row.get(1)?;
+        let class: String = row.get(2)?;
+        Ok(Cooldown {
+            provider: row.get(0)?,
+            model: Some(model).filter(|model| !model.is_empty()),
+            // A class of a newer version is one we know nothing of.
+            class: serde_json::from_value(class.into()).unwrap_or(Class::Unknown),
+            key: row.get(3)?,
+            step: u32::try_from(row.get::<_, i64>(4)?).unwrap_or(0),
+            since: count(row.get(5)?),
+            until: count(row.get(6)?),
+        })
+    })?;
+    rows.collect()
+}
+
+/// Leaves a provider or a model alone.
+pub(super) fn cool(conn: &Connection, cooldown: &Cooldown) -> rusqlite::Result<()> {
+    let class = serde_json::to_value(cooldown.class).unwrap_or_default();
+    conn.prepare_cached("INSERT OR REPLACE INTO cooldowns VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
+        .execute(params![
+            cooldown.provider,
+            cooldown.model.as_deref().unwrap_or(""),
+            class.as_str(),
+            cooldown.key,
+            cooldown.step,
+            number(cooldown.since),
+            number(cooldown.until),
+        ])?;
+    Ok(())
+}
+
+/// It answered.
+pub(super) fn warm(conn: &Connection, provider: &str, model: &str) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM cooldowns WHERE provider = ?1 AND model IN (?2, '')")?
+        .execute([provider, model])?;
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! Opening the file that sessions are kept in.
+//!
+//! Owns its permissions, its settings and its versions. Must not know what is in the tables.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use super::rows::{APPLICATION, MIGRATIONS};
+use super::store::{StoreError, failed};
+
+/// How long another process may hold the file.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// A file that only its user can read.
+pub(super) fn private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).mode(0o600);
+    let file = options.open(path)?;
+    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    Ok(file)
+}
+
+/// Opens the file, makes its tables, and sees that nobody else can read it.
+pub(super) fn prepare(directory: &Path) -> Result<Connection, StoreError> {
+    let file = directory.join("timmy.db");
+    let io = |why: io::Error| StoreError::Failed(file.clone(), why.to_string());
+    let sqlite = |why: rusqlite::Error| failed(directory, &why);
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder.create(directory).map_err(io)?;
+    std::fs::set_permissions(directory, Permissions::from_mode(0o700)).map_err(io)?;
+    private(&file).map_err(io)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut conn = Connection::open_with_flags(&file, flags).map_err(sqlite)?;
+    tune(&conn).map_err(sqlite)?;
+    migrate(&mut conn).map_err(|why| match why {
+        Wrong::Sqlite(why) => sqlite(why),
+        Wrong::Foreign(why) => StoreError::Failed(file.clone(), why),
+    })?;
+    Ok(conn)
+}
+
+fn tune(conn: &Connection) -> rusqlite::Result<()> {
+    conn.busy_timeout(BUSY)?;
+    conn.pragma_update(None, "journal_mode", "WAL")?;
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    conn.pragma_update(None, "foreign_keys", true)?;
+    conn.pragma_update(None, "trusted_schema", false)?;
+    // In KiB: what is read is read once.
+    conn.pragma_update(None, "cache_size", -512)?;
+    Ok(())
+}
+
+/// Why a file isn't ours to use.
+enum Wrong {
+    Sqlite(rusqlite::Error),
+    Foreign(String),
+}
+
+impl From<rusqlite::Error> for Wrong {
+    fn from(why: rusqlite::Error) -> Self {
+        Self::Sqlite(why)
+    }
+}
+
+fn migrate(conn: &mut Connection) -> Result<(), Wrong> {
+    let whose = |conn: &Connection| -> rusqlite::Result<(usize, i32, i64)> {
+        let version: u32 = conn.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        let application = conn.pragma_query_value(None, "application_id", |row| row.get(0))?;
+        let tables = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        Ok((version as usize, application, tables))
+    };
+    if whose(conn)? == (MIGRATIONS.len(), APPLICATION, whose(conn)?.2) {
+        return Ok(());
+    }
+    let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another process may have done it while this one waited.
+    let (version, application, tables) = whose(&transaction)?;
+    if tables > 0 && application != APPLICATION {
+        let why = "it is another program's file; move it away";
+        return Err(Wrong::Foreign(why.to_owned()));
+    }
+    let Some(scripts) = MIGRATIONS.get(version..) else {
+        let known = MIGRATIONS.len();
+        let why = format!(
+            "it is of version {version}, and this timmy knows versions up to {known}; use a newer timmy"
+        );
+        return Err(Wrong::Foreign(why));
+    };
+    for script in scripts {
+        transaction.execute_batch(script)?;
+    }
+    transaction.pragma_update(
+        None,
+        "user_version",
+        i64::try_from(MIGRATIONS.len()).unwrap_or(0),
+    )?;
+    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    transaction.commit()?;
+    Ok(())
+}

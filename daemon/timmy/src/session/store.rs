@@ -1,0 +1,372 @@
+//! The file that sessions and cool-downs are kept in.
+//!
+//! Owns its thread, its commits, and the lock by which a session is open in one process only. Must
+//! not know models.
+//!
+//! Several processes share the file. What is asked at the same time is committed together. A
+//! session that is open holds one byte of the file `timmy.lock`, which the kernel gives back when
+//! its process dies; and each message has its number, so that two histories could not be mixed even
+//! without the lock.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, SystemTime};
+
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+use tokio::sync::oneshot;
+
+use super::history::History;
+use super::lock::{Locks, Open, lock};
+use super::rows::{self, Which};
+use super::schema::prepare;
+use super::{Basis, Session};
+use crate::failover::cooldown::Cooldown;
+use crate::message::Message;
+
+/// What is committed at once, at most: nobody waits for more than so many others.
+const TOGETHER: usize = 64;
+/// A session that nobody used for so long is forgotten.
+const UNUSED: Duration = Duration::from_secs(90 * 24 * 3600);
+/// Messages of all sessions; beyond, those unused for longest are forgotten.
+const MOST_BYTES: u64 = 512 * 1024 * 1024;
+/// Sessions forgotten at once: nobody waits for more.
+const FORGOTTEN_AT_ONCE: usize = 200;
+
+/// Why something wasn't kept or found.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum StoreError {
+    /// The session is open in this process or another one.
+    #[error("the session is open in another turn or process; wait for it, or abort it")]
+    Open,
+    /// Somebody else has added to the session.
+    #[error("the session was changed by another process; nothing was added")]
+    Changed,
+    /// No room.
+    #[error("there is no room for `{0}`: {1}")]
+    Full(PathBuf, String),
+    /// Anything else.
+    #[error("can't use `{0}`: {1}")]
+    Failed(PathBuf, String),
+}
+
+/// Something to do within a transaction; it is told of the commit afterwards.
+type Work = Box<dyn FnOnce(Result<&Connection, &StoreError>) -> Told + Send>;
+type Told = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+
+/// The file, for everybody in this process.
+#[derive(Debug)]
+pub(crate) struct Store {
+    work: Sender<Work>,
+    directory: PathBuf,
+    open: Arc<Locks>,
+}
+
+/// Where an open session is kept.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    store: Arc<Store>,
+    native: String,
+    open: Open,
+}
+
+impl Store {
+    /// The store in this directory, which is made when it is needed.
+    pub(crate) fn new(directory: PathBuf) -> Self {
+        let (work, orders) = channel();
+        let file = directory.clone();
+        std::thread::spawn(move || serve(&file, &orders));
+        Self {
+            work,
+            directory,
+            open: Arc::default(),
+        }
+    }
+
+    /// Where output too long to be said goes, for one session.
+    pub(crate) fn spill(&self, native: &str) -> PathBuf {
+        self.directory.join("spill").join(native)
+    }
+
+    /// Makes a session whose first message is this.
+    ///
+    /// # Errors
+    /// The file can't be written; or the name was given meanwhile.
+    pub(crate) async fn create(
+        self: &Arc<Self>,
+        name: Option<String>,
+        basis: Basis,
+        first: Message,
+    ) -> Result<Session, StoreError> {
+        let (locks, directory) = (Arc::clone(&self.open), self.directory.clone());
+        let text = vec![written(&first)];
+        let own = basis.clone();
+        let (native, open) = self
+            .run(move |conn| {
+                let now = wall_ms();
+                let made = rows::create(conn, name.as_deref(), &own, now);
+                let (id, native) = made.map_err(|why| failed(&directory, &why))?;
+                let open = lock(&locks, &directory, id)?;
+                rows::append(conn, id, 0, &text, now).map_err(|why| failed(&directory, &why))?;
+                Ok((native, open))
+            })
+            .await?;
+        let store = Arc::clone(self);
+        let kept = Kept {
+            store,
+            native,
+            open,
+        };
+        Ok(Session::kept(
+            kept,
+            History::new(None, vec![first], 0),
+            basis,
+        ))
+    }
+
+    /// Opens a session; none if it isn't there.
+    ///
+    /// # Errors
+    /// It is open elsewhere, or can't be read.
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        which: Which,
+    ) -> Result<Option<Session>, StoreError> {
+        let (locks, directory) = (Arc::clone(&self.open), self.directory.clone());
+        let found = self
+            .run(move |conn| {
+                let failed = |why: rusqlite::Error| failed(&directory, &why);
+                let Some(found) = rows::find(conn, &which).map_err(failed)? else {
+                    return Ok(None);
+                };
+                let open = lock(&locks, &directory, found.id)?;
+                let messages = rows::messages(conn, found.id).map_err(failed)?;
+                Ok(Some((found, messages, open)))
+            })
+            .await?;
+        Ok(found.map(|(found, messages, open)| {
+            let kept = Kept {
+                store: Arc::clone(self),
+                native: found.native,
+                open,
+            };
+            let history = History::new(found.summary, messages, found.first);
+            Session::kept(kept, history, found.basis)
+        }))
+    }
+
+    /// Every cool-down there is.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub(crate) async fn cooldowns(&self) -> Result<Vec<Cooldown>, StoreError> {
+        let directory = self.directory.clone();
+        self.run(move |conn| rows::cooldowns(conn).map_err(|why| failed(&directory, &why)))
+            .await
+    }
+
+    /// Leaves a provider or a model alone.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub(crate) async fn cool(&self, cooldown: Cooldown) -> Result<(), StoreError> {
+        let directory = self.directory.clone();
+        self.run(move |conn| rows::cool(conn, &cooldown).map_err(|why| failed(&directory, &why)))
+            .await
+    }
+
+    /// It answered: no cool-down of it counts any more.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub(crate) async fn warm(&self, provider: String, model: String) -> Result<(), StoreError> {
+        let directory = self.directory.clone();
+        self.run(move |conn| {
+            rows::warm(conn, &provider, &model).map_err(|why| failed(&directory, &why))
+        })
+        .await
+    }
+
+    /// Forgets sessions that nobody used for long, and the oldest when all are too large. One that
+    /// is open anywhere stays.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub(crate) async fn forget_old(&self) -> Result<usize, StoreError> {
+        self.forget(wall_ms(), UNUSED, MOST_BYTES).await
+    }
+
+    async fn forget(&self, now: u64, unused: Duration, bytes: u64) -> Result<usize, StoreError> {
+        let (locks, directory) = (Arc::clone(&self.open), self.directory.clone());
+        let before = now.saturating_sub(u64::try_from(unused.as_millis()).unwrap_or(u64::MAX));
+        let gone = self
+            .run(move |conn| {
+                let failed = |why: rusqlite::Error| failed(&directory, &why);
+                let mut gone = Vec::new();
+                for (id, native) in
+                    rows::old(conn, before, bytes, FORGOTTEN_AT_ONCE).map_err(failed)?
+                {
+                    let Ok(open) = lock(&locks, &directory, id) else {
+                        continue;
+                    };
+                    rows::forget(conn, id).map_err(failed)?;
+                    gone.push((native, open));
+                }
+                Ok(gone)
+            })
+            .await?;
+        for (native, _open) in &gone {
+            // Most have none.
+            let _none = std::fs::remove_dir_all(self.spill(native));
+        }
+        Ok(gone.len())
+    }
+
+    /// Runs something on the file's thread; when this returns it is committed.
+    async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (tell, told) = oneshot::channel();
+        let work: Work = Box::new(move |conn| {
+            let done = match conn {
+                Ok(conn) => apart(conn, job),
+                Err(why) => Err(why.clone()),
+            };
+            Box::new(move |committed| {
+                // Whoever asked may have been cancelled.
+                let _gone = tell.send(committed.and(done));
+            })
+        });
+        let gone = || StoreError::Failed(self.directory.clone(), "its thread is gone".to_owned());
+        self.work.send(work).map_err(|_| gone())?;
+        told.await.map_err(|_| gone())?
+    }
+}
+
+impl Kept {
+    pub(crate) fn native(&self) -> &str {
+        &self.native
+    }
+
+    /// Adds messages from this number on.
+    ///
+    /// # Errors
+    /// Nothing was added.
+    pub(crate) async fn append(&self, at: u64, messages: &[Message]) -> Result<(), StoreError> {
+        let messages: Vec<String> = messages.iter().map(written).collect();
+        let (id, directory) = (self.open.id(), self.store.directory.clone());
+        self.store
+            .run(move |conn| {
+                rows::append(conn, id, at, &messages, wall_ms()).map_err(|why| match why {
+                    // Forgotten, or of another one's hand.
+                    rusqlite::Error::QueryReturnedNoRows => StoreError::Changed,
+                    why if why.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+                        StoreError::Changed
+                    }
+                    why => failed(&directory, &why),
+                })
+            })
+            .await
+    }
+
+    /// Puts a summary in the place of the messages before this number.
+    ///
+    /// # Errors
+    /// Nothing was changed.
+    pub(crate) async fn compact(&self, summary: &str, first: u64) -> Result<(), StoreError> {
+        let (id, summary) = (self.open.id(), summary.to_owned());
+        let directory = self.store.directory.clone();
+        self.store
+            .run(move |conn| {
+                rows::compact(conn, id, &summary, first).map_err(|why| failed(&directory, &why))
+            })
+            .await
+    }
+}
+
+fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+/// Our own messages can always be written down.
+fn written(message: &Message) -> String {
+    serde_json::to_string(message).unwrap_or_default()
+}
+
+pub(super) fn failed(directory: &Path, why: &rusqlite::Error) -> StoreError {
+    let file = directory.join("timmy.db");
+    match why.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => StoreError::Full(file, why.to_string()),
+        _ => StoreError::Failed(file, why.to_string()),
+    }
+}
+
+/// One job within a transaction of several: it fails alone.
+fn apart<T>(
+    conn: &Connection,
+    job: impl FnOnce(&Connection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let sqlite = |why: rusqlite::Error| failed(Path::new(""), &why);
+    conn.execute_batch("SAVEPOINT job").map_err(sqlite)?;
+    let done = job(conn);
+    let end = if done.is_ok() {
+        "RELEASE job"
+    } else {
+        "ROLLBACK TO job; RELEASE job"
+    };
+    conn.execute_batch(end).map_err(sqlite)?;
+    done
+}
+
+/// The file's thread: it ends with the store.
+fn serve(directory: &Path, orders: &Receiver<Work>) {
+    let mut conn: Option<Connection> = None;
+    while let Ok(first) = orders.recv() {
+        let mut work = vec![first];
+        while work.len() < TOGETHER
+            && let Ok(next) = orders.try_recv()
+        {
+            work.push(next);
+        }
+        if conn.is_none() {
+            match prepare(directory) {
+                Ok(ready) => conn = Some(ready),
+                Err(why) => {
+                    for one in work {
+                        one(Err(&why))(Ok(()));
+                    }
+                    continue;
+                }
+            }
+        }
+        if let Some(conn) = &mut conn {
+            commit(directory, conn, work);
+        }
+    }
+}
+
+fn commit(directory: &Path, conn: &mut Connection, work: Vec<Work>) {
+    let begun = conn.transaction_with_behavior(TransactionBehavior::Immediate);
+    let transaction = match begun {
+        Ok(transaction) => transaction,
+        Err(why) => {
+            let why = failed(directory, &why);
+            for one in work {
+                one(Err(&why))(Ok(()));
+            }
+            return;
+        }
+    };
+    let told: Vec<Told> = work.into_iter().map(|one| one(Ok(&transaction))).collect();
+    let committed = transaction.commit().map_err(|why| failed(directory, &why));
+    for tell in told {
+        tell(committed.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! What is on the disk, whoever asks and whatever died.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+use crate::failover::Class;
+use crate::message::Assistant;
+
+fn user(text: &str) -> Message {
+    Message::User {
+        text: text.to_owned(),
+    }
+}
+
+fn said(text: &str) -> Message {
+    Message::Assistant(Assistant {
+        text: text.to_owned(),
+        ..Assistant::default()
+    })
+}
+
+fn basis() -> Basis {
+    Basis {
+        system: "system".to_owned(),
+        soul_sha256: Some("abc".to_owned()),
+    }
+}
+
+fn store(dir: &tempfile::TempDir) -> Arc<Store> {
+    Arc::new(Store::new(dir.path().join("timmy")))
+}
+
+async fn create(store: &Arc<Store>) -> Session {
+    store.create(None, basis(), user("first")).await.unwrap()
+}
+
+fn native(session: &Session) -> Which {
+    Which::Native(session.native().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn what_was_appended_is_there_when_the_file_is_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (which, before) = {
+        let store = store(&dir);
+        let mut session = create(&store).await;
+        session
+            .append(vec![said("a"), user("second")])
+            .await
+            .unwrap();
+        (native(&session), session.history().clone())
+    };
+    let again = store(&dir).open(which).await.unwrap().unwrap();
+    assert_eq!(again.history(), &before);
+    assert_eq!(again.basis(), &basis());
+    let id = again.native().unwrap();
+    assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()));
+}
+
+#[tokio::test]
+async fn a_session_that_is_not_there_is_none_and_never_an_empty_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    let which = Which::Native("0".repeat(32));
+    assert!(store.open(which).await.unwrap().is_none());
+    let named = Which::Name("main".to_owned());
+    assert!(store.open(named.clone()).await.unwrap().is_none());
+    let name = Some("main".to_owned());
+    let made = store.create(name, basis(), user("x")).await.unwrap();
+    drop(made);
+    assert!(store.open(named).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_session_is_open_once_in_one_process_and_in_two() {
+    let dir = tempfile::tempdir().unwrap();
+    // Two stores have two open files, as two processes have.
+    let (one, other) = (store(&dir), store(&dir));
+    let session = create(&one).await;
+    let which = native(&session);
+    for store in [&one, &other] {
+        let again = store.open(which.clone()).await;
+        assert_eq!(again.err(), Some(StoreError::Open));
+    }
+    drop(session);
+    let mut there = other.open(which.clone()).await.unwrap().unwrap();
+    assert_eq!(one.open(which.clone()).await.err(), Some(StoreError::Open));
+    there.append(vec![said("a")]).await.unwrap();
+    drop(there);
+    let back = one.open(which).await.unwrap().unwrap();
+    assert_eq!(back.history().messages().len(), 2);
+}
+
+#[tokio::test]
+async fn histories_are_never_mixed_even_without_a_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    let mut session = create(&store).await;
+    let kept = session.kept.as_ref().unwrap();
+    kept.append(1, &[said("somebody else")]).await.unwrap();
+    let late = session.append(vec![said("mine")]).await;
+    assert_eq!(late, Err(StoreError::Changed));
+    assert_eq!(session.history().messages().len(), 1);
+}
+
+#[tokio::test]
+async fn a_summary_takes_the_place_of_what_it_is_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    let mut session = create(&store).await;
+    session
+        .append(vec![said("a"), user("b"), said("c")])
+        .await
+        .unwrap();
+    session.compact("short".to_owned(), 2).await.unwrap();
+    session.append(vec![user("d")]).await.unwrap();
+    let (which, before) = (native(&session), session.history().clone());
+    drop(session);
+    let again = store.open(which).await.unwrap().unwrap();
+    assert_eq!(again.history(), &before);
+    assert_eq!(again.history().summary(), Some("short"));
+    assert_eq!(again.history().messages().len(), 3);
+}
+
+#[tokio::test]
+async fn what_one_job_does_wrong_is_nothing_to_the_others_of_its_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    let made = create(&store).await;
+    let kept = made.kept.as_ref().unwrap();
+    let (first, second, third) = ([said("1")], [said("2")], [said("3")]);
+    let all = tokio::join!(
+        kept.append(1, &first),
+        kept.append(1, &second),
+        kept.append(2, &third),
+    );
+    assert_eq!(all, (Ok(()), Err(StoreError::Changed), Ok(())));
+}
+
+#[tokio::test]
+async fn old_sessions_are_forgotten_and_open_ones_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    let (old, open) = (create(&store).await, create(&store).await);
+    let (gone, stays) = (native(&old), native(&open));
+    let spill = store.spill(old.native().unwrap());
+    std::fs::create_dir_all(&spill).unwrap();
+    drop(old);
+    let later = wall_ms() + 1000 * (UNUSED.as_secs() + 60);
+    let forgotten = store.forget(later, UNUSED, MOST_BYTES).await;
+    assert_eq!(forgotten, Ok(1));
+    assert!(store.open(gone).await.unwrap().is_none());
+    assert!(!spill.exists());
+    drop(open);
+    assert!(store.open(stays).await.unwrap().is_some());
+    assert_eq!(store.forget_old().await, Ok(0), "nothing is old");
+}
+
+#[tokio::test]
+async fn beyond_the_room_there_is_those_unused_for_longest_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    let mut natives = Vec::new();
+    for _ in 0..3 {
+        let mut session = create(&store).await;
+        session.append(vec![said(&"x".repeat(1000))]).await.unwrap();
+        natives.push(native(&session));
+    }
+    assert_eq!(store.forget(wall_ms(), UNUSED, 2500).await, Ok(1));
+    assert!(store.open(natives.remove(0)).await.unwrap().is_none());
+    assert!(store.open(natives.remove(0)).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn cooldowns_are_shared_and_end_with_an_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, other) = (store(&dir), store(&dir));
+    let whose = ("p", "m");
+    let cooled = Cooldown::after(None, whose, Class::RateLimit, None, 5_000).unwrap();
+    let billed = Cooldown::after(None, whose, Class::Billing, None, 5_000).unwrap();
+    for cooldown in [&cooled, &billed] {
+        one.cool(cooldown.clone()).await.unwrap();
+    }
+    assert_eq!(other.cooldowns().await.unwrap(), [billed, cooled]);
+    other
+        .warm("p".to_owned(), "other".to_owned())
+        .await
+        .unwrap();
+    assert_eq!(one.cooldowns().await.unwrap().len(), 1);
+    other.warm("p".to_owned(), "m".to_owned()).await.unwrap();
+    assert_eq!(one.cooldowns().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn nobody_else_can_read_the_file_and_what_is_not_ours_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(create(&store(&dir)).await);
+    let home = dir.path().join("timmy");
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&home), 0o700);
+    for file in std::fs::read_dir(&home).unwrap().flatten() {
+        assert_eq!(mode(&file.path()), 0o600, "{:?}", file.path());
+    }
+    let conn = Connection::open(home.join("timmy.db")).unwrap();
+    conn.pragma_update(None, "user_version", 99).unwrap();
+    let why = store(&dir).cooldowns().await.unwrap_err().to_string();
+    assert!(why.contains("version 99"), "{why}");
+    conn.pragma_update(None, "application_id", 1).unwrap();
+    let why = store(&dir).cooldowns().await.unwrap_err().to_string();
+    assert!(why.contains("another program"), "{why}");
+}
+
+#[tokio::test]
+async fn a_file_that_could_not_be_opened_is_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let in_the_way = dir.path().join("timmy");
+    std::fs::write(&in_the_way, "a file").unwrap();
+    let store = store(&dir);
+    assert!(matches!(
+        store.cooldowns().await,
+        Err(StoreError::Failed(..))
+    ));
+    std::fs::remove_file(&in_the_way).unwrap();
+    assert_eq!(store.cooldowns().await, Ok(Vec::new()));
+}

@@ -1,0 +1,115 @@
+//! Words for a turn in flight.
+//!
+//! Owns the moment from which on a word is too late: none is ever kept for a later turn. Must not
+//! know how a word reaches the model.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use agentd_protocol::ids::Id;
+
+/// Words that wait at once: whoever sends more doesn't wait for answers.
+pub(crate) const WAITING: usize = 64;
+
+/// A word on its way into a turn.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Word {
+    /// Of the request, to be answered.
+    pub(crate) id: Option<Id>,
+    pub(crate) text: String,
+}
+
+/// Why a word isn't taken in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unwelcome {
+    /// The turn has ended, as good as.
+    TooLate,
+    /// Too many wait already.
+    TooMany,
+}
+
+/// The words that wait; none when the turn takes no more.
+#[derive(Debug)]
+pub(crate) struct Inbox(Mutex<Option<Vec<Word>>>);
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self(Mutex::new(Some(Vec::new())))
+    }
+}
+
+impl Inbox {
+    fn words(&self) -> MutexGuard<'_, Option<Vec<Word>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a word in.
+    ///
+    /// # Errors
+    /// It will never be told.
+    pub(crate) fn put(&self, word: Word) -> Result<(), Unwelcome> {
+        match &mut *self.words() {
+            None => Err(Unwelcome::TooLate),
+            Some(words) if words.len() >= WAITING => Err(Unwelcome::TooMany),
+            Some(words) => {
+                words.push(word);
+                Ok(())
+            }
+        }
+    }
+
+    /// What came so far.
+    pub(crate) fn take(&self) -> Vec<Word> {
+        self.words()
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    /// Takes no more if nothing waits; is it closed?
+    pub(crate) fn close_if_empty(&self) -> bool {
+        let mut words = self.words();
+        if words.as_ref().is_some_and(Vec::is_empty) {
+            *words = None;
+        }
+        words.is_none()
+    }
+
+    /// Takes no more; these are too late.
+    pub(crate) fn close(&self) -> Vec<Word> {
+        self.words().take().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(text: &str) -> Word {
+        Word {
+            id: None,
+            text: text.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_word_is_taken_once_or_refused_and_never_both() {
+        let inbox = Inbox::default();
+        assert_eq!(inbox.put(word("a")), Ok(()));
+        assert!(!inbox.close_if_empty(), "a word waits");
+        assert_eq!(inbox.take(), [word("a")]);
+        assert_eq!(inbox.take(), []);
+        assert!(inbox.close_if_empty());
+        assert_eq!(inbox.put(word("b")), Err(Unwelcome::TooLate));
+        assert_eq!((inbox.take(), inbox.close()), (vec![], vec![]));
+    }
+
+    #[test]
+    fn so_many_words_wait_and_no_more() {
+        let inbox = Inbox::default();
+        for _ in 0..WAITING {
+            assert_eq!(inbox.put(word("a")), Ok(()));
+        }
+        assert_eq!(inbox.put(word("b")), Err(Unwelcome::TooMany));
+        assert_eq!(inbox.close().len(), WAITING);
+    }
+}

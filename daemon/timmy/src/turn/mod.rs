@@ -1,0 +1,345 @@
+//! One turn: the user's words, requests and tools by turns, the final line.
+//!
+//! Owns the loop and what ends it. Must not know wires, SQL or standard input: what it needs of
+//! them is in [`House`], [`Session`] and [`Line`].
+
+pub(crate) mod ask;
+pub(crate) mod asker;
+pub(crate) mod inbox;
+pub(crate) mod report;
+mod shorten;
+pub(crate) mod tools;
+mod words;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentd_protocol::Code;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::OnRefusal;
+use crate::failover::Class;
+use crate::failover::class;
+use crate::failover::cooldown::{Company, Cooldown};
+use crate::failover::policy::{Effects, Entry, Policy, Standing};
+use crate::line::Line;
+use crate::message::{Assistant, Message};
+use crate::model::{Failure, ModelClient, Reply, Stop, Thinking, Usage};
+use crate::price::Cost;
+use crate::provider::Target;
+use crate::session::Session;
+use crate::session::store::{Store, StoreError};
+use crate::tool::Asker;
+use inbox::{Inbox, Word};
+use report::Report;
+use tools::Toolbox;
+use words::Words;
+
+/// Requests in one turn, failed ones and summaries included, when nothing else is configured.
+pub(crate) const REQUESTS: u32 = 100;
+/// Replies in a row that were cut in the middle of a call: a third is cut again.
+const CUT_CALLS: u32 = 2;
+
+/// What a turn gets from the house around it.
+pub(crate) trait House: Send + Sync {
+    /// Who asks models.
+    fn client(&self) -> &dyn ModelClient;
+
+    /// What a failure means.
+    fn classify(&self, target: &Target, failure: &Failure) -> Class;
+
+    /// How many tokens fit into a conversation, where that is known.
+    fn window(&self, target: &Target) -> Option<u64>;
+
+    /// What a request cost; `reported` is the provider's own word.
+    fn cost(&self, target: &Target, usage: &Usage, reported: Option<f64>) -> Cost;
+
+    /// Milliseconds of the wall clock.
+    fn wall_ms(&self) -> u64;
+
+    /// Chance, from 0 to 1.
+    fn chance(&self) -> f64;
+}
+
+/// Whom to ask, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// The models, in order; at least one.
+    pub(crate) chain: Vec<Target>,
+    /// What a refusal means for the chain.
+    pub(crate) on_refusal: OnRefusal,
+    /// How hard to think.
+    pub(crate) thinking: Option<Thinking>,
+    /// Requests in the turn.
+    pub(crate) requests: u32,
+    /// How long it may take.
+    pub(crate) deadline: Option<Duration>,
+}
+
+/// Where a turn happens.
+pub(crate) struct Around<'a> {
+    pub(crate) house: &'a dyn House,
+    /// For cool-downs.
+    pub(crate) store: &'a Store,
+    pub(crate) line: &'a Line,
+    pub(crate) tools: &'a Toolbox,
+    pub(crate) plan: &'a Plan,
+    pub(crate) inbox: &'a Inbox,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) asker: Arc<dyn Asker>,
+    pub(crate) cwd: PathBuf,
+    /// For output too long to be said.
+    pub(crate) spill: PathBuf,
+    pub(crate) job: Option<String>,
+}
+
+/// How a turn ended.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Ending {
+    /// The model was done.
+    Done,
+    /// It had no more room for output.
+    MaxTokens,
+    /// There were as many requests as there may be.
+    MaxRequests,
+    /// The model or its provider would not; the provider's word.
+    Refused(String),
+    /// We were told to stop.
+    Cancelled,
+    /// It took too long.
+    TimedOut,
+    /// No model could answer.
+    Failed(Failing),
+    /// What was said couldn't be kept.
+    Store(StoreError),
+}
+
+/// Why no model could answer.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Failing {
+    pub(crate) class: Class,
+    /// The sentence for people.
+    pub(crate) error: String,
+    /// Asking again may help after so long.
+    pub(crate) retry_in: Option<Duration>,
+}
+
+/// A turn in flight.
+pub(crate) struct Turn<'a> {
+    around: Around<'a>,
+    session: &'a mut Session,
+    policy: Policy,
+    started: Instant,
+    entry: Option<usize>,
+    effects: Effects,
+    words: Words,
+    report: Report,
+    /// The last failure's own words.
+    last_failure: String,
+    /// Summaries that came to nothing: one is enough.
+    summaries_failed: bool,
+    /// Bytes of the prompt and the tools.
+    overhead: usize,
+    /// Ids of calls so far in this turn: they are unique within a message only.
+    calls: std::collections::BTreeSet<String>,
+}
+
+impl<'a> Turn<'a> {
+    /// A turn of this session; its words are in the history already.
+    pub(crate) async fn new(around: Around<'a>, session: &'a mut Session) -> Self {
+        let cooldowns = around.store.cooldowns().await.unwrap_or_default();
+        let entries = entries(around.house, around.plan, &cooldowns);
+        let policy = Policy::new(entries, around.plan.on_refusal, around.plan.deadline);
+        let overhead = session.basis().system.len() + around.tools.bytes();
+        let report = Report::new(cooldowns, session.basis().soul_sha256.clone());
+        Self {
+            around,
+            session,
+            policy,
+            started: Instant::now(),
+            entry: None,
+            effects: Effects::None,
+            words: Words::default(),
+            report,
+            last_failure: String::new(),
+            summaries_failed: false,
+            overhead,
+            calls: std::collections::BTreeSet::new(),
+        }
+    }
+
+    /// Plays it to its end; all that is left to do is to say the final line.
+    pub(crate) async fn run(mut self) -> (Ending, Report) {
+        let cancel = self.around.cancel.clone();
+        let deadline = self.around.plan.deadline;
+        let ending = {
+            let mut play = std::pin::pin!(self.play());
+            tokio::select! {
+                ending = &mut play => ending,
+                () = after(deadline) => {
+                    cancel.cancel();
+                    match play.await {
+                        Ending::Cancelled => Ending::TimedOut,
+                        ending => ending,
+                    }
+                }
+            }
+        };
+        self.refuse_words().await;
+        self.report.text = self.words.into_text();
+        (ending, self.report)
+    }
+
+    async fn play(&mut self) -> Ending {
+        let mut cut = 0;
+        loop {
+            let reply = match self.reply().await {
+                Ok(reply) => reply,
+                Err(ending) => return self.broken_off(ending).await,
+            };
+            let stop = reply.stop.clone();
+            let said = match self.keep(reply).await {
+                Ok(said) => said,
+                Err(why) => return Ending::Store(why),
+            };
+            if !said.calls.is_empty() {
+                if let Err(ending) = self.use_tools(&said.calls).await {
+                    return ending;
+                }
+                cut = if stop == Stop::MaxTokens { cut + 1 } else { 0 };
+                if cut > CUT_CALLS {
+                    return Ending::MaxTokens;
+                }
+                continue;
+            }
+            if self.around.inbox.close_if_empty()
+                || self.report.requests >= self.around.plan.requests
+            {
+                self.report.suspected_refusal = class::suspected_refusal(&said.text, false);
+                return match stop {
+                    Stop::MaxTokens => Ending::MaxTokens,
+                    _ => Ending::Done,
+                };
+            }
+        }
+    }
+
+    /// What was said before the turn was cancelled stays, so that the model knows it.
+    async fn broken_off(&mut self, ending: Ending) -> Ending {
+        let partial = self.words.partial();
+        if ending == Ending::Cancelled && !partial.is_empty() {
+            let target = self
+                .entry
+                .and_then(|entry| self.around.plan.chain.get(entry));
+            let said = Message::Assistant(Assistant {
+                text: partial.to_owned(),
+                provider: target.map_or_else(String::new, |target| target.provider.id.clone()),
+                model: target.map_or_else(String::new, |target| target.model.clone()),
+                ..Assistant::default()
+            });
+            if let Err(why) = self.session.append(vec![said]).await {
+                return Ending::Store(why);
+            }
+        }
+        ending
+    }
+
+    /// Keeps a reply before anything is done about it.
+    async fn keep(&mut self, reply: Reply) -> Result<Assistant, StoreError> {
+        let said = reply.message;
+        self.words.finish(&said.text, self.around.line).await;
+        let tokens = reply.usage.input + reply.usage.output;
+        let counted = Some(tokens).filter(|tokens| *tokens > 0);
+        let message = Message::Assistant(said.clone());
+        self.session.append_counted(message, counted).await?;
+        Ok(said)
+    }
+
+    /// Words that came while the model or its tools were busy, as the user's next ones.
+    async fn take_words(&mut self) -> Result<(), StoreError> {
+        let words = self.around.inbox.take();
+        if words.is_empty() {
+            return Ok(());
+        }
+        let said = words.iter().map(|word| Message::User {
+            text: word.text.clone(),
+        });
+        let said = said.collect();
+        if let Err(why) = self.session.append(said).await {
+            self.too_late(words).await;
+            return Err(why);
+        }
+        for word in words {
+            self.around.line.answer("steer", word.id).await;
+        }
+        Ok(())
+    }
+
+    async fn refuse_words(&self) {
+        let words = self.around.inbox.close();
+        self.too_late(words).await;
+    }
+
+    async fn too_late(&self, words: Vec<Word>) {
+        for word in words {
+            let error = "the turn ended before the word could be told";
+            let line = self.around.line;
+            line.refuse(word.id, Code::SessionIdle, error).await;
+        }
+    }
+}
+
+async fn after(deadline: Option<Duration>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The chain as the rules see it.
+fn entries(house: &dyn House, plan: &Plan, cooldowns: &[Cooldown]) -> Vec<Entry> {
+    let now = house.wall_ms();
+    let usable = |target: &&Target| target.key.is_some() || target.provider.local;
+    let mut distinct: Vec<(&str, &str)> = Vec::new();
+    for target in plan.chain.iter().filter(usable) {
+        let whose = (target.provider.id.as_str(), target.model.as_str());
+        if !distinct.contains(&whose) {
+            distinct.push(whose);
+        }
+    }
+    let company = if distinct.len() > 1 {
+        Company::Others
+    } else {
+        Company::Alone
+    };
+    let entry = |target: &Target| {
+        let provider = &target.provider;
+        let key = target.key.as_ref().map(report::fingerprint);
+        let cooling = cooldowns
+            .iter()
+            .filter(|cooldown| cooldown.is_about(&provider.id, &target.model))
+            .filter_map(|cooldown| {
+                let left = cooldown.left(now, key.as_deref(), company)?;
+                Some((left, cooldown.class))
+            })
+            .max_by_key(|(left, _)| *left);
+        let standing = match cooling {
+            _ if !usable(&target) => Standing::NoKey,
+            Some((left, class)) => Standing::Cooling(left, class),
+            None => Standing::Ready,
+        };
+        Entry {
+            provider: provider.id.clone(),
+            model: target.model.clone(),
+            url: provider.base_url.clone(),
+            window: house.window(target),
+            standing,
+        }
+    };
+    plan.chain.iter().map(entry).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
