@@ -2,7 +2,7 @@
 //!
 //! Owns their ids and what is in the files. Must not know scripts.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -26,10 +26,7 @@ impl Memory {
     fn free(&self) -> String {
         (1..)
             .map(|number| format!("native-{number}"))
-            .find(|name| {
-                let made = OpenOptions::new().write(true).create_new(true);
-                made.clone().open(self.0.join(name)).is_ok()
-            })
+            .find(|name| File::create_new(self.0.join(name)).is_ok())
             .unwrap_or_default()
     }
 }
