@@ -385,12 +385,14 @@ async fn tested(setting: &Setting, test: Test) -> Result<Exit, Failed> {
         thinking: None,
     };
     let (pieces, mut unread) = mpsc::channel(PIECES);
-    let drained = tokio::spawn(async move { while unread.recv().await.is_some() {} });
     let models = HttpModels::default();
     let begun = Instant::now();
-    let answered = tokio::time::timeout(TRY_WITHIN, models.ask(&request, &pieces)).await;
-    drop(pieces);
-    let _drained = drained.await;
+    let ask = async {
+        let pieces = pieces;
+        tokio::time::timeout(TRY_WITHIN, models.ask(&request, &pieces)).await
+    };
+    let drain = async { while unread.recv().await.is_some() {} };
+    let (answered, ()) = tokio::join!(ask, drain);
     let took = begun.elapsed();
     let (ok, said): (bool, Value) = match &answered {
         Ok(Ok(reply)) => (
