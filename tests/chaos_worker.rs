@@ -10,7 +10,8 @@
 //! | `tool rw` · `tool ro` | plays a tool call that may change something, or may not |
 //! | `ledger TEXT` | appends `JOB ATTEMPT SESSION TEXT` to the file `$CHAOS_LEDGER` and syncs it |
 //! | `alone PATH` | makes the directory, keeps it for 2 ms and removes it; says so if it was there |
-//! | `count` | says how many turns this process served in this session, this one included |
+//! | `count` | says how many turns this process served in this session, this one included; with `--resumes` how many the session had |
+//! | `given FIELD` | says that field of the send as JSON |
 //! | `env` | says the names of its environment variables, one per line, then `cwd=…` |
 //! | `sleep-ms N` · `wait-file PATH` | waits; an abort ends the turn at once |
 //! | `late MS` | after an abort, the final line comes so much later |
@@ -30,7 +31,8 @@
 //! | `two-finals` · `wrong-session` | two final lines; lines that name another session |
 //!
 //! Flags: `--no-handshake` (never answers `status`), `--deaf-after-idle` (answers only the first
-//! one), `--exit-at-start C`, `--slow-start MS`, `--one-session`, `--concurrent N`.
+//! one), `--exit-at-start C`, `--slow-start MS`, `--one-session`, `--concurrent N`, `--resumes DIR`
+//! (sessions are kept there and reopened by an id of its own), `--takes` (toolsets and chains).
 #![expect(
     clippy::disallowed_methods,
     clippy::exit,
@@ -39,7 +41,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -48,9 +50,12 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, raise};
 use serde_json::{Value, json};
 
+#[path = "chaos_worker/memory.rs"]
+mod memory;
 #[path = "chaos_worker/outside.rs"]
 mod outside;
 
+use memory::Memory;
 use outside::{append, ignore_term, log, put, put_bytes, silence};
 
 /// How often a gate is looked at: its file is made by a test, which can't ring a bell here.
@@ -65,7 +70,10 @@ fn main() {
         std::process::exit(code);
     }
     std::thread::sleep(flags.slow_start);
-    let world = Arc::new(World::default());
+    let world = Arc::new(World {
+        memory: flags.resumes.clone().map(Memory),
+        ..World::default()
+    });
     let mut deaf = flags.no_handshake;
     let mut input = std::io::stdin().lock();
     let mut line = String::new();
@@ -106,6 +114,8 @@ struct Flags {
     slow_start: Duration,
     one_session: bool,
     concurrent: u32,
+    resumes: Option<PathBuf>,
+    takes: bool,
 }
 
 impl Flags {
@@ -115,6 +125,10 @@ impl Flags {
             ..Self::default()
         };
         while let Some(argument) = arguments.next() {
+            if argument == "--resumes" {
+                flags.resumes = arguments.next().map(PathBuf::from);
+                continue;
+            }
             let mut number = || {
                 arguments
                     .next()
@@ -125,6 +139,7 @@ impl Flags {
                 "--no-handshake" => flags.no_handshake = true,
                 "--deaf-after-idle" => flags.deaf_after_idle = true,
                 "--one-session" => flags.one_session = true,
+                "--takes" => flags.takes = true,
                 "--exit-at-start" => flags.exit_at_start = i32::try_from(number()).ok(),
                 "--slow-start" => flags.slow_start = Duration::from_millis(number().into()),
                 "--concurrent" => flags.concurrent = number(),
@@ -148,6 +163,9 @@ impl Flags {
             "concurrent_sends": self.concurrent,
             "steer": true,
             "compact": true,
+            "resumes": self.resumes.is_some(),
+            "toolsets": self.takes,
+            "fallback_chain": self.takes,
         })
     }
 }
@@ -160,6 +178,7 @@ struct World {
     /// Answers by question, and words by session, that no turn has taken.
     told: Mutex<BTreeMap<String, Value>>,
     hung: AtomicBool,
+    memory: Option<Memory>,
 }
 
 /// Was the turn aborted?
@@ -201,7 +220,8 @@ fn start(world: &Arc<World>, send: Value) {
             *served
         };
         let mut turn = Turn::new(send, abort, served);
-        let ended = turn.play(&world);
+        let lost = !turn.is_remembered(&world);
+        let ended = if lost { Ended::Lost } else { turn.play(&world) };
         // Free before the final line is out: the next send may follow at once.
         held(&world.turns).remove(&key);
         turn.end(ended);
@@ -230,6 +250,8 @@ enum Ended {
     Done,
     Cancelled,
     Failed(String),
+    /// There is no such session.
+    Lost,
 }
 
 struct Turn {
@@ -260,6 +282,19 @@ impl Turn {
             calls: 0,
             questions: 0,
         }
+    }
+
+    /// Opens the turn's session where sessions are kept, and names it.
+    fn is_remembered(&mut self, world: &World) -> bool {
+        let Some(memory) = &world.memory else {
+            return true;
+        };
+        let Some((native, turns)) = memory.turn(self.send["native"].as_str()) else {
+            return false;
+        };
+        self.served = turns;
+        self.put("session", json!({"native": native}));
+        true
     }
 
     fn play(&mut self, world: &World) -> Ended {
@@ -312,6 +347,7 @@ impl Turn {
             "say" => self.say(rest),
             "emit" => (0..number(rest)).for_each(|n| self.say(&format!("d{n} "))),
             "count" => self.say(&self.served.to_string()),
+            "given" => self.say(&self.send[rest].to_string()),
             "env" => {
                 let mut names: Vec<String> = std::env::vars_os()
                     .map(|(name, _)| name.to_string_lossy().into_owned())
@@ -525,6 +561,10 @@ impl Turn {
             match &ended {
                 Ended::Failed(error) => {
                     self.put("error", json!({"code": "invalid-request", "error": error}));
+                }
+                Ended::Lost => {
+                    let error = "there is no such session";
+                    self.put("error", json!({"code": "context-lost", "error": error}));
                 }
                 Ended::Done | Ended::Cancelled => {
                     let cancelled = matches!(ended, Ended::Cancelled);

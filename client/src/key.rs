@@ -26,6 +26,7 @@ pub fn completed(send: &Send) -> io::Result<Cow<'_, Send>> {
     let restricting = [
         ("toolsets", send.toolsets.is_some()),
         ("on_question", send.on_question.is_some()),
+        ("fallback_chain", send.fallback_chain.is_some()),
     ];
     let missing: Vec<&str> = restricting
         .into_iter()

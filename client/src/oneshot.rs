@@ -72,12 +72,18 @@ impl OneShot {
 /// The `agentd` that belongs to this `agentctl`: next to it, else the first on `PATH`.
 #[must_use]
 pub fn program() -> PathBuf {
-    let sibling = std::env::current_exe()
+    sibling("agentd")
+}
+
+/// Another program of this installation: next to this one, else the first on `PATH`.
+#[must_use]
+pub fn sibling(name: &str) -> PathBuf {
+    let beside = std::env::current_exe()
         .and_then(std::fs::canonicalize)
         .ok()
-        .and_then(|exe| Some(exe.parent()?.join("agentd")))
+        .and_then(|exe| Some(exe.parent()?.join(name)))
         .filter(|path| path.is_file());
-    sibling.unwrap_or_else(|| PathBuf::from("agentd"))
+    beside.unwrap_or_else(|| PathBuf::from(name))
 }
 
 #[cfg(test)]

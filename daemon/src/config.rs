@@ -17,7 +17,7 @@ use std::time::Duration;
 
 pub use discover::{agents, looked_for};
 pub use edit::{Change, EditError, NewAgent, save};
-pub use presets::{logged_in, long_lived_word, passes, tells_version};
+pub use presets::{is_built_in, logged_in, long_lived_word, passes, tells_version};
 pub use show::Shown;
 
 use agentd_core::agent::Found;
@@ -103,10 +103,11 @@ pub struct Config {
     pub alias: Option<PathBuf>,
     /// Key-value pairs of the 0600 `env` file, available to `pass_env`.
     pub secrets: BTreeMap<String, String>,
-    /// Models to fall back to, in order.
-    pub fallbacks: Vec<String>,
-    /// Short names of models.
-    pub aliases: BTreeMap<String, String>,
+    /// What `[models]`, `[providers]` and `[timmy]` say to the built-in agent, by dotted key, as it
+    /// is written.
+    pub of_timmy: BTreeMap<String, String>,
+    /// The file that all this is from, for the agent that reads it, too.
+    pub file: PathBuf,
     /// What the store forgets.
     pub retention: Retention,
     /// Where each value was given, by its dotted key; what isn't in it is a default.
@@ -218,6 +219,7 @@ impl Config {
     /// Reads the text of `file`.
     pub fn parse(text: &str, file: &Path, look: &Look) -> Result<Self, ConfigError> {
         let mut config = read::read(text, file, look)?;
+        config.file = file.to_owned();
         if !config.given.contains_key("alias") {
             config.alias = Some(PathBuf::from(DEFAULT_ALIAS));
         }

@@ -69,7 +69,7 @@ fn pids_in(file: &Path) -> Vec<u32> {
     text.lines().map(|line| line.parse().unwrap()).collect()
 }
 
-fn jsonl(name: &str, command: &[&str]) -> String {
+pub fn jsonl(name: &str, command: &[&str]) -> String {
     format!("[agents.{name}]\nkind = \"jsonl\"\ncommand = {command:?}\n")
 }
 

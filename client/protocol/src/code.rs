@@ -63,6 +63,7 @@ codes! {
     ContextLost "context-lost" false,
     AgentFailed "agent-failed" false,
     AgentAuth "agent-auth" false,
+    NoModel "no-model" false,
     RateLimit "rate-limit" true,
     ContextOverflow "context-overflow" false,
     OutputLimit "output-limit" false,

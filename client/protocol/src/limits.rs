@@ -28,6 +28,8 @@ pub const MAX_KEY: usize = 255;
 pub const MAX_DISPATCH: usize = 256;
 /// Rows of one page of any list.
 pub const MAX_PAGE: usize = 500;
+/// Models to fall back to: nobody waits for more of them, and each is shown.
+pub const MAX_FALLBACKS: usize = 16;
 /// Labels of one job.
 pub const MAX_LABELS: usize = 16;
 /// Longest key and longest value of a label, in bytes.

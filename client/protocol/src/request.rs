@@ -65,6 +65,7 @@ pub const SEND_FIELDS: &[&str] = &[
     "provider",
     "model",
     "thinking",
+    "fallback_chain",
     "cwd",
     "cwd_if_new",
     "timeout",
@@ -88,14 +89,7 @@ pub const SEND_FIELDS: &[&str] = &[
 
 /// Fields of a `send` that are reserved: refused rather than ignored, as ignoring them would widen
 /// what the sender asked for.
-const RESERVED: &[&str] = &[
-    "fallback_chain",
-    "attachments",
-    "callback",
-    "history",
-    "max_turns",
-    "system",
-];
+const RESERVED: &[&str] = &["attachments", "callback", "history", "max_turns", "system"];
 
 /// A decoded request.
 #[derive(Clone, PartialEq, Debug)]
@@ -277,6 +271,9 @@ pub struct Send {
     /// How hard to think, in the agent's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
+    /// What to ask when the model fails, in this order; each `provider/model`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback_chain: Option<Vec<String>>,
     /// Working directory: absolute, existing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
@@ -539,7 +536,7 @@ fn decode_send(body: &str, typed: bool) -> Result<(Send, Vec<Ignored>), Rejected
 /// Returns canonical bytes to be hashed; two sends with equal bytes are the same request.
 #[must_use]
 pub fn hashed(send: &Send) -> String {
-    let value: Value = serde_json::json!([
+    let mut covered = serde_json::json!([
         send.text,
         send.session,
         send.agent,
@@ -550,7 +547,11 @@ pub fn hashed(send: &Send) -> String {
         send.toolsets,
         send.retry,
     ]);
-    value.to_string()
+    // What younger versions added counts only where it is given: keys of before keep their meaning.
+    if let (Some(chain), Value::Array(covered)) = (&send.fallback_chain, &mut covered) {
+        covered.push(serde_json::json!({"fallback_chain": chain}));
+    }
+    covered.to_string()
 }
 
 mod check;

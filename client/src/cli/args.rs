@@ -6,6 +6,7 @@ mod agents;
 mod turn;
 mod work;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use agentd_protocol::JobId;
@@ -78,6 +79,30 @@ Examples:
   agentctl agents add mine --kind acp -- my-agent --acp
   agentctl agents --json | jq '.agents[] | select(.usable).name'")]
     Agents(AgentsArgs),
+    /// Who serves models to the built-in agent: store a key, add a server, try one
+    #[command(
+        disable_help_flag = true,
+        after_help = "\
+Examples:
+  agentctl provider list
+  agentctl provider add gemini
+  agentctl provider test gemini
+
+The built-in agent's own program, timmy, does it: `agentctl provider --help` asks it"
+    )]
+    Provider(PassedArgs),
+    /// Which models the built-in agent asks, in which order, and how they are
+    #[command(
+        disable_help_flag = true,
+        after_help = "\
+Examples:
+  agentctl models status
+  agentctl models default gemini/gemini-2.5-pro
+  agentctl models fallbacks add openrouter/openai/gpt-4.1-mini
+
+The built-in agent's own program, timmy, does it: `agentctl models --help` asks it"
+    )]
+    Models(PassedArgs),
     /// Cancel a turn: a job, a session's turn, or the only live one
     #[command(after_help = "\
 Examples:
@@ -240,6 +265,18 @@ pub struct JsonArgs {
     pub json: bool,
 }
 
+/// Words that are for another program.
+#[derive(Args, Clone, Debug)]
+pub struct PassedArgs {
+    /// What about them
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "WORDS"
+    )]
+    pub words: Vec<OsString>,
+}
+
 /// `abort`.
 #[derive(Args, Clone, Debug)]
 pub struct AbortArgs {
@@ -388,6 +425,11 @@ mod tests {
             "agentctl answer q1 --choice a",
             "agentctl model main a/b --thinking low",
             "agentctl compact",
+            "agentctl provider",
+            "agentctl provider --help",
+            "agentctl provider add own --base-url http://127.0.0.1:1 --wire openai",
+            "agentctl models fallbacks add a/b/c --json",
+            "agentctl send hi --fallback a/b/c --fallback d/e",
             "agentctl watch --job j1 --job j2 --after 0 --epoch e",
         ] {
             assert!(Cli::try_parse_from(words.split(' ')).is_ok(), "{words}");
@@ -413,6 +455,7 @@ mod tests {
             "agentctl jobs --since never",
             "agentctl steer --job j1 --session main left",
             "agentctl watch --epoch e",
+            "agentctl send hi --fallback kimi",
             "agentctl dispatch a --collect --no-such",
         ] {
             assert!(Cli::try_parse_from(words.split(' ')).is_err(), "{words}");

@@ -43,6 +43,7 @@ pub(super) fn common(who: &WhoArgs, how: &HowArgs) -> Send {
         provider: who.provider.clone(),
         model: who.model.clone(),
         thinking: who.thinking.clone(),
+        fallback_chain: Some(who.fallbacks.clone()).filter(|chain| !chain.is_empty()),
         cwd: cwd.and_then(shown),
         cwd_if_new: cwd_if_new.and_then(shown),
         timeout: who.timeout,

@@ -76,7 +76,9 @@ pub const fn of_code(code: Code, stage: Stage) -> Exit {
     match (code, stage) {
         (Code::OutcomeUnknown, _) => Exit::Unknown,
         (Code::Timeout, _) => Exit::Timeout,
-        (Code::NoAgent | Code::UnknownAgent | Code::AgentAuth, _) => Exit::Configuration,
+        (Code::NoAgent | Code::UnknownAgent | Code::AgentAuth | Code::NoModel, _) => {
+            Exit::Configuration
+        }
         (Code::Internal | Code::Unknown, _) | (_, Stage::Accepted) => Exit::Failed,
         (Code::NeedsDaemon, Stage::Refused) => Exit::Unreachable,
         (
@@ -177,6 +179,7 @@ mod tests {
             (Code::NoAgent, C, C),
             (Code::UnknownAgent, C, C),
             (Code::AgentAuth, C, C),
+            (Code::NoModel, C, C),
             (Code::Timeout, T, T),
             (Code::OutcomeUnknown, X, X),
             (Code::AgentFailed, R, F),

@@ -6,6 +6,7 @@
 mod agents;
 pub mod args;
 mod ask;
+mod built_in;
 mod compose;
 mod control;
 mod copies;
@@ -74,6 +75,8 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Agent(args) => block_on(send::agent(args, socket)),
         Command::Status(args) => block_on(control::status(args, socket)),
         Command::Agents(args) => block_on(agents::agents(args, socket)),
+        Command::Provider(args) => Ok(built_in::run("provider", &args)),
+        Command::Models(args) => Ok(built_in::run("models", &args)),
         Command::Abort(args) => block_on(control::abort(args, socket)),
         Command::Dispatch(args) => block_on(dispatch::dispatch(args, socket)),
         Command::Collect(args) => block_on(dispatch::collect(args, socket)),

@@ -62,6 +62,14 @@ pub(super) fn label(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
+/// `provider/model`, split at the first slash.
+pub(super) fn model(text: &str) -> Result<String, String> {
+    text.split_once('/')
+        .filter(|(provider, model)| !provider.is_empty() && !model.is_empty())
+        .map(|_both| text.to_owned())
+        .ok_or_else(|| "expected PROVIDER/MODEL, as in gemini/gemini-2.5-pro".to_owned())
+}
+
 /// Milliseconds since 1970.
 pub(super) fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);

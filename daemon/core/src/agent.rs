@@ -70,8 +70,10 @@ pub struct Describe {
     pub recycles: bool,
     /// Are model, provider and thinking given with each turn (else when the process starts)?
     pub model_per_turn: bool,
-    /// Can it restrict tools?
+    /// Can it restrict tools, unless its handshake says otherwise?
     pub toolsets: bool,
+    /// Does it take a chain of models to fall back to, unless its handshake says otherwise?
+    pub fallback_chain: bool,
     /// Does it take a word in the middle of a turn, unless its handshake says otherwise?
     pub steers: bool,
     /// Can it shorten what it remembers, unless its handshake says otherwise?
@@ -97,8 +99,11 @@ pub enum Sessions {
 /// What survives the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resume {
-    /// The agent reopens a session by its own id.
+    /// The agent reopens a session by its own id, when its process starts.
     Native,
+    /// The agent reopens a session by its own id, which goes with each turn, if its handshake says
+    /// so. Otherwise the process is the memory.
+    InTurn,
     /// The process is the memory.
     None,
     /// There is no memory at all: every turn is new.

@@ -12,6 +12,7 @@ use crate::agent::Resume;
 use crate::effect::{Effect, Rung};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Notice, Phase, Process};
+use crate::session::Session;
 use crate::slot::Slot;
 use crate::state::State;
 use crate::store::Write;
@@ -79,34 +80,19 @@ impl State {
             self.requeue_unstarted(turn);
             return;
         }
+        let Some((context, native)) = self.context_of(turn, process.worker) else {
+            return;
+        };
+        if let Some(failure) = self.unfit(turn, process.worker, context) {
+            self.unplace(turn);
+            return self.fail(turn, failure);
+        }
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
         let Some(session) = self.sessions.get_mut(&job.session) else {
             return;
         };
-        let Some(agent) = self.settings.agents.get(&session.agent) else {
-            return;
-        };
-        let context = if session.turns == 0 || agent.describe.resume == Resume::Stateless {
-            Context::New
-        } else if session.open || starts_now {
-            Context::Continued
-        } else {
-            Context::Lost
-        };
-        if context == Context::Lost && job.send.require_context {
-            let error = format!(
-                "the session `{}` lost its earlier turns with its process",
-                session.shown()
-            );
-            let failure = Failure {
-                hint: Some("send without `require_context` to go on without them".to_owned()),
-                ..Failure::new(Code::ContextLost, error)
-            };
-            self.unplace(turn);
-            return self.fail(turn, failure);
-        }
         job.begin_again();
         job.ran = true;
         job.context = Some(context);
@@ -126,14 +112,10 @@ impl State {
             Timer::Stalled(turn),
             self.now.mono + crate::limits::STALLED_AFTER,
         );
-        let (name, cwd, toolsets) = (
-            session.shown(),
-            session.cwd.clone(),
-            session.toolsets.clone(),
-        );
-        let prompt = job.prompt(turn, &name, &cwd, toolsets.as_ref());
+        let name = session.shown();
+        let prompt = job.prompt(turn, session, native.as_deref());
         if context == Context::Lost {
-            self.note(turn, &Notice::of(Code::ContextLost, format!("the session `{name}` goes on without its earlier turns: the process that held them is gone")));
+            self.note(turn, &Notice::of(Code::ContextLost, format!("the session `{name}` goes on without its earlier turns: what held them is gone")));
         }
         let Some(prompt) = prompt else { return };
         if starts_now {
@@ -147,6 +129,51 @@ impl State {
             });
         }
         self.tell_words(turn);
+    }
+
+    /// What a turn will know of its session's earlier ones, and the id by which the agent reopens
+    /// it.
+    fn context_of(&self, turn: TurnId, worker: WorkerId) -> Option<(Context, Option<String>)> {
+        let session = self.sessions.get(&self.jobs.get(&turn)?.session)?;
+        let agent = self.settings.agents.get(&session.agent)?;
+        let slot = self.slots.get(&worker)?;
+        let by_id = self.reopens_in_turns(slot);
+        let native = session.native.clone().filter(|_| by_id);
+        let context = if session.turns == 0 || agent.describe.resume == Resume::Stateless {
+            Context::New
+        } else if session.open || native.is_some() || slot.phase.is_spawning_per_turn() {
+            Context::Continued
+        } else {
+            Context::Lost
+        };
+        Some((context, native))
+    }
+
+    /// Why a turn can't begin in a process that is ready for it. Nothing that was asked for is
+    /// left out in silence.
+    fn unfit(&self, turn: TurnId, worker: WorkerId, context: Context) -> Option<Failure> {
+        let job = self.jobs.get(&turn)?;
+        let session = self.sessions.get(&job.session)?;
+        let slot = self.slots.get(&worker)?;
+        if context == Context::Lost && job.send.require_context {
+            let error = format!(
+                "the session `{}` lost its earlier turns with its process",
+                session.shown()
+            );
+            return Some(Failure {
+                hint: Some("send without `require_context` to go on without them".to_owned()),
+                ..Failure::new(Code::ContextLost, error)
+            });
+        }
+        let lacks = if session.toolsets.is_some() && !slot.toolsets {
+            "`toolsets` was given, but the agent can't restrict its tools"
+        } else if job.send.fallback_chain.is_some() && !slot.fallback_chain {
+            "`fallback_chain` was given, but the agent takes none"
+        } else {
+            return None;
+        };
+        let error = format!("{lacks} (`{}`)", slot.agent);
+        Some(Failure::new(Code::Unsupported, error))
     }
 
     /// A turn whose mark is durable but of which nothing was written waits again.
@@ -213,15 +240,29 @@ impl State {
         if !slot.turns.is_empty() || !slot.is_ready() || self.compacting.contains_key(&worker) {
             return;
         }
-        let is_memory = !slot.resumes
-            && slot.sessions.iter().any(|session| {
-                self.sessions
-                    .get(session)
-                    .is_some_and(|session| session.turns > 0)
-            });
         let is_spare = slot.sessions.is_empty() && agent.warm > 0;
-        if !is_memory && !is_spare {
+        if !self.is_memory(slot) && !is_spare {
             self.retire(worker);
         }
+    }
+
+    /// Would the earlier turns of some session be lost with the process?
+    pub(crate) fn is_memory(&self, slot: &Slot) -> bool {
+        let mut sessions = slot.sessions.iter().filter_map(|id| self.sessions.get(id));
+        sessions.any(|session| {
+            session.turns > 0 && !(slot.resumes && self.can_be_reopened(slot, session))
+        })
+    }
+
+    /// Does the agent know the session by an id of its own? One that is reopened when its process
+    /// starts is asked for it then.
+    fn can_be_reopened(&self, slot: &Slot, session: &Session) -> bool {
+        session.native.is_some() || !self.reopens_in_turns(slot)
+    }
+
+    /// Does the id of a session go with each of its turns?
+    fn reopens_in_turns(&self, slot: &Slot) -> bool {
+        let agent = self.settings.agents.get(&slot.agent);
+        slot.resumes && agent.is_some_and(|agent| agent.describe.resume == Resume::InTurn)
     }
 }

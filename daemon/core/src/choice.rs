@@ -62,11 +62,7 @@ impl State {
         let Some(agent) = self.settings.agents.get(name) else {
             return Err(self.unknown_agent(name));
         };
-        // The scripted provider needs nothing but to be named.
-        let scripted = agent.found == Found::BuiltIn && send.provider.as_deref() == Some("echo");
-        if let Err(why) = &agent.usable
-            && !scripted
-        {
+        if let Err(why) = &agent.usable {
             let error = format!("the agent `{name}` can't be used: {why}");
             return Err(
                 Rejected::new(Code::NoAgent, error).hint("`agentctl agents` lists what is there")
@@ -75,6 +71,10 @@ impl State {
         if send.toolsets.is_some() && !agent.describe.toolsets {
             let error =
                 format!("`toolsets` was given, but the agent `{name}` can't restrict its tools");
+            return Err(Rejected::new(Code::Unsupported, error));
+        }
+        if send.fallback_chain.is_some() && !agent.describe.fallback_chain {
+            let error = format!("`fallback_chain` was given, but the agent `{name}` takes none");
             return Err(Rejected::new(Code::Unsupported, error));
         }
         let now = self.now.mono;

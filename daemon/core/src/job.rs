@@ -15,7 +15,7 @@ use crate::conn::FollowId;
 use crate::ids::{ConnId, Generation, Token, TurnId, WorkerId};
 use crate::limits::TEXT_FLUSH_BYTES;
 use crate::questions::QuestionId;
-use crate::session::SessionId;
+use crate::session::{Session, SessionId};
 use crate::store::{MessageText, NewJob, SoFar, TextKind};
 use crate::worker::Prompt;
 
@@ -411,20 +411,21 @@ impl Job {
     pub(crate) fn prompt(
         &self,
         turn: TurnId,
-        session: &str,
-        cwd: &str,
-        toolsets: Option<&Vec<String>>,
+        session: &Session,
+        native: Option<&str>,
     ) -> Option<Prompt> {
         Some(Prompt {
             turn,
             job: self.number?,
-            session: session.to_owned(),
+            session: session.shown(),
             text: self.send.text.clone(),
             provider: self.send.provider.clone(),
             model: self.send.model.clone(),
             thinking: self.send.thinking.clone(),
-            cwd: cwd.to_owned(),
-            toolsets: toolsets.cloned(),
+            fallback_chain: self.send.fallback_chain.clone(),
+            native: native.map(str::to_owned),
+            cwd: session.cwd.clone(),
+            toolsets: session.toolsets.clone(),
         })
     }
 }

@@ -361,7 +361,6 @@ impl State {
         if self.slots.values().any(|slot| slot.phase.is_stopping()) {
             return false;
         }
-        let resumable = |slot: &Slot| slot.sessions.is_empty() || slot.resumes;
         // Longest idle first; memories that can't be resumed go last.
         let idle = self
             .slots
@@ -369,7 +368,7 @@ impl State {
             .filter(|(_, slot)| slot.turns.is_empty() && slot.is_ready() && !self.wanted(slot))
             .filter(|(worker, _)| !self.compacting.contains_key(worker));
         let victim = idle
-            .min_by_key(|(_, slot)| (!resumable(slot), slot.idle_since))
+            .min_by_key(|(_, slot)| (self.is_memory(slot), slot.idle_since))
             .map(|(worker, _)| *worker);
         if let Some(worker) = victim {
             self.retire(worker);

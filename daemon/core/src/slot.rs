@@ -83,6 +83,12 @@ pub(crate) struct Slot {
     pub(crate) one_session: bool,
     /// It works where each turn says.
     pub(crate) cwd_per_turn: bool,
+    /// It can restrict its tools.
+    pub(crate) toolsets: bool,
+    /// It does so as each turn says.
+    pub(crate) toolsets_per_turn: bool,
+    /// It takes a chain of models.
+    pub(crate) fallback_chain: bool,
     /// Its turns take words.
     pub(crate) steers: bool,
     pub(crate) compacts: bool,
@@ -100,11 +106,14 @@ pub(crate) struct Slot {
 impl Slot {
     /// Can it serve what fits so?
     pub(crate) fn serves(&self, fit: &Fit) -> bool {
-        let elsewhere = self.cwd_per_turn.then(|| Fit {
-            cwd: self.fit.cwd.clone(),
-            ..fit.clone()
-        });
-        self.fit == *elsewhere.as_ref().unwrap_or(fit)
+        let mut fit = fit.clone();
+        if self.cwd_per_turn {
+            fit.cwd.clone_from(&self.fit.cwd);
+        }
+        if self.toolsets_per_turn {
+            fit.toolsets.clone_from(&self.fit.toolsets);
+        }
+        self.fit == fit
     }
 
     pub(crate) const fn pid(&self) -> Option<u32> {
@@ -221,9 +230,12 @@ impl Slot {
             capacity: agent.describe.concurrent_sends.max(1),
             one_session: agent.describe.sessions != crate::agent::Sessions::Many,
             cwd_per_turn: false,
+            toolsets: agent.describe.toolsets,
+            toolsets_per_turn: false,
+            fallback_chain: agent.describe.fallback_chain,
             steers: agent.describe.steers,
             compacts: agent.describe.compacts,
-            resumes: agent.describe.resume != Resume::None,
+            resumes: matches!(agent.describe.resume, Resume::Native | Resume::Stateless),
             resuming: None,
             idle_since: Duration::ZERO,
             retiring: false,

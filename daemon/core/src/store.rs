@@ -111,8 +111,8 @@ pub enum Write {
     Native {
         /// Which session.
         session: String,
-        /// Its id in the agent's terms.
-        native: String,
+        /// Its id in the agent's terms; `None` when the agent has not got it any more.
+        native: Option<String>,
     },
     /// This instance has the session open no more.
     Release {

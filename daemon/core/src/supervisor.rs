@@ -131,6 +131,9 @@ impl State {
             slot.steers = traits.steers.unwrap_or(slot.steers);
             slot.compacts = traits.compacts.unwrap_or(slot.compacts);
             slot.resumes = traits.resumes.unwrap_or(slot.resumes);
+            slot.toolsets = traits.toolsets.unwrap_or(slot.toolsets);
+            slot.toolsets_per_turn = traits.toolsets == Some(true);
+            slot.fallback_chain = traits.fallback_chain.unwrap_or(slot.fallback_chain);
             if let Some(most) = traits.concurrent_sends {
                 slot.capacity = most.max(1);
             }

@@ -3,15 +3,17 @@
 //! Owns the limits of a turn's output and the order of its lines. Must not know wires: adapters
 //! have translated already.
 
-use agentd_protocol::line::{Level, Line, Stop, ToolTrace};
+use agentd_protocol::line::{Context, Level, Line, Stop, ToolTrace};
 use agentd_protocol::{Code, JobId, limits};
 
 use crate::ids::{Generation, TurnId, WorkerId};
 use crate::job::{Ending, Notice, Phase, Process};
 use crate::json;
 use crate::limits::{OUTPUT_PER_TURN, STALLED_AFTER, TEXT_FLUSH_AFTER};
+use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{TextKind, Write};
+use crate::stored::Awaiting;
 use crate::text;
 use crate::timers::Timer;
 use crate::worker::{Outcome, WorkerEvent};
@@ -72,6 +74,7 @@ impl State {
             | WorkerEvent::ToolStarted { turn, .. }
             | WorkerEvent::ToolUpdated { turn, .. }
             | WorkerEvent::ToolEnded { turn, .. }
+            | WorkerEvent::SessionOfTurn { turn, .. }
             | WorkerEvent::Skipped { turn, .. }
             | WorkerEvent::Other { turn, .. }
             | WorkerEvent::Ended { turn, .. } => match self.of_worker(worker, turn) {
@@ -122,19 +125,46 @@ impl State {
         let (Some(session), None) = (sessions.next(), sessions.next()) else {
             return;
         };
-        let Some(session) = self.sessions.get_mut(&session) else {
+        // It rides on the turn's next commit, which is its first numbered event at the latest.
+        if let Some(write) = self.renamed(session, Some(native)) {
+            self.write_lazily(write);
+        }
+    }
+
+    /// Notes the agent's own id of a session, or that it has none any more; returns what is to be
+    /// written of it.
+    fn renamed(&mut self, session: SessionId, native: Option<&str>) -> Option<Write> {
+        let known = self.sessions.get_mut(&session)?;
+        if known.native.as_deref() == native {
+            return None;
+        }
+        known.native = native.map(str::to_owned);
+        let native = known.native.clone();
+        let session = known.name.clone()?;
+        Some(Write::Native { session, native })
+    }
+
+    /// An agent of many sessions named the one of a turn: until that is stored, it can't be
+    /// reopened, so it doesn't wait for the turn's next commit.
+    fn session_of_turn(&mut self, turn: TurnId, native: &str) {
+        let session = self.jobs.get(&turn).map(|job| job.session);
+        if let Some(write) = session.and_then(|session| self.renamed(session, Some(native))) {
+            self.commit(Awaiting::Nothing, vec![write]);
+        }
+    }
+
+    /// The agent has not got the session of a turn: the next one begins it anew, and says so.
+    fn session_lost(&mut self, turn: TurnId) {
+        let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
-        if session.native.as_deref() == Some(native) {
-            return;
+        job.context = Some(Context::Lost);
+        let session = job.session;
+        if let Some(known) = self.sessions.get_mut(&session) {
+            known.open = false;
         }
-        session.native = Some(native.to_owned());
-        if let Some(name) = session.name.clone() {
-            // It rides on the turn's next commit, which is its first numbered event at the latest.
-            self.write_lazily(Write::Native {
-                session: name,
-                native: native.to_owned(),
-            });
+        if let Some(write) = self.renamed(session, None) {
+            self.write_lazily(write);
         }
     }
 
@@ -197,6 +227,10 @@ impl State {
                         },
                     );
                 }
+            }
+            WorkerEvent::SessionOfTurn { native, .. } => {
+                job.bytes = job.bytes.saturating_add(native.len() + 256);
+                self.session_of_turn(turn, &native);
             }
             WorkerEvent::Skipped { bytes, .. } => job.bytes = job.bytes.saturating_add(bytes),
             WorkerEvent::Ended { outcome, .. } => self.turn_ended(turn, *outcome),
@@ -372,7 +406,12 @@ impl State {
         match (ending, outcome.result.clone()) {
             (Some(ending), _) => self.end_as_asked_with(turn, &ending, outcome),
             (None, Ok(stop)) => self.complete(turn, stop, outcome),
-            (None, Err(failure)) => self.fail_with(turn, failure, outcome),
+            (None, Err(failure)) => {
+                if failure.code == Code::ContextLost {
+                    self.session_lost(turn);
+                }
+                self.fail_with(turn, failure, outcome);
+            }
         }
         self.let_go(turn, process);
     }

@@ -32,6 +32,10 @@ pub struct Prompt {
     pub model: Option<String>,
     /// Pinned thinking level.
     pub thinking: Option<String>,
+    /// What to ask when the model fails, in this order.
+    pub fallback_chain: Option<Vec<String>>,
+    /// The agent's own id of the session, where it reopens sessions in turns.
+    pub native: Option<String>,
     /// Absolute working directory.
     pub cwd: String,
     /// Restricts the tools.
@@ -180,6 +184,10 @@ pub struct Traits {
     pub compacts: Option<bool>,
     /// Does it reopen sessions? `Some(false)`: the process is their memory.
     pub resumes: Option<bool>,
+    /// Does it restrict its tools as each turn says?
+    pub toolsets: Option<bool>,
+    /// Does it take a chain of models?
+    pub fallback_chain: Option<bool>,
 }
 
 /// What a worker told.
@@ -189,6 +197,13 @@ pub enum WorkerEvent {
     Ready(Traits),
     /// The agent's own id of the open session, from which it can be resumed.
     SessionNamed {
+        /// A path or an id, in the agent's own terms.
+        native: String,
+    },
+    /// The agent's own id of the session that a turn is of.
+    SessionOfTurn {
+        /// In which turn.
+        turn: TurnId,
         /// A path or an id, in the agent's own terms.
         native: String,
     },

@@ -64,6 +64,7 @@ pub fn describe(command: &[String]) -> Describe {
         recycles: false,
         model_per_turn: true,
         toolsets: false,
+        fallback_chain: false,
         steers: false,
         compacts: false,
         concurrent_sends: 1,

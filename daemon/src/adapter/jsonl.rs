@@ -37,16 +37,20 @@ const NOTES: &[&str] = &[
     "retry",
 ];
 
-/// What the kind can do.
+/// Longest id of a session, as for any other name that is kept: nothing is known of longer ones.
+const NATIVE_BYTES: usize = 1024;
+
+/// What the kind can do, if a worker's `status` says so.
 #[must_use]
 pub const fn describe() -> Describe {
     Describe {
         sessions: Sessions::Many,
-        resume: Resume::None,
+        resume: Resume::InTurn,
         cancels: true,
         recycles: true,
         model_per_turn: true,
-        toolsets: false,
+        toolsets: true,
+        fallback_chain: true,
         steers: false,
         compacts: false,
         concurrent_sends: 1,
@@ -113,7 +117,11 @@ impl Jsonl {
             cwd_per_turn: line.get("cwd").unwrap_or(false),
             steers: line.get("steer"),
             compacts: line.get("compact"),
-            resumes: None,
+            // A turn that needs one of these may be accepted before any process is there to ask, so
+            // who says nothing can't.
+            resumes: Some(line.is_true("resumes")),
+            toolsets: Some(line.is_true("toolsets")),
+            fallback_chain: Some(line.is_true("fallback_chain")),
         })
     }
 
@@ -151,6 +159,12 @@ impl Jsonl {
                     output: words(line, "output"),
                 }
             }
+            "session" => WorkerEvent::SessionOfTurn {
+                turn,
+                native: line
+                    .string("native")
+                    .filter(|native| (1..=NATIVE_BYTES).contains(&native.len()))?,
+            },
             "question" => asked(turn, line),
             "question_closed" => WorkerEvent::Withdrew {
                 question: line.string("question_id")?,
@@ -384,6 +398,7 @@ fn send(prompt: &Prompt) -> Value {
         ("provider", &prompt.provider),
         ("model", &prompt.model),
         ("thinking", &prompt.thinking),
+        ("native", &prompt.native),
     ] {
         if let Some(value) = value {
             line[name] = json!(value);
@@ -391,6 +406,9 @@ fn send(prompt: &Prompt) -> Value {
     }
     if let Some(toolsets) = &prompt.toolsets {
         line["toolsets"] = json!(toolsets);
+    }
+    if let Some(chain) = &prompt.fallback_chain {
+        line["fallback_chain"] = json!(chain);
     }
     line
 }

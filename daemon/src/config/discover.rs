@@ -12,8 +12,6 @@ use super::{AgentConfig, Config, Look, is_program};
 use crate::adapter::{Kind, exec};
 
 const TIMMY: &str = "timmy";
-/// The scripted provider of the built-in agent: it needs neither key nor network.
-const ECHO: &str = "echo";
 
 /// Every agent known or looked for, with how it is run if it can be.
 ///
@@ -82,13 +80,7 @@ pub(super) fn agents_as(
 ) -> Vec<(Agent, Option<AgentConfig>)> {
     let mut agents = Vec::new();
     for (name, agent) in &config.agents {
-        agents.push(known(
-            name,
-            agent.clone(),
-            Found::Configured,
-            look,
-            describe,
-        ));
+        agents.push(known(name, agent.clone(), Found::Configured, describe));
     }
     for preset in PRESETS {
         if !config.agents.contains_key(preset.name) {
@@ -97,7 +89,7 @@ pub(super) fn agents_as(
     }
     if !config.agents.contains_key(TIMMY) {
         let agent = AgentConfig::new(Kind::Jsonl, timmy(look, None));
-        agents.push(known(TIMMY, agent, Found::BuiltIn, look, describe));
+        agents.push(known(TIMMY, agent, Found::BuiltIn, describe));
     }
     agents
 }
@@ -118,7 +110,7 @@ fn found(
     let path = place.map(|(path, _)| path);
     let mut agent = AgentConfig::new(kind, command(path, preset.name, arguments));
     agent.output = preset.output;
-    let (mut agent, run) = known(preset.name, agent, how, look, describe);
+    let (mut agent, run) = known(preset.name, agent, how, describe);
     if how == Found::Missing {
         agent.command.clear();
     } else if agent.usable.is_ok() && presets::chooses_for_itself(preset, look.home.as_deref()) {
@@ -135,12 +127,10 @@ fn known(
     name: &str,
     config: AgentConfig,
     found: Found,
-    look: &Look,
     describe: &dyn Fn(Kind, &[String]) -> Describe,
 ) -> (Agent, Option<AgentConfig>) {
     let program = config.command.first().cloned().unwrap_or_default();
     let runs = is_program(program.as_ref());
-    let is_timmy = name == TIMMY && timmy(look, config.provider.as_deref()) == config.command;
     let usable = if found == Found::Missing {
         Err(format!(
             "`{name}` is not on PATH, nor where it is usually installed"
@@ -149,12 +139,6 @@ fn known(
         Err(format!("its program `{program}` is not on PATH"))
     } else if !runs {
         Err(format!("`{program}` is not there, or can't be run"))
-    } else if is_timmy && config.provider.as_deref() != Some(ECHO) {
-        Err(
-            "no model provider is configured for timmy; this version offers only the scripted \
-             provider `echo`, which must be named"
-                .to_owned(),
-        )
     } else {
         Ok(())
     };
@@ -186,7 +170,7 @@ pub fn looked_for(config: &Config, agents: &[(Agent, Option<AgentConfig>)]) -> S
     let found = presets().filter(|agent| agent.found != Found::Missing);
     format!(
         "Looked for: agents in the configuration ({}); on PATH and in the usual places: {} \
-         (found: {}); built in: timmy (no model provider configured)",
+         (found: {}); built in: timmy (its program is not beside this one)",
         list(config.agents.keys().map(String::as_str).collect()),
         list(presets().map(|agent| agent.name.as_str()).collect()),
         list(found.map(|agent| agent.name.as_str()).collect()),

@@ -194,6 +194,51 @@ pub(super) const PRESETS: &[Preset] = &[
     },
 ];
 
+/// The agent that comes with agentd. It isn't looked for: it is there.
+const TIMMY: Preset = Preset {
+    name: "timmy",
+    kind: Kind::Jsonl,
+    arguments: &["--rpc"],
+    word: None,
+    once: &["-p", "{prompt}"],
+    output: exec::Output::Text,
+    passes: KEYS_OF_PROVIDERS,
+    login: Login {
+        files: &[],
+        keys: KEYS_OF_PROVIDERS,
+        // A local server of models needs no key.
+        absence: Absence::Unknown,
+    },
+};
+
+/// The variables by which providers of models are reached. Other agents get those of their own
+/// provider only.
+pub(super) const KEYS_OF_PROVIDERS: &[&str] = &[
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "DEEPSEEK_API_KEY",
+    "GEMINI_API_KEY",
+    "GLM_API_KEY",
+    "GOOGLE_API_KEY",
+    "GROQ_API_KEY",
+    "KIMI_API_KEY",
+    "KIMI_CODING_API_KEY",
+    "LLAMA_API_KEY",
+    "LLAMA_BASE_URL",
+    "LM_API_KEY",
+    "LM_BASE_URL",
+    "MISTRAL_API_KEY",
+    "MOONSHOT_API_KEY",
+    "OLLAMA_API_KEY",
+    "OLLAMA_HOST",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "OPENROUTER_API_KEY",
+    "XAI_API_KEY",
+    "ZAI_API_KEY",
+    "Z_AI_API_KEY",
+];
+
 const OPENCLAW: &[&str] = &[
     "agent",
     "--json",
@@ -259,7 +304,18 @@ pub(super) fn named(name: &str) -> Option<&'static Preset> {
 
 /// The preset whose program a command runs.
 pub(super) fn of_program(program: &str) -> Option<&'static Preset> {
-    named(Path::new(program).file_name()?.to_str()?)
+    let name = Path::new(program).file_name()?.to_str()?;
+    named(name).or_else(|| (name == TIMMY.name).then_some(&TIMMY))
+}
+
+/// Is it the agent that comes with agentd, which reads the same configuration?
+#[must_use]
+pub fn is_built_in(agent: &AgentConfig) -> bool {
+    let preset = agent
+        .command
+        .first()
+        .and_then(|program| of_program(program));
+    agent.kind == TIMMY.kind && preset.is_some_and(|preset| preset.name == TIMMY.name)
 }
 
 /// The variables that an agent gets by default: those of its kind and of its program, and never
@@ -280,7 +336,9 @@ pub fn passes(agent: &AgentConfig) -> Vec<&'static str> {
 /// of the programs that are looked for; any other may do what it likes with an argument.
 #[must_use]
 pub fn tells_version(program: &str) -> bool {
-    Path::new(program).is_absolute() && of_program(program).is_some()
+    // The built-in agent's is this program's.
+    let looked_for = of_program(program).is_some_and(|preset| preset.name != TIMMY.name);
+    Path::new(program).is_absolute() && looked_for
 }
 
 /// A word that the help of this program has when it has its long-lived form.

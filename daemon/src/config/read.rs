@@ -15,7 +15,15 @@ use super::{AgentConfig, Config, ConfigError, Look, discover};
 use crate::adapter::Kind;
 use crate::adapter::exec::Output;
 
-const TOP: &[&str] = &["default_agent", "alias", "agents", "models", "retention"];
+const TOP: &[&str] = &[
+    "default_agent",
+    "alias",
+    "agents",
+    "models",
+    "providers",
+    "retention",
+    "timmy",
+];
 const AGENT: &[&str] = &[
     "kind",
     "command",
@@ -33,7 +41,6 @@ const RETENTION: &[&str] = &["days", "size"];
 const MOST_DAYS: i64 = 36_500;
 /// Less doesn't hold a day's work.
 const LEAST_SIZE: u64 = 16 << 20;
-const MODELS: &[&str] = &["fallbacks", "aliases"];
 /// More spares than slots for processes make no sense.
 const MOST_WARM: i64 = 16;
 
@@ -71,14 +78,12 @@ pub(super) fn read(text: &str, file: &Path, look: &Look) -> Result<Config, Confi
                     }
                 }
             }
-            _models => {
-                for (key, value) in reader.table("models", value)? {
-                    match reader.key(key, MODELS, "models.")? {
-                        "fallbacks" => {
-                            config.fallbacks = reader.strings("models.fallbacks", value)?;
-                        }
-                        _aliases => config.aliases = reader.map("models.aliases", value)?,
-                    }
+            // What these say is for the built-in agent to judge: it reads them for itself.
+            of_timmy => {
+                let table = reader.table(of_timmy, value)?;
+                for (key, value) in table {
+                    let key_of = format!("{of_timmy}.{}", key.get_ref());
+                    reader.opaque(key_of, key.span().start, value, &mut config.of_timmy);
                 }
             }
         }
@@ -134,6 +139,26 @@ impl Reader<'_> {
             .count();
         self.given
             .insert(key, format!("{}:{line}", self.file.display()));
+    }
+
+    /// A value of which only the text matters here, and a table value by value.
+    fn opaque(
+        &mut self,
+        key: String,
+        at: usize,
+        value: &Value<'_>,
+        values: &mut BTreeMap<String, String>,
+    ) {
+        let Some(table) = value.get_ref().as_table() else {
+            let written = self.text.get(value.span()).unwrap_or_default();
+            self.note(key.clone(), at);
+            values.insert(key, written.to_owned());
+            return;
+        };
+        for (name, value) in table {
+            let key = format!("{key}.{}", name.get_ref());
+            self.opaque(key, name.span().start, value, values);
+        }
     }
 
     fn mistyped(&self, key: &str, value: &Value<'_>, expected: &str) -> ConfigError {

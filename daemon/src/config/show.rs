@@ -24,10 +24,10 @@ impl Config {
     pub fn show(&self) -> Vec<Shown> {
         let mut shown = Vec::new();
         let mut add = |key: String, value: String| {
-            // A variable or a model's short name is given where its table is.
+            // A variable is given where its table is.
             let table = key.rsplit_once('.').map_or("", |(table, _)| table);
             let given = self.given.get(&key).or_else(|| {
-                let in_table = key.contains(".env.") || key.starts_with("models.aliases.");
+                let in_table = key.contains(".env.");
                 self.given.get(table).filter(|_| in_table)
             });
             let source = given.map_or("default", String::as_str).to_owned();
@@ -60,9 +60,8 @@ impl Config {
             add(key("model"), optional(agent.model.as_deref()));
             add(key("thinking"), optional(agent.thinking.as_deref()));
         }
-        add("models.fallbacks".to_owned(), list(&self.fallbacks));
-        for (name, model) in &self.aliases {
-            add(format!("models.aliases.{name}"), quoted(model));
+        for (key, value) in &self.of_timmy {
+            add(key.clone(), value.clone());
         }
         add("retention.days".to_owned(), self.retention.days.to_string());
         add("retention.size".to_owned(), size(self.retention.size));

@@ -35,6 +35,7 @@ fn describe(_kind: Kind, _command: &[String]) -> Describe {
         recycles: true,
         model_per_turn: true,
         toolsets: true,
+        fallback_chain: false,
         steers: false,
         compacts: false,
         concurrent_sends: 1,
@@ -65,8 +66,13 @@ warm = 1
 idle_timeout = "10m"
 env = { A = "b" }
 [models]
+default = "kimi/k3"
 fallbacks = ["gemini/gemini-2.5-flash"]
 aliases = { local-llm = "ollama/qwen3" }
+[providers.own]
+base_url = "http://127.0.0.1:1"
+[timmy.mcp.files]
+command = ["mcp"]
 "#,
     )
     .unwrap();
@@ -77,7 +83,19 @@ aliases = { local-llm = "ollama/qwen3" }
     );
     assert_eq!(pi.env["A"], "b");
     assert_eq!(config.alias, None);
-    assert_eq!(config.fallbacks, ["gemini/gemini-2.5-flash"]);
+    let of_timmy: Vec<String> = (config.of_timmy.iter())
+        .map(|(key, value)| format!("{key} = {value}"))
+        .collect();
+    assert_eq!(
+        of_timmy,
+        [
+            r#"models.aliases.local-llm = "ollama/qwen3""#,
+            r#"models.default = "kimi/k3""#,
+            r#"models.fallbacks = ["gemini/gemini-2.5-flash"]"#,
+            r#"providers.own.base_url = "http://127.0.0.1:1""#,
+            r#"timmy.mcp.files.command = ["mcp"]"#,
+        ]
+    );
 
     let nothing = Path::new("/nonexistent/x");
     let config = Config::load(nothing, nothing, &Look::default()).unwrap();
@@ -102,8 +120,8 @@ fn an_unknown_key_is_refused_with_its_line_and_the_nearest_name() {
             "/c/config.toml:2: unknown key `agents.pi.comand`; hint: did you mean `command`?",
         ),
         (
-            "[models]\nzzzzzzzzz = 1",
-            "/c/config.toml:2: unknown key `models.zzzzzzzzz`; hint: known here: fallbacks, aliases",
+            "[retention]\nzzzzzzzzz = 1",
+            "/c/config.toml:2: unknown key `retention.zzzzzzzzz`; hint: known here: days, size",
         ),
     ] {
         assert_eq!(refused(text), expected);
@@ -196,7 +214,7 @@ fn a_bare_name_is_looked_up_on_path_but_never_in_a_relative_directory() {
 }
 
 #[test]
-fn timmy_is_usable_only_when_its_scripted_provider_is_named_but_can_always_be_run() {
+fn timmy_is_there_wherever_its_program_is_and_says_for_itself_what_it_lacks() {
     let dir = TempDir::new().unwrap();
     let timmy = program(dir.path(), "timmy");
     let look = Look {
@@ -204,8 +222,7 @@ fn timmy_is_usable_only_when_its_scripted_provider_is_named_but_can_always_be_ru
         ..Look::default()
     };
     let (agent, run) = found(&Config::default(), &look, "timmy");
-    assert!(agent.usable.unwrap_err().contains("must be named"));
-    assert_eq!(agent.found, Found::BuiltIn);
+    assert_eq!((agent.usable, agent.found), (Ok(()), Found::BuiltIn));
     let timmy = timmy.to_string_lossy().into_owned();
     assert_eq!(run.unwrap().command, [timmy.clone(), "--rpc".to_owned()]);
 

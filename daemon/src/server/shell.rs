@@ -132,6 +132,10 @@ impl Shell {
             instance: instance.id().to_owned(),
             socket: plan.socket.clone(),
             agents: Arc::new(runnable),
+            built_in: Arc::new(BTreeMap::from([
+                ("AGENTD_CONFIG".into(), plan.config.file.clone().into()),
+                ("AGENTD_STATE_DIR".into(), dir.clone().into()),
+            ])),
             secrets: Arc::new(plan.config.secrets.clone()),
             environment: Arc::new(std::env::vars_os().collect()),
             file_limit: plan.file_limit,

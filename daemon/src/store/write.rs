@@ -275,7 +275,7 @@ impl Writing<'_> {
             Write::Native { session, native } => {
                 self.conn
                     .prepare_cached("UPDATE sessions SET native = ?2 WHERE name = ?1")?
-                    .execute([session, native])?;
+                    .execute(params![session, native])?;
                 Ok(Written::Done)
             }
             Write::Release { session } => {

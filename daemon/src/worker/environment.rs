@@ -64,6 +64,9 @@ pub(super) fn of_worker(
             .iter()
             .map(|(name, value)| (name.into(), value.into())),
     );
+    if config::is_built_in(agent) {
+        env.extend((*spawner.built_in).clone());
+    }
     env.insert(INSTANCE.into(), spawner.instance.clone().into());
     env.insert(WORKER.into(), worker_mark(worker, generation).into());
     if let Some(socket) = &spawner.socket {
@@ -183,6 +186,15 @@ mod tests {
             (Kind::Pi, "/x/pi", &[]),
             (Kind::Exec, "/bin/cat", &[]),
             (Kind::Jsonl, "/x/worker", &[]),
+            (
+                Kind::Jsonl,
+                "/x/timmy",
+                &[
+                    "ANTHROPIC_API_KEY=of claude",
+                    "GEMINI_API_KEY=of gemini",
+                    "OPENAI_API_KEY=from the file",
+                ],
+            ),
         ] {
             assert_eq!(keys(&agent(kind, program)), *expected, "{program}");
         }

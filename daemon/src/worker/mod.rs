@@ -77,6 +77,8 @@ pub struct Spawner {
     pub agents: Arc<BTreeMap<String, AgentConfig>>,
     /// The key-value pairs that `pass_env` looks at first.
     pub secrets: Arc<BTreeMap<String, String>>,
+    /// What only the built-in agent is told: where its configuration and its state are.
+    pub built_in: Arc<BTreeMap<OsString, OsString>>,
     /// The daemon's own environment, of which little is passed on.
     pub environment: Arc<BTreeMap<OsString, OsString>>,
     /// The limit of open files to be restored in children; `None` when it was never raised.

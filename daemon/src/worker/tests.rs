@@ -86,6 +86,7 @@ fn spawner(instance: &str, inbox: mpsc::Sender<Event>) -> (Spawner, Arc<Mutex<Ve
         instance: instance.to_owned(),
         socket: Some(PathBuf::from("/run/x.sock")),
         agents: Arc::default(),
+        built_in: Arc::default(),
         secrets: Arc::new(BTreeMap::from([("KEY".to_owned(), "secret".to_owned())])),
         environment: Arc::new(
             environment

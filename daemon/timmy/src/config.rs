@@ -1,7 +1,15 @@
 //! What `config.toml` says to timmy: `[models]`, `[providers.NAME]` and `[timmy]`.
 //!
-//! Owns these three tables: their keys, defaults and errors. Must not know the daemon's tables,
-//! and never writes (`cli` does).
+//! Owns these three tables, the file that they are in, and the keys beside it: reading, changing,
+//! and what they mean for a turn. Must not know the daemon's tables.
+
+pub(crate) mod chain;
+pub(crate) mod edit;
+mod file;
+pub(crate) mod local;
+pub(crate) mod nothing;
+pub(crate) mod read;
+pub(crate) mod secrets;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

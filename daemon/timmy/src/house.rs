@@ -3,95 +3,108 @@
 //! Owns how the parts find each other. Settings are read anew for each send, so that a change
 //! counts from the next turn on; whoever only has the prompt said back reads none.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use agentd_client::places::{Environment, System};
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
+use tokio::sync::Mutex;
 
-use crate::config::Config;
+use crate::config::{Config, McpServer};
+use crate::config::chain::{self, Asked, Unchosen};
+use crate::config::nothing::CalledAs;
+use crate::config::read::Places;
 use crate::failover::{Class, class};
 use crate::model::genai::HttpModels;
 use crate::model::{Boxed, Failure, ModelClient, Thinking, Usage, known};
 use crate::price::{self, Cost};
-use crate::provider::keys::{self, Keys};
-use crate::provider::{Target, table};
-use crate::send::{Household, Wish};
+use crate::provider::Target;
+use crate::provider::keys::Keys;
+use crate::send::{Equipped, Household, Planned, Refused, Wish};
 use crate::session::skill::ReadSkill;
+use crate::tool::mcp::Servers;
 use crate::tool::places::Rules;
 use crate::tool::toolset::{self, Toolset};
-use crate::tool::{Tool, sandbox};
+use crate::tool::sandbox;
 use crate::turn::{House, Plan, REQUESTS};
 
 /// This machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
     models: HttpModels,
-    /// `config.toml`.
-    file: PathBuf,
-    /// The directory `timmy` beside it.
+    places: Places,
+    /// The directory `timmy` beside `config.toml`.
     own: PathBuf,
+    called: CalledAs,
+    /// MCP servers, and what the configuration said when they were made.
+    servers: Mutex<Option<(BTreeMap<String, McpServer>, Arc<Servers>)>>,
 }
 
 impl Machine {
-    /// This one, without reading anything yet; none without a home.
-    pub(crate) fn of_process() -> Option<Self> {
-        config_file().map(Self::with)
+    /// This one, without reading anything yet.
+    ///
+    /// # Errors
+    /// What has to be set.
+    pub(crate) fn of_process(called: CalledAs) -> Result<Self, String> {
+        Ok(Self::with(Places::here()?, called))
     }
 
-    /// The one whose `config.toml` is this.
-    pub(crate) fn with(file: PathBuf) -> Self {
+    /// The one that has its files there.
+    pub(crate) fn with(places: Places, called: CalledAs) -> Self {
         Self {
             models: HttpModels::default(),
-            own: file.with_file_name("timmy"),
-            file,
+            own: places.config.with_file_name("timmy"),
+            places,
+            called,
+            servers: Mutex::default(),
         }
+    }
+
+    /// The directory of what is remembered.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.places.state.clone()
     }
 
     fn config(&self) -> Result<Config, Rejected> {
-        let wrong = |why: String| {
-            let error = format!("`{}` can't be used: {why}", self.file.display());
-            Rejected::new(Code::InvalidRequest, error)
-        };
-        match std::fs::read_to_string(&self.file) {
-            Ok(text) => toml::from_str(&text).map_err(|why| wrong(why.to_string())),
-            Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(Config::default()),
-            Err(why) => Err(wrong(why.to_string())),
-        }
+        Config::load(&self.places.config)
+            .map_err(|why| Rejected::new(Code::NoModel, why.to_string()))
     }
 
-    fn plan_now(&self, wish: &Wish) -> Result<Plan, Rejected> {
+    async fn plan_now(&self, wish: &Wish) -> Result<Planned, Refused> {
         let config = self.config()?;
-        let directory = self.file.parent().unwrap_or(Path::new("/"));
-        let keys =
-            Keys::read(directory).map_err(|why| Rejected::new(Code::AgentAuth, why.to_string()))?;
-        let names = names(&config, wish)?;
-        let lookup = |name: &str| keys.get(name);
-        let chain = names.iter().map(|(provider, model)| {
-            let provider = table::resolve(provider, &config, &lookup)?;
-            Ok(Target {
-                key: keys::find(&provider.key_variables, &lookup),
-                provider: Arc::new(provider),
-                model: model.clone(),
-            })
-        });
-        let chain = chain.collect::<Result<Vec<_>, table::Unusable>>();
-        let chain = chain.map_err(|why| Rejected::new(Code::InvalidRequest, why.to_string()))?;
-        Ok(Plan {
-            chain,
+        let keys = Keys::read(self.places.dir())
+            .map_err(|why| Rejected::new(Code::AgentAuth, why.to_string()))?;
+        let asked = Asked {
+            provider: wish.provider.as_deref(),
+            model: wish.model.as_deref(),
+            fallback_chain: wish.fallback_chain.as_deref(),
+        };
+        let thinking = wish.thinking.as_deref().map(thinking).transpose()?;
+        let chosen = chain::choose(&config, &|name| keys.get(name), &asked).await;
+        let chosen = chosen.map_err(|unchosen| match unchosen {
+            Unchosen::Wrong(rejected) => rejected.into(),
+            Unchosen::Nothing(looked) => Refused {
+                rejected: looked.rejected(&self.places, self.called),
+                details: Some(looked.machine(&self.places, self.called)),
+            },
+        })?;
+        let plan = Plan {
+            chain: chosen.chain,
             on_refusal: config.models.on_refusal,
-            thinking: wish.thinking.as_deref().map(thinking).transpose()?,
+            thinking,
             requests: config.timmy.max_requests.unwrap_or(REQUESTS),
             deadline: wish.timeout,
-        })
+        };
+        let note = chosen.announced;
+        Ok(Planned { plan, note })
     }
 }
 
 impl Machine {
-    fn tools_now(&self, toolsets: Option<&[String]>) -> Result<Vec<Arc<dyn Tool>>, Rejected> {
+    async fn tools_now(&self, toolsets: Option<&[String]>) -> Result<Equipped, Rejected> {
         let config = self.config()?;
         let invalid = |why: String| Rejected::new(Code::InvalidRequest, why);
         let sets = match toolsets.or(config.timmy.toolsets.as_deref()) {
@@ -104,60 +117,38 @@ impl Machine {
         if let Some(skill) = ReadSkill::new(&self.own) {
             tools.push(Arc::new(skill));
         }
-        Ok(tools)
+        let mut notes = Vec::new();
+        if sets.contains(&Toolset::Mcp) {
+            let offered = self.servers(&config).await.offered().await;
+            tools.extend(offered.tools);
+            notes = offered.problems;
+        }
+        Ok(Equipped { tools, notes })
     }
-}
 
-/// Which models a wish means, in order: a pin, and what was said to come behind it; or those of the
-/// configuration.
-fn names(config: &Config, wish: &Wish) -> Result<Vec<(String, String)>, Rejected> {
-    let models = &config.models;
-    let split = |name: &str| {
-        let name = models.aliases.get(name).map_or(name, String::as_str);
-        let (provider, model) = table::split(name)
-            .map_err(|why| Rejected::new(Code::InvalidRequest, why.to_string()))?;
-        Ok((provider.to_owned(), model.to_owned()))
-    };
-    let pinned = match (&wish.provider, &wish.model) {
-        (Some(provider), Some(model)) => {
-            let prefix = format!("{provider}/");
-            let model = model.strip_prefix(&prefix).unwrap_or(model);
-            Some((provider.clone(), model.to_owned()))
+    /// The MCP servers of the configuration: others than before when it changed.
+    async fn servers(&self, config: &Config) -> Arc<Servers> {
+        let mut kept = self.servers.lock().await;
+        if let Some((made_of, servers)) = &*kept
+            && *made_of == config.timmy.mcp
+        {
+            return Arc::clone(servers);
         }
-        (None, Some(model)) => Some(split(model)?),
-        (Some(provider), None) => {
-            let all = models.default.iter().chain(&models.fallbacks);
-            let of_it = all
-                .filter_map(|name| split(name).ok())
-                .find(|(own, _)| own == provider);
-            let missing = || {
-                let error = format!("no model of provider `{provider}` was named");
-                let hint = format!("name one, as `--model {provider}/MODEL`");
-                Rejected::new(Code::InvalidRequest, error).hint(hint)
-            };
-            Some(of_it.ok_or_else(missing)?)
+        let mut environment: BTreeMap<_, _> = std::env::vars_os().collect();
+        // What a server is allowed may be in the file, as for a service there is no shell.
+        if let Ok(keys) = Keys::read(self.places.dir()) {
+            let allowed = config.timmy.mcp.values().flat_map(|server| &server.pass_env);
+            let found = allowed.filter_map(|name| Some((name.into(), keys.get(name)?.into())));
+            environment.extend(found);
         }
-        (None, None) => None,
-    };
-    let fallbacks = match (&pinned, &wish.fallback_chain) {
-        (_, Some(chain)) => chain.as_slice(),
-        (Some(_), None) => &[],
-        (None, None) => &models.fallbacks,
-    };
-    let first = match (pinned, &models.default) {
-        (Some(first), _) => first,
-        (None, Some(default)) => split(default)?,
-        (None, None) => {
-            let error = "no model is configured, so nothing was run";
-            let hint = "set `default = \"provider/model\"` under `[models]` in config.toml, or name a model";
-            return Err(Rejected::new(Code::NoAgent, error).hint(hint));
+        let servers = Arc::new(Servers::new(&config.timmy.mcp, environment));
+        let before = kept.replace((config.timmy.mcp.clone(), Arc::clone(&servers)));
+        drop(kept);
+        if let Some((_, before)) = before {
+            before.end().await;
         }
-    };
-    let mut all = vec![first];
-    for name in fallbacks {
-        all.push(split(name)?);
+        servers
     }
-    Ok(all)
 }
 
 fn thinking(name: &str) -> Result<Thinking, Rejected> {
@@ -169,27 +160,6 @@ fn thinking(name: &str) -> Result<Thinking, Rejected> {
         Rejected::new(Code::InvalidRequest, error).hint(hint)
     };
     found.map(|(_, level)| *level).ok_or_else(names)
-}
-
-/// Where `config.toml` is, as the daemon has it.
-fn config_file() -> Option<PathBuf> {
-    let said = |name: &str| {
-        let value = std::env::var_os(name).filter(|value| !value.is_empty());
-        value.map(PathBuf::from)
-    };
-    if let Some(file) = said("AGENTD_CONFIG") {
-        return Some(file);
-    }
-    let places = Environment::of_process();
-    let home = places.home?;
-    let directory = match places.system {
-        System::MacOs => home.join("Library/Application Support/agentd"),
-        System::Linux => said("XDG_CONFIG_HOME")
-            .filter(|dir| dir.is_absolute())
-            .unwrap_or_else(|| home.join(".config"))
-            .join("agentd"),
-    };
-    Some(directory.join("config.toml"))
 }
 
 impl House for Machine {
@@ -231,16 +201,25 @@ impl House for Machine {
 }
 
 impl Household for Machine {
-    fn plan<'a>(&'a self, wish: &'a Wish) -> Boxed<'a, Result<Plan, Rejected>> {
-        Box::pin(async move { self.plan_now(wish) })
+    fn plan<'a>(&'a self, wish: &'a Wish) -> Boxed<'a, Result<Planned, Refused>> {
+        Box::pin(self.plan_now(wish))
     }
 
     fn tools<'a>(
         &'a self,
         toolsets: Option<&'a [String]>,
         _cwd: &'a Path,
-    ) -> Boxed<'a, Result<Vec<Arc<dyn Tool>>, Rejected>> {
-        Box::pin(async move { self.tools_now(toolsets) })
+    ) -> Boxed<'a, Result<Equipped, Rejected>> {
+        Box::pin(self.tools_now(toolsets))
+    }
+
+    fn leave(&self) -> Boxed<'_, ()> {
+        Box::pin(async {
+            let servers = self.servers.lock().await.take();
+            if let Some((_, servers)) = servers {
+                servers.end().await;
+            }
+        })
     }
 
     fn own(&self) -> &Path {
@@ -254,65 +233,5 @@ impl Household for Machine {
                 .to_owned(),
             Err(why) => format!("Commands are not sandboxed here: {why}."),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn config() -> Config {
-        let text = "[models]\ndefault = \"a/m\"\nfallbacks = [\"b/m\", \"fast\"]\n\
-            [models.aliases]\nfast = \"openrouter/openai/gpt\"\n";
-        toml::from_str(text).unwrap()
-    }
-
-    fn chain(provider: Option<&str>, model: Option<&str>, chain: Option<&[&str]>) -> String {
-        let owned = |name: &str| name.to_owned();
-        let wish = Wish {
-            provider: provider.map(owned),
-            model: model.map(owned),
-            fallback_chain: chain.map(|chain| chain.iter().map(|name| owned(name)).collect()),
-            ..Wish::default()
-        };
-        match names(&config(), &wish) {
-            Ok(names) => {
-                let shown: Vec<_> = names.iter().map(|(p, m)| format!("{p}|{m}")).collect();
-                shown.join(" ")
-            }
-            Err(rejected) => rejected.code.to_string(),
-        }
-    }
-
-    #[test]
-    fn a_pin_stands_alone_unless_a_chain_comes_with_it() {
-        for (provider, model, with, expected) in [
-            (None, None, None, "a|m b|m openrouter|openai/gpt"),
-            (None, Some("c/n"), None, "c|n"),
-            (Some("c"), Some("n"), None, "c|n"),
-            (Some("c"), Some("c/n"), None, "c|n"),
-            (
-                Some("openrouter"),
-                Some("openai/gpt"),
-                None,
-                "openrouter|openai/gpt",
-            ),
-            (Some("b"), None, None, "b|m"),
-            (Some("c"), None, None, "invalid-request"),
-            (None, Some("fast"), None, "openrouter|openai/gpt"),
-            (None, Some("nonsense"), None, "invalid-request"),
-            (Some("c"), Some("n"), Some(&["b/m"][..]), "c|n b|m"),
-            (None, None, Some(&["c/n"][..]), "a|m c|n"),
-            (None, None, Some(&[][..]), "a|m"),
-        ] {
-            let found = chain(provider, model, with);
-            assert_eq!(found, expected, "{provider:?} {model:?} {with:?}");
-        }
-    }
-
-    #[test]
-    fn without_a_model_nothing_is_guessed() {
-        let rejected = names(&Config::default(), &Wish::default()).unwrap_err();
-        assert_eq!(rejected.code, Code::NoAgent);
     }
 }

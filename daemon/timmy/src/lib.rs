@@ -2,9 +2,9 @@
 //!
 //! Owns its command line and exit codes. Must not know how a turn is played.
 
-#![allow(dead_code, reason = "the parts are put together by `turn`")]
 
 mod alone;
+mod cli;
 mod config;
 mod echo;
 mod failover;
@@ -31,15 +31,16 @@ mod stdio;
 mod tool;
 mod turn;
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_client::places::Environment;
 use clap::Parser;
 
+use config::nothing::CalledAs;
 use house::Machine;
 use send::{Agent, Wish};
 use session::store::Store;
@@ -55,7 +56,19 @@ const CONFIG: u8 = 78;
 
 /// The agent that comes with agentd.
 #[derive(Parser, Debug)]
-#[command(name = "timmy", version)]
+#[command(
+    name = "timmy",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  timmy -p \"what does this repository do?\" --toolsets file
+  timmy provider add gemini
+  timmy models status
+
+`timmy provider --help` and `timmy models --help` say how models are found.
+Exit codes: 0 done, 1 failed, 2 usage, 78 configuration, 130 interrupted"
+)]
 #[command(group = clap::ArgGroup::new("form").required(true))]
 struct Args {
     /// Serve the Clawdis Agent RPC on standard input and output
@@ -101,6 +114,11 @@ pub fn main() -> ExitCode {
     if let Some(code) = tool::hidden(std::env::args_os()) {
         return code;
     }
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let named = |word: &OsString| cli::COMMANDS.iter().any(|command| word == command);
+    if words.get(1).is_some_and(named) {
+        return cli::run(words);
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
@@ -108,12 +126,19 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    let state = Environment::of_process().state_dir();
-    let (Some(machine), Some(state)) = (Machine::of_process(), state) else {
-        let hint = "set it, or set `AGENTD_STATE_DIR` and `AGENTD_CONFIG`";
-        complain("`HOME` is not set", Some(hint));
-        return ExitCode::from(CONFIG);
+    let called = if args.rpc {
+        CalledAs::Agentctl
+    } else {
+        CalledAs::Timmy
     };
+    let machine = match Machine::of_process(called) {
+        Ok(machine) => machine,
+        Err(why) => {
+            complain(&why, None);
+            return ExitCode::from(CONFIG);
+        }
+    };
+    let state = machine.state();
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -136,10 +161,12 @@ pub fn main() -> ExitCode {
             fallback_chain: args.fallback.clone(),
             timeout: None,
         };
-        match args.prompt.clone() {
+        let code = match args.prompt.clone() {
             Some(prompt) => alone::answer(prompt, wish, &args, &agent).await,
             None => rpc::serve(wish, agent.clone()).await,
-        }
+        };
+        agent.household.leave().await;
+        code
     });
     // A blocked read of standard input must not keep the process.
     runtime.shutdown_background();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::line::Line;
@@ -27,20 +27,60 @@ use crate::turn::{Around, House, Plan, Turn, report};
 /// What a send needs to know of this machine and its user.
 pub(crate) trait Household: House {
     /// Which models a wish means.
-    fn plan<'a>(&'a self, wish: &'a Wish) -> Boxed<'a, Result<Plan, Rejected>>;
+    fn plan<'a>(&'a self, wish: &'a Wish) -> Boxed<'a, Result<Planned, Refused>>;
 
     /// The tools of these toolsets; those of the configuration when none are named.
     fn tools<'a>(
         &'a self,
         toolsets: Option<&'a [String]>,
         cwd: &'a Path,
-    ) -> Boxed<'a, Result<Vec<Arc<dyn Tool>>, Rejected>>;
+    ) -> Boxed<'a, Result<Equipped, Rejected>>;
+
+    /// Ends what was started for tools.
+    fn leave(&self) -> Boxed<'_, ()>;
 
     /// The directory `timmy` beside `config.toml`.
     fn own(&self) -> &Path;
 
     /// What is true of commands here: whether they are confined, and how.
     fn confinement(&self) -> String;
+}
+
+/// Tools, and what the user would want to know of those that are not among them.
+#[derive(Default)]
+pub(crate) struct Equipped {
+    pub(crate) tools: Vec<Arc<dyn Tool>>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// A plan, and what the user would want to know of how it came about.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    pub(crate) plan: Plan,
+    pub(crate) note: Option<String>,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused {
+    pub(crate) rejected: Rejected,
+    /// The same in full, for programs.
+    pub(crate) details: Option<Value>,
+}
+
+impl From<Rejected> for Refused {
+    fn from(rejected: Rejected) -> Self {
+        Self {
+            rejected,
+            details: None,
+        }
+    }
+}
+
+impl From<Refused> for Rejected {
+    fn from(refused: Refused) -> Self {
+        refused.rejected
+    }
 }
 
 /// Everything that lives as long as the process.
@@ -114,7 +154,7 @@ impl Agent {
             let plan = self.household.plan(&sent.wish).await?;
             let toolsets = sent.toolsets.as_deref();
             let tools = self.household.tools(toolsets, &sent.cwd).await?;
-            Ok::<_, Rejected>((plan, Toolbox::new(tools)))
+            Ok::<_, Refused>((plan, tools))
         };
         let asked = tokio::select! {
             asked = asked => asked,
@@ -123,13 +163,26 @@ impl Agent {
                 return;
             }
         };
-        let (plan, tools) = match asked {
+        let (Planned { plan, note }, equipped) = match asked {
             Ok(asked) => asked,
-            Err(rejected) => {
-                line.reject(&rejected).await;
+            Err(refused) => {
+                if let Some(details) = refused.details {
+                    let kind = refused.rejected.code.name();
+                    line.say("agent_event", json!({"kind": kind, "data": details}))
+                        .await;
+                }
+                line.reject(&refused.rejected).await;
                 return;
             }
         };
+        if let Some(note) = note {
+            line.note("model", &note).await;
+        }
+        let Equipped { tools, notes } = equipped;
+        for note in &notes {
+            line.note("mcp", note).await;
+        }
+        let tools = Toolbox::new(tools);
         let (mut session, from) = match self.open(&sent, line, reins.opened).await {
             Ok(opened) => opened,
             Err(rejected) => {
@@ -185,7 +238,7 @@ impl Agent {
         instructions: Option<&str>,
         reins: Reins<'_>,
     ) -> Result<String, Rejected> {
-        let plan = self.household.plan(wish).await?;
+        let plan = self.household.plan(wish).await?.plan;
         let opened = self.store.open(Which::Native(native)).await;
         let mut session = opened.map_err(|why| unkept(&why))?.ok_or_else(lost)?;
         let tools = Toolbox::new(Vec::new());

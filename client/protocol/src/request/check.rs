@@ -9,7 +9,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::{Send, invalid};
 use crate::envelope::Rejected;
-use crate::limits::{MAX_KEY, MAX_LABEL, MAX_LABELS, MAX_SESSION_NAME};
+use crate::limits::{MAX_FALLBACKS, MAX_KEY, MAX_LABEL, MAX_LABELS, MAX_SESSION_NAME};
 
 pub(super) fn check_send(send: &Send) -> Result<(), Rejected> {
     if send.text.trim().is_empty() {
@@ -42,6 +42,7 @@ pub(super) fn check_send(send: &Send) -> Result<(), Rejected> {
         ("model", &send.model),
         ("thinking", &send.thinking),
     ])?;
+    check_chain(send.fallback_chain.as_deref().unwrap_or_default())?;
     check_labels(&send.labels)?;
     if let Some(time) = &send.start_at
         && unix_ms(time).is_none()
@@ -107,6 +108,27 @@ pub(crate) fn check_words(words: &[(&str, &Option<String>)]) -> Result<(), Rejec
             );
             return Err(invalid(error));
         }
+    }
+    Ok(())
+}
+
+/// Checks a chain of models: which of them exist is for the agent to say.
+fn check_chain(chain: &[String]) -> Result<(), Rejected> {
+    if chain.len() > MAX_FALLBACKS {
+        let count = chain.len();
+        return Err(invalid(format!(
+            "`fallback_chain` has {count} entries, the limit is {MAX_FALLBACKS}"
+        )));
+    }
+    for entry in chain {
+        let both = entry.split_once('/');
+        let both = both.filter(|(provider, model)| !provider.is_empty() && !model.is_empty());
+        if both.is_none() {
+            return Err(invalid(format!(
+                "`fallback_chain` has {entry:?}: expected `provider/model`"
+            )));
+        }
+        check_words(&[("fallback_chain", &Some(entry.clone()))])?;
     }
     Ok(())
 }

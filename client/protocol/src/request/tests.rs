@@ -77,9 +77,9 @@ fn a_bad_field_is_refused_with_its_name() {
             "colour",
         ),
         (
-            r#"{"prompt":"a","fallback_chain":[]}"#,
-            Code::Unsupported,
-            "fallback_chain",
+            r#"{"prompt":"a","fallback_chain":["kimi"]}"#,
+            Code::InvalidRequest,
+            "`fallback_chain` has \"kimi\": expected `provider/model`",
         ),
         (
             r#"{"prompt":"a","callback":{"url":"x"}}"#,

@@ -60,6 +60,9 @@ pub struct WhoArgs {
     /// How hard to think, in the agent's words
     #[arg(long, value_name = "LEVEL")]
     pub thinking: Option<String>,
+    /// What to ask when that model fails, as provider/model; may be given again
+    #[arg(long = "fallback", value_name = "PROVIDER/MODEL", value_parser = value::model)]
+    pub fallbacks: Vec<String>,
     /// Working directory; a new session starts here anyway
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,

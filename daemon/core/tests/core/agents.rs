@@ -12,7 +12,8 @@ pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
         cancels: sessions != Sessions::PerTurn,
         recycles: sessions != Sessions::PerTurn,
         model_per_turn: sessions != Sessions::One,
-        toolsets: false,
+        toolsets: resume == Resume::InTurn,
+        fallback_chain: resume == Resume::InTurn,
         steers: sessions != Sessions::PerTurn,
         compacts: sessions != Sessions::PerTurn,
         concurrent_sends: 1,
@@ -42,6 +43,7 @@ pub fn settings() -> Settings {
         agent("many", Sessions::Many, Resume::None),
         agent("one", Sessions::One, Resume::Native),
         agent("turn", Sessions::PerTurn, Resume::Stateless),
+        agent("keeps", Sessions::Many, Resume::InTurn),
     ];
     Settings {
         agents: agents

@@ -11,6 +11,7 @@ mod cursors;
 mod dispatch;
 mod held;
 mod lives;
+mod native;
 mod processes;
 mod properties;
 mod questions;

@@ -38,6 +38,7 @@ impl World {
                 prompt.job,
                 &prompt.session,
             );
+            self.carried(prompt.turn, &prompt.session, prompt.native);
         }
         self.processes.insert((worker, generation), process);
     }
@@ -78,6 +79,17 @@ impl World {
         process.sessions.insert(session.to_owned());
     }
 
+    /// A turn's session, and the agent's own id of it: never another one's.
+    fn carried(&mut self, turn: TurnId, session: &str, native: Option<String>) {
+        let other = native.as_ref().and_then(|native| native.split_once('#'));
+        assert!(
+            other.is_none_or(|(of, _)| of == session),
+            "a turn of {session} carries {native:?}"
+        );
+        self.turns.insert(turn, session.to_owned());
+        self.natives.push(native);
+    }
+
     pub fn told(&mut self, worker: WorkerId, generation: Generation, command: WorkerCommand) {
         let Some(mut process) = self.processes.remove(&(worker, generation)) else {
             return;
@@ -96,6 +108,7 @@ impl World {
                     prompt.job,
                     &prompt.session,
                 );
+                self.carried(prompt.turn, &prompt.session, prompt.native);
                 assert!(process.turns.len() <= 1, "two turns at once");
             }
             WorkerCommand::Recycle => assert!(process.turns.is_empty(), "recycled in a turn"),
@@ -122,6 +135,11 @@ impl World {
     }
 
     pub fn get_ready(&mut self, process: (WorkerId, Generation)) {
+        self.get_ready_as(process, Traits::default());
+    }
+
+    /// A process gets ready and says what it can do.
+    pub fn get_ready_as(&mut self, process: (WorkerId, Generation), traits: Traits) {
         let Some(known) = self.processes.get_mut(&process) else {
             return;
         };
@@ -132,7 +150,7 @@ impl World {
             generation,
             pid: 100 + u32::try_from(worker.0).unwrap(),
         });
-        self.worker(process, WorkerEvent::Ready(Traits::default()));
+        self.worker(process, WorkerEvent::Ready(traits));
     }
 
     /// Facts of a peer that runs inside a worker's process.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentd_core::ids::ConnId;
 use agentd_core::store::Stored;
-use agentd_core::worker::{Exit, QuestionKind, Steering, WorkerEvent};
+use agentd_core::worker::{Exit, Failure, Outcome, QuestionKind, Steering, Traits, WorkerEvent};
 use agentd_core::{Event, ids};
 use agentd_protocol::request::Subscribe;
 use agentd_protocol::{Code, JobId, serde_json};
@@ -75,8 +75,8 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
             } else {
                 r#""on_question":"wait","#
             };
-            let agents = ["many", "one", "turn"];
-            let agent = agents[pick(3)];
+            let agents = ["many", "one", "turn", "keeps"];
+            let agent = agents[pick(4)];
             let session = if choice & 0x1000 == 0 {
                 format!(r#""session":"{agent}{}","#, (choice >> 14) % 3)
             } else {
@@ -147,11 +147,28 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
         }),
         (255, _, _) if choice & 0x300 == 0 => world.store_gives_up(),
         (255, _, _) => world.recovers(),
-        (166..=185, _, Some(process)) => world.get_ready(process),
+        (166..=185, _, Some(process)) => {
+            let resumes = Some(choice & 0x3000 != 0);
+            let traits = Traits {
+                resumes: resumes.filter(|_| world.processes[&process].agent == "keeps"),
+                ..Traits::default()
+            };
+            world.get_ready_as(process, traits);
+        }
         (186..=205, _, Some(process)) => world.end_turn(process),
         (206..=215, _, Some(process)) => {
             if let Some(turn) = world.processes[&process].turns.first().copied() {
-                match pick(4) {
+                match pick(6) {
+                    4 => {
+                        let native = format!("{}#{}", world.turns[&turn], choice >> 28);
+                        world.worker(process, WorkerEvent::SessionOfTurn { turn, native });
+                    }
+                    5 => {
+                        world.processes.get_mut(&process).unwrap().turns.remove(0);
+                        let failure = Failure::new(Code::ContextLost, "gone");
+                        let outcome = Box::new(Outcome::failed(failure));
+                        world.worker(process, WorkerEvent::Ended { turn, outcome });
+                    }
                     0 => world.worker(
                         process,
                         WorkerEvent::Text {

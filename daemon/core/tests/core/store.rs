@@ -182,7 +182,7 @@ impl World {
                     Written::Numbered { seq }
                 }
                 Write::Native { session, native } => {
-                    self.sessions.get_mut(&session).unwrap().native = Some(native);
+                    self.sessions.get_mut(&session).unwrap().native = native;
                     Written::Done
                 }
                 Write::Cancel { job } => {

@@ -84,6 +84,10 @@ pub struct World {
     pub sessions: BTreeMap<String, SessionRow>,
     pub keys: BTreeMap<String, (JobId, String)>,
     pub prompts: BTreeMap<JobId, u32>,
+    /// The agent's own id of the session that each prompt carried.
+    pub natives: Vec<Option<String>>,
+    /// Whose session each turn is of that a process got.
+    pub turns: BTreeMap<TurnId, String>,
     pub orders: VecDeque<StoreOrder>,
     pub seq: u64,
     /// All numbered lines: whose, and did this instance write them?
@@ -127,6 +131,8 @@ impl World {
             sessions: BTreeMap::new(),
             keys: BTreeMap::new(),
             prompts: BTreeMap::new(),
+            natives: Vec::new(),
+            turns: BTreeMap::new(),
             orders: VecDeque::new(),
             seq: 0,
             log: BTreeMap::new(),

@@ -42,6 +42,7 @@ pub const fn describe() -> Describe {
         recycles: false,
         model_per_turn: true,
         toolsets: false,
+        fallback_chain: false,
         steers: false,
         compacts: false,
         concurrent_sends: 1,

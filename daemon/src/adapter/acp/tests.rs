@@ -36,6 +36,8 @@ pub(super) fn prompt(turn: u64, text: &str) -> WorkerCommand {
         provider: None,
         model: None,
         thinking: None,
+        fallback_chain: None,
+        native: None,
         cwd: "/w".into(),
         toolsets: None,
     }))
@@ -49,6 +51,8 @@ pub(super) fn pinned(turn: u64, provider: &str, model: &str, thinking: &str) -> 
         provider: Some(provider.into()),
         model: Some(model.into()),
         thinking: Some(thinking.into()),
+        fallback_chain: None,
+        native: None,
         ..*prompt
     }))
 }

@@ -43,6 +43,7 @@ pub const fn describe() -> Describe {
         recycles: false,
         model_per_turn: false,
         toolsets: true,
+        fallback_chain: false,
         steers: true,
         compacts: true,
         concurrent_sends: 1,

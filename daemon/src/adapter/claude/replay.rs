@@ -46,6 +46,8 @@ pub(super) fn prompt(turn: u64, text: &str) -> WorkerCommand {
         provider: None,
         model: None,
         thinking: None,
+        fallback_chain: None,
+        native: None,
         cwd: "/work".into(),
         toolsets: None,
     }))

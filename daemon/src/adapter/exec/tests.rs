@@ -24,6 +24,8 @@ fn spawn(text: &str) -> Spawn {
             provider: None,
             model: Some("m".into()),
             thinking: None,
+            fallback_chain: None,
+            native: None,
             cwd: "/w".into(),
             toolsets: None,
         })),

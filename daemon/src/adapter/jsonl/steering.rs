@@ -2,7 +2,7 @@
 
 use agentd_protocol::work::Private;
 
-use super::tests::{hear, tell, with};
+use super::tests::{hear, says_nothing, tell, with};
 use super::*;
 
 fn word(turn: u64, word: u64) -> WorkerCommand {
@@ -25,12 +25,14 @@ fn steered(word: u64, steering: Steering) -> WorkerEvent {
 fn what_a_worker_can_do_besides_turns_is_in_its_status() {
     let events = hear(
         &mut with(&[]),
-        r#"{"type":"status","steer":true,"compact":false}"#,
+        r#"{"type":"status","steer":true,"compact":false,"resumes":true,"toolsets":true,"fallback_chain":"yes"}"#,
     );
     let traits = Traits {
         steers: Some(true),
         compacts: Some(false),
-        ..Traits::default()
+        resumes: Some(true),
+        toolsets: Some(true),
+        ..says_nothing()
     };
     assert_eq!(events, [WorkerEvent::Ready(traits)]);
     assert!(

@@ -16,6 +16,8 @@ fn prompt(turn: u64) -> Prompt {
         provider: None,
         model: None,
         thinking: None,
+        fallback_chain: None,
+        native: None,
         cwd: "/w".to_owned(),
         toolsets: None,
     }
@@ -43,6 +45,16 @@ pub(super) fn with(turns: &[u64]) -> Jsonl {
     jsonl
 }
 
+/// What a worker can do whose `status` names nothing.
+pub(super) fn says_nothing() -> Traits {
+    Traits {
+        resumes: Some(false),
+        toolsets: Some(false),
+        fallback_chain: Some(false),
+        ..Traits::default()
+    }
+}
+
 fn ended(events: &[WorkerEvent]) -> &Outcome {
     match events {
         [WorkerEvent::Ended { outcome, .. }] => outcome,
@@ -64,6 +76,8 @@ fn a_send_names_what_is_pinned_and_leaves_out_the_rest() {
         provider: Some("p".into()),
         model: Some("m".into()),
         thinking: Some("low".into()),
+        fallback_chain: Some(vec!["q/n/o".into()]),
+        native: Some("s-1".into()),
         toolsets: Some(vec!["read".into()]),
         ..prompt(8)
     };
@@ -73,6 +87,8 @@ fn a_send_names_what_is_pinned_and_leaves_out_the_rest() {
     assert_eq!(value["model"], "m");
     assert_eq!(value["thinking"], "low");
     assert_eq!(value["toolsets"], json!(["read"]));
+    assert_eq!(value["fallback_chain"], json!(["q/n/o"]));
+    assert_eq!(value["native"], "s-1");
 }
 
 #[test]
@@ -95,13 +111,40 @@ fn the_answer_to_a_probe_says_what_the_worker_can_do() {
             one_session,
             concurrent_sends,
             cwd_per_turn: false,
-            ..Traits::default()
+            ..says_nothing()
         };
         assert_eq!(
             hear(&mut jsonl, line),
             [WorkerEvent::Ready(traits)],
             "{line}"
         );
+    }
+}
+
+#[test]
+fn a_session_is_named_in_one_of_its_turns_and_by_nobody_else() {
+    let mut jsonl = with(&[7, 8]);
+    let native = "n-1".to_owned();
+    let turn = TurnId(7);
+    assert_eq!(
+        hear(&mut jsonl, r#"{"type":"session","id":"t7","native":"n-1"}"#),
+        [WorkerEvent::SessionOfTurn { turn, native }]
+    );
+    let long = "n".repeat(NATIVE_BYTES + 1);
+    for ignored in [
+        r#"{"type":"session","id":"t7","native":""}"#.to_owned(),
+        r#"{"type":"session","id":"t7","native":7}"#.to_owned(),
+        r#"{"type":"session","id":"t7"}"#.to_owned(),
+        format!(r#"{{"type":"session","id":"t7","native":"{long}"}}"#),
+    ] {
+        assert_eq!(hear(&mut jsonl, &ignored), [], "{ignored:.60}");
+    }
+    for stray in [
+        r#"{"type":"session","id":"t9","native":"n-2"}"#,
+        r#"{"type":"session","native":"n-2"}"#,
+    ] {
+        let events = hear(&mut jsonl, stray);
+        assert!(matches!(events[..], [WorkerEvent::Stray { .. }]), "{stray}");
     }
 }
 

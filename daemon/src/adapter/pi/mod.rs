@@ -39,6 +39,7 @@ pub const fn describe() -> Describe {
         recycles: true,
         model_per_turn: false,
         toolsets: false,
+        fallback_chain: false,
         steers: true,
         compacts: true,
         concurrent_sends: 1,

@@ -59,6 +59,8 @@ pub(super) fn prompt(turn: u64, text: &str) -> WorkerCommand {
         provider: None,
         model: None,
         thinking: None,
+        fallback_chain: None,
+        native: None,
         cwd: "/w".into(),
         toolsets: None,
     }))

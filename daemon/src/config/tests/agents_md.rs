@@ -13,6 +13,15 @@ fn yes(can: bool) -> String {
     if can { "yes" } else { "no" }.to_owned()
 }
 
+/// The same where a handshake may have the last word.
+fn said(of: &Describe, can: bool) -> String {
+    if of.resume == Resume::InTurn {
+        "if its handshake says so".to_owned()
+    } else {
+        yes(can)
+    }
+}
+
 fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let names = head.iter().map(|name| (*name).to_owned()).collect();
@@ -52,6 +61,7 @@ fn kinds() -> String {
         row("after its process died, a session", &|it| {
             match it.resume {
                 Resume::Native => "goes on, by the agent's own id",
+                Resume::InTurn => "goes on, if its handshake says so, by its own id",
                 Resume::None => "is lost, and says so",
                 Resume::Stateless => "has no memory anyway",
             }
@@ -68,9 +78,10 @@ fn kinds() -> String {
             }
             .to_owned()
         }),
-        row("steer", &|it| yes(it.steers)),
-        row("compact", &|it| yes(it.compacts)),
-        row("toolsets", &|it| yes(it.toolsets)),
+        row("steer", &|it| said(it, it.steers)),
+        row("compact", &|it| said(it, it.compacts)),
+        row("toolsets", &|it| said(it, it.toolsets)),
+        row("fallback_chain", &|it| said(it, it.fallback_chain)),
         row("model, provider and thinking", &|it| {
             if it.model_per_turn {
                 "with each turn"

@@ -148,6 +148,26 @@ fn an_agent_gets_its_own_variables_and_never_another_ones_keys() {
 }
 
 #[test]
+fn the_built_in_agent_gets_the_keys_of_every_provider_and_is_no_other_program() {
+    let timmy = agent(Kind::Jsonl, "/opt/agentd/timmy");
+    assert!(is_built_in(&timmy));
+    let got = passes(&timmy);
+    for key in ["KIMI_API_KEY", "GEMINI_API_KEY", "OLLAMA_HOST"] {
+        assert!(got.contains(&key), "{key}");
+    }
+    for other in [
+        agent(Kind::Exec, "/x/timmy"),
+        agent(Kind::Jsonl, "/x/worker"),
+    ] {
+        assert!(!is_built_in(&other), "{other:?}");
+    }
+    assert!(!tells_version("/opt/agentd/timmy"));
+    let set = |name: &str| (name == "XAI_API_KEY").then(|| "k".to_owned());
+    assert_eq!(logged_in(&timmy, None, &set), Some(true));
+    assert_eq!(logged_in(&timmy, None, &|_| None), None);
+}
+
+#[test]
 fn a_login_is_seen_by_its_file_or_its_variable_and_nothing_is_said_where_that_is_unsure() {
     let home = TempDir::new().unwrap();
     let known = |program: &str, set: &[(&str, &str)]| {

@@ -39,7 +39,7 @@ fn a_job_goes_through_its_life_and_is_read_back_after_reopening() {
     };
     assert_eq!((events, more), (vec![(3, line("tool"))], false));
     assert_eq!(texts[0].text, "whole");
-    let native = "n".to_owned();
+    let native = Some("n".to_owned());
     let ended = store.commit(vec![
         Write::Native { session, native },
         finish(job, End::Completed),

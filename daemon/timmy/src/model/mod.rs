@@ -3,6 +3,7 @@
 //! Owns the words between a turn and any provider. Must not know which crate speaks the wire
 //! (`genai.rs` alone does), nor what a failure means (`failover` does).
 
+pub(crate) mod catalog;
 pub(crate) mod genai;
 pub(crate) mod http;
 pub(crate) mod known;

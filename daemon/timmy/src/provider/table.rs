@@ -405,7 +405,8 @@ fn host(url: &str) -> Option<String> {
     Some(host.trim_matches(['[', ']']).to_ascii_lowercase())
 }
 
-fn is_loopback(url: &str) -> bool {
+/// Is it on this very machine?
+pub(crate) fn is_loopback(url: &str) -> bool {
     host(url).is_some_and(|host| {
         host == "localhost"
             || host

@@ -147,11 +147,11 @@ fn an_abort_ends_its_turn_with_the_text_so_far_and_no_other() {
 #[test]
 fn the_echo_provider_answers_only_who_names_it_or_when_it_was_named_at_the_start() {
     for (echo, line, code) in [
-        (false, r#"{"type":"send","id":1,"text":"x"}"#, "no-agent"),
+        (false, r#"{"type":"send","id":1,"text":"x"}"#, "no-model"),
         (
             true,
             r#"{"type":"send","id":1,"text":"x","provider":"kimi"}"#,
-            "no-agent",
+            "no-model",
         ),
         (
             true,

@@ -3,6 +3,7 @@
 //! Owns the two tools and how results are told. The daemon owns the jobs: they are stored there, and
 //! go on when this process dies. Must not know models.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_client::asked::{Asking, RequestError};
@@ -26,11 +27,16 @@ const COLLECT_WITHIN: f64 = 600.0;
 /// Whoever is asked to stop a job answers at once, or not at all.
 const ABORT_WITHIN: Duration = Duration::from_secs(2);
 
+/// Both.
+pub(crate) fn tools() -> Vec<Arc<dyn Tool>> {
+    vec![Arc::new(Delegate), Arc::new(Collect)]
+}
+
 /// Hands in tasks.
-pub(crate) struct Delegate;
+struct Delegate;
 
 /// Gets results.
-pub(crate) struct Collect;
+struct Collect;
 
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]

@@ -1,13 +1,13 @@
 //! Toolsets by name.
 //!
-//! Owns which names there are, and which tools of this process belong to each. Tools of other
-//! processes (`mcp`, `delegate`) are made by who knows these; here they only have a name.
+//! Owns which names there are, and which tools of this process belong to each. The
+//! tools of `mcp` are made by who keeps its servers; here they only have a name.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::places::Rules;
-use super::{Tool, file, terminal, web};
+use super::{Tool, delegate, file, terminal, web};
 
 /// A group of tools that is given or not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -70,8 +70,7 @@ fn names() -> String {
     names.join(", ")
 }
 
-/// The tools of this process that belong to some toolsets. `Mcp` and `Delegate` have none here:
-/// whoever puts a turn together adds theirs.
+/// The tools that belong to some toolsets. `Mcp` has none here: whoever keeps its servers adds them.
 pub(crate) fn tools(sets: &BTreeSet<Toolset>, rules: &Arc<Rules>) -> Vec<Arc<dyn Tool>> {
     let mut tools = Vec::new();
     for set in sets {
@@ -85,7 +84,8 @@ pub(crate) fn tools(sets: &BTreeSet<Toolset>, rules: &Arc<Rules>) -> Vec<Arc<dyn
             }
             Toolset::Terminal => terminal::tools(rules),
             Toolset::Web => web::tools(),
-            Toolset::Mcp | Toolset::Delegate => Vec::new(),
+            Toolset::Delegate => delegate::tools(),
+            Toolset::Mcp => Vec::new(),
         });
     }
     tools
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(names(&["file-read", "file", "file"]), file);
         assert_eq!(names(&["file-read"]), ["read", "list", "search"]);
         assert_eq!(names(&["web", "terminal"]), ["bash", "fetch"]);
-        assert_eq!(names(&["mcp", "delegate"]), Vec::<String>::new());
+        assert_eq!(names(&["mcp", "delegate"]), ["delegate", "collect"]);
     }
 
     #[test]

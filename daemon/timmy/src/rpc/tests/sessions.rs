@@ -9,7 +9,7 @@ use crate::message::{Arguments, Assistant, Message, ToolCall};
 use crate::model::{Boxed, Failure, ModelClient, Usage};
 use crate::price::Cost;
 use crate::provider::Target;
-use crate::send::Household;
+use crate::send::{Equipped, Household, Planned, Refused};
 use crate::session::history::UNKNOWN;
 use crate::session::rows::Which;
 use crate::tool::Tool;
@@ -49,18 +49,19 @@ impl House for Family {
 }
 
 impl Household for Family {
-    fn plan<'a>(&'a self, wish: &'a Wish) -> Boxed<'a, Result<Plan, Rejected>> {
+    fn plan<'a>(&'a self, wish: &'a Wish) -> Boxed<'a, Result<Planned, Refused>> {
         Box::pin(async {
             if wish.provider.as_deref() != Some("a") {
-                return Err(Rejected::new(Code::NoAgent, "no model"));
+                return Err(Rejected::new(Code::NoModel, "no model").into());
             }
-            Ok(Plan {
+            let plan = Plan {
                 chain: vec![target("a/m")],
                 on_refusal: OnRefusal::Stop,
                 thinking: None,
                 requests: REQUESTS,
                 deadline: wish.timeout,
-            })
+            };
+            Ok(Planned { plan, note: None })
         })
     }
 
@@ -68,14 +69,22 @@ impl Household for Family {
         &'a self,
         toolsets: Option<&'a [String]>,
         _cwd: &'a Path,
-    ) -> Boxed<'a, Result<Vec<Arc<dyn Tool>>, Rejected>> {
+    ) -> Boxed<'a, Result<Equipped, Rejected>> {
         Box::pin(async move {
-            match toolsets {
-                Some([one]) if one == "none" => Ok(Vec::new()),
-                Some(_) => Err(Rejected::new(Code::InvalidRequest, "no such toolset")),
-                None => Ok(tools().0),
-            }
+            let tools = match toolsets {
+                Some([one]) if one == "none" => Vec::new(),
+                Some(_) => return Err(Rejected::new(Code::InvalidRequest, "no such toolset")),
+                None => tools().0,
+            };
+            Ok(Equipped {
+                tools,
+                notes: Vec::new(),
+            })
         })
+    }
+
+    fn leave(&self) -> Boxed<'_, ()> {
+        Box::pin(async {})
     }
 
     fn own(&self) -> &Path {

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::*;
+use crate::config::nothing::CalledAs;
+use crate::config::read::Places;
 use crate::house::Machine;
 use crate::mock_model::MockModel;
 use crate::session::store::Store;
@@ -40,7 +42,13 @@ impl Whole {
     }
 
     fn process(&self) -> Process {
-        let machine = Machine::with(self.dir.path().join("config/config.toml"));
+        let machine = Machine::with(
+            Places {
+                config: self.dir.path().join("config/config.toml"),
+                state: self.dir.path().join("state"),
+            },
+            CalledAs::Timmy,
+        );
         let (out, said) = mpsc::channel(1_000);
         let agent = Agent {
             household: Arc::new(machine),

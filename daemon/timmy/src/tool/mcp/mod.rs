@@ -63,6 +63,12 @@ pub(crate) struct Offered {
     pub(crate) problems: Vec<String>,
 }
 
+impl std::fmt::Debug for Servers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.configured.keys()).finish()
+    }
+}
+
 impl Servers {
     /// Those of the configuration; `environment` is where the variables come from that a server
     /// is allowed.

@@ -1,0 +1,357 @@
+//! `timmy models`: the default, what comes behind it, short names, and what providers have.
+//!
+//! Owns these commands but for `status`. Names are checked before they are written.
+
+use std::time::Duration;
+
+use agentd_protocol::nearest::nearest;
+use clap::{Args, Subcommand};
+use futures_util::future::join_all;
+use serde_json::json;
+
+use super::{Exit, Failed, Form, Setting, show, status};
+use crate::config::Config;
+use crate::config::edit::{self, Change};
+use crate::model::catalog;
+use crate::provider::keys;
+use crate::provider::table::{self, ALL};
+
+/// A list that takes longer is left out, and said to be.
+const LISTS_WITHIN: Duration = Duration::from_secs(10);
+
+#[derive(Subcommand, Debug)]
+pub(super) enum Command {
+    /// Which models a provider has; of all that can be asked when none is named
+    #[command(
+        after_help = "Examples:\n  agentctl models list\n  agentctl models list ollama --json"
+    )]
+    List(List),
+    /// The models that are asked, in order: keys, windows, prices, and what is left alone for now
+    #[command(after_help = "\
+Examples:
+  agentctl models status
+  agentctl models status --json
+
+Exit codes: 0 somebody can be asked, 78 nobody can")]
+    Status(Form),
+    /// Which model is asked first; without MODEL, say which
+    #[command(after_help = "\
+Examples:
+  agentctl models default
+  agentctl models default gemini/gemini-2.5-pro
+  agentctl models default --unset")]
+    Default(SetDefault),
+    /// Which models are asked when the one before fails
+    Fallbacks {
+        #[command(subcommand)]
+        command: Fallbacks,
+    },
+    /// Short names for models
+    Aliases {
+        #[command(subcommand)]
+        command: Aliases,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(super) struct List {
+    /// Whose
+    #[arg(value_name = "PROVIDER")]
+    provider: Option<String>,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct SetDefault {
+    /// `provider/model`, split at the first slash, or a short name
+    #[arg(value_name = "MODEL", conflicts_with = "unset")]
+    model: Option<String>,
+    /// Have none
+    #[arg(long)]
+    unset: bool,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Subcommand, Debug)]
+pub(super) enum Fallbacks {
+    /// Show them, in order
+    #[command(after_help = "Examples:\n  agentctl models fallbacks list")]
+    List(Form),
+    /// Add one at the end, or at a place
+    #[command(after_help = "\
+Examples:
+  agentctl models fallbacks add openrouter/openai/gpt-4.1-mini
+  agentctl models fallbacks add groq/llama-3.3-70b-versatile --at 1")]
+    Add(AddFallback),
+    /// Take one away
+    #[command(after_help = "Examples:\n  agentctl models fallbacks remove gemini/gemini-2.5-flash")]
+    Remove(Model),
+    /// Take all away
+    #[command(after_help = "Examples:\n  agentctl models fallbacks clear")]
+    Clear(Form),
+    /// These first, in this order; the rest stays behind them
+    #[command(after_help = "\
+Examples:
+  agentctl models fallbacks reorder groq/llama-3.3-70b-versatile gemini/gemini-2.5-flash")]
+    Reorder(Reorder),
+}
+
+#[derive(Args, Debug)]
+pub(super) struct AddFallback {
+    /// `provider/model`, split at the first slash, or a short name
+    #[arg(value_name = "MODEL")]
+    model: String,
+    /// At this place, counted from 1
+    #[arg(long, value_name = "PLACE", value_parser = clap::value_parser!(u8).range(1..=16))]
+    at: Option<u8>,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Model {
+    /// As it is written in the list
+    #[arg(value_name = "MODEL")]
+    model: String,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Reorder {
+    /// As they are written in the list
+    #[arg(value_name = "MODEL", required = true)]
+    models: Vec<String>,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Subcommand, Debug)]
+pub(super) enum Aliases {
+    /// Show them
+    #[command(after_help = "Examples:\n  agentctl models aliases list")]
+    List(Form),
+    /// Add one, or let it mean another model
+    #[command(after_help = "Examples:\n  agentctl models aliases add fast gemini/gemini-2.5-flash")]
+    Add(AddAlias),
+    /// Take one away
+    #[command(after_help = "Examples:\n  agentctl models aliases remove fast")]
+    Remove(Model),
+}
+
+#[derive(Args, Debug)]
+pub(super) struct AddAlias {
+    /// Letters, digits and ._-
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// `provider/model`, split at the first slash
+    #[arg(value_name = "MODEL")]
+    model: String,
+    #[command(flatten)]
+    form: Form,
+}
+
+pub(super) async fn run(setting: Setting, command: Command) -> Result<Exit, Failed> {
+    match command {
+        Command::List(list) => lists(&setting, list).await,
+        Command::Status(form) => status::run(&setting, form).await,
+        Command::Default(SetDefault {
+            model: None,
+            unset: false,
+            form,
+        }) => default_is(&setting, form),
+        Command::Default(SetDefault { model, form, .. }) => {
+            if let Some(model) = &model {
+                checked(&setting, model).await?;
+            }
+            let config = save(&setting, &Change::Default(model))?;
+            chain_is(&config, form)
+        }
+        Command::Fallbacks { command } => fallbacks(&setting, command).await,
+        Command::Aliases { command } => aliases(&setting, command).await,
+    }
+}
+
+fn save(setting: &Setting, change: &Change) -> Result<Config, Failed> {
+    Ok(edit::save(&setting.places.config, change)?)
+}
+
+async fn fallbacks(setting: &Setting, command: Fallbacks) -> Result<Exit, Failed> {
+    let (change, form) = match command {
+        Fallbacks::List(form) => return listed(&setting.config, form),
+        Fallbacks::Add(add) => {
+            checked(setting, &add.model).await?;
+            let at = add.at.map(usize::from);
+            (Change::AddFallback(add.model, at), add.form)
+        }
+        Fallbacks::Remove(one) => (Change::RemoveFallback(one.model), one.form),
+        Fallbacks::Clear(form) => (Change::ClearFallbacks, form),
+        Fallbacks::Reorder(order) => (Change::Reorder(order.models), order.form),
+    };
+    let config = save(setting, &change)?;
+    chain_is(&config, form)
+}
+
+async fn aliases(setting: &Setting, command: Aliases) -> Result<Exit, Failed> {
+    let (config, form) = match command {
+        Aliases::List(form) => (setting.config.clone(), form),
+        Aliases::Add(add) => {
+            checked(setting, &add.model).await?;
+            let change = Change::SetAlias(add.name, add.model);
+            (save(setting, &change)?, add.form)
+        }
+        Aliases::Remove(one) => (save(setting, &Change::RemoveAlias(one.model))?, one.form),
+    };
+    if form.json {
+        show::json(&json!({"aliases": config.models.aliases}))?;
+    } else {
+        let rows = config.models.aliases.iter();
+        let rows: Vec<Vec<String>> = rows
+            .map(|(name, model)| vec![name.clone(), model.clone()])
+            .collect();
+        show::table(&["NAME", "MODEL"], &rows)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn default_is(setting: &Setting, form: Form) -> Result<Exit, Failed> {
+    let default = setting.config.models.default.as_deref();
+    if form.json {
+        show::json(&json!({"default": default}))?;
+    } else {
+        match default {
+            Some(model) => show::line(model)?,
+            None => {
+                let hint = setting.command("models status");
+                let failed = Failed::new(Exit::Config, "no default model is chosen");
+                return Err(failed.hint(format!("{hint} says what would be asked")));
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn listed(config: &Config, form: Form) -> Result<Exit, Failed> {
+    if form.json {
+        show::json(&json!({"fallbacks": config.models.fallbacks}))?;
+    } else {
+        for model in &config.models.fallbacks {
+            show::line(model)?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// The chain as it is after a change.
+fn chain_is(config: &Config, form: Form) -> Result<Exit, Failed> {
+    let models = &config.models;
+    if form.json {
+        let (default, fallbacks) = (&models.default, &models.fallbacks);
+        show::json(&json!({"ok": true, "default": default, "fallbacks": fallbacks}))?;
+        return Ok(Exit::Done);
+    }
+    show::line(&format!(
+        "default    {}",
+        models.default.as_deref().unwrap_or("(none)")
+    ))?;
+    for (place, model) in models.fallbacks.iter().enumerate() {
+        show::line(&format!("fallback {} {model}", place + 1))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Is there such a provider? Whether it has the model, it is asked itself where that costs nothing:
+/// what it doesn't list may be there all the same.
+async fn checked(setting: &Setting, model: &str) -> Result<(), Failed> {
+    if let Err((what, hint)) = setting.config.check_model(model) {
+        let failed = Failed::new(Exit::Usage, what);
+        return Err(Failed { hint, ..failed });
+    }
+    let Ok((name, model)) = table::split(model) else {
+        return Ok(());
+    };
+    let lookup = |name: &str| setting.lookup(name);
+    let Ok(provider) = table::resolve(name, &setting.config, &lookup) else {
+        return Ok(());
+    };
+    let key = keys::find(&provider.key_variables, &lookup);
+    if key.is_none() && !provider.local {
+        let add = setting.command(&format!("provider add {name}"));
+        show::note(&format!(
+            "there is no key for `{name}` yet: {add} stores one"
+        ));
+        return Ok(());
+    }
+    match catalog::of(&provider, key.as_ref(), LISTS_WITHIN).await {
+        Ok(models) if !models.iter().any(|known| is_it(known, model)) => {
+            let near = nearest(model, models.iter().map(String::as_str));
+            let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            show::note(&format!("`{name}` does not list a model `{model}`{near}"));
+        }
+        Ok(_) => {}
+        Err(why) => show::note(&format!(
+            "`{name}` could not be asked for its models: {why}"
+        )),
+    }
+    Ok(())
+}
+
+/// Ollama leaves `:latest` out.
+fn is_it(known: &str, model: &str) -> bool {
+    known == model || known.strip_suffix(":latest") == Some(model)
+}
+
+async fn lists(setting: &Setting, list: List) -> Result<Exit, Failed> {
+    let lookup = |name: &str| setting.lookup(name);
+    let own = setting.config.providers.keys().map(String::as_str);
+    let own = own.filter(|name| table::known(name).is_none());
+    let names: Vec<&str> = match &list.provider {
+        Some(name) => vec![name.as_str()],
+        None => ALL.iter().map(|row| row.id).chain(own).collect(),
+    };
+    let mut providers = Vec::new();
+    for name in names {
+        let provider = table::resolve(name, &setting.config, &lookup);
+        let provider = provider.map_err(|why| Failed::new(Exit::Usage, why.to_string()))?;
+        let key = keys::find(&provider.key_variables, &lookup);
+        // Who can't be asked is asked only by name.
+        if list.provider.is_some() || key.is_some() || provider.local {
+            providers.push((provider, key));
+        }
+    }
+    let asked = providers.iter().map(|(provider, key)| async move {
+        let models = catalog::of(provider, key.as_ref(), LISTS_WITHIN).await;
+        (provider, models)
+    });
+    let answers = join_all(asked).await;
+    let answered = answers.iter().any(|(_, models)| models.is_ok());
+    if list.form.json {
+        let rows: Vec<_> = answers
+            .iter()
+            .map(|(provider, models)| {
+                json!({
+                    "provider": provider.id,
+                    "models": models.as_ref().ok(),
+                    "error": models.as_ref().err(),
+                })
+            })
+            .collect();
+        show::json(&json!({"providers": rows}))?;
+        return Ok(if answered { Exit::Done } else { Exit::Failed });
+    }
+    for (provider, models) in &answers {
+        match models {
+            Ok(models) => {
+                for model in models {
+                    show::line(&show::safe(&format!("{}/{model}", provider.id)))?;
+                }
+            }
+            // Nobody said that a server runs here.
+            Err(_) if provider.local && list.provider.is_none() => {}
+            Err(why) => show::note(&format!("{}: {why}", provider.id)),
+        }
+    }
+    Ok(if answered { Exit::Done } else { Exit::Failed })
+}

@@ -1,0 +1,266 @@
+//! Whom a turn asks: what the send pins, else what is configured, else the only one there is.
+//!
+//! Owns the order, and that nothing is guessed where two could be meant. Must not know how a model
+//! is asked.
+
+use std::sync::Arc;
+
+use agentd_protocol::Code;
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::nearest::nearest;
+
+use super::Config;
+use super::local::{self, Server};
+use super::nothing::{Candidate, Looked};
+use crate::provider::keys;
+use crate::provider::table::{self, ALL, Known, Unusable};
+use crate::provider::{Provider, Target};
+
+/// A model of each provider, for whoever has a key and chose none: good with tools, and cheap.
+const USUAL: &[(&str, &str)] = &[
+    ("anthropic", "claude-haiku-4-5"),
+    ("deepseek", "deepseek-chat"),
+    ("gemini", "gemini-2.5-flash"),
+    ("grok", "grok-4.3"),
+    ("groq", "openai/gpt-oss-120b"),
+    ("kimi-coding", "kimi-for-coding"),
+    ("mistral", "mistral-medium-latest"),
+    ("moonshot", "kimi-k2.6"),
+    ("openai", "gpt-5.4-mini"),
+    ("openrouter", "openai/gpt-5.4-mini"),
+    ("zai", "glm-4.6"),
+    ("zai-coding", "glm-4.6"),
+];
+
+/// What a variable says, asked from wherever a turn is.
+pub(crate) type Ask<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
+
+/// What a send says about models.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Asked<'a> {
+    /// The provider that is pinned.
+    pub(crate) provider: Option<&'a str>,
+    /// The model that is pinned: a short name, `provider/model`, or one of the provider's.
+    pub(crate) model: Option<&'a str>,
+    /// What comes behind, each `provider/model` or a short name.
+    pub(crate) fallback_chain: Option<&'a [String]>,
+}
+
+/// Whom to ask, in this order.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Chosen {
+    /// At least one; who needs a key and has none is in it, too, without one.
+    pub(crate) chain: Vec<Target>,
+    /// What a person would want to know: that nobody chose it.
+    pub(crate) announced: Option<String>,
+}
+
+/// Why nobody can be asked.
+#[derive(Debug)]
+pub(crate) enum Unchosen {
+    /// What the send names is wrong.
+    Wrong(Rejected),
+    /// There is nothing to ask, or too much: what was looked for.
+    Nothing(Box<Looked>),
+}
+
+impl From<Unusable> for Unchosen {
+    fn from(unusable: Unusable) -> Self {
+        Self::Wrong(Rejected::new(Code::InvalidRequest, unusable.to_string()))
+    }
+}
+
+/// Chooses whom to ask. Servers of this machine are looked for only when nothing else is there.
+///
+/// # Errors
+/// Nobody can be asked, or what the send names makes no sense.
+pub(crate) async fn choose(
+    config: &Config,
+    lookup: Ask<'_>,
+    asked: &Asked<'_>,
+) -> Result<Chosen, Unchosen> {
+    let chooser = Chooser { config, lookup };
+    let pinned = chooser.pinned(asked)?;
+    let (mut chain, announced) = match (pinned, &config.models.default) {
+        (Some(pinned), _) => (vec![pinned], None),
+        (None, Some(default)) => (vec![chooser.named(default)?], None),
+        (None, None) => {
+            let (only, why) = chooser.only_one().await.map_err(Unchosen::Nothing)?;
+            (vec![only], Some(why))
+        }
+    };
+    let is_pinned = asked.provider.is_some() || asked.model.is_some();
+    let behind = match asked.fallback_chain {
+        Some(chain) => chain,
+        None if is_pinned => &[],
+        None => &config.models.fallbacks,
+    };
+    for name in behind {
+        let next = chooser.named(name)?;
+        let is_there =
+            |one: &Target| one.provider.id == next.provider.id && one.model == next.model;
+        if !chain.iter().any(is_there) {
+            chain.push(next);
+        }
+    }
+    Ok(Chosen { chain, announced })
+}
+
+/// The providers with a key that nobody chose, each with what it was found by: one for each key,
+/// whatever the number of variables and houses that take it.
+pub(crate) fn with_keys(config: &Config, lookup: Ask<'_>) -> Vec<Candidate> {
+    let mut taken: Vec<String> = Vec::new();
+    let mut candidates: Vec<Candidate> = Vec::new();
+    let own = config.providers.keys().map(String::as_str);
+    let all = ALL.iter().map(|row: &Known| row.id);
+    let own = own.filter(|name| table::known(name).is_none());
+    for id in all.chain(own) {
+        let Ok(provider) = table::resolve(id, config, lookup) else {
+            continue;
+        };
+        let set = |name: &&String| lookup(name).is_some_and(|value| !value.trim().is_empty());
+        let variables: Vec<&String> = provider.key_variables.iter().filter(set).collect();
+        let fresh = variables.iter().any(|name| !taken.contains(*name));
+        if provider.local || !fresh {
+            continue;
+        }
+        let variable = variables[0].clone();
+        taken.extend(variables.into_iter().cloned());
+        candidates.push(Candidate {
+            model: usual(id).map(str::to_owned),
+            provider: provider.id,
+            by: format!("key {variable}"),
+        });
+    }
+    candidates
+}
+
+/// The model that is asked of a provider when none is named.
+pub(crate) fn usual(provider: &str) -> Option<&'static str> {
+    let found = USUAL.iter().find(|(id, _)| *id == provider);
+    found.map(|(_, model)| *model)
+}
+
+struct Chooser<'a> {
+    config: &'a Config,
+    lookup: Ask<'a>,
+}
+
+impl Chooser<'_> {
+    /// What the send pins.
+    fn pinned(&self, asked: &Asked<'_>) -> Result<Option<Target>, Unchosen> {
+        Ok(Some(match (asked.provider, asked.model) {
+            (None, None) => return Ok(None),
+            (None, Some(model)) => self.named(model)?,
+            (Some(provider), Some(model)) => {
+                let model = self.of_provider(provider, model);
+                self.target(provider, &model)?
+            }
+            (Some(provider), None) => {
+                let resolved = table::resolve(provider, self.config, self.lookup)?;
+                let all = self.config.models.default.iter();
+                let all = all.chain(&self.config.models.fallbacks);
+                let of_it = all
+                    .filter_map(|name| table::split(self.spelt(name)).ok())
+                    .find(|(name, _)| id(name) == resolved.id)
+                    .map(|(_, model)| model.to_owned());
+                let model = of_it.or_else(|| usual(&resolved.id).map(str::to_owned));
+                let Some(model) = model else {
+                    let error = format!("no model of provider `{provider}` was named");
+                    let hint = format!("name one, as `--model {provider}/MODEL`");
+                    return Err(Unchosen::Wrong(
+                        Rejected::new(Code::InvalidRequest, error).hint(hint),
+                    ));
+                };
+                self.target(provider, &model)?
+            }
+        }))
+    }
+
+    /// A model beside its provider: said with the provider once more, or by a short name of ours.
+    fn of_provider(&self, provider: &str, model: &str) -> String {
+        let spelt = self.spelt(model);
+        match spelt.split_once('/') {
+            // OpenRouter has models of its own name.
+            Some((before, rest))
+                if id(before) == id(provider) && (spelt != model || before != "openrouter") =>
+            {
+                rest.to_owned()
+            }
+            _ => model.to_owned(),
+        }
+    }
+
+    /// A short name spelt out.
+    fn spelt<'n>(&'n self, name: &'n str) -> &'n str {
+        let aliases = &self.config.models.aliases;
+        aliases.get(name).map_or(name, String::as_str)
+    }
+
+    /// `provider/model` or a short name.
+    fn named(&self, name: &str) -> Result<Target, Unchosen> {
+        let spelt = self.spelt(name);
+        if let Ok((provider, model)) = table::split(spelt) {
+            return self.target(provider, model);
+        }
+        let error = format!("`{name}` is neither `provider/model` nor a short name of config.toml");
+        let names = self.config.models.aliases.keys().map(String::as_str);
+        let hint = match nearest(name, names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "write it as `gemini/gemini-2.5-flash`".to_owned(),
+        };
+        Err(Unchosen::Wrong(
+            Rejected::new(Code::InvalidRequest, error).hint(hint),
+        ))
+    }
+
+    fn target(&self, provider: &str, model: &str) -> Result<Target, Unchosen> {
+        let provider = table::resolve(provider, self.config, self.lookup)?;
+        Ok(self.at(provider, model))
+    }
+
+    fn at(&self, provider: Provider, model: &str) -> Target {
+        Target {
+            key: keys::find(&provider.key_variables, self.lookup),
+            provider: Arc::new(provider),
+            model: model.to_owned(),
+        }
+    }
+
+    /// The only model there is, and the note that says so.
+    async fn only_one(&self) -> Result<(Target, String), Box<Looked>> {
+        let candidates = with_keys(self.config, self.lookup);
+        let mut looked = Looked {
+            has_key: candidates.len(),
+            candidates,
+            servers: Vec::new(),
+        };
+        if looked.candidates.is_empty() {
+            let servers = local::servers(self.config, self.lookup).await;
+            let with_models = servers.iter().filter_map(Server::candidate);
+            looked.candidates = with_models.collect();
+            looked.servers = servers;
+        }
+        if let [only] = &looked.candidates[..]
+            && let Some(model) = &only.model
+            && let Ok(provider) = table::resolve(&only.provider, self.config, self.lookup)
+        {
+            let name = format!("{}/{model}", only.provider);
+            let note = format!(
+                "no model is chosen, so the only one there is answers: {name} ({}); \
+                 `agentctl models default {name}` chooses it",
+                only.by
+            );
+            return Ok((self.at(provider, model), note));
+        }
+        Err(Box::new(looked))
+    }
+}
+
+/// The name that the table has for a provider.
+fn id(name: &str) -> &str {
+    table::known(name).map_or(name, |row| row.id)
+}
+
+#[cfg(test)]
+mod tests;

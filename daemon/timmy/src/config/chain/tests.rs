@@ -1,0 +1,236 @@
+//! Whom a turn asks, with keys and servers as they come.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::Path;
+
+use super::*;
+use crate::config::nothing::CalledAs;
+use crate::config::read::Places;
+
+const CONFIGURED: &str = r#"
+[models]
+default = "gemini/gemini-2.5-pro"
+fallbacks = ["fast", "openrouter/openai/gpt-4.1-mini", "gemini/gemini-2.5-pro"]
+aliases = { fast = "groq/llama" }
+"#;
+
+/// Without servers, wherever the test runs: nobody listens there.
+const NOWHERE: &str = "\n[providers.ollama]\nbase_url = 'http://127.0.0.1:9'\n\
+    [providers.lmstudio]\nbase_url = 'http://127.0.0.1:9/v1'\n\
+    [providers.llamacpp]\nbase_url = 'http://127.0.0.1:9/v1'\n";
+
+fn chosen(text: &str, set: &[(&str, &str)], asked: Asked<'_>) -> Result<Chosen, Unchosen> {
+    let config = Config::parse(text, Path::new("/c")).unwrap();
+    let set: BTreeMap<String, String> = set
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime
+        .unwrap()
+        .block_on(choose(&config, &|name| set.get(name).cloned(), &asked))
+}
+
+fn names(chosen: Result<Chosen, Unchosen>) -> String {
+    match chosen {
+        Ok(chosen) => {
+            let names = chosen.chain.iter();
+            let names: Vec<String> = names
+                .map(|target| format!("{}|{}", target.provider.id, target.model))
+                .collect();
+            names.join(" ")
+        }
+        Err(Unchosen::Wrong(rejected)) => format!("{}: {}", rejected.code, rejected.error),
+        Err(Unchosen::Nothing(looked)) => format!("nothing of {}", looked.candidates.len()),
+    }
+}
+
+fn asked<'a>(provider: Option<&'a str>, model: Option<&'a str>) -> Asked<'a> {
+    Asked {
+        provider,
+        model,
+        fallback_chain: None,
+    }
+}
+
+#[test]
+fn what_is_configured_is_asked_in_order_and_nobody_twice() {
+    let chain = "gemini|gemini-2.5-pro groq|llama openrouter|openai/gpt-4.1-mini";
+    assert_eq!(names(chosen(CONFIGURED, &[], Asked::default())), chain);
+    let key = [("GROQ_API_KEY", "k")];
+    let with_key = chosen(CONFIGURED, &key, Asked::default()).unwrap();
+    let keys: Vec<bool> = with_key.chain.iter().map(|one| one.key.is_some()).collect();
+    assert_eq!(keys, [false, true, false]);
+    assert_eq!(with_key.announced, None);
+}
+
+#[test]
+fn a_pin_stands_alone_unless_a_chain_comes_with_it() {
+    for (provider, model, expected) in [
+        (None, Some("mistral/x"), "mistral|x"),
+        (None, Some("fast"), "groq|llama"),
+        (Some("google"), None, "gemini|gemini-2.5-pro"),
+        (Some("anthropic"), None, "anthropic|claude-haiku-4-5"),
+        (Some("gemini"), Some("gemini/x"), "gemini|x"),
+        (
+            Some("openrouter"),
+            Some("openai/gpt"),
+            "openrouter|openai/gpt",
+        ),
+        (
+            Some("openrouter"),
+            Some("openrouter/auto"),
+            "openrouter|openrouter/auto",
+        ),
+        (
+            None,
+            Some("openrouter/openrouter/auto"),
+            "openrouter|openrouter/auto",
+        ),
+    ] {
+        let found = names(chosen(CONFIGURED, &[], asked(provider, model)));
+        assert_eq!(found, expected, "{provider:?} {model:?}");
+    }
+    let chain = ["fast".to_owned(), "mistral/y".to_owned()];
+    for (model, expected) in [
+        (Some("mistral/x"), "mistral|x groq|llama mistral|y"),
+        (None, "gemini|gemini-2.5-pro groq|llama mistral|y"),
+    ] {
+        let asked = Asked {
+            provider: None,
+            model,
+            fallback_chain: Some(&chain),
+        };
+        assert_eq!(names(chosen(CONFIGURED, &[], asked)), expected);
+    }
+}
+
+#[test]
+fn what_a_send_names_wrong_is_said() {
+    for (provider, model, expected) in [
+        (None, Some("fst"), "invalid-request: `fst` is neither"),
+        (None, Some("gemni/x"), "did you mean `gemini`?"),
+        (Some("gemni"), None, "did you mean `gemini`?"),
+        (
+            Some("lmstudio"),
+            None,
+            "no model of provider `lmstudio` was named",
+        ),
+    ] {
+        let found = names(chosen(CONFIGURED, &[], asked(provider, model)));
+        assert!(found.contains(expected), "{found}");
+    }
+}
+
+#[test]
+fn the_only_key_is_enough_and_of_two_none_is_taken() {
+    let only = |set: &[(&str, &str)]| chosen(NOWHERE, set, Asked::default());
+    let found = only(&[("GOOGLE_API_KEY", "k")]).unwrap();
+    assert!(
+        found
+            .announced
+            .as_ref()
+            .unwrap()
+            .contains("key GOOGLE_API_KEY"),
+        "{found:?}"
+    );
+    assert_eq!(names(Ok(found)), "gemini|gemini-2.5-flash");
+    // Two variables of one house, and one variable of two, are one key.
+    for set in [
+        &[("GEMINI_API_KEY", "k"), ("GOOGLE_API_KEY", "k")][..],
+        &[("KIMI_API_KEY", "sk-kimi-1")],
+        &[("ZAI_API_KEY", "k"), ("GLM_API_KEY", " ")],
+    ] {
+        assert!(only(set).is_ok(), "{set:?}");
+    }
+    let Err(Unchosen::Nothing(looked)) = only(&[("GROQ_API_KEY", "k"), ("XAI_API_KEY", "k")])
+    else {
+        panic!("one was guessed");
+    };
+    let places = Places {
+        config: "/nowhere/config.toml".into(),
+        state: "/nowhere".into(),
+    };
+    let said = looked.rejected(&places, CalledAs::Agentctl);
+    assert_eq!(said.code, Code::NoModel);
+    assert!(
+        said.error
+            .contains("groq/openai/gpt-oss-120b (key GROQ_API_KEY), grok/"),
+        "{said:?}"
+    );
+    let hint = said.hint.unwrap();
+    assert!(
+        hint.contains("agentctl models default grok/grok-4.3"),
+        "{hint}"
+    );
+}
+
+#[test]
+fn an_empty_machine_is_told_what_was_looked_for_and_what_to_do() {
+    let begun = std::time::Instant::now();
+    let Err(Unchosen::Nothing(looked)) = chosen(NOWHERE, &[], Asked::default()) else {
+        panic!("there is nothing");
+    };
+    assert!(begun.elapsed().as_secs_f64() < 1.0);
+    let places = Places {
+        config: "/nowhere/config.toml".into(),
+        state: "/nowhere".into(),
+    };
+    let said = looked.rejected(&places, CalledAs::Timmy);
+    for word in [
+        "/nowhere/config.toml (not there)",
+        "KIMI_API_KEY",
+        "http://127.0.0.1:9 (no answer)",
+    ] {
+        assert!(said.error.contains(word), "{}", said.error);
+    }
+    assert!(said.hint.unwrap().contains("timmy provider add gemini"));
+    let machine = looked.machine(&places, CalledAs::Agentctl);
+    assert_eq!(machine["checked"].as_array().unwrap().len(), 3, "{machine}");
+    assert_eq!(
+        machine["next"][0]["command"],
+        "agentctl provider add gemini"
+    );
+}
+
+#[test]
+fn a_server_of_this_machine_answers_when_no_key_is_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let served = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut asked = [0; 1024];
+        let read = stream.read(&mut asked).unwrap();
+        let body = r#"{"models":[{"name":"nomic-embed-text"},{"name":"qwen3:4b"}]}"#;
+        let length = body.len();
+        write!(
+            stream,
+            "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+        )
+        .unwrap();
+        String::from_utf8_lossy(&asked[..read]).into_owned()
+    });
+    let text = NOWHERE.replacen("127.0.0.1:9", &address.to_string(), 1);
+    let found = chosen(&text, &[], Asked::default()).unwrap();
+    assert!(
+        found
+            .announced
+            .as_ref()
+            .unwrap()
+            .contains("a server that runs at")
+    );
+    assert_eq!(names(Ok(found)), "ollama|qwen3:4b");
+    let asked = served.join().unwrap();
+    assert!(asked.starts_with("GET /api/tags "), "{asked}");
+}
+
+#[test]
+fn every_provider_that_needs_a_key_has_a_usual_model() {
+    for row in ALL.iter().filter(|row| !row.local) {
+        assert!(usual(row.id).is_some(), "{}", row.id);
+    }
+}

@@ -1,0 +1,139 @@
+//! The configuration as people write it, right and wrong.
+
+use super::*;
+
+fn refused(text: &str) -> String {
+    let parsed = Config::parse(text, Path::new("/c/config.toml"));
+    parsed.unwrap_err().to_string()
+}
+
+#[test]
+fn the_file_is_named_or_below_xdg_or_below_home() {
+    let at = |set: &[(&str, &str)]| {
+        let variable = |name: &str| {
+            let found = set.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        let places = Places::of(&variable, Some("/state".into()));
+        places.map(|places| places.config.display().to_string())
+    };
+    let home = ("HOME", "/home/u");
+    assert_eq!(at(&[home]).unwrap(), "/home/u/.config/agentd/config.toml");
+    assert_eq!(
+        at(&[home, ("XDG_CONFIG_HOME", "/x")]).unwrap(),
+        "/x/agentd/config.toml"
+    );
+    // As the specification has it, a relative one is none.
+    assert_eq!(
+        at(&[home, ("XDG_CONFIG_HOME", "x")]).unwrap(),
+        "/home/u/.config/agentd/config.toml"
+    );
+    assert_eq!(at(&[("AGENTD_CONFIG", "/c.toml")]).unwrap(), "/c.toml");
+    assert!(at(&[("HOME", "")]).unwrap_err().contains("AGENTD_CONFIG"));
+}
+
+#[test]
+fn the_tables_of_the_daemon_are_left_alone_and_ours_are_read() {
+    let text = r#"
+default_agent = "pi"
+[agents.pi]
+kind = "pi"
+[models]
+default = "fast"
+fallbacks = ["openrouter/openai/gpt-4.1-mini", "own/m"]
+aliases = { fast = "gemini/gemini-2.5-flash" }
+[providers.own]
+base_url = "http://127.0.0.1:9"
+key_env = "OWN_KEY"
+price = [0.5, 1.5]
+[timmy]
+network = true
+[timmy.mcp.files]
+command = ["mcp"]
+"#;
+    let config = Config::parse(text, Path::new("/c")).unwrap();
+    assert_eq!(config.models.default.as_deref(), Some("fast"));
+    assert_eq!(config.models.fallbacks.len(), 2);
+    assert!(config.providers.contains_key("own") && config.timmy.network);
+    assert_eq!(
+        Config::load(Path::new("/nowhere/c")).unwrap(),
+        Config::default()
+    );
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_line_and_what_may_have_been_meant() {
+    for (text, expected) in [
+        (
+            "\n[models]\nfallback = []",
+            "/c/config.toml:3: unknown key `fallback`; hint: did you mean `fallbacks`?",
+        ),
+        (
+            "[timmy]\nzzzzzzzzzzz = 1",
+            "/c/config.toml:2: unknown key `zzzzzzzzzzz`; hint: known here: toolsets, writable",
+        ),
+        (
+            "[models]\n\ndefault = 'gemni/x'",
+            "/c/config.toml:3: `models.default`: there is no provider `gemni`; hint: did you mean `gemini`?",
+        ),
+        (
+            "[models]\ndefault = 'kimi'",
+            "`kimi` is neither `provider/model` nor a short name",
+        ),
+        (
+            "[models]\ndefault = 'fst'\naliases = { fast = 'gemini/x' }",
+            ":2: `models.default`: `fst` is neither `provider/model` nor a short name; hint: did you mean `fast`?",
+        ),
+        (
+            "[models]\nfallbacks = ['gemini/x', 'zzzzzz/y']",
+            ":2: `models.fallbacks`: there is no provider `zzzzzz`",
+        ),
+        (
+            "[models.aliases]\na = 'gemini/x'\nb = 'a'",
+            ":3: `b` is a short name for `a`, which is one itself",
+        ),
+        (
+            "[models.aliases]\n'a/b' = 'gemini/x'",
+            ":2: `a/b` can't be a short name",
+        ),
+        (
+            "[models]\non_refusal = 'go on'",
+            ":2: unknown variant `go on`",
+        ),
+        (
+            "[providers.mine]\nwire = 'openai'",
+            ":1: `providers.mine` has no `base_url`",
+        ),
+        (
+            "[providers.own]\nbase_url = 'http://127.0.0.1:1'\nwire = 'opnai'",
+            ":3: `providers.own.wire` is `opnai`; hint: did you mean `openai`?",
+        ),
+        (
+            "[providers.own]\nbase_url = 'http://127.0.0.1:1'\nprice = [-1.0, 2.0]",
+            ":3: a price is a number of dollars",
+        ),
+        (
+            "[timmy.mcp.x]\nread_only = []",
+            ":1: `timmy.mcp.x` has neither `command` nor `url`",
+        ),
+        ("[models", ":1: "),
+    ] {
+        let said = refused(text);
+        assert!(said.contains(expected), "{said}\nexpected {expected}");
+    }
+    let many = vec!["'gemini/x'"; MAX_FALLBACKS + 1].join(",");
+    let said = refused(&format!("[models]\nfallbacks = [{many}]"));
+    assert!(said.contains("has 17 entries, the limit is 16"), "{said}");
+}
+
+#[test]
+fn a_key_where_its_variables_name_belongs_is_refused_and_not_repeated() {
+    for key in ["sk-abcdef", "sk_abcdef", "AIzaabcdef", "a b"] {
+        let said = refused(&format!("[providers.gemini]\nkey_env = '{key}'"));
+        assert!(
+            said.contains(":2: `providers.gemini.key_env` is not"),
+            "{said}"
+        );
+        assert!(!said.contains(key), "{said}");
+    }
+}

@@ -1,0 +1,305 @@
+//! `agentctl provider` and `agentctl models`, and what a machine without a model says.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::mock_model::MockModel;
+use crate::support::{AGENTCTL, Finished, Place, TIMMY, finish};
+
+/// Nobody listens there, whatever runs on this machine.
+const NO_SERVERS: &str = "[providers.ollama]\nbase_url = 'http://127.0.0.1:9'\n\
+    [providers.lmstudio]\nbase_url = 'http://127.0.0.1:9/v1'\n\
+    [providers.llamacpp]\nbase_url = 'http://127.0.0.1:9/v1'\n";
+const KEY: &str = "sk-test-0123456789";
+
+fn bare() -> Place {
+    Place::new(&format!("default_agent = \"timmy\"\n{NO_SERVERS}"))
+}
+
+fn with_input(place: &Place, args: &[&str], input: &str) -> Finished {
+    let mut command = place.command(AGENTCTL);
+    command.args(args);
+    finish(command, input.as_bytes())
+}
+
+fn json(finished: &Finished) -> Value {
+    serde_json::from_str(&finished.stdout).unwrap_or_else(|_| panic!("{finished:?}"))
+}
+
+fn timmy(place: &Place, args: &[&str]) -> Finished {
+    let mut command: Command = place.command(TIMMY);
+    command.args(args);
+    finish(command, b"")
+}
+
+#[test]
+fn a_machine_without_a_model_says_at_once_what_was_looked_for_and_what_to_do() {
+    let place = bare();
+    let sent = place.agentctl(&["send", "hello"]);
+    assert_eq!(sent.code, Some(78), "{sent:?}");
+    for word in [
+        "No model is configured, so nothing was run",
+        "KIMI_API_KEY",
+        "http://127.0.0.1:9 (no answer)",
+        "agentctl provider add gemini",
+        "agentctl demo",
+    ] {
+        assert!(sent.stderr.contains(word), "{word}: {sent:?}");
+    }
+    assert_eq!(sent.stdout, "");
+    let lines = place.agentctl(&["send", "hello", "--json"]);
+    assert_eq!(lines.code, Some(78), "{lines:?}");
+    let lines: Vec<Value> = lines
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let event = lines
+        .iter()
+        .find(|line| line["type"] == "agent_event")
+        .unwrap();
+    assert_eq!(event["kind"], "no-model");
+    assert_eq!(
+        event["data"]["checked"].as_array().unwrap().len(),
+        3,
+        "{event:#}"
+    );
+    assert!(event["data"]["next"][0]["command"].is_string(), "{event:#}");
+    let last = lines.last().unwrap();
+    assert_eq!(
+        (&last["code"], &last["retryable"]),
+        (&"no-model".into(), &false.into())
+    );
+    let alone = timmy(&place, &["-p", "hello"]);
+    assert_eq!(alone.code, Some(78), "{alone:?}");
+    assert!(alone.took < Duration::from_secs(1), "{alone:?}");
+    assert!(
+        alone.stderr.contains("timmy provider add gemini"),
+        "{alone:?}"
+    );
+    // The job is there, with its code.
+    let daemon = place.start();
+    let jobs = json(&daemon.agentctl(&["jobs", "--json"]));
+    assert_eq!(jobs["jobs"].as_array().unwrap().len(), 2, "{jobs:#}");
+    assert_eq!(jobs["jobs"][0]["state"], "failed", "{jobs:#}");
+}
+
+#[test]
+fn a_key_is_stored_privately_named_by_no_output_and_found_again() {
+    let place = bare();
+    let added = with_input(&place, &["provider", "add", "google"], &format!("{KEY}\n"));
+    assert_eq!(added.code, Some(0), "{added:?}");
+    assert!(
+        added.stdout.contains("gemini: GEMINI_API_KEY stored in"),
+        "{added:?}"
+    );
+    assert!(
+        added.stdout.contains("`agentctl provider test gemini`"),
+        "{added:?}"
+    );
+    let file = place.path("env");
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(
+        std::fs::read_to_string(&file).unwrap(),
+        format!("GEMINI_API_KEY={KEY}\n")
+    );
+    let listed = place.agentctl(&["provider", "list"]);
+    assert!(
+        listed.stdout.contains("GEMINI_API_KEY, in the file env"),
+        "{listed:?}"
+    );
+    let status = place.agentctl(&["models", "status"]);
+    assert_eq!(status.code, Some(0), "{status:?}");
+    assert!(status.stdout.contains("gemini/"), "{status:?}");
+    for shown in [&added, &listed, &status] {
+        assert!(!format!("{shown:?}").contains(KEY), "{shown:?}");
+    }
+    let removed = place.agentctl(&["provider", "remove", "gemini"]);
+    assert_eq!(removed.code, Some(0), "{removed:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "");
+    for (args, input, code) in [
+        (&["provider", "add", "gemini"][..], "", 2),
+        (&["provider", "add", "gemini"], "two words", 2),
+        (&["provider", "add", "gemni"], KEY, 2),
+        (&["provider", "add", "gemini", KEY], "", 2),
+        (
+            &[
+                "provider",
+                "add",
+                "far",
+                "--base-url",
+                "http://example.com/v1",
+            ],
+            KEY,
+            2,
+        ),
+        (&["provider", "test", "gemini"], "", 78),
+    ] {
+        let failed = with_input(&place, args, input);
+        assert_eq!(failed.code, Some(code), "{args:?}: {failed:?}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "");
+}
+
+#[test]
+fn a_file_of_keys_that_others_can_read_is_refused_by_name() {
+    let place = bare();
+    let file = place.path("env");
+    std::fs::write(&file, "GEMINI_API_KEY=x\n").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    for args in [&["provider", "list"][..], &["models", "status"]] {
+        let failed = place.agentctl(args);
+        assert_eq!(failed.code, Some(78), "{failed:?}");
+        assert!(failed.stderr.contains("0644"), "{failed:?}");
+    }
+}
+
+#[test]
+fn the_chain_is_made_and_shown_and_a_wrong_name_is_refused_with_the_nearest() {
+    let place = bare();
+    for args in [
+        &["models", "default", "gemini/gemini-2.5-pro"][..],
+        &[
+            "models",
+            "fallbacks",
+            "add",
+            "openrouter/openai/gpt-4.1-mini",
+        ],
+        &[
+            "models",
+            "aliases",
+            "add",
+            "fast",
+            "groq/openai/gpt-oss-120b",
+        ],
+        &["models", "fallbacks", "add", "fast", "--at", "1"],
+    ] {
+        let done = place.agentctl(args);
+        assert_eq!(done.code, Some(0), "{args:?}: {done:?}");
+    }
+    let status = json(&place.agentctl(&["models", "status", "--json"]));
+    let chain: Vec<&str> = status["chain"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["model"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        chain,
+        [
+            "gemini/gemini-2.5-pro",
+            "groq/openai/gpt-oss-120b",
+            "openrouter/openai/gpt-4.1-mini"
+        ]
+    );
+    assert_eq!(status["chain"][0]["usable"], false);
+    assert_eq!(
+        place.agentctl(&["models", "status"]).code,
+        Some(78),
+        "nobody has a key"
+    );
+    for (args, said) in [
+        (
+            &["models", "default", "gemni/x"][..],
+            "did you mean `gemini`?",
+        ),
+        (
+            &["models", "fallbacks", "add", "kimi"],
+            "neither `provider/model`",
+        ),
+        (
+            &[
+                "models",
+                "fallbacks",
+                "remove",
+                "openrouter/openai/gpt-4.1-mni",
+            ],
+            "did you mean `openrouter/openai/gpt-4.1-mini`?",
+        ),
+        (
+            &["models", "aliases", "remove", "fsat"],
+            "did you mean `fast`?",
+        ),
+    ] {
+        let failed = place.agentctl(args);
+        assert_eq!(failed.code, Some(2), "{args:?}: {failed:?}");
+        assert!(failed.stderr.contains(said), "{failed:?}");
+    }
+    // The daemon reads the same file.
+    let config = place.agentctl(&["config", "show"]);
+    assert!(config.stdout.contains("models.default"), "{config:?}");
+    let cleared = place.agentctl(&["models", "fallbacks", "clear", "--json"]);
+    assert_eq!(json(&cleared)["fallbacks"], serde_json::json!([]));
+}
+
+#[test]
+fn a_provider_of_ones_own_is_added_listed_and_really_asked() {
+    let model = MockModel::start();
+    let place = bare();
+    let url = model.url.clone();
+    let added = with_input(
+        &place,
+        &[
+            "provider",
+            "add",
+            "own",
+            "--base-url",
+            &url,
+            "--wire",
+            "openai",
+        ],
+        KEY,
+    );
+    assert_eq!(added.code, Some(0), "{added:?}");
+    let tested = place.agentctl(&["provider", "test", "own", "some-model", "--json"]);
+    assert_eq!(tested.code, Some(0), "{tested:?}");
+    assert_eq!(json(&tested)["ok"], true, "{tested:?}");
+    let asked = model.asked();
+    let bearer = asked.last().unwrap().header("authorization");
+    assert_eq!(bearer, Some(format!("Bearer {KEY}").as_str()));
+    assert!(!format!("{tested:?}").contains(KEY));
+    let away = with_input(
+        &place,
+        &[
+            "provider",
+            "add",
+            "away",
+            "--base-url",
+            "http://127.0.0.1:9/v1",
+        ],
+        "",
+    );
+    assert_eq!(away.code, Some(0), "{away:?}");
+    let failed = place.agentctl(&["provider", "test", "away", "m"]);
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    assert!(
+        failed.stderr.contains("away/m did not answer"),
+        "{failed:?}"
+    );
+}
+
+#[test]
+fn the_built_in_agent_gets_every_variable_that_its_providers_name() {
+    let place = bare();
+    let listed = json(&place.agentctl(&["provider", "list", "--json"]));
+    let presets = include_str!("../../daemon/src/config/presets.rs");
+    let readme = include_str!("../../daemon/timmy/README.md");
+    let providers = listed["providers"].as_array().unwrap();
+    assert!(providers.len() >= 14, "{listed:#}");
+    for provider in providers {
+        let name = provider["provider"].as_str().unwrap();
+        assert!(
+            readme.contains(&format!("| `{name}` |")),
+            "{name} is not in the README"
+        );
+        for variable in provider["key_variables"].as_array().unwrap() {
+            let variable = variable.as_str().unwrap();
+            assert!(presets.contains(&format!("\"{variable}\"")), "{variable}");
+            assert!(readme.contains(&format!("`{variable}`")), "{variable}");
+        }
+    }
+}
