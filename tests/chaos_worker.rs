@@ -7,6 +7,7 @@
 //! | directive | what it does |
 //! |---|---|
 //! | `say TEXT` · `emit N` | says TEXT; says `d0 `, `d1 `, … `dN-1 `, each in a line of its own |
+//! | `note TEXT` | tells TEXT as a warning |
 //! | `tool rw` · `tool ro` | plays a tool call that may change something, or may not |
 //! | `ledger TEXT` | appends `JOB ATTEMPT SESSION TEXT` to the file `$CHAOS_LEDGER` and syncs it |
 //! | `alone PATH` | makes the directory, keeps it for 2 ms and removes it; says so if it was there |
@@ -311,6 +312,7 @@ impl Turn {
         match name {
             "say" => self.say(rest),
             "emit" => (0..number(rest)).for_each(|n| self.say(&format!("d{n} "))),
+            "note" => self.put("note", json!({"level": "warning", "text": rest})),
             "count" => self.say(&self.served.to_string()),
             "env" => {
                 let mut names: Vec<String> = std::env::vars_os()

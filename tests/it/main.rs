@@ -10,6 +10,7 @@
 mod agents;
 mod cli;
 mod cli_agents;
+mod cli_agents_changes;
 mod cli_jobs;
 mod cli_lists;
 mod cli_questions;

@@ -53,6 +53,8 @@ pub struct Looked {
     pub version: Option<String>,
     /// Why there is no version, or what it lacks.
     pub note: Option<String>,
+    /// Why it can't be used, when its program says so itself.
+    pub why_not: Option<String>,
     /// Is somebody logged in, where that can be seen?
     pub logged_in: Option<bool>,
 }

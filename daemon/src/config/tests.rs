@@ -303,3 +303,34 @@ fn retention_is_read_and_shown_and_a_wrong_one_is_refused() {
         assert!(error.contains(expected), "{error}");
     }
 }
+
+#[test]
+fn what_was_most_likely_not_meant_is_read_and_told_without_the_value() {
+    let text = "[agents.x]\nkind = 'jsonl'\ncommand = ['/x', '{model}']\nenv = { OPENAI_API_KEY = 's3cret', A = 'sk-s3cret', MAX_TOKENS = '9' }\n[agents.y]\nkind = 'exec'\ncommand = ['/y', '{model}']";
+    let config = parse(text).unwrap();
+    let told: Vec<String> = config.agents["x"]
+        .doubts
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(told.len(), 3, "{told:#?}");
+    for (told, expected) in told.iter().zip([
+        "`A` of agent `x` looks like a secret",
+        "`OPENAI_API_KEY` of agent `x` looks like a secret, which config.toml must not hold; hint: put it into the file `env`",
+        "`{model}` in the command of agent `x` is not filled in",
+    ]) {
+        assert!(told.contains(expected) && !told.contains("s3cret"), "{told}");
+    }
+    assert_eq!(config.agents["y"].doubts, []);
+    for text in [
+        "pass_env = ['A B']",
+        "pass_env = ['']",
+        "env = { 'A B' = '1' }",
+    ] {
+        let error = refused(&format!("[agents.pi]\nwarm = 1\n{text}"));
+        assert!(
+            error.contains("config.toml:3: `") && error.contains("can't name a variable"),
+            "{error}"
+        );
+    }
+}

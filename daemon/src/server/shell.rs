@@ -25,7 +25,9 @@ use crate::platform::remote;
 use crate::server::owner::{ANSWERS, Arrival, Gone, Host, INBOX, Owner, Wires};
 use crate::server::peer::{Later, PeerConfig};
 use crate::store::{self, Answers, Liveness, Opened, Role, Store};
-use crate::worker::{FileLimit, SpawnRecord, Spawner, Versions, adopt_orphans, one_shot_only};
+use crate::worker::{
+    FileLimit, Learned, Patience, SpawnRecord, Spawner, Versions, adopt_orphans, learned,
+};
 
 /// Connections that were accepted and not heard of: more than there can be.
 const ARRIVALS: usize = 16 * 1024;
@@ -137,7 +139,7 @@ impl Shell {
             file_limit: plan.file_limit,
             record: recorder(Arc::clone(&instance)),
         };
-        let versions = Versions::new(spawner.clone(), &dir);
+        let versions = Versions::new(spawner.clone(), &dir, patience(&plan.served));
         let settings = settings(&plan, &opened, agents);
         let machine = Machine {
             state_dir: dir.clone(),
@@ -375,10 +377,22 @@ fn recorder(instance: Arc<Instance>) -> Arc<dyn Fn(SpawnRecord) + Send + Sync> {
     })
 }
 
+const fn patience(served: &Served) -> Patience {
+    match served {
+        Served::OneShot { .. } => Patience::Long,
+        Served::Daemon => Patience::Short,
+    }
+}
+
 /// Every agent, each in the form that it was last found to have.
 fn agents(config: &Config, state_dir: &Path) -> Vec<(Agent, Option<config::AgentConfig>)> {
+    let Learned {
+        one_shot_only,
+        others,
+    } = learned(state_dir);
     let look = Look {
-        one_shot_only: one_shot_only(state_dir),
+        one_shot_only,
+        others,
         ..Look::here()
     };
     config::agents(config, &look)

@@ -7,6 +7,7 @@ mod environment;
 mod probe;
 mod pump;
 mod reap;
+mod said;
 mod spawn;
 mod tail;
 mod versions;
@@ -33,7 +34,7 @@ use spawn::Plan;
 
 pub use reap::adopt_orphans;
 pub use spawn::FileLimit;
-pub use versions::{Versions, one_shot_only};
+pub use versions::{Learned, Patience, Versions, learned};
 
 /// Orders waiting for one process: the core has few turns in one process, so more is a bug of ours.
 pub const ORDERS: usize = 256;

@@ -15,7 +15,6 @@ use tokio_util::task::TaskTracker;
 use super::spawn::Plan;
 use super::tail::TAIL;
 use super::{FileLimit, Order, SpawnRecord, Spawner, adopt_orphans, environment};
-use crate::adapter::exec::Output;
 use crate::adapter::{Adapter, Framing, Kind, Launch};
 use crate::config::AgentConfig;
 
@@ -146,16 +145,9 @@ impl Setup {
         let (spawner, records) = spawner(&instance, sender);
         let (worker, generation) = (WorkerId(3), Generation(2));
         let agent = AgentConfig {
-            kind: Kind::Jsonl,
-            command: self.argv.clone(),
-            output: Output::Text,
             env: BTreeMap::from([("OF_AGENT".to_owned(), "1".to_owned())]),
             pass_env: vec!["WANTED".to_owned(), "KEY".to_owned(), "ABSENT".to_owned()],
-            warm: 0,
-            idle_timeout: Duration::ZERO,
-            provider: None,
-            model: None,
-            thinking: None,
+            ..AgentConfig::new(Kind::Jsonl, self.argv.clone())
         };
         let launch = Launch {
             argv: self.argv,

@@ -98,6 +98,8 @@ fn presets() -> String {
         .map(|preset| {
             let command = |arguments: &[&str]| code(&[&[preset.name], arguments].concat());
             let agent = AgentConfig::new(preset.kind, vec![preset.name.to_owned()]);
+            let signs = preset.signs.iter().map(|sign| format!("“{sign}”"));
+            let signs: Vec<String> = signs.collect();
             let passes: Vec<String> = passes(&agent)
                 .iter()
                 .map(|name| format!("`{name}`"))
@@ -108,6 +110,7 @@ fn presets() -> String {
                 command(preset.arguments),
                 command(preset.once),
                 passes.join(", "),
+                signs.join(", "),
             ]
         })
         .collect();
@@ -118,6 +121,7 @@ fn presets() -> String {
             "long-lived",
             "one-shot, by `kind = \"exec\"`",
             "variables it gets",
+            "known by one of",
         ],
         &rows,
     )
