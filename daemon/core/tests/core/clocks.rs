@@ -30,6 +30,8 @@ fn is_told_to_end(world: &World, process: ProcessId) -> bool {
 fn a_turn_whose_process_does_not_get_ready_ends_at_its_timeout_and_so_does_the_process() {
     let (mut world, conn) = asked(&[r#""agent":"one","session":"s","timeout":5"#]);
     let process = only(&world);
+    let deadline = world.state.next_deadline();
+    assert_eq!(deadline, Some(world.now.mono + 5 * SECOND));
     world.pass(4 * SECOND);
     assert_eq!(world.answer(conn, 1)["type"], "accepted");
     world.pass(SECOND);
