@@ -32,6 +32,7 @@ mod pi;
 mod pi_steering;
 mod protocol;
 mod questions;
+mod readiness;
 mod stdio;
 mod supervision;
 mod support;

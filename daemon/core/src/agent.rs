@@ -72,6 +72,12 @@ pub struct Describe {
     pub recycles: bool,
     /// Are model, provider and thinking given with each turn (else when the process starts)?
     pub model_per_turn: bool,
+    /// Can it be told which model to use?
+    pub models: bool,
+    /// Can it be told which provider's?
+    pub providers: Providers,
+    /// Can it be told how hard to think?
+    pub thinking: Levels,
     /// Can it restrict tools?
     pub toolsets: bool,
     /// Does it take a word in the middle of a turn, unless its handshake says otherwise?
@@ -94,6 +100,30 @@ pub enum Sessions {
     /// A process per turn: it is given the prompt at its spawn, needs no handshake, and its exit
     /// is the turn's end.
     PerTurn,
+}
+
+/// Which model providers an agent can be told to use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Providers {
+    /// It judges the name itself, and says so when it knows none of it.
+    Any,
+    /// These.
+    Known(&'static [&'static str]),
+    /// Those that its models are named by: none without a model.
+    OfModel,
+    /// It can't be told.
+    None,
+}
+
+/// Which thinking levels an agent can be told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Levels {
+    /// It judges the name itself, and says so when it doesn't know it.
+    Any,
+    /// These.
+    Known(&'static [&'static str]),
+    /// It can't be told.
+    None,
 }
 
 /// What survives the process.

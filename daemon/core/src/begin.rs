@@ -9,9 +9,11 @@ use agentd_protocol::Code;
 use agentd_protocol::line::Context;
 
 use crate::agent::Resume;
+use crate::clock::allowed;
 use crate::effect::{Effect, Rung};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Notice, Phase, Process};
+use crate::session::Session;
 use crate::slot::Slot;
 use crate::state::State;
 use crate::store::Write;
@@ -95,17 +97,17 @@ impl State {
         } else {
             Context::Lost
         };
-        if context == Context::Lost && job.send.require_context {
-            let error = format!(
-                "the session `{}` lost its earlier turns with its process",
-                session.shown()
-            );
-            let failure = Failure {
-                hint: Some("send without `require_context` to go on without them".to_owned()),
-                ..Failure::new(Code::ContextLost, error)
-            };
+        if (session.lost || context == Context::Lost) && job.send.require_context {
+            let failure = context_lost(session);
             self.unplace(turn);
             return self.fail(turn, failure);
+        }
+        let since = *job.clock.get_or_insert(self.now.mono);
+        let until = since + allowed(job);
+        if until <= self.now.mono {
+            // It rang while the mark was on its way.
+            self.unplace(turn);
+            return self.never_ready(turn);
         }
         job.begin_again();
         job.ran = true;
@@ -115,13 +117,10 @@ impl State {
         job.queued_for = self.now.mono.saturating_sub(job.accepted_at);
         job.progress_at = self.now.mono;
         session.open = true;
-        let timeout = job
-            .send
-            .timeout
-            .map_or(crate::limits::DEFAULT_TIMEOUT, Duration::from_secs_f64);
+        session.lost |= context == Context::Lost;
         self.boot_timers.clear(Timer::Expiry(turn));
-        self.timers
-            .set(Timer::Running(turn), self.now.mono + timeout);
+        self.clocked.remove(&turn);
+        self.timers.set(Timer::Running(turn), until);
         self.timers.set(
             Timer::Stalled(turn),
             self.now.mono + crate::limits::STALLED_AFTER,
@@ -133,6 +132,8 @@ impl State {
         );
         let prompt = job.prompt(turn, &name, &cwd, toolsets.as_ref());
         if context == Context::Lost {
+            let session = name.clone();
+            self.write_lazily(Write::Lost { session });
             self.note(turn, &Notice::of(Code::ContextLost, format!("the session `{name}` goes on without its earlier turns: the process that held them is gone")));
         }
         let Some(prompt) = prompt else { return };
@@ -223,5 +224,18 @@ impl State {
         if !is_memory && !is_spare {
             self.retire(worker);
         }
+    }
+}
+
+/// What a turn is told that can't do without its session's earlier ones.
+fn context_lost(session: &Session) -> Failure {
+    let name = session.shown();
+    let hint = "send without `require_context` to go on without them, or in a new session";
+    Failure {
+        hint: Some(hint.to_owned()),
+        ..Failure::new(
+            Code::ContextLost,
+            format!("the session `{name}` lost its earlier turns with a process"),
+        )
     }
 }

@@ -7,7 +7,9 @@ use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Send;
 
 use crate::agent::{Found, Sessions};
+use crate::pins;
 use crate::state::State;
+use crate::store::Pins;
 
 impl State {
     /// The agent that answers when nobody is named: PROTOCOL.md part 4, `agent`.
@@ -72,6 +74,15 @@ impl State {
                 Rejected::new(Code::NoAgent, error).hint("`agentctl agents` lists what is there")
             );
         }
+        let pin = |given: &Option<String>, usual: &Option<String>| {
+            given.as_ref().or(usual.as_ref()).cloned()
+        };
+        let pins = Pins {
+            provider: pin(&send.provider, &agent.provider),
+            model: pin(&send.model, &agent.model),
+            thinking: pin(&send.thinking, &agent.thinking),
+        };
+        pins::check(agent, &pins)?;
         if send.toolsets.is_some() && !agent.describe.toolsets {
             let error =
                 format!("`toolsets` was given, but the agent `{name}` can't restrict its tools");

@@ -156,4 +156,10 @@ pub enum Event {
     StopAsked,
     /// Standard input of a one-shot worker ended: cancel everything and leave.
     InputLost,
+    /// Nobody asks on a connection any more, and nobody reads what it says: what was asked there
+    /// and has not begun need not begin.
+    ReaderLeft {
+        /// Which.
+        conn: ConnId,
+    },
 }

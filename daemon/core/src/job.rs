@@ -106,6 +106,8 @@ pub(crate) struct Job {
     pub(crate) phase: Phase,
     pub(crate) attempt: u32,
     pub(crate) accepted_at: Duration,
+    /// Since when its time runs: from when its process is made ready for it, see `clock.rs`.
+    pub(crate) clock: Option<Duration>,
     pub(crate) started_at: Option<Duration>,
     pub(crate) queued_for: Duration,
     /// When waiting ends, on the clock of this boot.
@@ -168,6 +170,7 @@ impl Job {
             phase: Phase::Queued,
             attempt: 0,
             accepted_at: now,
+            clock: None,
             started_at: None,
             queued_for: Duration::ZERO,
             expires,
@@ -211,6 +214,7 @@ impl Job {
     /// What was said so far is the word of an attempt that is over.
     pub(crate) fn restart(&mut self) {
         self.superseded = true;
+        self.clock = None;
         self.started_at = None;
     }
 

@@ -156,6 +156,8 @@ pub(crate) enum Then {
     Gone,
     /// A new generation.
     Restart,
+    /// What follows a death: it never got ready.
+    Death,
 }
 
 impl SlotPhase {

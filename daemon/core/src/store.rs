@@ -114,6 +114,11 @@ pub enum Write {
         /// Its id in the agent's terms.
         native: String,
     },
+    /// A session's turns so far are gone from its agent's memory.
+    Lost {
+        /// Which session.
+        session: String,
+    },
     /// This instance has the session open no more.
     Release {
         /// Which session.
@@ -345,6 +350,8 @@ pub struct SessionRow {
     pub turns: u64,
     /// The model set for it.
     pub pins: Pins,
+    /// Did it ever lose turns?
+    pub lost: bool,
 }
 
 /// A stored job.

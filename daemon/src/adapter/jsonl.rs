@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Resume, Sessions};
+use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{
@@ -46,6 +46,9 @@ pub const fn describe() -> Describe {
         cancels: true,
         recycles: true,
         model_per_turn: true,
+        models: true,
+        providers: Providers::Any,
+        thinking: Levels::Any,
         toolsets: false,
         steers: false,
         compacts: false,

@@ -7,7 +7,7 @@ mod finding;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use agentd_core::agent::{Agent, Describe, Found, Resume, Sessions};
+use agentd_core::agent::{Agent, Describe, Found, Levels, Providers, Resume, Sessions};
 use tempfile::TempDir;
 
 use super::*;
@@ -34,6 +34,9 @@ fn describe(_kind: Kind, _command: &[String]) -> Describe {
         cancels: true,
         recycles: true,
         model_per_turn: true,
+        models: true,
+        providers: Providers::Any,
+        thinking: Levels::Any,
         toolsets: true,
         steers: false,
         compacts: false,

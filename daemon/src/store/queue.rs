@@ -115,6 +115,7 @@ pub(super) fn changes(order: &Order, query: &Query) -> bool {
         // Its session is not known here.
         Write::Finish { job, .. } => matches!(query, Query::Sessions { .. }) || jobs.contains(job),
         Write::Native { session, .. }
+        | Write::Lost { session }
         | Write::Close { session }
         | Write::Model { session, .. }
         | Write::Release { session } => {
@@ -189,6 +190,7 @@ pub(super) fn kinds(
             Write::Close { .. } => "close",
             Write::Model { .. } => "model",
             Write::Native { .. } => "native",
+            Write::Lost { .. } => "lost",
             Write::Release { .. } => "release",
         })
         .collect()

@@ -211,6 +211,12 @@ impl Writing<'_> {
         Ok(stored)
     }
 
+    fn about_session(&self, update: &str, values: &[&String]) -> Result<Written, Stop> {
+        let values = rusqlite::params_from_iter(values);
+        self.conn.prepare_cached(update)?.execute(values)?;
+        Ok(Written::Done)
+    }
+
     fn write(&mut self, item: usize, write: &Write) -> Result<Written, Stop> {
         match write {
             Write::Accept(new) => self.accept(item, new),
@@ -272,11 +278,12 @@ impl Writing<'_> {
                     .execute(params![session, pins.provider, pins.model, pins.thinking])?;
                 Ok(Written::Done)
             }
-            Write::Native { session, native } => {
-                self.conn
-                    .prepare_cached("UPDATE sessions SET native = ?2 WHERE name = ?1")?
-                    .execute([session, native])?;
-                Ok(Written::Done)
+            Write::Native { session, native } => self.about_session(
+                "UPDATE sessions SET native = ?2 WHERE name = ?1",
+                &[session, native],
+            ),
+            Write::Lost { session } => {
+                self.about_session("UPDATE sessions SET lost = 1 WHERE name = ?1", &[session])
             }
             Write::Release { session } => {
                 self.entered.remove(session);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentd_core::agent::{Agent, Describe, Found, Resume, Sessions};
+use agentd_core::agent::{Agent, Describe, Found, Levels, Providers, Resume, Sessions};
 use agentd_core::{Served, Settings};
 
 pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
@@ -12,6 +12,9 @@ pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
         cancels: sessions != Sessions::PerTurn,
         recycles: sessions != Sessions::PerTurn,
         model_per_turn: sessions != Sessions::One,
+        models: true,
+        providers: Providers::Any,
+        thinking: Levels::Any,
         toolsets: false,
         steers: sessions != Sessions::PerTurn,
         compacts: sessions != Sessions::PerTurn,

@@ -7,10 +7,12 @@
 )]
 
 mod agents;
+mod clocks;
 mod cursors;
 mod dispatch;
 mod held;
 mod lives;
+mod pins;
 mod processes;
 mod properties;
 mod questions;

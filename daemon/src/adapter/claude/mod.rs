@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Resume, Sessions};
+use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Exit, Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
@@ -28,6 +28,19 @@ use super::{Adapter, Launch, ended};
 use questions::Questions;
 use turn::{Abort, Turn};
 use words::Words;
+
+/// Its thinking levels: without any, at its lowest effort, or by that.
+const LEVELS: &[&str] = &[
+    "off", "none", "minimal", "low", "medium", "high", "xhigh", "max",
+];
+/// Platforms that serve its models; `anthropic` is none of the others.
+const PROVIDERS: &[&str] = &["anthropic", "bedrock", "vertex", "foundry"];
+/// The variables that choose the others.
+const CHOOSE: &[(&str, &str)] = &[
+    ("bedrock", "CLAUDE_CODE_USE_BEDROCK"),
+    ("vertex", "CLAUDE_CODE_USE_VERTEX"),
+    ("foundry", "CLAUDE_CODE_USE_FOUNDRY"),
+];
 
 /// What it says of a session that it hasn't got.
 const GONE: &str = "No conversation found";
@@ -42,6 +55,9 @@ pub const fn describe() -> Describe {
         cancels: true,
         recycles: false,
         model_per_turn: false,
+        models: true,
+        providers: Providers::Known(PROVIDERS),
+        thinking: Levels::Known(LEVELS),
         toolsets: true,
         steers: true,
         compacts: true,
@@ -84,11 +100,14 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
         Some(level) => put(&["--effort", level]),
         None => {}
     }
-    match spawn.provider.as_deref() {
-        Some("bedrock") => env.push(("CLAUDE_CODE_USE_BEDROCK", "1")),
-        Some("vertex") => env.push(("CLAUDE_CODE_USE_VERTEX", "1")),
-        Some("foundry") => env.push(("CLAUDE_CODE_USE_FOUNDRY", "1")),
-        _ => {}
+    if let Some(provider) = &spawn.provider {
+        // Empty is no: what the agent's own environment chose doesn't count then.
+        let chosen = |name: &str| if name == provider { "1" } else { "" };
+        env.extend(
+            CHOOSE
+                .iter()
+                .map(|(name, variable)| (*variable, chosen(name))),
+        );
     }
     let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     Launch {

@@ -15,7 +15,7 @@ mod words;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Resume, Sessions};
+use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
@@ -42,6 +42,11 @@ const WARNINGS: usize = 16;
 /// Longest warning that is passed on, in bytes.
 const WARNING: usize = 2 * 1024;
 
+/// Its efforts, with `off` for `none`. Not every model has each: then its provider says so.
+const LEVELS: &[&str] = &[
+    "off", "none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra",
+];
+
 /// What the kind can do. Model and effort could go with a turn, but a provider can't: a process
 /// that is started anew and resumes the thread can change all three.
 #[must_use]
@@ -52,6 +57,9 @@ pub const fn describe() -> Describe {
         cancels: true,
         recycles: false,
         model_per_turn: false,
+        models: true,
+        providers: Providers::Any,
+        thinking: Levels::Known(LEVELS),
         toolsets: false,
         steers: true,
         compacts: true,
@@ -283,7 +291,7 @@ impl Codex {
     }
 }
 
-/// agentd's thinking level as Codex names it; what it doesn't know, it leaves to the model.
+/// agentd's thinking level as Codex names it.
 fn effort(thinking: &str) -> &str {
     match thinking {
         "off" => "none",

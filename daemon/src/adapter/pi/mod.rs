@@ -11,7 +11,7 @@ mod words;
 
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Resume, Sessions};
+use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
 use agentd_core::effect::Spawn;
 use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
@@ -29,6 +29,9 @@ const LOOKS: u32 = 8;
 /// The old dialect decides after `agent_end` whether it compacts: one look may come too early.
 const LOOKS_OLD: u32 = 2;
 
+/// Its thinking levels, of both dialects: it clamps what a model hasn't got, and says nothing.
+const LEVELS: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh", "max"];
+
 /// What the kind can do.
 #[must_use]
 pub const fn describe() -> Describe {
@@ -38,6 +41,9 @@ pub const fn describe() -> Describe {
         cancels: true,
         recycles: true,
         model_per_turn: false,
+        models: true,
+        providers: Providers::Any,
+        thinking: Levels::Known(LEVELS),
         toolsets: false,
         steers: true,
         compacts: true,
@@ -69,6 +75,11 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
         stdin: None,
     }
 }
+
+/// What is said when the file of the open session is gone.
+const NO_FILE: &str = "the file of pi's session was removed";
+const NO_FILE_HINT: &str = "the file of pi's session was removed: the next turn has a new process, \
+    and nothing of the earlier ones";
 
 /// How far the wish for a new session got.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -200,6 +211,14 @@ impl Pi {
         }
     }
 
+    /// 1.x opens its session's file for each message: once that is removed beneath it, every turn
+    /// of the process fails. A new process begins the file anew.
+    fn has_no_file(&self, failure: &Failure) -> bool {
+        let said = failure.error.as_str();
+        let file = self.named.as_deref();
+        said.contains("ENOENT") && file.is_some_and(|file| said.contains(file))
+    }
+
     /// Ends the turn in flight, if there is one.
     fn finish(&mut self, outcome: Option<Outcome>, events: &mut Vec<WorkerEvent>) {
         if let Some(turn) = self.turn.take() {
@@ -207,6 +226,12 @@ impl Pi {
             let mut outcome = outcome.unwrap_or_else(|| turn.outcome());
             outcome.provider = outcome.provider.or_else(|| self.provider.clone());
             outcome.model = outcome.model.or_else(|| self.model.clone());
+            if let Err(failure) = &mut outcome.result
+                && self.has_no_file(failure)
+            {
+                failure.hint = Some(NO_FILE_HINT.to_owned());
+                events.push(WorkerEvent::Spoilt { why: NO_FILE });
+            }
             events.push(ended(name, outcome));
         }
     }

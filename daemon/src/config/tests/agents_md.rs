@@ -21,9 +21,23 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     line(names) + &rule + &rows
 }
 
+/// When a pin is given to the agent.
+fn given(it: &Describe) -> &'static str {
+    if it.model_per_turn {
+        "with each turn"
+    } else {
+        "when the process starts"
+    }
+}
+
+fn each(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    quoted.join(", ")
+}
+
 fn kinds() -> String {
-    let stateless = vec!["command".to_owned()];
-    let keeps = vec!["command".to_owned(), "{session}".to_owned()];
+    let stateless = ["command", "{model}"].map(str::to_owned);
+    let keeps = ["command", "{model}", "{session}"].map(str::to_owned);
     let mut described = Vec::new();
     for kind in Kind::ALL {
         if *kind == Kind::Exec {
@@ -71,13 +85,21 @@ fn kinds() -> String {
         row("steer", &|it| yes(it.steers)),
         row("compact", &|it| yes(it.compacts)),
         row("toolsets", &|it| yes(it.toolsets)),
-        row("model, provider and thinking", &|it| {
-            if it.model_per_turn {
-                "with each turn"
-            } else {
-                "when the process starts"
-            }
-            .to_owned()
+        row("model", &|it| match (it.models, it.sessions) {
+            (false, _) => "no".to_owned(),
+            (true, Sessions::PerTurn) => "by `{model}` in the command".to_owned(),
+            (true, _) => given(it).to_owned(),
+        }),
+        row("provider", &|it| match it.providers {
+            Providers::Any => given(it).to_owned(),
+            Providers::Known(known) => format!("{}: {}", given(it), each(known)),
+            Providers::OfModel => format!("{}, as part of the model's name", given(it)),
+            Providers::None => "no".to_owned(),
+        }),
+        row("thinking", &|it| match it.thinking {
+            Levels::Any => given(it).to_owned(),
+            Levels::Known(known) => format!("{}: {}", given(it), each(known)),
+            Levels::None => "no".to_owned(),
         }),
         row("ready within", &|it| {
             format!("{} s", it.ready_within.as_secs())

@@ -182,18 +182,25 @@ fn the_fixture_of_version_1_is_what_its_script_makes() {
 }
 
 #[test]
-fn the_fixture_of_version_2_is_what_became_of_the_first() {
+fn each_later_fixture_is_what_became_of_the_first() {
+    for version in 2..migrations::MIGRATIONS.len() {
+        became_of_the_first(version);
+    }
+}
+
+fn became_of_the_first(to: usize) {
     let dir = TempDir::new().unwrap();
     std::fs::copy(fixtures().join("v1.db"), dir.path().join(FILE)).unwrap();
-    let ready = schema::prepare(dir.path(), &migrations::MIGRATIONS[..2]).unwrap();
+    let ready = schema::prepare(dir.path(), &migrations::MIGRATIONS[..to]).unwrap();
     let copy = dir.path().join("fixture.db");
-    std::fs::copy(fixtures().join("v2.db"), &copy).unwrap();
+    std::fs::copy(fixtures().join(format!("v{to}.db")), &copy).unwrap();
     let fixture = Connection::open(copy).unwrap();
     let version = |conn: &Connection| -> i64 {
         conn.query_row("PRAGMA user_version", [], |row| row.get(0))
             .unwrap()
     };
-    assert_eq!((version(&ready.conn), version(&fixture)), (2, 2));
+    let to = i64::try_from(to).unwrap();
+    assert_eq!((version(&ready.conn), version(&fixture)), (to, to));
     assert_eq!(dump(&fixture), dump(&ready.conn));
 }
 
