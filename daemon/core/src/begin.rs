@@ -9,6 +9,7 @@ use agentd_protocol::Code;
 use agentd_protocol::line::Context;
 
 use crate::agent::Resume;
+use crate::choice::SAY_ITS_PATH;
 use crate::effect::{Effect, Rung};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Notice, Phase, Process};
@@ -79,6 +80,10 @@ impl State {
             self.requeue_unstarted(turn);
             return;
         }
+        if let Some(failure) = self.takes_not(turn, process.worker) {
+            self.unplace(turn);
+            return self.fail(turn, failure);
+        }
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
@@ -147,6 +152,17 @@ impl State {
             });
         }
         self.tell_words(turn);
+    }
+
+    /// What its agent takes was known from its kind when the turn was accepted; the process says it
+    /// for itself.
+    fn takes_not(&self, turn: TurnId, worker: WorkerId) -> Option<Failure> {
+        let (job, slot) = (self.jobs.get(&turn)?, self.slots.get(&worker)?);
+        let error = slot.takes.refuses(&slot.agent, &job.send.attachments)?;
+        Some(Failure {
+            hint: Some(SAY_ITS_PATH.to_owned()),
+            ..Failure::new(Code::Unsupported, error)
+        })
     }
 
     /// A turn whose mark is durable but of which nothing was written waits again.

@@ -9,7 +9,7 @@ macro_rules! suite {
         suite! {
             says runs_a_tool is_denied_a_tool is_aborted goes_on_after_a_kill leaves_no_orphan
             serves_two_sessions_at_once changes_its_model says_what_the_provider_refused
-            is_given_up_in_time
+            is_given_up_in_time looks_at_a_picture
         }
     };
     ($($scenario:ident)+) => {
@@ -34,7 +34,7 @@ use std::path::PathBuf;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::mock_model::MockModel;
+use crate::mock_model::{Asked, MockModel};
 use crate::support::{Daemon, Place, is_alive, kill};
 
 /// One agent, ready to be driven.
@@ -60,6 +60,8 @@ pub struct Can {
     pub errors: &'static [(u16, &'static str)],
     /// The code for a prompt that is too long; `None` where it is told as an answer.
     pub overflow: Option<&'static str>,
+    /// Does it take pictures?
+    pub pictures: bool,
     /// Two models by which the agent may be told apart, as `provider` and `model`.
     pub models: [(Option<&'static str>, &'static str); 2],
 }
@@ -384,3 +386,33 @@ fn is_given_up_in_time(driven: &Driven) {
     let next = scene.ask("still there");
     assert_eq!(text(driven, &next), "echo: still there");
 }
+
+/// The model gets it, whatever the agent makes of it on the way.
+fn looks_at_a_picture(driven: &Driven) {
+    let scene = Scene::of(driven, "");
+    let path = scene.daemon.path("pixel.png");
+    std::fs::write(&path, PIXEL).unwrap();
+    let line = json!({"prompt": "what is it", "session": "main", "attachments": [{"path": path}]});
+    let last = scene.daemon.ask(&line.to_string()).pop().unwrap();
+    if !driven.can.pictures {
+        assert_eq!(last["code"], "unsupported", "{}: {last:#}", driven.label);
+        return;
+    }
+    text(driven, &last);
+    // What every PNG begins with, in base64.
+    let has = |asked: &Asked| {
+        asked.whole.contains("iVBORw0KGgo") && asked.whole.contains("what is it")
+    };
+    let asked = scene.model.asked();
+    assert!(
+        asked.iter().any(has),
+        "{}: {:#?}",
+        driven.label,
+        asked.last()
+    );
+}
+
+/// A picture of one pixel.
+const PIXEL: &[u8] =
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\
+\0\0\0\rIDATx\xdacd`\xf8_\x0f\0\x02\x87\x01\x80\xebG\xba\x92\0\0\0\0IEND\xaeB`\x82";

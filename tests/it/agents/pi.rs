@@ -21,6 +21,7 @@ fn installed() -> Vec<Driven> {
                 (500, "agent-failed"),
             ],
             overflow: Some("context-overflow"),
+            pictures: true,
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
         },
     };
@@ -32,7 +33,10 @@ fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
     std::fs::create_dir(&dir).unwrap();
     let models = json!({"providers": {"mock": {
         "baseUrl": model.url, "api": "openai-completions", "apiKey": "none",
-        "models": [{"id": "mock-1"}, {"id": "mock-2"}],
+        "models": [
+            {"id": "mock-1", "input": ["text", "image"]},
+            {"id": "mock-2", "input": ["text", "image"]},
+        ],
     }}});
     std::fs::write(dir.join("models.json"), models.to_string()).unwrap();
     let settings = json!({"retry": {"enabled": false, "provider": {"maxRetries": 0}}});

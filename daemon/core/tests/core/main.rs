@@ -7,6 +7,7 @@
 )]
 
 mod agents;
+mod attachments;
 mod cursors;
 mod dispatch;
 mod held;

@@ -70,6 +70,15 @@ fn kinds() -> String {
         }),
         row("steer", &|it| yes(it.steers)),
         row("compact", &|it| yes(it.compacts)),
+        row("attachments", &|it| {
+            match it.attachments {
+                Takes::Nothing => "no",
+                Takes::Images => "pictures",
+                Takes::Texts => "pictures and text",
+                Takes::Files => "pictures, PDF and text",
+            }
+            .to_owned()
+        }),
         row("toolsets", &|it| yes(it.toolsets)),
         row("model, provider and thinking", &|it| {
             if it.model_per_turn {
