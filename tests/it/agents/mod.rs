@@ -400,9 +400,8 @@ fn looks_at_a_picture(driven: &Driven) {
     }
     text(driven, &last);
     // What every PNG begins with, in base64.
-    let has = |asked: &Asked| {
-        asked.whole.contains("iVBORw0KGgo") && asked.whole.contains("what is it")
-    };
+    let has =
+        |asked: &Asked| asked.whole.contains("iVBORw0KGgo") && asked.whole.contains("what is it");
     let asked = scene.model.asked();
     assert!(
         asked.iter().any(has),

@@ -39,7 +39,11 @@ fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
         ],
     }}});
     std::fs::write(dir.join("models.json"), models.to_string()).unwrap();
-    let settings = json!({"retry": {"enabled": false, "provider": {"maxRetries": 0}}});
+    // The newer one's bundle also lacks what it resizes pictures with.
+    let settings = json!({
+        "retry": {"enabled": false, "provider": {"maxRetries": 0}},
+        "images": {"autoResize": false},
+    });
     std::fs::write(dir.join("settings.json"), settings.to_string()).unwrap();
     let program = &driven.program;
     // The newer one's bundle lacks what it loads extensions with; the older one has it installed.
