@@ -80,9 +80,8 @@ impl State {
             self.requeue_unstarted(turn);
             return;
         }
-        if let Some(failure) = self.takes_not(turn, process.worker) {
-            self.unplace(turn);
-            return self.fail(turn, failure);
+        if self.ends_untaken(turn, process.worker) {
+            return;
         }
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
@@ -156,13 +155,21 @@ impl State {
 
     /// What its agent takes was known from its kind when the turn was accepted; the process says it
     /// for itself.
-    fn takes_not(&self, turn: TurnId, worker: WorkerId) -> Option<Failure> {
-        let (job, slot) = (self.jobs.get(&turn)?, self.slots.get(&worker)?);
-        let error = slot.takes.refuses(&slot.agent, &job.send.attachments)?;
-        Some(Failure {
+    /// A turn with more than that ends here.
+    fn ends_untaken(&mut self, turn: TurnId, worker: WorkerId) -> bool {
+        let (Some(job), Some(slot)) = (self.jobs.get(&turn), self.slots.get(&worker)) else {
+            return false;
+        };
+        let Some(error) = slot.takes.refuses(&slot.agent, &job.send.attachments) else {
+            return false;
+        };
+        let failure = Failure {
             hint: Some(SAY_ITS_PATH.to_owned()),
             ..Failure::new(Code::Unsupported, error)
-        })
+        };
+        self.unplace(turn);
+        self.fail(turn, failure);
+        true
     }
 
     /// A turn whose mark is durable but of which nothing was written waits again.

@@ -286,7 +286,11 @@ impl Peer {
     fn next_event(&mut self) -> Option<Event> {
         match std::mem::replace(&mut self.reading, Reading::Nothing) {
             Reading::Done(event) => return Some(*event),
-            Reading::Begun(_) | Reading::Nothing => {}
+            Reading::Nothing => {}
+            begun @ Reading::Begun(_) => {
+                self.reading = begun;
+                return None;
+            }
         }
         let event = self.input.next().and_then(|item| self.serve(item))?;
         match event {

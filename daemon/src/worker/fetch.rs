@@ -9,13 +9,15 @@ use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
 use agentd_protocol::{Code, JobId};
 use tokio::task::JoinHandle;
 
-/// Gives the attachments of an accepted job, or says why not. It may block.
+/// The attachments of a turn, or why there are none.
+type Read = Result<Vec<Attached>, String>;
+/// Reads the attachments of an accepted job. It may block.
 pub type Attach = Arc<dyn Fn(JobId) -> Result<Vec<Attached>, String> + Send + Sync>;
 
 /// What is fetched at the moment.
 pub(super) struct Fetch {
     attach: Attach,
-    prompt: Option<(Box<Prompt>, JoinHandle<Result<Vec<Attached>, String>>)>,
+    prompt: Option<(Box<Prompt>, JoinHandle<Read>)>,
     behind: Vec<WorkerCommand>,
 }
 

@@ -9,7 +9,7 @@ macro_rules! suite {
         suite! {
             says runs_a_tool is_denied_a_tool is_aborted goes_on_after_a_kill leaves_no_orphan
             serves_two_sessions_at_once changes_its_model says_what_the_provider_refused
-            is_given_up_in_time looks_at_a_picture
+            is_given_up_in_time looks_at_what_is_attached
         }
     };
     ($($scenario:ident)+) => {
@@ -60,8 +60,8 @@ pub struct Can {
     pub errors: &'static [(u16, &'static str)],
     /// The code for a prompt that is too long; `None` where it is told as an answer.
     pub overflow: Option<&'static str>,
-    /// Does it take pictures?
-    pub pictures: bool,
+    /// What it takes besides text: `pixel.png`, `letter.pdf`, `notes.txt`.
+    pub attached: &'static [&'static str],
     /// Two models by which the agent may be told apart, as `provider` and `model`.
     pub models: [(Option<&'static str>, &'static str); 2],
 }
@@ -387,29 +387,46 @@ fn is_given_up_in_time(driven: &Driven) {
     assert_eq!(text(driven, &next), "echo: still there");
 }
 
-/// The model gets it, whatever the agent makes of it on the way.
-fn looks_at_a_picture(driven: &Driven) {
+/// The model gets all that the agent takes, whatever the agent makes of it on the way.
+fn looks_at_what_is_attached(driven: &Driven) {
     let scene = Scene::of(driven, "");
-    let path = scene.daemon.path("pixel.png");
-    std::fs::write(&path, PIXEL).unwrap();
-    let line = json!({"prompt": "what is it", "session": "main", "attachments": [{"path": path}]});
-    let last = scene.daemon.ask(&line.to_string()).pop().unwrap();
-    if !driven.can.pictures {
-        assert_eq!(last["code"], "unsupported", "{}: {last:#}", driven.label);
-        return;
+    // Each with what the model's request holds of it: what every PNG and PDF begins with, in base64.
+    for (name, content, held) in [
+        ("pixel.png", PIXEL, "iVBORw0KGgo"),
+        ("letter.pdf", PAPER, "JVBERi0xLj"),
+        (
+            "notes.txt",
+            b"a needle in the notes",
+            "a needle in the notes",
+        ),
+    ] {
+        let path = scene.daemon.path(name);
+        std::fs::write(&path, content).unwrap();
+        let prompt = format!("what is {name}");
+        let line = json!({"prompt": prompt, "session": name, "attachments": [{"path": path}]});
+        let last = scene.daemon.ask(&line.to_string()).pop().unwrap();
+        if !driven.can.attached.contains(&name) {
+            assert_eq!(
+                last["code"], "unsupported",
+                "{} {name}: {last:#}",
+                driven.label
+            );
+            continue;
+        }
+        text(driven, &last);
+        let has = |asked: &Asked| asked.whole.contains(held) && asked.whole.contains(&prompt);
+        let asked = scene.model.asked();
+        assert!(
+            asked.iter().any(has),
+            "{} {name}: {:#?}",
+            driven.label,
+            asked.last()
+        );
     }
-    text(driven, &last);
-    // What every PNG begins with, in base64.
-    let has =
-        |asked: &Asked| asked.whole.contains("iVBORw0KGgo") && asked.whole.contains("what is it");
-    let asked = scene.model.asked();
-    assert!(
-        asked.iter().any(has),
-        "{}: {:#?}",
-        driven.label,
-        asked.last()
-    );
 }
+
+/// The shortest document that a reader may take for one.
+const PAPER: &[u8] = b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n";
 
 /// A picture of one pixel.
 const PIXEL: &[u8] =

@@ -30,7 +30,7 @@ fn decoded(request: Request) -> Decoded {
 
 /// Reads in a thread of its own, which has to come back.
 fn reads(send: Send) -> Result<(Send, Vec<Content>), Rejected> {
-    let (told, answer) = mpsc::channel();
+    let (told, answer) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
         let mut decoded = decoded(Request::Send(Box::new(send)));
         let read = read(&mut decoded);
