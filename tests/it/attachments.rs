@@ -53,6 +53,24 @@ fn files_and_data_reach_the_worker_with_their_types_and_names() {
     let expected =
         "image/png shot.txt 144 BwcHBwcH\nimage/png pixel 96 rkJggg==\ntext/csv - 4 MSwy\n";
     assert_eq!(last["text"], expected, "{last:#}");
+    let history = daemon
+        .ask(r#"{"type":"session.history","session":"s"}"#)
+        .remove(0);
+    let told = &history["turns"][0]["attachments"];
+    assert_eq!(
+        (&told[0]["name"], &told[0]["bytes"]),
+        (&json!("shot.txt"), &json!(108)),
+        "{history:#}"
+    );
+    assert!(
+        told[0]["path"].is_null() && told[1]["data"].is_null(),
+        "{history:#}"
+    );
+    let shown = daemon.agentctl(&["history", "s"]);
+    assert!(
+        shown.stdout.contains("> [shot.txt: image/png, 108 bytes]"),
+        "{shown:?}"
+    );
 }
 
 #[test]
