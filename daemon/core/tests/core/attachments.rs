@@ -27,6 +27,24 @@ fn attached() -> Facts {
     }
 }
 
+/// Bytes of which it is known how many hold them.
+struct Counted(#[expect(dead_code, reason = "it is counted")] Arc<()>);
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        b"x"
+    }
+}
+
+fn counted() -> (Arc<()>, Facts) {
+    let held = Arc::new(());
+    let facts = Facts {
+        contents: vec![vec![Content::new(Counted(Arc::clone(&held)))]],
+        ..Facts::default()
+    };
+    (held, facts)
+}
+
 #[test]
 fn what_an_agent_does_not_take_is_refused_before_anything_is_accepted() {
     let mut world = World::new(settings());
@@ -98,17 +116,7 @@ fn the_content_is_let_go_when_it_is_stored_and_every_attempt_is_told_to_fetch_it
     let mut world = World::new(settings());
     world.prompt_store = false;
     let conn = world.connect();
-    let held = Arc::new(());
-    struct Bytes(#[expect(dead_code, reason = "it is counted")] Arc<()>);
-    impl AsRef<[u8]> for Bytes {
-        fn as_ref(&self) -> &[u8] {
-            b"x"
-        }
-    }
-    let facts = Facts {
-        contents: vec![vec![Content::new(Bytes(Arc::clone(&held)))]],
-        ..Facts::default()
-    };
+    let (held, facts) = counted();
     let send = with("many", "image/png", r#","retry":"auto""#);
     world.request_from(conn, 1, &send, facts);
     assert!(Arc::strong_count(&held) > 1);
@@ -158,7 +166,9 @@ fn what_a_full_disk_refuses_is_let_go() {
     let mut world = World::new(settings());
     world.prompt_store = false;
     let conn = world.connect();
-    world.request_from(conn, 1, &with("many", "image/png", ""), attached());
+    let (held, facts) = counted();
+    world.request_from(conn, 1, &with("many", "image/png", ""), facts);
+    // Its session was looked up; its acceptance waits.
     world.store_answers();
     let failed = Stored::Failed {
         code: Code::DiskFull,
@@ -166,4 +176,5 @@ fn what_a_full_disk_refuses_is_let_go() {
     };
     world.store_refuses(failed);
     assert_eq!(world.answer(conn, 1)["code"], "disk-full");
+    assert_eq!(Arc::strong_count(&held), 1);
 }
