@@ -12,6 +12,7 @@
 //! | `ledger TEXT` | appends `JOB ATTEMPT SESSION TEXT` to the file `$CHAOS_LEDGER` and syncs it |
 //! | `alone PATH` | makes the directory, keeps it for 2 ms and removes it; says so if it was there |
 //! | `count` | says how many turns this process served in this session, this one included |
+//! | `attached` | says of each attachment its type, its name, how much base64 it is, and its end |
 //! | `env` | says the names of its environment variables, one per line, then `cwd=…` |
 //! | `sleep-ms N` · `wait-file PATH` | waits; an abort ends the turn at once |
 //! | `late MS` | after an abort, the final line comes so much later |
@@ -31,7 +32,7 @@
 //! | `two-finals` · `wrong-session` | two final lines; lines that name another session |
 //!
 //! Flags: `--no-handshake` (never answers `status`), `--deaf-after-idle` (answers only the first
-//! one), `--exit-at-start C`, `--slow-start MS`, `--one-session`, `--concurrent N`.
+//! one), `--exit-at-start C`, `--slow-start MS`, `--one-session`, `--concurrent N`, `--no-attachments`.
 #![expect(
     clippy::disallowed_methods,
     clippy::exit,
@@ -107,12 +108,14 @@ struct Flags {
     slow_start: Duration,
     one_session: bool,
     concurrent: u32,
+    attachments: bool,
 }
 
 impl Flags {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Self {
         let mut flags = Self {
             concurrent: 1,
+            attachments: true,
             ..Self::default()
         };
         while let Some(argument) = arguments.next() {
@@ -125,6 +128,7 @@ impl Flags {
             match argument.as_str() {
                 "--no-handshake" => flags.no_handshake = true,
                 "--deaf-after-idle" => flags.deaf_after_idle = true,
+                "--no-attachments" => flags.attachments = false,
                 "--one-session" => flags.one_session = true,
                 "--exit-at-start" => flags.exit_at_start = i32::try_from(number()).ok(),
                 "--slow-start" => flags.slow_start = Duration::from_millis(number().into()),
@@ -149,6 +153,7 @@ impl Flags {
             "concurrent_sends": self.concurrent,
             "steer": true,
             "compact": true,
+            "attachments": self.attachments,
         })
     }
 }
@@ -322,6 +327,7 @@ impl Turn {
                 let cwd = std::env::current_dir().unwrap_or_default();
                 self.say(&format!("{}\ncwd={}", names.join("\n"), cwd.display()));
             }
+            "attached" => self.attached(),
             "tool" => self.tool(rest == "ro"),
             "ledger" => {
                 let attempt = &self.send["attempt"];
@@ -503,6 +509,24 @@ impl Turn {
             json!({"offset": self.text.len(), "text": text}),
         );
         self.text.push_str(text);
+    }
+
+    fn attached(&mut self) {
+        for of in self.send["attachments"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+        {
+            let word = |name: &str| of[name].as_str().unwrap_or("-").to_owned();
+            let data = word("data");
+            let end = &data[data.len().saturating_sub(8)..];
+            self.say(&format!(
+                "{} {} {} {end}\n",
+                word("mime"),
+                word("name"),
+                data.len()
+            ));
+        }
     }
 
     fn tool(&mut self, read_only: bool) {

@@ -8,6 +8,7 @@
 )]
 
 mod agents;
+mod attachments;
 mod cli;
 mod cli_agents;
 mod cli_agents_changes;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::attachment::Attachment;
 use crate::code::Code;
 use crate::envelope::{Envelope, Rejected};
 use crate::ids::JobId;
@@ -83,6 +84,7 @@ pub const SEND_FIELDS: &[&str] = &[
     "parent",
     "start_at",
     "after_failure",
+    "attachments",
     "job",
 ];
 
@@ -90,7 +92,6 @@ pub const SEND_FIELDS: &[&str] = &[
 /// what the sender asked for.
 const RESERVED: &[&str] = &[
     "fallback_chain",
-    "attachments",
     "callback",
     "history",
     "max_turns",
@@ -328,6 +329,9 @@ pub struct Send {
     /// When a turn before it in the session was interrupted.
     #[serde(default)]
     pub after_failure: AfterFailure,
+    /// What goes with the text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
     /// Towards workers: the job's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
@@ -539,7 +543,7 @@ fn decode_send(body: &str, typed: bool) -> Result<(Send, Vec<Ignored>), Rejected
 /// Returns canonical bytes to be hashed; two sends with equal bytes are the same request.
 #[must_use]
 pub fn hashed(send: &Send) -> String {
-    let value: Value = serde_json::json!([
+    let mut value = serde_json::json!([
         send.text,
         send.session,
         send.agent,
@@ -550,6 +554,11 @@ pub fn hashed(send: &Send) -> String {
         send.toolsets,
         send.retry,
     ]);
+    // Without attachments it is what earlier versions hashed.
+    if let (Value::Array(all), false) = (&mut value, send.attachments.is_empty()) {
+        let content = |of: &Attachment| serde_json::json!([of.mime, of.sha256]);
+        all.push(send.attachments.iter().map(content).collect());
+    }
     value.to_string()
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::attached::Takes;
+
 /// One agent, from the configuration, from PATH, or built in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Agent {
@@ -84,6 +86,8 @@ pub struct Describe {
     pub steers: bool,
     /// Can it shorten what it remembers, unless its handshake says otherwise?
     pub compacts: bool,
+    /// What it takes besides text, at most: its handshake may say less.
+    pub attachments: Takes,
     /// Turns at once in one process, unless its handshake says otherwise.
     pub concurrent_sends: u32,
     /// From spawn to `Ready`.

@@ -9,6 +9,7 @@ use agentd_protocol::Code;
 use agentd_protocol::line::Context;
 
 use crate::agent::Resume;
+use crate::choice::SAY_ITS_PATH;
 use crate::clock::allowed;
 use crate::effect::{Effect, Rung};
 use crate::ids::{TurnId, WorkerId};
@@ -81,6 +82,9 @@ impl State {
             self.requeue_unstarted(turn);
             return;
         }
+        if self.ends_untaken(turn, process.worker) {
+            return;
+        }
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
@@ -148,6 +152,25 @@ impl State {
             });
         }
         self.tell_words(turn);
+    }
+
+    /// What its agent takes was known from its kind when the turn was accepted; the process says it
+    /// for itself.
+    /// A turn with more than that ends here.
+    fn ends_untaken(&mut self, turn: TurnId, worker: WorkerId) -> bool {
+        let (Some(job), Some(slot)) = (self.jobs.get(&turn), self.slots.get(&worker)) else {
+            return false;
+        };
+        let Some(error) = slot.takes.refuses(&slot.agent, &job.send.attachments) else {
+            return false;
+        };
+        let failure = Failure {
+            hint: Some(SAY_ITS_PATH.to_owned()),
+            ..Failure::new(Code::Unsupported, error)
+        };
+        self.unplace(turn);
+        self.fail(turn, failure);
+        true
     }
 
     /// A turn whose mark is durable but of which nothing was written waits again.

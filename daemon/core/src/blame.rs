@@ -101,6 +101,7 @@ mod tests {
                 providers: Providers::Any,
                 thinking: Levels::Any,
                 toolsets: false,
+                attachments: crate::attached::Takes::Nothing,
                 steers: true,
                 compacts: true,
                 concurrent_sends: 1,

@@ -7,6 +7,7 @@ use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Send;
 
 use crate::agent::{Found, Sessions};
+use crate::attached::Takes;
 use crate::pins;
 use crate::state::State;
 use crate::store::Pins;
@@ -88,6 +89,13 @@ impl State {
                 format!("`toolsets` was given, but the agent `{name}` can't restrict its tools");
             return Err(Rejected::new(Code::Unsupported, error));
         }
+        if let Some(error) = self
+            .takes(name, agent.describe.attachments)
+            .refuses(name, &send.attachments)
+        {
+            let rejected = Rejected::new(Code::Unsupported, error);
+            return Err(rejected.hint(SAY_ITS_PATH));
+        }
         let now = self.now.mono;
         match self
             .health
@@ -97,6 +105,19 @@ impl State {
             Some(broken) => Err(broken.failure(&format!("agent `{name}`")).into()),
             None => Ok(()),
         }
+    }
+}
+
+/// What to do with a file that can't be attached.
+pub(crate) const SAY_ITS_PATH: &str =
+    "say in the text where the file is: most agents can read files by themselves";
+
+impl State {
+    /// What an agent takes besides text: as a living process of it said, else as its kind does.
+    fn takes(&self, agent: &str, usual: Takes) -> Takes {
+        let mut slots = self.slots.values();
+        let told = slots.find(|slot| slot.agent == agent && slot.is_ready());
+        told.map_or(usual, |slot| slot.takes)
     }
 }
 

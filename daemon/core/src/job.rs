@@ -11,6 +11,7 @@ use agentd_protocol::line::{Context, Level, ToolTrace};
 use agentd_protocol::request::Send;
 use agentd_protocol::{Body, Code, Id, JobId, Line, serde_json};
 
+use crate::attached::Attachments;
 use crate::conn::FollowId;
 use crate::ids::{ConnId, Generation, Token, TurnId, WorkerId};
 use crate::limits::TEXT_FLUSH_BYTES;
@@ -424,6 +425,10 @@ impl Job {
             job: self.number?,
             session: session.to_owned(),
             text: self.send.text.clone(),
+            attachments: match self.send.attachments.as_slice() {
+                [] => Attachments::None,
+                _ => Attachments::InStore,
+            },
             provider: self.send.provider.clone(),
             model: self.send.model.clone(),
             thinking: self.send.thinking.clone(),

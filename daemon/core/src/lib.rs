@@ -9,6 +9,7 @@ mod abort;
 mod accept;
 pub mod agent;
 mod answer;
+pub mod attached;
 mod backoff;
 mod begin;
 mod blame;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use agentd_protocol::line::WorkerState;
 
 use crate::agent::{Agent, Resume};
+use crate::attached::Takes;
 use crate::effect::Rung;
 use crate::ids::{Generation, TurnId};
 use crate::session::SessionId;
@@ -86,6 +87,8 @@ pub(crate) struct Slot {
     /// Its turns take words.
     pub(crate) steers: bool,
     pub(crate) compacts: bool,
+    /// What goes with its turns.
+    pub(crate) takes: Takes,
     /// What it holds survives it.
     pub(crate) resumes: bool,
     /// The session that its spawn reopens.
@@ -225,6 +228,7 @@ impl Slot {
             cwd_per_turn: false,
             steers: agent.describe.steers,
             compacts: agent.describe.compacts,
+            takes: agent.describe.attachments,
             resumes: agent.describe.resume != Resume::None,
             resuming: None,
             idle_since: Duration::ZERO,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agentd_protocol::{Body, Code, JobId};
 
+use crate::attached::Content;
 use crate::ids::{Generation, Now, WorkerId};
 
 mod asked;
@@ -208,6 +209,8 @@ pub struct NewJob {
     pub toolsets: Option<String>,
     /// The send as JSON, with everything resolved that acceptance resolves.
     pub request: String,
+    /// The contents of its attachments, in the order in which the request names them.
+    pub contents: Vec<Content>,
     /// At most one job has it.
     pub key: Option<String>,
     /// What the key's hash covers.

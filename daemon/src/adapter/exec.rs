@@ -9,6 +9,7 @@ pub use openclaw::Openclaw;
 use std::time::Duration;
 
 use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Exit, Failure, Outcome, WorkerCommand, WorkerEvent};
@@ -70,6 +71,7 @@ pub fn describe(command: &[String]) -> Describe {
         toolsets: false,
         steers: false,
         compacts: false,
+        attachments: Takes::Nothing,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(30),
     }

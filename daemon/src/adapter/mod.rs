@@ -4,6 +4,7 @@
 //! Must not know processes, sessions, timers or the store.
 
 pub mod acp;
+mod attached;
 pub mod claude;
 pub mod codex;
 pub mod exec;

@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use agentd_core::agent::{Agent, Describe, Found, Levels, Providers, Resume, Sessions};
+use agentd_core::attached::Takes;
 use tempfile::TempDir;
 
 use super::*;
@@ -40,6 +41,7 @@ fn describe(_kind: Kind, _command: &[String]) -> Describe {
         toolsets: true,
         steers: false,
         compacts: false,
+        attachments: Takes::Nothing,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(1),
     }

@@ -26,7 +26,7 @@ use crate::server::owner::{ANSWERS, Arrival, Gone, Host, INBOX, Owner, Wires};
 use crate::server::peer::{Later, PeerConfig};
 use crate::store::{self, Answers, Liveness, Opened, Role, Store};
 use crate::worker::{
-    FileLimit, Learned, Patience, SpawnRecord, Spawner, Versions, adopt_orphans, learned,
+    Attach, FileLimit, Learned, Patience, SpawnRecord, Spawner, Versions, adopt_orphans, learned,
 };
 
 /// Connections that were accepted and not heard of: more than there can be.
@@ -138,6 +138,7 @@ impl Shell {
             environment: Arc::new(std::env::vars_os().collect()),
             file_limit: plan.file_limit,
             record: recorder(Arc::clone(&instance)),
+            attach: attach(dir.clone()),
         };
         let versions = Versions::new(spawner.clone(), &dir, patience(&plan.served));
         let settings = settings(&plan, &opened, agents);
@@ -360,6 +361,11 @@ fn keep(retention: config::Retention) -> store::Keep {
         // Slices follow each other faster while there is something to forget.
         every: Duration::from_secs(600),
     }
+}
+
+/// Attachments are read beside the writer: nobody else has to wait for them.
+fn attach(state_dir: PathBuf) -> Attach {
+    Arc::new(move |job| store::attachments_of_job(&state_dir, job))
 }
 
 fn recorder(instance: Arc<Instance>) -> Arc<dyn Fn(SpawnRecord) + Send + Sync> {

@@ -188,7 +188,16 @@ CREATE INDEX jobs_ended_in ON jobs (session) WHERE final_seq IS NOT NULL;
 CREATE INDEX jobs_of_parent ON jobs (parent) WHERE parent IS NOT NULL;
 ";
 
-/// Sessions that lost turns.
+/// Sessions that lost turns; and the contents of attachments, in a table of their own: a job without
+/// any costs what it did, and no list reads past them. What they are is in the job's request. With a
+/// rowid, as it keeps long rows out of the tree that is searched.
 const VERSION_4: &str = "
 ALTER TABLE sessions ADD COLUMN lost INTEGER NOT NULL DEFAULT 0;
+
+CREATE TABLE attachments (
+    job INTEGER NOT NULL REFERENCES jobs (job) ON DELETE CASCADE,
+    place INTEGER NOT NULL,
+    content BLOB NOT NULL,
+    UNIQUE (job, place)
+) STRICT;
 ";

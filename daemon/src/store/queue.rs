@@ -18,13 +18,14 @@ pub(super) const BATCH: usize = 1024;
 /// So much text that nobody waits for is written before more is taken: it is in memory twice.
 pub(super) const HEAVY: usize = 1024 * 1024;
 
-/// Bytes of text that an order holds.
+/// Bytes of text and of attachments that an order holds.
 pub(super) fn weight(order: &Order) -> usize {
     let Order::Commit { writes, .. } = order else {
         return 0;
     };
     let text = writes.iter().map(|write| match write {
         Write::Text { text, .. } => text.len(),
+        Write::Accept(new) => new.contents.iter().map(|one| one.bytes().len()).sum(),
         _ => 0,
     });
     text.sum()

@@ -10,7 +10,7 @@ use agentd_protocol::{Body, Code, JobId};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params};
 use sha2::{Digest as _, Sha256};
 
-use super::Liveness;
+use super::{Liveness, attachments};
 
 /// The next free numbers. Only good within one transaction: other processes take some, too.
 #[derive(Clone, Copy, Debug)]
@@ -413,6 +413,7 @@ impl Writing<'_> {
                 )?
                 .execute(params![labels, job])?;
         }
+        attachments::put(self.conn, job, &new.contents)?;
         self.witness = Some(Witness::Job { job, seq });
         Ok(Written::Accepted {
             job: JobId(nat(job)),

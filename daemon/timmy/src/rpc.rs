@@ -171,6 +171,7 @@ impl Service {
                     "sessions": "many",
                     "concurrent_sends": CONCURRENT_SENDS,
                     "cwd": true,
+                    "attachments": true,
                 });
                 self.answer("status", id, fields).await;
             }
@@ -225,7 +226,8 @@ impl Service {
             if first {
                 line.note(ECHO, echo::NOTE).await;
             }
-            echo::play(&send.text, &cancel, &line).await;
+            let text = format!("{}{}", send.text, echo::attached(&send.attachments));
+            echo::play(&text, &cancel, &line).await;
             number
         });
         Ok(())

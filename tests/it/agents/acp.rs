@@ -83,6 +83,7 @@ mod gemini {
                 (500, "agent-failed"),
             ],
             overflow: Some("context-overflow"),
+            attached: &["pixel.png", "notes.txt"],
             models: [(None, "gemini-2.5-flash"), (None, "gemini-2.5-pro")],
         };
         super::installed("gemini", configure, can)
@@ -120,7 +121,7 @@ mod gemini {
 
     suite! {
         says runs_a_tool is_denied_a_tool is_aborted leaves_no_orphan serves_two_sessions_at_once
-        changes_its_model says_what_the_provider_refused is_given_up_in_time
+        changes_its_model says_what_the_provider_refused is_given_up_in_time looks_at_what_is_attached
     }
 
     /// 0.61.0 overwrites a session that is loaded in the minute in which it began: the file that it
@@ -168,6 +169,7 @@ mod opencode {
             // It tries 429 and 500 again for more than a minute, and no setting stops it.
             errors: &[(401, "agent-auth")],
             overflow: Some("context-overflow"),
+            attached: &["pixel.png", "notes.txt"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
         };
         super::installed("opencode", configure, can)
@@ -222,6 +224,7 @@ mod hermes {
             // What a provider refuses is its answer, as text.
             errors: &[],
             overflow: None,
+            attached: &["pixel.png", "notes.txt"],
             models: [(Some("custom"), "mock-1"), (Some("custom"), "mock-2")],
         };
         super::installed("hermes", configure, can)

@@ -36,6 +36,7 @@ fn installed() -> Vec<Driven> {
                 (500, "agent-failed"),
             ],
             overflow: Some("context-overflow"),
+            attached: &["pixel.png", "letter.pdf", "notes.txt"],
             models: [(None, "mock-1"), (None, "mock-2")],
         },
     }]

@@ -34,6 +34,7 @@ fn installed() -> Vec<Driven> {
                 (500, "agent-failed"),
             ],
             overflow: Some("context-overflow"),
+            attached: &["pixel.png"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
         },
     }]

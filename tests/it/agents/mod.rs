@@ -9,7 +9,7 @@ macro_rules! suite {
         suite! {
             says runs_a_tool is_denied_a_tool is_aborted goes_on_after_a_kill leaves_no_orphan
             serves_two_sessions_at_once changes_its_model says_what_the_provider_refused
-            is_given_up_in_time
+            is_given_up_in_time looks_at_what_is_attached
         }
     };
     ($($scenario:ident)+) => {
@@ -34,7 +34,7 @@ use std::path::PathBuf;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::mock_model::MockModel;
+use crate::mock_model::{Asked, MockModel};
 use crate::support::{Daemon, Place, is_alive, kill};
 
 /// One agent, ready to be driven.
@@ -60,6 +60,8 @@ pub struct Can {
     pub errors: &'static [(u16, &'static str)],
     /// The code for a prompt that is too long; `None` where it is told as an answer.
     pub overflow: Option<&'static str>,
+    /// What it takes besides text: `pixel.png`, `letter.pdf`, `notes.txt`.
+    pub attached: &'static [&'static str],
     /// Two models by which the agent may be told apart, as `provider` and `model`.
     pub models: [(Option<&'static str>, &'static str); 2],
 }
@@ -384,3 +386,49 @@ fn is_given_up_in_time(driven: &Driven) {
     let next = scene.ask("still there");
     assert_eq!(text(driven, &next), "echo: still there");
 }
+
+/// The model gets all that the agent takes, whatever the agent makes of it on the way.
+fn looks_at_what_is_attached(driven: &Driven) {
+    let scene = Scene::of(driven, "");
+    // Each with what the model's request holds of it: what every PNG and PDF begins with, in base64.
+    for (name, content, held) in [
+        ("pixel.png", PIXEL, "iVBORw0KGgo"),
+        ("letter.pdf", PAPER, "JVBERi0xLj"),
+        (
+            "notes.txt",
+            b"a needle in the notes",
+            "a needle in the notes",
+        ),
+    ] {
+        let path = scene.daemon.path(name);
+        std::fs::write(&path, content).unwrap();
+        let prompt = format!("what is {name}");
+        let line = json!({"prompt": prompt, "session": name, "attachments": [{"path": path}]});
+        let last = scene.daemon.ask(&line.to_string()).pop().unwrap();
+        if !driven.can.attached.contains(&name) {
+            assert_eq!(
+                last["code"], "unsupported",
+                "{} {name}: {last:#}",
+                driven.label
+            );
+            continue;
+        }
+        text(driven, &last);
+        let has = |asked: &Asked| asked.whole.contains(held) && asked.whole.contains(&prompt);
+        let asked = scene.model.asked();
+        assert!(
+            asked.iter().any(has),
+            "{} {name}: {:#?}",
+            driven.label,
+            asked.last()
+        );
+    }
+}
+
+/// The shortest document that a reader may take for one.
+const PAPER: &[u8] = b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n";
+
+/// A picture of one pixel.
+const PIXEL: &[u8] =
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\
+\0\0\0\rIDATx\xdacd`\xf8_\x0f\0\x02\x87\x01\x80\xebG\xba\x92\0\0\0\0IEND\xaeB`\x82";

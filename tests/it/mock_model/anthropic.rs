@@ -50,6 +50,7 @@ fn read(path: &str, request: &Value) -> Asked {
         },
         tool_result: newer.iter().rev().find_map(result),
         tools: tools.iter().filter_map(name).collect(),
+        ..Asked::default()
     }
 }
 

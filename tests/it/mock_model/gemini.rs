@@ -33,6 +33,7 @@ fn read(path: &str, request: &Value) -> Asked {
             Some(result["response"].to_string())
         }),
         tools: declared.flatten().filter_map(name).collect(),
+        ..Asked::default()
     }
 }
 

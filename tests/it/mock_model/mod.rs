@@ -29,6 +29,8 @@ pub struct Asked {
     pub tool_result: Option<String>,
     /// The names of the tools that are offered.
     pub tools: Vec<String>,
+    /// All of it, as it came.
+    pub whole: String,
 }
 
 /// What is answered.
@@ -125,7 +127,8 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Vec<Asked>>) -> std::io::Result<()>
             &json!({"error": {"message": "not found"}}),
         );
     };
-    let asked = (wire.read)(&path, &request);
+    let mut asked = (wire.read)(&path, &request);
+    asked.whole = String::from_utf8_lossy(&body).into_owned();
     let answer = answer(&asked);
     seen.lock().unwrap().push(asked.clone());
     (wire.write)(&mut stream, &asked, &answer)

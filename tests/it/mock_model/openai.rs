@@ -26,6 +26,7 @@ fn read(_path: &str, request: &Value) -> Asked {
             .filter(|message| message["role"] == "tool")
             .map(|message| text(&message["content"])),
         tools: tools.iter().filter_map(name).collect(),
+        ..Asked::default()
     }
 }
 

@@ -31,6 +31,7 @@ fn read(_path: &str, request: &Value) -> Asked {
                 parts => text(parts),
             }),
         tools: tools.iter().filter_map(name).collect(),
+        ..Asked::default()
     }
 }
 

@@ -43,6 +43,7 @@ pub(super) fn check_send(send: &Send) -> Result<(), Rejected> {
         ("thinking", &send.thinking),
     ])?;
     check_labels(&send.labels)?;
+    crate::attachment::check(&send.attachments)?;
     if let Some(time) = &send.start_at
         && unix_ms(time).is_none()
     {

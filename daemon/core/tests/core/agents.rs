@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use agentd_core::agent::{Agent, Describe, Found, Levels, Providers, Resume, Sessions};
+use agentd_core::attached::Takes;
 use agentd_core::{Served, Settings};
 
 pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
@@ -18,6 +19,11 @@ pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
         toolsets: false,
         steers: sessions != Sessions::PerTurn,
         compacts: sessions != Sessions::PerTurn,
+        attachments: match sessions {
+            Sessions::One => Takes::Images,
+            Sessions::Many => Takes::Files,
+            Sessions::PerTurn => Takes::Nothing,
+        },
         concurrent_sends: 1,
         ready_within: Duration::from_secs(30),
     }

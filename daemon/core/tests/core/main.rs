@@ -7,6 +7,7 @@
 )]
 
 mod agents;
+mod attachments;
 mod clocks;
 mod cursors;
 mod dispatch;

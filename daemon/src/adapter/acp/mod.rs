@@ -18,6 +18,7 @@ mod wire;
 use std::time::Duration;
 
 use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
@@ -47,6 +48,7 @@ pub const fn describe() -> Describe {
         toolsets: false,
         steers: false,
         compacts: false,
+        attachments: Takes::Texts,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),
     }
@@ -104,6 +106,8 @@ pub struct Acp {
     name: Option<String>,
     /// Does it reopen sessions?
     loads: bool,
+    /// What it takes besides text.
+    takes: Takes,
     /// The names of its ways to log in.
     logins: Vec<String>,
     /// What the session offers to choose from.
@@ -287,7 +291,11 @@ impl Acp {
                 native: session.clone(),
             });
         }
-        let params = wire::prompt(&session, &waiting.prompt.text);
+        let params = wire::prompt(
+            &session,
+            &waiting.prompt.text,
+            waiting.prompt.attachments.here(),
+        );
         let id = self.request("session/prompt", &params, write);
         self.turn = Some(Turn::new(turn, id, self.spent));
     }

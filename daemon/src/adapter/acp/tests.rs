@@ -1,5 +1,6 @@
 //! From the handshake to a turn's outcome, without an agent.
 
+use agentd_core::attached::Attachments;
 use agentd_core::worker::Reply;
 use agentd_protocol::JobId;
 use serde_json::json;
@@ -33,6 +34,7 @@ pub(super) fn prompt(turn: u64, text: &str) -> WorkerCommand {
         job: JobId(1),
         session: "main".into(),
         text: text.into(),
+        attachments: Attachments::None,
         provider: None,
         model: None,
         thinking: None,

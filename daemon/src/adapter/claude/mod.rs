@@ -6,6 +6,7 @@
 //!
 //! The wire was read off version 2.1.329; `tests/fixtures/claude` has what it said.
 
+mod content;
 mod decode;
 mod questions;
 mod turn;
@@ -16,6 +17,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Exit, Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
@@ -61,6 +63,7 @@ pub const fn describe() -> Describe {
         toolsets: true,
         steers: true,
         compacts: true,
+        attachments: Takes::Files,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),
     }
@@ -175,12 +178,17 @@ impl Claude {
 
     /// Writes a user message and returns its id, a UUID.
     fn say(&mut self, text: &str, write: &mut Vec<u8>) -> String {
+        self.say_content(&json!(text), write)
+    }
+
+    /// The same with more than text.
+    fn say_content(&mut self, content: &Value, write: &mut Vec<u8>) -> String {
         self.last += 1;
         let (high, low) = (self.seed >> 32, self.seed & 0xffff_ffff);
         let (second, fourth) = (low >> 16, low & 0x0fff);
         let last = self.last & 0xffff_ffff_ffff;
         let id = format!("{high:08x}-{second:04x}-4000-8{fourth:03x}-{last:012x}");
-        let message = json!({"role": "user", "content": text});
+        let message = json!({"role": "user", "content": content});
         put_line(
             write,
             &json!({"type": "user", "message": message, "parent_tool_use_id": null, "uuid": id}),
@@ -194,7 +202,7 @@ impl Claude {
             let failure = Failure::new(Code::Internal, why);
             return events.push(ended(prompt.turn, Outcome::failed(failure)));
         }
-        let id = self.say(&prompt.text, write);
+        let id = self.say_content(&content::of(prompt), write);
         self.turn = Some(Turn::new(prompt.turn, id));
     }
 

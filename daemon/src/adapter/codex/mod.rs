@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
@@ -23,6 +24,7 @@ use agentd_protocol::Code;
 use agentd_protocol::line::Stop;
 use serde_json::{Value, json};
 
+use super::attached::data_url;
 use super::object::put_line;
 use super::{Adapter, Launch, ended};
 use requests::Requests;
@@ -63,6 +65,7 @@ pub const fn describe() -> Describe {
         toolsets: false,
         steers: true,
         compacts: true,
+        attachments: Takes::Images,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),
     }
@@ -231,7 +234,7 @@ impl Codex {
             }
         };
         if let Some(prompt) = self.waiting.take() {
-            let input = json!([{"type": "text", "text": prompt.text}]);
+            let input = input(&prompt);
             let mut params = json!({"threadId": thread, "input": input});
             if let Some(thinking) = &prompt.thinking {
                 params["effort"] = json!(effort(thinking));
@@ -289,6 +292,14 @@ impl Codex {
         outcome.model.clone_from(&self.model);
         events.push(ended(turn.turn, outcome));
     }
+}
+
+/// The text, and pictures by what they are: Codex need not find a file.
+fn input(prompt: &Prompt) -> Value {
+    let mut items = vec![json!({"type": "text", "text": prompt.text})];
+    let pictures = prompt.attachments.here().iter();
+    items.extend(pictures.map(|picture| json!({"type": "image", "url": data_url(picture)})));
+    Value::Array(items)
 }
 
 /// agentd's thinking level as Codex names it.

@@ -1,5 +1,6 @@
 //! What the `exec` translator must do.
 
+use agentd_core::attached::Attachments;
 use agentd_core::worker::Prompt;
 use agentd_protocol::JobId;
 use proptest::prelude::*;
@@ -17,6 +18,7 @@ fn spawn(text: &str) -> Spawn {
         session: Some("main".into()),
         resume: None,
         prompt: Some(Box::new(Prompt {
+            attachments: Attachments::None,
             turn: TurnId(7),
             job: JobId(1),
             session: "main".into(),

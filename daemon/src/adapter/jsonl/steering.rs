@@ -30,6 +30,7 @@ fn what_a_worker_can_do_besides_turns_is_in_its_status() {
     let traits = Traits {
         steers: Some(true),
         compacts: Some(false),
+        takes: Some(Takes::Nothing),
         ..Traits::default()
     };
     assert_eq!(events, [WorkerEvent::Ready(traits)]);

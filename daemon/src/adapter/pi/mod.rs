@@ -12,12 +12,14 @@ mod words;
 use std::time::Duration;
 
 use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::attached::{Attached, Takes};
 use agentd_core::effect::Spawn;
 use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::Stop;
 use serde_json::{Value, json};
 
+use super::attached::base64;
 use super::object::put_line;
 use super::{Adapter, Launch, ended};
 use turn::{Abort, Turn};
@@ -47,6 +49,7 @@ pub const fn describe() -> Describe {
         toolsets: false,
         steers: true,
         compacts: true,
+        attachments: Takes::Images,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),
     }
@@ -167,7 +170,7 @@ impl Pi {
             }
             Recycle::No => {
                 if let Some(prompt) = self.waiting.take() {
-                    let fields = json!({"message": prompt.text});
+                    let fields = fields(&prompt);
                     let id = self.request("prompt", fields, write);
                     self.turn = Some(Turn::new(&prompt, id));
                 }
@@ -235,6 +238,17 @@ impl Pi {
             events.push(ended(name, outcome));
         }
     }
+}
+
+/// The members of a `prompt` request.
+fn fields(prompt: &Prompt) -> Value {
+    let mut fields = json!({"message": prompt.text});
+    let picture = |of: &Attached| json!({"type": "image", "data": base64(of), "mimeType": of.mime});
+    let pictures: Vec<Value> = prompt.attachments.here().iter().map(picture).collect();
+    if !pictures.is_empty() {
+        fields["images"] = json!(pictures);
+    }
+    fields
 }
 
 impl Adapter for Pi {

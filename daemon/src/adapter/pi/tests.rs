@@ -518,3 +518,15 @@ fn a_settled_turn_of_a_session_that_is_known_ends_without_another_look() {
     assert_eq!(whole_run(&mut pi, 2, &mut events), "");
     assert_eq!(events.iter().filter(ended).count(), 2);
 }
+
+#[test]
+fn a_picture_goes_with_the_prompt_and_without_one_nothing_is_said_of_it() {
+    let mut prompt = crate::adapter::attached::samples::prompt(Vec::new());
+    let picture = json!({"type": "image", "data": "iVBORw==", "mimeType": "image/png"});
+    assert_eq!(
+        fields(&prompt),
+        json!({"message": "look", "images": [picture]})
+    );
+    prompt.attachments = agentd_core::attached::Attachments::None;
+    assert_eq!(fields(&prompt), json!({"message": "look"}));
+}

@@ -35,7 +35,8 @@ fn each(names: &[&str]) -> String {
     quoted.join(", ")
 }
 
-fn kinds() -> String {
+/// Each kind with the name that its column has.
+fn described() -> Vec<(String, Describe)> {
     let stateless = ["command", "{model}"].map(str::to_owned);
     let keeps = ["command", "{model}", "{session}"].map(str::to_owned);
     let mut described = Vec::new();
@@ -47,6 +48,11 @@ fn kinds() -> String {
             described.push((kind.name().to_owned(), kind.describe(&stateless)));
         }
     }
+    described
+}
+
+fn kinds() -> String {
+    let described = described();
     let row = |what: &str, value: &dyn Fn(&Describe) -> String| {
         let values = described.iter().map(|(_, describe)| value(describe));
         std::iter::once(what.to_owned()).chain(values).collect()
@@ -84,6 +90,15 @@ fn kinds() -> String {
         }),
         row("steer", &|it| yes(it.steers)),
         row("compact", &|it| yes(it.compacts)),
+        row("attachments", &|it| {
+            match it.attachments {
+                Takes::Nothing => "no",
+                Takes::Images => "pictures",
+                Takes::Texts => "pictures and text",
+                Takes::Files => "pictures, PDF and text",
+            }
+            .to_owned()
+        }),
         row("toolsets", &|it| yes(it.toolsets)),
         row("model", &|it| match (it.models, it.sessions) {
             (false, _) => "no".to_owned(),
