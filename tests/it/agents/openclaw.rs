@@ -38,7 +38,8 @@ fn installed() -> Vec<Driven> {
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
             // Its state belongs to one process at a time; with its gateway both run.
             beside: Some("agent-failed"),
-            tries_again: &[],
+            // Up to ten times, each after a longer while.
+            tries_again: &[429],
             // For a minute it doesn't try a key that was refused.
             refusal_lasts: Some("agent-auth"),
             // Its start takes seven seconds of both cores, and minutes beside other work.
