@@ -11,6 +11,7 @@ pub mod exec;
 pub mod jsonl;
 mod object;
 pub mod pi;
+mod refusal;
 
 use agentd_core::agent::Describe;
 use agentd_core::effect::Spawn;

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::{Can, Driven};
+use super::{Can, Driven, Turns};
 use crate::mock_model::MockModel;
-use crate::support::Place;
+use crate::support::{DEADLINE, Place};
 
 fn installed() -> Vec<Driven> {
     let driven = |program: std::path::PathBuf| Driven {
@@ -12,7 +12,8 @@ fn installed() -> Vec<Driven> {
         program,
         configure,
         can: Can {
-            tool: "bash",
+            turns: Turns::InOneProcess,
+            tool: Some("bash"),
             asks: false,
             denied: "",
             errors: &[
@@ -23,6 +24,10 @@ fn installed() -> Vec<Driven> {
             overflow: Some("context-overflow"),
             attached: &["pixel.png"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
+            beside: None,
+            tries_again: &[],
+            refusal_lasts: None,
+            patience: DEADLINE,
         },
     };
     crate::pi::installed().into_iter().map(driven).collect()
