@@ -7,11 +7,13 @@
 //! | directive | what it does |
 //! |---|---|
 //! | `say TEXT` · `emit N` | says TEXT; says `d0 `, `d1 `, … `dN-1 `, each in a line of its own |
+//! | `note TEXT` | tells TEXT as a warning |
 //! | `tool rw` · `tool ro` | plays a tool call that may change something, or may not |
 //! | `ledger TEXT` | appends `JOB ATTEMPT SESSION TEXT` to the file `$CHAOS_LEDGER` and syncs it |
 //! | `alone PATH` | makes the directory, keeps it for 2 ms and removes it; says so if it was there |
 //! | `count` | says how many turns this process served in this session, this one included; with `--resumes` how many the session had |
 //! | `given FIELD` | says that field of the send as JSON |
+//! | `attached` | says of each attachment its type, its name, how much base64 it is, and its end |
 //! | `env` | says the names of its environment variables, one per line, then `cwd=…` |
 //! | `sleep-ms N` · `wait-file PATH` | waits; an abort ends the turn at once |
 //! | `late MS` | after an abort, the final line comes so much later |
@@ -32,7 +34,8 @@
 //!
 //! Flags: `--no-handshake` (never answers `status`), `--deaf-after-idle` (answers only the first
 //! one), `--exit-at-start C`, `--slow-start MS`, `--one-session`, `--concurrent N`, `--resumes DIR`
-//! (sessions are kept there and reopened by an id of its own), `--takes` (toolsets and chains).
+//! (sessions are kept there and reopened by an id of its own), `--takes` (toolsets and
+//! chains), `--no-attachments`.
 #![expect(
     clippy::disallowed_methods,
     clippy::exit,
@@ -116,12 +119,14 @@ struct Flags {
     concurrent: u32,
     resumes: Option<PathBuf>,
     takes: bool,
+    attachments: bool,
 }
 
 impl Flags {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Self {
         let mut flags = Self {
             concurrent: 1,
+            attachments: true,
             ..Self::default()
         };
         while let Some(argument) = arguments.next() {
@@ -138,6 +143,7 @@ impl Flags {
             match argument.as_str() {
                 "--no-handshake" => flags.no_handshake = true,
                 "--deaf-after-idle" => flags.deaf_after_idle = true,
+                "--no-attachments" => flags.attachments = false,
                 "--one-session" => flags.one_session = true,
                 "--takes" => flags.takes = true,
                 "--exit-at-start" => flags.exit_at_start = i32::try_from(number()).ok(),
@@ -166,6 +172,7 @@ impl Flags {
             "resumes": self.resumes.is_some(),
             "toolsets": self.takes,
             "fallback_chain": self.takes,
+            "attachments": self.attachments,
         })
     }
 }
@@ -346,6 +353,7 @@ impl Turn {
         match name {
             "say" => self.say(rest),
             "emit" => (0..number(rest)).for_each(|n| self.say(&format!("d{n} "))),
+            "note" => self.put("note", json!({"level": "warning", "text": rest})),
             "count" => self.say(&self.served.to_string()),
             "given" => self.say(&self.send[rest].to_string()),
             "env" => {
@@ -356,6 +364,7 @@ impl Turn {
                 let cwd = std::env::current_dir().unwrap_or_default();
                 self.say(&format!("{}\ncwd={}", names.join("\n"), cwd.display()));
             }
+            "attached" => self.attached(),
             "tool" => self.tool(rest == "ro"),
             "ledger" => {
                 let attempt = &self.send["attempt"];
@@ -537,6 +546,24 @@ impl Turn {
             json!({"offset": self.text.len(), "text": text}),
         );
         self.text.push_str(text);
+    }
+
+    fn attached(&mut self) {
+        for of in self.send["attachments"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+        {
+            let word = |name: &str| of[name].as_str().unwrap_or("-").to_owned();
+            let data = word("data");
+            let end = &data[data.len().saturating_sub(8)..];
+            self.say(&format!(
+                "{} {} {} {end}\n",
+                word("mime"),
+                word("name"),
+                data.len()
+            ));
+        }
     }
 
     fn tool(&mut self, read_only: bool) {

@@ -15,6 +15,8 @@ use crate::wire::Received;
 
 /// Longest wait for what the daemon answers from memory, or reads.
 const AT_ONCE: Duration = Duration::from_secs(10);
+/// Longest wait for what runs other programs; without a daemon that takes up to 12 s.
+const AFTER_PROGRAMS: Duration = Duration::from_secs(30);
 /// Longest wait for what needs a commit.
 const AFTER_COMMIT: Duration = Duration::from_secs(60);
 
@@ -23,6 +25,8 @@ const AFTER_COMMIT: Duration = Duration::from_secs(60);
 pub enum Asking {
     /// Nothing could have changed: the daemon is as good as away.
     Reads,
+    /// The same, and other programs are run for it.
+    Looks,
     /// It reads much, or waits for something: that takes as long as it takes.
     ReadsLong,
     /// It may have happened.
@@ -35,6 +39,7 @@ impl Asking {
     const fn deadline(self) -> Option<Duration> {
         match self {
             Self::Reads => Some(AT_ONCE),
+            Self::Looks => Some(AFTER_PROGRAMS),
             Self::Changes => Some(AFTER_COMMIT),
             Self::ReadsLong | Self::ChangesLong => None,
         }

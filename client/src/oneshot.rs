@@ -3,8 +3,11 @@
 //! Owns finding the program, starting it and waiting for its end. Must not know when this is right
 //! (`fallback`), nor what is said to it (`connection`).
 
+use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -78,18 +81,29 @@ pub fn program() -> PathBuf {
 /// Another program of this installation: next to this one, else the first on `PATH`.
 #[must_use]
 pub fn sibling(name: &str) -> PathBuf {
-    let beside = std::env::current_exe()
-        .and_then(std::fs::canonicalize)
-        .ok()
-        .and_then(|exe| Some(exe.parent()?.join(name)))
-        .filter(|path| path.is_file());
-    beside.unwrap_or_else(|| PathBuf::from(name))
+    let exe = std::env::current_exe().and_then(std::fs::canonicalize);
+    let beside = exe.ok().and_then(|exe| Some(exe.parent()?.join(name)));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    found(name, beside, &path)
+}
+
+/// Relative and empty entries of `PATH` mean the current directory: nothing in it is ever run.
+fn found(name: &str, beside: Option<PathBuf>, path: &OsStr) -> PathBuf {
+    // Where it should be, if it is nowhere: a bare name would be looked for once more.
+    let beside = beside.unwrap_or_else(|| Path::new("/usr/bin").join(name));
+    let dirs = std::env::split_paths(path).filter(|dir| dir.is_absolute());
+    let mut places = std::iter::once(beside.clone()).chain(dirs.map(|dir| dir.join(name)));
+    places.find(|place| is_program(place)).unwrap_or(beside)
+}
+
+fn is_program(path: &Path) -> bool {
+    let executable = |meta: Metadata| meta.is_file() && meta.permissions().mode() & 0o111 != 0;
+    std::fs::metadata(path).is_ok_and(executable)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
     use tokio::io::AsyncReadExt;
 
     #[tokio::test]
@@ -104,6 +118,31 @@ mod tests {
         stdout.read_to_string(&mut said).await.unwrap();
         assert_eq!(said, "--stdio --fallback-reason refused\n");
         assert!(oneshot.leave().await.unwrap().success());
+    }
+
+    #[test]
+    fn it_is_found_beside_us_or_on_path_and_never_in_the_current_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let (beside, on_path) = (dir.path().join("beside"), dir.path().join("agentd"));
+        for file in [&beside, &on_path] {
+            std::fs::write(file, "").unwrap();
+        }
+        // The same directory, as seen from the current one.
+        let up = "../".repeat(std::env::current_dir().unwrap().components().count());
+        let relative = format!("{up}{}", dir.path().strip_prefix("/").unwrap().display());
+        assert!(Path::new(&relative).join("agentd").is_file());
+        let runs = |file: &Path| {
+            std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        let absolute = format!(":{relative}:{}", dir.path().display());
+        let look = |path: &str| found("agentd", Some(beside.clone()), OsStr::new(path));
+        assert_eq!(look(&absolute), beside, "none of them can be run");
+        runs(&on_path);
+        assert_eq!(look(&absolute), on_path);
+        assert_eq!(look(&format!(":.:{relative}:")), beside);
+        runs(&beside);
+        assert_eq!(look(&absolute), beside);
+        assert!(found("agentd", None, OsStr::new("")).is_absolute());
     }
 
     #[tokio::test]

@@ -178,6 +178,10 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         return agents::run(command, &paths).map_err(edit_failure);
     }
     let mut config = load(&paths).map_err(configuration)?;
+    // A list of agents shows them, too; a single run has other things to say.
+    if !arguments.stdio {
+        tell_doubts(&config);
+    }
     if let Some(Command::Config {
         command: ConfigCommand::Show { json },
     }) = arguments.command
@@ -229,7 +233,10 @@ fn load(paths: &Paths) -> anyhow::Result<Config> {
     let named = std::env::var_os("AGENTD_CONFIG").is_some_and(|file| !file.is_empty());
     if named && !paths.config.exists() {
         let file = paths.config.display();
-        anyhow::bail!("`AGENTD_CONFIG` names `{file}`, which is not there");
+        anyhow::bail!(
+            "`AGENTD_CONFIG` names `{file}`, which is not there; hint: make it (an empty file will \
+             do, `agentctl agents add` makes one, too), or unset `AGENTD_CONFIG`"
+        );
     }
     let look = Look::here();
     let config = Config::load(&paths.config, &paths.env_file, &look)?;
@@ -252,6 +259,14 @@ fn load(paths: &Paths) -> anyhow::Result<Config> {
         }
     }
     Ok(config)
+}
+
+fn tell_doubts(config: &Config) {
+    let doubts = config.agents.values().flat_map(|agent| &agent.doubts);
+    for doubt in doubts {
+        // Nobody has to read it.
+        let _closed = writeln!(std::io::stderr(), "warning: {doubt}");
+    }
 }
 
 fn show(config: &Config, json: bool) -> anyhow::Result<()> {

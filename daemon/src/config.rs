@@ -3,6 +3,7 @@
 //! Must not run anything, nor know sockets, sessions or the store.
 
 mod discover;
+mod doubts;
 mod edit;
 mod presets;
 mod read;
@@ -16,8 +17,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use discover::{agents, looked_for};
+pub use doubts::Doubt;
 pub use edit::{Change, EditError, NewAgent, save};
-pub use presets::{is_built_in, logged_in, long_lived_word, passes, tells_version};
+pub use presets::{
+    is_built_in, is_its_own, logged_in, long_lived_word, passes, tells_version, why_another,
+};
+use read::kinds;
 pub use show::Shown;
 
 use agentd_core::agent::Found;
@@ -71,6 +76,8 @@ pub struct AgentConfig {
     pub model: Option<String>,
     /// Default thinking level.
     pub thinking: Option<String>,
+    /// What was most likely not meant, for people to be told.
+    pub doubts: Vec<Doubt>,
 }
 
 impl AgentConfig {
@@ -88,6 +95,7 @@ impl AgentConfig {
             provider: None,
             model: None,
             thinking: None,
+            doubts: Vec::new(),
         }
     }
 }
@@ -125,6 +133,8 @@ pub struct Look {
     pub home: Option<PathBuf>,
     /// Programs that are known to lack their long-lived form.
     pub one_shot_only: BTreeSet<PathBuf>,
+    /// Programs that are known to be something else than their name says, with their own words.
+    pub others: BTreeMap<PathBuf, String>,
     /// Where this program's siblings are.
     pub exe_dir: Option<PathBuf>,
     /// The value of `AGENTD_ALIAS`.
@@ -175,6 +185,7 @@ impl Look {
             places: presets::places(home.as_deref()),
             home,
             one_shot_only: BTreeSet::new(),
+            others: BTreeMap::new(),
             exe_dir: std::env::current_exe()
                 .ok()
                 .and_then(|exe| Some(exe.parent()?.to_owned())),
@@ -186,13 +197,23 @@ impl Look {
     /// nor a relative entry of PATH counts: they mean the current directory, which is anybody's.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<(PathBuf, Found)> {
+        self.candidates(name).find(|(file, _)| is_program(file))
+    }
+
+    /// What has this name where programs are looked for, and why it can't be run.
+    #[must_use]
+    pub fn stumbled_over(&self, name: &str) -> Option<String> {
+        self.candidates(name)
+            .find_map(|(file, _)| discover::why_no_program(&file))
+    }
+
+    fn candidates(&self, name: &str) -> impl Iterator<Item = (PathBuf, Found)> {
         let on_path = self.path.iter().map(|dir| (dir, Found::OnPath));
         let in_place = self.places.iter().map(|dir| (dir, Found::InPlace));
         on_path
             .chain(in_place)
             .filter(|(dir, _)| dir.is_absolute())
-            .map(|(dir, found)| (dir.join(name), found))
-            .find(|(file, _)| is_program(file))
+            .map(move |(dir, found)| (dir.join(name), found))
     }
 }
 
@@ -233,7 +254,7 @@ impl Config {
 }
 
 fn is_program(file: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::metadata(file)
-        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    use nix::unistd::{AccessFlags, access};
+    std::fs::metadata(file).is_ok_and(|found| found.is_file())
+        && access(file, AccessFlags::X_OK).is_ok()
 }

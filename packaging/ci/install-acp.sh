@@ -2,7 +2,8 @@
 # Installs agents that speak the Agent Client Protocol for the integration tests, with a node that
 # runs them: target/ci/acp/NAME/bin/NAME for each. What is there already stays.
 #
-#   packaging/ci/install-acp.sh [NAME…]     NAME: gemini, opencode, hermes; gemini by itself
+#   packaging/ci/install-acp.sh [NAME…]     NAME: gemini, opencode, hermes,
+#                                           claude-agent-acp; gemini by itself
 #
 # The node is the one that install-pi.sh puts into target/ci/pi, where that was run before.
 set -eu
@@ -10,6 +11,7 @@ set -eu
 GEMINI=0.61.0
 OPENCODE=1.18.33
 HERMES=0.19.0
+CLAUDE=0.100.0
 NODE=22
 
 cd "$(dirname "$0")/../.."
@@ -60,7 +62,8 @@ for agent; do
         gemini) version=$GEMINI ;;
         opencode) version=$OPENCODE ;;
         hermes) version=$HERMES ;;
-        *) echo "usage: packaging/ci/install-acp.sh [gemini|opencode|hermes]…" >&2; exit 2 ;;
+        claude-agent-acp) version=$CLAUDE ;;
+        *) echo "usage: packaging/ci/install-acp.sh [gemini|opencode|hermes|claude-agent-acp]…" >&2; exit 2 ;;
     esac
     if [ -x "$dir/$agent/bin/$agent" ] && [ "$(cat "$dir/$agent/version")" = "$version" ]; then
         continue
@@ -83,6 +86,12 @@ for agent; do
             quietly python3 -m venv "$dir/$agent/venv"
             quietly "$dir/$agent/venv/bin/pip" install --quiet "hermes-agent[acp]==$version"
             wrap hermes "$dir/$agent/venv/bin/hermes"
+            ;;
+        claude-agent-acp)
+            # It brings a Claude Code of its own.
+            install "$dir/$agent" "@agentclientprotocol/claude-agent-acp@$version"
+            wrap claude-agent-acp "$node" \
+                "$dir/$agent/node_modules/@agentclientprotocol/claude-agent-acp/dist/index.js"
             ;;
     esac
 done

@@ -2,13 +2,11 @@
 //!
 //! Owns these measurements. Must not know how they are judged, nor the store beyond its file.
 
-use std::fs::File;
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::disk;
 use crate::place::{Client, Place, ms};
 use crate::report::{Figure, Limit};
 
@@ -96,7 +94,7 @@ pub(crate) fn acks(repetitions: usize) -> Vec<Figure> {
         bare.push(crate::report::median(&rates));
         bare_tails.push(p99(control.concat()));
         // One more, which isn't counted, as it has company.
-        busy.push(p99(sync_during(&place.path("synced"), || {
+        busy.push(p99(disk::syncs_during(&place.path("synced"), || {
             burst(&place.path("writer.sock"));
         })));
         writer.stop();
@@ -114,7 +112,7 @@ pub(crate) fn acks(repetitions: usize) -> Vec<Figure> {
         }
         ours.push(crate::report::median(&rates));
         wal.push(largest);
-        quiet.push(p99(sync(&place.path("synced"))));
+        quiet.push(p99(disk::syncs(&place.path("synced"), SYNCS)));
         tails.push(p99(took));
         daemon.stop();
     }
@@ -173,37 +171,6 @@ fn mib(path: &Path) -> f64 {
 fn p99(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() * 99 / 100]
-}
-
-/// How long each of some syncs took, of a file that grows.
-fn sync(path: &Path) -> Vec<f64> {
-    let mut file = File::create(path).unwrap();
-    (0..SYNCS).map(|_| sync_once(&mut file)).collect()
-}
-
-/// As many as there is time for meanwhile.
-fn sync_during(path: &Path, meanwhile: impl FnOnce()) -> Vec<f64> {
-    let mut file = File::create(path).unwrap();
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let syncs = scope.spawn(|| {
-            let mut took = Vec::new();
-            while !over.load(Ordering::Relaxed) {
-                took.push(sync_once(&mut file));
-            }
-            took
-        });
-        meanwhile();
-        over.store(true, Ordering::Relaxed);
-        syncs.join().unwrap()
-    })
-}
-
-fn sync_once(file: &mut File) -> f64 {
-    file.write_all(&[7; 4096]).unwrap();
-    let begun = Instant::now();
-    file.sync_data().unwrap();
-    ms(begun.elapsed())
 }
 
 /// Starts with 100,000 jobs that have ended.

@@ -2,8 +2,8 @@
 //!
 //! Owns the order of measuring and the command line. Must not know how the product works inside.
 //!
-//! `cargo bench --bench figures -- [--json] [--strict] [--quick] [NAME…]`; a NAME is the beginning
-//! of a figure's name. Its own helper processes are modes of it: `--control-server`, `--writer`,
+//! `cargo bench --bench figures -- [--json] [--strict] [--quick] [--agents=AGENT,…] [NAME…]`; a NAME is
+//! the beginning of a figure's name. Its own helper processes are modes of it: `--control-server`, `--writer`,
 //! `--flood` and `--connect`.
 #![allow(
     clippy::unwrap_used,
@@ -16,6 +16,7 @@
 
 mod agents;
 mod control;
+mod disk;
 mod durable;
 mod idle;
 #[path = "../it/mock_model/mod.rs"]
@@ -86,6 +87,7 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
             "agent-abort",
             "agent-program",
             "agent-memory",
+            "agent-once",
         ],
         agents::all,
     ),

@@ -2,12 +2,11 @@
 //!
 //! Owns these two measurements. Must not know how they are judged.
 
-use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
 use std::process::Stdio;
 use std::time::Instant;
 
+use crate::disk;
 use crate::place::{Client, Place, TIMMY, is_final, ms};
 use crate::report::{Figure, Limit, median};
 
@@ -92,7 +91,7 @@ pub(crate) fn send(repetitions: usize) -> Vec<Figure> {
             ));
             client.finish();
         }));
-        syncs.push(sync(&place.path("synced")));
+        syncs.push(median(&disk::syncs(&place.path("synced"), SYNCS)));
     }
     let sync = median(&syncs);
     vec![Figure {
@@ -132,13 +131,4 @@ fn by_pipe(place: &Place) -> f64 {
     drop(input);
     worker.wait().unwrap();
     p50
-}
-
-/// What the disk alone takes for a page.
-fn sync(path: &Path) -> f64 {
-    let mut file = File::create(path).unwrap();
-    p50(SYNCS, |_| {
-        file.write_all(&[7; 4096]).unwrap();
-        file.sync_data().unwrap();
-    })
 }

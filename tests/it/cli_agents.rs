@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{AGENTCTL, AGENTD, Daemon, Finished, Place, finish, is_alive, wait_for};
+use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, is_alive, wait_for};
 
 const SYSTEM: &str = "/usr/bin:/bin";
 
@@ -21,7 +21,9 @@ fn program(dir: &Path, name: &str, script: &str) -> PathBuf {
 
 /// Answers `--version`, and counts how often it was asked.
 fn counting(version: &str) -> String {
-    format!("echo \"$1\" >> \"$HOME/asked\"\ncase \"$1\" in --version) echo '{version}';; esac")
+    format!(
+        "echo \"$1\" >> \"$HOME/asked\"\ncase \"$1\" in --version) echo '{version}';; --help) echo 'app-server --input-format';; esac"
+    )
 }
 
 fn start(place: Place) -> Daemon {
@@ -35,7 +37,7 @@ fn rows(listed: &Finished) -> Vec<Value> {
     line["agents"].as_array().unwrap().clone()
 }
 
-fn row(daemon: &Daemon, name: &str) -> Value {
+pub fn row(daemon: &Daemon, name: &str) -> Value {
     let listed = daemon.agentctl(&["agents", "--json"]);
     let found = rows(&listed).into_iter().find(|row| row["name"] == name);
     found.unwrap_or_else(|| panic!("no {name}: {listed:?}"))
@@ -113,7 +115,7 @@ fn nothing_is_run_from_the_current_directory() {
 fn a_program_is_asked_for_its_version_once_until_it_is_another() {
     let place = Place::new("");
     let bin = place.path("bin");
-    program(&bin, "codex", &counting("0.1.0"));
+    program(&bin, "codex", &counting("codex-cli 0.1.0"));
     let daemon = start(place);
     // A daemon that only starts asks nobody.
     assert_eq!(daemon.status()["ok"], true);
@@ -130,7 +132,7 @@ fn a_program_is_asked_for_its_version_once_until_it_is_another() {
     let daemon = start(daemon.kill());
     assert_eq!(row(&daemon, "codex")["version"], "0.1.0");
     assert_eq!(versions(&daemon), 1);
-    program(&bin, "codex", &counting("0.10.0"));
+    program(&bin, "codex", &counting("codex-cli 0.10.0"));
     assert_eq!(row(&daemon, "codex")["version"], "0.10.0");
     assert_eq!(versions(&daemon), 2);
 }
@@ -142,7 +144,6 @@ fn a_program_that_hangs_or_prints_junk_delays_nobody_for_long_and_leaves_nothing
     let hangs = "echo $$ > \"$HOME/pid\"; sleep 300 & echo $! >> \"$HOME/pid\"; wait";
     program(&bin, "claude", hangs);
     program(&bin, "codex", "exec yes \u{1b}]0;junk");
-    program(&bin, "hermes", "echo broken >&2; exit 3");
     program(&bin, "pi", "printf '\\033[31mdev\\a build\\n'");
     let daemon = start(place);
     let listed = daemon.agentctl(&["agents", "--json"]);
@@ -155,11 +156,11 @@ fn a_program_that_hangs_or_prints_junk_delays_nobody_for_long_and_leaves_nothing
         note(row_of("claude")).contains("still being asked"),
         "{rows:#?}"
     );
+    let why_not = |row: &Value| row["why_not"].as_str().unwrap_or_default().to_owned();
     assert!(
-        note(row_of("codex")).contains("printed more than"),
+        why_not(row_of("codex")).contains("printed more than"),
         "{rows:#?}"
     );
-    assert!(note(row_of("hermes")).contains("code 3"), "{rows:#?}");
     assert_eq!(row_of("pi")["version"], "[31mdev build");
     // It may be usable all the same.
     assert_eq!(row_of("claude")["usable"], true);
@@ -180,27 +181,200 @@ fn a_program_that_hangs_or_prints_junk_delays_nobody_for_long_and_leaves_nothing
 #[test]
 fn a_stop_waits_for_no_probe() {
     let place = Place::new("");
-    program(
-        &place.path("bin"),
-        "claude",
-        "echo $$ > \"$HOME/pid\"; exec sleep 300",
-    );
-    let path = format!("{}:{SYSTEM}", place.path("bin").display());
-    // Without a daemon, the one run ends the probe when it leaves.
-    let mut command = place.command(AGENTCTL);
-    command.env("PATH", path).args(["agents", "--json"]);
-    let listed = finish(command, b"");
-    assert!(listed.took < Duration::from_secs(9), "{listed:?}");
-    assert_eq!(rows(&listed).len(), 9);
+    let hangs = "echo $$ > \"$HOME/pid\"; exec sleep 300";
+    program(&place.path("bin"), "claude", hangs);
+    let daemon = start(place);
+    assert_eq!(rows(&daemon.agentctl(&["agents", "--json"])).len(), 9);
+    let pid = std::fs::read_to_string(daemon.path("home/pid")).unwrap();
+    let pid = pid.trim().parse().unwrap();
+    assert!(is_alive(pid), "the probe has ended already");
+    let stopped = daemon.agentctl(&["stop"]);
+    assert!(stopped.took < Duration::from_secs(5), "{stopped:?}");
+    wait_for("the probe is gone", || (!is_alive(pid)).then_some(()));
+}
+
+#[test]
+fn without_a_daemon_a_slow_version_is_waited_for_and_a_hanging_one_not_for_ever() {
+    let place = Place::new("");
+    let bin = place.path("bin");
+    // Longer than a daemon's answer waits.
+    let slow =
+        "case $1 in --version) sleep 4; echo 'codex-cli 1.2.3';; --help) echo app-server;; esac";
+    program(&bin, "codex", slow);
+    let list = |place: &Place| {
+        let path = format!("{}:{SYSTEM}", place.path("bin").display());
+        let mut command = place.command(AGENTCTL);
+        command.env("PATH", path).args(["agents", "--json"]);
+        let listed = finish(command, b"");
+        (rows(&listed), listed.took)
+    };
+    let row_of = |rows: &[Value], name: &str| {
+        let row = rows.iter().find(|row| row["name"] == name);
+        row.unwrap().clone()
+    };
+    let (rows, _) = list(&place);
+    assert_eq!(row_of(&rows, "codex")["version"], "1.2.3", "{rows:#?}");
+    // The next one has it at once, and waits for the one that hangs alone.
+    program(&bin, "claude", "echo $$ > \"$HOME/pid\"; exec sleep 300");
+    let (rows, took) = list(&place);
+    let note = row_of(&rows, "claude")["note"].clone();
+    assert!(note.as_str().unwrap().contains("within 10 s"), "{note}");
+    assert_eq!(row_of(&rows, "claude")["usable"], true);
+    assert!(took < Duration::from_secs(15), "{took:?}");
     let pid = std::fs::read_to_string(place.path("home/pid")).unwrap();
     let pid = pid.trim().parse().unwrap();
     wait_for("the probe is gone", || (!is_alive(pid)).then_some(()));
 }
 
 #[test]
+fn a_program_that_fails_at_its_version_is_not_usable_and_its_own_words_say_why() {
+    let place = Place::new("");
+    let bin = place.path("bin");
+    program(
+        &bin,
+        "hermes",
+        "echo out; printf 'no \\033[1mpython\\n' >&2; exit 3",
+    );
+    program(&bin, "codex", "kill -SEGV $$");
+    program(&bin, "goose", ":");
+    let claude = bin.join("claude");
+    let script = |first: &str| {
+        std::fs::write(&claude, format!("{first}\n")).unwrap();
+        std::fs::set_permissions(&claude, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    script("#!/usr/bin/env no-such-node");
+    let daemon = start(place);
+    let why = |name: &str| {
+        let row = row(&daemon, name);
+        assert_eq!(row["usable"], false, "{row}");
+        row["why_not"].as_str().unwrap().to_owned()
+    };
+    let program = |name: &str| daemon.path("bin").join(name).display().to_string();
+    assert_eq!(
+        why("hermes"),
+        format!(
+            "`{} --version` exited with code 3: no [1mpython",
+            program("hermes")
+        )
+    );
+    assert_eq!(
+        why("codex"),
+        format!("`{} --version` was killed by signal 11", program("codex"))
+    );
+    assert_eq!(
+        why("goose"),
+        format!("`{} --version` printed nothing", program("goose"))
+    );
+    assert!(
+        why("claude").contains("exited with code 127: "),
+        "{}",
+        why("claude")
+    );
+    assert!(why("claude").contains("no-such-node"), "{}", why("claude"));
+    // The file is another, so it is asked at once.
+    script(
+        "#!/bin/sh\ncase $1 in --version) echo '2.0 (Claude Code)';; --help) echo --input-format;; esac",
+    );
+    let mended = row(&daemon, "claude");
+    assert_eq!(
+        (&mended["usable"], &mended["version"]),
+        (&true.into(), &"2.0".into()),
+        "{mended}"
+    );
+    // Dead from the start on, it is not even chosen.
+    script("#!/no/such/node");
+    let daemon = start(daemon.kill());
+    let dead = row(&daemon, "claude");
+    assert!(
+        dead["why_not"]
+            .as_str()
+            .unwrap()
+            .contains("a script for `/no/such/node`"),
+        "{dead}"
+    );
+}
+
+#[test]
+fn another_program_of_an_agents_name_is_not_taken_for_it() {
+    let place = Place::new("");
+    let bin = place.path("bin");
+    program(&bin, "pi", "echo 'pi 3.14159 (digits of pi)'");
+    program(
+        &bin,
+        "codex",
+        "case $1 in --version) echo 'codex-cli 1.0';; --help) echo app-server;; esac",
+    );
+    let daemon = start(place);
+    let pi = row(&daemon, "pi");
+    assert_eq!(pi["usable"], false, "{pi}");
+    let why = pi["why_not"].as_str().unwrap();
+    assert!(
+        why.ends_with("is another program than the agent `pi`; it says: pi 3.14159 (digits of pi)"),
+        "{why}"
+    );
+    // The next daemon knows from its start on that there is but one agent.
+    let daemon = start(daemon.kill());
+    let codex = row(&daemon, "codex");
+    assert_eq!(
+        (&codex["usable"], &codex["default"]),
+        (&true.into(), &true.into())
+    );
+    let sent = daemon.agentctl(&["send", "--agent", "pi", "hi"]);
+    assert_eq!(sent.code, Some(78), "{sent:?}");
+    assert!(sent.stderr.contains("it says: pi 3.14159"), "{sent:?}");
+}
+
+#[test]
+fn a_shim_is_asked_again_after_a_day_and_at_once_when_it_lacks_something() {
+    let place = Place::new("");
+    let bin = place.path("bin");
+    // What it starts changes, and its own file doesn't.
+    let shim = "echo \"$1\" >> \"$HOME/asked\"; exec /bin/sh \"$HOME/tool\" \"$@\"";
+    program(&bin, "goose", shim);
+    let tool = |version: &str, help: &str| {
+        let script = format!("case $1 in --version) echo {version};; --help) echo '{help}';; esac");
+        std::fs::write(place.path("home/tool"), script).unwrap();
+    };
+    tool("1.0", "Configure goose settings");
+    let kept = place.path("state/versions.json");
+    let age = |seconds: u64| {
+        let text = std::fs::read_to_string(&kept).unwrap();
+        let mut kept_now: Value = serde_json::from_str(&text).unwrap();
+        for known in kept_now.as_object_mut().unwrap().values_mut() {
+            let asked = known["asked"].as_u64().unwrap();
+            known["asked"] = (asked - seconds).into();
+        }
+        std::fs::write(&kept, kept_now.to_string()).unwrap();
+    };
+    let list = || {
+        let path = format!("{}:{SYSTEM}", place.path("bin").display());
+        let mut command = place.command(AGENTCTL);
+        command.env("PATH", path).args(["agents", "--json"]);
+        let rows = rows(&finish(command, b""));
+        rows.into_iter().find(|row| row["name"] == "goose").unwrap()
+    };
+    let old = list();
+    assert!(
+        old["note"].as_str().unwrap().contains("has no `acp`"),
+        "{old}"
+    );
+    tool("2.0", "Configure goose settings, acp");
+    age(10);
+    let new = list();
+    assert_eq!(new["version"], "2.0", "{new}");
+    assert_eq!(new["note"], Value::Null, "{new}");
+    // The good news is believed, for a day.
+    tool("3.0", "Configure goose settings, acp");
+    age(3600);
+    assert_eq!(list()["version"], "2.0");
+    age(24 * 3600);
+    assert_eq!(list()["version"], "3.0");
+}
+
+#[test]
 fn a_program_without_its_long_lived_form_is_run_in_its_one_shot_form_from_the_next_start_on() {
     let place = Place::new("");
-    let script = "case \"$1\" in --version) echo 0.9;; --help) echo 'usage: goose run';; run) shift; echo \"ran $*\";; esac";
+    let script = "case \"$1\" in --version) echo 0.9;; --help) echo 'Configure goose settings';; run) shift; echo \"ran $*\";; esac";
     program(&place.path("bin"), "goose", script);
     let daemon = start(place);
     wait_for("its help was read", || {
@@ -246,68 +420,6 @@ fn a_key_of_one_agent_is_in_no_other_ones_environment() {
 }
 
 #[test]
-fn agents_are_added_made_the_default_tested_and_removed_and_comments_stay() {
-    let written = "# Mine, by hand.\n\n[agents.echo] # the first\nkind = \"exec\"\ncommand = [\"/bin/cat\"]\n";
-    let place = Place::new(written);
-    let config = || std::fs::read_to_string(place.path("config.toml")).unwrap();
-    let done = |args: &[&str]| {
-        let done = place.agentctl(&[&["agents"], args].concat());
-        assert_eq!(done.code, Some(0), "{done:?}");
-        done.stdout
-    };
-    done(&[
-        "add", "shout", "--kind", "exec", "--env", "A=b c", "--model", "m", "--", "tr", "a-z",
-        "A-Z",
-    ]);
-    assert!(config().starts_with(written), "{}", config());
-    assert!(config().ends_with(
-        "[agents.shout]\nkind = \"exec\"\ncommand = [\"tr\", \"a-z\", \"A-Z\"]\nmodel = \"m\"\nenv = { A = \"b c\" }\n"
-    ));
-    done(&["default", "shout"]);
-    assert!(
-        config().starts_with(
-            "# Mine, by hand.\ndefault_agent = \"shout\"\n\n[agents.echo] # the first\n"
-        )
-    );
-    let sent = place.agentctl(&["send", "loud"]);
-    assert_eq!(sent.stdout.trim(), "LOUD", "{sent:?}");
-
-    let said = done(&["test", "shout"]);
-    assert!(
-        said.starts_with("`shout` answered in ") && said.contains("READY"),
-        "{said}"
-    );
-    let json = done(&["test", "echo", "--json", "--prompt", "ping"]);
-    let tried: Value = serde_json::from_str(json.trim()).unwrap();
-    assert_eq!(
-        (&tried["ok"], &tried["text"], &tried["agent"]),
-        (&true.into(), &"ping".into(), &"echo".into())
-    );
-
-    let refused = place.agentctl(&["agents", "remove", "shout"]);
-    assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(
-        refused
-            .stderr
-            .contains("`agentctl agents default OTHER` first"),
-        "{refused:?}"
-    );
-    done(&["default", "echo"]);
-    let json = done(&["remove", "shout", "--json"]);
-    let removed: Value = serde_json::from_str(json.trim()).unwrap();
-    assert_eq!(
-        (&removed["done"], &removed["agent"]),
-        (&"removed".into(), &"shout".into())
-    );
-    assert_eq!(
-        config().trim_end(),
-        written
-            .replace("hand.\n", "hand.\ndefault_agent = \"echo\"\n")
-            .trim_end()
-    );
-}
-
-#[test]
 fn a_try_without_a_daemon_leaves_no_session_behind_either() {
     let place = Place::new("[agents.echo]\nkind = \"exec\"\ncommand = [\"/bin/cat\"]\n");
     let tried = place.agentctl(&["agents", "test", "echo"]);
@@ -339,6 +451,19 @@ fn a_test_fails_with_the_exit_code_of_its_turn() {
     );
     let slow = tried(&["chaos", "--timeout", "0.3", "--prompt", "chaos:hang"]);
     assert_eq!(slow.code, Some(124), "{slow:?}");
+    // What it told on its way there says more.
+    let told = tried(&[
+        "chaos",
+        "--timeout",
+        "2",
+        "--prompt",
+        "chaos:note no model;hang",
+    ]);
+    assert!(
+        told.stderr
+            .contains("the last that was heard of `chaos`: no model"),
+        "{told:?}"
+    );
     let unknown = tried(&["nobody"]);
     assert_eq!(unknown.code, Some(78), "{unknown:?}");
     // A try leaves no session behind.
@@ -348,119 +473,12 @@ fn a_test_fails_with_the_exit_code_of_its_turn() {
 }
 
 #[test]
-fn a_broken_file_is_refused_with_its_line_and_a_secret_with_what_to_do() {
-    let broken = "[agents.a]\nkind = \"exec\"\ncomand = [\"/bin/cat\"]\n";
-    let place = Place::new(broken);
-    let refused = place.agentctl(&["agents", "add", "x", "--kind", "exec", "--", "cat"]);
-    assert_eq!(refused.code, Some(78), "{refused:?}");
-    assert!(
-        refused
-            .stderr
-            .contains("config.toml:3: unknown key `agents.a.comand`"),
-        "{refused:?}"
-    );
-    let config = || std::fs::read_to_string(place.path("config.toml")).unwrap();
-    assert_eq!(config(), broken);
-    place.configure("");
-    let refused = place.agentctl(&[
-        "agents",
-        "add",
-        "x",
-        "--kind",
-        "exec",
-        "--env",
-        "X_API_KEY=s3cret",
-        "--",
-        "cat",
-    ]);
-    assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(
-        refused.stderr.contains("--pass-env X_API_KEY") && !refused.stderr.contains("s3cret"),
-        "{refused:?}"
-    );
-    let key = "--api-key=sk-s3cret";
-    let refused = place.agentctl(&["agents", "add", "x", "--kind", "exec", "--", "cat", key]);
-    assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(
-        refused.stderr.contains("--pass-env") && !refused.stderr.contains("s3cret"),
-        "{refused:?}"
-    );
-    assert_eq!(config(), "");
-    let usage = finish(place.command(AGENTD).arg_words(&["agents", "add"]), b"");
-    assert_eq!(usage.code, Some(2), "{usage:?}");
-}
-
-#[test]
-fn what_is_no_file_is_never_replaced_by_one() {
+fn a_restart_without_a_daemon_says_that_nothing_has_to_be_restarted() {
     let place = Place::new("");
-    let file = place.path("config.toml");
-    let add = ["agents", "add", "x", "--kind", "exec", "--", "cat"];
-    for nowhere in [true, false] {
-        std::fs::remove_file(&file).unwrap();
-        if nowhere {
-            std::os::unix::fs::symlink(place.path("nowhere/config.toml"), &file).unwrap();
-        } else {
-            nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        }
-        let refused = place.agentctl(&add);
-        assert_ne!(refused.code, Some(0), "{refused:?}");
-        assert!(refused.stderr.contains("expected a file"), "{refused:?}");
-        let kind = std::fs::symlink_metadata(&file).unwrap().file_type();
-        assert!(!kind.is_file(), "{kind:?}");
-    }
-    std::fs::remove_file(&file).unwrap();
-    let mut command = place.command(AGENTCTL);
-    command.args(add).env("AGENTD_CONFIG", "relative.toml");
-    let home = command.get_current_dir().unwrap().to_owned();
-    let added = finish(command, b"");
-    assert_eq!(added.code, Some(0), "{added:?}");
-    let text = std::fs::read_to_string(home.join("relative.toml")).unwrap();
-    assert!(text.contains("[agents.x]"), "{text}");
-}
-
-#[test]
-fn agents_that_are_added_at_once_are_all_there() {
-    let place = Place::new("");
-    std::thread::scope(|scope| {
-        for number in 0..8 {
-            let place = &place;
-            scope.spawn(move || {
-                let name = format!("a{number}");
-                let words = ["agents", "add", &name, "--kind", "exec", "--", "cat"];
-                let added = place.agentctl(&words);
-                assert_eq!(added.code, Some(0), "{added:?}");
-            });
-        }
-    });
-    let config = std::fs::read_to_string(place.path("config.toml")).unwrap();
-    let there = (0..8).filter(|number| config.contains(&format!("[agents.a{number}]")));
-    assert_eq!(there.count(), 8, "{config}");
-}
-
-#[test]
-fn a_daemon_that_runs_is_told_of_no_change_and_the_note_says_so() {
-    let daemon = Daemon::start();
-    let added = daemon.agentctl(&["agents", "add", "x", "--kind", "exec", "--", "cat"]);
-    assert_eq!(added.code, Some(0), "{added:?}");
+    let refused = place.agentctl(&["restart", "pi"]);
+    assert_eq!(refused.code, Some(69), "{refused:?}");
     assert!(
-        added.stderr.contains("`agentctl stop`, then `agentd`"),
-        "{added:?}"
+        refused.stderr.contains("nothing to restart") && !refused.stderr.contains("start it with"),
+        "{refused:?}"
     );
-    let tried = daemon.agentctl(&["agents", "test", "x"]);
-    assert_eq!(tried.code, Some(78), "{tried:?}");
-    let daemon = daemon.kill().start();
-    let tried = daemon.agentctl(&["agents", "test", "x"]);
-    assert_eq!(tried.code, Some(0), "{tried:?}");
-}
-
-/// Arguments in the middle of an expression.
-trait Words {
-    fn arg_words(self, words: &[&str]) -> Self;
-}
-
-impl Words for std::process::Command {
-    fn arg_words(mut self, words: &[&str]) -> Self {
-        self.args(words);
-        self
-    }
 }

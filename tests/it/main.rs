@@ -8,8 +8,10 @@
 )]
 
 mod agents;
+mod attachments;
 mod cli;
 mod cli_agents;
+mod cli_agents_changes;
 mod cli_jobs;
 mod cli_lists;
 mod cli_models;
@@ -33,6 +35,7 @@ mod pi;
 mod pi_steering;
 mod protocol;
 mod questions;
+mod readiness;
 mod stdio;
 mod supervision;
 mod support;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// No single wait is longer: a test that needs more is stuck.
+/// No single wait is longer, where the place has no other: a test that needs more is stuck.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
 pub const AGENTD: &str = env!("CARGO_BIN_EXE_agentd");
@@ -68,6 +68,8 @@ pub fn skipped(needs: &str) {
 /// Private directories, without a daemon.
 pub struct Place {
     pub dir: TempDir,
+    /// The longest single wait of the daemon's and its clients'.
+    pub deadline: Duration,
 }
 
 impl Place {
@@ -77,7 +79,10 @@ impl Place {
             .prefix("agentd-it-")
             .tempdir_in("/tmp")
             .unwrap();
-        let place = Self { dir };
+        let place = Self {
+            dir,
+            deadline: DEADLINE,
+        };
         std::fs::create_dir(place.path("home")).unwrap();
         place.configure(config);
         place
@@ -207,7 +212,8 @@ impl Daemon {
     }
 
     pub fn connect(&self) -> Client {
-        Client::connect(&self.place.socket())
+        let stream = UnixStream::connect(self.place.socket()).unwrap();
+        Client::within(self.place.deadline, stream)
     }
 
     /// One line out, every line back until the daemon closes.
@@ -224,13 +230,14 @@ impl Daemon {
     /// Waits until `status` shows a fact.
     pub fn until<T>(&self, fact: &str, look: impl Fn(&Value) -> Option<T>) -> T {
         let mut last = Value::Null;
-        let found = poll(|| {
+        let deadline = self.place.deadline;
+        let found = poll(deadline, || {
             last = self.status();
             look(&last)
         });
         found.unwrap_or_else(|| {
             panic!(
-                "not within {DEADLINE:?}: {fact}; last status: {last:#}\n{}",
+                "not within {deadline:?}: {fact}; last status: {last:#}\n{}",
                 self.log()
             )
         })
@@ -263,8 +270,12 @@ impl Client {
     }
 
     pub fn new(stream: UnixStream) -> Self {
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        stream.set_write_timeout(Some(DEADLINE)).unwrap();
+        Self::within(DEADLINE, stream)
+    }
+
+    fn within(deadline: Duration, stream: UnixStream) -> Self {
+        stream.set_read_timeout(Some(deadline)).unwrap();
+        stream.set_write_timeout(Some(deadline)).unwrap();
         let reader = BufReader::new(stream.try_clone().unwrap());
         Self { stream, reader }
     }
@@ -375,7 +386,7 @@ pub fn finish(mut command: Command, input: &[u8]) -> Finished {
         let _cut = err.read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     });
-    let status = poll(|| child.0.try_wait().unwrap());
+    let status = poll(DEADLINE, || child.0.try_wait().unwrap());
     if status.is_none() {
         let _gone = child.0.kill();
     }
@@ -393,8 +404,8 @@ pub fn finish(mut command: Command, input: &[u8]) -> Finished {
 }
 
 /// Looks again and again until a fact is there; the deadline is the only clock.
-fn poll<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let until = Instant::now() + DEADLINE;
+fn poll<T>(deadline: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let until = Instant::now() + deadline;
     loop {
         if let Some(found) = look() {
             return Some(found);
@@ -408,7 +419,7 @@ fn poll<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
 
 /// Waits for a fact.
 pub fn wait_for<T>(fact: &str, look: impl FnMut() -> Option<T>) -> T {
-    poll(look).unwrap_or_else(|| panic!("not within {DEADLINE:?}: {fact}"))
+    poll(DEADLINE, look).unwrap_or_else(|| panic!("not within {DEADLINE:?}: {fact}"))
 }
 
 /// Is a process there (a zombie isn't)?

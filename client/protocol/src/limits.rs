@@ -30,6 +30,14 @@ pub const MAX_DISPATCH: usize = 256;
 pub const MAX_PAGE: usize = 500;
 /// Models to fall back to: nobody waits for more of them, and each is shown.
 pub const MAX_FALLBACKS: usize = 16;
+/// Attachments of one send: more than any model looks at together.
+pub const MAX_ATTACHMENTS: usize = 16;
+/// Bytes of one attachment, decoded: what model providers take of one picture.
+pub const MAX_ATTACHMENT: usize = 5 * 1024 * 1024;
+/// Bytes of all attachments of one request, decoded: in base64 they fit into a line.
+pub const MAX_ATTACHED: usize = 8 * 1024 * 1024;
+/// Longest name of an attachment in bytes, as file systems have it.
+pub const MAX_ATTACHMENT_NAME: usize = 255;
 /// Labels of one job.
 pub const MAX_LABELS: usize = 16;
 /// Longest key and longest value of a label, in bytes.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::attachment::Attachment;
 use crate::code::Code;
 use crate::envelope::{Envelope, Rejected};
 use crate::ids::JobId;
@@ -84,12 +85,13 @@ pub const SEND_FIELDS: &[&str] = &[
     "parent",
     "start_at",
     "after_failure",
+    "attachments",
     "job",
 ];
 
 /// Fields of a `send` that are reserved: refused rather than ignored, as ignoring them would widen
 /// what the sender asked for.
-const RESERVED: &[&str] = &["attachments", "callback", "history", "max_turns", "system"];
+const RESERVED: &[&str] = &["callback", "history", "max_turns", "system"];
 
 /// A decoded request.
 #[derive(Clone, PartialEq, Debug)]
@@ -325,6 +327,9 @@ pub struct Send {
     /// When a turn before it in the session was interrupted.
     #[serde(default)]
     pub after_failure: AfterFailure,
+    /// What goes with the text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
     /// Towards workers: the job's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
@@ -536,7 +541,7 @@ fn decode_send(body: &str, typed: bool) -> Result<(Send, Vec<Ignored>), Rejected
 /// Returns canonical bytes to be hashed; two sends with equal bytes are the same request.
 #[must_use]
 pub fn hashed(send: &Send) -> String {
-    let mut covered = serde_json::json!([
+    let mut value = serde_json::json!([
         send.text,
         send.session,
         send.agent,
@@ -547,11 +552,17 @@ pub fn hashed(send: &Send) -> String {
         send.toolsets,
         send.retry,
     ]);
-    // What younger versions added counts only where it is given: keys of before keep their meaning.
-    if let (Some(chain), Value::Array(covered)) = (&send.fallback_chain, &mut covered) {
-        covered.push(serde_json::json!({"fallback_chain": chain}));
+    // What later versions added counts only where it is given: keys of before keep their meaning.
+    if let Value::Array(all) = &mut value {
+        if let Some(chain) = &send.fallback_chain {
+            all.push(serde_json::json!({"fallback_chain": chain}));
+        }
+        if !send.attachments.is_empty() {
+            let content = |of: &Attachment| serde_json::json!([of.mime, of.sha256]);
+            all.push(send.attachments.iter().map(content).collect());
+        }
     }
-    covered.to_string()
+    value.to_string()
 }
 
 mod check;

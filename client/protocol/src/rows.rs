@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::attachment::Attachment;
 use crate::ids::JobId;
 use crate::request::Ignored;
 use crate::work::JobPhase;
@@ -93,6 +94,9 @@ pub struct TurnRow {
     pub text: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
+    /// What went with it, without its content.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
     pub messages: Vec<MessageRow>,
     /// The final line; `None` while the turn is in flight or waits.
     #[serde(rename = "final")]

@@ -12,7 +12,9 @@ use agentd_protocol::line::{Stop, TurnFacts};
 use agentd_protocol::request::{OnQuestion, Send};
 use serde_json::json;
 
-use super::args::{AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, TestAgentArgs};
+use super::args::{
+    AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
+};
 use super::exit::{self, Exit};
 use super::turn::{self, View};
 use super::{ask, output, render};
@@ -25,6 +27,8 @@ use crate::{key, oneshot};
 /// Answered by any model in a word, without a tool.
 const QUESTION: &str =
     "This is a test of the connection. Use no tools. Answer with one word: ready";
+/// Whoever looks at a terminal for longer wants to know why.
+const QUIET_FOR: Duration = Duration::from_secs(1);
 /// A daemon that is there takes a connection at once.
 const THERE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -32,22 +36,31 @@ pub(super) async fn agents(args: AgentsArgs, socket: Option<&Path>) -> io::Resul
     match args.command {
         None => list(args.json, socket).await,
         Some(AgentsCommand::Add(args)) => change(&add_words(args), socket).await,
-        Some(AgentsCommand::Remove(args)) => change(&name_words("remove", args), socket).await,
-        Some(AgentsCommand::Default(args)) => change(&name_words("default", args), socket).await,
+        Some(AgentsCommand::Remove(args)) => change(&remove_words(args), socket).await,
+        Some(AgentsCommand::Default(args)) => change(&default_words(args), socket).await,
         Some(AgentsCommand::Test(args)) => test(args, socket).await,
     }
 }
 
 async fn list(json: bool, socket: Option<&Path>) -> io::Result<Exit> {
-    let received = match ask::ask(
+    let asking = ask::ask(
         socket,
         "agents",
         &Nothing {},
-        Asking::Reads,
+        Asking::Looks,
         Fallback::Allowed,
-    )
-    .await
-    {
+    );
+    tokio::pin!(asking);
+    let asked = match tokio::time::timeout(QUIET_FOR, &mut asking).await {
+        Ok(asked) => asked,
+        Err(_) => {
+            if output::err_is_terminal() {
+                output::note("agents are asked for their version; a slow one takes some seconds");
+            }
+            asking.await
+        }
+    };
+    let received = match asked {
         Ok((client, received)) => {
             client.close().await;
             received
@@ -62,10 +75,20 @@ async fn list(json: bool, socket: Option<&Path>) -> io::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn name_words(what: &str, args: AgentNameArgs) -> Vec<String> {
-    let mut words = vec![what.to_owned()];
+fn remove_words(args: AgentNameArgs) -> Vec<String> {
+    let mut words = vec!["remove".to_owned()];
     words.extend(args.json.then(|| "--json".to_owned()));
     words.extend(["--".to_owned(), args.name]);
+    words
+}
+
+fn default_words(args: DefaultAgentArgs) -> Vec<String> {
+    let mut words = vec!["default".to_owned()];
+    words.extend(args.json.then(|| "--json".to_owned()));
+    match args.name {
+        Some(name) => words.extend(["--".to_owned(), name]),
+        None => words.push("--clear".to_owned()),
+    }
     words
 }
 
@@ -134,11 +157,17 @@ async fn is_up(socket: Option<&Path>) -> bool {
     )
 }
 
-/// Shows nothing while it runs: what counts is how it ended.
-struct Silent;
+/// Shows nothing while it runs: what counts is how it ended, and what was told before a bad end.
+#[derive(Default)]
+struct Silent {
+    told: Option<String>,
+}
 
 impl View for Silent {
-    fn line(&mut self, _received: &Received) -> io::Result<()> {
+    fn line(&mut self, received: &Received) -> io::Result<()> {
+        if let Some(told) = received.line.as_ref().and_then(render::side_note) {
+            self.told = Some(told);
+        }
         Ok(())
     }
 }
@@ -155,8 +184,9 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
     };
     let send = key::completed(&send)?.into_owned();
     let begun = Instant::now();
+    let mut view = Silent::default();
     let outcome = match turn::connect(socket, Fallback::Allowed).await {
-        Ok(client) => turn::run(client, &send, &mut Silent, None).await?,
+        Ok(client) => turn::run(client, &send, &mut view, None).await?,
         Err(error) => turn::Outcome::Failed(error),
     };
     let took = begun.elapsed();
@@ -188,7 +218,12 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
         forget(session, socket).await;
     }
     let key = send.idempotency_key.as_deref().unwrap_or_default();
-    Ok(turn::conclude(&outcome, key))
+    let exit = turn::conclude(&outcome, key);
+    if let Some(told) = view.told.filter(|_| exit != Exit::Done) {
+        let (name, told) = (&args.name, render::preview(&told));
+        output::note(&format!("the last that was heard of `{name}`: {told}"));
+    }
+    Ok(exit)
 }
 
 /// Ends the session of a try. One that stays is in nobody's way.

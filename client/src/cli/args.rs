@@ -12,7 +12,9 @@ use std::path::PathBuf;
 use agentd_protocol::JobId;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use agents::{AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, TestAgentArgs};
+pub use agents::{
+    AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
+};
 pub use turn::{
     AfterFailureArg, AgentArgs, HowArgs, ModeArg, OnQuestionArg, RetryArg, SendArgs, TurnArgs,
     WhoArgs,

@@ -19,14 +19,17 @@ use crate::wire::Received;
 /// An answer, or the exit code when there is none to print.
 pub(super) type Asked = Result<(Client, Received), Exit>;
 
+/// What to do when there is no daemon, where the endpoint doesn't know better.
+const START_IT: &str = "start it with `agentd`";
+
 /// Connects to the daemon; without one, says so.
 pub(super) async fn daemon(socket: Option<&Path>) -> Result<Client, Exit> {
-    connected(socket, Fallback::Forbidden).await
+    connected(socket, Fallback::Forbidden, START_IT).await
 }
 
-async fn connected(socket: Option<&Path>, fallback: Fallback) -> Result<Client, Exit> {
+async fn connected(socket: Option<&Path>, fallback: Fallback, down: &str) -> Result<Client, Exit> {
     let connected = turn::connect(socket, fallback).await;
-    connected.map_err(|error| tell_down(&error))
+    connected.map_err(|error| tell_down(&error, down))
 }
 
 /// Asks whoever may answer.
@@ -37,7 +40,22 @@ pub(super) async fn ask(
     asking: Asking,
     fallback: Fallback,
 ) -> Asked {
-    let mut client = connected(socket, fallback).await?;
+    let client = connected(socket, fallback, START_IT).await?;
+    answer(client, kind, fields, asking).await
+}
+
+/// Asks the daemon for what makes no sense without one; `down` says what to do then.
+pub(super) async fn change_or(
+    down: &str,
+    socket: Option<&Path>,
+    kind: &str,
+    fields: &impl Serialize,
+) -> Asked {
+    let client = connected(socket, Fallback::Forbidden, down).await?;
+    answer(client, kind, fields, Asking::ChangesLong).await
+}
+
+async fn answer(mut client: Client, kind: &str, fields: &impl Serialize, asking: Asking) -> Asked {
     match client.answer(kind, fields, asking).await {
         Ok(received) => Ok((client, received)),
         Err(error) => Err(tell(&error)),
@@ -77,11 +95,11 @@ pub(super) fn tell(error: &RequestError) -> Exit {
     exit::of_request_error(error)
 }
 
-fn tell_down(error: &ClientError) -> Exit {
+fn tell_down(error: &ClientError, down: &str) -> Exit {
     match error {
         ClientError::Unreachable { error, hint } => output::error(
             &format!("agentd is not running: {error}"),
-            Some(hint.as_deref().unwrap_or("start it with `agentd`")),
+            Some(hint.as_deref().unwrap_or(down)),
         ),
         other => turn::tell_client_error(other),
     }

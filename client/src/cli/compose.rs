@@ -6,6 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use agentd_protocol::attachment::Attachment;
 use agentd_protocol::nearest::nearest;
 use agentd_protocol::request::{AfterFailure, Mode, OnQuestion, Retry, SEND_FIELDS, Send};
 use serde_json::{Map, Value};
@@ -35,6 +36,12 @@ pub(super) fn common(who: &WhoArgs, how: &HowArgs) -> Send {
     let here = std::env::current_dir().ok();
     let cwd = who.cwd.as_ref();
     let cwd = cwd.map(|given| absolute(given, here.as_deref()));
+    let attached = how
+        .attach
+        .iter()
+        .map(|file| absolute(file, here.as_deref()));
+    let attachments = attached.map(|file| Attachment::of_path(file.to_string_lossy()));
+    let attachments = attachments.collect();
     let cwd_if_new = if cwd.is_some() { None } else { here };
     let shown = |path: PathBuf| path.to_str().map(str::to_owned);
     Send {
@@ -47,6 +54,7 @@ pub(super) fn common(who: &WhoArgs, how: &HowArgs) -> Send {
         cwd: cwd.and_then(shown),
         cwd_if_new: cwd_if_new.and_then(shown),
         timeout: who.timeout,
+        attachments,
         expires: how.expires,
         start_at: how.start_at.clone(),
         labels: how.labels.iter().cloned().collect(),
@@ -164,6 +172,19 @@ mod tests {
         let send = made(None);
         assert!(send.cwd.is_none() && send.cwd_if_new.is_some());
         assert_eq!(send.idempotency_key.map(|key| key.len()), Some(32));
+    }
+
+    #[test]
+    fn a_file_is_attached_by_its_absolute_path() {
+        let how = HowArgs {
+            attach: vec![PathBuf::from("a.png"), PathBuf::from("/tmp/b.png")],
+            ..HowArgs::default()
+        };
+        let send = send_of("hi".to_owned(), &args(None), Mode::Queue, &how).unwrap();
+        let paths: Vec<_> = send.attachments.into_iter().map(|of| of.path).collect();
+        let here = std::env::current_dir().unwrap().join("a.png");
+        let here = here.to_str().unwrap().to_owned();
+        assert_eq!(paths, [Some(here), Some("/tmp/b.png".to_owned())]);
     }
 
     #[test]

@@ -90,17 +90,9 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
         session: args.session,
         now: args.now,
     };
-    ask::done(
-        ask::ask(
-            socket,
-            "restart_worker",
-            &fields,
-            Asking::ChangesLong,
-            Fallback::Forbidden,
-        )
-        .await,
-        "restarted",
-    )
+    let down = "there is nothing to restart: without a daemon each turn starts its agent anew";
+    let asked = ask::change_or(down, socket, "restart_worker", &fields).await;
+    ask::done(asked, "restarted")
 }
 
 pub(super) async fn drain(args: DeadlineArgs, socket: Option<&Path>) -> io::Result<Exit> {

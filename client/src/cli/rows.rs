@@ -153,6 +153,12 @@ pub fn turn(row: &TurnRow, now: i64) -> String {
     if row.truncated {
         shown.push_str("> … (cut short)\n");
     }
+    for of in &row.attachments {
+        let name = of.name.as_deref().unwrap_or("attachment");
+        let mime = of.mime.as_deref().unwrap_or("unknown");
+        let bytes = of.bytes.unwrap_or(0);
+        let _infallible = writeln!(shown, "> [{name}: {mime}, {bytes} bytes]");
+    }
     for message in &row.messages {
         let _infallible = writeln!(shown, "{}", message.text.trim_end());
         if message.truncated {

@@ -1,4 +1,4 @@
-//! One turn from the command line: sending, Ctrl-C, and how it ended.
+//! One turn from the command line: sending, signals, and how it ended.
 //!
 //! Owns the loop over a turn's lines. Must not know how lines look (`View`) nor what the exit code
 //! of an outcome is (`exit`).
@@ -41,13 +41,13 @@ pub(super) trait View {
 pub(super) enum Outcome {
     /// With its final line.
     Final(Box<Received>, Interrupted),
-    /// Ctrl-C twice: we left, the turn may still be ending.
+    /// Asked twice to end: we left, the turn may still be ending.
     Left,
     /// Nobody could take it, or its end isn't known.
     Failed(ClientError),
 }
 
-/// Did Ctrl-C ask for its end?
+/// Did a signal ask for its end?
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Interrupted {
     /// Yes.
@@ -94,7 +94,7 @@ pub(super) async fn run(
     view: &mut impl View,
     mut asker: Option<Asker>,
 ) -> io::Result<Outcome> {
-    let mut ctrl_c = signal(SignalKind::interrupt())?;
+    let mut stops = Stops::hear(&client)?;
     let mut abort = Interrupted::No;
     let begun = Instant::now();
     let mut ticks = ticks(begun);
@@ -105,7 +105,7 @@ pub(super) async fn run(
         loop {
             tokio::select! {
                 first = &mut sending => break first,
-                () = pressed(&mut ctrl_c) => {
+                () = stops.asked() => {
                     if abort == Interrupted::Yes {
                         return Ok(Outcome::Left);
                     }
@@ -121,6 +121,7 @@ pub(super) async fn run(
     };
     if !alone_before {
         tell_fallback(&client);
+        stops.hear_more(&client)?;
     }
     let job = job_of(&received);
     if abort == Interrupted::Yes && !received.is_final() {
@@ -144,7 +145,7 @@ pub(super) async fn run(
                     Ok(next) => break next,
                     Err(lost) => return Ok(Outcome::Failed(ClientError::Unknown(lost))),
                 },
-                () = pressed(&mut ctrl_c) => {
+                () = stops.asked() => {
                     if abort == Interrupted::Yes {
                         return Ok(Outcome::Left);
                     }
@@ -166,9 +167,45 @@ fn ticks(begun: Instant) -> Interval {
     ticks
 }
 
-async fn pressed(ctrl_c: &mut Signal) {
-    if ctrl_c.recv().await.is_none() {
-        // No signal can come any more.
+/// The signals that ask for the turn's end. With a daemon the turn goes on without us, and only
+/// Ctrl-C is a wish to end it; a turn that runs for us alone ends with us.
+struct Stops {
+    ctrl_c: Signal,
+    terminate: Option<Signal>,
+}
+
+impl Stops {
+    fn hear(client: &Client) -> io::Result<Self> {
+        let ctrl_c = signal(SignalKind::interrupt())?;
+        let terminate = None;
+        let mut stops = Self { ctrl_c, terminate };
+        stops.hear_more(client)?;
+        Ok(stops)
+    }
+
+    /// It may be ours alone by now.
+    fn hear_more(&mut self, client: &Client) -> io::Result<()> {
+        if client.fallback_reason().is_some() && self.terminate.is_none() {
+            self.terminate = Some(signal(SignalKind::terminate())?);
+        }
+        Ok(())
+    }
+
+    async fn asked(&mut self) {
+        tokio::select! {
+            () = came(Some(&mut self.ctrl_c)) => {}
+            () = came(self.terminate.as_mut()) => {}
+        }
+    }
+}
+
+async fn came(signal: Option<&mut Signal>) {
+    let heard = match signal {
+        Some(signal) => signal.recv().await,
+        None => None,
+    };
+    if heard.is_none() {
+        // None can come, or none any more.
         std::future::pending::<()>().await;
     }
 }

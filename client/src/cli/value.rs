@@ -2,6 +2,7 @@
 //!
 //! Pure but for "now". Owns how a person writes and reads them. Must not know which command asks.
 
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agentd_protocol::request::unix_ms;
@@ -51,6 +52,14 @@ pub(super) fn start_at(text: &str) -> Result<String, String> {
     })?;
     let at = now_ms() / 1_000 + i64::try_from(ahead.as_secs()).unwrap_or(i64::MAX / 2_000);
     Ok(rfc3339(at))
+}
+
+/// A file's path; which file it is has to be sure when somebody else reads it.
+pub(super) fn file(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "-" => Err("standard input can't be attached: expected the path of a file".to_owned()),
+        text => Ok(PathBuf::from(text)),
+    }
 }
 
 /// `key=value`.

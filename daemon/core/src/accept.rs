@@ -11,6 +11,7 @@ use agentd_protocol::line::{Accepted, Line, Telling};
 use agentd_protocol::request::{self, Send};
 use agentd_protocol::{Code, JobId};
 
+use crate::attached::Content;
 use crate::conn::{Follow, FollowId, FollowState};
 use crate::effect::{Effect, Progress};
 use crate::history::Happened;
@@ -36,16 +37,23 @@ pub(crate) struct Batch {
 pub(crate) struct Placing {
     pub(crate) session: SessionId,
     pub(crate) parent: Option<JobId>,
+    /// Of its attachments.
+    pub(crate) contents: Vec<Content>,
     /// How long it may wait when it doesn't say.
     pub(crate) expires: Duration,
 }
 
 impl Placing {
     /// A send's own.
-    pub(crate) const fn of_send(session: SessionId, parent: Option<JobId>) -> Self {
+    pub(crate) const fn of_send(
+        session: SessionId,
+        parent: Option<JobId>,
+        contents: Vec<Content>,
+    ) -> Self {
         Self {
             session,
             parent,
+            contents,
             expires: DEFAULT_EXPIRES,
         }
     }
@@ -119,6 +127,7 @@ impl State {
             cwd: session.cwd.clone(),
             toolsets: session.toolsets.as_ref().map(json::text),
             request: json::text(&send),
+            contents: placing.contents.clone(),
             key: send.idempotency_key.clone(),
             hashed: hashed.unwrap_or_default(),
             expires,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::attached::Takes;
+
 /// One agent, from the configuration, from PATH, or built in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Agent {
@@ -53,6 +55,8 @@ pub struct Looked {
     pub version: Option<String>,
     /// Why there is no version, or what it lacks.
     pub note: Option<String>,
+    /// Why it can't be used, when its program says so itself.
+    pub why_not: Option<String>,
     /// Is somebody logged in, where that can be seen?
     pub logged_in: Option<bool>,
 }
@@ -70,6 +74,12 @@ pub struct Describe {
     pub recycles: bool,
     /// Are model, provider and thinking given with each turn (else when the process starts)?
     pub model_per_turn: bool,
+    /// Can it be told which model to use?
+    pub models: bool,
+    /// Can it be told which provider's?
+    pub providers: Providers,
+    /// Can it be told how hard to think?
+    pub thinking: Levels,
     /// Can it restrict tools, unless its handshake says otherwise?
     pub toolsets: bool,
     /// Does it take a chain of models to fall back to, unless its handshake says otherwise?
@@ -78,6 +88,8 @@ pub struct Describe {
     pub steers: bool,
     /// Can it shorten what it remembers, unless its handshake says otherwise?
     pub compacts: bool,
+    /// What it takes besides text, at most: its handshake may say less.
+    pub attachments: Takes,
     /// Turns at once in one process, unless its handshake says otherwise.
     pub concurrent_sends: u32,
     /// From spawn to `Ready`.
@@ -94,6 +106,30 @@ pub enum Sessions {
     /// A process per turn: it is given the prompt at its spawn, needs no handshake, and its exit
     /// is the turn's end.
     PerTurn,
+}
+
+/// Which model providers an agent can be told to use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Providers {
+    /// It judges the name itself, and says so when it knows none of it.
+    Any,
+    /// These.
+    Known(&'static [&'static str]),
+    /// Those that its models are named by: none without a model.
+    OfModel,
+    /// It can't be told.
+    None,
+}
+
+/// Which thinking levels an agent can be told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Levels {
+    /// It judges the name itself, and says so when it doesn't know it.
+    Any,
+    /// These.
+    Known(&'static [&'static str]),
+    /// It can't be told.
+    None,
 }
 
 /// What survives the process.

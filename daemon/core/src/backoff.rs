@@ -41,7 +41,8 @@ impl Broken {
             format!("; it said: {}", self.tail)
         };
         let error = format!("the worker of {what} does not come up: {}{tail}", self.why);
-        let hint = "mend the cause, then `agentctl restart AGENT`; it is tried again after 10 min";
+        let hint = "mend the cause; a daemon tries again after 10 min, or at once after \
+                    `agentctl restart AGENT`";
         Failure {
             hint: Some(hint.to_owned()),
             ..Failure::new(code, error)

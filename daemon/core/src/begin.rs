@@ -9,6 +9,8 @@ use agentd_protocol::Code;
 use agentd_protocol::line::Context;
 
 use crate::agent::Resume;
+use crate::choice::SAY_ITS_PATH;
+use crate::clock::allowed;
 use crate::effect::{Effect, Rung};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Notice, Phase, Process};
@@ -93,6 +95,13 @@ impl State {
         let Some(session) = self.sessions.get_mut(&job.session) else {
             return;
         };
+        let since = *job.clock.get_or_insert(self.now.mono);
+        let until = since + allowed(job);
+        if until <= self.now.mono {
+            // It rang while the mark was on its way.
+            self.unplace(turn);
+            return self.never_ready(turn);
+        }
         job.begin_again();
         job.ran = true;
         job.context = Some(context);
@@ -101,13 +110,10 @@ impl State {
         job.queued_for = self.now.mono.saturating_sub(job.accepted_at);
         job.progress_at = self.now.mono;
         session.open = true;
-        let timeout = job
-            .send
-            .timeout
-            .map_or(crate::limits::DEFAULT_TIMEOUT, Duration::from_secs_f64);
+        session.lost |= context == Context::Lost;
         self.boot_timers.clear(Timer::Expiry(turn));
-        self.timers
-            .set(Timer::Running(turn), self.now.mono + timeout);
+        self.clocked.remove(&turn);
+        self.timers.set(Timer::Running(turn), until);
         self.timers.set(
             Timer::Stalled(turn),
             self.now.mono + crate::limits::STALLED_AFTER,
@@ -115,6 +121,8 @@ impl State {
         let name = session.shown();
         let prompt = job.prompt(turn, session, native.as_deref());
         if context == Context::Lost {
+            let session = name.clone();
+            self.write_lazily(Write::Lost { session });
             self.note(turn, &Notice::of(Code::ContextLost, format!("the session `{name}` goes on without its earlier turns: what held them is gone")));
         }
         let Some(prompt) = prompt else { return };
@@ -155,14 +163,15 @@ impl State {
         let job = self.jobs.get(&turn)?;
         let session = self.sessions.get(&job.session)?;
         let slot = self.slots.get(&worker)?;
-        if context == Context::Lost && job.send.require_context {
-            let error = format!(
-                "the session `{}` lost its earlier turns with its process",
-                session.shown()
-            );
+        if (session.lost || context == Context::Lost) && job.send.require_context {
+            return Some(context_lost(session));
+        }
+        // What its agent takes was known from its kind when the turn was accepted; the process says
+        // it for itself.
+        if let Some(error) = slot.takes.refuses(&slot.agent, &job.send.attachments) {
             return Some(Failure {
-                hint: Some("send without `require_context` to go on without them".to_owned()),
-                ..Failure::new(Code::ContextLost, error)
+                hint: Some(SAY_ITS_PATH.to_owned()),
+                ..Failure::new(Code::Unsupported, error)
             });
         }
         let lacks = if session.toolsets.is_some() && !slot.toolsets {
@@ -264,5 +273,18 @@ impl State {
     fn reopens_in_turns(&self, slot: &Slot) -> bool {
         let agent = self.settings.agents.get(&slot.agent);
         slot.resumes && agent.is_some_and(|agent| agent.describe.resume == Resume::InTurn)
+    }
+}
+
+/// What a turn is told that can't do without its session's earlier ones.
+fn context_lost(session: &Session) -> Failure {
+    let name = session.shown();
+    let hint = "send without `require_context` to go on without them, or in a new session";
+    Failure {
+        hint: Some(hint.to_owned()),
+        ..Failure::new(
+            Code::ContextLost,
+            format!("the session `{name}` lost its earlier turns with a process"),
+        )
     }
 }

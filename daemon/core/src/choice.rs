@@ -7,7 +7,10 @@ use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Send;
 
 use crate::agent::{Found, Sessions};
+use crate::attached::Takes;
+use crate::pins;
 use crate::state::State;
+use crate::store::Pins;
 
 impl State {
     /// The agent that answers when nobody is named: PROTOCOL.md part 4, `agent`.
@@ -68,6 +71,15 @@ impl State {
                 Rejected::new(Code::NoAgent, error).hint("`agentctl agents` lists what is there")
             );
         }
+        let pin = |given: &Option<String>, usual: &Option<String>| {
+            given.as_ref().or(usual.as_ref()).cloned()
+        };
+        let pins = Pins {
+            provider: pin(&send.provider, &agent.provider),
+            model: pin(&send.model, &agent.model),
+            thinking: pin(&send.thinking, &agent.thinking),
+        };
+        pins::check(agent, &pins)?;
         if send.toolsets.is_some() && !agent.describe.toolsets {
             let error =
                 format!("`toolsets` was given, but the agent `{name}` can't restrict its tools");
@@ -76,6 +88,13 @@ impl State {
         if send.fallback_chain.is_some() && !agent.describe.fallback_chain {
             let error = format!("`fallback_chain` was given, but the agent `{name}` takes none");
             return Err(Rejected::new(Code::Unsupported, error));
+        }
+        if let Some(error) = self
+            .takes(name, agent.describe.attachments)
+            .refuses(name, &send.attachments)
+        {
+            let rejected = Rejected::new(Code::Unsupported, error);
+            return Err(rejected.hint(SAY_ITS_PATH));
         }
         let now = self.now.mono;
         match self
@@ -86,6 +105,19 @@ impl State {
             Some(broken) => Err(broken.failure(&format!("agent `{name}`")).into()),
             None => Ok(()),
         }
+    }
+}
+
+/// What to do with a file that can't be attached.
+pub(crate) const SAY_ITS_PATH: &str =
+    "say in the text where the file is: most agents can read files by themselves";
+
+impl State {
+    /// What an agent takes besides text: as a living process of it said, else as its kind does.
+    fn takes(&self, agent: &str, usual: Takes) -> Takes {
+        let mut slots = self.slots.values();
+        let told = slots.find(|slot| slot.agent == agent && slot.is_ready());
+        told.map_or(usual, |slot| slot.takes)
     }
 }
 

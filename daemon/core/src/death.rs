@@ -1,12 +1,14 @@
 //! What a process's end means: for its turns, its sessions, its agent.
 //!
-//! Owns blame and restart. An end that was asked for is no death.
+//! Owns what is ended and started again. Whose fault it is, `blame.rs` says. An end that was asked
+//! for is no death.
 
 use std::time::Duration;
 
 use agentd_protocol::Code;
 
 use crate::backoff::mix;
+use crate::blame::Death;
 use crate::choice::per_turn;
 use crate::effect::Rung;
 use crate::ids::{Generation, TurnId, WorkerId};
@@ -14,7 +16,7 @@ use crate::job::Phase;
 use crate::limits::{ATTEMPTS, DEFAULT_EXPIRES, HEALTHY_AFTER, PERMANENT_EXITS};
 use crate::questions::Closed;
 use crate::session::SessionId;
-use crate::slot::{Fit, SlotPhase, Then};
+use crate::slot::{SlotPhase, Then};
 use crate::state::{Served, State};
 use crate::store::Write;
 use crate::timers::Timer;
@@ -31,15 +33,13 @@ impl State {
         if self.current(worker, generation).is_none() {
             return;
         }
-        let lived = Duration::ZERO;
-        self.died(
-            worker,
-            lived,
-            false,
-            format!("it could not be started: {error}"),
-            "",
+        let death = Death {
+            ready_for: None,
             permanent,
-        );
+            why: &format!("it could not be started: {error}"),
+            tail: "",
+        };
+        self.died(worker, &death);
     }
 
     pub(crate) fn worker_stuck(&mut self, worker: WorkerId, generation: Generation, why: &str) {
@@ -64,12 +64,8 @@ impl State {
             return;
         };
         slot.last_exit = Some(exit.to_string());
-        let was_ready = slot.phase.ready_since().is_some() || slot.phase.is_stopping();
-        // One that never got ready was never healthy, however long it took.
-        let lived = match slot.phase.ready_since() {
-            None if !was_ready => Duration::ZERO,
-            since => now.saturating_sub(since.unwrap_or(slot.spawned_at)),
-        };
+        let since = slot.phase.ready_since();
+        let ready_for = since.map(|since| now.saturating_sub(since));
         let agent = slot.agent.clone();
         let asked = match slot.phase {
             SlotPhase::Stopping { then, .. } => Some(then),
@@ -81,9 +77,14 @@ impl State {
             return self.drop_slot(worker);
         }
         let Some(then) = asked else {
-            let permanent =
-                !was_ready && matches!(exit, Exit::Code(code) if PERMANENT_EXITS.contains(&code));
-            return self.died(worker, lived, was_ready, exit.to_string(), tail, permanent);
+            let refuses = matches!(exit, Exit::Code(code) if PERMANENT_EXITS.contains(&code));
+            let death = Death {
+                ready_for,
+                permanent: ready_for.is_none() && refuses,
+                why: &exit.to_string(),
+                tail,
+            };
+            return self.died(worker, &death);
         };
         let stuck = self
             .slots
@@ -101,62 +102,30 @@ impl State {
                 self.close_sessions(worker);
                 self.start(worker);
             }
+            Then::Death => {
+                self.close_sessions(worker);
+                self.after_death(worker, Duration::ZERO);
+            }
             Then::Restart | Then::Gone => self.drop_slot(worker),
         }
     }
 
     /// A process died unasked, or never came up.
-    pub(crate) fn died(
-        &mut self,
-        worker: WorkerId,
-        lived: Duration,
-        was_ready: bool,
-        why: String,
-        tail: &str,
-        permanent: bool,
-    ) {
-        let now = self.now.mono;
+    pub(crate) fn died(&mut self, worker: WorkerId, death: &Death<'_>) {
         let Some(slot) = self.slots.get_mut(&worker) else {
             return;
         };
+        let Death { why, tail, .. } = *death;
         let agent = slot.agent.clone();
-        let resuming = slot.resuming.take();
         slot.last_error = Some(if tail.is_empty() {
-            why.clone()
+            why.to_owned()
         } else {
             format!("{why}; it said: {tail}")
         });
-        let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();
-        // Deaths before readiness are the agent's; later ones, those of a resume, and those with
-        // pins that only some session has, the session's.
-        let fit = slot.fit.clone();
-        let usual = self.settings.agents.get(&agent);
-        let usual = usual.map(|agent| Fit::usual(agent, &fit.cwd));
-        let blamed: Vec<SessionId> = if was_ready || usual.is_some_and(|usual| usual != fit) {
-            sessions
-        } else {
-            resuming.into_iter().collect()
-        };
-        if blamed.is_empty() {
-            let health = self.health.entry(agent.clone()).or_default();
-            if permanent {
-                health.breaks(now, true, why.clone(), tail);
-            } else {
-                health.died(now, lived, why.clone(), tail);
-            }
-        }
-        for session in &blamed {
-            if let Some(session) = self.sessions.get_mut(session) {
-                if permanent {
-                    session.health.breaks(now, true, why.clone(), tail);
-                } else {
-                    session.health.died(now, lived, why.clone(), tail);
-                }
-            }
-        }
+        self.count_death(worker, death);
         self.end_turns(worker, &format!("agent `{agent}` {why}"), tail);
         self.close_sessions(worker);
-        self.after_death(worker, lived);
+        self.after_death(worker, death.ready_for.unwrap_or_default());
     }
 
     /// Starts a dead slot again, keeps it as broken, or lets it go.
@@ -367,21 +336,18 @@ impl State {
 
     /// Counts a process that missed its readiness as dead; its exit is awaited all the same.
     pub(crate) fn unready(&mut self, worker: WorkerId) {
-        let now = self.now.mono;
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.slots.get(&worker) else {
             return;
         };
-        let (agent, resuming) = (slot.agent.clone(), slot.resuming.take());
+        let agent = slot.agent.clone();
         let why = slot.last_error.clone().unwrap_or_default();
-        let lived = Duration::ZERO;
-        match resuming.and_then(|session| self.sessions.get_mut(&session)) {
-            Some(session) => session.health.died(now, lived, why, ""),
-            None => self
-                .health
-                .entry(agent.clone())
-                .or_default()
-                .died(now, lived, why, ""),
-        }
+        let death = Death {
+            ready_for: None,
+            permanent: false,
+            why: &why,
+            tail: "",
+        };
+        self.count_death(worker, &death);
         let sessions: Vec<_> = self
             .slots
             .get(&worker)

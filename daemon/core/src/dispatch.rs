@@ -12,6 +12,7 @@ use agentd_protocol::work::Dispatch;
 use agentd_protocol::{Code, Id, Request};
 
 use crate::accept::{Batch, Placing};
+use crate::attached::Content;
 use crate::event::Facts;
 use crate::ids::{ConnId, TurnId};
 use crate::state::{Served, State};
@@ -73,7 +74,8 @@ impl State {
         let mut ignored = Vec::new();
         let mut refused = None;
         for (item, job) in dispatch.jobs.into_iter().enumerate() {
-            match self.make_dispatched(conn, job.send, facts) {
+            let contents = facts.contents.get(item).cloned().unwrap_or_default();
+            match self.make_dispatched(conn, job.send, contents, facts) {
                 Ok(turn) => turns.push(turn),
                 Err(rejected) => {
                     refused = Some((item, rejected));
@@ -101,6 +103,7 @@ impl State {
         &mut self,
         conn: ConnId,
         send: agentd_protocol::request::Send,
+        contents: Vec<Content>,
         facts: &Facts,
     ) -> Result<TurnId, Rejected> {
         self.room_for(&send, facts)?;
@@ -109,7 +112,7 @@ impl State {
         let session = self.session_for(&send, known.copied())?;
         let placing = Placing {
             expires: EXPIRES,
-            ..Placing::of_send(session, parent)
+            ..Placing::of_send(session, parent, contents)
         };
         let turn = self.make_pending(None, send, &placing);
         let turn = turn.ok_or_else(|| Rejected::new(Code::Internal, "the session is gone"));

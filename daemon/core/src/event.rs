@@ -7,6 +7,7 @@ use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Decoded;
 
 use crate::agent::Looked;
+use crate::attached::Content;
 use crate::ids::{ConnId, Generation, Token, WorkerId};
 use crate::store::{Loaded, Recovered, Stored};
 use crate::worker::{Exit, WorkerEvent};
@@ -24,6 +25,8 @@ pub struct Facts {
     pub agents: BTreeMap<String, Looked>,
     /// For `send`, `dispatch` and `session.new`: named directories that aren't there, or aren't any.
     pub missing: Vec<String>,
+    /// For `send` and `dispatch`: the contents of each send's attachments.
+    pub contents: Vec<Vec<Content>>,
     /// The peer process and its ancestors, for what workers may not do and for whose child a job is.
     pub ancestry: Vec<u32>,
 }
@@ -156,4 +159,10 @@ pub enum Event {
     StopAsked,
     /// Standard input of a one-shot worker ended: cancel everything and leave.
     InputLost,
+    /// Nobody asks on a connection any more, and nobody reads what it says: what was asked there
+    /// and has not begun need not begin.
+    ReaderLeft {
+        /// Which.
+        conn: ConnId,
+    },
 }

@@ -103,11 +103,6 @@ impl State {
         }
     }
 
-    /// A turn has run too long.
-    pub(crate) fn run_out(&mut self, turn: TurnId) {
-        self.tell_to_end(turn, Ending::Timeout);
-    }
-
     /// The *running* mark of a turn is durable.
     pub(crate) fn marked(&mut self, turn: TurnId, token: Token, seq: Option<u64>) {
         if let Some(seq) = seq {
@@ -174,17 +169,9 @@ impl State {
 
     /// Ends a turn that was told to end: as it was told, with what it had said.
     pub(crate) fn end_as_asked_with(&mut self, turn: TurnId, ending: &Ending, outcome: Outcome) {
-        let ran = self
-            .jobs
-            .get(&turn)
-            .and_then(|job| job.started_at)
-            .map_or(0.0, |at| self.now.mono.saturating_sub(at).as_secs_f64());
         let (code, error) = match ending {
             Ending::Cancelled => return self.complete(turn, Stop::Cancelled, outcome),
-            Ending::Timeout => (
-                Code::Timeout,
-                format!("the turn ran {ran:.1} s, its limit, and was ended"),
-            ),
+            Ending::Timeout => (Code::Timeout, self.took_too_long(turn)),
             Ending::OutputLimit => (
                 Code::OutputLimit,
                 "the turn said more than 64 MiB and was ended".to_owned(),
@@ -356,6 +343,7 @@ impl State {
     }
 
     pub(crate) fn clear_timers(&mut self, turn: TurnId) {
+        self.clocked.remove(&turn);
         self.boot_timers.clear(Timer::Expiry(turn));
         self.boot_timers.clear(Timer::Start(turn));
         for timer in [

@@ -11,6 +11,7 @@ use agentd_protocol::line::{Context, Level, ToolTrace};
 use agentd_protocol::request::Send;
 use agentd_protocol::{Body, Code, Id, JobId, Line, serde_json};
 
+use crate::attached::Attachments;
 use crate::conn::FollowId;
 use crate::ids::{ConnId, Generation, Token, TurnId, WorkerId};
 use crate::limits::TEXT_FLUSH_BYTES;
@@ -106,6 +107,8 @@ pub(crate) struct Job {
     pub(crate) phase: Phase,
     pub(crate) attempt: u32,
     pub(crate) accepted_at: Duration,
+    /// Since when its time runs: from when its process is made ready for it, see `clock.rs`.
+    pub(crate) clock: Option<Duration>,
     pub(crate) started_at: Option<Duration>,
     pub(crate) queued_for: Duration,
     /// When waiting ends, on the clock of this boot.
@@ -168,6 +171,7 @@ impl Job {
             phase: Phase::Queued,
             attempt: 0,
             accepted_at: now,
+            clock: None,
             started_at: None,
             queued_for: Duration::ZERO,
             expires,
@@ -211,6 +215,7 @@ impl Job {
     /// What was said so far is the word of an attempt that is over.
     pub(crate) fn restart(&mut self) {
         self.superseded = true;
+        self.clock = None;
         self.started_at = None;
     }
 
@@ -419,6 +424,10 @@ impl Job {
             job: self.number?,
             session: session.shown(),
             text: self.send.text.clone(),
+            attachments: match self.send.attachments.as_slice() {
+                [] => Attachments::None,
+                _ => Attachments::InStore,
+            },
             provider: self.send.provider.clone(),
             model: self.send.model.clone(),
             thinking: self.send.thinking.clone(),

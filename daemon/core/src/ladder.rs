@@ -20,7 +20,7 @@ impl State {
             SlotPhase::Backoff => self.start(worker),
             SlotPhase::Starting { .. } => {
                 slot.last_error = Some("it did not get ready in time".to_owned());
-                self.stop_slot(worker, Rung::Kill);
+                self.end_slot(worker, Rung::Kill, Then::Death);
                 // It never got ready: that is a death, not a stop that somebody asked for.
                 self.unready(worker);
             }

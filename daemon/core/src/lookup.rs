@@ -175,6 +175,7 @@ impl State {
                     accepted_at: String::new(),
                     text: String::new(),
                     truncated: false,
+                    attachments: Vec::new(),
                     messages: vec![piece],
                     last: None,
                     questions: Vec::new(),

@@ -12,6 +12,7 @@ use crate::effect::Effect;
 use crate::event::Facts;
 use crate::ids::{ConnId, WorkerId};
 use crate::limits::COMPACTS_WITHIN;
+use crate::pins;
 use crate::session::{Session, SessionId};
 use crate::sessions::Changed;
 use crate::state::State;
@@ -223,10 +224,12 @@ impl State {
         // A model's name means something to its provider only: what is in force now is kept with it.
         let provider = set.provider.as_ref().or(session.pins.provider.as_ref());
         let thinking = set.thinking.as_ref().or(session.pins.thinking.as_ref());
-        Ok(Pins {
+        let pins = Pins {
             provider: provider.or(agent.provider.as_ref()).cloned(),
             model: Some(set.model.clone()),
             thinking: thinking.or(agent.thinking.as_ref()).cloned(),
-        })
+        };
+        pins::check(agent, &pins)?;
+        Ok(pins)
     }
 }

@@ -3,7 +3,7 @@
 //! Owns placement, spares and room. One slot's life is in `supervisor.rs`; what a turn says is in
 //! `turn.rs`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use agentd_protocol::Code;
@@ -12,6 +12,7 @@ use agentd_protocol::line::Line;
 use crate::agent::{Agent, Resume, Sessions};
 use crate::backoff::Health;
 use crate::choice::per_turn;
+use crate::clock::allowed;
 use crate::effect::{Effect, Spawn};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Job, Phase, Process};
@@ -28,6 +29,8 @@ use crate::worker::{Failure, WorkerCommand};
 enum Place {
     /// To this process, now.
     Here(WorkerId),
+    /// To this process, as soon as it is ready: nothing else is waited for.
+    Soon(WorkerId),
     /// Something must happen first, and will.
     Wait,
     /// The same, and nothing else of its agent finds room before that.
@@ -35,6 +38,9 @@ enum Place {
     /// Nowhere: it ends.
     Never(Failure),
 }
+
+/// How many turns wait for each process that isn't ready, as far as was looked.
+type Promised = BTreeMap<WorkerId, u32>;
 
 /// Is there room for one more process, or in one?
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,12 +57,17 @@ impl State {
             // Agents for which there is no room at all: thousands may wait for the same one.
             let mut crowded: BTreeSet<String> = BTreeSet::new();
             let mut last: Option<TurnId> = None;
+            let mut promised = Promised::default();
             while let Some((turn, session)) = self.waiting.session_after(last) {
                 last = Some(turn);
-                if !seen.insert(session) || self.waits_in_a_crowd(session, &crowded) {
+                if !seen.insert(session) {
                     continue;
                 }
-                if self.schedule_session(session) == Room::None
+                if self.waits_in_a_crowd(session, &crowded) {
+                    self.clocks_of_stop(session);
+                    continue;
+                }
+                if self.schedule_session(session, &mut promised) == Room::None
                     && let Some(session) = self.sessions.get(&session)
                     && !self.takes_more(&session.agent)
                 {
@@ -103,7 +114,7 @@ impl State {
     }
 
     /// Starts a session's next turn if it can; says whether there was room to try.
-    fn schedule_session(&mut self, session: SessionId) -> Room {
+    fn schedule_session(&mut self, session: SessionId, promised: &mut Promised) -> Room {
         let Some(turn) = self.head(session) else {
             return Room::Some;
         };
@@ -112,13 +123,37 @@ impl State {
             self.expire(turn);
             return Room::Some;
         }
+        let is_over = |job: &Job| {
+            job.clock
+                .is_some_and(|since| since + allowed(job) <= self.now.mono)
+        };
+        if self.jobs.get(&turn).is_some_and(|job| is_over(job)) {
+            // It rang while its mark was on its way to a process that is gone.
+            self.never_ready(turn);
+            return Room::Some;
+        }
         match self.place(session, turn) {
-            Place::Full => return Room::None,
-            Place::Wait => {}
+            Place::Full => {
+                self.clock_stops(turn);
+                return Room::None;
+            }
+            // Several may wait for one process, which is there for the first of them.
+            Place::Soon(worker) if self.promise(worker, promised) => self.clock_runs(turn),
+            Place::Soon(_) | Place::Wait => self.clock_stops(turn),
             Place::Never(failure) => self.fail(turn, failure),
             Place::Here(worker) => self.mark(turn, worker),
         }
         Room::Some
+    }
+
+    /// Has a process that isn't ready room for one more of those that wait for it?
+    fn promise(&self, worker: WorkerId, promised: &mut Promised) -> bool {
+        let Some(slot) = self.slots.get(&worker) else {
+            return false;
+        };
+        let taken = promised.entry(worker).or_default();
+        *taken += 1;
+        *taken <= slot.capacity
     }
 
     /// Binds a turn to a process and asks for its *running* mark.
@@ -237,7 +272,7 @@ impl State {
             return Place::Here(worker);
         }
         self.start(worker);
-        Place::Wait
+        Place::Soon(worker)
     }
 
     fn place_bound(&mut self, worker: WorkerId, session: SessionId, fit: &Fit) -> Place {
@@ -266,7 +301,7 @@ impl State {
         if !slot.serves(fit) && unused && slot.takes_turns() {
             // Other pins than the process was started with: it makes way for one that has them.
             self.retire(worker);
-            return Place::Wait;
+            return Place::Soon(worker);
         }
         self.place_here(worker)
     }
@@ -279,8 +314,10 @@ impl State {
         let Some(slot) = self.slots.get_mut(&worker) else {
             return Place::Wait;
         };
-        let SlotPhase::Ready { pid, since } = slot.phase else {
-            return Place::Wait;
+        let (pid, since) = match slot.phase {
+            SlotPhase::Ready { pid, since } => (pid, since),
+            SlotPhase::Failed => return Place::Wait,
+            _ => return Place::Soon(worker),
         };
         if !slot.has_room() || !slot.takes_turns() {
             return Place::Wait;
@@ -295,7 +332,7 @@ impl State {
                 generation,
                 command: WorkerCommand::Probe,
             });
-            return Place::Wait;
+            return Place::Soon(worker);
         }
         Place::Here(worker)
     }
@@ -475,15 +512,16 @@ impl State {
                     .set_if_unset(Timer::Breaker, now + crate::limits::BREAKER_RETRY);
                 continue;
             }
-            // Spares are for where the agent was used last.
-            let last = self
-                .slots
-                .values()
-                .rev()
-                .find(|slot| slot.agent == agent.name && !slot.sessions.is_empty());
+            // Spares are for where the agent was used last, and got ready: pins that nothing
+            // starts with are no reason to start more.
+            let used = |slot: &&Slot| slot.agent == agent.name && !slot.sessions.is_empty();
+            let last = self.slots.values().rev().find(used);
             let fit = last.map_or_else(
                 || Fit::usual(&agent, &self.settings.home),
-                |slot| slot.fit.clone(),
+                |slot| match slot.phase.ready_since() {
+                    Some(_) => slot.fit.clone(),
+                    None => Fit::usual(&agent, &slot.fit.cwd),
+                },
             );
             let spares = self
                 .slots

@@ -91,6 +91,13 @@ impl State {
         self.settle_restarts();
     }
 
+    /// Does somebody who asked for a restart wait for this process?
+    pub(crate) fn restarts_await(&self, worker: WorkerId) -> bool {
+        self.restarts
+            .iter()
+            .any(|wait| wait.slots.contains(&worker))
+    }
+
     pub(crate) fn settle_restarts(&mut self) {
         let (done, waiting) = std::mem::take(&mut self.restarts)
             .into_iter()

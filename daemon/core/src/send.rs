@@ -235,7 +235,9 @@ impl State {
             .and_then(|parent| Ok((self.session_for(&send, known)?, parent)));
         match placed {
             Ok((session, parent)) => {
-                self.accept(waiter, *send, &Placing::of_send(session, parent));
+                let contents = facts.contents.first().cloned().unwrap_or_default();
+                let placing = Placing::of_send(session, parent, contents);
+                self.accept(waiter, *send, &placing);
             }
             Err(rejected) => self.refuse_or_replay(waiter, &send, rejected),
         }

@@ -38,6 +38,8 @@ pub(crate) struct Session {
     pub(crate) leased: bool,
     /// Does that process hold the session's earlier turns?
     pub(crate) open: bool,
+    /// Did it go on without its earlier turns, once? They don't come back.
+    pub(crate) lost: bool,
     /// Is it being forgotten? Then it takes no turns.
     pub(crate) closing: bool,
     /// A dead instance whose processes must be gone before it is opened.
@@ -69,6 +71,7 @@ impl Session {
             stored: false,
             leased: false,
             open: false,
+            lost: false,
             closing: false,
             gate: None,
             health: Health::default(),
@@ -82,6 +85,7 @@ impl Session {
             native: row.native,
             pins: row.pins,
             turns: row.turns,
+            lost: row.lost,
             stored: true,
             ..Self::new(Some(row.name), row.agent, row.cwd, toolsets)
         }

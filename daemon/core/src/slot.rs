@@ -10,6 +10,7 @@ use std::time::Duration;
 use agentd_protocol::line::WorkerState;
 
 use crate::agent::{Agent, Resume};
+use crate::attached::Takes;
 use crate::effect::Rung;
 use crate::ids::{Generation, TurnId};
 use crate::session::SessionId;
@@ -92,6 +93,8 @@ pub(crate) struct Slot {
     /// Its turns take words.
     pub(crate) steers: bool,
     pub(crate) compacts: bool,
+    /// What goes with its turns.
+    pub(crate) takes: Takes,
     /// What it holds survives it.
     pub(crate) resumes: bool,
     /// The session that its spawn reopens.
@@ -165,6 +168,8 @@ pub(crate) enum Then {
     Gone,
     /// A new generation.
     Restart,
+    /// What follows a death: it never got ready.
+    Death,
 }
 
 impl SlotPhase {
@@ -235,6 +240,7 @@ impl Slot {
             fallback_chain: agent.describe.fallback_chain,
             steers: agent.describe.steers,
             compacts: agent.describe.compacts,
+            takes: agent.describe.attachments,
             resumes: matches!(agent.describe.resume, Resume::Native | Resume::Stateless),
             resuming: None,
             idle_since: Duration::ZERO,

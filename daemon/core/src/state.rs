@@ -96,6 +96,8 @@ pub struct State {
     pub(crate) slots: BTreeMap<WorkerId, Slot>,
     /// Waiting jobs in the order of acceptance: the order in which processes are given out.
     pub(crate) waiting: Waiting,
+    /// Those of them whose time runs already: their process is being made ready.
+    pub(crate) clocked: BTreeSet<TurnId>,
     pub(crate) awaiting: BTreeMap<Token, Awaiting>,
     pub(crate) loading: BTreeMap<String, Loading>,
     pub(crate) dispatching: BTreeMap<u64, Dispatching>,
@@ -138,6 +140,7 @@ impl State {
             names: BTreeMap::new(),
             slots: BTreeMap::new(),
             waiting: Waiting::default(),
+            clocked: BTreeSet::new(),
             awaiting: BTreeMap::new(),
             loading: BTreeMap::new(),
             dispatching: BTreeMap::new(),
@@ -224,6 +227,7 @@ impl State {
             Event::Ticked => {}
             Event::StopAsked => self.stop_asked(),
             Event::InputLost => self.input_lost(),
+            Event::ReaderLeft { conn } => self.reader_left(conn),
         }
         let rang = self.ring();
         if may_start || rang {
@@ -263,7 +267,7 @@ impl State {
                 Timer::Expiry(turn) => self.expire(turn),
                 Timer::Start(turn) => self.start_time_came(turn),
                 Timer::Question(question) => self.question_expired(question),
-                Timer::Running(turn) => self.run_out(turn),
+                Timer::Running(turn) => self.time_up(turn),
                 Timer::Settling(turn) => self.unsettled(turn),
                 Timer::Stalled(turn) => self.stalled(turn),
                 Timer::Flush(turn) => self.flush_text(turn),

@@ -11,7 +11,7 @@ use agentd_protocol::{Code, Id};
 
 use crate::effect::{Announcement, Effect, Rung};
 use crate::ids::{ConnId, TurnId, WorkerId};
-use crate::job::{Ending, Phase};
+use crate::job::{Ending, Job, Phase};
 use crate::limits::{DRAIN_WITHIN, STOP_WITHIN};
 use crate::state::State;
 use crate::timers::Timer;
@@ -134,6 +134,26 @@ impl State {
         let turns: Vec<TurnId> = self.jobs.keys().copied().collect();
         for turn in turns {
             let _number = self.cancel(turn);
+        }
+    }
+
+    /// The one who asked is gone, and with it the only way to hear of the turn.
+    pub(crate) fn reader_left(&mut self, conn: ConnId) {
+        let Some(known) = self.conns.get(&conn) else {
+            return;
+        };
+        let pending = known.pending.iter().copied();
+        let is_its = |job: &Job| job.followers.iter().any(|(follower, _)| *follower == conn);
+        let followed = self.jobs.iter().filter(|(_, job)| is_its(job));
+        let turns: Vec<TurnId> = pending.chain(followed.map(|(turn, _)| *turn)).collect();
+        for turn in turns {
+            match self.jobs.get_mut(&turn).map(|job| &mut job.phase) {
+                Some(Phase::Pending { cancelled, .. }) => *cancelled = true,
+                Some(Phase::Running { .. } | Phase::Settling { .. }) | None => {}
+                Some(_) => {
+                    let _number = self.cancel(turn);
+                }
+            }
         }
     }
 

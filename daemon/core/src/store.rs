@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agentd_protocol::{Body, Code, JobId};
 
+use crate::attached::Content;
 use crate::ids::{Generation, Now, WorkerId};
 
 mod asked;
@@ -114,6 +115,11 @@ pub enum Write {
         /// Its id in the agent's terms; `None` when the agent has not got it any more.
         native: Option<String>,
     },
+    /// A session's turns so far are gone from its agent's memory.
+    Lost {
+        /// Which session.
+        session: String,
+    },
     /// This instance has the session open no more.
     Release {
         /// Which session.
@@ -203,6 +209,8 @@ pub struct NewJob {
     pub toolsets: Option<String>,
     /// The send as JSON, with everything resolved that acceptance resolves.
     pub request: String,
+    /// The contents of its attachments, in the order in which the request names them.
+    pub contents: Vec<Content>,
     /// At most one job has it.
     pub key: Option<String>,
     /// What the key's hash covers.
@@ -345,6 +353,8 @@ pub struct SessionRow {
     pub turns: u64,
     /// The model set for it.
     pub pins: Pins,
+    /// Did it ever lose turns?
+    pub lost: bool,
 }
 
 /// A stored job.

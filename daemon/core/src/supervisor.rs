@@ -130,6 +130,7 @@ impl State {
             slot.cwd_per_turn = traits.cwd_per_turn;
             slot.steers = traits.steers.unwrap_or(slot.steers);
             slot.compacts = traits.compacts.unwrap_or(slot.compacts);
+            slot.takes = traits.takes.unwrap_or(slot.takes);
             slot.resumes = traits.resumes.unwrap_or(slot.resumes);
             slot.toolsets = traits.toolsets.unwrap_or(slot.toolsets);
             slot.toolsets_per_turn = traits.toolsets == Some(true);

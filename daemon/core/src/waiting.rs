@@ -54,6 +54,11 @@ impl Waiting {
         heads.next().map(|(turn, session)| (*turn, *session))
     }
 
+    /// The oldest turn of each session.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = (&TurnId, &SessionId)> {
+        self.heads.iter()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.turns.len()
     }

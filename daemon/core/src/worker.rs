@@ -10,6 +10,7 @@ use agentd_protocol::line::{Cost, Level, Stop, Usage};
 use agentd_protocol::work::Private;
 use agentd_protocol::{Code, JobId};
 
+use crate::attached::{Attachments, Takes};
 use crate::ids::TurnId;
 
 /// A tool call's input or an event's payload: JSON text that the core passes on unread.
@@ -26,6 +27,8 @@ pub struct Prompt {
     pub session: String,
     /// The user's text.
     pub text: String,
+    /// What goes with it.
+    pub attachments: Attachments,
     /// Pinned provider; unset is omitted towards the worker.
     pub provider: Option<String>,
     /// Pinned model.
@@ -182,6 +185,8 @@ pub struct Traits {
     pub steers: Option<bool>,
     /// Can it shorten what it remembers?
     pub compacts: Option<bool>,
+    /// What does it take besides text?
+    pub takes: Option<Takes>,
     /// Does it reopen sessions? `Some(false)`: the process is their memory.
     pub resumes: Option<bool>,
     /// Does it restrict its tools as each turn says?

@@ -8,7 +8,8 @@ pub use openclaw::Openclaw;
 
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Resume, Sessions};
+use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Exit, Failure, Outcome, WorkerCommand, WorkerEvent};
@@ -53,6 +54,7 @@ pub fn describe(command: &[String]) -> Describe {
     let keeps_sessions = command
         .iter()
         .any(|argument| argument.contains("{session}"));
+    let has_model = command.iter().any(|argument| argument.contains("{model}"));
     Describe {
         sessions: Sessions::PerTurn,
         resume: if keeps_sessions {
@@ -63,10 +65,14 @@ pub fn describe(command: &[String]) -> Describe {
         cancels: false,
         recycles: false,
         model_per_turn: true,
+        models: has_model,
+        providers: Providers::None,
+        thinking: Levels::None,
         toolsets: false,
         fallback_chain: false,
         steers: false,
         compacts: false,
+        attachments: Takes::Nothing,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(30),
     }

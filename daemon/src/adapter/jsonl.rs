@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Resume, Sessions};
+use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::attached::{Attached, Takes};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{
@@ -18,6 +19,7 @@ use agentd_protocol::request::unix_ms;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::attached::base64;
 use super::object::{Object, beginning, put_line};
 use super::{Adapter, Launch};
 
@@ -49,10 +51,14 @@ pub const fn describe() -> Describe {
         cancels: true,
         recycles: true,
         model_per_turn: true,
+        models: true,
+        providers: Providers::Any,
+        thinking: Levels::Any,
         toolsets: true,
         fallback_chain: true,
         steers: false,
         compacts: false,
+        attachments: Takes::Files,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(30),
     }
@@ -117,6 +123,10 @@ impl Jsonl {
             cwd_per_turn: line.get("cwd").unwrap_or(false),
             steers: line.get("steer"),
             compacts: line.get("compact"),
+            takes: Some(match line.is_true("attachments") {
+                true => Takes::Files,
+                false => Takes::Nothing,
+            }),
             // A turn that needs one of these may be accepted before any process is there to ask, so
             // who says nothing can't.
             resumes: Some(line.is_true("resumes")),
@@ -409,6 +419,12 @@ fn send(prompt: &Prompt) -> Value {
     }
     if let Some(chain) = &prompt.fallback_chain {
         line["fallback_chain"] = json!(chain);
+    }
+    let attached = prompt.attachments.here();
+    if !attached.is_empty() {
+        let attachment =
+            |of: &Attached| json!({"mime": of.mime, "name": of.name, "data": base64(of)});
+        line["attachments"] = attached.iter().map(attachment).collect();
     }
     line
 }

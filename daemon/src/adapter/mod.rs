@@ -4,12 +4,14 @@
 //! Must not know processes, sessions, timers or the store.
 
 pub mod acp;
+mod attached;
 pub mod claude;
 pub mod codex;
 pub mod exec;
 pub mod jsonl;
 mod object;
 pub mod pi;
+mod refusal;
 
 use agentd_core::agent::Describe;
 use agentd_core::effect::Spawn;

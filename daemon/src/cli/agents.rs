@@ -19,7 +19,19 @@ pub(super) enum AgentsCommand {
     /// Take an agent out of the configuration
     Remove(NameArgs),
     /// Say who answers when nobody is named
-    Default(NameArgs),
+    Default(DefaultArgs),
+}
+
+#[derive(Args, Debug)]
+pub(super) struct DefaultArgs {
+    #[arg(required_unless_present = "clear")]
+    name: Option<String>,
+    /// Nobody
+    #[arg(long, conflicts_with = "name")]
+    clear: bool,
+    /// As one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -72,23 +84,36 @@ pub(super) fn run(command: AgentsCommand, paths: &Paths) -> Result<(), EditError
                 env: args.env.into_iter().collect::<BTreeMap<_, _>>(),
                 pass_env: args.pass_env,
             };
-            (name.clone(), args.json, "added", Change::Add(name, new))
+            let change = Change::Add(name.clone(), new);
+            (Some(name), args.json, "added", change)
         }
         AgentsCommand::Remove(NameArgs { name, json }) => {
-            (name.clone(), json, "removed", Change::Remove(name))
+            (Some(name.clone()), json, "removed", Change::Remove(name))
         }
-        AgentsCommand::Default(NameArgs { name, json }) => {
-            (name.clone(), json, "default", Change::Default(name))
-        }
+        AgentsCommand::Default(DefaultArgs { name, json, .. }) => match name {
+            Some(name) => (Some(name.clone()), json, "default", Change::Default(name)),
+            None => (None, json, "default", Change::NoDefault),
+        },
     };
-    save(&paths.config, &paths.env_file, &Look::here(), &change)?;
+    let unusable = save(&paths.config, &Look::here(), &change)?;
     let file = paths.config.display();
+    let named = name.as_deref().unwrap_or_default();
     let said = match (json, done) {
-        (true, done) => json!({"done": done, "agent": name, "file": file.to_string()}).to_string(),
-        (false, "default") => format!("`{name}` is the default in {file}"),
-        (false, "removed") => format!("removed `{name}` from {file}"),
-        (false, _) => format!("added `{name}` to {file}"),
+        (true, done) => {
+            let file = file.to_string();
+            json!({"done": done, "agent": name, "file": file, "why_not": unusable}).to_string()
+        }
+        (false, "default") if name.is_none() => {
+            format!("no default in {file}: a send names its agent, or the only usable one answers")
+        }
+        (false, "default") => format!("`{named}` is the default in {file}"),
+        (false, "removed") => format!("removed `{named}` from {file}"),
+        (false, _) => format!("added `{named}` to {file}"),
     };
+    if let Some(why) = unusable {
+        let note = format!("note: `{named}` can't be used as things are: {why}");
+        let _closed = writeln!(std::io::stderr(), "{note}");
+    }
     // It is done, whoever reads it.
     let _closed = writeln!(std::io::stdout(), "{said}");
     Ok(())

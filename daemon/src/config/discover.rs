@@ -3,7 +3,9 @@
 //! Owns what is said about each. Never runs anything: a look at directories is all. What is known
 //! of each program is in `presets`.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 use agentd_core::agent::{Agent, Describe, Found};
 
@@ -52,6 +54,48 @@ pub(super) fn default_of_name(
     Some((command(found, name, arguments), preset.output))
 }
 
+/// Why this can't be run, if something is there.
+pub(super) fn why_no_program(file: &Path) -> Option<String> {
+    let shown = file.display();
+    let link = std::fs::read_link(file).ok();
+    let why = match std::fs::metadata(file) {
+        Err(_) => {
+            let to = link?;
+            format!(
+                "`{shown}` is a link to `{}`, which is not there",
+                to.display()
+            )
+        }
+        Ok(found) if found.is_dir() => format!("`{shown}` is a directory"),
+        Ok(found) if !found.is_file() => format!("`{shown}` is no file"),
+        Ok(_) if !is_program(file) => {
+            format!("`{shown}` may not be executed (`chmod +x` makes it a program)")
+        }
+        Ok(_) => return None,
+    };
+    Some(why)
+}
+
+/// The first line of a script names its interpreter within these bytes, or the kernel cuts it.
+const FIRST_LINE: usize = 256;
+
+/// The interpreter that a script names and that isn't there.
+fn lost_interpreter(program: &Path) -> Option<PathBuf> {
+    let mut first = Vec::with_capacity(FIRST_LINE);
+    let opened = File::open(program).ok()?;
+    opened
+        .take(FIRST_LINE as u64)
+        .read_to_end(&mut first)
+        .ok()?;
+    let line = first
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
+    let line = std::str::from_utf8(line).ok()?;
+    let interpreter = PathBuf::from(line.split_ascii_whitespace().next()?);
+    (interpreter.is_absolute() && !interpreter.exists()).then_some(interpreter)
+}
+
 fn command(found: Option<PathBuf>, name: &str, arguments: &[&str]) -> Vec<String> {
     let program = match found {
         Some(path) => path.to_string_lossy().into_owned(),
@@ -80,7 +124,13 @@ pub(super) fn agents_as(
 ) -> Vec<(Agent, Option<AgentConfig>)> {
     let mut agents = Vec::new();
     for (name, agent) in &config.agents {
-        agents.push(known(name, agent.clone(), Found::Configured, describe));
+        agents.push(known(
+            name,
+            agent.clone(),
+            Found::Configured,
+            look,
+            describe,
+        ));
     }
     for preset in PRESETS {
         if !config.agents.contains_key(preset.name) {
@@ -89,7 +139,7 @@ pub(super) fn agents_as(
     }
     if !config.agents.contains_key(TIMMY) {
         let agent = AgentConfig::new(Kind::Jsonl, timmy(look, None));
-        agents.push(known(TIMMY, agent, Found::BuiltIn, describe));
+        agents.push(known(TIMMY, agent, Found::BuiltIn, look, describe));
     }
     agents
 }
@@ -110,9 +160,16 @@ fn found(
     let path = place.map(|(path, _)| path);
     let mut agent = AgentConfig::new(kind, command(path, preset.name, arguments));
     agent.output = preset.output;
-    let (mut agent, run) = known(preset.name, agent, how, describe);
+    let words = agent
+        .command
+        .first()
+        .and_then(|program| look.others.get(Path::new(program)));
+    let another = words.and_then(|words| presets::why_another(&agent, words));
+    let (mut agent, run) = known(preset.name, agent, how, look, describe);
     if how == Found::Missing {
         agent.command.clear();
+    } else if let Some(why) = another {
+        agent.usable = Err(why);
     } else if agent.usable.is_ok() && presets::chooses_for_itself(preset, look.home.as_deref()) {
         agent.usable = Err(format!(
             "it would send prompts to a hosted model that nobody chose; log in to it, or add \
@@ -127,18 +184,33 @@ fn known(
     name: &str,
     config: AgentConfig,
     found: Found,
+    look: &Look,
     describe: &dyn Fn(Kind, &[String]) -> Describe,
 ) -> (Agent, Option<AgentConfig>) {
     let program = config.command.first().cloned().unwrap_or_default();
     let runs = is_program(program.as_ref());
+    let stumbled = |name: &str| match look.stumbled_over(name) {
+        Some(what) => format!(": {what}"),
+        None => String::new(),
+    };
     let usable = if found == Found::Missing {
         Err(format!(
-            "`{name}` is not on PATH, nor where it is usually installed"
+            "`{name}` is not on PATH, nor where it is usually installed{}",
+            stumbled(name)
         ))
     } else if !runs && !program.contains('/') {
-        Err(format!("its program `{program}` is not on PATH"))
+        Err(format!(
+            "its program `{program}` is not on PATH{}",
+            stumbled(&program)
+        ))
     } else if !runs {
-        Err(format!("`{program}` is not there, or can't be run"))
+        let why = why_no_program(program.as_ref());
+        Err(why.unwrap_or_else(|| format!("`{program}` is not there")))
+    } else if let Some(interpreter) = lost_interpreter(program.as_ref()) {
+        Err(format!(
+            "`{program}` is a script for `{}`, which is not there",
+            interpreter.display()
+        ))
     } else {
         Ok(())
     };

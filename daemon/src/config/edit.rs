@@ -5,34 +5,21 @@
 //! writes a secret: those have a file of their own.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use agentd_protocol::nearest::nearest;
-use toml::de::DeTable;
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 
-use super::{Config, ConfigError, Look, agents};
+use super::doubts::Doubt;
+use super::{Config, ConfigError, Look, agents, discover, kinds};
 
 /// Nobody else has to read which programs are run how.
 const MODE: u32 = 0o600;
-/// Parts of names that people give to secrets.
-const SECRET: &[&str] = &[
-    "APIKEY",
-    "KEY",
-    "KEYS",
-    "PASSPHRASE",
-    "PASSWD",
-    "PASSWORD",
-    "SECRET",
-    "SECRETS",
-    "TOKEN",
-    "TOKENS",
-];
-/// Beginnings of keys of well-known services.
-const KEYS: &[&str] = &["sk-", "sk_", "ghp_", "github_pat_", "xoxb-", "AIza"];
+/// The key of the default.
+const DEFAULT: &str = "default_agent";
 
 /// An agent as the command line gives it; what is unset is known by the name.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -60,6 +47,8 @@ pub enum Change {
     Remove(String),
     /// Another default.
     Default(String),
+    /// No default.
+    NoDefault,
 }
 
 /// Why nothing was changed.
@@ -93,11 +82,12 @@ fn refused(what: impl Into<String>, hint: impl Into<String>) -> EditError {
     }
 }
 
-/// Changes the file, or leaves it as it is; a missing one is an empty one.
+/// Changes the file, or leaves it as it is; a missing one is an empty one. Says why the agent that
+/// was added or made the default can't be used as things are.
 ///
 /// # Errors
 /// When the file is broken, the change is wrong, or the disk says no.
-pub fn save(file: &Path, env_file: &Path, look: &Look, change: &Change) -> Result<(), EditError> {
+pub fn save(file: &Path, look: &Look, change: &Change) -> Result<Option<String>, EditError> {
     let io = |source| EditError::Io {
         file: file.to_owned(),
         source,
@@ -113,11 +103,13 @@ pub fn save(file: &Path, env_file: &Path, look: &Look, change: &Change) -> Resul
             return Err(ConfigError::Io { file, source }.into());
         }
     };
-    if let Change::Add(_, new) = change {
-        no_secrets(new, env_file)?;
-    }
-    let changed = changed(&text, file, look, change)?;
-    write(&target, &changed).map_err(io)
+    let (fresh, config) = changed(&text, file, look, change)?;
+    write(&target, &fresh).map_err(io)?;
+    let (Change::Add(name, _) | Change::Default(name)) = change else {
+        return Ok(None);
+    };
+    let mut known = agents(&config, look).into_iter();
+    Ok(known.find_map(|(agent, _)| agent.usable.err().filter(|_| agent.name == *name)))
 }
 
 /// The file itself: it may be a link into a collection of such files, which is to stay one.
@@ -136,66 +128,115 @@ fn target(file: &Path) -> io::Result<PathBuf> {
     }
 }
 
-fn no_secrets(new: &NewAgent, env_file: &Path) -> Result<(), EditError> {
-    let is_key = |word: &str| KEYS.iter().any(|begin| word.starts_with(begin));
-    // `--api-key=sk-…`, too.
-    let in_word = |word: &String| word.split('=').any(is_key);
-    if new.command.iter().any(in_word) {
-        let what = "the command holds what looks like a key: config.toml must not hold one, and \
-                    command lines are seen by others"
-            .to_owned();
-        let hint = format!(
-            "put it into `{}` (mode 0600) as `NAME=…`, and pass it with `--pass-env NAME`",
-            env_file.display()
-        );
-        return Err(refused(what, hint));
-    }
-    for (name, value) in &new.env {
-        let upper = name.to_ascii_uppercase();
-        let named = upper.split('_').any(|part| SECRET.contains(&part));
-        if named || is_key(value) {
-            // The value is in no message: it may be one.
-            let what = format!("`{name}` looks like a secret, which config.toml must not hold");
-            let hint = format!(
-                "put it into `{}` (mode 0600) as `{name}=…`, and pass it with `--pass-env {name}`",
-                env_file.display()
-            );
-            return Err(refused(what, hint));
-        }
-    }
-    Ok(())
-}
-
-/// The text with the change.
+/// The text with the change, and what it says.
 pub(super) fn changed(
     text: &str,
     file: &Path,
     look: &Look,
     change: &Change,
-) -> Result<String, EditError> {
+) -> Result<(String, Config), EditError> {
     let before = Config::parse(text, file, look)?;
+    check(change, &before, file, look)?;
+    let mut document: DocumentMut = match text.parse() {
+        Ok(document) => document,
+        // The same parser has just read it.
+        Err(error) => return Err(refused(error.to_string(), "change it by hand")),
+    };
     let fresh = match change {
-        Change::Add(name, new) => add(text, &before, name, new)?,
-        Change::Remove(name) => remove(text, file, &before, name)?,
-        Change::Default(name) => set_default(text, &before, look, name)?,
+        Change::Add(name, new) => add(&mut document, name, new),
+        Change::Remove(name) => remove(&mut document, name) + &document.to_string(),
+        Change::Default(name) => set_default(&mut document, name),
+        Change::NoDefault => clear_default(&mut document) + &document.to_string(),
     };
     let after = match Config::parse(&fresh, file, look) {
         Ok(after) => after,
         // Of a line that isn't in the file.
         Err(ConfigError::Wrong { what, hint, .. }) => {
-            let hint = hint.unwrap_or_else(|| format!("add it to `{}` by hand", file.display()));
+            let hint = hint.unwrap_or_else(|| "`agentctl agents add --help` has examples".into());
             return Err(refused(what, hint));
         }
         Err(error) => return Err(error.into()),
     };
-    if !is_just(change, before, after) {
+    if let Change::Add(name, _) = change
+        && let Some(Doubt { what, hint }) = after.agents.get(name).and_then(|a| a.doubts.first())
+    {
+        return Err(refused(what, hint));
+    }
+    if !is_just(change, before, after.clone()) {
         let what = format!(
             "`{}` is written in a way that can't be changed safely",
             file.display()
         );
         return Err(refused(what, "change it by hand"));
     }
-    Ok(fresh)
+    Ok((fresh, after))
+}
+
+/// Is there what the change is about?
+fn check(change: &Change, before: &Config, file: &Path, look: &Look) -> Result<(), EditError> {
+    match change {
+        Change::Add(name, _) if before.agents.contains_key(name) => {
+            let at = line_of(before, name);
+            let what = format!("there is an agent `{name}` already{at}");
+            let hint = format!("`agentctl agents remove {name}` first");
+            Err(refused(what, hint))
+        }
+        Change::Add(name, new) => complete(name, new, look),
+        Change::Remove(name) if before.default_agent.as_ref() == Some(name) => {
+            let what = format!("`{name}` is the default agent");
+            let hint = "`agentctl agents default OTHER` or `agentctl agents default --clear` first";
+            Err(refused(what, hint))
+        }
+        Change::Remove(name) if !before.agents.contains_key(name) => {
+            let what = format!("there is no agent `{name}` in `{}`", file.display());
+            let names: Vec<&str> = before.agents.keys().map(String::as_str).collect();
+            let hint = match nearest(name, names.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None if names.is_empty() => "none is configured".to_owned(),
+                None => format!("configured: {}", names.join(", ")),
+            };
+            Err(refused(what, hint))
+        }
+        Change::Default(name) => {
+            let known = agents(before, look);
+            let names = || known.iter().map(|(agent, _)| agent.name.as_str());
+            if names().any(|known| known == name) {
+                return Ok(());
+            }
+            let hint = match nearest(name, names()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("known agents: {}", names().collect::<Vec<_>>().join(", ")),
+            };
+            Err(refused(format!("there is no agent `{name}`"), hint))
+        }
+        Change::Remove(_) | Change::NoDefault => Ok(()),
+    }
+}
+
+/// Does the command line say all that isn't known by the name? The file's own words for it would
+/// be about the file.
+fn complete(name: &str, new: &NewAgent, look: &Look) -> Result<(), EditError> {
+    if !super::read::can_name(name) {
+        let what = format!("`{name}` can't name an agent, expected up to 64 of A-Z a-z 0-9 . _ -");
+        return Err(refused(what, "choose another name, such as `my-agent`"));
+    }
+    let known = discover::kind_of_name(name);
+    if known.is_none() && new.kind.is_none() {
+        let what = format!("agent `{name}` has no kind, expected one of {}", kinds());
+        let hint = "say which protocol it speaks with `--kind`; `--kind exec` is for any command";
+        return Err(refused(what, hint));
+    }
+    let usual = known.is_some_and(|known| {
+        let kind = new.kind.as_deref().unwrap_or(known.name());
+        let kind = super::Kind::ALL.iter().find(|one| one.name() == kind);
+        // A kind that is none is told by the file's reader.
+        kind.is_none_or(|kind| discover::default_of_name(name, *kind, look, None).is_some())
+    });
+    if new.command.is_empty() && !usual {
+        let what = format!("agent `{name}` has no `command`");
+        return Err(refused(what, "put it last, as `-- PROGRAM ARGUMENT…`"));
+    }
+    Ok(())
 }
 
 /// Did nothing else change?
@@ -212,48 +253,9 @@ fn is_just(change: &Change, mut before: Config, mut after: Config) -> bool {
             before.agents.remove(name);
         }
         Change::Default(name) => before.default_agent = Some(name.clone()),
+        Change::NoDefault => before.default_agent = None,
     }
     before == after
-}
-
-fn add(text: &str, before: &Config, name: &str, new: &NewAgent) -> Result<String, EditError> {
-    if before.agents.contains_key(name) {
-        let at = line_of(before, name);
-        let what = format!("there is an agent `{name}` already{at}");
-        return Err(refused(
-            what,
-            format!("`agentctl agents remove {name}` first"),
-        ));
-    }
-    let mut fresh = text.to_owned();
-    if !fresh.is_empty() && !fresh.ends_with('\n') {
-        fresh.push('\n');
-    }
-    if !fresh.is_empty() {
-        fresh.push('\n');
-    }
-    let _ = writeln!(fresh, "[agents.{}]", key(name));
-    let mut set = |key: &str, value: Option<String>| {
-        if let Some(value) = value {
-            let _ = writeln!(fresh, "{key} = {value}");
-        }
-    };
-    let list = |items: &[String]| {
-        let items: Vec<String> = items.iter().map(|item| quoted(item)).collect();
-        (!items.is_empty()).then(|| format!("[{}]", items.join(", ")))
-    };
-    set("kind", new.kind.as_deref().map(quoted));
-    set("command", list(&new.command));
-    set("provider", new.provider.as_deref().map(quoted));
-    set("model", new.model.as_deref().map(quoted));
-    set("pass_env", list(&new.pass_env));
-    let pairs = new.env.iter();
-    let pairs: Vec<String> = pairs
-        .map(|(name, value)| format!("{} = {}", key(name), quoted(value)))
-        .collect();
-    let env = (!pairs.is_empty()).then(|| format!("{{ {} }}", pairs.join(", ")));
-    set("env", env);
-    Ok(fresh)
 }
 
 /// Where an agent is given, for a message.
@@ -264,99 +266,147 @@ fn line_of(config: &Config, name: &str) -> String {
     found.map_or_else(String::new, |(_, place)| format!(", at {place}"))
 }
 
-fn remove(text: &str, file: &Path, before: &Config, name: &str) -> Result<String, EditError> {
-    if !before.agents.contains_key(name) {
-        let what = format!("there is no agent `{name}` in `{}`", file.display());
-        let names: Vec<&str> = before.agents.keys().map(String::as_str).collect();
-        let hint = match nearest(name, names.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None if names.is_empty() => "none is configured".to_owned(),
-            None => format!("configured: {}", names.join(", ")),
-        };
-        return Err(refused(what, hint));
+fn add(document: &mut DocumentMut, name: &str, new: &NewAgent) -> String {
+    let mut table = Table::new();
+    let mut set = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            table.insert(key, Item::Value(value));
+        }
+    };
+    let list = |items: &[String]| {
+        let list = || items.iter().collect::<Array>().into();
+        (!items.is_empty()).then(list)
+    };
+    set("kind", new.kind.as_deref().map(Value::from));
+    set("command", list(&new.command));
+    set("provider", new.provider.as_deref().map(Value::from));
+    set("model", new.model.as_deref().map(Value::from));
+    set("pass_env", list(&new.pass_env));
+    let env = || new.env.iter().collect::<InlineTable>().into();
+    set("env", (!new.env.is_empty()).then(env));
+    if let Some(agents) = document
+        .get_mut("agents")
+        .and_then(Item::as_inline_table_mut)
+    {
+        agents.insert(name, table.into_inline_table().into());
+        return document.to_string();
     }
-    if before.default_agent.as_deref() == Some(name) {
-        let what = format!("`{name}` is the default agent");
-        return Err(refused(what, "`agentctl agents default OTHER` first"));
+    // Below everything; the words at the end of the file are about what is above them.
+    let end = trailing(document).trim_end().to_owned();
+    let above = match (end.is_empty(), document.is_empty()) {
+        (true, true) => String::new(),
+        (true, false) => "\n".to_owned(),
+        (false, _) => format!("{end}\n\n"),
+    };
+    document.set_trailing("");
+    table.decor_mut().set_prefix(above);
+    table.set_position(Some(isize::MAX));
+    let agents = document.entry("agents").or_insert_with(|| {
+        let mut agents = Table::new();
+        agents.set_implicit(true);
+        Item::Table(agents)
+    });
+    if let Some(agents) = agents.as_table_like_mut() {
+        agents.insert(name, Item::Table(table));
     }
-    let lines: Vec<&str> = text.split_inclusive('\n').collect();
-    // A table begins with the comment right above it.
-    let mut starts: Vec<usize> = Vec::new();
-    for at in (0..lines.len()).filter(|at| header(lines[*at]).is_some()) {
-        let above = lines[..at].iter().rev();
-        starts.push(at - above.take_while(|line| is_comment(line)).count());
+    document.to_string()
+}
+
+/// Takes the agent out; what has to stand at the beginning of the file then.
+fn remove(document: &mut DocumentMut, name: &str) -> String {
+    let agents = document.get_mut("agents");
+    let Some(agents) = agents.and_then(Item::as_table_like_mut) else {
+        return String::new();
+    };
+    let key = agents.key(name).cloned();
+    let mut removed = agents.remove(name).unwrap_or_default();
+    let mut header = None;
+    if let Some(table) = removed.as_table_mut() {
+        each_header(table, &mut |table| {
+            let above = prefix(table.decor()).to_owned();
+            header.get_or_insert((table.position(), above));
+        });
     }
-    let first = starts.first().copied().unwrap_or(lines.len());
-    let mut kept: String = lines[..first].concat();
-    for (index, start) in starts.iter().enumerate() {
-        let end = starts.get(index + 1).copied().unwrap_or(lines.len());
-        let block = &lines[*start..end];
-        let path = block.iter().find_map(|line| header(line));
-        let is_ours =
-            path.is_some_and(|path| path.starts_with(&["agents".to_owned(), name.to_owned()]));
-        if is_ours {
-            // Comments below its last value, with a line between, are about something else.
-            let last = block
-                .iter()
-                .rposition(|line| !is_comment(line) && !line.trim().is_empty());
-            let rest = &block[last.map_or(0, |last| last + 1)..];
-            if rest.iter().any(|line| is_comment(line)) {
-                kept.extend(
-                    rest.iter()
-                        .skip_while(|line| line.trim().is_empty())
-                        .copied(),
-                );
-            }
-        } else {
-            kept.extend(block.iter().copied());
+    // One in a line of its own, by a dotted key or as an inline table.
+    let of_line = || {
+        let values = removed.as_table().map(Table::get_values);
+        let dotted = values.and_then(|values| values.first()?.0.last().copied().cloned());
+        dotted
+            .or(key)
+            .map(|key| prefix(key.leaf_decor()).to_owned())
+    };
+    let (below, above) = match header {
+        Some((below, above)) => (below, above),
+        None => (None, of_line().unwrap_or_default()),
+    };
+    // The comment right above it was its own; what is above an empty line was not.
+    let words = above.rfind("\n\n").map_or("", |end| &above[..=end]);
+    if below.is_none() || words.is_empty() {
+        return words.to_owned();
+    }
+    put_above_next(document, below, words);
+    String::new()
+}
+
+/// Puts words above the table that follows, else at the end of the file.
+fn put_above_next(document: &mut DocumentMut, below: Option<isize>, words: &str) {
+    let put = |above: &str| match above.is_empty() || above.starts_with('\n') {
+        true => format!("{words}{above}"),
+        false => format!("{words}\n{above}"),
+    };
+    let mut next: Option<isize> = None;
+    each_header(document, &mut |table| {
+        let here = table.position().filter(|_| table.position() > below);
+        next = [next, here].into_iter().flatten().min();
+    });
+    if next.is_none() {
+        let end = put(trailing(document));
+        document.set_trailing(end);
+    }
+    each_header(document, &mut |table| {
+        if next.is_some() && table.position() == next {
+            let above = put(prefix(table.decor()));
+            table.decor_mut().set_prefix(above);
+        }
+    });
+}
+
+/// Every table in here that has a line of its own.
+fn each_header(table: &mut Table, see: &mut dyn FnMut(&mut Table)) {
+    if table.position().is_some() && !table.is_implicit() && !table.is_dotted() {
+        see(table);
+    }
+    for (_, item) in table.iter_mut() {
+        if let Some(table) = item.as_table_mut() {
+            each_header(table, see);
         }
     }
-    Ok(kept)
 }
 
-fn is_comment(line: &str) -> bool {
-    line.trim_start().starts_with('#')
+/// The comments and empty lines above something.
+fn prefix(decor: &toml_edit::Decor) -> &str {
+    let prefix = decor.prefix().and_then(toml_edit::RawString::as_str);
+    prefix.unwrap_or_default()
 }
 
-/// The path of a table's first line.
-fn header(line: &str) -> Option<Vec<String>> {
-    if !line.trim_start().starts_with('[') {
-        return None;
-    }
-    let table = DeTable::parse(line).ok()?;
-    let mut path = Vec::new();
-    let mut inside = table.get_ref();
-    while let Some((key, value)) = inside.iter().next() {
-        path.push(key.get_ref().to_string());
-        inside = value.get_ref().as_table()?;
-    }
-    Some(path)
+/// The comments and empty lines at the end of the file.
+fn trailing(document: &DocumentMut) -> &str {
+    document.trailing().as_str().unwrap_or_default()
 }
 
-fn set_default(text: &str, before: &Config, look: &Look, name: &str) -> Result<String, EditError> {
-    let known = agents(before, look);
-    let names = || known.iter().map(|(agent, _)| agent.name.as_str());
-    if !names().any(|known| known == name) {
-        let hint = match nearest(name, names()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("known agents: {}", names().collect::<Vec<_>>().join(", ")),
-        };
-        return Err(refused(format!("there is no agent `{name}`"), hint));
+fn set_default(document: &mut DocumentMut, name: &str) -> String {
+    if let Some(old) = document.get_mut(DEFAULT).and_then(Item::as_value_mut) {
+        let decor = old.decor().clone();
+        *old = name.into();
+        *old.decor_mut() = decor;
+        return document.to_string();
     }
-    let value = quoted(name);
-    if let Ok(table) = DeTable::parse(text)
-        && let Some(old) = table.get_ref().get("default_agent")
-    {
-        let mut fresh = text.to_owned();
-        fresh.replace_range(old.span(), &value);
-        return Ok(fresh);
-    }
-    // Below the words that open the file, above its first table.
-    let opening = text
-        .split_inclusive('\n')
-        .take_while(|line| is_comment(line));
+    // Below the words that open the file, above everything else.
+    let text = document.to_string();
+    let lines = text.split_inclusive('\n');
+    let opening = lines.take_while(|line| line.starts_with('#'));
     let opening: usize = opening.map(str::len).sum();
-    let at = if text[opening..].trim_start_matches(' ').starts_with('\n') {
+    let at = if text[opening..].starts_with('\n') {
         opening
     } else {
         0
@@ -367,35 +417,15 @@ fn set_default(text: &str, before: &Config, look: &Look, name: &str) -> Result<S
     } else {
         "\n"
     };
-    Ok(format!("{above}default_agent = {value}\n{space}{below}"))
+    format!("{above}{DEFAULT} = {}\n{space}{below}", Value::from(name))
 }
 
-fn key(name: &str) -> String {
-    let bare = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-    if !name.is_empty() && name.bytes().all(bare) {
-        name.to_owned()
-    } else {
-        quoted(name)
-    }
-}
-
-/// A basic string of TOML.
-fn quoted(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len() + 2);
-    shown.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => shown.extend(['\\', c]),
-            '\n' => shown.push_str("\\n"),
-            '\t' => shown.push_str("\\t"),
-            c if c.is_control() => {
-                let _ = write!(shown, "\\u{:04X}", u32::from(c));
-            }
-            c => shown.push(c),
-        }
-    }
-    shown.push('"');
-    shown
+/// Takes the default out; the words above it stay.
+fn clear_default(document: &mut DocumentMut) -> String {
+    let removed = document.remove_entry(DEFAULT);
+    let above = removed.map(|(key, _)| prefix(key.leaf_decor()).trim_end().to_owned());
+    let above = above.filter(|above| !above.is_empty());
+    above.map_or_else(String::new, |above| format!("{above}\n"))
 }
 
 /// The file's directory, which is made if it isn't there, locked until it is dropped.

@@ -40,6 +40,9 @@ pub(super) struct Preset {
     pub(super) arguments: &'static [&'static str],
     /// A word that its help has when it has that form.
     word: Option<&'static str>,
+    /// What its version or its help says of itself, in small letters: one of these. A mere name is
+    /// in the help of any program that has it.
+    pub(super) signs: &'static [&'static str],
     /// The arguments of its one-shot form, for the kind `exec`.
     pub(super) once: &'static [&'static str],
     /// What the one-shot form prints.
@@ -63,6 +66,7 @@ pub(super) const PRESETS: &[Preset] = &[
         kind: Kind::Pi,
         arguments: &["--mode", "rpc"],
         word: Some("--mode"),
+        signs: &["coding"],
         once: &["--model={model}", "-p", "{prompt}"],
         output: exec::Output::Text,
         passes: &[],
@@ -76,6 +80,7 @@ pub(super) const PRESETS: &[Preset] = &[
         kind: Kind::Claude,
         arguments: &[],
         word: Some("--input-format"),
+        signs: &["claude code"],
         once: &["-p", "--model={model}"],
         output: exec::Output::Text,
         passes: &[],
@@ -99,6 +104,7 @@ pub(super) const PRESETS: &[Preset] = &[
         kind: Kind::Codex,
         arguments: &["app-server"],
         word: Some("app-server"),
+        signs: &["codex-cli", "codex cli"],
         // It prints the answer alone; sessions start outside of repositories, too.
         once: &["exec", "--skip-git-repo-check", "--model={model}", "-"],
         output: exec::Output::Text,
@@ -115,6 +121,7 @@ pub(super) const PRESETS: &[Preset] = &[
         // Before it was `--experimental-acp`.
         arguments: &["--acp"],
         word: Some("--acp"),
+        signs: &["gemini cli"],
         once: &["--model={model}", "--prompt={prompt}"],
         output: exec::Output::Text,
         passes: &[
@@ -139,6 +146,7 @@ pub(super) const PRESETS: &[Preset] = &[
         kind: Kind::Acp,
         arguments: &["acp"],
         word: Some("acp"),
+        signs: &["agent client protocol", "opencode run"],
         once: &["run", "--model={model}", "--", "{prompt}"],
         output: exec::Output::Text,
         passes: &["OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR"],
@@ -153,6 +161,7 @@ pub(super) const PRESETS: &[Preset] = &[
         kind: Kind::Acp,
         arguments: &["acp"],
         word: Some("acp"),
+        signs: &["ai agent", "acp agent", "goose settings"],
         once: &[
             "run",
             "--no-session",
@@ -169,6 +178,7 @@ pub(super) const PRESETS: &[Preset] = &[
         kind: Kind::Acp,
         arguments: &["acp"],
         word: Some("acp"),
+        signs: &["hermes agent"],
         once: &["--model={model}", "-z", "{prompt}"],
         output: exec::Output::Text,
         passes: &["HERMES_HOME"],
@@ -183,6 +193,7 @@ pub(super) const PRESETS: &[Preset] = &[
         kind: Kind::Exec,
         arguments: OPENCLAW,
         word: None,
+        signs: &["openclaw"],
         once: OPENCLAW,
         output: exec::Output::Openclaw,
         passes: &[
@@ -200,6 +211,7 @@ const TIMMY: Preset = Preset {
     kind: Kind::Jsonl,
     arguments: &["--rpc"],
     word: None,
+    signs: &["timmy"],
     once: &["-p", "{prompt}"],
     output: exec::Output::Text,
     passes: KEYS_OF_PROVIDERS,
@@ -345,6 +357,31 @@ pub fn tells_version(program: &str) -> bool {
 #[must_use]
 pub fn long_lived_word(program: &str) -> Option<&'static str> {
     of_program(program)?.word
+}
+
+/// Is what a program says of itself what the agent of its name says?
+#[must_use]
+pub fn is_its_own(program: &str, says: &str) -> bool {
+    let says = says.to_lowercase();
+    let signs = of_program(program).map_or(&[][..], |preset| preset.signs);
+    signs.is_empty() || signs.iter().any(|sign| says.contains(sign))
+}
+
+/// Why this agent isn't what its program's name says, when that has these words for itself. What
+/// somebody runs in another way than the agent of that name isn't meant to be it.
+#[must_use]
+pub fn why_another(agent: &AgentConfig, words: &str) -> Option<String> {
+    let (program, arguments) = agent.command.split_first()?;
+    let preset = of_program(program)?;
+    let is_long = agent.kind == preset.kind && arguments == preset.arguments;
+    let is_once = agent.kind == Kind::Exec && arguments == preset.once;
+    let meant = is_long || is_once;
+    meant.then(|| {
+        format!(
+            "`{program}` is another program than the agent `{}`; it says: {words}",
+            preset.name
+        )
+    })
 }
 
 /// Bytes of a file of credentials that holds none.

@@ -11,7 +11,7 @@ use agentd_protocol::nearest::nearest;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::{AgentConfig, Config, ConfigError, Look, discover};
+use super::{AgentConfig, Config, ConfigError, Look, discover, doubts};
 use crate::adapter::Kind;
 use crate::adapter::exec::Output;
 
@@ -219,8 +219,7 @@ impl Reader<'_> {
     fn agent(&mut self, name: &Key<'_>, value: &Value<'_>) -> Result<AgentConfig, ConfigError> {
         let at = name.span().start;
         let name: &str = name.get_ref();
-        let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        if name.is_empty() || name.len() > 64 || !name.bytes().all(letters) {
+        if !can_name(name) {
             let what =
                 format!("`{name}` can't name an agent, expected up to 64 of A-Z a-z 0-9 . _ -");
             return Err(self.wrong(at, what, None));
@@ -236,8 +235,14 @@ impl Reader<'_> {
                 "kind" => kind = Some(self.kind(&full, value)?),
                 "command" => command = Some(self.command(&full, value)?),
                 "output" => output = Some((key.span().start, self.output(&full, value)?)),
-                "env" => agent.env = self.map(&full, value)?,
-                "pass_env" => agent.pass_env = self.strings(&full, value)?,
+                "env" => {
+                    agent.env = self.map(&full, value)?;
+                    self.variables(&full, value, agent.env.keys())?;
+                }
+                "pass_env" => {
+                    agent.pass_env = self.strings(&full, value)?;
+                    self.variables(&full, value, agent.pass_env.iter())?;
+                }
                 "warm" => agent.warm = self.warm(&full, value)?,
                 "idle_timeout" => agent.idle_timeout = self.duration(&full, value)?,
                 "provider" => agent.provider = Some(self.string(&full, value)?),
@@ -271,11 +276,32 @@ impl Reader<'_> {
             .map(|(_, output)| output)
             .or(usual)
             .unwrap_or_default();
-        Ok(AgentConfig {
+        agent = AgentConfig {
             kind,
             command,
             ..agent
-        })
+        };
+        agent.doubts = doubts::of(name, &agent);
+        Ok(agent)
+    }
+
+    /// A name that no variable can have would make each start of the agent fail, or be ignored.
+    fn variables<'n>(
+        &self,
+        key: &str,
+        value: &Value<'_>,
+        mut names: impl Iterator<Item = &'n String>,
+    ) -> Result<(), ConfigError> {
+        let bad = |c: char| c == '=' || c.is_whitespace() || c.is_control();
+        let Some(name) = names.find(|name| name.is_empty() || name.contains(bad)) else {
+            return Ok(());
+        };
+        let what = format!("`{}` in `{key}` can't name a variable", name.escape_debug());
+        let hint = match name.split_once('=') {
+            Some((name, _)) => format!("to set a variable, write `env = {{ {name} = \"…\" }}`"),
+            None => "name each variable by itself, such as `[\"HTTPS_PROXY\", \"TZ\"]`".to_owned(),
+        };
+        Err(self.wrong(value.span().start, what, Some(hint)))
     }
 
     fn kind(&self, key: &str, value: &Value<'_>) -> Result<Kind, ConfigError> {
@@ -398,7 +424,14 @@ fn size(text: &str) -> Option<u64> {
     number.checked_mul(each)
 }
 
-fn kinds() -> String {
+/// Can an agent have this name?
+pub(super) fn can_name(name: &str) -> bool {
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    !name.is_empty() && name.len() <= 64 && name.bytes().all(letters)
+}
+
+/// The kinds, for a message.
+pub(super) fn kinds() -> String {
     let names: Vec<String> = Kind::ALL
         .iter()
         .map(|kind| format!("`{}`", kind.name()))

@@ -7,7 +7,8 @@ mod finding;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use agentd_core::agent::{Agent, Describe, Found, Resume, Sessions};
+use agentd_core::agent::{Agent, Describe, Found, Levels, Providers, Resume, Sessions};
+use agentd_core::attached::Takes;
 use tempfile::TempDir;
 
 use super::*;
@@ -34,10 +35,14 @@ fn describe(_kind: Kind, _command: &[String]) -> Describe {
         cancels: true,
         recycles: true,
         model_per_turn: true,
+        models: true,
+        providers: Providers::Any,
+        thinking: Levels::Any,
         toolsets: true,
         fallback_chain: false,
         steers: false,
         compacts: false,
+        attachments: Takes::Nothing,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(1),
     }
@@ -318,5 +323,36 @@ fn retention_is_read_and_shown_and_a_wrong_one_is_refused() {
     ] {
         let error = refused(text);
         assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn what_was_most_likely_not_meant_is_read_and_told_without_the_value() {
+    let text = "[agents.x]\nkind = 'jsonl'\ncommand = ['/x', '{model}']\nenv = { OPENAI_API_KEY = 's3cret', A = 'sk-s3cret', MAX_TOKENS = '9' }\n[agents.y]\nkind = 'exec'\ncommand = ['/y', '{model}']";
+    let config = parse(text).unwrap();
+    let told: Vec<String> = config.agents["x"]
+        .doubts
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(told.len(), 3, "{told:#?}");
+    for (told, expected) in told.iter().zip([
+        "`A` of agent `x` looks like a secret",
+        "`OPENAI_API_KEY` of agent `x` looks like a secret, which config.toml must not hold; hint: put it into the file `env`",
+        "`{model}` in the command of agent `x` is not filled in",
+    ]) {
+        assert!(told.contains(expected) && !told.contains("s3cret"), "{told}");
+    }
+    assert_eq!(config.agents["y"].doubts, []);
+    for text in [
+        "pass_env = ['A B']",
+        "pass_env = ['']",
+        "env = { 'A B' = '1' }",
+    ] {
+        let error = refused(&format!("[agents.pi]\nwarm = 1\n{text}"));
+        assert!(
+            error.contains("config.toml:3: `") && error.contains("can't name a variable"),
+            "{error}"
+        );
     }
 }

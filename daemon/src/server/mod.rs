@@ -2,6 +2,7 @@
 //! down.
 
 pub mod alias;
+mod attach;
 pub mod boot_timer;
 pub mod daemon;
 pub mod listen;

@@ -5,14 +5,14 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use agentd_core::event::Origin;
 use agentd_core::ids::ConnId;
 use agentd_core::{Event, Served};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::config::Config;
 use crate::platform::paths::{self, Paths};
@@ -21,6 +21,9 @@ use crate::server::owner::Arrival;
 use crate::server::peer;
 use crate::server::shell::{Plan, Shell};
 use crate::server::stdio;
+
+/// How often it is looked whether anybody still reads, once the input has ended.
+const LOOKS_EVERY: Duration = Duration::from_millis(500);
 
 /// What the end of input means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,9 +67,14 @@ pub async fn run(
     let config = shell.peer_config(None);
     let inbox = shell.inbox.clone();
     let lost = (at_end == AtEnd::Cancel).then(|| inbox.clone());
+    let (ended, at_its_end) = oneshot::channel();
+    shell
+        .tracker
+        .spawn(tell_when_unread(conn, at_its_end, inbox.clone()));
     let mut terminate = signal(SignalKind::terminate()).map_err(DaemonError::Signals)?;
     shell.tracker.spawn(async move {
-        let input = Watched { inner: stdio::input(), lost };
+        let ended = Some(ended);
+        let input = Watched { inner: stdio::input(), lost, ended };
         let output = stdio::output();
         tokio::select! {
             () = peer::serve(conn, Origin::Stdio, input, output, inbox.clone(), receiver, config) => {}
@@ -81,10 +89,30 @@ pub async fn run(
     Ok(())
 }
 
-/// A reader that tells the owner of its end.
+/// Tells the owner when the input has ended and nobody reads the output either.
+async fn tell_when_unread(
+    conn: ConnId,
+    at_its_end: oneshot::Receiver<()>,
+    inbox: mpsc::Sender<Event>,
+) {
+    if at_its_end.await.is_err() {
+        return;
+    }
+    while !stdio::is_unread() {
+        tokio::select! {
+            () = tokio::time::sleep(LOOKS_EVERY) => {}
+            () = inbox.closed() => return,
+        }
+    }
+    // Without an owner there is nobody to tell.
+    let _gone = inbox.send(Event::ReaderLeft { conn }).await;
+}
+
+/// A reader that tells of its end.
 struct Watched<R> {
     inner: R,
     lost: Option<mpsc::Sender<Event>>,
+    ended: Option<oneshot::Sender<()>>,
 }
 
 impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
@@ -100,6 +128,10 @@ impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
             Poll::Ready(Err(_)) => true,
             Poll::Pending => false,
         };
+        if ended && let Some(at_its_end) = self.ended.take() {
+            // Nobody listens when the run is over.
+            let _over = at_its_end.send(());
+        }
         if ended && let Some(lost) = self.lost.take() {
             // With its inbox full the owner is stopping or will see the connection end.
             let _full = lost.try_send(Event::InputLost);

@@ -9,6 +9,7 @@
 mod input;
 mod ledger;
 mod output;
+mod reading;
 
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use input::{Input, Item};
 use ledger::Ledger;
 use output::Output;
+use reading::Reading;
 
 /// Orders for one connection that wait; each is a line of the core, which counts their bytes.
 pub const ORDERS: usize = 8192;
@@ -154,6 +156,7 @@ struct Peer {
     ledger: Ledger,
     stage: Stage,
     closing_since: Option<Instant>,
+    reading: Reading,
 }
 
 /// What happened in one step, where it isn't done with at once.
@@ -161,6 +164,7 @@ enum Step {
     Read(io::Result<usize>),
     Ordered(Option<PeerOrder>),
     Written(io::Result<usize>),
+    Attached(Option<Box<Event>>),
     Room,
     OwnerGone,
     Due,
@@ -184,6 +188,7 @@ impl Peer {
             ledger: Ledger::default(),
             stage: Stage::Bare,
             closing_since: None,
+            reading: Reading::Nothing,
         }
     }
 
@@ -214,6 +219,8 @@ impl Peer {
                     self.output.wrote(written);
                     failpoint!("after-line");
                 }
+                Step::Attached(Some(event)) => self.reading = Reading::Done(event),
+                Step::Attached(None) => self.close(),
                 Step::Room => {}
                 Step::Due => self.line_took_too_long(),
             }
@@ -237,6 +244,7 @@ impl Peer {
             input,
             output,
             orders,
+            reading: attaching,
             ..
         } = self;
         tokio::select! {
@@ -246,6 +254,7 @@ impl Peer {
                 Ok(_given_back) => Step::Room,
                 Err(_) => Step::OwnerGone,
             },
+            event = attaching.done() => Step::Attached(event),
             read = input.read(reader), if reading => Step::Read(read),
             () = at(due) => Step::Due,
         }
@@ -266,10 +275,35 @@ impl Peer {
                 permit.send(Event::CaughtUp { conn: self.conn });
                 continue;
             }
-            let event = self.input.next().and_then(|item| self.serve(item));
+            let event = self.next_event();
             if let Some(event) = event.and_then(|event| (self.later)(event)) {
                 permit.send(event);
             }
+        }
+    }
+
+    /// The next request for the owner, if it is ready.
+    fn next_event(&mut self) -> Option<Event> {
+        match std::mem::replace(&mut self.reading, Reading::Nothing) {
+            Reading::Done(event) => return Some(*event),
+            Reading::Nothing => {}
+            begun @ Reading::Begun(_) => {
+                self.reading = begun;
+                return None;
+            }
+        }
+        let event = self.input.next().and_then(|item| self.serve(item))?;
+        match event {
+            Event::Requested {
+                request: Ok(decoded),
+                conn,
+                id,
+                facts,
+            } if Reading::is_needed(&decoded) => {
+                self.reading = Reading::begin(conn, id, decoded, facts);
+                None
+            }
+            event => Some(event),
         }
     }
 
@@ -368,7 +402,12 @@ impl Peer {
     }
 
     fn may_serve(&self) -> bool {
-        self.input.has_items() && self.may_ask() && self.stage < Stage::Closing
+        let ready = match self.reading {
+            Reading::Nothing => self.input.has_items(),
+            Reading::Begun(_) => false,
+            Reading::Done(_) => true,
+        };
+        ready && self.may_ask() && self.stage < Stage::Closing
     }
 
     fn may_ask(&self) -> bool {
@@ -386,7 +425,8 @@ impl Peer {
         }
         // Everything that came is still posted, then there is nobody left to talk to.
         if self.output.broken() {
-            return if input.ended() && !input.has_items() {
+            let posted = matches!(self.reading, Reading::Nothing) && !input.has_items();
+            return if input.ended() && posted {
                 Due::Now
             } else {
                 Due::Never

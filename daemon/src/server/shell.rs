@@ -3,6 +3,7 @@
 //! Owns the order of coming up and going down around the owner. Must not know sockets.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
@@ -25,7 +26,9 @@ use crate::platform::remote;
 use crate::server::owner::{ANSWERS, Arrival, Gone, Host, INBOX, Owner, Wires};
 use crate::server::peer::{Later, PeerConfig};
 use crate::store::{self, Answers, Liveness, Opened, Role, Store};
-use crate::worker::{FileLimit, SpawnRecord, Spawner, Versions, adopt_orphans, one_shot_only};
+use crate::worker::{
+    Attach, FileLimit, Learned, Patience, SpawnRecord, Spawner, Versions, adopt_orphans, learned,
+};
 
 /// Connections that were accepted and not heard of: more than there can be.
 const ARRIVALS: usize = 16 * 1024;
@@ -87,6 +90,24 @@ pub struct Plan {
     pub started: Instant,
 }
 
+/// Where the built-in agent finds what the user set, and keeps what it remembers.
+fn built_in(plan: &Plan) -> Arc<BTreeMap<OsString, OsString>> {
+    Arc::new(BTreeMap::from([
+        ("AGENTD_CONFIG".into(), plan.config.file.clone().into()),
+        ("AGENTD_STATE_DIR".into(), plan.state_dir.clone().into()),
+    ]))
+}
+
+fn warn_of_remote(dir: &Path) {
+    if let Some(remote) = remote::file_system(dir) {
+        tracing::warn!(
+            "`{}` is on a file system of kind {remote}, where the store may be damaged when \
+             several machines use it; hint: set `AGENTD_STATE_DIR` to a local directory",
+            dir.display()
+        );
+    }
+}
+
 impl Shell {
     /// Opens the store, takes over what dead instances left, and makes the owner.
     ///
@@ -94,13 +115,7 @@ impl Shell {
     /// When the state directory or the store can't be used.
     pub fn start(plan: Plan) -> Result<Self, ShellError> {
         let dir = plan.state_dir.clone();
-        if let Some(remote) = remote::file_system(&dir) {
-            tracing::warn!(
-                "`{}` is on a file system of kind {remote}, where the store may be damaged when \
-                 several machines use it; hint: set `AGENTD_STATE_DIR` to a local directory",
-                dir.display()
-            );
-        }
+        warn_of_remote(&dir);
         let instance = Instance::create(&dir).map_err(|source| ShellError::Instance {
             dir: dir.clone(),
             source,
@@ -132,16 +147,14 @@ impl Shell {
             instance: instance.id().to_owned(),
             socket: plan.socket.clone(),
             agents: Arc::new(runnable),
-            built_in: Arc::new(BTreeMap::from([
-                ("AGENTD_CONFIG".into(), plan.config.file.clone().into()),
-                ("AGENTD_STATE_DIR".into(), dir.clone().into()),
-            ])),
+            built_in: built_in(&plan),
             secrets: Arc::new(plan.config.secrets.clone()),
             environment: Arc::new(std::env::vars_os().collect()),
             file_limit: plan.file_limit,
             record: recorder(Arc::clone(&instance)),
+            attach: attach(dir.clone()),
         };
-        let versions = Versions::new(spawner.clone(), &dir);
+        let versions = Versions::new(spawner.clone(), &dir, patience(&plan.served));
         let settings = settings(&plan, &opened, agents);
         let machine = Machine {
             state_dir: dir.clone(),
@@ -364,6 +377,11 @@ fn keep(retention: config::Retention) -> store::Keep {
     }
 }
 
+/// Attachments are read beside the writer: nobody else has to wait for them.
+fn attach(state_dir: PathBuf) -> Attach {
+    Arc::new(move |job| store::attachments_of_job(&state_dir, job))
+}
+
 fn recorder(instance: Arc<Instance>) -> Arc<dyn Fn(SpawnRecord) + Send + Sync> {
     let boot_id = process::boot_id().unwrap_or_default();
     Arc::new(move |spawn: SpawnRecord| {
@@ -379,10 +397,22 @@ fn recorder(instance: Arc<Instance>) -> Arc<dyn Fn(SpawnRecord) + Send + Sync> {
     })
 }
 
+const fn patience(served: &Served) -> Patience {
+    match served {
+        Served::OneShot { .. } => Patience::Long,
+        Served::Daemon => Patience::Short,
+    }
+}
+
 /// Every agent, each in the form that it was last found to have.
 fn agents(config: &Config, state_dir: &Path) -> Vec<(Agent, Option<config::AgentConfig>)> {
+    let Learned {
+        one_shot_only,
+        others,
+    } = learned(state_dir);
     let look = Look {
-        one_shot_only: one_shot_only(state_dir),
+        one_shot_only,
+        others,
         ..Look::here()
     };
     config::agents(config, &look)

@@ -3,7 +3,9 @@
 //! Owns when they need no thread of their own. Must not know what is said over them.
 
 use std::fs::File;
+use std::os::fd::AsFd as _;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::unix::pipe;
 
@@ -23,6 +25,18 @@ pub(super) fn output() -> Box<dyn AsyncWrite + Unpin + Send> {
         Some(Ok(pipe)) => Box::new(pipe),
         Some(Err(_)) | None => Box::new(tokio::io::stdout()),
     }
+}
+
+/// Is nobody there to read standard output, whatever is written? A file has no reader to lose.
+#[must_use]
+pub(super) fn is_unread() -> bool {
+    let output = std::io::stdout();
+    let mut looked = [PollFd::new(output.as_fd(), PollFlags::empty())];
+    let gone = PollFlags::POLLERR | PollFlags::POLLHUP | PollFlags::POLLNVAL;
+    let told = poll(&mut looked, PollTimeout::ZERO).is_ok_and(|count| count > 0);
+    told && looked[0]
+        .revents()
+        .is_some_and(|what| what.intersects(gone))
 }
 
 /// Closes standard output: whoever waits for its end need not wait until the process is taken

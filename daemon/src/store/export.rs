@@ -5,6 +5,8 @@
 use agentd_core::store::{Loaded, TextKind};
 use agentd_core::{head, rfc3339};
 use agentd_protocol::JobId;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::{Value, json};
 
@@ -16,6 +18,8 @@ const PAGE: usize = 512 * 1024;
 /// A request, a line or a text longer than this comes in pieces, so that every object fits into a
 /// line.
 const LONG: usize = 128 * 1024;
+/// Bytes of an attachment in one object: a multiple of 3, so that pieces of base64 can be joined.
+const PIECE: i64 = 96 * 1024;
 /// Objects of one job that a cursor can tell apart.
 const ITEMS: u64 = 1 << 20;
 
@@ -161,6 +165,11 @@ struct Items<'a> {
 }
 
 impl Items<'_> {
+    /// Was the next one given in an earlier page?
+    const fn skips_next(&self) -> bool {
+        self.count < self.skip
+    }
+
     fn push(&mut self, row: &Value) -> Room {
         self.count += 1;
         if self.count <= self.skip {
@@ -261,7 +270,10 @@ fn one_job(conn: &Connection, job: i64, skip: u64, page: &mut Page) -> rusqlite:
     if events(conn, &mut items)? == Room::Full {
         return Ok(Room::Full);
     }
-    said(conn, &mut items)
+    if said(conn, &mut items)? == Room::Full {
+        return Ok(Room::Full);
+    }
+    contents(conn, &mut items)
 }
 
 fn events(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<Room> {
@@ -289,6 +301,42 @@ fn said(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<Room> {
         let like = json!({ "kind": "message", "job": job, "message": text.message, "of": of });
         if items.pieces(&text.text, &like) == Room::Full {
             return Ok(Room::Full);
+        }
+    }
+    Ok(Room::Left)
+}
+
+/// The attachments, each in pieces of base64 that can be put together.
+fn contents(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<Room> {
+    let job = items.job;
+    let sizes: Vec<(i64, i64)> = conn
+        .prepare_cached(
+            "SELECT place, length(content) FROM attachments WHERE job = ?1 ORDER BY place",
+        )?
+        .query_map([job], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
+    for (place, size) in sizes {
+        let mut offset = 0;
+        while offset < size {
+            let piece = PIECE.min(size - offset);
+            let row = if items.skips_next() {
+                Value::Null
+            } else {
+                let content: Vec<u8> = conn
+                    .prepare_cached(
+                        "SELECT substr(content, ?3 + 1, ?4) FROM attachments
+                         WHERE job = ?1 AND place = ?2",
+                    )?
+                    .query_row(params![job, place, offset, piece], |row| row.get(0))?;
+                json!({
+                    "kind": "attachment", "job": JobId(nat(job)), "place": place,
+                    "offset": offset, "data": STANDARD.encode(content),
+                })
+            };
+            if items.push(&row) == Room::Full {
+                return Ok(Room::Full);
+            }
+            offset += piece;
         }
     }
     Ok(Room::Left)

@@ -90,6 +90,7 @@ fn turn(conn: &Connection, job: i64) -> rusqlite::Result<rows::TurnRow> {
                 accepted_at: rfc3339(row.get(2)?),
                 text: String::new(),
                 truncated: false,
+                attachments: Vec::new(),
                 messages: Vec::new(),
                 last: None,
                 questions: Vec::new(),
@@ -102,6 +103,7 @@ fn turn(conn: &Connection, job: i64) -> rusqlite::Result<rows::TurnRow> {
             ))
         })?;
     (turn.text, turn.truncated) = head(&prompt(&request), PROMPT);
+    turn.attachments = super::attachments::attachments(&request);
     turn.messages = messages(texts(conn, JobId(nat(job)))?);
     turn.last = last.map(|(line, seq)| final_line(&line, nat(seq)));
     Ok(turn)

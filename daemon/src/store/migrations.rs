@@ -4,7 +4,7 @@
 //! runs them; they run in one transaction, without regard to references between tables.
 
 /// Each entry leads from the version that is its index to the next one.
-pub(super) const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3];
+pub(super) const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3, VERSION_4];
 
 const VERSION_1: &str = "
 CREATE TABLE meta (
@@ -186,4 +186,18 @@ CREATE INDEX jobs_ended_at ON jobs (finished_at) WHERE final_seq IS NOT NULL;
 CREATE INDEX jobs_ended_so ON jobs (state) WHERE final_seq IS NOT NULL;
 CREATE INDEX jobs_ended_in ON jobs (session) WHERE final_seq IS NOT NULL;
 CREATE INDEX jobs_of_parent ON jobs (parent) WHERE parent IS NOT NULL;
+";
+
+/// Sessions that lost turns; and the contents of attachments, in a table of their own: a job without
+/// any costs what it did, and no list reads past them. What they are is in the job's request. With a
+/// rowid, as it keeps long rows out of the tree that is searched.
+const VERSION_4: &str = "
+ALTER TABLE sessions ADD COLUMN lost INTEGER NOT NULL DEFAULT 0;
+
+CREATE TABLE attachments (
+    job INTEGER NOT NULL REFERENCES jobs (job) ON DELETE CASCADE,
+    place INTEGER NOT NULL,
+    content BLOB NOT NULL,
+    UNIQUE (job, place)
+) STRICT;
 ";

@@ -3,6 +3,7 @@
 //! Owns the file, its tables, group commit, and what happens when the disk says no.
 //! Must not know sockets, processes or what a job means; who lives is asked of the caller.
 
+mod attachments;
 mod backup;
 mod checkpoint;
 mod export;
@@ -22,6 +23,8 @@ mod transaction;
 mod trouble;
 mod write;
 mod writer;
+
+pub use attachments::of_job as attachments_of_job;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

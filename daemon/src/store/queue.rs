@@ -18,13 +18,14 @@ pub(super) const BATCH: usize = 1024;
 /// So much text that nobody waits for is written before more is taken: it is in memory twice.
 pub(super) const HEAVY: usize = 1024 * 1024;
 
-/// Bytes of text that an order holds.
+/// Bytes of text and of attachments that an order holds.
 pub(super) fn weight(order: &Order) -> usize {
     let Order::Commit { writes, .. } = order else {
         return 0;
     };
     let text = writes.iter().map(|write| match write {
         Write::Text { text, .. } => text.len(),
+        Write::Accept(new) => new.contents.iter().map(|one| one.bytes().len()).sum(),
         _ => 0,
     });
     text.sum()
@@ -115,6 +116,7 @@ pub(super) fn changes(order: &Order, query: &Query) -> bool {
         // Its session is not known here.
         Write::Finish { job, .. } => matches!(query, Query::Sessions { .. }) || jobs.contains(job),
         Write::Native { session, .. }
+        | Write::Lost { session }
         | Write::Close { session }
         | Write::Model { session, .. }
         | Write::Release { session } => {
@@ -189,6 +191,7 @@ pub(super) fn kinds(
             Write::Close { .. } => "close",
             Write::Model { .. } => "model",
             Write::Native { .. } => "native",
+            Write::Lost { .. } => "lost",
             Write::Release { .. } => "release",
         })
         .collect()

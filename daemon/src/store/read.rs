@@ -23,7 +23,7 @@ pub(super) const PAGE_BYTES: usize = 256 * 1024;
 
 /// The columns of [`session_row`].
 pub(super) const SESSION_COLUMNS: &str = "name, agent, cwd, toolsets, named, native, turns,
-    provider, model, thinking";
+    provider, model, thinking, lost";
 /// The columns of [`job_row`], of `jobs` and `sessions` joined.
 pub(super) const JOB_COLUMNS: &str = "jobs.job, jobs.seq, sessions.name, sessions.agent,
     jobs.request, jobs.state, jobs.attempt, jobs.expires_at, jobs.final, jobs.final_seq,
@@ -184,6 +184,7 @@ pub(super) fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
             model: row.get(8)?,
             thinking: row.get(9)?,
         },
+        lost: row.get(10)?,
     })
 }
 

@@ -10,7 +10,7 @@ use agentd_protocol::{Body, Code, JobId};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params};
 use sha2::{Digest as _, Sha256};
 
-use super::Liveness;
+use super::{Liveness, attachments};
 
 /// The next free numbers. Only good within one transaction: other processes take some, too.
 #[derive(Clone, Copy, Debug)]
@@ -211,6 +211,12 @@ impl Writing<'_> {
         Ok(stored)
     }
 
+    fn about_session(&self, update: &str, values: &[&String]) -> Result<Written, Stop> {
+        let values = rusqlite::params_from_iter(values);
+        self.conn.prepare_cached(update)?.execute(values)?;
+        Ok(Written::Done)
+    }
+
     fn write(&mut self, item: usize, write: &Write) -> Result<Written, Stop> {
         match write {
             Write::Accept(new) => self.accept(item, new),
@@ -277,6 +283,9 @@ impl Writing<'_> {
                     .prepare_cached("UPDATE sessions SET native = ?2 WHERE name = ?1")?
                     .execute(params![session, native])?;
                 Ok(Written::Done)
+            }
+            Write::Lost { session } => {
+                self.about_session("UPDATE sessions SET lost = 1 WHERE name = ?1", &[session])
             }
             Write::Release { session } => {
                 self.entered.remove(session);
@@ -406,6 +415,7 @@ impl Writing<'_> {
                 )?
                 .execute(params![labels, job])?;
         }
+        attachments::put(self.conn, job, &new.contents)?;
         self.witness = Some(Witness::Job { job, seq });
         Ok(Written::Accepted {
             job: JobId(nat(job)),

@@ -4,9 +4,11 @@
 //! when to start, stop or restart is for the core to say.
 
 mod environment;
+mod fetch;
 mod probe;
 mod pump;
 mod reap;
+mod said;
 mod spawn;
 mod tail;
 mod versions;
@@ -31,9 +33,10 @@ use crate::adapter::Adapter;
 use crate::config::AgentConfig;
 use spawn::Plan;
 
+pub use fetch::Attach;
 pub use reap::adopt_orphans;
 pub use spawn::FileLimit;
-pub use versions::{Versions, one_shot_only};
+pub use versions::{Learned, Patience, Versions, learned};
 
 /// Orders waiting for one process: the core has few turns in one process, so more is a bug of ours.
 pub const ORDERS: usize = 256;
@@ -85,6 +88,8 @@ pub struct Spawner {
     pub file_limit: Option<FileLimit>,
     /// Writes a process down before anything else is done with it.
     pub record: Arc<dyn Fn(SpawnRecord) + Send + Sync>,
+    /// Where a turn's attachments come from.
+    pub attach: Attach,
 }
 
 impl std::fmt::Debug for Spawner {
@@ -136,9 +141,9 @@ impl Spawner {
     fn start(&self, plan: Plan, adapter: Box<dyn Adapter>) -> mpsc::Sender<Order> {
         let (sender, orders) = mpsc::channel(ORDERS);
         let inbox = self.inbox.clone();
-        let record = Arc::clone(&self.record);
+        let (record, attach) = (Arc::clone(&self.record), Arc::clone(&self.attach));
         self.tracker.spawn(async move {
-            pump::live(plan, adapter, orders, inbox, record).await;
+            pump::live(plan, adapter, orders, inbox, record, attach).await;
         });
         sender
     }

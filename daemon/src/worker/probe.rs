@@ -11,20 +11,25 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::time::timeout;
 
 use super::reap::Leader;
+use super::said::Printed;
 use super::spawn::{self, Plan};
 
 /// A version is printed within this time, or never: the slowest agent known takes 4 s.
-const WITHIN: Duration = Duration::from_secs(10);
+pub(super) const WITHIN: Duration = Duration::from_secs(10);
 /// What is still in the pipes of a dead process is there at once.
 const REST_WITHIN: Duration = Duration::from_millis(200);
 /// The longest help known has 30 KB; more is no answer.
 const MOST: usize = 256 * 1024;
 
-/// What it printed.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(super) struct Printed {
-    pub(super) stdout: Vec<u8>,
-    pub(super) stderr: Vec<u8>,
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum NoAnswer {
+    /// It ended with an error.
+    Ended(Exit, Printed),
+    /// It can't be run, or doesn't do what was asked; in words for a person.
+    Broken(String),
+    /// Nobody knows: another time it may do better.
+    Unclear(String),
 }
 
 /// It prints more than [`MOST`].
@@ -41,15 +46,22 @@ impl Drop for Held {
     }
 }
 
-/// Runs a program to its end; in words for a person why there is no answer.
-pub(super) async fn ask(plan: Plan) -> Result<Printed, String> {
-    let mut child = spawn::start(&plan)
-        .await
-        .map_err(spawn::Failure::into_error)?;
+/// Runs a program to its end.
+pub(super) async fn ask(plan: Plan) -> Result<Printed, NoAnswer> {
+    let mut child = spawn::start(&plan).await.map_err(|failure| {
+        let permanent = failure.is_permanent();
+        let why = failure.into_error();
+        if permanent {
+            NoAnswer::Broken(why)
+        } else {
+            NoAnswer::Unclear(why)
+        }
+    })?;
     drop(child.stdin.take());
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
-    let pid = child.id().ok_or("it was gone at once")?;
-    let leader = Leader::new(child, pid, plan.mark).map_err(|error| error.to_string())?;
+    let unclear = |why: &str| NoAnswer::Unclear(why.to_owned());
+    let pid = child.id().ok_or_else(|| unclear("it was gone at once"))?;
+    let leader = Leader::new(child, pid, plan.mark).map_err(|error| unclear(&error.to_string()))?;
     let mut held = Held(Some(leader));
     let mut printed = Printed::default();
     let ended = timeout(WITHIN, async {
@@ -75,18 +87,22 @@ pub(super) async fn ask(plan: Plan) -> Result<Printed, String> {
         Some(leader) => leader.clear().await,
         None => Exit::Code(-1),
     };
+    let flooded = || NoAnswer::Broken(format!("printed more than {MOST} bytes"));
     match ended {
-        Err(_) => return Err(format!("gave no answer within {} s", WITHIN.as_secs())),
-        Ok(Err(Flood)) => return Err(format!("printed more than {MOST} bytes")),
+        Err(_) => {
+            let late = format!("gave no answer within {} s", WITHIN.as_secs());
+            return Err(NoAnswer::Unclear(late));
+        }
+        Ok(Err(Flood)) => return Err(flooded()),
         Ok(Ok(())) => {}
     }
     let rest = read(&mut stdout, &mut stderr, &mut printed);
     if let Ok(Err(Flood)) = timeout(REST_WITHIN, rest).await {
-        return Err(format!("printed more than {MOST} bytes"));
+        return Err(flooded());
     }
     match exit {
         Exit::Code(0) => Ok(printed),
-        exit => Err(exit.to_string()),
+        exit => Err(NoAnswer::Ended(exit, printed)),
     }
 }
 

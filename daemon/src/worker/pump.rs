@@ -15,6 +15,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::fetch::{Attach, Fetch, Fetched};
 use super::reap::{self, Leader};
 use super::spawn::{self, Failure, Plan};
 use super::voice::Voice;
@@ -45,6 +46,7 @@ pub(super) async fn live(
     orders: mpsc::Receiver<Order>,
     inbox: mpsc::Sender<Event>,
     record: Arc<dyn Fn(SpawnRecord) + Send + Sync>,
+    attach: Attach,
 ) {
     let (worker, generation) = (plan.worker, plan.generation);
     let (leader, mut pipes) = match begin(plan, &*record).await {
@@ -62,7 +64,8 @@ pub(super) async fn live(
         pid: leader.pid(),
     });
     voice.feed(&std::mem::take(&mut pipes.first));
-    let leader = pump(&mut voice, &mut pipes, leader, orders, &inbox).await;
+    let fetch = Fetch::new(attach);
+    let leader = pump(&mut voice, &mut pipes, leader, orders, &inbox, fetch).await;
     let exit = leader.clear().await;
     drain(&mut voice, &mut pipes, &inbox).await;
     voice.finish(exit);
@@ -189,6 +192,7 @@ async fn pump(
     mut leader: Leader,
     mut orders: mpsc::Receiver<Order>,
     inbox: &mpsc::Sender<Event>,
+    mut fetch: Fetch,
 ) -> Leader {
     let mut out = vec![0; PORTION];
     let mut err = [0; 4096];
@@ -208,8 +212,9 @@ async fn pump(
         tokio::select! {
             order = orders.recv(), if hearing => {
                 hearing = order.is_some();
-                obey(order, voice, pipes, &leader);
+                obey(order, voice, &mut fetch, pipes, &leader);
             }
+            fetched = fetch.done() => tell(fetched, voice, &mut fetch),
             () = leader.dead() => return leader,
             permit = inbox.reserve(), if voice.waiting() > 0 => match permit {
                 Ok(permit) => {
@@ -237,13 +242,36 @@ async fn pump(
     }
 }
 
-fn obey(order: Option<Order>, voice: &mut Voice, pipes: &mut Pipes, leader: &Leader) {
+fn obey(
+    order: Option<Order>,
+    voice: &mut Voice,
+    fetch: &mut Fetch,
+    pipes: &mut Pipes,
+    leader: &Leader,
+) {
     match order {
-        Some(Order::Tell(command)) => voice.tell(&command),
+        Some(Order::Tell(command)) => {
+            if let Some(command) = fetch.take(command) {
+                voice.tell(&command);
+            }
+        }
         Some(Order::End(Rung::Ask)) => pipes.closing = true,
         Some(Order::End(Rung::Term)) => leader.terminate(),
         // An owner that dropped its end can't end the process in any other way.
         Some(Order::End(Rung::Kill)) | None => leader.kill(),
+    }
+}
+
+/// What was fetched is told, and what had to wait for it.
+fn tell(fetched: Fetched, voice: &mut Voice, fetch: &mut Fetch) {
+    match fetched.prompt {
+        Ok(prompt) => voice.tell(&prompt),
+        Err(ended) => voice.say(ended),
+    }
+    for command in fetched.behind {
+        if let Some(command) = fetch.take(command) {
+            voice.tell(&command);
+        }
     }
 }
 

@@ -63,6 +63,11 @@ impl Failure {
         }
     }
 
+    /// Is trying again pointless?
+    pub(super) const fn is_permanent(&self) -> bool {
+        self.permanent
+    }
+
     /// In words for a person.
     pub(super) fn into_error(self) -> String {
         self.error

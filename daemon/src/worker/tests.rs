@@ -15,7 +15,6 @@ use tokio_util::task::TaskTracker;
 use super::spawn::Plan;
 use super::tail::TAIL;
 use super::{FileLimit, Order, SpawnRecord, Spawner, adopt_orphans, environment};
-use crate::adapter::exec::Output;
 use crate::adapter::{Adapter, Framing, Kind, Launch};
 use crate::config::AgentConfig;
 
@@ -96,6 +95,7 @@ fn spawner(instance: &str, inbox: mpsc::Sender<Event>) -> (Spawner, Arc<Mutex<Ve
         ),
         file_limit: None,
         record: Arc::new(move |record| to.lock().unwrap().push(record)),
+        attach: Arc::new(|_| Err("there is no store".to_owned())),
     };
     (spawner, records)
 }
@@ -147,16 +147,9 @@ impl Setup {
         let (spawner, records) = spawner(&instance, sender);
         let (worker, generation) = (WorkerId(3), Generation(2));
         let agent = AgentConfig {
-            kind: Kind::Jsonl,
-            command: self.argv.clone(),
-            output: Output::Text,
             env: BTreeMap::from([("OF_AGENT".to_owned(), "1".to_owned())]),
             pass_env: vec!["WANTED".to_owned(), "KEY".to_owned(), "ABSENT".to_owned()],
-            warm: 0,
-            idle_timeout: Duration::ZERO,
-            provider: None,
-            model: None,
-            thinking: None,
+            ..AgentConfig::new(Kind::Jsonl, self.argv.clone())
         };
         let launch = Launch {
             argv: self.argv,

@@ -1,12 +1,14 @@
-//! Which version each agent's program is of, and whether somebody is logged in.
+//! Which version each agent's program is of, whether it is that agent at all, and whether somebody
+//! is logged in.
 //!
-//! Owns the cache: a program is asked once, and again when its file is another (path, time of
-//! change, size). Programs are asked only while somebody asks for the agents, never at the start,
-//! and nobody waits longer than [`ANSWER_WITHIN`] for them. Must not know requests.
+//! Owns when a program is asked: once while its answer holds (`kept`), and only while somebody asks
+//! for the agents, never at the start. Nobody waits longer than their patience for it. Must not know
+//! requests.
+
+mod kept;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,47 +17,54 @@ use std::time::Duration;
 use agentd_core::agent::Looked;
 use agentd_core::event::Event;
 use agentd_core::ids::{Generation, WorkerId};
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
+use super::probe::NoAnswer;
 use super::reap::Mark;
 use super::spawn::Plan;
 use super::{Spawner, environment, probe};
-use crate::adapter::Launch;
+use crate::adapter::{Kind, Launch};
 use crate::config::{self, AgentConfig};
+use kept::{Asked, Help, Kept, Stamp};
 
-/// Whoever asks for the agents waits no longer for versions; the next one has them.
+pub use kept::{Learned, learned};
+
+/// Whoever asks a daemon for the agents waits no longer for versions; the next one has them.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// Without a daemon nothing goes on after the answer, so a slow program would never be known: its
+/// version is waited for as long as it may take, and its help a little. What is known by then is
+/// kept, so the next look only asks for the rest.
+const ALONE_WITHIN: Duration = probe::WITHIN.saturating_add(Duration::from_secs(2));
 /// Programs asked at once: each is a whole interpreter that starts.
 const AT_ONCE: usize = 4;
-/// A longer version is no version; it is cut.
-const MOST_CHARS: usize = 40;
-/// Below the state directory.
-const FILE: &str = "versions.json";
 
-/// Names one file's content, near enough.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Stamp {
-    seconds: i64,
-    nanoseconds: i64,
-    size: u64,
+/// How long an answer is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patience {
+    /// Somebody may ask again soon: a daemon goes on finding out.
+    Short,
+    /// This process ends with its answer.
+    Long,
 }
 
-/// What is known of a program.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Known {
+/// A program that gave no version.
+#[derive(Clone, Debug)]
+struct Silent {
     stamp: Stamp,
-    version: Result<String, String>,
-    /// Does its help leave out the long-lived form?
-    #[serde(default)]
-    one_shot_only: Option<bool>,
+    asked: Asked,
+    /// In words for a person.
+    why: String,
+    /// Is it sure that it can't be used?
+    broken: bool,
 }
 
 #[derive(Debug, Default)]
 struct Cache {
     read: bool,
-    known: BTreeMap<PathBuf, Known>,
+    kept: BTreeMap<PathBuf, Kept>,
+    /// Never kept for the next daemon.
+    silent: BTreeMap<PathBuf, Silent>,
     asking: BTreeSet<PathBuf>,
 }
 
@@ -63,6 +72,7 @@ struct Cache {
 #[derive(Debug)]
 pub struct Versions {
     spawner: Spawner,
+    patience: Patience,
     file: PathBuf,
     cache: Mutex<Cache>,
     changed: Notify,
@@ -73,10 +83,11 @@ pub struct Versions {
 impl Versions {
     /// Nothing is read or run yet.
     #[must_use]
-    pub fn new(spawner: Spawner, state_dir: &Path) -> Arc<Self> {
+    pub fn new(spawner: Spawner, state_dir: &Path, patience: Patience) -> Arc<Self> {
         Arc::new(Self {
             spawner,
-            file: state_dir.join(FILE),
+            patience,
+            file: state_dir.join(kept::FILE),
             cache: Mutex::default(),
             changed: Notify::new(),
             room: Semaphore::new(AT_ONCE),
@@ -101,22 +112,19 @@ impl Versions {
         });
     }
 
-    /// What is known of each agent, after a short wait for what isn't yet.
+    /// What is known of each agent, after a wait for what isn't yet.
     async fn look(self: &Arc<Self>) -> BTreeMap<String, Looked> {
-        let until = Instant::now() + ANSWER_WITHIN;
+        let until = Instant::now()
+            + match self.patience {
+                Patience::Short => ANSWER_WITHIN,
+                Patience::Long => ALONE_WITHIN,
+            };
         for agent in self.spawner.agents.values() {
             self.begin(agent);
         }
         loop {
             let changed = self.changed.notified();
-            let waits = {
-                let cache = self.cache();
-                cache.asking.iter().any(|program| {
-                    let now = stamp(program);
-                    let known = cache.known.get(program);
-                    known.is_none_or(|known| Some(known.stamp) != now)
-                })
-            };
+            let waits = !self.cache().asking.is_empty();
             if !waits || timeout_at(until, changed).await.is_err() {
                 break;
             }
@@ -133,16 +141,18 @@ impl Versions {
             return;
         };
         let path = PathBuf::from(program);
-        let Some(stamp) = stamp(&path).filter(|_| config::tells_version(program)) else {
+        let Some(stamp) = Stamp::of(&path).filter(|_| config::tells_version(program)) else {
             return;
         };
-        let word = config::long_lived_word(program);
         {
             let mut cache = self.cache();
-            let known = cache.known.get(&path).filter(|known| known.stamp == stamp);
-            let done = known.is_some_and(|known| {
-                known.version.is_err() || known.one_shot_only.is_some() || word.is_none()
-            });
+            let kept = cache.kept.get(&path).filter(|kept| kept.stamp == stamp);
+            let silent = cache
+                .silent
+                .get(&path)
+                .filter(|silent| silent.stamp == stamp);
+            let done = kept.is_some_and(Kept::holds)
+                || silent.is_some_and(|silent| silent.asked.is_fresh());
             if done || !cache.asking.insert(path.clone()) {
                 return;
             }
@@ -153,60 +163,101 @@ impl Versions {
             // When the owner is gone, nobody asks any more.
             tokio::select! {
                 () = inbox.closed() => {}
-                () = versions.ask(&agent, &path, stamp, word) => {}
+                () = versions.ask(&agent, &path, stamp) => {}
             }
             versions.cache().asking.remove(&path);
             versions.changed.notify_waiters();
         });
     }
 
-    async fn ask(&self, agent: &AgentConfig, path: &Path, stamp: Stamp, word: Option<&str>) {
+    async fn ask(&self, agent: &AgentConfig, path: &Path, stamp: Stamp) {
         // It is never closed.
         let Ok(_room) = self.room.acquire().await else {
             return;
         };
-        let known = self.cache().known.get(path).cloned();
-        let known = known.filter(|known| known.stamp == stamp && known.version.is_ok());
-        let mut known = match known {
-            Some(known) => known,
-            None => {
-                let printed = probe::ask(self.plan(agent, path, "--version")).await;
-                let version = printed.and_then(|printed| {
-                    let version = version(&printed.stdout).or_else(|| version(&printed.stderr));
-                    version.ok_or_else(|| "printed nothing".to_owned())
-                });
-                Known {
-                    stamp,
-                    version,
-                    one_shot_only: None,
-                }
-            }
+        let known = self.cache().kept.get(path).cloned();
+        let known = known.filter(|kept| kept.stamp == stamp && kept.lacks_help());
+        let mut kept = match known {
+            Some(kept) => kept,
+            None => match self.ask_version(agent, path, stamp).await {
+                Ok(kept) => kept,
+                Err(silent) => return self.gave_no_version(path, silent),
+            },
         };
-        self.learn(path, known.clone());
-        if let Some(word) = word.filter(|_| known.version.is_ok())
-            && let Ok(printed) = probe::ask(self.plan(agent, path, "--help")).await
-        {
-            let help = [printed.stdout, printed.stderr].concat();
-            let names = String::from_utf8_lossy(&help).contains(word);
-            known.one_shot_only = Some(!help.is_empty() && !names);
-            self.learn(path, known);
-        }
+        self.learn(path, kept.clone());
+        let help = match probe::ask(self.plan(agent, path, "--help")).await {
+            Ok(help) | Err(NoAnswer::Ended(_, help)) => help.text(),
+            Err(NoAnswer::Broken(_)) => String::new(),
+            Err(NoAnswer::Unclear(_)) => return,
+        };
+        let program = path.to_string_lossy();
+        let word = config::long_lived_word(&program);
+        let says = format!("{}\n{help}", kept.line);
+        kept.help = Some(if !config::is_its_own(&program, &says) {
+            Help::Another(kept.line.clone())
+        } else if word.is_some_and(|word| !help.contains(word)) {
+            Help::OneShotOnly
+        } else {
+            Help::Whole
+        });
+        self.learn(path, kept);
     }
 
-    fn learn(&self, path: &Path, known: Known) {
+    /// What `--version` says.
+    async fn ask_version(
+        &self,
+        agent: &AgentConfig,
+        path: &Path,
+        stamp: Stamp,
+    ) -> Result<Kept, Silent> {
+        let answer = probe::ask(self.plan(agent, path, "--version")).await;
+        let asked = Asked::now();
+        let (why, broken) = match answer {
+            Ok(printed) => match printed.version() {
+                Some(version) => {
+                    return Ok(Kept {
+                        stamp,
+                        asked,
+                        version,
+                        line: printed.first_line().unwrap_or_default(),
+                        help: None,
+                    });
+                }
+                None => ("printed nothing".to_owned(), true),
+            },
+            Err(NoAnswer::Ended(exit, printed)) => match printed.words() {
+                Some(words) => (format!("{exit}: {words}"), true),
+                None => (exit.to_string(), true),
+            },
+            Err(NoAnswer::Broken(why)) => (why, true),
+            Err(NoAnswer::Unclear(why)) => (why, false),
+        };
+        let why = format!("`{} --version` {why}", path.display());
+        Err(Silent {
+            stamp,
+            asked,
+            why,
+            broken,
+        })
+    }
+
+    fn gave_no_version(&self, path: &Path, silent: Silent) {
         let mut cache = self.cache();
-        cache.known.insert(path.to_owned(), known);
-        let lasting: BTreeMap<_, _> = cache
-            .known
-            .iter()
-            .filter(|(path, known)| known.version.is_ok() && stamp(path) == Some(known.stamp))
-            .collect();
+        cache.kept.remove(path);
+        cache.silent.insert(path.to_owned(), silent);
+    }
+
+    fn learn(&self, path: &Path, kept: Kept) {
+        let mut cache = self.cache();
+        cache.silent.remove(path);
+        cache.kept.insert(path.to_owned(), kept);
+        let now = |path: &Path| Stamp::of(path);
+        let kept = &mut cache.kept;
+        kept.retain(|path, kept| now(path).as_ref() == Some(&kept.stamp));
         // Only a cache: what is lost is asked again.
-        if let Err(error) = write(&self.file, &lasting) {
+        if let Err(error) = kept::write(&self.file, kept) {
             tracing::debug!(%error, "versions of agents are not kept");
         }
-        drop(cache);
-        self.changed.notify_waiters();
     }
 
     fn looked(&self, agent: &AgentConfig) -> Looked {
@@ -220,39 +271,47 @@ impl Versions {
             logged_in: config::logged_in(agent, home.as_deref(), &value),
             ..Looked::default()
         };
-        let Some(program) = agent
-            .command
-            .first()
-            .filter(|name| config::tells_version(name))
-        else {
-            return looked;
-        };
-        let path = Path::new(program);
-        let cache = self.cache();
-        let known = cache.known.get(path);
-        match known.filter(|known| Some(known.stamp) == stamp(path)) {
-            Some(known) => {
-                match &known.version {
-                    Ok(version) => looked.version = Some(version.clone()),
-                    Err(why) => looked.note = Some(format!("`{program} --version` {why}")),
-                }
-                let one_shot = agent.kind == crate::adapter::Kind::Exec;
-                if let Some(word) = config::long_lived_word(program)
-                    && known.one_shot_only == Some(true)
-                    && !one_shot
-                {
-                    looked.note = Some(format!(
-                        "this version has no `{word}`; from its next start on, the daemon runs \
-                         its one-shot form"
-                    ));
-                }
-            }
-            None if cache.asking.contains(path) => {
-                looked.note = Some("its version is still being asked for".to_owned());
-            }
-            None => {}
+        let mut notes: Vec<String> = agent.doubts.iter().map(ToString::to_string).collect();
+        let program = agent.command.first();
+        if let Some(program) = program.filter(|name| config::tells_version(name)) {
+            notes.extend(self.said(agent, program, &mut looked));
         }
+        looked.note = Some(notes.join("; ")).filter(|notes| !notes.is_empty());
         looked
+    }
+
+    /// What the program said, and a note on it.
+    fn said(&self, agent: &AgentConfig, program: &str, looked: &mut Looked) -> Option<String> {
+        let path = Path::new(program);
+        let now = Stamp::of(path)?;
+        let cache = self.cache();
+        if let Some(silent) = cache.silent.get(path).filter(|silent| silent.stamp == now) {
+            let why = silent.why.clone();
+            if silent.broken {
+                looked.why_not = Some(why);
+                return None;
+            }
+            return Some(why);
+        }
+        let Some(kept) = cache.kept.get(path).filter(|kept| kept.stamp == now) else {
+            let asks = cache.asking.contains(path);
+            return asks.then(|| "its version is still being asked for".to_owned());
+        };
+        looked.version = Some(kept.version.clone());
+        match &kept.help {
+            Some(Help::Another(words)) => {
+                looked.why_not = config::why_another(agent, words);
+                None
+            }
+            Some(Help::OneShotOnly) if agent.kind != Kind::Exec => {
+                let word = config::long_lived_word(program)?;
+                Some(format!(
+                    "this version has no `{word}`; from its next start on, the daemon runs its \
+                     one-shot form"
+                ))
+            }
+            _ => None,
+        }
     }
 
     fn plan(&self, agent: &AgentConfig, path: &Path, argument: &str) -> Plan {
@@ -283,90 +342,8 @@ impl Versions {
     fn cache(&self) -> MutexGuard<'_, Cache> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::mem::replace(&mut cache.read, true) {
-            cache.known = read(&self.file);
+            cache.kept = kept::read(&self.file);
         }
         cache
-    }
-}
-
-/// The programs that were found to lack their long-lived form and are still the same.
-#[must_use]
-pub fn one_shot_only(state_dir: &Path) -> BTreeSet<PathBuf> {
-    let known = read(&state_dir.join(FILE)).into_iter();
-    known
-        .filter(|(path, known)| {
-            known.one_shot_only == Some(true) && stamp(path) == Some(known.stamp)
-        })
-        .map(|(path, _)| path)
-        .collect()
-}
-
-fn stamp(program: &Path) -> Option<Stamp> {
-    let found = std::fs::metadata(program).ok()?;
-    Some(Stamp {
-        seconds: found.mtime(),
-        nanoseconds: found.mtime_nsec(),
-        size: found.size(),
-    })
-}
-
-fn read(file: &Path) -> BTreeMap<PathBuf, Known> {
-    let text = std::fs::read(file).unwrap_or_default();
-    serde_json::from_slice(&text).unwrap_or_default()
-}
-
-fn write(file: &Path, known: &BTreeMap<&PathBuf, &Known>) -> std::io::Result<()> {
-    // A one-shot beside the daemon may write its own.
-    let fresh = file.with_extension(format!("{}.new", std::process::id()));
-    std::fs::write(&fresh, serde_json::to_vec(known)?)?;
-    std::fs::rename(&fresh, file)
-}
-
-/// The version in what a program printed: the first word with digits around a dot, else the first
-/// line, cut to what can be shown.
-fn version(printed: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(printed);
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
-    let plain = |c: &char| !c.is_control();
-    let numbered =
-        |word: &&str| word.starts_with(|first: char| first.is_ascii_digit()) && word.contains('.');
-    let word = line
-        .split(|c: char| c.is_whitespace() || "(),;:/".contains(c))
-        .map(|word| word.trim_start_matches('v'))
-        .find(numbered);
-    let shown: String = word
-        .unwrap_or(line)
-        .chars()
-        .filter(plain)
-        .take(MOST_CHARS)
-        .collect();
-    Some(shown).filter(|shown| !shown.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_version_of_any_shape_is_cut_to_something_printable() {
-        let long = "x".repeat(500);
-        for (printed, expected) in [
-            ("2.1.329 (Claude Code)\n", Some("2.1.329")),
-            ("codex-cli 0.169.0\n", Some("0.169.0")),
-            ("\n\nHermes Agent v0.19.0 (2026.3.2)\n", Some("0.19.0")),
-            ("OpenClaw 2026.9.6-beta+1 (abc)", Some("2026.9.6-beta+1")),
-            ("goose/1.8.0\x1b[0m", Some("1.8.0[0m")),
-            ("\x1b[31mdev build\x07", Some("[31mdev build")),
-            (&long, Some(&long[..MOST_CHARS])),
-            ("\n \x07 \n", None),
-            ("", None),
-        ] {
-            assert_eq!(
-                version(printed.as_bytes()).as_deref(),
-                expected,
-                "{printed:?}"
-            );
-        }
-        assert_eq!(version(b"\xff\xfe").as_deref(), Some("\u{fffd}\u{fffd}"));
     }
 }

@@ -152,6 +152,12 @@ impl Voice {
         });
     }
 
+    /// Tells the owner something in the process's stead.
+    pub(super) fn say(&mut self, event: WorkerEvent) {
+        self.heard.push(event);
+        self.settle();
+    }
+
     /// Tells the owner.
     pub(super) fn post(&mut self, event: Event) {
         if !self.owner_gone {

@@ -2,13 +2,14 @@
 //!
 //! Owns the script's syntax and how it is played. Must not know standard input or sessions.
 //!
-//! Words are said one by one. `[[tool]]` and `[[tool NAME]]` play a tool call that touches
+//! Words are said one by one, and behind them what was attached. `[[tool]]` and `[[tool NAME]]` play a tool call that touches
 //! nothing, `[[sleep MS]]` waits, `[[error=CODE]]` ends the turn as a failure. Anything else in
 //! brackets is said as it stands.
 
 use std::time::Duration;
 
 use agentd_protocol::Code;
+use agentd_protocol::attachment::Attachment;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +27,17 @@ enum Step<'a> {
     Tool(&'a str),
     Sleep(Duration),
     Fail(Code),
+}
+
+/// What went with a prompt, to be said behind it.
+pub(crate) fn attached(attachments: &[Attachment]) -> String {
+    let shown = |of: &Attachment| {
+        let name = of.name.as_deref().unwrap_or("attachment");
+        let mime = of.mime.as_deref().unwrap_or("unknown");
+        let data = of.data.as_deref().unwrap_or_default().trim_end_matches('=');
+        format!(" [{name}: {mime}, {} bytes]", data.len() * 3 / 4)
+    };
+    attachments.iter().map(shown).collect()
 }
 
 fn script(prompt: &str) -> Vec<Step<'_>> {

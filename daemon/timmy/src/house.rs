@@ -13,10 +13,10 @@ use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
 use tokio::sync::Mutex;
 
-use crate::config::{Config, McpServer};
 use crate::config::chain::{self, Asked, Unchosen};
 use crate::config::nothing::CalledAs;
 use crate::config::read::Places;
+use crate::config::{Config, McpServer};
 use crate::failover::{Class, class};
 use crate::model::genai::HttpModels;
 use crate::model::{Boxed, Failure, ModelClient, Thinking, Usage, known};
@@ -27,9 +27,12 @@ use crate::send::{Equipped, Household, Planned, Refused, Wish};
 use crate::session::skill::ReadSkill;
 use crate::tool::mcp::Servers;
 use crate::tool::places::Rules;
-use crate::tool::toolset::{self, Toolset};
 use crate::tool::sandbox;
+use crate::tool::toolset::{self, Toolset};
 use crate::turn::{House, Plan, REQUESTS};
+
+/// MCP servers, and what the configuration said when they were made.
+type Made = (BTreeMap<String, McpServer>, Arc<Servers>);
 
 /// This machine.
 #[derive(Debug)]
@@ -39,8 +42,7 @@ pub(crate) struct Machine {
     /// The directory `timmy` beside `config.toml`.
     own: PathBuf,
     called: CalledAs,
-    /// MCP servers, and what the configuration said when they were made.
-    servers: Mutex<Option<(BTreeMap<String, McpServer>, Arc<Servers>)>>,
+    servers: Mutex<Option<Made>>,
 }
 
 impl Machine {
@@ -137,7 +139,11 @@ impl Machine {
         let mut environment: BTreeMap<_, _> = std::env::vars_os().collect();
         // What a server is allowed may be in the file, as for a service there is no shell.
         if let Ok(keys) = Keys::read(self.places.dir()) {
-            let allowed = config.timmy.mcp.values().flat_map(|server| &server.pass_env);
+            let allowed = config
+                .timmy
+                .mcp
+                .values()
+                .flat_map(|server| &server.pass_env);
             let found = allowed.filter_map(|name| Some((name.into(), keys.get(name)?.into())));
             environment.extend(found);
         }

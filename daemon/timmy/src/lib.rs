@@ -2,7 +2,6 @@
 //!
 //! Owns its command line and exit codes. Must not know how a turn is played.
 
-
 mod alone;
 mod cli;
 mod config;

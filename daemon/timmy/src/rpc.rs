@@ -248,6 +248,8 @@ impl Service {
             "compact": true,
             "toolsets": true,
             "fallback_chain": true,
+            // Only to be said back.
+            "attachments": true,
         })
     }
 
@@ -285,6 +287,11 @@ impl Service {
 
     fn start(&mut self, id: Option<Id>, send: Send, body: &str) -> Result<(), Rejected> {
         let echoes = request::is_for_echo(&self.default, &send)?;
+        if !echoes && !send.attachments.is_empty() {
+            let error = "timmy gives its models no attachments in this version";
+            let hint = "name the file's path in the prompt: its tools read text";
+            return Err(Rejected::new(Code::Unsupported, error).hint(hint));
+        }
         let sent = request::sent(&self.default, &send, body)?;
         self.admit(id.as_ref())?;
         let cancel = CancellationToken::new();
@@ -308,7 +315,8 @@ impl Service {
                 if first {
                     line.note(ECHO, echo::NOTE).await;
                 }
-                echo::play(&send.text, &cancel, &line).await;
+                let text = format!("{}{}", send.text, echo::attached(&send.attachments));
+                echo::play(&text, &cancel, &line).await;
                 number
             });
             return Ok(());

@@ -1,4 +1,4 @@
-//! Gemini CLI by the Agent Client Protocol.
+//! Agents by the Agent Client Protocol: Gemini CLI, opencode, Hermes, and Claude Code by its adapter.
 
 use std::path::Path;
 
@@ -10,36 +10,127 @@ use crate::place::Place;
 
 pub(crate) const GEMINI: Measured = Measured {
     name: "gemini",
-    prepare,
+    prepare: gemini,
     program: "target/ci/acp/gemini/bin/gemini",
 };
 
-fn prepare(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
-    let home = place.path("gemini");
-    std::fs::create_dir_all(home.join(".gemini")).unwrap();
+pub(crate) const OPENCODE: Measured = Measured {
+    name: "opencode",
+    prepare: opencode,
+    program: "target/ci/acp/opencode/bin/opencode",
+};
+
+pub(crate) const HERMES: Measured = Measured {
+    name: "hermes",
+    prepare: hermes,
+    program: "target/ci/acp/hermes/bin/hermes",
+};
+
+pub(crate) const CLAUDE: Measured = Measured {
+    name: "claude-agent-acp",
+    prepare: claude,
+    program: "target/ci/acp/claude-agent-acp/bin/claude-agent-acp",
+};
+
+/// Writes a file with the agent's settings below a home of its own, and returns the home.
+fn home(place: &Place, file: &str, settings: &str) -> String {
+    let home = place.path("agent");
+    let file = home.join(file);
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(file, settings).unwrap();
+    home.to_str().unwrap().to_owned()
+}
+
+fn gemini(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
     let settings = json!({
         "general": {"enableAutoUpdate": false, "enableAutoUpdateNotification": false, "maxAttempts": 1},
         "privacy": {"usageStatisticsEnabled": false},
         "telemetry": {"enabled": false},
         "security": {"auth": {"selectedType": "gemini-api-key"}},
     });
-    std::fs::write(home.join(".gemini/settings.json"), settings.to_string()).unwrap();
+    let home = home(place, ".gemini/settings.json", &settings.to_string());
     let cache = program.ancestors().nth(3).unwrap().join("cache");
     let env = [
-        ("HOME", home.to_str().unwrap()),
+        ("HOME", home.as_str()),
         ("GEMINI_API_KEY", "none"),
         ("GOOGLE_GEMINI_BASE_URL", model.base.as_str()),
         ("GEMINI_CLI_NO_RELAUNCH", "true"),
         ("GEMINI_CLI_TRUST_WORKSPACE", "true"),
         ("NODE_COMPILE_CACHE", cache.to_str().unwrap()),
     ];
+    let (program, model) = (program.to_str().unwrap(), "--model gemini-2.5-flash");
+    let one_shot = words(program, &format!("{model} -p"));
+    let own = own(
+        words(program, &format!("--acp {model}")),
+        Some(one_shot),
+        &env,
+    );
+    let keys = "model = \"gemini-2.5-flash\"";
+    (own, super::table("acp", &[program, "--acp"], keys, &env))
+}
+
+fn opencode(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
+    let mock = json!({
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "mock",
+        "options": {"baseURL": model.url, "apiKey": "none"},
+        "models": {"mock-1": {"name": "mock-1"}},
+    });
+    let settings = json!({
+        "autoupdate": false,
+        "share": "disabled",
+        "enabled_providers": ["mock"],
+        "model": "mock/mock-1",
+        "small_model": "mock/mock-1",
+        "provider": {"mock": mock},
+    });
+    let file = ".config/opencode/opencode.json";
+    let home = home(place, file, &settings.to_string());
+    let env = [
+        ("HOME", home.as_str()),
+        ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
+        ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
+        ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
+    ];
     let program = program.to_str().unwrap();
-    let own = Own {
-        argv: words(program, "--acp --model gemini-2.5-flash"),
-        one_shot: words(program, "--model gemini-2.5-flash -p"),
-        env: env
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .into(),
+    let own = own(words(program, "acp"), Some(words(program, "run --")), &env);
+    let keys = "provider = \"mock\"\nmodel = \"mock-1\"";
+    (own, super::table("acp", &[program, "acp"], keys, &env))
+}
+
+fn hermes(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
+    let settings = format!(
+        "model:\n  default: mock-1\n  provider: custom\n  base_url: {}\n  api_key: none\n",
+        model.url
+    );
+    let home = home(place, "config.yaml", &settings);
+    let env = [("HOME", home.as_str()), ("HERMES_HOME", home.as_str())];
+    let program = program.to_str().unwrap();
+    let own = own(words(program, "acp"), Some(words(program, "-z")), &env);
+    (own, super::table("acp", &[program, "acp"], "", &env))
+}
+
+/// It has no one-shot form.
+fn claude(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
+    let home = home(place, ".claude/settings.json", "{}");
+    let env = [
+        ("HOME", home.as_str()),
+        ("ANTHROPIC_BASE_URL", model.base.as_str()),
+        ("ANTHROPIC_API_KEY", "none"),
+        ("CLAUDE_CODE_MAX_RETRIES", "0"),
+        ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+        ("DISABLE_AUTOUPDATER", "1"),
+    ];
+    let program = program.to_str().unwrap();
+    let own = own(words(program, ""), None, &env);
+    (own, super::table("acp", &[program], "", &env))
+}
+
+fn own(argv: Vec<String>, one_shot: Option<Vec<String>>, env: &[(&str, &str)]) -> Own {
+    Own {
+        argv,
+        one_shot,
+        env: super::owned(env),
         open,
         prompt: |session, number, text| {
             let params = json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]});
@@ -52,14 +143,7 @@ fn prepare(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
         },
         says: |line| line["params"]["update"]["sessionUpdate"] == "agent_message_chunk",
         ends: |line| !line["result"]["stopReason"].is_null(),
-    };
-    let table = super::table(
-        "acp",
-        &[program, "--acp"],
-        "model = \"gemini-2.5-flash\"",
-        &env,
-    );
-    (own, table)
+    }
 }
 
 fn open(pipe: &mut Pipe) -> String {

@@ -33,10 +33,8 @@ fn prepare(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
                      --output-format stream-json --permission-prompt-tool stdio --model mock-1";
     let own = Own {
         argv: words(program, both_ways),
-        one_shot: words(program, "-p --model mock-1"),
-        env: env
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .into(),
+        one_shot: Some(words(program, "-p --model mock-1")),
+        env: super::owned(&env),
         open,
         prompt: |_, _, text| {
             json!({"type": "user", "message": {"role": "user", "content": text}}).to_string()

@@ -28,10 +28,8 @@ fn prepare(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
     let env = [("CODEX_HOME", dir)];
     let own = Own {
         argv: words(program, "app-server"),
-        one_shot: words(program, "exec --skip-git-repo-check"),
-        env: env
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .into(),
+        one_shot: Some(words(program, "exec --skip-git-repo-check")),
+        env: super::owned(&env),
         open,
         prompt: |thread, number, text| {
             let input = json!([{"type": "text", "text": text}]);

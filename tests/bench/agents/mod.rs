@@ -7,9 +7,9 @@
 mod acp;
 mod claude;
 mod codex;
+mod openclaw;
 mod pi;
 
-use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -17,12 +17,14 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use crate::disk;
 use crate::mock_model::MockModel;
 use crate::place::{AGENTCTL, Client, Place, Server, ms};
 use crate::report::{Figure, Limit, median};
 
-/// Turns of one repetition, each through agentd right after one without it.
-const TURNS: usize = 20;
+/// Turns of one repetition, each a pair: one through agentd and one without it. One turn of an agent
+/// differs from the next by more than agentd adds, so what counts is the median over all pairs.
+const TURNS: usize = 60;
 /// The first ones find cold caches.
 const WARM_UP: usize = 3;
 /// Runs of a program that takes a second.
@@ -33,8 +35,8 @@ const SYNCS: usize = 100;
 pub(crate) struct Own {
     /// What is run as long as it lives.
     argv: Vec<String>,
-    /// What is run for one turn; the prompt is added.
-    one_shot: Vec<String>,
+    /// What is run for one turn, by agents that have such a form; the prompt is added.
+    one_shot: Option<Vec<String>>,
     env: Vec<(String, String)>,
     /// Waits until it is ready, and opens a session; what later lines need is returned.
     open: fn(&mut Pipe) -> String,
@@ -59,12 +61,25 @@ pub(crate) struct Measured {
     program: &'static str,
 }
 
-const AGENTS: &[&Measured] = &[&pi::PI, &claude::CLAUDE, &codex::CODEX, &acp::GEMINI];
+const AGENTS: &[&Measured] = &[
+    &pi::PI,
+    &claude::CLAUDE,
+    &codex::CODEX,
+    &acp::GEMINI,
+    &acp::OPENCODE,
+    &acp::HERMES,
+    &acp::CLAUDE,
+];
 
 /// A command line.
 fn words(program: &str, arguments: &str) -> Vec<String> {
     let all = [program].into_iter().chain(arguments.split_whitespace());
     all.map(str::to_owned).collect()
+}
+
+fn owned(env: &[(&str, &str)]) -> Vec<(String, String)> {
+    let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    env.iter().map(pair).collect()
 }
 
 /// The agent's table of the configuration, to which keys may be added.
@@ -177,66 +192,145 @@ impl Rig {
     }
 }
 
-/// All figures of every agent that is there.
+/// All figures of every agent that is there, or of those that `--agents=NAME,…` names.
 pub(crate) fn all(repetitions: usize) -> Vec<Figure> {
+    let mut words = std::env::args();
+    let wanted = words.find_map(|word| Some(word.strip_prefix("--agents=")?.to_owned()));
+    let is_wanted = |name: &str| {
+        let wanted = wanted.as_deref();
+        wanted.is_none_or(|wanted| wanted.split(',').any(|wanted| wanted == name))
+    };
     let mut figures = Vec::new();
-    for measured in AGENTS {
-        let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(measured.program);
-        if program.is_file() {
+    for measured in AGENTS.iter().filter(|measured| is_wanted(measured.name)) {
+        if let Some(program) = installed(measured.program) {
             figures.extend(of(measured, &program, repetitions));
-        } else {
-            println!("left out: needs {}", program.display());
         }
+    }
+    if is_wanted(openclaw::NAME) {
+        figures.extend(installed(openclaw::PROGRAM).map(|it| openclaw::of(&it, repetitions)));
     }
     figures
 }
 
+fn installed(program: &str) -> Option<PathBuf> {
+    let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(program);
+    if !program.is_file() {
+        println!("left out: needs {}", program.display());
+    }
+    Some(program).filter(|program| program.is_file())
+}
+
+/// What is measured of one agent.
+#[derive(Default)]
+struct Pairs {
+    /// One per pair of turns.
+    turns: Pair,
+    firsts: Pair,
+    aborts: Pair,
+    programs: Pair,
+    memory: Pair,
+}
+
 fn of(measured: &Measured, program: &Path, repetitions: usize) -> Vec<Figure> {
-    let (mut turns, mut firsts, mut aborts) = (Pair::default(), Pair::default(), Pair::default());
-    let mut programs = Pair::default();
-    let (mut memory, mut syncs) = (Pair::default(), Vec::new());
+    let (mut pairs, mut syncs) = (Pairs::default(), Vec::new());
     for _ in 0..repetitions {
         let rig = Rig::of(measured, program);
         let daemon = rig.daemon();
-        first(&rig, &mut firsts);
+        first(&rig, &mut pairs.firsts);
         let mut pipe = Pipe::start(&rig.place, &rig.own);
         let context = (rig.own.open)(&mut pipe);
-        turn_by_turn(&rig, &mut pipe, &context, &mut turns);
-        memory
-            .control
-            .push(crate::idle::memory_of(pipe.child.id(), "Rss:") / 1024.0);
-        memory
-            .ours
-            .push(crate::idle::memory_of(daemon.pid(), "Rss:") / 1024.0);
-        abort(&rig, &mut pipe, &context, &mut aborts);
-        one_shot(&rig, &mut programs);
-        syncs.push(sync(&rig.place.path("synced")));
+        turn_by_turn(&rig, &mut pipe, &context, &mut pairs.turns);
+        pairs.memory.control.push(memory_of_tree(pipe.child.id()));
+        pairs.memory.ours.push(mib_of(daemon.pid()));
+        abort(&rig, &mut pipe, &context, &mut pairs.aborts);
+        one_shot(&rig, &mut pairs.programs);
+        syncs.extend(disk::syncs(&rig.place.path("synced"), SYNCS));
         daemon.stop();
     }
-    let sync = median(&syncs);
-    let figure = |name: &'static str, pair: Pair, limit, aside: String| Figure {
+    figures(measured.name, pairs, median(&syncs))
+}
+
+fn figures(agent: &str, pairs: Pairs, sync: f64) -> Vec<Figure> {
+    let figure = |name: &'static str, pair: Pair, limit, aside: &str| Figure {
         name,
         unit: "ms",
         control: pair.control,
         ours: pair.ours,
         limit,
-        aside: format!("{}: {aside}", measured.name),
+        aside: format!("{agent}: {aside}"),
     };
-    let limit = Limit::More(1.0 + 3.0 * sync);
-    vec![
-        figure("agent-turn", turns, limit, format!("a warm turn; control: its own protocol; limit: 1 ms + 3 × fdatasync of {sync:.3} ms")),
-        figure("agent-first", firsts, Limit::Ratio(1.2), "the first turn of a session, with a spare process; control: its own on a ready process".to_owned()),
-        figure("agent-abort", aborts, Limit::More(300.0), "abort to the last line; control: its own".to_owned()),
-        figure("agent-program", programs, Limit::Ratio(1.0), "`agentctl send`, warm; control: its own one-shot".to_owned()),
-        Figure { unit: "MiB", ..figure("agent-memory", memory, Limit::Alone(20.0), "the daemon beside it; control: the agent's process".to_owned()) },
-    ]
+    let (low, high) = pairs.turns.middle_half();
+    let turn = format!(
+        "a warm turn; control: its own protocol; limit: 1 ms + 3 × fdatasync of {sync:.3} ms; half of \
+         the pairs differ by {low:+.2} to {high:+.2} ms"
+    );
+    let mut figures = vec![
+        figure(
+            "agent-turn",
+            pairs.turns,
+            Limit::More(1.0 + 3.0 * sync),
+            &turn,
+        ),
+        figure(
+            "agent-first",
+            pairs.firsts,
+            Limit::Ratio(1.2),
+            "the first turn of a session, with a spare process; control: its own on a ready process",
+        ),
+        figure(
+            "agent-abort",
+            pairs.aborts,
+            Limit::More(300.0),
+            "abort to the last line; control: its own",
+        ),
+    ];
+    if !pairs.programs.ours.is_empty() {
+        let aside = "`agentctl send`, warm; control: its own one-shot";
+        figures.push(figure(
+            "agent-program",
+            pairs.programs,
+            Limit::Ratio(1.0),
+            aside,
+        ));
+    }
+    let aside = "the daemon beside it; control: the agent's processes";
+    figures.push(Figure {
+        unit: "MiB",
+        ..figure("agent-memory", pairs.memory, Limit::Alone(20.0), aside)
+    });
+    figures
 }
 
-/// Times in milliseconds, one per repetition.
+/// Resident memory of a process in MiB.
+fn mib_of(pid: u32) -> f64 {
+    crate::idle::memory_of(pid, "Rss:") / 1024.0
+}
+
+/// The same with the processes that it started: an adapter has its agent in another one.
+fn memory_of_tree(pid: u32) -> f64 {
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let children = std::fs::read_to_string(children).unwrap_or_default();
+    let children = children.split_whitespace().map(|pid| pid.parse().unwrap());
+    mib_of(pid) + children.map(memory_of_tree).sum::<f64>()
+}
+
+/// Times in milliseconds, each of ours beside one of the control's.
 #[derive(Default)]
 struct Pair {
     control: Vec<f64>,
     ours: Vec<f64>,
+}
+
+impl Pair {
+    /// The bounds of the middle half of the differences.
+    fn middle_half(&self) -> (f64, f64) {
+        let pairs = self.ours.iter().zip(&self.control);
+        let mut differences: Vec<f64> = pairs.map(|(ours, control)| ours - control).collect();
+        differences.sort_by(f64::total_cmp);
+        let quarter = differences.len() / 4;
+        let last = differences.len() - 1;
+        (differences[quarter], differences[last - quarter])
+    }
 }
 
 /// The first turn on a process that is ready.
@@ -254,27 +348,41 @@ fn first(rig: &Rig, firsts: &mut Pair) {
     firsts.ours.push(ms(begun.elapsed()));
 }
 
+/// In each pair another one comes first: what a turn leaves to be done after it would otherwise
+/// always be done in the other's.
 fn turn_by_turn(rig: &Rig, pipe: &mut Pipe, context: &str, turns: &mut Pair) {
     let mut client = Client::connect(&rig.place.socket());
     client.ask(r#"{"type":"hello","client":"bench"}"#);
-    let (mut control, mut ours) = (Vec::new(), Vec::new());
-    for number in 0..WARM_UP + TURNS {
+    let mut own = |number: usize| {
         let begun = Instant::now();
         pipe.send(&(rig.own.prompt)(context, number + 2, "hello"));
         pipe.until(rig.own.ends);
-        let own = ms(begun.elapsed());
+        ms(begun.elapsed())
+    };
+    let mut through = |number: usize| {
         let begun = Instant::now();
         client.send(&format!(
             r#"{{"id":{number},"prompt":"hello","session":"bench"}}"#
         ));
         client.finish();
+        ms(begun.elapsed())
+    };
+    for number in 0..WARM_UP + TURNS {
+        let (control, ours) = match number % 2 {
+            0 => {
+                let control = own(number);
+                (control, through(number))
+            }
+            _ => {
+                let ours = through(number);
+                (own(number), ours)
+            }
+        };
         if number >= WARM_UP {
-            control.push(own);
-            ours.push(ms(begun.elapsed()));
+            turns.control.push(control);
+            turns.ours.push(ours);
         }
     }
-    turns.control.push(median(&control));
-    turns.ours.push(median(&ours));
 }
 
 fn abort(rig: &Rig, pipe: &mut Pipe, context: &str, aborts: &mut Pair) {
@@ -297,9 +405,12 @@ fn abort(rig: &Rig, pipe: &mut Pipe, context: &str, aborts: &mut Pair) {
 
 /// From a shell's point of view.
 fn one_shot(rig: &Rig, programs: &mut Pair) {
+    let Some(one_shot) = &rig.own.one_shot else {
+        return;
+    };
     let (mut control, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
-        let mut argv = rig.own.one_shot.clone();
+        let mut argv = one_shot.clone();
         argv.push("hello".to_owned());
         let begun = Instant::now();
         let status = command(&rig.place, &rig.own, &argv).status().unwrap();
@@ -310,16 +421,4 @@ fn one_shot(rig: &Rig, programs: &mut Pair) {
     }
     programs.control.push(median(&control));
     programs.ours.push(median(&ours));
-}
-
-/// What the disk alone takes for a page.
-fn sync(path: &Path) -> f64 {
-    let mut file = File::create(path).unwrap();
-    let one = |_| {
-        file.write_all(&[7; 4096]).unwrap();
-        let begun = Instant::now();
-        file.sync_data().unwrap();
-        ms(begun.elapsed())
-    };
-    median(&(0..SYNCS).map(one).collect::<Vec<f64>>())
 }

@@ -37,10 +37,8 @@ fn prepare(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
     let model = "--provider mock --model mock-1";
     let own = Own {
         argv: words(program, &format!("{model} --mode rpc")),
-        one_shot: words(program, &format!("{model} -p")),
-        env: env
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .into(),
+        one_shot: Some(words(program, &format!("{model} -p"))),
+        env: super::owned(&env),
         open,
         prompt: |_, number, text| {
             json!({"type": "prompt", "id": format!("p{number}"), "message": text}).to_string()

@@ -1,14 +1,19 @@
-//! Agents that speak the Agent Client Protocol: Gemini CLI, opencode, Hermes.
+//! Agents that speak the Agent Client Protocol: Gemini CLI, opencode, Hermes, and Claude Code by its
+//! adapter.
 //!
 //! `packaging/ci/install-acp.sh` puts them where these tests look.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Can, Driven, Scene};
+use super::{Can, Driven, Scene, Turns, is_wanted};
 use crate::mock_model::MockModel;
-use crate::support::{Place, skipped};
+use crate::support::{DEADLINE, Place, skipped};
+
+/// A turn of those that take seconds of a core to start, on a busy machine.
+const HEAVY: Duration = Duration::from_secs(90);
 
 /// An agent that is installed. Which ones have to be is in `.ci/agents`.
 fn installed(
@@ -33,16 +38,6 @@ fn installed(
         configure,
         can,
     }]
-}
-
-/// Is it to run on every push? The heavy ones are tested where they are installed.
-fn is_wanted(name: &str) -> bool {
-    let list = include_str!("../../../.ci/agents");
-    let wanted = |line: &str| {
-        let mut words = line.split_whitespace();
-        (words.next(), words.next()) == (Some(name), Some("push"))
-    };
-    list.lines().any(wanted)
 }
 
 /// A home of the agent's own, with one file in it.
@@ -74,7 +69,8 @@ mod gemini {
 
     fn installed() -> Vec<Driven> {
         let can = Can {
-            tool: "execute",
+            turns: Turns::InOneProcess,
+            tool: Some("execute"),
             asks: true,
             denied: "canceled by the user",
             errors: &[
@@ -83,7 +79,12 @@ mod gemini {
                 (500, "agent-failed"),
             ],
             overflow: Some("context-overflow"),
+            attached: &["pixel.png", "notes.txt"],
             models: [(None, "gemini-2.5-flash"), (None, "gemini-2.5-pro")],
+            beside: None,
+            tries_again: &[],
+            refusal_lasts: None,
+            patience: DEADLINE,
         };
         super::installed("gemini", configure, can)
     }
@@ -120,7 +121,7 @@ mod gemini {
 
     suite! {
         says runs_a_tool is_denied_a_tool is_aborted leaves_no_orphan serves_two_sessions_at_once
-        changes_its_model says_what_the_provider_refused is_given_up_in_time
+        changes_its_model says_what_the_provider_refused is_given_up_in_time looks_at_what_is_attached
     }
 
     /// 0.61.0 overwrites a session that is loaded in the minute in which it began: the file that it
@@ -162,13 +163,19 @@ mod opencode {
 
     fn installed() -> Vec<Driven> {
         let can = Can {
-            tool: "execute",
+            turns: Turns::InOneProcess,
+            tool: Some("execute"),
             asks: true,
             denied: "rejected permission",
-            // It tries 429 and 500 again for more than a minute, and no setting stops it.
             errors: &[(401, "agent-auth")],
             overflow: Some("context-overflow"),
+            attached: &["pixel.png", "notes.txt"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
+            beside: None,
+            // For more than a minute, and no setting stops it.
+            tries_again: &[429, 500],
+            refusal_lasts: None,
+            patience: HEAVY,
         };
         super::installed("opencode", configure, can)
     }
@@ -215,14 +222,20 @@ mod hermes {
 
     fn installed() -> Vec<Driven> {
         let can = Can {
-            tool: "execute",
+            turns: Turns::InOneProcess,
+            tool: Some("execute"),
             // Only before what it takes for dangerous.
             asks: false,
             denied: "",
             // What a provider refuses is its answer, as text.
             errors: &[],
             overflow: None,
+            attached: &["pixel.png", "notes.txt"],
             models: [(Some("custom"), "mock-1"), (Some("custom"), "mock-2")],
+            beside: None,
+            tries_again: &[],
+            refusal_lasts: None,
+            patience: HEAVY,
         };
         super::installed("hermes", configure, can)
     }
@@ -236,6 +249,50 @@ mod hermes {
         let home = home.to_str().unwrap();
         let env = [("HOME", home), ("HERMES_HOME", home)];
         table(&driven.program, &["acp"], "mock-1", &env)
+    }
+
+    suite!();
+}
+
+mod claude_agent {
+    use super::*;
+
+    fn installed() -> Vec<Driven> {
+        let can = Can {
+            turns: Turns::InOneProcess,
+            tool: Some("execute"),
+            asks: true,
+            denied: "User refused permission",
+            errors: &[
+                (401, "agent-auth"),
+                (429, "rate-limit"),
+                (500, "agent-failed"),
+            ],
+            overflow: Some("context-overflow"),
+            attached: &["pixel.png", "notes.txt"],
+            // It offers what Claude Code knows by itself.
+            models: [(None, "sonnet"), (None, "haiku")],
+            beside: None,
+            tries_again: &[],
+            refusal_lasts: None,
+            patience: HEAVY,
+        };
+        super::installed("claude-agent-acp", configure, can)
+    }
+
+    fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
+        // It runs commands that only read without a question.
+        let settings = json!({"permissions": {"ask": ["Bash"]}});
+        let home = home(place, ".claude/settings.json", &settings.to_string());
+        let env = [
+            ("HOME", home.to_str().unwrap()),
+            ("ANTHROPIC_BASE_URL", &model.base),
+            ("ANTHROPIC_API_KEY", "none"),
+            ("CLAUDE_CODE_MAX_RETRIES", "0"),
+            ("DISABLE_TELEMETRY", "1"),
+            ("DISABLE_ERROR_REPORTING", "1"),
+        ];
+        table(&driven.program, &[], "sonnet", &env)
     }
 
     suite!();

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{Can, Driven, Scene, text};
+use super::{Can, Driven, Scene, Turns, text};
 use crate::mock_model::MockModel;
-use crate::support::{Client, Place, skipped};
+use crate::support::{Client, DEADLINE, Place, skipped};
 
 const VERSION: &str = "2.1.329";
 
@@ -27,7 +27,8 @@ fn installed() -> Vec<Driven> {
         program,
         configure,
         can: Can {
-            tool: "Bash",
+            turns: Turns::InOneProcess,
+            tool: Some("Bash"),
             asks: true,
             denied: "The user did not allow this",
             errors: &[
@@ -36,7 +37,12 @@ fn installed() -> Vec<Driven> {
                 (500, "agent-failed"),
             ],
             overflow: Some("context-overflow"),
+            attached: &["pixel.png", "letter.pdf", "notes.txt"],
             models: [(None, "mock-1"), (None, "mock-2")],
+            beside: None,
+            tries_again: &[],
+            refusal_lasts: None,
+            patience: DEADLINE,
         },
     }]
 }

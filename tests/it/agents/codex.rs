@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::{Can, Driven, Scene, text};
+use super::{Can, Driven, Scene, Turns, text};
 use crate::mock_model::MockModel;
-use crate::support::{Client, Place, is_alive, kill, skipped};
+use crate::support::{Client, DEADLINE, Place, is_alive, kill, skipped};
 
 fn installed() -> Vec<Driven> {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/ci/codex");
@@ -25,7 +25,8 @@ fn installed() -> Vec<Driven> {
         program,
         configure,
         can: Can {
-            tool: "commandExecution",
+            turns: Turns::InOneProcess,
+            tool: Some("commandExecution"),
             asks: true,
             denied: "rejected by user",
             errors: &[
@@ -34,7 +35,12 @@ fn installed() -> Vec<Driven> {
                 (500, "agent-failed"),
             ],
             overflow: Some("context-overflow"),
+            attached: &["pixel.png"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
+            beside: None,
+            tries_again: &[],
+            refusal_lasts: None,
+            patience: DEADLINE,
         },
     }]
 }

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::{Can, Driven};
+use super::{Can, Driven, Turns};
 use crate::mock_model::MockModel;
-use crate::support::Place;
+use crate::support::{DEADLINE, Place};
 
 fn installed() -> Vec<Driven> {
     let driven = |program: std::path::PathBuf| Driven {
@@ -12,7 +12,8 @@ fn installed() -> Vec<Driven> {
         program,
         configure,
         can: Can {
-            tool: "bash",
+            turns: Turns::InOneProcess,
+            tool: Some("bash"),
             asks: false,
             denied: "",
             errors: &[
@@ -21,7 +22,12 @@ fn installed() -> Vec<Driven> {
                 (500, "agent-failed"),
             ],
             overflow: Some("context-overflow"),
+            attached: &["pixel.png"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
+            beside: None,
+            tries_again: &[],
+            refusal_lasts: None,
+            patience: DEADLINE,
         },
     };
     crate::pi::installed().into_iter().map(driven).collect()
@@ -32,10 +38,17 @@ fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
     std::fs::create_dir(&dir).unwrap();
     let models = json!({"providers": {"mock": {
         "baseUrl": model.url, "api": "openai-completions", "apiKey": "none",
-        "models": [{"id": "mock-1"}, {"id": "mock-2"}],
+        "models": [
+            {"id": "mock-1", "input": ["text", "image"]},
+            {"id": "mock-2", "input": ["text", "image"]},
+        ],
     }}});
     std::fs::write(dir.join("models.json"), models.to_string()).unwrap();
-    let settings = json!({"retry": {"enabled": false, "provider": {"maxRetries": 0}}});
+    // The newer one's bundle also lacks what it resizes pictures with.
+    let settings = json!({
+        "retry": {"enabled": false, "provider": {"maxRetries": 0}},
+        "images": {"autoResize": false},
+    });
     std::fs::write(dir.join("settings.json"), settings.to_string()).unwrap();
     let program = &driven.program;
     // The newer one's bundle lacks what it loads extensions with; the older one has it installed.

@@ -1,4 +1,7 @@
 //! OpenAI's chat completions, streamed: as much as agents need.
+//!
+//! What OpenClaw puts into the user's mouth by itself (the time before a message, the machine after it,
+//! messages of nothing but its own state) is no word of the user.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -15,12 +18,18 @@ pub(super) const WIRE: Wire = Wire {
 
 fn read(_path: &str, request: &Value) -> Asked {
     let messages = request["messages"].as_array().cloned().unwrap_or_default();
+    let messages: Vec<&Value> = messages
+        .iter()
+        .filter(|message| !is_state(message))
+        .collect();
     let users = messages.iter().filter(|message| message["role"] == "user");
     let tools = request["tools"].as_array().cloned().unwrap_or_default();
     let name = |tool: &Value| Some(tool["function"]["name"].as_str()?.to_owned());
     Asked {
         model: request["model"].as_str().unwrap_or_default().to_owned(),
-        users: users.map(|message| text(&message["content"])).collect(),
+        users: users
+            .map(|message| own_words(&text(&message["content"])))
+            .collect(),
         tool_result: messages
             .last()
             .filter(|message| message["role"] == "tool")
@@ -28,6 +37,23 @@ fn read(_path: &str, request: &Value) -> Asked {
         tools: tools.iter().filter_map(name).collect(),
         ..Asked::default()
     }
+}
+
+/// Is a message nothing but an agent's own state?
+fn is_state(message: &Value) -> bool {
+    message["role"] == "user"
+        && text(&message["content"]).starts_with("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>")
+}
+
+fn own_words(text: &str) -> String {
+    let dated = text
+        .strip_prefix('[')
+        .and_then(|text| text.split_once(" UTC] "));
+    let undated = dated.map_or(text, |(_, words)| words);
+    let (words, _machine) = undated
+        .split_once("\n\nRuntime: agent=")
+        .unwrap_or((undated, ""));
+    words.to_owned()
 }
 
 fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Result<()> {
@@ -88,7 +114,7 @@ fn middle(
         Answer::Run(command) => {
             finish = Some("tool_calls");
             let is_offered = |name: &&&str| asked.tools.iter().any(|tool| tool == **name);
-            let name = ["bash", "terminal"]
+            let name = ["bash", "terminal", "exec"]
                 .iter()
                 .find(is_offered)
                 .unwrap_or(&"bash");

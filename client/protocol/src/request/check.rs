@@ -44,6 +44,7 @@ pub(super) fn check_send(send: &Send) -> Result<(), Rejected> {
     ])?;
     check_chain(send.fallback_chain.as_deref().unwrap_or_default())?;
     check_labels(&send.labels)?;
+    crate::attachment::check(&send.attachments)?;
     if let Some(time) = &send.start_at
         && unix_ms(time).is_none()
     {
@@ -98,13 +99,13 @@ pub(super) fn check_path(name: &str, path: Option<&str>) -> Result<(), Rejected>
 pub(crate) fn check_words(words: &[(&str, &Option<String>)]) -> Result<(), Rejected> {
     for (name, value) in words {
         if let Some(value) = value
-            && (value.is_empty()
+            && (value.trim().is_empty()
                 || value.len() > 256
                 || value.starts_with('-')
                 || value.chars().any(char::is_control))
         {
             let error = format!(
-                "`{name}` must be 1 to 256 bytes, without control characters, not starting with `-`"
+                "`{name}` must be 1 to 256 bytes, not blank, without control characters, not starting with `-`"
             );
             return Err(invalid(error));
         }

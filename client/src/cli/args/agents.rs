@@ -28,11 +28,16 @@ Examples:
   agentctl agents add oneshot --kind exec --model sonnet -- claude -p --model={model}
 
 The kinds: jsonl, exec, pi, acp, claude, codex. Kind and command are known of the agents that
-`agentctl agents` looks for. Secrets don't belong there: put them into the file `env` beside
+`agentctl agents` looks for. {prompt}, {model}, {session} and {cwd} are filled in for the kind exec
+only. A program that is not there is added all the same, and a note says so. Secrets don't belong there: put them into the file `env` beside
 config.toml, mode 0600, and name them with --pass-env.")]
     Add(AddAgentArgs),
     /// Take an agent out of config.toml
-    #[command(after_help = "Examples:\n  agentctl agents remove mine")]
+    #[command(after_help = "\
+Examples:
+  agentctl agents remove mine
+
+The default can't be removed: first `agentctl agents default OTHER`, or `--clear`.")]
     Remove(AgentNameArgs),
     /// Run one real turn in a session that is thrown away, and say how it went
     #[command(after_help = "\
@@ -43,8 +48,13 @@ Examples:
 Exit codes: those of `send`")]
     Test(TestAgentArgs),
     /// Say who answers when nobody is named
-    #[command(after_help = "Examples:\n  agentctl agents default claude")]
-    Default(AgentNameArgs),
+    #[command(after_help = "\
+Examples:
+  agentctl agents default claude
+  agentctl agents default --clear
+
+Without a default, a send names its agent, or the only usable one answers.")]
+    Default(DefaultAgentArgs),
 }
 
 /// `agents add`.
@@ -82,6 +92,20 @@ pub struct AgentNameArgs {
     /// Which
     #[arg(value_name = "NAME")]
     pub name: String,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `agents default`.
+#[derive(Args, Clone, Debug)]
+pub struct DefaultAgentArgs {
+    /// Who
+    #[arg(value_name = "NAME", required_unless_present = "clear")]
+    pub name: Option<String>,
+    /// Nobody
+    #[arg(long, conflicts_with = "name")]
+    pub clear: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

@@ -71,12 +71,15 @@ pub struct WhoArgs {
     pub timeout: Option<f64>,
 }
 
-/// When a turn starts, and what becomes of it when something goes wrong.
+/// What goes with a turn, when it starts, and what becomes of it when something goes wrong.
 #[derive(Args, Clone, Default, Debug)]
 pub struct HowArgs {
     /// A label, for `agentctl jobs --label`; may be given again
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = value::label)]
     pub labels: Vec<(String, String)>,
+    /// A picture, PDF or text that goes with the turn; may be given again
+    #[arg(long, value_name = "FILE", value_parser = value::file)]
+    pub attach: Vec<PathBuf>,
     /// Not before: a time like 2026-11-21T19:00:00Z, or a span from now like 2h
     #[arg(long, value_name = "WHEN", value_parser = value::start_at)]
     pub start_at: Option<String>,

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use agentd_core::agent::{Agent, Describe, Found, Resume, Sessions};
+use agentd_core::agent::{Agent, Describe, Found, Levels, Providers, Resume, Sessions};
+use agentd_core::attached::Takes;
 use agentd_core::{Served, Settings};
 
 pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
@@ -12,10 +13,18 @@ pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
         cancels: sessions != Sessions::PerTurn,
         recycles: sessions != Sessions::PerTurn,
         model_per_turn: sessions != Sessions::One,
+        models: true,
+        providers: Providers::Any,
+        thinking: Levels::Any,
         toolsets: resume == Resume::InTurn,
         fallback_chain: resume == Resume::InTurn,
         steers: sessions != Sessions::PerTurn,
         compacts: sessions != Sessions::PerTurn,
+        attachments: match sessions {
+            Sessions::One => Takes::Images,
+            Sessions::Many => Takes::Files,
+            Sessions::PerTurn => Takes::Nothing,
+        },
         concurrent_sends: 1,
         ready_within: Duration::from_secs(30),
     }

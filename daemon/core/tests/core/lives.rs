@@ -283,3 +283,38 @@ fn a_stop_ends_in_time_whatever_holds_it_up() {
     }
     assert!(world.exited);
 }
+
+#[test]
+fn a_session_that_lost_turns_never_passes_for_one_that_has_them() {
+    let (mut world, conn, process) = running();
+    world.end_turn(process);
+    world.exit(process, Exit::Code(1));
+    world.pass(Duration::from_secs(2));
+    let wants = r#"{"type":"send","text":"x","session":"main","require_context":true}"#;
+    let goes_on = r#"{"type":"send","text":"x","session":"main"}"#;
+    world.request(conn, 2, wants);
+    world.work();
+    assert_eq!(world.answer(conn, 2)["code"], "context-lost");
+    world.request(conn, 3, goes_on);
+    world.work();
+    assert_eq!(world.answer(conn, 3)["context"], "lost");
+    // The process holds the session now, but not the turns before.
+    world.request(conn, 4, wants);
+    world.work();
+    assert_eq!(world.answer(conn, 4)["code"], "context-lost");
+    world.request(conn, 5, goes_on);
+    world.work();
+    assert_eq!(world.answer(conn, 5)["context"], "continued");
+    // Neither a restart of the daemon nor the agent's memory of the later ones changes that.
+    world.crash(settings());
+    let conn = world.connect();
+    world.request(conn, 6, goes_on);
+    world.work();
+    world.request(conn, 7, wants);
+    world.work();
+    assert_eq!(world.answer(conn, 7)["code"], "context-lost");
+    let other = wants.replace("main", "new");
+    world.request(conn, 8, &other);
+    world.work();
+    assert_eq!(world.answer(conn, 8)["context"], "new");
+}

@@ -7,11 +7,14 @@
 )]
 
 mod agents;
+mod attachments;
+mod clocks;
 mod cursors;
 mod dispatch;
 mod held;
 mod lives;
 mod native;
+mod pins;
 mod processes;
 mod properties;
 mod questions;

@@ -3,6 +3,7 @@
 //! Owns the invariants of workers. Knows nothing of the core's inside.
 
 use agentd_core::Event;
+use agentd_core::attached::Attachments;
 use agentd_core::effect::Spawn;
 use agentd_core::event::Facts;
 use agentd_core::ids::{Generation, TurnId, WorkerId};
@@ -101,6 +102,9 @@ impl World {
                     process.told_to_end.is_none(),
                     "a prompt to a process that was told to end"
                 );
+                if prompt.attachments == Attachments::InStore {
+                    self.attached.push(prompt.job);
+                }
                 self.prompted(
                     &mut process,
                     (worker, generation),

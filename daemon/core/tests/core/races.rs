@@ -26,6 +26,7 @@ fn stored(names: &[&str]) -> World {
             native: Some("file".to_owned()),
             turns: 3,
             pins: Pins::default(),
+            lost: false,
         };
         world.sessions.insert((*name).to_owned(), row);
     }

@@ -29,6 +29,7 @@ fn session(name: &str) -> SessionRow {
         native: None,
         turns: 0,
         pins: Pins::default(),
+        lost: false,
     }
 }
 

@@ -113,6 +113,7 @@ impl World {
                             native: None,
                             turns: 0,
                             pins: Pins::default(),
+                            lost: false,
                         });
                     if let Some(key) = new.key.clone() {
                         assert!(self.keys.insert(key, (job, new.hashed.clone())).is_none());
@@ -185,6 +186,10 @@ impl World {
                     self.sessions.get_mut(&session).unwrap().native = native;
                     Written::Done
                 }
+                Write::Lost { session } => {
+                    self.sessions.get_mut(&session).unwrap().lost = true;
+                    Written::Done
+                }
                 Write::Cancel { job } => {
                     self.jobs.get_mut(&job).unwrap().cancelled = true;
                     Written::Done
@@ -209,6 +214,7 @@ impl World {
                         native: None,
                         turns: 0,
                         pins: Pins::default(),
+                        lost: false,
                     };
                     self.sessions.insert(name.clone(), row);
                     Written::Opened { session: name }

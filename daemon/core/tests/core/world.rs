@@ -112,6 +112,8 @@ pub struct World {
     pub gave_up: bool,
     /// Answer everything of the store at once.
     pub prompt_store: bool,
+    /// Prompts that were told to fetch their attachments.
+    pub attached: Vec<JobId>,
     /// Are lines of text kept?
     pub keep_text: bool,
 }
@@ -149,6 +151,7 @@ impl World {
             rebooted: false,
             gave_up: false,
             prompt_store: true,
+            attached: Vec::new(),
             keep_text: true,
         }
     }

@@ -10,6 +10,8 @@ use crate::adapter::object::Object;
 
 /// Values of one choice that are looked at.
 const VALUES: usize = 10_000;
+/// Values that are listed for a person.
+const SHOWN: usize = 12;
 /// Longest name of a value, in bytes.
 const NAME: usize = 256;
 
@@ -27,6 +29,15 @@ struct Choice {
 pub(super) struct Offer {
     model: Option<Choice>,
     thinking: Option<Choice>,
+}
+
+/// Why something can't be set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Unoffered {
+    /// Nothing of the kind can be chosen.
+    Choice,
+    /// These can.
+    Value(String),
 }
 
 /// One value to be set.
@@ -128,32 +139,49 @@ impl Offer {
         self.thinking.as_ref()?.current.clone()
     }
 
-    /// How this model is set: `None` if none can be, nothing inside if it is the current one. The
-    /// agent judges a name that it doesn't list.
+    /// How this model is set: nothing if it is the current one. The agent judges a name that it
+    /// doesn't list; but a provider has to be one that it names models by.
     pub(super) fn choose_model(
         &self,
         provider: Option<&str>,
         model: &str,
-    ) -> Option<Option<Setting>> {
-        let choice = self.model.as_ref()?;
-        let listed = |name: &str| choice.values.iter().find(|value| *value == name).cloned();
-        let under = |separator: &str| listed(&format!("{}{separator}{model}", provider?));
-        let value = under("/")
-            .or_else(|| under(":"))
-            .or_else(|| listed(model))
-            .unwrap_or_else(|| model.to_owned());
-        Some(choice.setting(value, true))
+    ) -> Result<Option<Setting>, Unoffered> {
+        let choice = self.model.as_ref().ok_or(Unoffered::Choice)?;
+        let value = match provider {
+            Some(provider) => choice.under(provider, model),
+            None => Some(model.to_owned()),
+        };
+        let value = value.ok_or_else(|| choice.without())?;
+        Ok(choice.setting(value, true))
     }
 
-    /// How this thinking level is set: `None` if it isn't offered.
-    pub(super) fn choose_thinking(&self, level: &str) -> Option<Option<Setting>> {
-        let choice = self.thinking.as_ref()?;
-        let value = choice.values.iter().find(|value| *value == level)?;
-        Some(choice.setting(value.clone(), false))
+    /// How this thinking level is set.
+    pub(super) fn choose_thinking(&self, level: &str) -> Result<Option<Setting>, Unoffered> {
+        let choice = self.thinking.as_ref().ok_or(Unoffered::Choice)?;
+        let mut values = choice.values.iter();
+        let value = values.find(|value| *value == level);
+        let value = value.ok_or_else(|| choice.without())?;
+        Ok(choice.setting(value.clone(), false))
     }
 }
 
 impl Choice {
+    /// A provider's model, as models are named here: `provider/model` or `provider:model`.
+    fn under(&self, provider: &str, model: &str) -> Option<String> {
+        let prefixes = ["/", ":"].map(|separator| format!("{provider}{separator}"));
+        let named = |prefix: &&String| self.values.iter().any(|value| value.starts_with(*prefix));
+        let prefix = prefixes.iter().find(named)?;
+        // The name may have it already.
+        let whole = model.starts_with(prefix.as_str());
+        let value = if whole { "" } else { prefix };
+        Some(format!("{value}{model}"))
+    }
+
+    fn without(&self) -> Unoffered {
+        let shown = self.values.iter().take(SHOWN).map(String::as_str);
+        Unoffered::Value(shown.collect::<Vec<_>>().join(", "))
+    }
+
     fn setting(&self, value: String, is_model: bool) -> Option<Setting> {
         (self.current.as_ref() != Some(&value)).then(|| Setting {
             option: self.option.clone(),

@@ -8,6 +8,7 @@ use agentd_protocol::Code;
 
 use super::{Acp, wire};
 use crate::adapter::object::Object;
+use crate::adapter::refusal;
 
 /// Longest sentence of an agent's that is passed on, in characters.
 const SENTENCE: usize = 4096;
@@ -97,48 +98,9 @@ fn sentence(error: &Object<'_>) -> String {
 }
 
 fn code(number: i64, said: &str) -> Code {
-    let words = said.to_lowercase();
-    let status = |code: i64| {
-        let name = code.to_string();
-        let mut parts = words.split(|c: char| !c.is_ascii_alphanumeric());
-        number == code || parts.any(|word| word == name)
-    };
-    let says = |signs: &[&str]| signs.iter().any(|sign| words.contains(sign));
-    if number == wire::AUTH_REQUIRED {
-        Code::AgentAuth
-    } else if says(&[
-        "context length",
-        "context_length",
-        "context window",
-        "contextoverflow",
-        "exceeds the maximum number of tokens",
-        "prompt is too long",
-        "maximum context",
-    ]) {
-        Code::ContextOverflow
-    } else if status(429)
-        || says(&[
-            "rate limit",
-            "rate_limit",
-            "resource_exhausted",
-            "too many requests",
-            "quota",
-            "usage limit",
-        ])
-    {
-        Code::RateLimit
-    } else if status(401)
-        || status(403)
-        || says(&[
-            "api key",
-            "api_key",
-            "unauthorized",
-            "authentication",
-            "not logged in",
-        ])
-    {
-        Code::AgentAuth
-    } else {
-        Code::AgentFailed
+    match number {
+        wire::AUTH_REQUIRED => Code::AgentAuth,
+        // Some agents pass on the provider's status as the error's number.
+        _ => refusal::code(&format!("{number}: {said}")),
     }
 }

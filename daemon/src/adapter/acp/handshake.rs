@@ -3,6 +3,7 @@
 //! Owns the order of it. An agent that refuses is ready all the same, so that its turn can say why.
 //! Must not know turns.
 
+use agentd_core::attached::Takes;
 use agentd_core::worker::{Failure, Traits, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::Level;
@@ -76,9 +77,11 @@ impl Acp {
 
     pub(super) fn ready(&self) -> WorkerEvent {
         // Of a session that never opened nothing is known.
-        let resumes = matches!(self.step, Step::Open).then_some(self.loads);
+        let open = matches!(self.step, Step::Open);
+        let resumes = open.then_some(self.loads);
         WorkerEvent::Ready(Traits {
             resumes,
+            takes: open.then_some(self.takes),
             ..Traits::default()
         })
     }
@@ -143,6 +146,15 @@ impl Acp {
             return self.broken(Failure::new(Code::Unsupported, error), events);
         }
         let can = result.object("agentCapabilities");
+        let takes = can
+            .as_ref()
+            .and_then(|can| can.object("promptCapabilities"));
+        let says = |name| takes.as_ref().is_some_and(|takes| takes.is_true(name));
+        self.takes = match (says("image"), says("embeddedContext")) {
+            (false, _) => Takes::Nothing,
+            (true, false) => Takes::Images,
+            (true, true) => Takes::Texts,
+        };
         self.loads = can.is_some_and(|can| can.is_true("loadSession"));
         match self.resume.clone() {
             Some(session) if self.loads => {

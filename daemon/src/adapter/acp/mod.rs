@@ -17,7 +17,8 @@ mod wire;
 
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Resume, Sessions};
+use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
@@ -27,7 +28,7 @@ use serde_json::Value;
 
 use super::object::{Object, beginning};
 use super::{Adapter, Launch, ended};
-use choices::{Offer, Setting};
+use choices::{Offer, Setting, Unoffered};
 use handshake::Step;
 use questions::Question;
 use turn::{Cancel, Turn};
@@ -41,10 +42,14 @@ pub const fn describe() -> Describe {
         cancels: true,
         recycles: false,
         model_per_turn: true,
+        models: true,
+        providers: Providers::OfModel,
+        thinking: Levels::Any,
         toolsets: false,
         fallback_chain: false,
         steers: false,
         compacts: false,
+        attachments: Takes::Texts,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),
     }
@@ -102,6 +107,8 @@ pub struct Acp {
     name: Option<String>,
     /// Does it reopen sessions?
     loads: bool,
+    /// What it takes besides text.
+    takes: Takes,
     /// The names of its ways to log in.
     logins: Vec<String>,
     /// What the session offers to choose from.
@@ -269,7 +276,7 @@ impl Acp {
             self.waiting = Some(waiting);
             return;
         };
-        let setting = match self.needed(&mut waiting, events) {
+        let setting = match self.needed(&mut waiting) {
             Ok(setting) => setting,
             Err(failure) => return events.push(ended(turn, Outcome::failed(failure))),
         };
@@ -285,17 +292,17 @@ impl Acp {
                 native: session.clone(),
             });
         }
-        let params = wire::prompt(&session, &waiting.prompt.text);
+        let params = wire::prompt(
+            &session,
+            &waiting.prompt.text,
+            waiting.prompt.attachments.here(),
+        );
         let id = self.request("session/prompt", &params, write);
         self.turn = Some(Turn::new(turn, id, self.spent));
     }
 
     /// What has to be set next for a prompt.
-    fn needed(
-        &self,
-        waiting: &mut Waiting,
-        events: &mut Vec<WorkerEvent>,
-    ) -> Result<Option<Setting>, Failure> {
+    fn needed(&self, waiting: &mut Waiting) -> Result<Option<Setting>, Failure> {
         if matches!(waiting.next, Next::Model) {
             waiting.next = Next::Thinking;
             if let Some(setting) = self.needed_model(&waiting.prompt)? {
@@ -304,37 +311,49 @@ impl Acp {
         }
         if matches!(waiting.next, Next::Thinking) {
             waiting.next = Next::Nothing;
-            return Ok(self.needed_thinking(&waiting.prompt, events));
+            return self.needed_thinking(&waiting.prompt);
         }
         Ok(None)
     }
 
     fn needed_model(&self, prompt: &Prompt) -> Result<Option<Setting>, Failure> {
+        let provider = prompt.provider.as_deref();
         let Some(model) = prompt.model.as_ref().or(self.usual.as_ref()) else {
-            return Ok(None);
+            return match provider {
+                Some(provider) => Err(self.unoffered("provider", provider, &Unoffered::Choice)),
+                None => Ok(None),
+            };
         };
-        let chosen = self.offer.choose_model(prompt.provider.as_deref(), model);
-        chosen.ok_or_else(|| {
-            let error = format!("{} offers no choice of models", self.shown());
-            Failure {
-                hint: Some("name the model in the agent's own settings".to_owned()),
-                ..Failure::new(Code::Unsupported, error)
-            }
+        let chosen = self.offer.choose_model(provider, model);
+        chosen.map_err(|why| match provider {
+            Some(provider) => self.unoffered("provider", provider, &why),
+            None => self.unoffered("model", model, &why),
         })
     }
 
-    fn needed_thinking(&self, prompt: &Prompt, events: &mut Vec<WorkerEvent>) -> Option<Setting> {
+    fn needed_thinking(&self, prompt: &Prompt) -> Result<Option<Setting>, Failure> {
         let Some(level) = &prompt.thinking else {
             // Nobody chose it: where the model has no such level, its own is as good.
-            let usual = self.usual_thinking.as_ref()?;
-            return self.offer.choose_thinking(usual).flatten();
+            let usual = self.usual_thinking.as_ref();
+            return Ok(usual.and_then(|usual| self.offer.choose_thinking(usual).ok()?));
         };
         let chosen = self.offer.choose_thinking(level);
-        if chosen.is_none() {
-            let text = format!("{} offers no thinking level `{level}`", self.shown());
-            events.push(noted(Some(prompt.turn), Level::Warning, "worker", text));
+        chosen.map_err(|why| self.unoffered("thinking level", level, &why))
+    }
+
+    /// A pin that can't be heeded: the turn doesn't run with something else.
+    fn unoffered(&self, what: &str, value: &str, why: &Unoffered) -> Failure {
+        let shown = self.shown();
+        let error = match why {
+            Unoffered::Choice => format!("{shown} offers no choice of a {what}: `{value}`"),
+            Unoffered::Value(offered) => {
+                format!("{shown} offers no {what} `{value}`; it offers {offered}")
+            }
+        };
+        Failure {
+            hint: Some("leave it out, or set it in the agent's own settings".to_owned()),
+            ..Failure::new(Code::Unsupported, error)
         }
-        chosen.flatten()
     }
 
     /// The agent took a setting, or didn't: then the turn that needs it can't begin.

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::tests::{Talk, prompt};
 use super::*;
+use crate::adapter::attached::samples;
 
 /// Reads ours with theirs, and nothing of it may be lost.
 #[track_caller]
@@ -25,12 +26,49 @@ fn what_is_written_is_what_the_schema_reads() {
     assert!(!can.fs.read_text_file && !can.fs.write_text_file && !can.terminal);
     same::<theirs::NewSessionRequest>(&wire::new_session("/w"));
     same::<theirs::LoadSessionRequest>(&wire::load_session("s", "/w"));
-    same::<theirs::PromptRequest>(&wire::prompt("s", "hi\n\u{0}"));
+    same::<theirs::PromptRequest>(&wire::prompt("s", "hi\n\u{0}", &[]));
+    same::<theirs::PromptRequest>(&wire::prompt("s", "look", &attached()));
     same::<theirs::CancelNotification>(&wire::cancel("s"));
     same::<theirs::SetSessionModelRequest>(&wire::set_model("s", "m"));
     same::<theirs::SetSessionConfigOptionRequest>(&wire::set_config_option("s", "o", "v"));
     same::<theirs::RequestPermissionResponse>(&wire::selected("o"));
     same::<theirs::RequestPermissionResponse>(&wire::cancelled());
+}
+
+/// A picture, and text under a name that a URI can't hold as it is.
+fn attached() -> Vec<agentd_core::attached::Attached> {
+    let text = samples::of("text/markdown", Some("a b%.md"), b"# hi");
+    samples::prompt(vec![text]).attachments.here().to_vec()
+}
+
+#[test]
+fn text_is_embedded_under_a_uri_that_holds_its_name() {
+    let prompt = wire::prompt("s", "look", &attached());
+    let expected = json!({"type": "resource", "resource":
+        {"uri": "attachment:///a%20b%25.md", "mimeType": "text/markdown", "text": "# hi"}});
+    assert_eq!(prompt["prompt"][2], expected);
+}
+
+#[test]
+fn what_an_agent_takes_is_what_it_said_in_its_handshake() {
+    for (capabilities, expected) in [
+        (json!({}), Takes::Nothing),
+        (json!({"embeddedContext": true}), Takes::Nothing),
+        (json!({"image": true}), Takes::Images),
+        (
+            json!({"image": true, "embeddedContext": true}),
+            Takes::Texts,
+        ),
+    ] {
+        let mut talk = Talk::begun(None);
+        let can = json!({"promptCapabilities": capabilities});
+        talk.answer(&json!({"protocolVersion": 1, "agentCapabilities": can}));
+        talk.answer(&json!({"sessionId": "s1"}));
+        let Some(WorkerEvent::Ready(traits)) = talk.events.last() else {
+            panic!("{:?}", talk.events)
+        };
+        assert_eq!(traits.takes, Some(expected));
+    }
 }
 
 /// A notification as theirs write it.

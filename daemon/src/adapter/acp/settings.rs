@@ -12,7 +12,7 @@ fn a_setting_of_a_cancelled_turn_fails_no_other_turn() {
     talk.answer(
         &json!({"sessionId": "s1", "models": {"currentModelId": "a", "availableModels": []}}),
     );
-    talk.tell(&pinned(1, "p", "two", "low"));
+    talk.tell(&pinned(1, "", "two", "low"));
     assert_eq!(talk.methods().last(), Some(&"session/set_model"));
     talk.tell(&WorkerCommand::Cancel { turn: TurnId(1) });
     talk.tell(&prompt(2, "x"));
@@ -42,7 +42,7 @@ fn a_turn_without_a_level_gets_the_one_that_was_there_at_first() {
     talk.initialized(true);
     talk.answer(&levels("one", "low", &["low", "high"]));
     talk.wrote.clear();
-    talk.tell(&pinned(1, "p", "one", "high"));
+    talk.tell(&pinned(1, "", "one", "high"));
     talk.answer(&json!({}));
     talk.answer(&json!({"stopReason": "end_turn"}));
     talk.wrote.clear();
@@ -64,7 +64,7 @@ fn a_level_is_chosen_from_what_the_turns_model_offers() {
     talk.initialized(true);
     talk.answer(&levels("one", "low", &["low", "high"]));
     talk.wrote.clear();
-    talk.tell(&pinned(1, "p", "two", "max"));
+    talk.tell(&pinned(1, "", "two", "max"));
     talk.answer(&levels("two", "default", &["default", "max"]));
     assert_eq!(talk.wrote[1]["params"]["value"], "max");
     talk.answer(&json!({}));

@@ -1,5 +1,6 @@
 //! From the handshake to a turn's outcome, without an agent.
 
+use agentd_core::attached::Attachments;
 use agentd_core::worker::Reply;
 use agentd_protocol::JobId;
 use serde_json::json;
@@ -33,6 +34,7 @@ pub(super) fn prompt(turn: u64, text: &str) -> WorkerCommand {
         job: JobId(1),
         session: "main".into(),
         text: text.into(),
+        attachments: Attachments::None,
         provider: None,
         model: None,
         thinking: None,
@@ -43,14 +45,16 @@ pub(super) fn prompt(turn: u64, text: &str) -> WorkerCommand {
     }))
 }
 
+/// A turn with pins; an empty one is none.
 pub(super) fn pinned(turn: u64, provider: &str, model: &str, thinking: &str) -> WorkerCommand {
+    let pin = |value: &str| Some(value.to_owned()).filter(|value| !value.is_empty());
     let WorkerCommand::Prompt(prompt) = prompt(turn, "x") else {
         unreachable!()
     };
     WorkerCommand::Prompt(Box::new(Prompt {
-        provider: Some(provider.into()),
-        model: Some(model.into()),
-        thinking: Some(thinking.into()),
+        provider: pin(provider),
+        model: pin(model),
+        thinking: pin(thinking),
         fallback_chain: None,
         native: None,
         ..*prompt
@@ -321,8 +325,9 @@ fn a_model_and_a_level_are_set_before_the_prompt_where_they_are_not_so_already()
         option("t", "thought_level", &["low", "high"])
     ]);
     let models = json!({"currentModelId": "p:one", "availableModels": [{"modelId": "p:one"}, {"modelId": "p:two"}]});
-    for (offer, written) in [
+    for (level, offer, written) in [
         (
+            "high",
             json!({"sessionId": "s1", "configOptions": options}),
             vec![
                 (
@@ -336,6 +341,7 @@ fn a_model_and_a_level_are_set_before_the_prompt_where_they_are_not_so_already()
             ],
         ),
         (
+            "",
             json!({"sessionId": "s1", "models": models}),
             vec![(
                 "session/set_model",
@@ -347,7 +353,7 @@ fn a_model_and_a_level_are_set_before_the_prompt_where_they_are_not_so_already()
         talk.initialized(true);
         talk.answer(&offer);
         talk.wrote.clear();
-        talk.tell(&pinned(1, "p", "two", "high"));
+        talk.tell(&pinned(1, "p", "two", level));
         for (at, (method, params)) in written.iter().enumerate() {
             assert_eq!(
                 (&talk.wrote[at]["method"], &talk.wrote[at]["params"]),
@@ -366,7 +372,7 @@ fn a_model_and_a_level_are_set_before_the_prompt_where_they_are_not_so_already()
         );
         // What is set already isn't set again; a turn without a pin gets what was there at first.
         talk.wrote.clear();
-        talk.tell(&pinned(2, "p", "two", "high"));
+        talk.tell(&pinned(2, "p", "two", level));
         assert_eq!(talk.methods(), ["session/prompt"]);
         talk.answer(&json!({"stopReason": "end_turn"}));
         talk.tell(&prompt(3, "x"));
@@ -385,10 +391,71 @@ fn a_model_that_can_not_be_had_fails_the_turn_and_no_other_is_used() {
     talk.answer(
         &json!({"sessionId": "s1", "models": {"currentModelId": "a", "availableModels": []}}),
     );
-    talk.tell(&pinned(1, "p", "two", "low"));
+    talk.tell(&pinned(1, "", "two", ""));
     talk.refuse(-32602, "unknown model");
     assert!(talk.failure().error.contains("unknown model"));
     assert!(!talk.methods().contains(&"session/prompt"));
+}
+
+#[test]
+fn a_pin_that_the_agent_does_not_offer_fails_the_turn_and_says_what_it_offers() {
+    let models = |names: [&str; 2]| {
+        let offered = names.map(|name| json!({"modelId": name}));
+        json!({"sessionId": "s1", "models": {"currentModelId": names[0], "availableModels": offered}})
+    };
+    let levels = json!({"sessionId": "s1", "configOptions": [
+        {"id": "t", "category": "thought_level", "currentValue": "low", "options": [{"value": "low"}, {"value": "high"}]},
+    ]});
+    let bare = json!({"sessionId": "s1"});
+    for (offer, (provider, model, thinking), said) in [
+        (
+            models(["a", "b"]),
+            ("p", "b", ""),
+            "provider `p`; it offers a, b",
+        ),
+        (
+            models(["q/a", "q/b"]),
+            ("p", "b", ""),
+            "provider `p`; it offers q/a",
+        ),
+        (bare.clone(), ("p", "", ""), "no choice of a provider: `p`"),
+        (bare.clone(), ("", "b", ""), "no choice of a model: `b`"),
+        (
+            bare,
+            ("", "", "high"),
+            "no choice of a thinking level: `high`",
+        ),
+        (
+            levels,
+            ("", "", "max"),
+            "thinking level `max`; it offers low, high",
+        ),
+    ] {
+        let mut talk = Talk::begun(None);
+        talk.initialized(true);
+        talk.answer(&offer);
+        talk.tell(&pinned(1, provider, model, thinking));
+        let failure = talk.failure();
+        assert_eq!(failure.code, Code::Unsupported);
+        assert!(failure.error.contains(said), "{}", failure.error);
+        assert!(!talk.methods().contains(&"session/prompt"), "{said}");
+    }
+}
+
+#[test]
+fn a_model_that_is_not_listed_is_still_its_providers() {
+    for (listed, model, value) in [
+        ("p/one", "new", "p/new"),
+        ("p:one", "new", "p:new"),
+        ("p/one", "p/new", "p/new"),
+    ] {
+        let mut talk = Talk::begun(None);
+        talk.initialized(true);
+        talk.answer(&json!({"sessionId": "s1", "models": {"currentModelId": listed, "availableModels": [{"modelId": listed}]}}));
+        talk.tell(&pinned(1, "p", model, ""));
+        let last = talk.wrote.last().unwrap();
+        assert_eq!(last["params"]["modelId"], value);
+    }
 }
 
 #[test]

@@ -3,8 +3,11 @@
 //! Owns the shapes of ACP's requests, notifications and answers, as the protocol's schema has them.
 //! Every value has its type by construction. Must not know when a word is written.
 
+use agentd_core::attached::Attached;
+use agentd_protocol::attachment::is_image;
 use serde_json::{Value, json};
 
+use crate::adapter::attached::{base64, name, text};
 use crate::adapter::object::put_line;
 
 /// Not a request that is served here.
@@ -64,8 +67,32 @@ pub(super) fn load_session(session: &str, cwd: &str) -> Value {
     json!({"sessionId": session, "cwd": cwd, "mcpServers": []})
 }
 
-pub(super) fn prompt(session: &str, text: &str) -> Value {
-    json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]})
+pub(super) fn prompt(session: &str, text: &str, attached: &[Attached]) -> Value {
+    let mut prompt = vec![json!({"type": "text", "text": text})];
+    prompt.extend(attached.iter().map(content));
+    json!({"sessionId": session, "prompt": prompt})
+}
+
+/// A picture, or text that is embedded: with a URI that leads nowhere, as the agent is to read what
+/// it is given.
+fn content(attached: &Attached) -> Value {
+    let mime = &attached.mime;
+    if is_image(mime) {
+        return json!({"type": "image", "mimeType": mime, "data": base64(attached)});
+    }
+    let uri = format!("attachment:///{}", escaped(name(attached)));
+    let resource = json!({"uri": uri, "mimeType": mime, "text": text(attached)});
+    json!({"type": "resource", "resource": resource})
+}
+
+/// A name as part of a URI.
+fn escaped(name: &str) -> String {
+    let escape = |byte: u8| match byte {
+        b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        byte if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    name.bytes().map(escape).collect()
 }
 
 pub(super) fn cancel(session: &str) -> Value {

@@ -47,7 +47,7 @@ impl Claude {
                 let id = line.string("request_id").unwrap_or_default();
                 self.questions.withdrawn(&id, events);
             }
-            "command_lifecycle" => self.moved(&line, events),
+            "command_lifecycle" => self.moved(&line, events, write),
             "system" => self.system(&line, events),
             "stream_event" | "assistant" | "user" => self.output(&kind, bytes, &line, events),
             "result" => self.result(bytes, &line, events, write),
@@ -118,7 +118,7 @@ impl Claude {
     }
 
     /// The agent tells where a message of ours is.
-    fn moved(&mut self, line: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    fn moved(&mut self, line: &Object<'_>, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
         let id = line.string("command_uuid").unwrap_or_default();
         let state = line.string("state").unwrap_or_default();
         let lost = matches!(state.as_str(), "cancelled" | "discarded" | "refused");
@@ -137,20 +137,21 @@ impl Claude {
                     } else {
                         cancelled()
                     };
-                    self.finish(outcome, events);
+                    self.finish(outcome, events, write);
                 }
                 _ => {}
             }
             return;
         }
-        self.word_moved(&id, &state, events);
+        let is_word = self.word_moved(&id, &state, events);
         // The run that was to follow does not come.
-        if lost
+        if is_word
+            && lost
             && !self.words.are_out()
             && let Some(turn) = self.turn.as_mut().filter(|turn| !turn.begun)
             && let Some(outcome) = turn.last.take()
         {
-            self.finish(outcome, events);
+            self.finish(outcome, events, write);
         }
     }
 
@@ -388,7 +389,7 @@ impl Claude {
         if self.tells && self.words.are_out() && self.keep_open(&outcome, events, write) {
             return;
         }
-        self.finish(outcome, events);
+        self.finish(outcome, events, write);
     }
 
     /// A word is in the agent's queue, and another run follows for it.
@@ -419,8 +420,14 @@ impl Claude {
     }
 
     /// Ends the turn in flight.
-    pub(super) fn finish(&mut self, outcome: Outcome, events: &mut Vec<WorkerEvent>) {
-        self.questions.forget();
+    pub(super) fn finish(
+        &mut self,
+        outcome: Outcome,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        // No answer finds its question any more, and the agent may still wait for one.
+        self.questions.deny_all(events, write);
         self.lose_words(events);
         if let Some(turn) = self.turn.take() {
             events.push(ended(turn.turn, outcome));

@@ -112,8 +112,9 @@ fn an_answer_to_a_question_that_is_not_open_is_not_written() {
     assert_eq!(replay.wrote.len(), 2);
     replay.hear(&asks("q3", "Bash"));
     replay.hear(&result("over"));
+    assert_eq!(replay.wrote.len(), 3, "the end of the run answers it");
     replay.tell(&answer("q3", Reply::Approved));
-    assert_eq!(replay.wrote.len(), 2);
+    assert_eq!(replay.wrote.len(), 3);
 }
 
 #[test]
@@ -201,6 +202,34 @@ fn a_turn_that_stays_open_for_a_word_answers_and_withdraws_its_questions() {
         _ => None,
     });
     assert_eq!(withdrew.collect::<Vec<_>>(), ["q1", "q2#0"]);
+}
+
+#[test]
+fn a_turn_that_ends_leaves_no_request_without_an_answer() {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    replay.hear(&json!({"type": "system", "subtype": "init", "session_id": "s"}));
+    replay.hear(&asks("q1", "Bash"));
+    replay.wrote.clear();
+    replay.hear(&result("done"));
+    assert_eq!(replay.outcomes().len(), 1);
+    assert_eq!(replay.wrote.len(), 1, "{:?}", replay.wrote);
+    let denied = &replay.wrote[0]["response"];
+    assert_eq!(
+        (&denied["request_id"], &denied["response"]["behavior"]),
+        (&json!("q1"), &json!("deny"))
+    );
+}
+
+#[test]
+fn what_becomes_of_a_message_that_is_no_word_of_ours_ends_no_turn() {
+    let (mut replay, word) = between_two_runs(&[]);
+    replay.hear(&moved(&word, "started"));
+    replay.hear(&moved(&json!("another"), "discarded"));
+    assert!(replay.outcomes().is_empty(), "the second run comes");
+    replay.hear(&json!({"type": "system", "subtype": "init", "session_id": "s"}));
+    replay.hear(&result("two"));
+    assert_eq!(replay.outcome().text.as_deref(), Some("two"));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //!
 //! The wire was read off version 2.1.329; `tests/fixtures/claude` has what it said.
 
+mod content;
 mod decode;
 mod questions;
 mod turn;
@@ -15,7 +16,8 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Resume, Sessions};
+use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Exit, Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
@@ -28,6 +30,19 @@ use super::{Adapter, Launch, ended};
 use questions::Questions;
 use turn::{Abort, Turn};
 use words::Words;
+
+/// Its thinking levels: without any, at its lowest effort, or by that.
+const LEVELS: &[&str] = &[
+    "off", "none", "minimal", "low", "medium", "high", "xhigh", "max",
+];
+/// Platforms that serve its models; `anthropic` is none of the others.
+const PROVIDERS: &[&str] = &["anthropic", "bedrock", "vertex", "foundry"];
+/// The variables that choose the others.
+const CHOOSE: &[(&str, &str)] = &[
+    ("bedrock", "CLAUDE_CODE_USE_BEDROCK"),
+    ("vertex", "CLAUDE_CODE_USE_VERTEX"),
+    ("foundry", "CLAUDE_CODE_USE_FOUNDRY"),
+];
 
 /// What it says of a session that it hasn't got.
 const GONE: &str = "No conversation found";
@@ -42,10 +57,14 @@ pub const fn describe() -> Describe {
         cancels: true,
         recycles: false,
         model_per_turn: false,
+        models: true,
+        providers: Providers::Known(PROVIDERS),
+        thinking: Levels::Known(LEVELS),
         toolsets: true,
         fallback_chain: false,
         steers: true,
         compacts: true,
+        attachments: Takes::Files,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),
     }
@@ -85,11 +104,14 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
         Some(level) => put(&["--effort", level]),
         None => {}
     }
-    match spawn.provider.as_deref() {
-        Some("bedrock") => env.push(("CLAUDE_CODE_USE_BEDROCK", "1")),
-        Some("vertex") => env.push(("CLAUDE_CODE_USE_VERTEX", "1")),
-        Some("foundry") => env.push(("CLAUDE_CODE_USE_FOUNDRY", "1")),
-        _ => {}
+    if let Some(provider) = &spawn.provider {
+        // Empty is no: what the agent's own environment chose doesn't count then.
+        let chosen = |name: &str| if name == provider { "1" } else { "" };
+        env.extend(
+            CHOOSE
+                .iter()
+                .map(|(name, variable)| (*variable, chosen(name))),
+        );
     }
     let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     Launch {
@@ -157,12 +179,17 @@ impl Claude {
 
     /// Writes a user message and returns its id, a UUID.
     fn say(&mut self, text: &str, write: &mut Vec<u8>) -> String {
+        self.say_content(&json!(text), write)
+    }
+
+    /// The same with more than text.
+    fn say_content(&mut self, content: &Value, write: &mut Vec<u8>) -> String {
         self.last += 1;
         let (high, low) = (self.seed >> 32, self.seed & 0xffff_ffff);
         let (second, fourth) = (low >> 16, low & 0x0fff);
         let last = self.last & 0xffff_ffff_ffff;
         let id = format!("{high:08x}-{second:04x}-4000-8{fourth:03x}-{last:012x}");
-        let message = json!({"role": "user", "content": text});
+        let message = json!({"role": "user", "content": content});
         put_line(
             write,
             &json!({"type": "user", "message": message, "parent_tool_use_id": null, "uuid": id}),
@@ -176,7 +203,7 @@ impl Claude {
             let failure = Failure::new(Code::Internal, why);
             return events.push(ended(prompt.turn, Outcome::failed(failure)));
         }
-        let id = self.say(&prompt.text, write);
+        let id = self.say_content(&content::of(prompt), write);
         self.turn = Some(Turn::new(prompt.turn, id));
     }
 

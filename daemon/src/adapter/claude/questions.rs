@@ -99,17 +99,12 @@ impl Questions {
         events.extend(open.map(|open| withdrew(id, &open)));
     }
 
-    /// The run is over, and its turn isn't: nobody is to answer any more.
+    /// The run is over: nobody is to answer any more.
     pub(super) fn deny_all(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
         for (id, open) in std::mem::take(&mut self.0) {
             put_denial(&id, "The run is over.", write);
             events.push(withdrew(&id, &open));
         }
-    }
-
-    /// The turn is over: no answer finds its question any more.
-    pub(super) fn forget(&mut self) {
-        self.0.clear();
     }
 
     /// What became of a question. One that isn't open was of another process, or is withdrawn.

@@ -38,13 +38,20 @@ impl Codex {
             Some(method) if line.raw("id").is_some() => {
                 let turn = self.turn.as_ref();
                 let about = |item: &str| turn.and_then(|turn| turn.about(item));
-                let asking = self.requests.take(&method, &line, about, write);
+                let taken = self.requests.take(&method, &line, about, write);
                 let turn = turn.map(|turn| turn.turn);
-                events.extend(
-                    asking
-                        .into_iter()
-                        .map(|asking| WorkerEvent::Asked { turn, asking }),
-                );
+                match taken {
+                    Ok(asking) => events.extend(
+                        asking
+                            .into_iter()
+                            .map(|asking| WorkerEvent::Asked { turn, asking }),
+                    ),
+                    Err(withdrawn) => events.extend(
+                        withdrawn
+                            .into_iter()
+                            .map(|question| WorkerEvent::Withdrew { question }),
+                    ),
+                }
             }
             Some(method) => {
                 if let Some(params) = line.object("params") {

@@ -279,6 +279,27 @@ fn more_requests_than_anybody_can_answer_are_refused() {
 }
 
 #[test]
+fn two_requests_under_one_id_are_both_declined_and_nobody_is_asked_for_either() {
+    let mut replay = Replay::running();
+    replay.wrote.clear();
+    let ask = |command: &str| json!({"id": 7, "method": "item/commandExecution/requestApproval", "params": {"command": command}});
+    replay.hear(&ask("ls"));
+    replay.hear(&ask("rm -rf /"));
+    let asked = |event: &WorkerEvent| matches!(event, WorkerEvent::Asked { .. });
+    let withdrew = |event: &WorkerEvent| matches!(event, WorkerEvent::Withdrew { question } if question == "7");
+    assert_eq!((replay.count(asked), replay.count(withdrew)), (1, 1));
+    assert_eq!(replay.wrote.len(), 2, "{:?}", replay.wrote);
+    assert_eq!(replay.wrote[0]["result"]["decision"], "decline");
+    assert_eq!(replay.wrote[1]["error"]["code"], -32600);
+    // A yes that was on its way approves nothing.
+    replay.tell(&WorkerCommand::Answer {
+        question: "7".to_owned(),
+        reply: Reply::Approved,
+    });
+    assert_eq!(replay.wrote.len(), 2, "{:?}", replay.wrote);
+}
+
+#[test]
 fn a_late_answer_to_one_turn_says_nothing_of_the_next() {
     for late in [
         json!({"result": {"turn": {"id": "n1"}}}),

@@ -15,7 +15,8 @@ mod words;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Resume, Sessions};
+use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
@@ -23,6 +24,7 @@ use agentd_protocol::Code;
 use agentd_protocol::line::Stop;
 use serde_json::{Value, json};
 
+use super::attached::data_url;
 use super::object::put_line;
 use super::{Adapter, Launch, ended};
 use requests::Requests;
@@ -42,6 +44,11 @@ const WARNINGS: usize = 16;
 /// Longest warning that is passed on, in bytes.
 const WARNING: usize = 2 * 1024;
 
+/// Its efforts, with `off` for `none`. Not every model has each: then its provider says so.
+const LEVELS: &[&str] = &[
+    "off", "none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra",
+];
+
 /// What the kind can do. Model and effort could go with a turn, but a provider can't: a process
 /// that is started anew and resumes the thread can change all three.
 #[must_use]
@@ -52,10 +59,14 @@ pub const fn describe() -> Describe {
         cancels: true,
         recycles: false,
         model_per_turn: false,
+        models: true,
+        providers: Providers::Any,
+        thinking: Levels::Known(LEVELS),
         toolsets: false,
         fallback_chain: false,
         steers: true,
         compacts: true,
+        attachments: Takes::Images,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),
     }
@@ -224,7 +235,7 @@ impl Codex {
             }
         };
         if let Some(prompt) = self.waiting.take() {
-            let input = json!([{"type": "text", "text": prompt.text}]);
+            let input = input(&prompt);
             let mut params = json!({"threadId": thread, "input": input});
             if let Some(thinking) = &prompt.thinking {
                 params["effort"] = json!(effort(thinking));
@@ -284,7 +295,15 @@ impl Codex {
     }
 }
 
-/// agentd's thinking level as Codex names it; what it doesn't know, it leaves to the model.
+/// The text, and pictures by what they are: Codex need not find a file.
+fn input(prompt: &Prompt) -> Value {
+    let mut items = vec![json!({"type": "text", "text": prompt.text})];
+    let pictures = prompt.attachments.here().iter();
+    items.extend(pictures.map(|picture| json!({"type": "image", "url": data_url(picture)})));
+    Value::Array(items)
+}
+
+/// agentd's thinking level as Codex names it.
 fn effort(thinking: &str) -> &str {
     match thinking {
         "off" => "none",

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
+use agentd_core::attached::Attachments;
 use agentd_core::worker::Reply;
 use agentd_protocol::JobId;
 
@@ -44,6 +45,7 @@ pub(super) fn prompt(turn: u64, text: &str) -> WorkerCommand {
         job: JobId(1),
         session: "main".into(),
         text: text.into(),
+        attachments: Attachments::None,
         provider: None,
         model: None,
         thinking: None,

@@ -59,23 +59,33 @@ pub(super) struct Requests(BTreeMap<String, Request>);
 
 impl Requests {
     /// Takes a request; returns what is to be asked of a person. `about` tells what an item does.
+    ///
+    /// # Errors
+    /// The questions to be withdrawn, when another request is open under the same id: an answer to
+    /// one would be taken for one to the other, which nobody saw. Both are declined.
     pub(super) fn take(
         &mut self,
         method: &str,
         line: &Object<'_>,
         about: impl Fn(&str) -> Option<String>,
         write: &mut Vec<u8>,
-    ) -> Vec<Asking> {
+    ) -> Result<Vec<Asking>, Vec<String>> {
         let (name, id) = id(line);
         let refuse = |code, why: &str, write: &mut Vec<u8>| {
             let error = json!({"code": code, "message": why});
             put_line(write, &json!({"id": id, "error": error}));
-            Vec::new()
+            Ok(Vec::new())
         };
         let Some(name) = name else {
             let why = "a request's id is a number or a short text";
             return refuse(NO_REQUEST, why, write);
         };
+        if let Some(open) = self.0.get(&name) {
+            let withdrawn = questions_of(&name, open);
+            self.close(&name, false, write);
+            let _nothing = refuse(NO_REQUEST, "another request has this id", write);
+            return Err(withdrawn);
+        }
         let Some(params) = line.object("params") else {
             return refuse(BAD_PARAMS, "no parameters", write);
         };
@@ -112,7 +122,7 @@ impl Requests {
             "mcpServer/elicitation/request" => {
                 let result = elicited("decline");
                 put_line(write, &json!({"id": id, "result": result}));
-                return Vec::new();
+                return Ok(Vec::new());
             }
             "item/tool/requestUserInput" => {
                 let (answers, asking) = questions(&name, &params);
@@ -127,20 +137,14 @@ impl Requests {
             return refuse(BAD_PARAMS, "too many requests are open", write);
         }
         self.0.insert(name, Request { id, form });
-        asking
+        Ok(asking)
     }
 
     /// Codex wants no answer any more; returns the names of the questions.
     pub(super) fn resolved(&mut self, params: &Object<'_>) -> Vec<String> {
         let name = params.raw("requestId").unwrap_or_default();
-        match self.0.remove(name) {
-            Some(Request {
-                form: Form::Input(answers),
-                ..
-            }) => (0..answers.len()).map(|n| part(name, n)).collect(),
-            Some(_) => vec![name.to_owned()],
-            None => Vec::new(),
-        }
+        let request = self.0.remove(name);
+        request.map_or_else(Vec::new, |request| questions_of(name, &request))
     }
 
     /// An answer to a question; one that nobody asked is dropped.
@@ -210,6 +214,14 @@ fn id(line: &Object<'_>) -> (Option<String>, Value) {
     let id = id.filter(|id: &Value| id.is_number() || id.is_string());
     let name = raw.filter(|raw| id.is_some() && raw.len() <= ID);
     (name.map(str::to_owned), id.unwrap_or_default())
+}
+
+/// The names of all questions of a request.
+fn questions_of(name: &str, request: &Request) -> Vec<String> {
+    match &request.form {
+        Form::Input(answers) => (0..answers.len()).map(|n| part(name, n)).collect(),
+        _ => vec![name.to_owned()],
+    }
 }
 
 /// One of the questions of a request.

@@ -382,3 +382,13 @@ fn a_warning_that_comes_with_every_turn_is_said_once() {
     let warnings = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { code: "worker", text, .. } if text.contains("mock-1"));
     assert_eq!(replay.count(warnings), 1);
 }
+
+#[test]
+fn a_picture_is_an_item_of_the_input() {
+    let prompt = crate::adapter::attached::samples::prompt(Vec::new());
+    let expected = json!([
+        {"type": "text", "text": "look"},
+        {"type": "image", "url": "data:image/png;base64,iVBORw=="},
+    ]);
+    assert_eq!(input(&prompt), expected);
+}

@@ -1,7 +1,8 @@
 //! What `openclaw agent --json` prints: one JSON object with `payloads` and `meta`.
 //!
 //! Owns what of that object counts. Bare from `--local`, wrapped in a `result` by its gateway, an
-//! `error` when nothing came of it. Lines before the object are log.
+//! `error` when nothing came of it, or one in `meta`: then the payloads are words about it. Lines
+//! before the object are log. `tests/fixtures/openclaw` has what version 2026.9.6 printed.
 
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Exit, Failure, Outcome, WorkerCommand, WorkerEvent};
@@ -10,7 +11,7 @@ use agentd_protocol::line::{Cost, CostStatus, Stop, Usage};
 use serde_json::Value;
 
 use super::{Exec, session};
-use crate::adapter::{Adapter, Framing};
+use crate::adapter::{Adapter, Framing, refusal};
 use agentd_core::effect::Spawn;
 
 /// A turn's object is some 12 KB of report around its text, which has a limit of its own.
@@ -41,14 +42,15 @@ impl Openclaw {
     }
 
     fn outcome(&self, exit: Exit, tail: &str) -> (String, Outcome) {
-        let failed = |error: String| Outcome::failed(Failure::new(Code::AgentFailed, error));
+        let failed = |code, error: String| Outcome::failed(Failure::new(code, error));
+        let odd = |error: String| failed(Code::AgentFailed, error);
         let agent = &self.exec.agent;
         let Some(answer) = answer(&self.printed) else {
             let outcome = match exit {
-                Exit::Code(0) if self.beyond > 0 => failed(format!(
+                Exit::Code(0) if self.beyond > 0 => odd(format!(
                     "agent `{agent}` printed more than {MOST} bytes, expected one JSON object"
                 )),
-                Exit::Code(0) => failed(format!(
+                Exit::Code(0) => odd(format!(
                     "agent `{agent}` printed no JSON object with `payloads`; its command needs \
                      `--json`"
                 )),
@@ -57,15 +59,14 @@ impl Openclaw {
             return (String::new(), outcome);
         };
         let inner = answer.get("result").unwrap_or(&answer);
-        let text = text(inner);
         let meta = &inner["meta"]["agentMeta"];
         let word = |name: &str| meta[name].as_str().map(str::to_owned);
-        let refused = ["error", "summary"]
-            .iter()
-            .find_map(|name| said(&answer[*name]))
-            .filter(|_| is_failure(&answer) || exit != Exit::Code(0));
+        let refused = why(&answer, inner).filter(|_| {
+            is_failure(&answer) || !inner["meta"]["error"].is_null() || exit != Exit::Code(0)
+        });
+        let text = text(inner, refused.is_some());
         let outcome = match (refused, exit) {
-            (Some(why), _) => failed(format!("agent `{agent}`: {why}")),
+            (Some(why), _) => failed(refusal::code(&why), format!("agent `{agent}`: {why}")),
             (None, Exit::Code(0)) => Outcome::ended(Stop::EndTurn),
             (None, _) => self.exec.failed(exit, tail),
         };
@@ -100,15 +101,37 @@ fn is_failure(answer: &Value) -> bool {
     answer["ok"] == Value::Bool(false) || answer["status"] == "error"
 }
 
+/// What went wrong, as it was said: by the command, in the place of an answer, or by the provider.
+fn why(answer: &Value, inner: &Value) -> Option<String> {
+    let beside = ["error", "summary"];
+    let of_command = beside.iter().find_map(|name| said(&answer[*name]));
+    let payloads = inner["payloads"].as_array().into_iter().flatten();
+    let mut of_turn: Vec<String> = payloads
+        .filter(|one| is_error(one))
+        .filter_map(|one| said(&one["text"]))
+        .collect();
+    of_turn.extend(said(&inner["meta"]["error"]));
+    let of_turn = Some(of_turn.join(" ")).filter(|said| !said.is_empty());
+    of_command.or(of_turn)
+}
+
+fn is_error(payload: &Value) -> bool {
+    payload["isError"] == Value::Bool(true)
+}
+
 fn said(error: &Value) -> Option<String> {
     let said = error.as_str().or_else(|| error["message"].as_str())?;
     Some(said.trim().to_owned()).filter(|said| !said.is_empty())
 }
 
-fn text(inner: &Value) -> String {
+/// The answer; of a turn that failed without the words about it.
+fn text(inner: &Value, has_failed: bool) -> String {
     let payloads = inner["payloads"].as_array();
     let texts = payloads.into_iter().flatten();
-    let texts: Vec<&str> = texts.filter_map(|one| one["text"].as_str()).collect();
+    let texts: Vec<&str> = texts
+        .filter(|one| !(has_failed && is_error(one)))
+        .filter_map(|one| one["text"].as_str())
+        .collect();
     texts.join("\n")
 }
 

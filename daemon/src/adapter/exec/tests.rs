@@ -1,5 +1,6 @@
 //! What the `exec` translator must do.
 
+use agentd_core::attached::Attachments;
 use agentd_core::worker::Prompt;
 use agentd_protocol::JobId;
 use proptest::prelude::*;
@@ -17,6 +18,7 @@ fn spawn(text: &str) -> Spawn {
         session: Some("main".into()),
         resume: None,
         prompt: Some(Box::new(Prompt {
+            attachments: Attachments::None,
             turn: TurnId(7),
             job: JobId(1),
             session: "main".into(),
@@ -297,4 +299,42 @@ fn openclaws_failures_say_what_it_said() {
     assert!(error("plain text", Exit::Code(0), "").contains("needs `--json`"));
     assert!(error("{\"a\":1}", Exit::Code(0), "").contains("needs `--json`"));
     assert!(error("", Exit::Signal(9), "").contains("signal 9"));
+}
+
+/// What version 2026.9.6 printed, word for word.
+fn recorded(name: &str) -> String {
+    let folder =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/openclaw");
+    std::fs::read_to_string(folder.join(name)).unwrap()
+}
+
+#[test]
+fn a_real_answer_of_openclaws_is_its_text_its_model_and_its_tokens() {
+    let (text, outcome) = openclaw(&recorded("tool.json"), Exit::Code(0), "log");
+    assert_eq!(text, "tool said: from-the-tool");
+    assert_eq!(outcome.result, Ok(Stop::EndTurn));
+    assert_eq!(outcome.model.as_deref(), Some("mock-1"));
+    let usage = outcome.usage.unwrap();
+    assert_eq!((usage.input_tokens, usage.output_tokens), (24, 6));
+}
+
+#[test]
+fn openclaws_words_about_a_refusal_are_its_error_and_no_answer() {
+    for (name, code, words) in [
+        ("error-401.json", Code::AgentAuth, "Re-authenticate"),
+        (
+            "overflow.json",
+            Code::ContextOverflow,
+            "maximum context length is 8192",
+        ),
+    ] {
+        // It says so by its exit code, too; the object alone is enough.
+        for exit in [Exit::Code(1), Exit::Code(0)] {
+            let (text, outcome) = openclaw(&recorded(name), exit, "log");
+            assert_eq!(text, "", "{name}");
+            let failure = outcome.result.unwrap_err();
+            assert_eq!(failure.code, code, "{name}: {}", failure.error);
+            assert!(failure.error.contains(words), "{name}: {}", failure.error);
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! What the `jsonl` translator must do, line by line.
 
+use agentd_core::attached::Attachments;
 use agentd_protocol::JobId;
 use agentd_protocol::line::{Cost, CostStatus, Usage};
 use proptest::prelude::*;
@@ -9,6 +10,7 @@ use crate::adapter::Kind;
 
 fn prompt(turn: u64) -> Prompt {
     Prompt {
+        attachments: Attachments::None,
         turn: TurnId(turn),
         job: JobId(41),
         session: "main".to_owned(),
@@ -111,6 +113,7 @@ fn the_answer_to_a_probe_says_what_the_worker_can_do() {
             one_session,
             concurrent_sends,
             cwd_per_turn: false,
+            takes: Some(Takes::Nothing),
             ..says_nothing()
         };
         assert_eq!(
@@ -531,4 +534,21 @@ proptest! {
         }
         prop_assert!(events.len() <= lines.len());
     }
+}
+
+#[test]
+fn what_is_attached_is_passed_on_to_a_worker_that_says_that_it_takes_it() {
+    for (line, expected) in [
+        (r#"{"type":"status","attachments":true}"#, Takes::Files),
+        (r#"{"type":"status","attachments":1}"#, Takes::Nothing),
+    ] {
+        let [WorkerEvent::Ready(traits)] = &hear(&mut with(&[]), line)[..] else {
+            panic!("{line}")
+        };
+        assert_eq!(traits.takes, Some(expected), "{line}");
+    }
+    let line = send(&crate::adapter::attached::samples::prompt(Vec::new()));
+    let expected = json!([{"mime": "image/png", "name": "a.png", "data": "iVBORw=="}]);
+    assert_eq!(line["attachments"], expected);
+    assert!(send(&prompt(1)).get("attachments").is_none());
 }

@@ -11,13 +11,15 @@ mod words;
 
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Resume, Sessions};
+use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::attached::{Attached, Takes};
 use agentd_core::effect::Spawn;
 use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::Stop;
 use serde_json::{Value, json};
 
+use super::attached::base64;
 use super::object::put_line;
 use super::{Adapter, Launch, ended};
 use turn::{Abort, Turn};
@@ -29,6 +31,9 @@ const LOOKS: u32 = 8;
 /// The old dialect decides after `agent_end` whether it compacts: one look may come too early.
 const LOOKS_OLD: u32 = 2;
 
+/// Its thinking levels, of both dialects: it clamps what a model hasn't got, and says nothing.
+const LEVELS: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh", "max"];
+
 /// What the kind can do.
 #[must_use]
 pub const fn describe() -> Describe {
@@ -38,10 +43,14 @@ pub const fn describe() -> Describe {
         cancels: true,
         recycles: true,
         model_per_turn: false,
+        models: true,
+        providers: Providers::Any,
+        thinking: Levels::Known(LEVELS),
         toolsets: false,
         fallback_chain: false,
         steers: true,
         compacts: true,
+        attachments: Takes::Images,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),
     }
@@ -70,6 +79,11 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
         stdin: None,
     }
 }
+
+/// What is said when the file of the open session is gone.
+const NO_FILE: &str = "the file of pi's session was removed";
+const NO_FILE_HINT: &str = "the file of pi's session was removed: the next turn has a new process, \
+    and nothing of the earlier ones";
 
 /// How far the wish for a new session got.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -157,7 +171,7 @@ impl Pi {
             }
             Recycle::No => {
                 if let Some(prompt) = self.waiting.take() {
-                    let fields = json!({"message": prompt.text});
+                    let fields = fields(&prompt);
                     let id = self.request("prompt", fields, write);
                     self.turn = Some(Turn::new(&prompt, id));
                 }
@@ -201,6 +215,14 @@ impl Pi {
         }
     }
 
+    /// 1.x opens its session's file for each message: once that is removed beneath it, every turn
+    /// of the process fails. A new process begins the file anew.
+    fn has_no_file(&self, failure: &Failure) -> bool {
+        let said = failure.error.as_str();
+        let file = self.named.as_deref();
+        said.contains("ENOENT") && file.is_some_and(|file| said.contains(file))
+    }
+
     /// Ends the turn in flight, if there is one.
     fn finish(&mut self, outcome: Option<Outcome>, events: &mut Vec<WorkerEvent>) {
         if let Some(turn) = self.turn.take() {
@@ -208,9 +230,26 @@ impl Pi {
             let mut outcome = outcome.unwrap_or_else(|| turn.outcome());
             outcome.provider = outcome.provider.or_else(|| self.provider.clone());
             outcome.model = outcome.model.or_else(|| self.model.clone());
+            if let Err(failure) = &mut outcome.result
+                && self.has_no_file(failure)
+            {
+                failure.hint = Some(NO_FILE_HINT.to_owned());
+                events.push(WorkerEvent::Spoilt { why: NO_FILE });
+            }
             events.push(ended(name, outcome));
         }
     }
+}
+
+/// The members of a `prompt` request.
+fn fields(prompt: &Prompt) -> Value {
+    let mut fields = json!({"message": prompt.text});
+    let picture = |of: &Attached| json!({"type": "image", "data": base64(of), "mimeType": of.mime});
+    let pictures: Vec<Value> = prompt.attachments.here().iter().map(picture).collect();
+    if !pictures.is_empty() {
+        fields["images"] = json!(pictures);
+    }
+    fields
 }
 
 impl Adapter for Pi {

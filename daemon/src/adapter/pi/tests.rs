@@ -100,6 +100,36 @@ fn a_session_that_comes_back_empty_is_noted_as_lost() {
 }
 
 #[test]
+fn a_session_whose_file_is_removed_beneath_it_gets_a_new_process() {
+    for (error, gone) in [
+        (
+            "ENOENT: no such file or directory, open '/s/one.jsonl'",
+            true,
+        ),
+        (
+            "ENOENT: no such file or directory, open '/elsewhere'",
+            false,
+        ),
+        ("429 about /s/one.jsonl", false),
+    ] {
+        let mut replay = Replay::ready();
+        (replay.pi.named, replay.pi.kept) = (Some("/s/one.jsonl".to_owned()), true);
+        replay.tell(&prompt(1, "x"));
+        run(
+            &mut replay,
+            json!({"role": "assistant", "stopReason": "error", "errorMessage": error, "content": []}),
+        );
+        assert!(replay.outcome().result.is_err());
+        let spoilt = |event: &&WorkerEvent| matches!(event, WorkerEvent::Spoilt { .. });
+        assert_eq!(
+            replay.events.iter().filter(spoilt).count(),
+            usize::from(gone),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn a_plain_answer_arrives_as_deltas_and_ends_once_when_pi_is_idle() {
     for dialect in DIALECTS {
         let mut replay = Replay::turn(dialect, "02", 1);
@@ -487,4 +517,16 @@ fn a_settled_turn_of_a_session_that_is_known_ends_without_another_look() {
     assert_eq!(events.iter().filter(ended).count(), 1);
     assert_eq!(whole_run(&mut pi, 2, &mut events), "");
     assert_eq!(events.iter().filter(ended).count(), 2);
+}
+
+#[test]
+fn a_picture_goes_with_the_prompt_and_without_one_nothing_is_said_of_it() {
+    let mut prompt = crate::adapter::attached::samples::prompt(Vec::new());
+    let picture = json!({"type": "image", "data": "iVBORw==", "mimeType": "image/png"});
+    assert_eq!(
+        fields(&prompt),
+        json!({"message": "look", "images": [picture]})
+    );
+    prompt.attachments = agentd_core::attached::Attachments::None;
+    assert_eq!(fields(&prompt), json!({"message": "look"}));
 }

@@ -30,9 +30,24 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     line(names) + &rule + &rows
 }
 
-fn kinds() -> String {
-    let stateless = vec!["command".to_owned()];
-    let keeps = vec!["command".to_owned(), "{session}".to_owned()];
+/// When a pin is given to the agent.
+fn given(it: &Describe) -> &'static str {
+    if it.model_per_turn {
+        "with each turn"
+    } else {
+        "when the process starts"
+    }
+}
+
+fn each(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    quoted.join(", ")
+}
+
+/// Each kind with the name that its column has.
+fn described() -> Vec<(String, Describe)> {
+    let stateless = ["command", "{model}"].map(str::to_owned);
+    let keeps = ["command", "{model}", "{session}"].map(str::to_owned);
     let mut described = Vec::new();
     for kind in Kind::ALL {
         if *kind == Kind::Exec {
@@ -42,6 +57,11 @@ fn kinds() -> String {
             described.push((kind.name().to_owned(), kind.describe(&stateless)));
         }
     }
+    described
+}
+
+fn kinds() -> String {
+    let described = described();
     let row = |what: &str, value: &dyn Fn(&Describe) -> String| {
         let values = described.iter().map(|(_, describe)| value(describe));
         std::iter::once(what.to_owned()).chain(values).collect()
@@ -80,15 +100,32 @@ fn kinds() -> String {
         }),
         row("steer", &|it| said(it, it.steers)),
         row("compact", &|it| said(it, it.compacts)),
-        row("toolsets", &|it| said(it, it.toolsets)),
-        row("fallback_chain", &|it| said(it, it.fallback_chain)),
-        row("model, provider and thinking", &|it| {
-            if it.model_per_turn {
-                "with each turn"
-            } else {
-                "when the process starts"
+        row("attachments", &|it| {
+            match it.attachments {
+                Takes::Nothing => "no",
+                Takes::Images => "pictures",
+                Takes::Texts => "pictures and text",
+                Takes::Files => "pictures, PDF and text",
             }
             .to_owned()
+        }),
+        row("toolsets", &|it| said(it, it.toolsets)),
+        row("fallback_chain", &|it| said(it, it.fallback_chain)),
+        row("model", &|it| match (it.models, it.sessions) {
+            (false, _) => "no".to_owned(),
+            (true, Sessions::PerTurn) => "by `{model}` in the command".to_owned(),
+            (true, _) => given(it).to_owned(),
+        }),
+        row("provider", &|it| match it.providers {
+            Providers::Any => given(it).to_owned(),
+            Providers::Known(known) => format!("{}: {}", given(it), each(known)),
+            Providers::OfModel => format!("{}, as part of the model's name", given(it)),
+            Providers::None => "no".to_owned(),
+        }),
+        row("thinking", &|it| match it.thinking {
+            Levels::Any => given(it).to_owned(),
+            Levels::Known(known) => format!("{}: {}", given(it), each(known)),
+            Levels::None => "no".to_owned(),
         }),
         row("ready within", &|it| {
             format!("{} s", it.ready_within.as_secs())
@@ -109,6 +146,8 @@ fn presets() -> String {
         .map(|preset| {
             let command = |arguments: &[&str]| code(&[&[preset.name], arguments].concat());
             let agent = AgentConfig::new(preset.kind, vec![preset.name.to_owned()]);
+            let signs = preset.signs.iter().map(|sign| format!("“{sign}”"));
+            let signs: Vec<String> = signs.collect();
             let passes: Vec<String> = passes(&agent)
                 .iter()
                 .map(|name| format!("`{name}`"))
@@ -119,6 +158,7 @@ fn presets() -> String {
                 command(preset.arguments),
                 command(preset.once),
                 passes.join(", "),
+                signs.join(", "),
             ]
         })
         .collect();
@@ -129,6 +169,7 @@ fn presets() -> String {
             "long-lived",
             "one-shot, by `kind = \"exec\"`",
             "variables it gets",
+            "known by one of",
         ],
         &rows,
     )

@@ -30,7 +30,8 @@ command = [\"/bin/b\"]
 
 fn change(text: &str, change: &Change) -> Result<String, String> {
     let changed = changed(text, Path::new(FILE), &Look::default(), change);
-    changed.map_err(|error| error.to_string())
+    let fresh = changed.map(|(text, _)| text);
+    fresh.map_err(|error| error.to_string())
 }
 
 fn new(kind: &str, command: &[&str]) -> NewAgent {
@@ -39,6 +40,12 @@ fn new(kind: &str, command: &[&str]) -> NewAgent {
         command: command.iter().map(|word| (*word).to_owned()).collect(),
         ..NewAgent::default()
     }
+}
+
+fn passing(names: &[&str]) -> NewAgent {
+    let mut agent = new("exec", &["/x"]);
+    agent.pass_env = names.iter().map(|name| (*name).to_owned()).collect();
+    agent
 }
 
 fn add(name: &str, agent: NewAgent) -> Change {
@@ -99,12 +106,87 @@ fn the_default_is_changed_in_its_place_or_put_above_the_first_table() {
         ),
         (
             "# Of pi.\n[agents.pi]\nwarm = 1",
-            "default_agent = \"pi\"\n\n# Of pi.\n[agents.pi]\nwarm = 1",
+            "default_agent = \"pi\"\n\n# Of pi.\n[agents.pi]\nwarm = 1\n",
         ),
     ] {
         let fresh = change(text, &Change::Default("pi".to_owned())).unwrap();
         assert_eq!(fresh, expected);
     }
+}
+
+#[test]
+fn the_default_is_taken_away_and_the_words_above_it_stay() {
+    let without = change(WRITTEN, &Change::NoDefault).unwrap();
+    let expected = WRITTEN.replace("default_agent = \"b\"   # for now\n\n", "");
+    assert_eq!(without, expected);
+    for (text, expected) in [
+        ("default_agent = 'pi'\n", ""),
+        ("# Mine.\ndefault_agent = 'pi'\n", "# Mine.\n"),
+        ("[agents.pi]\nwarm = 1\n", "[agents.pi]\nwarm = 1\n"),
+        (
+            "# Mine.\ndefault_agent = 'pi'\nalias = false # none\n[agents.pi]\n",
+            "# Mine.\nalias = false # none\n[agents.pi]\n",
+        ),
+    ] {
+        assert_eq!(change(text, &Change::NoDefault).unwrap(), expected);
+    }
+}
+
+#[test]
+fn inline_tables_and_dotted_keys_are_changed_as_they_are_written() {
+    let new = || add("n", new("exec", &["/n"]));
+    let table = "[agents.n]\nkind = \"exec\"\ncommand = [\"/n\"]\n";
+    let gone = || Change::Remove("a".to_owned());
+    for (text, change_of, expected) in [
+        (
+            "agents = { a = { kind = 'exec', command = ['/a'] } } # all\n",
+            new(),
+            "agents = { a = { kind = 'exec', command = ['/a'] } , n = { kind = \"exec\", command = [\"/n\"] } } # all\n".to_owned(),
+        ),
+        (
+            "[agents]\n# Of a.\na = { kind = 'exec', command = ['/a'] }\nb = { kind = 'exec', command = ['/b'] }\n",
+            new(),
+            format!("[agents]\n# Of a.\na = {{ kind = 'exec', command = ['/a'] }}\nb = {{ kind = 'exec', command = ['/b'] }}\n\n{table}"),
+        ),
+        (
+            "agents.a.kind = 'exec'\nagents.a.command = ['/a']\n",
+            new(),
+            format!("agents.a.kind = 'exec'\nagents.a.command = ['/a']\n\n{table}"),
+        ),
+        (
+            "agents = { a = { kind = 'exec', command = ['/a'] }, pi = { warm = 1 } }\n",
+            gone(),
+            "agents = { pi = { warm = 1 } }\n".to_owned(),
+        ),
+        (
+            "[agents]\n# Of a.\na = { kind = 'exec', command = ['/a'] }\n# Of pi.\npi = { warm = 1 }\n",
+            gone(),
+            "[agents]\n# Of pi.\npi = { warm = 1 }\n".to_owned(),
+        ),
+        (
+            "# Mine.\n\nagents.a.kind = 'exec'\nagents.pi.warm = 1\nagents.a.command = ['/a']\n",
+            gone(),
+            "# Mine.\nagents.pi.warm = 1\n".to_owned(),
+        ),
+        (
+            "[agents]\na.kind = 'exec'\na.command = ['/a']\n[agents.a.env]\nX = '1'\n[retention]\ndays = 1\n",
+            gone(),
+            "[agents]\n[retention]\ndays = 1\n".to_owned(),
+        ),
+    ] {
+        let fresh = change(text, &change_of).unwrap();
+        assert_eq!(fresh, expected, "{change_of:?} of {text}");
+    }
+}
+
+#[test]
+fn an_agent_is_added_below_the_other_tables_too() {
+    let text = "[agents.a]\nkind = 'exec'\ncommand = ['/a']\n\n[retention]\ndays = 1\n# the end";
+    let fresh = change(text, &add("n", new("exec", &["/n"]))).unwrap();
+    assert!(
+        fresh.starts_with(&format!("{text}\n\n[agents.n]\n")),
+        "{fresh}"
+    );
 }
 
 #[test]
@@ -138,7 +220,8 @@ fn a_wrong_change_says_what_to_do_and_a_broken_file_its_line() {
         (
             WRITTEN,
             Change::Remove("b".to_owned()),
-            "`b` is the default agent; hint: `agentctl agents default OTHER` first",
+            "`b` is the default agent; hint: `agentctl agents default OTHER` or `agentctl agents \
+             default --clear` first",
         ),
         (
             WRITTEN,
@@ -149,11 +232,6 @@ fn a_wrong_change_says_what_to_do_and_a_broken_file_its_line() {
             WRITTEN,
             Change::Default("claud".to_owned()),
             "did you mean `claude`?",
-        ),
-        (
-            "[agents]\nz = { kind = 'exec', command = ['/z'] }",
-            Change::Remove("z".to_owned()),
-            "can't be changed safely; hint: change it by hand",
         ),
         (
             "[agents.a]\nkind = 1\n",
@@ -173,13 +251,50 @@ fn a_wrong_change_says_what_to_do_and_a_broken_file_its_line() {
 }
 
 #[test]
+fn what_the_command_line_lacks_or_gets_wrong_is_told_in_its_own_words() {
+    let cases = [
+        (
+            add("x y", NewAgent::default()),
+            "hint: choose another name, such as `my-agent`",
+        ),
+        (
+            add("x", NewAgent::default()),
+            "`--kind exec` is for any command",
+        ),
+        (
+            add("x", new("exec", &[])),
+            "hint: put it last, as `-- PROGRAM ARGUMENT…`",
+        ),
+        (
+            add("x", new("jsonl", &["/x", "--say={prompt}"])),
+            "`{prompt}` in the command of agent `x` is not filled in for the kind `jsonl`, only \
+             for `exec`; hint: leave it out, or take the kind `exec`",
+        ),
+        (
+            add("x", passing(&["A B"])),
+            "`A B` in `agents.x.pass_env` can't name a variable; hint: name each variable by \
+             itself",
+        ),
+        (
+            add("x", passing(&["A=1"])),
+            "to set a variable, write `env = { A = ",
+        ),
+    ];
+    for (wrong, expected) in cases {
+        let error = change(WRITTEN, &wrong).unwrap_err();
+        assert!(error.contains(expected), "{wrong:?}: {error}");
+        assert!(!error.contains("by hand"), "{error}");
+    }
+}
+
+#[test]
 fn a_secret_is_refused_without_being_repeated_and_nothing_is_written() {
     let dir = TempDir::new().unwrap();
-    let (file, env) = (dir.path().join("config.toml"), dir.path().join("env"));
+    let file = dir.path().join("config.toml");
     let with = |name: &str, value: &str| {
         let mut agent = new("exec", &["/x"]);
         agent.env = BTreeMap::from([(name.to_owned(), value.to_owned())]);
-        save(&file, &env, &Look::default(), &add("x", agent))
+        save(&file, &Look::default(), &add("x", agent))
     };
     for (name, value) in [
         ("OPENAI_API_KEY", "s3cret"),
@@ -194,7 +309,15 @@ fn a_secret_is_refused_without_being_repeated_and_nothing_is_written() {
         );
         assert!(!file.exists());
     }
-    with("KEYBOARD", "us").unwrap();
+    for (name, value) in [
+        ("KEYBOARD", "us"),
+        ("MAX_OUTPUT_TOKENS", "32000"),
+        ("USE_KEY", "true"),
+        ("SSH_KEY", "/home/me/.ssh/id"),
+    ] {
+        let _gone = fs::remove_file(&file);
+        with(name, value).unwrap();
+    }
     let mode = |file: &Path| fs::metadata(file).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&file), 0o600);
 }
@@ -207,7 +330,7 @@ fn a_file_keeps_its_mode_and_a_link_stays_one() {
     fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
     std::os::unix::fs::symlink(&real, &link).unwrap();
     let default = Change::Default("a".to_owned());
-    save(&link, dir.path(), &Look::default(), &default).unwrap();
+    save(&link, &Look::default(), &default).unwrap();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert!(
         fs::read_to_string(&real)

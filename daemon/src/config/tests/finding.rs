@@ -54,7 +54,6 @@ fn path_comes_before_the_usual_places_and_what_is_in_neither_is_missing() {
     program(on_path.path(), "claude");
     let hidden = program(usual.path(), "claude");
     let codex = program(usual.path(), "codex");
-    fs::write(usual.path().join("goose"), "not executable").unwrap();
     let both = look(&[on_path.path()], &[usual.path()]);
     let (claude, run) = found(&Config::default(), &both, "claude");
     assert_eq!(claude.found, Found::OnPath);
@@ -68,6 +67,108 @@ fn path_comes_before_the_usual_places_and_what_is_in_neither_is_missing() {
         goose.usable,
         Err("`goose` is not on PATH, nor where it is usually installed".to_owned())
     );
+}
+
+#[test]
+fn what_has_the_name_and_is_no_program_is_told_with_its_place() {
+    let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let at = |name: &str| first.path().join(name);
+    fs::create_dir(at("claude")).unwrap();
+    std::os::unix::fs::symlink("/gone/codex", at("codex")).unwrap();
+    fs::write(at("goose"), "#!/bin/sh\n").unwrap();
+    fs::write(at("pi"), "#!/no/such/node\n").unwrap();
+    fs::set_permissions(at("pi"), fs::Permissions::from_mode(0o755)).unwrap();
+    let look = look(&[second.path(), first.path()], &[]);
+    let why = |name: &str| found(&Config::default(), &look, name).0.usable.unwrap_err();
+    let shown = |name: &str| at(name).display().to_string();
+    for (name, expected) in [
+        ("claude", format!("`{}` is a directory", shown("claude"))),
+        (
+            "codex",
+            format!(
+                "`{}` is a link to `/gone/codex`, which is not there",
+                shown("codex")
+            ),
+        ),
+        ("goose", format!("`{}` may not be executed", shown("goose"))),
+    ] {
+        let why = why(name);
+        assert!(
+            why.starts_with(&format!("`{name}` is not on PATH")) && why.contains(&expected),
+            "{why}"
+        );
+    }
+    assert_eq!(
+        why("pi"),
+        format!(
+            "`{}` is a script for `/no/such/node`, which is not there",
+            shown("pi")
+        )
+    );
+    // The same for what somebody configured, by its path or its name.
+    let text = format!(
+        "[agents.a]\nkind = 'exec'\ncommand = [{:?}]\n[agents.b]\nkind = 'exec'\ncommand = ['goose']\n",
+        at("claude")
+    );
+    let config = Config::parse(&text, Path::new("/c/config.toml"), &look).unwrap();
+    let why = |name: &str| found(&config, &look, name).0.usable.unwrap_err();
+    assert_eq!(why("a"), format!("`{}` is a directory", shown("claude")));
+    let b = why("b");
+    assert!(b.starts_with("its program `goose` is not on PATH: ") && b.contains(&shown("goose")));
+    // One that can be run further on is taken all the same.
+    program(second.path(), "claude");
+    assert_eq!(found(&Config::default(), &look, "claude").0.usable, Ok(()));
+}
+
+#[test]
+fn a_program_that_only_has_the_name_is_not_usable_unless_it_is_meant() {
+    let dir = TempDir::new().unwrap();
+    let pi = program(dir.path(), "pi");
+    let mut look = look(&[dir.path()], &[]);
+    look.others = BTreeMap::from([(pi.clone(), "pi 3.14".to_owned())]);
+    let why = found(&Config::default(), &look, "pi").0.usable.unwrap_err();
+    assert_eq!(
+        why,
+        format!(
+            "`{}` is another program than the agent `pi`; it says: pi 3.14",
+            pi.display()
+        )
+    );
+    let text = "[agents.digits]\nkind = 'exec'\ncommand = ['pi', '-d', '100']";
+    let config = Config::parse(text, Path::new("/c"), &look).unwrap();
+    assert_eq!(found(&config, &look, "digits").0.usable, Ok(()));
+    assert_eq!(why_another(&config.agents["digits"], "pi 3.14"), None);
+}
+
+#[test]
+fn a_program_is_known_by_what_it_says_and_not_by_its_mere_name() {
+    for (program, says) in [
+        (
+            "pi",
+            "1.5.2\npi - AI coding assistant with read, bash, edit, write tools",
+        ),
+        ("claude", "2.1.329 (Claude Code)"),
+        ("codex", "codex-cli 0.169.0"),
+        (
+            "gemini",
+            "0.61.0\nUsage: gemini [options]\n\nGemini CLI - Defaults to interactive mode.",
+        ),
+        (
+            "opencode",
+            "  opencode acp   start ACP (Agent Client Protocol) server",
+        ),
+        ("goose", "  acp   Run goose as an ACP agent server on stdio"),
+        ("hermes", "Hermes Agent v0.19.0 (2026.3.2)"),
+        ("openclaw", "OpenClaw 2026.9.6 (abc)"),
+    ] {
+        assert!(is_its_own(program, says), "{program}");
+        let other = format!("{program} 3.14\nUsage: {program} [options] DRIVER up down");
+        assert_eq!(
+            is_its_own(program, &other),
+            program == "openclaw",
+            "{program}"
+        );
+    }
 }
 
 #[test]

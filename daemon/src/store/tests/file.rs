@@ -182,18 +182,24 @@ fn the_fixture_of_version_1_is_what_its_script_makes() {
 }
 
 #[test]
-fn the_fixture_of_version_2_is_what_became_of_the_first() {
+fn the_fixture_of_each_later_version_is_what_became_of_the_first() {
+    for version in 2..migrations::MIGRATIONS.len() {
+        is_what_became_of_the_first(version);
+    }
+}
+
+fn is_what_became_of_the_first(version: usize) {
     let dir = TempDir::new().unwrap();
     std::fs::copy(fixtures().join("v1.db"), dir.path().join(FILE)).unwrap();
-    let ready = schema::prepare(dir.path(), &migrations::MIGRATIONS[..2]).unwrap();
+    let ready = schema::prepare(dir.path(), &migrations::MIGRATIONS[..version]).unwrap();
     let copy = dir.path().join("fixture.db");
-    std::fs::copy(fixtures().join("v2.db"), &copy).unwrap();
+    std::fs::copy(fixtures().join(format!("v{version}.db")), &copy).unwrap();
     let fixture = Connection::open(copy).unwrap();
-    let version = |conn: &Connection| -> i64 {
-        conn.query_row("PRAGMA user_version", [], |row| row.get(0))
-            .unwrap()
+    let found = |conn: &Connection| -> usize {
+        let version = conn.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0));
+        usize::try_from(version.unwrap()).unwrap()
     };
-    assert_eq!((version(&ready.conn), version(&fixture)), (2, 2));
+    assert_eq!((found(&ready.conn), found(&fixture)), (version, version));
     assert_eq!(dump(&fixture), dump(&ready.conn));
 }
 

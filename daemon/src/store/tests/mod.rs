@@ -18,6 +18,7 @@ use tempfile::TempDir;
 use super::schema::{self, FILE, beside};
 use super::*;
 
+mod attachments;
 mod faults;
 mod file;
 mod lists;
@@ -161,6 +162,7 @@ fn new(session: Option<&str>) -> NewJob {
         cwd: "/".to_owned(),
         toolsets: None,
         request: r#"{"text":"hi"}"#.to_owned(),
+        contents: Vec::new(),
         key: None,
         hashed: "hi".to_owned(),
         expires: Due {

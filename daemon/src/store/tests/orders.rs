@@ -40,11 +40,20 @@ fn a_job_goes_through_its_life_and_is_read_back_after_reopening() {
     assert_eq!((events, more), (vec![(3, line("tool"))], false));
     assert_eq!(texts[0].text, "whole");
     let native = Some("n".to_owned());
+    let lost = Write::Lost {
+        session: session.clone(),
+    };
+    assert!(!store.session("s1").lost);
     let ended = store.commit(vec![
         Write::Native { session, native },
+        lost,
         finish(job, End::Completed),
     ]);
-    assert_eq!(ended, Stored::Committed(vec![Written::Done, numbered(4)]));
+    let done = Written::Done;
+    assert_eq!(
+        ended,
+        Stored::Committed(vec![done.clone(), done, numbered(4)])
+    );
     store.close();
 
     let mut store = bench(dir.path(), "b", Role::Daemon, dead);
@@ -54,7 +63,7 @@ fn a_job_goes_through_its_life_and_is_read_back_after_reopening() {
     assert_eq!(state, JobState::Finished { seq: 4, line });
     let row = store.session("s1");
     assert_eq!((row.native.as_deref(), row.turns), (Some("n"), 1));
-    assert!(!row.named);
+    assert!(!row.named && row.lost);
     assert_eq!(store.accept(new(Some("main"))).1, 5, "numbers go on");
 }
 

@@ -116,7 +116,6 @@ pub(super) async fn run(setting: Setting, command: Command) -> Result<Exit, Fail
 
 fn unusable(why: &Unusable) -> Failed {
     let exit = match why {
-        Unusable::NoKey { .. } => Exit::Config,
         Unusable::Unknown { .. } | Unusable::Wrong { .. } | Unusable::NotAModel(_) => Exit::Usage,
     };
     Failed::new(exit, why.to_string())

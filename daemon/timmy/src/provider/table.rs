@@ -3,10 +3,8 @@
 //! Owns the table: addresses, wires, variables. Must not read files or the environment: whoever
 //! asks hands in what a variable says.
 
-use std::sync::Arc;
-
 use super::keys::{self, Lookup};
-use super::{Provider, Target, Wire};
+use super::{Provider, Wire};
 use crate::config::{Config, ProviderConfig};
 
 /// A key of Kimi's coding plan begins so; other keys are Moonshot's.
@@ -187,14 +185,6 @@ pub(crate) enum Unusable {
         /// What is wrong, and what it should be.
         what: String,
     },
-    /// There is a provider, but nobody to say who asks.
-    #[error("there is no key for `{name}`: set {}, or run `agentctl provider add {name}`", .variables.join(" or "))]
-    NoKey {
-        /// Whose.
-        name: String,
-        /// Where it was looked for.
-        variables: Vec<String>,
-    },
     /// Not of the form `provider/model`.
     #[error(
         "`{0}` is not a model: it is written `provider/model`, such as `openrouter/openai/gpt-4.1-mini`"
@@ -249,31 +239,6 @@ pub(crate) fn resolve(
         (None, Some(own)) => users(name, own),
         (Some(row), own) => from_table(row, own, lookup),
     }
-}
-
-/// A model at a provider, with the key for it.
-///
-/// # Errors
-/// There is no such provider, or no key where one is needed.
-pub(crate) fn target(
-    provider: &str,
-    model: &str,
-    config: &Config,
-    lookup: Lookup<'_>,
-) -> Result<Target, Unusable> {
-    let provider = resolve(provider, config, lookup)?;
-    let key = keys::find(&provider.key_variables, lookup);
-    if key.is_none() && !provider.local {
-        return Err(Unusable::NoKey {
-            name: provider.id,
-            variables: provider.key_variables,
-        });
-    }
-    Ok(Target {
-        provider: Arc::new(provider),
-        model: model.to_owned(),
-        key,
-    })
 }
 
 fn from_table(

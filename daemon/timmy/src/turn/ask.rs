@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use super::report::Attempt;
 use super::{Ending, Failing, Turn, report};
 use crate::failover::Class;
-use crate::failover::class::classify_reply;
+use crate::failover::class::{classify_reply, hint};
 use crate::failover::cooldown::Cooldown;
 use crate::failover::policy::{Cool, Failed, Next, Passed, Verdict};
 use crate::model::{FailedAt, Piece, Reply, Request, Stop, Usage};
@@ -155,9 +155,13 @@ impl Turn<'_> {
                     attempt.status = Some(status);
                 }
                 attempt.retry_after = failure.retry_after;
+                let text = match hint(&failure) {
+                    Some(what) => format!("{} ({what})", failure.text),
+                    None => failure.text.clone(),
+                };
                 Err(Trouble {
                     class: house.classify(&request.target, &failure),
-                    text: failure.text,
+                    text,
                     retry_after: failure.retry_after,
                 })
             }

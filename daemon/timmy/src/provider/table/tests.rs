@@ -1,7 +1,7 @@
 //! Providers by name, and what the user changes of them.
 
 use super::*;
-use crate::provider::Key;
+use crate::provider::keys;
 
 fn config(text: &str) -> Config {
     toml::from_str(text).unwrap()
@@ -47,9 +47,11 @@ fn a_key_of_kimis_plan_goes_to_kimi_and_others_to_moonshot() {
     ] {
         for name in ["kimi-coding", "moonshot"] {
             let said = [("KIMI_API_KEY", key)];
-            let target = target(name, "kimi-k2.5", &Config::default(), &variables(&said)).unwrap();
-            assert_eq!(target.provider.base_url, url, "{name} {key}");
-            assert_eq!(target.key.unwrap().secret(), key);
+            let lookup = variables(&said);
+            let provider = resolve(name, &Config::default(), &lookup).unwrap();
+            assert_eq!(provider.base_url, url, "{name} {key}");
+            let found = keys::find(&provider.key_variables, &lookup);
+            assert_eq!(found.unwrap().secret(), key);
         }
     }
 }
@@ -125,21 +127,6 @@ fn what_is_wrong_is_said_with_what_to_do() {
         let error = resolve(name, &config, &|_| None).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
-    let error = target("groq", "x", &Config::default(), &|_| None).unwrap_err();
-    let error = error.to_string();
-    assert!(
-        error.contains("GROQ_API_KEY") && error.contains("provider add groq"),
-        "{error}"
-    );
-}
-
-#[test]
-fn a_local_server_needs_no_key_and_takes_one() {
-    let none = target("ollama", "qwen3", &Config::default(), &|_| None).unwrap();
-    assert_eq!(none.key, None);
-    let said = [("LM_API_KEY", "abc")];
-    let some = target("lmstudio", "x", &Config::default(), &variables(&said)).unwrap();
-    assert_eq!(some.key, Some(Key::new("abc".to_owned())));
 }
 
 #[test]

@@ -12,7 +12,6 @@ use crate::provider::Target;
 use crate::send::{Equipped, Household, Planned, Refused};
 use crate::session::history::UNKNOWN;
 use crate::session::rows::Which;
-use crate::tool::Tool;
 use crate::turn::tests::script::{Models, Scripted, Step, shown, target, tools};
 use crate::turn::{House, Plan, REQUESTS};
 

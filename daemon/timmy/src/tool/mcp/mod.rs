@@ -20,6 +20,7 @@ use super::output::Output;
 use super::{Approval, Outcome, Surroundings, Tool};
 use crate::config::McpServer;
 use crate::model::{Boxed, ToolSpec};
+use crate::session::compaction::beginning;
 use server::{Called, Server};
 
 /// Tools taken of one server: beyond, a model chooses badly, and every request pays for them.
@@ -177,7 +178,7 @@ fn take(
             offered.tools.push(Arc::new(McpTool {
                 spec: ToolSpec {
                     name,
-                    description: cut(&told.description, MOST_DESCRIPTION).to_owned(),
+                    description: beginning(&told.description, MOST_DESCRIPTION).to_owned(),
                     schema: told.schema.clone(),
                 },
                 native: told.name.clone(),
@@ -193,11 +194,6 @@ fn take(
             "MCP server `{server}`: tool `{tool}` is left out: {problem}"
         ));
     }
-}
-
-/// The beginning of a text, whole characters.
-fn cut(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
 }
 
 /// One tool of one server.

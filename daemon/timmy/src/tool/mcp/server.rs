@@ -28,6 +28,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::McpServer;
+use crate::session::compaction::beginning;
 
 /// A server has this long to start and to name its tools; `npx` may be downloading.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -283,7 +284,7 @@ fn with_tail(why: String, tail: &Mutex<VecDeque<u8>>) -> String {
     let said = String::from_utf8_lossy(tail.make_contiguous());
     let last = said.lines().rev().find(|line| !line.trim().is_empty());
     match last {
-        Some(last) => format!("{why}; its last words: {}", super::cut(last.trim(), 300)),
+        Some(last) => format!("{why}; its last words: {}", beginning(last.trim(), 300)),
         None => why,
     }
 }
@@ -310,7 +311,7 @@ fn answered(result: &CallToolResult) -> Called {
             other => text.push_str(&json!(other).to_string()),
         }
         if text.len() > MOST_ANSWER {
-            text.truncate(text.floor_char_boundary(MOST_ANSWER));
+            text.truncate(beginning(&text, MOST_ANSWER).len());
             break;
         }
     }

@@ -84,7 +84,6 @@ pub(crate) fn user(text: &str) -> Message {
 /// A request as it came.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
-    pub(crate) provider: String,
     pub(crate) system: String,
     pub(crate) messages: Vec<Message>,
     pub(crate) tools: usize,
@@ -227,7 +226,6 @@ impl ModelClient for Models {
         pieces: &'a mpsc::Sender<Piece>,
     ) -> Boxed<'a, Result<Reply, Box<Failure>>> {
         self.asked.lock().unwrap().push(Asked {
-            provider: request.target.provider.id.clone(),
             system: request.system.to_string(),
             messages: request.messages.clone(),
             tools: request.tools.len(),

@@ -1,0 +1,146 @@
+//! Whose fault a death is.
+//!
+//! Owns that rule, and the counting of deaths by it. What follows from a death is in `death.rs`.
+
+use std::time::Duration;
+
+use crate::ids::WorkerId;
+use crate::session::SessionId;
+use crate::slot::{Fit, Slot};
+use crate::state::State;
+
+/// An end that nobody asked for, or a process that never got ready.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Death<'a> {
+    /// How long it was ready; `None` if it never was: it was never healthy, however long it took.
+    pub(crate) ready_for: Option<Duration>,
+    /// Is trying again pointless?
+    pub(crate) permanent: bool,
+    pub(crate) why: &'a str,
+    /// The end of what it printed.
+    pub(crate) tail: &'a str,
+}
+
+/// Who a death counts against.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Blame {
+    /// Every session of the agent would fare alike.
+    Agent,
+    /// Only these.
+    Sessions(Vec<SessionId>),
+}
+
+/// Deaths before readiness are the agent's; later ones, those of a resume, and those with pins that
+/// only some session has, the session's. `usual` is what an unpinned turn in its place needs.
+fn blame(slot: &Slot, was_ready: bool, usual: Option<&Fit>) -> Blame {
+    let odd = usual.is_some_and(|usual| *usual != slot.fit);
+    let sessions: Vec<SessionId> = if was_ready || odd {
+        slot.sessions.iter().copied().collect()
+    } else {
+        slot.resuming.into_iter().collect()
+    };
+    if sessions.is_empty() {
+        Blame::Agent
+    } else {
+        Blame::Sessions(sessions)
+    }
+}
+
+impl State {
+    /// Counts a process's death against whoever is at fault.
+    pub(crate) fn count_death(&mut self, worker: WorkerId, death: &Death<'_>) {
+        let now = self.now.mono;
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        let agent = self.settings.agents.get(&slot.agent);
+        let usual = agent.map(|agent| Fit::usual(agent, &slot.fit.cwd));
+        let blame = blame(slot, death.ready_for.is_some(), usual.as_ref());
+        slot.resuming = None;
+        let name = slot.agent.clone();
+        let healths = match blame {
+            Blame::Agent => vec![self.health.entry(name).or_default()],
+            Blame::Sessions(at_fault) => {
+                let sessions = self.sessions.iter_mut();
+                let blamed = sessions.filter(|(session, _)| at_fault.contains(session));
+                blamed.map(|(_, session)| &mut session.health).collect()
+            }
+        };
+        let lived = death.ready_for.unwrap_or_default();
+        let why = || death.why.to_owned();
+        for health in healths {
+            if death.permanent {
+                health.breaks(now, true, why(), death.tail);
+            } else {
+                health.died(now, lived, why(), death.tail);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::{Agent, Describe, Found, Levels, Providers, Resume, Sessions};
+
+    fn agent() -> Agent {
+        Agent {
+            name: "a".to_owned(),
+            kind: "pi",
+            command: Vec::new(),
+            found: Found::Configured,
+            version: None,
+            usable: Ok(()),
+            describe: Describe {
+                sessions: Sessions::One,
+                resume: Resume::Native,
+                cancels: true,
+                recycles: true,
+                model_per_turn: false,
+                models: true,
+                providers: Providers::Any,
+                thinking: Levels::Any,
+                toolsets: false,
+                fallback_chain: false,
+                attachments: crate::attached::Takes::Nothing,
+                steers: true,
+                compacts: true,
+                concurrent_sends: 1,
+                ready_within: Duration::from_secs(60),
+            },
+            warm: 0,
+            idle_timeout: Duration::from_secs(60),
+            provider: None,
+            model: Some("usual".to_owned()),
+            thinking: None,
+        }
+    }
+
+    #[test]
+    fn a_session_is_at_fault_for_what_only_it_has() {
+        let agent = agent();
+        let usual = Fit::usual(&agent, "/w");
+        let odd = Fit {
+            model: Some("odd".to_owned()),
+            ..usual.clone()
+        };
+        let (one, two) = (SessionId(1), SessionId(2));
+        let of = |sessions: &[SessionId]| Blame::Sessions(sessions.to_vec());
+        for (fit, sessions, resuming, was_ready, expected) in [
+            (&usual, &[one][..], None, false, Blame::Agent),
+            (&usual, &[one], Some(one), false, of(&[one])),
+            (&usual, &[one, two], None, true, of(&[one, two])),
+            (&odd, &[one], None, false, of(&[one])),
+            (&odd, &[one], None, true, of(&[one])),
+            // A spare belongs to nobody.
+            (&usual, &[], None, true, Blame::Agent),
+            (&odd, &[], None, false, Blame::Agent),
+        ] {
+            let mut slot = Slot::new(&agent, fit.clone());
+            slot.sessions = sessions.iter().copied().collect();
+            slot.resuming = resuming;
+            let told = blame(&slot, was_ready, Some(&usual));
+            assert_eq!(told, expected, "{fit:?} {sessions:?} {was_ready}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! A turn's time runs while its process gets ready; and whose fault it is when one never does.
+
+use std::time::Duration;
+
+use agentd_core::Event;
+use agentd_core::worker::{Exit, WorkerEvent};
+use agentd_protocol::Code;
+
+use crate::agents::settings;
+use crate::scenarios::{ProcessId, only};
+use crate::world::World;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A world in which nobody got ready, and one connection.
+fn asked(sends: &[&str]) -> (World, agentd_core::ids::ConnId) {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    for (id, send) in (1..).zip(sends) {
+        world.request(conn, id, &format!(r#"{{"type":"send","text":"x",{send}}}"#));
+    }
+    (world, conn)
+}
+
+fn is_told_to_end(world: &World, process: ProcessId) -> bool {
+    world.processes[&process].told_to_end.is_some()
+}
+
+#[test]
+fn a_turn_whose_process_does_not_get_ready_ends_at_its_timeout_and_so_does_the_process() {
+    let (mut world, conn) = asked(&[r#""agent":"one","session":"s","timeout":5"#]);
+    let process = only(&world);
+    let deadline = world.state.next_deadline();
+    assert_eq!(deadline, Some(world.now.mono + 5 * SECOND));
+    world.pass(4 * SECOND);
+    assert_eq!(world.answer(conn, 1)["type"], "accepted");
+    world.pass(SECOND);
+    let last = world.answer(conn, 1).clone();
+    let error = last["error"].as_str().unwrap();
+    assert_eq!(last["code"], "timeout");
+    assert!(
+        error.contains("`one`") && error.contains("`jsonl`") && error.contains("within 5.0 s"),
+        "{error}"
+    );
+    assert!(world.prompts.is_empty(), "it never ran");
+    assert!(is_told_to_end(&world, process));
+    world.exit(process, Exit::Code(0));
+    assert!(
+        world.processes.is_empty(),
+        "nobody wants another one: {:?}",
+        world.processes
+    );
+    world.request(conn, 2, r#"{"type":"send","text":"x","session":"s"}"#);
+    world.work();
+    assert_eq!(world.answer(conn, 2)["type"], "message_end");
+}
+
+#[test]
+fn a_process_that_another_turn_waits_for_is_kept() {
+    for (agent, session) in [("one", r#""session":"s","#), ("many", "")] {
+        let first = format!(r#"{session}"agent":"{agent}","timeout":5"#);
+        let second = format!(r#"{session}"agent":"{agent}","timeout":60"#);
+        let (mut world, conn) = asked(&[&first, &second]);
+        let process = only(&world);
+        world.pass(5 * SECOND);
+        assert_eq!(world.answer(conn, 1)["code"], "timeout", "{agent}");
+        assert!(!is_told_to_end(&world, process), "{agent}");
+        world.get_ready(process);
+        world.end_turn(process);
+        assert_eq!(world.answer(conn, 2)["type"], "message_end", "{agent}");
+    }
+}
+
+#[test]
+fn getting_ready_and_running_share_one_time() {
+    let (mut world, conn) = asked(&[r#""agent":"one","timeout":10"#]);
+    let process = only(&world);
+    world.pass(6 * SECOND);
+    world.get_ready(process);
+    world.pass(3 * SECOND);
+    assert_eq!(world.processes[&process].turns.len(), 1);
+    world.pass(SECOND);
+    world.end_turn(process);
+    let last = world.answer(conn, 1);
+    let error = last["error"].as_str().unwrap_or_default();
+    assert_eq!(last["code"], "timeout");
+    assert!(
+        error.contains("10.0 s") && error.contains("6.0 s"),
+        "{error}"
+    );
+}
+
+#[test]
+fn waiting_for_its_session_or_for_room_is_not_a_turns_time() {
+    // Four processes are all there may be.
+    let busy: Vec<String> = (0..4)
+        .map(|n| format!(r#""agent":"one","session":"b{n}""#))
+        .collect();
+    let busy: Vec<&str> = busy.iter().map(String::as_str).collect();
+    let (mut world, conn) = asked(&busy);
+    let processes: Vec<ProcessId> = world.processes.keys().copied().collect();
+    for process in &processes {
+        world.get_ready(*process);
+    }
+    for (id, session) in [(10, "b0"), (11, "new")] {
+        let send = format!(
+            r#"{{"type":"send","text":"x","agent":"one","session":"{session}","timeout":5}}"#
+        );
+        world.request(conn, id, &send);
+    }
+    world.pass(20 * SECOND);
+    for id in [10, 11] {
+        assert_eq!(world.answer(conn, id)["type"], "accepted", "{id}");
+    }
+    world.work();
+    world.settle();
+    for id in [10, 11] {
+        assert_eq!(world.answer(conn, id)["type"], "message_end", "{id}");
+    }
+}
+
+#[test]
+fn of_many_that_wait_for_one_process_only_the_first_has_its_time_running() {
+    let send = r#""agent":"many","timeout":5"#;
+    let (mut world, conn) = asked(&[send, send]);
+    let first = only(&world);
+    world.pass(4 * SECOND);
+    world.get_ready(first);
+    // The second one gets a process of its own, and all of its five seconds.
+    world.pass(4 * SECOND);
+    assert_eq!(world.answer(conn, 2)["type"], "accepted");
+    let second = *world.processes.keys().find(|one| **one != first).unwrap();
+    world.get_ready(second);
+    world.end_turn(second);
+    assert_eq!(world.answer(conn, 2)["type"], "message_end");
+}
+
+#[test]
+fn starts_that_fail_again_and_again_are_within_the_same_time() {
+    let (mut world, conn) = asked(&[r#""agent":"one","session":"s","timeout":3"#]);
+    world.exit(only(&world), Exit::Code(1));
+    world.pass(2 * SECOND);
+    let process = only(&world);
+    world.pass(SECOND);
+    let last = world.answer(conn, 1);
+    assert_eq!(last["code"], "timeout");
+    let error = last["error"].as_str().unwrap();
+    assert!(error.contains("exited with code 1"), "{error}");
+    assert!(is_told_to_end(&world, process));
+}
+
+#[test]
+fn a_mark_that_comes_after_the_timeout_starts_nothing() {
+    let (mut world, conn) = asked(&[r#""agent":"one","session":"s","timeout":5"#]);
+    let process = only(&world);
+    world.prompt_store = false;
+    world.get_ready(process);
+    world.pass(6 * SECOND);
+    world.prompt_store = true;
+    world.event(Event::Ticked);
+    assert_eq!(world.answer(conn, 1)["code"], "timeout");
+    assert!(world.prompts.is_empty(), "not a byte went to the agent");
+    assert!(
+        !is_told_to_end(&world, process),
+        "it is ready, and the session's"
+    );
+}
+
+#[test]
+fn pins_that_hang_break_their_session_and_not_the_agent() {
+    let (mut world, conn) = asked(&[r#""agent":"one","session":"odd","model":"no-such""#]);
+    for _ in 0..3 {
+        let process = only(&world);
+        world.pass(31 * SECOND);
+        world.exit(process, Exit::Signal(9));
+        world.pass(5 * SECOND);
+    }
+    assert_eq!(world.last_error(conn), Some(Code::CrashLooped));
+    world.request(conn, 2, r#"{"type":"send","text":"x","session":"odd"}"#);
+    assert_eq!(world.answer(conn, 2)["code"], "crash-looped");
+    let plain = r#"{"type":"send","text":"x","agent":"one","session":"plain"}"#;
+    world.request(conn, 3, plain);
+    world.work();
+    assert_eq!(world.answer(conn, 3)["type"], "message_end");
+}
+
+#[test]
+fn a_reader_that_left_takes_what_has_not_begun_with_it_and_nothing_else() {
+    let (mut world, conn) = asked(&[
+        r#""agent":"many","session":"runs""#,
+        r#""agent":"one","session":"waits""#,
+    ]);
+    let (runs, starts) = {
+        let mut all = world.processes.iter();
+        let of = |name: &str| all.clone().find(|(_, one)| one.agent == name);
+        let found = (*of("many").unwrap().0, *of("one").unwrap().0);
+        all.next();
+        found
+    };
+    world.get_ready(runs);
+    let other = world.connect();
+    let send = r#"{"type":"send","text":"x","agent":"one","session":"other"}"#;
+    world.request(other, 1, send);
+    world.event(Event::ReaderLeft { conn });
+    assert_eq!(world.answer(conn, 2)["stop"], "cancelled");
+    assert_eq!(world.answer(conn, 1)["type"], "running");
+    assert_eq!(world.answer(other, 1)["type"], "accepted");
+    world.get_ready(starts);
+    world.worker(
+        runs,
+        WorkerEvent::Text {
+            turn: world.processes[&runs].turns[0],
+            text: "done".to_owned(),
+            native: true,
+        },
+    );
+    world.end_turn(runs);
+    assert_eq!(world.answer(conn, 1)["text"], "done");
+}

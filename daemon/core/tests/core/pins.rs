@@ -1,0 +1,111 @@
+//! What an agent has no way to heed is refused before anything is accepted.
+
+use agentd_core::agent::{Levels, Providers};
+
+use crate::agents::settings;
+use crate::world::World;
+
+/// A world whose agent `one` is like Claude Code, `many` like an ACP agent, `turn` a plain command.
+fn world() -> World {
+    let mut settings = settings();
+    for (name, models, providers, thinking) in [
+        (
+            "one",
+            true,
+            Providers::Known(&["bedrock", "vertex"]),
+            Levels::Known(&["off", "high"]),
+        ),
+        ("many", true, Providers::OfModel, Levels::Any),
+        ("turn", false, Providers::None, Levels::None),
+    ] {
+        let describe = &mut settings.agents.get_mut(name).unwrap().describe;
+        (describe.models, describe.providers, describe.thinking) = (models, providers, thinking);
+    }
+    World::new(settings)
+}
+
+#[test]
+fn a_pin_that_the_agent_can_not_heed_is_refused_and_what_it_knows_is_named() {
+    for (agent, pin, said) in [
+        ("one", r#""provider":"openai""#, "knows `bedrock`, `vertex`"),
+        ("one", r#""thinking":"hgih""#, "knows `off`, `high`"),
+        ("many", r#""provider":"p""#, "name the `model`, too"),
+        ("turn", r#""model":"m""#, "no `{model}` in its command"),
+        ("turn", r#""provider":"p""#, "which provider"),
+        ("turn", r#""thinking":"low""#, "how hard to think"),
+    ] {
+        let mut world = world();
+        let conn = world.connect();
+        let send = format!(r#"{{"type":"send","text":"x","agent":"{agent}",{pin}}}"#);
+        world.request(conn, 1, &send);
+        let answer = world.answer(conn, 1);
+        let error = answer["error"].as_str().unwrap_or_default();
+        assert_eq!(answer["code"], "unsupported", "{agent} {pin}: {answer}");
+        assert!(error.contains(said), "{error}");
+        assert!(world.jobs.is_empty() && world.processes.is_empty());
+    }
+}
+
+#[test]
+fn a_pin_that_it_can_heed_is_taken() {
+    for (agent, pin) in [
+        ("one", r#""provider":"vertex","thinking":"off","model":"m""#),
+        ("many", r#""provider":"p","model":"m","thinking":"any""#),
+    ] {
+        let mut world = world();
+        let conn = world.connect();
+        let send = format!(r#"{{"type":"send","text":"x","agent":"{agent}",{pin}}}"#);
+        world.request(conn, 1, &send);
+        world.work();
+        assert_eq!(world.answer(conn, 1)["type"], "message_end", "{pin}");
+    }
+}
+
+#[test]
+fn a_model_is_not_set_with_what_the_agent_can_not_heed() {
+    let mut world = world();
+    let conn = world.connect();
+    for (id, agent) in [(1, "one"), (2, "turn")] {
+        let new = format!(r#"{{"type":"session.new","session":"{agent}","agent":"{agent}"}}"#);
+        world.request(conn, id, &new);
+    }
+    for (id, set, code) in [
+        (
+            3,
+            r#""session":"one","model":"m","provider":"openai""#,
+            "unsupported",
+        ),
+        (
+            4,
+            r#""session":"one","model":"m","thinking":"hgih""#,
+            "unsupported",
+        ),
+        (5, r#""session":"turn","model":"m""#, "unsupported"),
+        (6, r#""session":"one","model":" ""#, "invalid-request"),
+        (7, r#""session":"one","model":"a\nb""#, "invalid-request"),
+    ] {
+        world.request(conn, id, &format!(r#"{{"type":"set_model",{set}}}"#));
+        assert_eq!(world.answer(conn, id)["code"], code, "{set}");
+    }
+    let long = "x".repeat(257);
+    let set = format!(r#"{{"type":"set_model","session":"one","model":"{long}"}}"#);
+    world.request(conn, 8, &set);
+    assert_eq!(world.answer(conn, 8)["code"], "invalid-request");
+    let set = r#"{"type":"set_model","session":"one","model":"m","provider":"vertex"}"#;
+    world.request(conn, 9, set);
+    assert_eq!(world.answer(conn, 9)["ok"], true);
+}
+
+#[test]
+fn a_default_of_the_configuration_that_nobody_heeds_is_not_ignored_either() {
+    let mut settings = settings();
+    let one = settings.agents.get_mut("one").unwrap();
+    one.describe.thinking = Levels::Known(&["off"]);
+    one.thinking = Some("hgih".to_owned());
+    let mut world = World::new(settings);
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"send","text":"x","agent":"one"}"#);
+    let answer = world.answer(conn, 1);
+    assert_eq!(answer["code"], "unsupported");
+    assert!(answer["hint"].as_str().unwrap().contains("config.toml"));
+}

@@ -1,0 +1,269 @@
+//! What a send attaches, read before the core hears of it: by then its content can't change or go
+//! away any more.
+//!
+//! Owns which files are read and how much of them, what a content is by its first bytes, and how
+//! much is held in memory until it is in the store. It may block, so it runs in a thread of its own.
+//! Must not know connections, agents or the store.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use agentd_core::attached::Content;
+use agentd_protocol::attachment::{Attachment, IMAGES, PDF, TEXT, is_text};
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::limits::{MAX_ATTACHED, MAX_ATTACHMENT, MAX_LINE_IN};
+use agentd_protocol::request::{Decoded, Send};
+use agentd_protocol::{Code, Request, serde_json};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use nix::libc;
+use sha2::{Digest as _, Sha256};
+
+/// Contents of all connections that aren't in the store yet, in bytes: a short line that names a
+/// large file must not fill the memory of the daemon. As much as unfinished lines may take.
+const UNSTORED: usize = 64 * 1024 * 1024;
+/// What a line to a worker has besides its text and its attachments.
+const AROUND: usize = 64 * 1024;
+
+/// What is held at the moment, of [`UNSTORED`].
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// Some of [`HELD`], given back when it is dropped.
+#[derive(Debug)]
+struct Hold(usize);
+
+impl Hold {
+    fn of(bytes: usize) -> Result<Self, Rejected> {
+        let more = |held: usize| held.checked_add(bytes).filter(|all| *all <= UNSTORED);
+        match HELD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_before) => Ok(Self(bytes)),
+            Err(held) => {
+                let error = format!(
+                    "{held} bytes of attachments wait to be stored, the limit is {UNSTORED}"
+                );
+                Err(Rejected::new(Code::QueueFull, error).hint("nothing was run; ask again later"))
+            }
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        HELD.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+/// Bytes that count as held for as long as anybody has them.
+struct Held {
+    bytes: Vec<u8>,
+    _hold: Hold,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Has a request attachments?
+pub(super) fn has_any(request: &Request) -> bool {
+    match request {
+        Request::Send(send) => !send.attachments.is_empty(),
+        Request::Dispatch(dispatch) => {
+            let mut jobs = dispatch.jobs.iter();
+            jobs.any(|job| !job.send.attachments.is_empty())
+        }
+        _ => false,
+    }
+}
+
+/// Reads all that a request attaches: afterwards it says what each of them is, and not where it was.
+/// Returns the contents of each send.
+///
+/// # Errors
+/// `invalid-request` for what can't be attached, `queue-full` when too much is held already.
+pub(super) fn read(decoded: &mut Decoded) -> Result<Vec<Vec<Content>>, Rejected> {
+    let mut room = MAX_ATTACHED;
+    match &mut decoded.request {
+        Request::Send(send) => Ok(vec![of_send(send, &mut room)?]),
+        Request::Dispatch(dispatch) => {
+            let jobs = dispatch.jobs.iter_mut().enumerate();
+            jobs.map(|(item, job)| {
+                of_send(&mut job.send, &mut room).map_err(|rejected| Rejected {
+                    error: format!("`jobs[{item}]`: {}; none was accepted", rejected.error),
+                    ..rejected
+                })
+            })
+            .collect()
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+fn of_send(send: &mut Send, room: &mut usize) -> Result<Vec<Content>, Rejected> {
+    let mut contents = Vec::new();
+    for (number, attachment) in send.attachments.iter_mut().enumerate() {
+        let content = of_one(attachment, room).map_err(|rejected| Rejected {
+            error: format!("`attachments[{number}]` {}", rejected.error),
+            ..rejected
+        })?;
+        contents.push(content);
+    }
+    if !contents.is_empty() {
+        fits_into_a_line(send, &contents)?;
+    }
+    Ok(contents)
+}
+
+/// Workers get a turn in one line, of which some take no more than we do.
+fn fits_into_a_line(send: &Send, contents: &[Content]) -> Result<(), Rejected> {
+    let text = serde_json::to_string(&send.text).map_or(MAX_LINE_IN, |text| text.len());
+    let encoded = |content: &Content| content.bytes().len().div_ceil(3) * 4;
+    let line = text + contents.iter().map(encoded).sum::<usize>() + AROUND;
+    if line <= MAX_LINE_IN {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "the text and the attachments make a line of {line} bytes, the limit is {MAX_LINE_IN}"
+    )))
+}
+
+fn of_one(attachment: &mut Attachment, room: &mut usize) -> Result<Content, Rejected> {
+    let most = MAX_ATTACHMENT.min(*room);
+    let held = match (attachment.path.take(), attachment.data.take()) {
+        (Some(path), _) => {
+            let held = of_file(&path, most)?;
+            let last = path.rsplit('/').next().unwrap_or_default();
+            let last: String = last.chars().filter(|c| !c.is_control()).collect();
+            attachment.name = attachment.name.take().or(Some(last));
+            held
+        }
+        (None, Some(data)) => of_data(&data, most)?,
+        (None, None) => return Err(invalid("has neither `path` nor `data`")),
+    };
+    *room -= held.bytes.len();
+    let found = type_of(&held.bytes).ok_or_else(|| {
+        let images = IMAGES.join(", ");
+        invalid(format!(
+            "is of a type that can't be attached: expected {images}, {PDF} or text in UTF-8"
+        ))
+    })?;
+    let mime = match attachment.mime.take() {
+        // Of text the sender knows more than its bytes say.
+        Some(given) if given == found || is_text(&given) && found == TEXT => given,
+        Some(given) => {
+            return Err(invalid(format!(
+                "is called `{given}`, but its content is `{found}`"
+            )));
+        }
+        None => found.to_owned(),
+    };
+    attachment.mime = Some(mime);
+    attachment.bytes = Some(held.bytes.len() as u64);
+    let digest = Sha256::digest(&held.bytes);
+    attachment.sha256 = Some(digest.iter().map(|byte| format!("{byte:02x}")).collect());
+    Ok(Content::new(held))
+}
+
+fn of_data(data: &str, most: usize) -> Result<Held, Rejected> {
+    let bytes = data.len() / 4 * 3;
+    // Up to two of them are padding.
+    if bytes > most.saturating_add(2) {
+        return Err(too_large(bytes as u64, most));
+    }
+    let hold = Hold::of(bytes)?;
+    let bytes = STANDARD
+        .decode(data)
+        .map_err(|error| invalid(format!("has `data` that isn't base64: {error}")))?;
+    match bytes.len() {
+        0 => Err(invalid("is empty")),
+        size if size > most => Err(too_large(size as u64, most)),
+        _ => Ok(Held { bytes, _hold: hold }),
+    }
+}
+
+/// The whole file as it is now. Who asks is the user whose files these are, so a link is followed:
+/// it leads to nothing that the user could not name.
+fn of_file(path: &str, most: usize) -> Result<Held, Rejected> {
+    let failed = |error: std::io::Error| invalid(format!("can't be read: `{path}`: {error}"));
+    // Not waiting for the other end of a named pipe, and taking no terminal as ours.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let mut file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+        .map_err(failed)?;
+    let before = file.metadata().map_err(failed)?;
+    if !before.is_file() {
+        let what = if before.is_dir() {
+            "a directory"
+        } else {
+            "a device, pipe or socket"
+        };
+        return Err(invalid(format!(
+            "is {what}: `{path}`: expected a regular file"
+        )));
+    }
+    let size = match usize::try_from(before.len()) {
+        Ok(0) => return Err(invalid(format!("is empty: `{path}`"))),
+        Ok(size) if size <= most => size,
+        _ => return Err(too_large(before.len(), most)),
+    };
+    let hold = Hold::of(size)?;
+    match as_it_was(&mut file, &before, size).map_err(failed)? {
+        Some(bytes) => Ok(Held { bytes, _hold: hold }),
+        None => Err(invalid(format!("changed while it was read: `{path}`"))
+            .hint("ask again when nobody writes it")),
+    }
+}
+
+/// All of a file, unless it is another one than before.
+fn as_it_was(file: &mut File, before: &Metadata, size: usize) -> std::io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::with_capacity(size + 1);
+    // One byte more than expected shows that the file has grown.
+    (&mut *file).take(size as u64 + 1).read_to_end(&mut bytes)?;
+    let (after, of) = (file.metadata()?, |of: &Metadata| {
+        (of.len(), of.mtime(), of.mtime_nsec())
+    });
+    let same = bytes.len() == size && of(before) == of(&after);
+    Ok(same.then_some(bytes))
+}
+
+/// What it is, whatever it is called.
+fn type_of(bytes: &[u8]) -> Option<&'static str> {
+    let begins = |magic: &[u8]| bytes.starts_with(magic);
+    if begins(b"\x89PNG\r\n\x1a\n") {
+        Some("image/png")
+    } else if begins(b"\xff\xd8\xff") {
+        Some("image/jpeg")
+    } else if begins(b"GIF87a") || begins(b"GIF89a") {
+        Some("image/gif")
+    } else if begins(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
+        Some("image/webp")
+    } else if begins(b"%PDF-") {
+        Some(PDF)
+    } else if !bytes.contains(&0) && std::str::from_utf8(bytes).is_ok() {
+        Some(TEXT)
+    } else {
+        None
+    }
+}
+
+fn invalid(error: impl Into<String>) -> Rejected {
+    Rejected::new(Code::InvalidRequest, error)
+}
+
+fn too_large(bytes: u64, most: usize) -> Rejected {
+    let error = if most == MAX_ATTACHMENT {
+        format!("has {bytes} bytes, the limit is {MAX_ATTACHMENT}")
+    } else {
+        format!("has {bytes} bytes: all attachments of a request together may have {MAX_ATTACHED}")
+    };
+    invalid(error)
+        .hint("say in the text where the file is: most agents can read files by themselves")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! The contents of attachments, from the acceptance of their job until it is forgotten.
+
+use agentd_core::attached::{Attached, Content};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::store::attachments::of_job;
+use crate::store::prune::{Pruned, slice};
+
+fn attached(name: &str, mime: &str, content: Vec<u8>) -> Attached {
+    Attached {
+        name: Some(name.to_owned()),
+        mime: mime.to_owned(),
+        content: Content::new(content),
+    }
+}
+
+fn with(attached: &[Attached]) -> NewJob {
+    let said = |of: &Attached| json!({"name": of.name, "mime": of.mime});
+    let said: Vec<Value> = attached.iter().map(said).collect();
+    NewJob {
+        request: json!({"text": "look", "attachments": said}).to_string(),
+        contents: attached.iter().map(|of| of.content.clone()).collect(),
+        ..new(Some("main"))
+    }
+}
+
+fn two() -> Vec<Attached> {
+    let bytes = (0..300_001_u32).map(|n| n.to_le_bytes()[0]).collect();
+    vec![
+        attached("a.png", "image/png", bytes),
+        attached("b", "text/plain", b"hi".to_vec()),
+    ]
+}
+
+#[test]
+fn they_are_read_in_their_order_by_whoever_comes_next_and_are_in_a_backup() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let (job, ..) = store.accept(with(&two()));
+    let (bare, ..) = store.accept(new(None));
+    assert_eq!(of_job(dir.path(), job), Ok(two()), "beside the writer");
+    assert_eq!(of_job(dir.path(), bare), Ok(Vec::new()));
+    let path = None;
+    let Loaded::Backup { path, .. } = store.load(Query::Backup { path }) else {
+        panic!("backup")
+    };
+    store.close();
+    let other = TempDir::new().unwrap();
+    std::fs::copy(path, other.path().join(FILE)).unwrap();
+    assert_eq!(of_job(other.path(), job), Ok(two()));
+    assert_eq!(of_job(dir.path(), job), Ok(two()));
+}
+
+#[test]
+fn what_is_missing_is_said_and_not_made_up() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let (job, ..) = store.accept(with(&two()));
+    store.close();
+    let db = schema::reopen(&dir.path().join(FILE)).unwrap();
+    db.execute("DELETE FROM attachments WHERE place = 0", [])
+        .unwrap();
+    let why = of_job(dir.path(), job).unwrap_err();
+    assert_eq!(why, "the store has 1 of its 2 attachments");
+    let nowhere = TempDir::new().unwrap();
+    assert!(of_job(nowhere.path(), job).is_err());
+}
+
+#[test]
+fn of_a_dispatch_that_is_refused_nothing_is_left() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    store.commit(vec![keyed("k", "one")]);
+    let both = vec![Write::Accept(Arc::new(with(&two()))), keyed("k", "other")];
+    assert!(matches!(
+        store.commit(both),
+        Stored::Conflict { item: 1, .. }
+    ));
+    store.close();
+    assert_eq!(rows(&schema::reopen(&dir.path().join(FILE)).unwrap()), 0);
+}
+
+#[test]
+fn the_same_key_again_stores_nothing_more() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let keyed = || NewJob {
+        key: Some("k".to_owned()),
+        ..with(&two())
+    };
+    store.accept(keyed());
+    let Stored::Committed(again) = store.commit(vec![Write::Accept(Arc::new(keyed()))]) else {
+        panic!("stored")
+    };
+    assert!(matches!(again[0], Written::Duplicate { .. }));
+    store.close();
+    assert_eq!(rows(&schema::reopen(&dir.path().join(FILE)).unwrap()), 2);
+}
+
+fn rows(db: &Connection) -> i64 {
+    db.query_row("SELECT count(*) FROM attachments", [], |row| row.get(0))
+        .unwrap()
+}
+
+#[test]
+fn they_are_forgotten_with_their_job_and_count_as_its_bytes() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let (job, ..) = store.accept(with(&two()));
+    store.commit(vec![finish(job, End::Completed)]);
+    let (waits, ..) = store.accept(with(&two()));
+    store.close();
+    let db = schema::reopen(&dir.path().join(FILE)).unwrap();
+    db.execute_batch("UPDATE sessions SET instance = NULL")
+        .unwrap();
+    let keep = Keep {
+        age: Duration::from_secs(1_000_000),
+        bytes: 500_000,
+        every: Duration::from_secs(1),
+    };
+    let pruned = slice(&db, keep, 10_000_000, Duration::from_secs(10));
+    assert_eq!(pruned, Ok(Pruned::Some(1)));
+    assert_eq!(rows(&db), 2);
+    assert_eq!(of_job(dir.path(), waits), Ok(two()));
+}
+
+#[test]
+fn an_export_holds_them_in_pieces_of_base64_that_can_be_joined() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    for _ in 0..2 {
+        store.accept(with(&two()));
+    }
+    let (mut after, mut found) = (0, Vec::new());
+    loop {
+        let Loaded::Export { rows, next } = store.load(Query::Export { after }) else {
+            panic!("export")
+        };
+        assert!(rows.iter().map(String::len).sum::<usize>() <= 512 * 1024);
+        found.extend(
+            rows.iter()
+                .map(|row| serde_json::from_str::<Value>(row).unwrap()),
+        );
+        let Some(next) = next else { break };
+        after = next;
+    }
+    for job in ["j1", "j2"] {
+        for (place, expected) in (0..).zip(two()) {
+            let of = |row: &&Value| {
+                row["kind"] == "attachment" && row["job"] == job && row["place"] == place
+            };
+            let pieces = found.iter().filter(of);
+            let joined: String = pieces.map(|row| row["data"].as_str().unwrap()).collect();
+            assert!(
+                STANDARD.decode(joined).unwrap() == expected.content.bytes(),
+                "{job} {place}"
+            );
+        }
+    }
+}

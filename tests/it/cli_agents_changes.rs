@@ -1,0 +1,267 @@
+//! `agentctl agents add`, `remove` and `default`: what becomes of `config.toml`, and what is said.
+
+use serde_json::Value;
+
+use crate::cli_agents::row;
+use crate::support::{AGENTCTL, AGENTD, Daemon, Place, finish};
+
+#[test]
+fn agents_are_added_made_the_default_tested_and_removed_and_comments_stay() {
+    let written = "# Mine, by hand.\n\n[agents.echo] # the first\nkind = \"exec\"\ncommand = [\"/bin/cat\"]\n";
+    let place = Place::new(written);
+    let config = || std::fs::read_to_string(place.path("config.toml")).unwrap();
+    let done = |args: &[&str]| {
+        let done = place.agentctl(&[&["agents"], args].concat());
+        assert_eq!(done.code, Some(0), "{done:?}");
+        done.stdout
+    };
+    done(&[
+        "add", "shout", "--kind", "exec", "--env", "A=b c", "--model", "m", "--", "tr", "a-z",
+        "A-Z",
+    ]);
+    assert!(config().starts_with(written), "{}", config());
+    assert!(config().ends_with(
+        "[agents.shout]\nkind = \"exec\"\ncommand = [\"tr\", \"a-z\", \"A-Z\"]\nmodel = \"m\"\nenv = { A = \"b c\" }\n"
+    ));
+    done(&["default", "shout"]);
+    assert!(
+        config().starts_with(
+            "# Mine, by hand.\ndefault_agent = \"shout\"\n\n[agents.echo] # the first\n"
+        )
+    );
+    let sent = place.agentctl(&["send", "loud"]);
+    assert_eq!(sent.stdout.trim(), "LOUD", "{sent:?}");
+
+    let said = done(&["test", "shout"]);
+    assert!(
+        said.starts_with("`shout` answered in ") && said.contains("READY"),
+        "{said}"
+    );
+    let json = done(&["test", "echo", "--json", "--prompt", "ping"]);
+    let tried: Value = serde_json::from_str(json.trim()).unwrap();
+    assert_eq!(
+        (&tried["ok"], &tried["text"], &tried["agent"]),
+        (&true.into(), &"ping".into(), &"echo".into())
+    );
+
+    let refused = place.agentctl(&["agents", "remove", "shout"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("`agentctl agents default OTHER` or `agentctl agents default --clear` first"),
+        "{refused:?}"
+    );
+    let said = done(&["default", "--clear"]);
+    assert!(said.starts_with("no default in "), "{said}");
+    assert!(!config().contains("default_agent"), "{}", config());
+    assert!(config().contains("# Mine, by hand.\n"), "{}", config());
+    let several = place.agentctl(&["send", "loud"]);
+    assert_eq!(several.code, Some(2), "{several:?}");
+    done(&["default", "echo"]);
+    let json = done(&["remove", "shout", "--json"]);
+    let removed: Value = serde_json::from_str(json.trim()).unwrap();
+    assert_eq!(
+        (&removed["done"], &removed["agent"]),
+        (&"removed".into(), &"shout".into())
+    );
+    assert_eq!(
+        config().trim_end(),
+        written
+            .replace("hand.\n", "hand.\ndefault_agent = \"echo\"\n")
+            .trim_end()
+    );
+}
+
+#[test]
+fn a_broken_file_is_refused_with_its_line_and_a_secret_with_what_to_do() {
+    let broken = "[agents.a]\nkind = \"exec\"\ncomand = [\"/bin/cat\"]\n";
+    let place = Place::new(broken);
+    let refused = place.agentctl(&["agents", "add", "x", "--kind", "exec", "--", "cat"]);
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("config.toml:3: unknown key `agents.a.comand`"),
+        "{refused:?}"
+    );
+    let config = || std::fs::read_to_string(place.path("config.toml")).unwrap();
+    assert_eq!(config(), broken);
+    place.configure("");
+    let refused = place.agentctl(&[
+        "agents",
+        "add",
+        "x",
+        "--kind",
+        "exec",
+        "--env",
+        "X_API_KEY=s3cret",
+        "--",
+        "cat",
+    ]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(
+        refused.stderr.contains("--pass-env X_API_KEY") && !refused.stderr.contains("s3cret"),
+        "{refused:?}"
+    );
+    let key = "--api-key=sk-s3cret";
+    let refused = place.agentctl(&["agents", "add", "x", "--kind", "exec", "--", "cat", key]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(
+        refused.stderr.contains("--pass-env") && !refused.stderr.contains("s3cret"),
+        "{refused:?}"
+    );
+    assert_eq!(config(), "");
+    let usage = finish(place.command(AGENTD).arg_words(&["agents", "add"]), b"");
+    assert_eq!(usage.code, Some(2), "{usage:?}");
+}
+
+#[test]
+fn an_agent_that_can_not_be_used_yet_is_added_and_a_note_says_why() {
+    let place = Place::new("");
+    let add = |words: &[&str]| place.agentctl(&[&["agents", "add"], words].concat());
+    let added = add(&["x", "--kind", "exec", "--", "no-such-program"]);
+    assert_eq!(added.code, Some(0), "{added:?}");
+    assert!(
+        added.stderr.contains(
+            "note: `x` can't be used as things are: its program `no-such-program` is not on PATH"
+        ),
+        "{added:?}"
+    );
+    let added = add(&["y", "--kind", "exec", "--json", "--", "/usr/bin"]);
+    let line: Value = serde_json::from_str(added.stdout.trim()).unwrap();
+    assert_eq!(line["why_not"], "`/usr/bin` is a directory", "{added:?}");
+    let made = place.agentctl(&["agents", "default", "goose"]);
+    assert!(
+        made.stderr.contains("note: `goose` can't be used"),
+        "{made:?}"
+    );
+    for (words, expected) in [
+        (
+            &["x y", "--kind", "exec", "--", "cat"][..],
+            "choose another name",
+        ),
+        (
+            &["z", "--kind", "acp", "--", "cat", "{prompt}"],
+            "only for `exec`",
+        ),
+        (
+            &["z", "--kind", "exec", "--pass-env", "A B", "--", "cat"],
+            "can't name a variable",
+        ),
+        (&["z", "--", "cat"], "`--kind exec` is for any command"),
+    ] {
+        let refused = add(words);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(
+            refused.stderr.contains(expected) && !refused.stderr.contains("by hand"),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn a_secret_in_the_file_is_told_with_where_it_belongs_and_never_shown() {
+    let place = Place::new(
+        "[agents.x]\nkind = \"exec\"\ncommand = [\"/bin/cat\"]\nenv = { X_API_KEY = \"s3cret\" }\n",
+    );
+    let shown = place.agentctl(&["config", "show"]);
+    let daemon = place.start();
+    let row = row(&daemon, "x");
+    assert_eq!(row["usable"], true);
+    for told in [shown.stderr, daemon.log(), row["note"].to_string()] {
+        assert!(
+            told.contains("`X_API_KEY` of agent `x` looks like a secret")
+                && told.contains("the file `env`")
+                && !told.contains("s3cret"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn a_configuration_that_is_named_and_missing_is_told_with_what_to_do() {
+    let place = Place::new("");
+    std::fs::remove_file(place.path("config.toml")).unwrap();
+    let listed = place.agentctl(&["agents"]);
+    assert_eq!(listed.code, Some(78), "{listed:?}");
+    assert!(listed.stderr.contains("hint: make it"), "{listed:?}");
+    let added = place.agentctl(&["agents", "add", "x", "--kind", "exec", "--", "cat"]);
+    assert_eq!(added.code, Some(0), "{added:?}");
+    assert_eq!(place.agentctl(&["agents"]).code, Some(0));
+}
+
+#[test]
+fn what_is_no_file_is_never_replaced_by_one() {
+    let place = Place::new("");
+    let file = place.path("config.toml");
+    let add = ["agents", "add", "x", "--kind", "exec", "--", "cat"];
+    for nowhere in [true, false] {
+        std::fs::remove_file(&file).unwrap();
+        if nowhere {
+            std::os::unix::fs::symlink(place.path("nowhere/config.toml"), &file).unwrap();
+        } else {
+            nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        }
+        let refused = place.agentctl(&add);
+        assert_ne!(refused.code, Some(0), "{refused:?}");
+        assert!(refused.stderr.contains("expected a file"), "{refused:?}");
+        let kind = std::fs::symlink_metadata(&file).unwrap().file_type();
+        assert!(!kind.is_file(), "{kind:?}");
+    }
+    std::fs::remove_file(&file).unwrap();
+    let mut command = place.command(AGENTCTL);
+    command.args(add).env("AGENTD_CONFIG", "relative.toml");
+    let home = command.get_current_dir().unwrap().to_owned();
+    let added = finish(command, b"");
+    assert_eq!(added.code, Some(0), "{added:?}");
+    let text = std::fs::read_to_string(home.join("relative.toml")).unwrap();
+    assert!(text.contains("[agents.x]"), "{text}");
+}
+
+#[test]
+fn agents_that_are_added_at_once_are_all_there() {
+    let place = Place::new("");
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let place = &place;
+            scope.spawn(move || {
+                let name = format!("a{number}");
+                let words = ["agents", "add", &name, "--kind", "exec", "--", "cat"];
+                let added = place.agentctl(&words);
+                assert_eq!(added.code, Some(0), "{added:?}");
+            });
+        }
+    });
+    let config = std::fs::read_to_string(place.path("config.toml")).unwrap();
+    let there = (0..8).filter(|number| config.contains(&format!("[agents.a{number}]")));
+    assert_eq!(there.count(), 8, "{config}");
+}
+
+#[test]
+fn a_daemon_that_runs_is_told_of_no_change_and_the_note_says_so() {
+    let daemon = Daemon::start();
+    let added = daemon.agentctl(&["agents", "add", "x", "--kind", "exec", "--", "cat"]);
+    assert_eq!(added.code, Some(0), "{added:?}");
+    assert!(
+        added.stderr.contains("`agentctl stop`, then `agentd`"),
+        "{added:?}"
+    );
+    let tried = daemon.agentctl(&["agents", "test", "x"]);
+    assert_eq!(tried.code, Some(78), "{tried:?}");
+    let daemon = daemon.kill().start();
+    let tried = daemon.agentctl(&["agents", "test", "x"]);
+    assert_eq!(tried.code, Some(0), "{tried:?}");
+}
+
+/// Arguments in the middle of an expression.
+trait Words {
+    fn arg_words(self, words: &[&str]) -> Self;
+}
+
+impl Words for std::process::Command {
+    fn arg_words(mut self, words: &[&str]) -> Self {
+        self.args(words);
+        self
+    }
+}
