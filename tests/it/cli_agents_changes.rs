@@ -15,13 +15,17 @@ fn agents_are_added_made_the_default_tested_and_removed_and_comments_stay() {
         assert_eq!(done.code, Some(0), "{done:?}");
         done.stdout
     };
-    done(&[
-        "add", "shout", "--kind", "exec", "--env", "A=b c", "--model", "m", "--", "tr", "a-z",
-        "A-Z",
-    ]);
+    let shout = ["--", "tr", "a-z", "A-Z"];
+    let unheeded = ["agents", "add", "shout", "--kind", "exec", "--model", "m"];
+    let refused = place.agentctl(&[&unheeded[..], &shout].concat());
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("no `{model}`"), "{refused:?}");
+    assert_eq!(config(), written);
+    let add = ["add", "shout", "--kind", "exec", "--env", "A=b c"];
+    done(&[&add[..], &shout].concat());
     assert!(config().starts_with(written), "{}", config());
     assert!(config().ends_with(
-        "[agents.shout]\nkind = \"exec\"\ncommand = [\"tr\", \"a-z\", \"A-Z\"]\nmodel = \"m\"\nenv = { A = \"b c\" }\n"
+        "[agents.shout]\nkind = \"exec\"\ncommand = [\"tr\", \"a-z\", \"A-Z\"]\nenv = { A = \"b c\" }\n"
     ));
     done(&["default", "shout"]);
     assert!(

@@ -31,7 +31,7 @@ mod ladder;
 pub mod limits;
 mod lookup;
 mod model;
-mod pins;
+pub mod pins;
 mod pool;
 mod questions;
 mod recover;

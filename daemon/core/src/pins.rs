@@ -10,7 +10,10 @@ use crate::agent::{Agent, Levels, Providers};
 use crate::store::Pins;
 
 /// Can this agent heed these pins, as far as is known before it runs?
-pub(crate) fn check(agent: &Agent, pins: &Pins) -> Result<(), Rejected> {
+///
+/// # Errors
+/// `unsupported`, with what it can.
+pub fn check(agent: &Agent, pins: &Pins) -> Result<(), Rejected> {
     let can = agent.describe;
     let refused = |pin: &str, given: &str, why: String| {
         let error = format!("`{pin}` is `{given}`, but the agent `{}` {why}", agent.name);

@@ -10,6 +10,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use agentd_core::pins;
+use agentd_core::store::Pins;
 use agentd_protocol::nearest::nearest;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 
@@ -162,6 +164,9 @@ pub(super) fn changed(
     {
         return Err(refused(what, hint));
     }
+    if let Change::Add(name, new) = change {
+        heeds(name, new, &after, look)?;
+    }
     if !is_just(change, before, after.clone()) {
         let what = format!(
             "`{}` is written in a way that can't be changed safely",
@@ -237,6 +242,22 @@ fn complete(name: &str, new: &NewAgent, look: &Look) -> Result<(), EditError> {
         return Err(refused(what, "put it last, as `-- PROGRAM ARGUMENT…`"));
     }
     Ok(())
+}
+
+/// Can the new agent be told what it is to be told each time?
+fn heeds(name: &str, new: &NewAgent, after: &Config, look: &Look) -> Result<(), EditError> {
+    let pins = Pins {
+        provider: new.provider.clone(),
+        model: new.model.clone(),
+        thinking: None,
+    };
+    let known = agents(after, look).into_iter().map(|(agent, _)| agent);
+    let mut added = known.filter(|agent| agent.name == name);
+    let Some(Err(why)) = added.next().map(|agent| pins::check(&agent, &pins)) else {
+        return Ok(());
+    };
+    let hint = "leave it out, or say in the command where it goes";
+    Err(refused(why.error, hint))
 }
 
 /// Did nothing else change?
