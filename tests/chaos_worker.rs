@@ -53,11 +53,14 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, raise};
 use serde_json::{Value, json};
 
+#[path = "chaos_worker/flags.rs"]
+mod flags;
 #[path = "chaos_worker/memory.rs"]
 mod memory;
 #[path = "chaos_worker/outside.rs"]
 mod outside;
 
+use flags::Flags;
 use memory::Memory;
 use outside::{append, ignore_term, log, put, put_bytes, silence};
 
@@ -106,74 +109,6 @@ fn main() {
             }
             _ => {}
         }
-    }
-}
-
-#[derive(Default)]
-struct Flags {
-    no_handshake: bool,
-    deaf_after_idle: bool,
-    exit_at_start: Option<i32>,
-    slow_start: Duration,
-    one_session: bool,
-    concurrent: u32,
-    resumes: Option<PathBuf>,
-    takes: bool,
-    attachments: bool,
-}
-
-impl Flags {
-    fn parse(mut arguments: impl Iterator<Item = String>) -> Self {
-        let mut flags = Self {
-            concurrent: 1,
-            attachments: true,
-            ..Self::default()
-        };
-        while let Some(argument) = arguments.next() {
-            if argument == "--resumes" {
-                flags.resumes = arguments.next().map(PathBuf::from);
-                continue;
-            }
-            let mut number = || {
-                arguments
-                    .next()
-                    .and_then(|n| n.parse::<u32>().ok())
-                    .unwrap_or(1)
-            };
-            match argument.as_str() {
-                "--no-handshake" => flags.no_handshake = true,
-                "--deaf-after-idle" => flags.deaf_after_idle = true,
-                "--no-attachments" => flags.attachments = false,
-                "--one-session" => flags.one_session = true,
-                "--takes" => flags.takes = true,
-                "--exit-at-start" => flags.exit_at_start = i32::try_from(number()).ok(),
-                "--slow-start" => flags.slow_start = Duration::from_millis(number().into()),
-                "--concurrent" => flags.concurrent = number(),
-                other => {
-                    let _nobody_reads =
-                        writeln!(std::io::stderr(), "chaos-worker: what is {other}?");
-                    std::process::exit(2);
-                }
-            }
-        }
-        flags
-    }
-
-    fn status(&self, id: &Value) -> Value {
-        json!({
-            "type": "status",
-            "id": id,
-            "ok": true,
-            "details": "chaos-worker is ready",
-            "sessions": if self.one_session { "one" } else { "many" },
-            "concurrent_sends": self.concurrent,
-            "steer": true,
-            "compact": true,
-            "resumes": self.resumes.is_some(),
-            "toolsets": self.takes,
-            "fallback_chain": self.takes,
-            "attachments": self.attachments,
-        })
     }
 }
 

@@ -239,7 +239,10 @@ fn the_manifests_keep_the_layers_apart() {
         ("client/Cargo.toml", &["agentd-protocol"]),
         ("daemon/core/Cargo.toml", &["agentd-protocol"]),
         ("daemon/Cargo.toml", &["agentd-core", "agentd-protocol"]),
-        ("daemon/timmy/Cargo.toml", &["agentd-protocol"]),
+        (
+            "daemon/timmy/Cargo.toml",
+            &["agentd-client", "agentd-protocol"],
+        ),
         ("packaging/xtask/Cargo.toml", &[]),
         ("Cargo.toml", &["agentd-client", "agentd-daemon", "timmy"]),
     ] {

@@ -292,7 +292,7 @@ mod tests {
             shown(
                 r#"{"type":"message_end","id":1,"job":"j1","session":"main","text":"hi","served_by":"daemon","seq":4}"#
             ),
-            r#"{"meta":{"job":"j1","served_by":"daemon","session":"main"},"payloads":[{"mediaUrl":null,"text":"hi"}]}"#
+            r#"{"payloads":[{"text":"hi","mediaUrl":null}],"meta":{"job":"j1","session":"main","served_by":"daemon"}}"#
         );
         assert_eq!(
             shown(r#"{"type":"error","id":1,"code":"no-agent","error":"there is none"}"#),

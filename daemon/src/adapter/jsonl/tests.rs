@@ -97,7 +97,7 @@ fn a_send_names_what_is_pinned_and_leaves_out_the_rest() {
 fn the_answer_to_a_probe_says_what_the_worker_can_do() {
     let mut jsonl = Jsonl::default();
     let (_, line) = tell(&mut jsonl, WorkerCommand::Probe);
-    assert_eq!(line, "{\"id\":\"probe\",\"type\":\"status\"}\n");
+    assert_eq!(line, "{\"type\":\"status\",\"id\":\"probe\"}\n");
     for (line, one_session, concurrent_sends) in [
         (r#"{"type":"status","ok":true}"#, None, None),
         (r#"{"type":"status","sessions":"one"}"#, Some(true), None),
@@ -409,7 +409,7 @@ fn a_cancel_names_its_send_and_only_while_it_is_outstanding() {
     let cancel = WorkerCommand::Cancel { turn: TurnId(7) };
     assert_eq!(
         tell(&mut jsonl, cancel.clone()).1,
-        "{\"id\":\"t7\",\"type\":\"abort\"}\n"
+        "{\"type\":\"abort\",\"id\":\"t7\"}\n"
     );
     let events = hear(
         &mut jsonl,

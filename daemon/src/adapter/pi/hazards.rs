@@ -231,7 +231,7 @@ fn hazard_10_the_model_is_chosen_by_flags_and_no_setter_is_ever_written() {
         .keys()
         .map(String::as_str)
         .collect();
-    assert_eq!(fields, ["id", "message", "type"]);
+    assert_eq!(fields, ["message", "type", "id"]);
     assert!(!describe().model_per_turn);
 }
 

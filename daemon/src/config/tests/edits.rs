@@ -54,7 +54,10 @@ fn add(name: &str, agent: NewAgent) -> Change {
 
 #[test]
 fn an_agent_is_added_below_everything_and_can_be_taken_out_again() {
-    let mut agent = new("exec", &["/bin/c", "--model={model}", "a \"b\" \\ \u{7f}\n"]);
+    let mut agent = new(
+        "exec",
+        &["/bin/c", "--model={model}", "a \"b\" \\ \u{7f}\n"],
+    );
     agent.model = Some("m".to_owned());
     agent.pass_env = vec!["C_KEY".to_owned()];
     agent.env = BTreeMap::from([("A".to_owned(), "1 2".to_owned())]);
