@@ -2,7 +2,7 @@
 //!
 //! Owns the order of coming up and going down around the owner. Must not know sockets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use agentd_core::effect::Announcement;
 use agentd_core::event::Facts;
 use agentd_core::{Event, Served, Settings, State};
 use agentd_protocol::{Request, request};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::config::{self, Config, Look};
@@ -22,6 +22,7 @@ use crate::platform::instance::{self, Instance};
 use crate::platform::lock::{Doing, Lock};
 use crate::platform::process;
 use crate::platform::remote;
+use crate::server::neighbours::Behind;
 use crate::server::owner::{ANSWERS, Arrival, Gone, Host, INBOX, Owner, Wires};
 use crate::server::peer::{Later, PeerConfig};
 use crate::store::{self, Answers, Liveness, Opened, Role, Store};
@@ -63,6 +64,8 @@ pub struct Shell {
     pub tracker: TaskTracker,
     /// Instances that were dead when the store was opened.
     pub dead: Vec<String>,
+    /// What could not be taken over yet.
+    pub left_behind: watch::Receiver<Behind>,
     writer: JoinHandle<()>,
     instance: Arc<Instance>,
     state_dir: PathBuf,
@@ -111,6 +114,7 @@ impl Shell {
         let (inbox, events) = mpsc::channel(INBOX);
         let (arrivals, arriving) = mpsc::channel(ARRIVALS);
         let (gone, ended) = mpsc::channel(GONE);
+        let (behind, left_behind) = watch::channel(Behind::new());
         let tracker = TaskTracker::new();
         let (answers, answered) = mpsc::channel(ANSWERS);
         let opened = open_store(&plan, &instance, answers)?;
@@ -144,6 +148,7 @@ impl Shell {
         let settings = settings(&plan, &opened, agents);
         let machine = Machine {
             state_dir: dir.clone(),
+            behind,
             gone,
             lock: plan.lock,
         };
@@ -169,6 +174,7 @@ impl Shell {
             arrivals,
             tracker,
             dead,
+            left_behind,
             writer: opened.writer,
             instance,
             state_dir: dir,
@@ -443,6 +449,7 @@ fn settings(
 #[derive(Debug)]
 pub struct Machine {
     state_dir: PathBuf,
+    behind: watch::Sender<Behind>,
     gone: mpsc::Sender<Gone>,
     lock: Option<Lock>,
 }
@@ -476,5 +483,16 @@ impl Host for Machine {
         if let Err(error) = instance::forget(&self.state_dir, instance) {
             tracing::warn!(%error, instance, "the file of a dead instance stays");
         }
+    }
+
+    fn left_behind(&mut self, instance: &str, holders: &[String]) {
+        let holders: BTreeSet<String> = holders.iter().cloned().collect();
+        self.behind.send_if_modified(|behind| {
+            if holders.is_empty() {
+                return behind.remove(instance).is_some();
+            }
+            let before = behind.insert(instance.to_owned(), holders.clone());
+            before.as_ref() != Some(&holders)
+        });
     }
 }
