@@ -99,13 +99,7 @@ impl Shell {
     /// When the state directory or the store can't be used.
     pub fn start(plan: Plan) -> Result<Self, ShellError> {
         let dir = plan.state_dir.clone();
-        if let Some(remote) = remote::file_system(&dir) {
-            tracing::warn!(
-                "`{}` is on a file system of kind {remote}, where the store may be damaged when \
-                 several machines use it; hint: set `AGENTD_STATE_DIR` to a local directory",
-                dir.display()
-            );
-        }
+        warn_if_remote(&dir);
         let instance = Instance::create(&dir).map_err(|source| ShellError::Instance {
             dir: dir.clone(),
             source,
@@ -235,6 +229,16 @@ impl Rest {
         // A peer that takes nothing must not keep the daemon from leaving.
         let _stuck = tokio::time::timeout(Duration::from_secs(2), self.tracker.wait()).await;
         store.close(self.writer);
+    }
+}
+
+fn warn_if_remote(dir: &Path) {
+    if let Some(remote) = remote::file_system(dir) {
+        tracing::warn!(
+            "`{}` is on a file system of kind {remote}, where the store may be damaged when \
+             several machines use it; hint: set `AGENTD_STATE_DIR` to a local directory",
+            dir.display()
+        );
     }
 }
 
