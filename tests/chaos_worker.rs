@@ -43,8 +43,8 @@
 )]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::io::BufRead as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -18,6 +18,7 @@ use crate::limits::TEXT_FLUSH_BYTES;
 use crate::questions::QuestionId;
 use crate::session::{Session, SessionId};
 use crate::store::{MessageText, NewJob, SoFar, TextKind};
+use crate::text;
 use crate::worker::Prompt;
 
 /// A slot's process: both numbers, so that a replaced one is never meant.
@@ -129,6 +130,8 @@ pub(crate) struct Job {
     /// The last numbered line that left.
     pub(crate) seq: u64,
     pub(crate) messages: Vec<Message>,
+    /// Bytes of text that the store was given and has not answered.
+    pub(crate) text_on_its_way: usize,
     /// Where the text is that left.
     pub(crate) delivered: Position,
     pub(crate) tools: Vec<(ToolTrace, Duration)>,
@@ -185,6 +188,7 @@ impl Job {
             accepted_seq: 0,
             seq: 0,
             messages: Vec::new(),
+            text_on_its_way: 0,
             delivered: Position::default(),
             tools: Vec::new(),
             bytes: 0,
@@ -279,8 +283,9 @@ impl Job {
             .map_or("", |message| &message.text)
     }
 
-    /// Pieces of text that aren't in the store; counts them as flushed.
-    pub(crate) fn unflushed(&mut self) -> Vec<(u32, TextKind, u64, String)> {
+    /// Pieces of text that aren't in the store, of so many bytes, or a character more; counts them
+    /// as flushed.
+    pub(crate) fn unflushed(&mut self, mut most: usize) -> Vec<(u32, TextKind, u64, String)> {
         let mut pieces = Vec::new();
         for (number, message) in (0..).zip(&mut self.messages) {
             for (kind, text, flushed) in [
@@ -291,9 +296,12 @@ impl Job {
                     &mut message.flushed_thinking,
                 ),
             ] {
-                if *flushed < text.len() {
-                    pieces.push((number, kind, *flushed as u64, text[*flushed..].to_owned()));
-                    *flushed = text.len();
+                let end = text::ceil(text, flushed.saturating_add(most));
+                if *flushed < end {
+                    let piece = text[*flushed..end].to_owned();
+                    most = most.saturating_sub(piece.len());
+                    pieces.push((number, kind, *flushed as u64, piece));
+                    *flushed = end;
                 }
             }
         }

@@ -59,6 +59,9 @@ pub const RETIRE_WITHIN: Duration = Duration::from_secs(30);
 pub const TEXT_FLUSH_AFTER: Duration = Duration::from_millis(250);
 /// … or this many bytes behind.
 pub const TEXT_FLUSH_BYTES: usize = 4 * 1024;
+/// Text of one turn on its way to the store; more waits in the turn, which has it anyway. Twice what
+/// the store writes at once, so that it need not wait.
+pub const TEXT_ON_ITS_WAY: usize = 2 * 1024 * 1024;
 /// Whoever waits for a store that can't say what it wrote is let go after this time.
 pub const DOUBT_WITHIN: Duration = Duration::from_secs(10);
 /// `daemon.stop` without a deadline.

@@ -357,9 +357,9 @@ impl State {
         token
     }
 
-    pub(crate) fn commit_lazily(&mut self, writes: Vec<Write>) {
+    pub(crate) fn commit_lazily(&mut self, awaiting: Awaiting, writes: Vec<Write>) {
         let token = Token(self.number());
-        self.awaiting.insert(token, Awaiting::Nothing);
+        self.awaiting.insert(token, awaiting);
         self.out.push(Effect::Commit {
             token,
             writes,

@@ -413,6 +413,8 @@ pub struct Recovered {
     pub sessions: Vec<SessionRow>,
     /// Its queued and running jobs, with what the running ones had said.
     pub jobs: Vec<(JobRow, SoFar)>,
+    /// Other instances that have sessions of its jobs open: those jobs stay behind until then.
+    pub holders: Vec<String>,
 }
 
 /// What a turn had said when its daemon died.

@@ -29,6 +29,8 @@ pub(crate) enum Awaiting {
     Start(TurnId),
     /// A numbered event of a job.
     Event(TurnId),
+    /// A piece of a turn's text.
+    Text { turn: TurnId, bytes: usize },
     /// A job's final line, and the notes of those that it holds back.
     Finish { turn: TurnId, held: Vec<TurnId> },
     /// An `abort`, for the marks of the jobs it cancelled.
@@ -104,6 +106,7 @@ impl State {
             (Awaiting::Finish { turn, held }, Stored::Committed(written)) => {
                 self.finish_stored(turn, &held, token, &written);
             }
+            (Awaiting::Text { turn, bytes }, _) => self.text_stored(turn, bytes),
             // Not even asked: its queue was full.
             (
                 awaiting @ (Awaiting::Sessions(_)
@@ -289,7 +292,7 @@ impl State {
 
     /// Writes that nobody waits for.
     pub(crate) fn write_lazily(&mut self, write: Write) {
-        self.commit_lazily(vec![write]);
+        self.commit_lazily(Awaiting::Nothing, vec![write]);
     }
 }
 

@@ -42,7 +42,7 @@ impl State {
     /// Queues a numbered event of a job; it leaves after its commit.
     pub(crate) fn say_numbered(&mut self, turn: TurnId, line: &Line) {
         // The text before it is durable when it is.
-        self.flush_text(turn);
+        self.flush_some_text(turn, usize::MAX);
         let Some(job) = self.jobs.get(&turn).and_then(|job| job.number) else {
             return;
         };

@@ -9,7 +9,7 @@ use agentd_protocol::{Code, JobId, limits};
 use crate::ids::{Generation, TurnId, WorkerId};
 use crate::job::{Ending, Notice, Phase, Process};
 use crate::json;
-use crate::limits::{OUTPUT_PER_TURN, STALLED_AFTER, TEXT_FLUSH_AFTER};
+use crate::limits::{OUTPUT_PER_TURN, STALLED_AFTER, TEXT_FLUSH_AFTER, TEXT_ON_ITS_WAY};
 use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{TextKind, Write};
@@ -253,8 +253,29 @@ impl State {
         self.say_text(turn);
     }
 
-    /// Commits the text so far, for whoever comes after a crash.
+    /// Commits the text so far, for whoever comes after a crash; what the store has no time for
+    /// follows when it answers.
     pub(crate) fn flush_text(&mut self, turn: TurnId) {
+        let on_its_way = self.jobs.get(&turn).map(|job| job.text_on_its_way);
+        self.flush_some_text(
+            turn,
+            TEXT_ON_ITS_WAY.saturating_sub(on_its_way.unwrap_or(0)),
+        );
+    }
+
+    /// The store has this much of a turn's text, or gave it up.
+    pub(crate) fn text_stored(&mut self, turn: TurnId, bytes: usize) {
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        let waits = job.text_on_its_way >= TEXT_ON_ITS_WAY;
+        job.text_on_its_way = job.text_on_its_way.saturating_sub(bytes);
+        if waits {
+            self.flush_text(turn);
+        }
+    }
+
+    pub(crate) fn flush_some_text(&mut self, turn: TurnId, most: usize) {
         self.timers.clear(Timer::Flush(turn));
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
@@ -262,19 +283,24 @@ impl State {
         let Some(number) = job.number.filter(|_| job.phase != Phase::Finishing) else {
             return;
         };
+        let mut bytes = 0;
         let writes: Vec<_> = job
-            .unflushed()
+            .unflushed(most)
             .into_iter()
-            .map(|(message, kind, offset, text)| Write::Text {
-                job: number,
-                message,
-                kind,
-                offset,
-                text,
+            .map(|(message, kind, offset, text)| {
+                bytes += text.len();
+                Write::Text {
+                    job: number,
+                    message,
+                    kind,
+                    offset,
+                    text,
+                }
             })
             .collect();
-        if !writes.is_empty() {
-            self.commit_lazily(writes);
+        if bytes > 0 {
+            job.text_on_its_way += bytes;
+            self.commit_lazily(Awaiting::Text { turn, bytes }, writes);
         }
     }
 

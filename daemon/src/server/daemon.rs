@@ -156,6 +156,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         shell.state_dir().to_owned(),
         shell.instance().to_owned(),
         shell.dead.iter().cloned().collect(),
+        shell.left_behind.clone(),
         shell.inbox.clone(),
         stop.clone(),
     );

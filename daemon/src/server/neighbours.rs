@@ -1,14 +1,14 @@
 //! Other instances on the same store: one that dies is noticed within a second.
 //!
 //! Owns when the directory `instances/` is looked at: never, while we are alone in it. Must not
-//! know what a dead instance left.
+//! know what a dead instance left, but for who keeps us from taking it over.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentd_core::Event;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::platform::instance;
@@ -17,14 +17,19 @@ use crate::platform::instance;
 /// given back.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// Dead instances of which something could not be taken over, and who has it open.
+pub type Behind = BTreeMap<String, BTreeSet<String>>;
+
 /// Tells the owner of each instance that is gone, until told to stop.
 ///
-/// `dead` are those whose end is known already. When a living one goes, they are told again: what
-/// it held open of theirs can be taken over now.
+/// `dead` are those whose end is known already. They are told again, with whoever had it open, for
+/// as long as something is left behind that nobody living holds. What the store said counts, not
+/// who was seen here: a holder may come and go between two looks, or before the first.
 pub async fn watch(
     state_dir: PathBuf,
     own: String,
     mut dead: BTreeSet<String>,
+    mut behind: watch::Receiver<Behind>,
     inbox: mpsc::Sender<Event>,
     stop: CancellationToken,
 ) {
@@ -34,6 +39,7 @@ pub async fn watch(
         let names = instance::instances(&state_dir).unwrap_or_default();
         let others: BTreeSet<String> = names.into_iter().filter(|other| *other != own).collect();
         let alive = |other: &&String| instance::liveness(&state_dir, other) != instance::Life::Dead;
+        let left = behind.borrow_and_update().clone();
         let now: BTreeSet<String> = others.iter().filter(alive).cloned().collect();
         let mut news: BTreeSet<String> = others
             .difference(&now)
@@ -41,19 +47,24 @@ pub async fn watch(
             .cloned()
             .collect();
         news.extend(living.difference(&now).cloned());
-        dead.extend(news.iter().cloned());
-        if living.difference(&now).next().is_some() {
-            news.clone_from(&dead);
+        for (instance, holders) in &left {
+            let mut gone = holders.iter().filter(|holder| !alive(holder)).peekable();
+            if gone.peek().is_some() {
+                news.insert(instance.clone());
+                news.extend(gone.cloned());
+            }
         }
+        dead.extend(news.iter().cloned());
         for instance in news {
             if inbox.send(Event::InstanceDied { instance }).await.is_err() {
                 return;
             }
         }
         living = now;
-        let wait = !living.is_empty();
+        let wait = !living.is_empty() || !left.is_empty();
         tokio::select! {
             () = stop.cancelled() => return,
+            Ok(()) = behind.changed() => {}
             () = tokio::time::sleep(LOOK_EVERY), if wait => {}
             () = arrivals.next(), if !wait => {}
         }
@@ -130,6 +141,7 @@ mod tests {
             dir.path().to_owned(),
             own.id().to_owned(),
             BTreeSet::new(),
+            watch::channel(Behind::new()).1,
             inbox,
             stop.clone(),
         );
@@ -148,5 +160,80 @@ mod tests {
             stop.cancel();
         };
         tokio::join!(watching, watched);
+    }
+
+    /// What `watch` tells before it has looked `looks` times, all with nobody else there.
+    async fn told(behind: watch::Receiver<Behind>, looks: u32) -> Vec<String> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let own = Instance::create(dir.path()).expect("our file");
+        let (inbox, mut events) = mpsc::channel(64);
+        let stop = CancellationToken::new();
+        let watching = watch(
+            dir.path().to_owned(),
+            own.id().to_owned(),
+            BTreeSet::from(["left".to_owned()]),
+            behind,
+            inbox,
+            stop.clone(),
+        );
+        let after = LOOK_EVERY * looks - LOOK_EVERY / 2;
+        let _stopped = tokio::time::timeout(after, watching).await;
+        std::iter::from_fn(|| events.try_recv().ok())
+            .map(|event| match event {
+                Event::InstanceDied { instance } => instance,
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    fn behind(left: &str, holder: &str) -> Behind {
+        Behind::from([(left.to_owned(), BTreeSet::from([holder.to_owned()]))])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_holder_kept_that_was_gone_before_the_first_look_is_told_until_it_is_taken() {
+        let (_store, left) = watch::channel(behind("left", "never-seen"));
+        assert_eq!(
+            told(left, 2).await,
+            ["left", "never-seen", "left", "never-seen"]
+        );
+        let (_store, nothing) = watch::channel(Behind::new());
+        assert!(told(nothing, 2).await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_living_holder_keeps_is_left_alone_and_told_when_the_store_names_another() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let own = Instance::create(dir.path()).expect("our file");
+        let living = Instance::create(dir.path()).expect("another");
+        let (store, left) = watch::channel(behind("left", living.id()));
+        let (inbox, mut events) = mpsc::channel(64);
+        let stop = CancellationToken::new();
+        let watching = watch(
+            dir.path().to_owned(),
+            own.id().to_owned(),
+            BTreeSet::from(["left".to_owned()]),
+            left,
+            inbox,
+            stop.clone(),
+        );
+        let watched = async {
+            tokio::time::sleep(LOOK_EVERY * 3).await;
+            assert!(events.try_recv().is_err(), "a living holder was disturbed");
+            store.send_replace(behind("left", "came-and-went"));
+            let mut said = Vec::new();
+            for _ in 0..2 {
+                let event = tokio::time::timeout(LOOK_EVERY / 2, events.recv()).await;
+                said.push(event.expect("at once"));
+            }
+            let died = |instance: &str| {
+                let instance = instance.to_owned();
+                Some(Event::InstanceDied { instance })
+            };
+            assert_eq!(said, [died("came-and-went"), died("left")]);
+            stop.cancel();
+        };
+        tokio::join!(watching, watched);
+        drop(living);
     }
 }

@@ -51,6 +51,9 @@ pub trait Host {
 
     /// A dead instance is done with.
     fn forget(&mut self, instance: &str);
+
+    /// Jobs of a dead instance stay behind while one of `holders` lives; none stay if there are none.
+    fn left_behind(&mut self, instance: &str, holders: &[String]);
 }
 
 /// A dead instance's processes were ended, but for these.
@@ -132,6 +135,8 @@ impl<H: Host> Owner<H> {
             self.recoveries
                 .insert(recovered.instance.clone(), Recovery::Taken);
             self.host.end_processes(recovered.instance.clone());
+            self.host
+                .left_behind(&recovered.instance, &recovered.holders);
             self.apply(Event::Recovered(Box::new(recovered)));
         }
     }
@@ -233,7 +238,11 @@ impl<H: Host> Owner<H> {
             _ => {}
         }
         let taken = match &event {
-            Event::Recovered(recovered) => Some(recovered.instance.clone()),
+            Event::Recovered(recovered) => {
+                self.host
+                    .left_behind(&recovered.instance, &recovered.holders);
+                Some(recovered.instance.clone())
+            }
             _ => None,
         };
         self.apply(event);

@@ -2,7 +2,7 @@
 //!
 //! Owns the order of coming up and going down around the owner. Must not know sockets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
@@ -15,7 +15,7 @@ use agentd_core::effect::Announcement;
 use agentd_core::event::Facts;
 use agentd_core::{Event, Served, Settings, State};
 use agentd_protocol::{Request, request};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::config::{self, Config, Look};
@@ -23,6 +23,7 @@ use crate::platform::instance::{self, Instance};
 use crate::platform::lock::{Doing, Lock};
 use crate::platform::process;
 use crate::platform::remote;
+use crate::server::neighbours::Behind;
 use crate::server::owner::{ANSWERS, Arrival, Gone, Host, INBOX, Owner, Wires};
 use crate::server::peer::{Later, PeerConfig};
 use crate::store::{self, Answers, Liveness, Opened, Role, Store};
@@ -64,6 +65,8 @@ pub struct Shell {
     pub tracker: TaskTracker,
     /// Instances that were dead when the store was opened.
     pub dead: Vec<String>,
+    /// What could not be taken over yet.
+    pub left_behind: watch::Receiver<Behind>,
     writer: JoinHandle<()>,
     instance: Arc<Instance>,
     state_dir: PathBuf,
@@ -98,16 +101,6 @@ fn built_in(plan: &Plan) -> Arc<BTreeMap<OsString, OsString>> {
     ]))
 }
 
-fn warn_of_remote(dir: &Path) {
-    if let Some(remote) = remote::file_system(dir) {
-        tracing::warn!(
-            "`{}` is on a file system of kind {remote}, where the store may be damaged when \
-             several machines use it; hint: set `AGENTD_STATE_DIR` to a local directory",
-            dir.display()
-        );
-    }
-}
-
 impl Shell {
     /// Opens the store, takes over what dead instances left, and makes the owner.
     ///
@@ -115,7 +108,7 @@ impl Shell {
     /// When the state directory or the store can't be used.
     pub fn start(plan: Plan) -> Result<Self, ShellError> {
         let dir = plan.state_dir.clone();
-        warn_of_remote(&dir);
+        warn_if_remote(&dir);
         let instance = Instance::create(&dir).map_err(|source| ShellError::Instance {
             dir: dir.clone(),
             source,
@@ -124,6 +117,7 @@ impl Shell {
         let (inbox, events) = mpsc::channel(INBOX);
         let (arrivals, arriving) = mpsc::channel(ARRIVALS);
         let (gone, ended) = mpsc::channel(GONE);
+        let (behind, left_behind) = watch::channel(Behind::new());
         let tracker = TaskTracker::new();
         let (answers, answered) = mpsc::channel(ANSWERS);
         let opened = open_store(&plan, &instance, answers)?;
@@ -158,6 +152,7 @@ impl Shell {
         let settings = settings(&plan, &opened, agents);
         let machine = Machine {
             state_dir: dir.clone(),
+            behind,
             gone,
             lock: plan.lock,
         };
@@ -183,6 +178,7 @@ impl Shell {
             arrivals,
             tracker,
             dead,
+            left_behind,
             writer: opened.writer,
             instance,
             state_dir: dir,
@@ -243,6 +239,16 @@ impl Rest {
         // A peer that takes nothing must not keep the daemon from leaving.
         let _stuck = tokio::time::timeout(Duration::from_secs(2), self.tracker.wait()).await;
         store.close(self.writer);
+    }
+}
+
+fn warn_if_remote(dir: &Path) {
+    if let Some(remote) = remote::file_system(dir) {
+        tracing::warn!(
+            "`{}` is on a file system of kind {remote}, where the store may be damaged when \
+             several machines use it; hint: set `AGENTD_STATE_DIR` to a local directory",
+            dir.display()
+        );
     }
 }
 
@@ -457,6 +463,7 @@ fn settings(
 #[derive(Debug)]
 pub struct Machine {
     state_dir: PathBuf,
+    behind: watch::Sender<Behind>,
     gone: mpsc::Sender<Gone>,
     lock: Option<Lock>,
 }
@@ -490,5 +497,16 @@ impl Host for Machine {
         if let Err(error) = instance::forget(&self.state_dir, instance) {
             tracing::warn!(%error, instance, "the file of a dead instance stays");
         }
+    }
+
+    fn left_behind(&mut self, instance: &str, holders: &[String]) {
+        let holders: BTreeSet<String> = holders.iter().cloned().collect();
+        self.behind.send_if_modified(|behind| {
+            if holders.is_empty() {
+                return behind.remove(instance).is_some();
+            }
+            let before = behind.insert(instance.to_owned(), holders.clone());
+            before.as_ref() != Some(&holders)
+        });
     }
 }

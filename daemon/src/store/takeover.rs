@@ -29,7 +29,8 @@ pub(super) fn dead(
 
 /// Moves what `instance` left to `ours`. A one-shot leaves the queued jobs: only the daemon has
 /// time for them. A job comes with its session, even if that was given back since or another one of
-/// the `dead` had it last, and stays where it is while a living instance has the session open.
+/// the `dead` had it last, and stays where it is while another instance has the session open: which
+/// ones have, it says.
 pub(super) fn take(
     conn: &Connection,
     ours: &str,
@@ -84,10 +85,18 @@ pub(super) fn take(
         [instance, ours],
     )?;
     conn.execute("DELETE FROM meta WHERE key = ?1", [stamp_key(instance)])?;
+    let holders = conn
+        .prepare(&format!(
+            "SELECT DISTINCT instance FROM sessions WHERE instance IS NOT NULL
+             AND id IN (SELECT session FROM jobs WHERE {left}) ORDER BY instance"
+        ))?
+        .query_map([instance], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
     Ok(Recovered {
         instance: instance.to_owned(),
         sessions,
         jobs,
+        holders,
     })
 }
 

@@ -204,6 +204,7 @@ fn take_over(
             instance: instance.to_owned(),
             sessions: Vec::new(),
             jobs: Vec::new(),
+            holders: Vec::new(),
         });
     }
     let recovered = takeover::take(

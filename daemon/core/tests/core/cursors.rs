@@ -364,6 +364,7 @@ fn inherit(world: &mut World, job: JobId, request: &str) {
         instance: "dead".to_owned(),
         sessions: vec![session],
         jobs: vec![(row, SoFar { texts, events })],
+        holders: Vec::new(),
     };
     world.event(Event::Recovered(Box::new(recovered)));
 }

@@ -11,6 +11,7 @@ mod attachments;
 mod clocks;
 mod cursors;
 mod dispatch;
+mod flood;
 mod held;
 mod lives;
 mod native;

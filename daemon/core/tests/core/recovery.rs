@@ -71,6 +71,7 @@ fn fate(row: JobRow) -> &'static str {
         instance: "i".to_owned(),
         sessions: vec![session("s")],
         jobs: vec![(row, SoFar::default())],
+        holders: Vec::new(),
     };
     let mut effects = Vec::new();
     state.apply(NOW, Event::Recovered(Box::new(recovered)), &mut effects);
@@ -230,6 +231,7 @@ fn an_interrupted_turn_keeps_its_text_and_holds_those_behind_it() {
     let recovered = Recovered {
         instance: "i".to_owned(),
         sessions: vec![session("s")],
+        holders: Vec::new(),
         jobs: vec![
             (job(1, "s", r#"{"text":"x"}"#, running), so_far),
             (job(2, "s", r#"{"text":"y"}"#, behind), SoFar::default()),
@@ -272,6 +274,7 @@ fn a_hundred_thousand_unfinished_jobs_are_taken_over_in_time_that_grows_with_the
             instance: "i".to_owned(),
             sessions: (0..1000).map(|n| session(&format!("s{n}"))).collect(),
             jobs: rows.collect(),
+            holders: Vec::new(),
         };
         let mut state = State::new(settings());
         let mut effects = Vec::new();

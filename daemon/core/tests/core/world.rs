@@ -377,6 +377,7 @@ impl World {
             instance: "i1".to_owned(),
             sessions,
             jobs,
+            holders: Vec::new(),
         })));
         self.event(Event::InstanceGone {
             instance: "i1".to_owned(),
@@ -465,6 +466,7 @@ impl World {
                 instance: instance.clone(),
                 sessions: Vec::new(),
                 jobs: Vec::new(),
+                holders: Vec::new(),
             };
             self.event(Event::Recovered(Box::new(recovered)));
             self.event(Event::InstanceGone {

@@ -318,6 +318,43 @@ fn the_daemon_takes_over_queued_and_running_jobs_and_a_one_shot_takes_only_runni
 }
 
 #[test]
+fn a_takeover_names_who_keeps_a_session_with_jobs_of_the_dead_one_until_nobody_does() {
+    let dir = TempDir::new().unwrap();
+    let mut gone = bench(dir.path(), "gone", Role::Daemon, dead);
+    let (queued, ..) = gone.accept(new(Some("main")));
+    let release = || Write::Release {
+        session: "main".to_owned(),
+    };
+    gone.commit(vec![release()]);
+    gone.close();
+    let mut holder = bench(dir.path(), "holder", Role::OneShot, dead);
+    let (theirs, ..) = holder.accept(started("main"));
+
+    let daemon = bench(dir.path(), "daemon", Role::Daemon, |name| match name {
+        "holder" => Liveness::Alive { pid: 7 },
+        _ => Liveness::Dead,
+    });
+    let left = &daemon.opened.orphans[0];
+    assert_eq!((left.instance.as_str(), left.jobs.len()), ("gone", 0));
+    assert_eq!(left.holders, ["holder"]);
+    let again = || {
+        let instance = "gone".to_owned();
+        let order = Order::Takeover { instance };
+        daemon.opened.store.submit(order).unwrap();
+        match daemon.event() {
+            Event::Recovered(recovered) => *recovered,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(again().holders, ["holder"], "it is still open there");
+    holder.commit(vec![finish(theirs, End::Completed), release()]);
+    holder.close();
+    let taken = again();
+    let jobs: Vec<JobId> = taken.jobs.iter().map(|(row, _)| row.job).collect();
+    assert_eq!((jobs, taken.holders), (vec![queued], Vec::new()));
+}
+
+#[test]
 fn a_long_list_of_events_comes_in_pages() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
