@@ -553,7 +553,7 @@ fn on_an_empty_machine_the_answer_comes_at_once_and_says_what_would_help() {
             "KIMI_API_KEY",
             "agentctl provider add",
             "agentctl agents",
-            "--provider echo",
+            "agentctl demo",
         ] {
             assert!(
                 finished.stderr.contains(word),
