@@ -40,3 +40,4 @@ mod stdio;
 mod supervision;
 mod support;
 mod tidy;
+mod timmy;

@@ -133,18 +133,23 @@ pub(crate) enum Stop {
     Missing,
 }
 
-/// Tokens; a provider that doesn't count leaves nothing.
+/// Tokens, in the protocol's words; a provider that doesn't count leaves nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Usage {
     /// All of the input, what was cached included.
+    #[serde(rename = "input_tokens")]
     pub(crate) input: u64,
     /// Of these, read from a cache.
+    #[serde(rename = "cache_read_tokens")]
     pub(crate) cache_read: u64,
     /// Of these, written to a cache.
+    #[serde(rename = "cache_write_tokens")]
     pub(crate) cache_write: u64,
     /// All of the output, reasoning included.
+    #[serde(rename = "output_tokens")]
     pub(crate) output: u64,
     /// Of these, reasoning.
+    #[serde(rename = "reasoning_tokens")]
     pub(crate) reasoning: u64,
 }
 

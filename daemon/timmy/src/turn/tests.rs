@@ -44,7 +44,7 @@ async fn what_a_model_says_is_told_piece_by_piece_and_kept() {
     );
     assert_eq!(last["api_calls"].as_array().unwrap().len(), 1);
     assert_eq!(last["api_calls"][0]["class"], Value::Null);
-    assert_eq!(last["usage"]["output"], 10);
+    assert_eq!(last["usage"]["output_tokens"], 10);
     assert_eq!(play.history(), ["user hi", "said Hello you"]);
 }
 

@@ -88,7 +88,10 @@ async fn a_model_is_asked_and_remembers_in_the_next_process() {
         (&last["text"], &last["provider"]),
         (&json!("echo: hello"), &json!("a"))
     );
-    assert!(last["usage"]["input"].as_u64().unwrap() > 0, "{last}");
+    assert!(
+        last["usage"]["input_tokens"].as_u64().unwrap() > 0,
+        "{last}"
+    );
     let soul = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     assert_eq!(last["soul_sha256"], soul);
     let system = whole.mock.asked()[0].body.to_string();

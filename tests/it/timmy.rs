@@ -1,0 +1,119 @@
+//! The built-in agent behind the daemon: its tools, its memory and what a turn took, with a model on
+//! loopback.
+
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::mock_model::MockModel;
+use crate::supervision::{pid_of, row};
+use crate::support::{Daemon, Place, kill, skipped, wait_for};
+
+/// A daemon whose timmy asks the mock; `more` is more of `config.toml`.
+fn daemon(model: &MockModel, more: &str) -> Daemon {
+    let config = format!(
+        "default_agent = \"timmy\"\n[models]\ndefault = \"mock/m1\"\n\
+         [providers.mock]\nbase_url = \"{}\"\n{more}",
+        model.url
+    );
+    Place::new(&config).start()
+}
+
+/// A turn of the session `main`, in a workspace of its own.
+fn turn(daemon: &Daemon, text: &str, more: &Value) -> Value {
+    let work = daemon.path("work");
+    std::fs::create_dir_all(&work).unwrap();
+    let mut line = json!({"type": "send", "session": "main", "text": text, "cwd_if_new": work});
+    for (name, value) in more.as_object().unwrap() {
+        line[name] = value.clone();
+    }
+    daemon.ask(&line.to_string()).pop().unwrap()
+}
+
+#[test]
+fn a_turn_tells_what_it_took_and_whom_it_asked() {
+    let model = MockModel::start();
+    let gone = "[providers.gone]\nbase_url = \"http://127.0.0.1:1/v1\"\n";
+    let daemon = daemon(&model, gone);
+    let pinned = json!({"model": "gone/x", "fallback_chain": ["mock/m2"]});
+    let last = turn(&daemon, "hello", &pinned);
+    assert_eq!(last["text"], "echo: hello", "{last:#}");
+    assert_eq!(
+        (&last["provider"], &last["model"]),
+        (&json!("mock"), &json!("m2"))
+    );
+    let calls = last["api_calls"].as_array().unwrap();
+    let classes: Vec<&Value> = calls.iter().map(|call| &call["class"]).collect();
+    assert_eq!(classes, [&json!("not_configured"), &Value::Null]);
+    // The sum of the calls, in the protocol's words.
+    let used = &calls[1]["usage"];
+    assert!(used["input_tokens"].as_u64() > Some(0), "{last:#}");
+    assert_eq!(&last["usage"], used);
+}
+
+#[test]
+fn a_session_goes_on_after_its_process_and_its_daemon_were_killed() {
+    let model = MockModel::start();
+    let daemon = daemon(&model, "");
+    let none = json!({});
+    assert_eq!(turn(&daemon, "one", &none)["context"], "new");
+    let begun = daemon.path("work/begun");
+    let mut client = daemon.connect();
+    client.send(r#"{"type":"hello"}"#);
+    client.send(
+        &json!({"type": "send", "session": "main",
+            "text": "[[bash=echo x >> begun; sleep 600]]"})
+        .to_string(),
+    );
+    wait_for("the command to begin", || begun.exists().then_some(()));
+    kill(pid_of(&daemon, "timmy"), Signal::SIGKILL);
+    assert_eq!(client.last()["code"], "worker-exited");
+    daemon.until("the death is noticed", |status| {
+        (row(status, "timmy").is_none_or(|row| row["generation"] == 2)).then_some(())
+    });
+    let daemon = daemon.kill().start();
+    let last = turn(&daemon, "[[recall]]", &none);
+    assert_eq!(last["context"], "continued", "{last:#}");
+    assert!(last["text"].as_str().unwrap().contains("one"), "{last:#}");
+    // The command that was running was not run again.
+    assert_eq!(std::fs::read_to_string(begun).unwrap(), "x\n");
+}
+
+#[test]
+fn a_tool_of_a_real_mcp_server_answers_and_one_that_is_not_harmless_needs_leave() {
+    let server =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("target/ci/mcp/everything/bin/everything");
+    if !server.is_file() {
+        let server = server.display();
+        return skipped(&format!("{server} (packaging/ci/install-mcp.sh)"));
+    }
+    let model = MockModel::start();
+    let mcp = format!(
+        "[timmy]\ntoolsets = [\"mcp\"]\n[timmy.mcp.every]\ncommand = [{server:?}]\nread_only = [\"echo\"]\n"
+    );
+    let daemon = daemon(&model, &mcp);
+    let none = json!({});
+    let said = turn(
+        &daemon,
+        r#"[[use mcp__every__echo {"message":"hi"}]]"#,
+        &none,
+    );
+    let text = said["text"].as_str().unwrap_or_default();
+    assert!(text.contains("hi"), "{said:#}");
+    // Nobody is there to allow it.
+    let denied = turn(
+        &daemon,
+        r#"[[use mcp__every__get-sum {"a":1,"b":2}]]"#,
+        &none,
+    );
+    let trace = &denied["tool_trace"];
+    assert!(
+        trace
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|call| call["ok"] == false),
+        "{denied:#}"
+    );
+}
