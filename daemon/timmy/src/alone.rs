@@ -83,7 +83,13 @@ pub(crate) async fn answer(prompt: String, wish: Wish, args: &Args, agent: &Agen
         stop.cancel();
         std::future::pending::<()>().await;
     };
-    let show = show_all(lines, args.json);
+    let nobody_reads = stop.clone();
+    let show = async {
+        let code = show_all(lines, args.json).await;
+        // What nobody reads is not worth a request more.
+        nobody_reads.cancel();
+        code
+    };
     tokio::select! {
         ((), code) = async { tokio::join!(turn, show) } => code,
         () = told => ExitCode::from(INTERRUPTED),

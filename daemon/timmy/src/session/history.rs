@@ -149,7 +149,7 @@ const SUMMARY_FOLLOWS: &str = "The conversation so far was long. This is a summa
 which was written by a model; the rest follows as it was said.";
 
 fn is_empty(words: &Assistant) -> bool {
-    words.text.is_empty() && words.calls.is_empty()
+    words.text.trim().is_empty() && words.calls.is_empty()
 }
 
 /// Two messages of the user side by side are one: not every provider takes two.

@@ -52,16 +52,19 @@ impl Rules {
         let mut private = vec![places.default_socket()];
         private.extend(places.agentd_socket.clone());
         private.extend(places.state_dir());
-        private.extend(places.home.as_deref().map(|home| {
-            match places.system {
-                System::MacOs => home.join("Library/Application Support/agentd"),
-                System::Linux => std::env::var_os("XDG_CONFIG_HOME")
-                    .map(PathBuf::from)
-                    .filter(|dir| dir.is_absolute())
-                    .unwrap_or_else(|| home.join(".config"))
-                    .join("agentd"),
-            }
-        }));
+        let usual = places.home.as_deref().map(|home| match places.system {
+            System::MacOs => home.join("Library/Application Support/agentd"),
+            System::Linux => std::env::var_os("XDG_CONFIG_HOME")
+                .map(PathBuf::from)
+                .filter(|dir| dir.is_absolute())
+                .unwrap_or_else(|| home.join(".config"))
+                .join("agentd"),
+        });
+        if let Some(dir) = usual {
+            // Each may be a link into a collection of such files.
+            private.extend(["env", "config.toml"].map(|file| dir.join(file)));
+            private.push(dir);
+        }
         if let Some(file) = named {
             // Its directory may be anybody's; the keys are beside it.
             private.push(file.with_file_name("env"));
@@ -87,15 +90,19 @@ impl Rules {
 
     /// The directories of one call, the innermost first.
     pub(crate) fn roots(&self, around: &Surroundings) -> Vec<Root> {
-        let mut roots: Vec<_> = [&around.cwd]
-            .into_iter()
-            .chain(&self.writable)
-            .map(|dir| (dir.clone(), Access::Write))
-            .chain([
-                (around.spill.clone(), Access::Read),
-                (temporary(around), Access::Write),
-            ])
-            .filter_map(|(dir, access)| Some((dir.canonicalize().ok()?, access)))
+        let named = [&around.cwd].into_iter().chain(&self.writable);
+        // Who works where the keys are doesn't mean to tell a model of them.
+        let named = named
+            .filter_map(|dir| dir.canonicalize().ok())
+            .filter(|dir| !self.private.iter().any(|private| dir.starts_with(private)))
+            .map(|dir| (dir, Access::Write));
+        let ours = [
+            (around.spill.clone(), Access::Read),
+            (temporary(around), Access::Write),
+        ];
+        let ours = ours.into_iter();
+        let mut roots: Vec<_> = named
+            .chain(ours.filter_map(|(dir, access)| Some((dir.canonicalize().ok()?, access))))
             .filter(|(dir, _)| dir.is_dir() && !self.is_too_much(dir))
             .map(|(dir, access)| Root { dir, access })
             .collect();

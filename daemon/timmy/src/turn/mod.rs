@@ -229,7 +229,7 @@ impl<'a> Turn<'a> {
     /// What was said before the turn was cancelled stays, so that the model knows it.
     async fn broken_off(&mut self, ending: Ending) -> Ending {
         let partial = self.words.partial();
-        if ending == Ending::Cancelled && !partial.is_empty() {
+        if ending == Ending::Cancelled && !partial.trim().is_empty() {
             let target = self
                 .entry
                 .and_then(|entry| self.around.plan.chain.get(entry));

@@ -18,6 +18,8 @@ use crate::message::{Arguments, Assistant, Message, Thought, ToolCall, ToolResul
 use crate::model::{FailedAt, Failure, Request, ToolSpec, known};
 use crate::provider::{Target, Wire};
 
+/// Providers take names of up to 64 characters.
+const LONGEST_NAME: usize = 64;
 /// The version of Anthropic's API that is spoken.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 /// Longer ids of calls are refused by OpenAI.
@@ -266,7 +268,7 @@ impl<'a> Sent<'a> {
             return custom(failed);
         }
         let response = ToolResponse::new(id, result.output.as_str());
-        ContentPart::ToolResponse(response.with_fn_name(result.name.as_str()))
+        ContentPart::ToolResponse(response.with_fn_name(called(&result.name)))
     }
 
     fn assistant(&mut self, said: &'a Assistant) {
@@ -277,7 +279,8 @@ impl<'a> Sent<'a> {
         if is_own {
             self.thoughts(&said.thoughts, &mut parts);
         }
-        if !said.text.is_empty() {
+        // Some wires refuse text that is nothing but blanks.
+        if !said.text.trim().is_empty() {
             parts.push(ContentPart::from_text(said.text.as_str()));
         }
         self.ids.clear();
@@ -385,6 +388,17 @@ fn custom(data: Value) -> ContentPart {
     })
 }
 
+/// A tool's name as every wire takes it: a model may have called for one that no wire would repeat.
+fn called(name: &str) -> String {
+    let fits = |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-');
+    let spelt = name.chars().map(|char| if fits(char) { char } else { '_' });
+    let spelt: String = spelt.take(LONGEST_NAME).collect();
+    match spelt.as_str() {
+        "" => "unknown".to_owned(),
+        _ => spelt,
+    }
+}
+
 /// A call as it was, except that no wire takes arguments that aren't an object.
 fn part(call: &ToolCall, id: String, is_own: bool) -> CallPart {
     let fn_arguments = match &call.arguments {
@@ -394,7 +408,7 @@ fn part(call: &ToolCall, id: String, is_own: bool) -> CallPart {
     let signatures = Some(call.signatures.clone()).filter(|list| is_own && !list.is_empty());
     CallPart {
         call_id: id,
-        fn_name: call.name.clone(),
+        fn_name: called(&call.name),
         fn_arguments,
         thought_signatures: signatures,
     }

@@ -36,10 +36,13 @@ fn agentds_own_directory_is_no_workspace() {
     let mut place = Test::new(Says::yes());
     let rules = place.rules();
     place.write("state/env", "KEY=x");
-    place.around.cwd = place.path("state");
-    for path in ["env", "new", "."] {
-        let found = locate(&rules, &place.around, path, Access::Write);
-        assert!(matches!(found, Ok(Located::Never(_))), "{path}: {found:?}");
+    place.write("state/skills/a.md", "x");
+    for cwd in ["state", "state/skills"] {
+        place.around.cwd = place.path(cwd);
+        for path in ["env", "new", "."] {
+            let found = locate(&rules, &place.around, path, Access::Write);
+            assert!(matches!(found, Ok(Located::Never(_))), "{path}: {found:?}");
+        }
     }
 }
 

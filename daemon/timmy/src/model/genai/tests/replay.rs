@@ -1,7 +1,7 @@
 //! What goes back of what a model thought, and to whom.
 
 use super::*;
-use crate::message::{Assistant, Thought};
+use crate::message::{Arguments, Assistant, Thought};
 
 /// One turn with a thought and a call, and the request after it.
 async fn second(mock: &MockModel, wire: Wire, same: bool) -> (Assistant, Value) {
@@ -118,4 +118,44 @@ async fn a_gateways_reasoning_goes_back_as_it_came() {
         body(&mock)["messages"][2]["reasoning_details"],
         json!([detail])
     );
+}
+
+#[tokio::test]
+async fn a_name_that_no_tool_can_have_is_spelt_so_that_providers_take_it() {
+    let mock = MockModel::start();
+    let mut request = says(&mock, Wire::OpenAi, "go on");
+    let call = |name: &str| crate::message::ToolCall {
+        id: format!("id-{}", name.len()),
+        name: name.to_owned(),
+        arguments: Arguments::Object(serde_json::Map::new()),
+        signatures: Vec::new(),
+    };
+    let long = "x".repeat(80);
+    let calls: Vec<_> = ["functions.bash<|x|>", "", &long].map(call).into();
+    let said = Assistant {
+        text: "\n\n".to_owned(),
+        calls: calls.clone(),
+        ..Assistant::default()
+    };
+    request.messages.push(Message::Assistant(said));
+    for call in &calls {
+        request
+            .messages
+            .push(result(&call.id, &call.name, "there is no such tool"));
+    }
+    ask(&request).await.unwrap();
+    let body = body(&mock);
+    let sent = &body["messages"];
+    let spoken = sent
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["role"] == "assistant");
+    let names: Vec<&str> = spoken.unwrap()["tool_calls"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|call| call["function"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["functions_bash__x__", "unknown", &long[..64]]);
 }
