@@ -296,7 +296,7 @@ mod tests {
         );
         assert_eq!(
             shown(r#"{"type":"error","id":1,"code":"no-agent","error":"there is none"}"#),
-            r#"{"meta":{"error":{"code":"no-agent","message":"there is none"}},"payloads":[]}"#
+            r#"{"payloads":[],"meta":{"error":{"code":"no-agent","message":"there is none"}}}"#
         );
     }
 

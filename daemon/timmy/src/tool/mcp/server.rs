@@ -38,6 +38,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 const LONGEST_CALL: Duration = Duration::from_secs(600);
 /// A server that is told to leave has this long.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
+/// What a server that died said last is waited for this long.
+const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 /// The end of standard error that is kept for error messages.
 const TAIL: usize = 2 * 1024;
 /// Of an answer so much is taken in: then it is cut for the model anyway.
@@ -113,7 +115,14 @@ impl Server {
             let seconds = READY_WITHIN.as_secs();
             Err(format!("it did not get ready within {seconds} s"))
         });
-        let (service, tools) = begun.map_err(|why| with_tail(why, &stderr))?;
+        let (service, tools) = match begun {
+            Ok(begun) => begun,
+            Err(why) => {
+                // Its end is heard on one pipe, and its last words come on the other.
+                let _all_of_them = timeout(LAST_WORDS_WITHIN, drain.join_next()).await;
+                return Err(with_tail(why, &stderr));
+            }
+        };
         let told = |tool: rmcp::model::Tool| Told {
             name: tool.name.into_owned(),
             description: tool.description.map(Into::into).unwrap_or_default(),
