@@ -26,6 +26,7 @@ mod place;
 mod programs;
 mod report;
 mod round_trips;
+mod timmy;
 
 use std::process::ExitCode;
 
@@ -91,6 +92,13 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
         ],
         agents::all,
     ),
+    (&["timmy-cold"], timmy::cold),
+    (&["timmy-turn"], timmy::turn),
+    (&["timmy-rss", "timmy-session"], timmy::memory),
+    (&["timmy-fallback"], timmy::fallback),
+    (&["timmy-streams"], timmy::streams),
+    (&["timmy-compact"], timmy::compact),
+    (&["timmy-search", "timmy-list"], timmy::tree),
 ];
 
 fn main() -> ExitCode {

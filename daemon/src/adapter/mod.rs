@@ -12,6 +12,7 @@ pub mod jsonl;
 mod object;
 pub mod pi;
 mod refusal;
+mod unknown;
 
 use agentd_core::agent::Describe;
 use agentd_core::effect::Spawn;

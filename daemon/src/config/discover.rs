@@ -124,13 +124,12 @@ pub(super) fn agents_as(
 ) -> Vec<(Agent, Option<AgentConfig>)> {
     let mut agents = Vec::new();
     for (name, agent) in &config.agents {
-        agents.push(known(
-            name,
-            agent.clone(),
-            Found::Configured,
-            look,
-            describe,
-        ));
+        let (agent, another) = as_it_is(agent.clone(), look);
+        let (mut agent, run) = known(name, agent, Found::Configured, look, describe);
+        if let Some(why) = another {
+            agent.usable = Err(why);
+        }
+        agents.push((agent, run));
     }
     for preset in PRESETS {
         if !config.agents.contains_key(preset.name) {
@@ -151,20 +150,11 @@ fn found(
     describe: &dyn Fn(Kind, &[String]) -> Describe,
 ) -> (Agent, Option<AgentConfig>) {
     let place = look.find(preset.name);
-    let lacks = |path: &PathBuf| look.one_shot_only.contains(path);
-    let (kind, arguments) = match &place {
-        Some((path, _)) if lacks(path) => (Kind::Exec, preset.once),
-        _ => (preset.kind, preset.arguments),
-    };
     let how = place.as_ref().map_or(Found::Missing, |(_, how)| *how);
     let path = place.map(|(path, _)| path);
-    let mut agent = AgentConfig::new(kind, command(path, preset.name, arguments));
+    let mut agent = AgentConfig::new(preset.kind, command(path, preset.name, preset.arguments));
     agent.output = preset.output;
-    let words = agent
-        .command
-        .first()
-        .and_then(|program| look.others.get(Path::new(program)));
-    let another = words.and_then(|words| presets::why_another(&agent, words));
+    let (agent, another) = as_it_is(agent, look);
     let (mut agent, run) = known(preset.name, agent, how, look, describe);
     if how == Found::Missing {
         agent.command.clear();
@@ -178,6 +168,28 @@ fn found(
         ));
     }
     (agent, run)
+}
+
+/// An agent that would be run in the way of its preset, as its program is: a version that has only
+/// the one-shot form is run in that, and of another program that has its name it is said.
+fn as_it_is(mut agent: AgentConfig, look: &Look) -> (AgentConfig, Option<String>) {
+    let Some((program, arguments)) = agent.command.split_first() else {
+        return (agent, None);
+    };
+    let path = PathBuf::from(program);
+    let preset = presets::of_program(program)
+        .filter(|preset| preset.kind == agent.kind && preset.arguments == arguments);
+    let Some(preset) = preset else {
+        return (agent, None);
+    };
+    let words = look.others.get(&path);
+    let another = words.and_then(|words| presets::why_another(&agent, words));
+    if look.one_shot_only.contains(&path) {
+        agent.kind = Kind::Exec;
+        agent.command = command(Some(path), preset.name, preset.once);
+        agent.output = preset.output;
+    }
+    (agent, another)
 }
 
 fn known(

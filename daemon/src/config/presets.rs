@@ -67,7 +67,7 @@ pub(super) const PRESETS: &[Preset] = &[
         arguments: &["--mode", "rpc"],
         word: Some("--mode"),
         signs: &["coding"],
-        once: &["--model={model}", "-p", "{prompt}"],
+        once: &["--model={model}", "-p"],
         output: exec::Output::Text,
         passes: &[],
         login: Login {
@@ -136,9 +136,10 @@ pub(super) const PRESETS: &[Preset] = &[
             "GOOGLE_GENAI_USE_VERTEXAI",
         ],
         login: Login {
-            files: &[("", ".gemini", "oauth_creds.json")],
+            files: &[("GEMINI_CLI_HOME", "", ".gemini/oauth_creds.json")],
             keys: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
-            absence: Absence::LoggedOut,
+            // Its own `.env` files hold a key, too, and Vertex has other ways.
+            absence: Absence::Unknown,
         },
     },
     Preset {

@@ -29,6 +29,7 @@ mod claude;
 mod codex;
 mod openclaw;
 mod pi;
+mod timmy;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -98,6 +99,9 @@ fn is_wanted(name: &str) -> bool {
     list.lines().any(wanted)
 }
 
+/// The directory of a place where tools may write: the place itself holds the daemon's own files.
+pub const WORK: &str = "work";
+
 /// A daemon with the agent and its model.
 pub struct Scene {
     pub daemon: Daemon,
@@ -109,6 +113,7 @@ impl Scene {
         let model = MockModel::start();
         let mut place = Place::new("");
         place.deadline = driven.can.patience;
+        std::fs::create_dir(place.path(WORK)).unwrap();
         let table = (driven.configure)(driven, &place, &model);
         place.configure(&format!("default_agent = \"it\"\n{table}{more}"));
         Self {
@@ -124,6 +129,11 @@ impl Scene {
             .ask(&line.to_string())
             .pop()
             .expect("a final line")
+    }
+
+    /// A file where tools may write.
+    pub fn work(&self, name: &str) -> PathBuf {
+        self.daemon.path(WORK).join(name)
     }
 
     pub fn pid(&self) -> u32 {
@@ -245,8 +255,9 @@ fn runs(driven: &Driven, scene: &Scene, prompt: &str, approve: bool) -> Vec<Valu
 fn runs_a_tool(driven: &Driven) {
     let scene = Scene::of(driven, "");
     // Some agents run a mere `echo` without asking.
-    let prompt = "[[bash=touch made && echo from-the-tool]]";
-    let lines = runs(driven, &scene, prompt, true);
+    let made = scene.work("made");
+    let prompt = format!("[[bash=touch {} && echo from-the-tool]]", made.display());
+    let lines = runs(driven, &scene, &prompt, true);
     let last = lines.last().unwrap();
     assert!(
         text(driven, last).contains("from-the-tool"),
@@ -287,7 +298,7 @@ fn is_denied_a_tool(driven: &Driven) {
         return;
     }
     let scene = Scene::of(driven, "");
-    let file = scene.daemon.path("made-by-the-tool");
+    let file = scene.work("made-by-the-tool");
     let prompt = format!("[[bash=touch {}]]", file.display());
     let lines = runs(driven, &scene, &prompt, false);
     assert!(
@@ -377,7 +388,7 @@ fn goes_on_after(driven: &Driven, between: impl Fn(&Scene)) {
 
 fn leaves_no_orphan(driven: &Driven) {
     let scene = Scene::of(driven, "");
-    let file = scene.daemon.path("tool-pid");
+    let file = scene.work("tool-pid");
     let prompt = format!(
         "[[bash=echo $$ > {0}.new && mv {0}.new {0} && sleep 1000]]",
         file.display()

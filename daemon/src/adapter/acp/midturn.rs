@@ -94,6 +94,69 @@ fn every_request_is_answered() {
 }
 
 #[test]
+fn two_requests_under_one_id_are_both_refused() {
+    let mut talk = Talk::running();
+    talk.wrote.clear();
+    talk.permission(&json!(9), "c1", ALL);
+    talk.permission(&json!(9), "c2", ALL);
+    let withdrew = |event: &WorkerEvent| matches!(event, WorkerEvent::Withdrew { question } if question == "9");
+    assert!(talk.events.iter().any(withdrew), "{:?}", talk.events);
+    assert_eq!(talk.wrote[0]["result"]["outcome"]["outcome"], "cancelled");
+    assert_eq!(talk.wrote[1]["error"]["code"], -32602);
+    talk.reply("9", Reply::Approved);
+    assert_eq!(talk.wrote.len(), 2, "{:?}", talk.wrote);
+}
+
+#[test]
+fn a_question_shows_all_that_would_run_whatever_is_said_beside_it() {
+    let mut talk = Talk::running();
+    let title = "t".repeat(1025) + "end";
+    let content = json!([{"type": "content", "content": {"type": "text", "text": "tidies up"}}]);
+    let call = json!({"toolCallId": "c1", "title": title, "kind": "execute", "status": "pending",
+        "rawInput": {"command": "rm -rf /precious"}});
+    let update = json!({"sessionId": "s1", "update": {"sessionUpdate": "tool_call",
+        "toolCallId": "c2", "title": "x", "status": "pending", "rawInput": {"command": "dd"}}});
+    talk.hear(&json!({"jsonrpc": "2.0", "method": "session/update", "params": update}));
+    let mut first = call.clone();
+    first["content"] = content.clone();
+    // The other's input was told before.
+    let second = json!({"toolCallId": "c2", "content": content});
+    let options = json!([{"optionId": "y", "name": "y", "kind": "allow_once"}]);
+    for (id, call) in [(1, first), (2, second)] {
+        let params = json!({"sessionId": "s1", "toolCall": call, "options": options});
+        talk.hear(&json!({"jsonrpc": "2.0", "id": id, "method": "session/request_permission", "params": params}));
+    }
+    let asked: Vec<_> = talk
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            WorkerEvent::Asked { asking, .. } => Some(asking),
+            _ => None,
+        })
+        .collect();
+    assert!(asked[0].title.ends_with('…'), "{}", asked[0].title);
+    let detail = asked[0].detail.as_deref().unwrap();
+    for shown in [&*title, "rm -rf /precious", "tidies up"] {
+        assert!(detail.contains(shown), "{shown}: {detail}");
+    }
+    let detail = asked[1].detail.as_deref().unwrap();
+    assert!(
+        detail.contains("dd") && detail.contains("tidies up"),
+        "{detail}"
+    );
+}
+
+#[test]
+fn an_update_of_a_newer_agent_is_noted_once() {
+    let mut talk = Talk::running();
+    for _ in 0..3 {
+        talk.update(&json!({"sessionUpdate": "answer_from_the_future", "text": "x"}));
+    }
+    let noted = |event: &&WorkerEvent| matches!(event, WorkerEvent::Noted { text, .. } if text.contains("answer_from_the_future"));
+    assert_eq!(talk.events.iter().filter(noted).count(), 1);
+}
+
+#[test]
 fn a_cancel_answers_what_is_asked_and_the_session_goes_on() {
     let mut talk = Talk::running();
     talk.permission(&json!(5), "c1", ALL);
@@ -214,9 +277,8 @@ fn messages_are_told_apart_by_their_ids_or_by_the_tools_between() {
 }
 
 #[test]
-fn what_belongs_to_no_turn_is_stray_and_what_is_unknown_is_passed_over() {
+fn what_belongs_to_no_turn_is_stray_and_what_is_another_sessions_is_passed_over() {
     let mut talk = Talk::running();
-    talk.update(&json!({"sessionUpdate": "of_its_own", "x": 1}));
     talk.hear(&json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "other", "update": {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "x"}}}}));
     assert!(talk.events.is_empty());
     let id = talk.last_id();

@@ -27,6 +27,7 @@ use agentd_protocol::line::{Level, Stop, Usage};
 use serde_json::Value;
 
 use super::object::{Object, beginning};
+use super::unknown::Unknown;
 use super::{Adapter, Launch, ended};
 use choices::{Offer, Setting, Unoffered};
 use handshake::Step;
@@ -132,7 +133,12 @@ pub struct Acp {
     turn: Option<Turn>,
     waiting: Option<Waiting>,
     questions: Vec<Question>,
+    unknown: Unknown,
 }
+
+/// Why a process is replaced whose setting has no answer.
+const UNSETTLED: &str =
+    "the agent had not said yet whether it took a cancelled turn's model or level";
 
 impl Acp {
     /// A translator for a new process.
@@ -382,6 +388,10 @@ impl Acp {
         if self.waiting.as_ref().is_some_and(waits) {
             self.waiting = None;
             events.push(ended(cancelled, Outcome::ended(Stop::Cancelled)));
+            if self.setting.is_some() {
+                // An agent that never answers it would let no later turn begin.
+                events.push(WorkerEvent::Spoilt { why: UNSETTLED });
+            }
         }
         let runs = |turn: &Turn| turn.turn == cancelled && turn.cancel == Cancel::No;
         if self.turn.as_ref().is_some_and(runs) {

@@ -6,7 +6,7 @@
 use agentd_core::worker::{Asking, QuestionKind, Reply, WorkerEvent};
 use serde_json::Value;
 
-use super::turn::seen;
+use super::turn::{NAME, Seen, Turn, seen};
 use super::{Acp, wire};
 use crate::adapter::object::Object;
 
@@ -54,14 +54,18 @@ impl Acp {
         let Some(params) = record.object("params") else {
             return wire::put_error(&id, wire::INVALID_PARAMS, "no params", write);
         };
-        if self.questions.iter().any(|open| open.name == name) {
-            let why = "this request has no answer yet";
+        if let Some(at) = self.questions.iter().position(|open| open.name == name) {
+            // An answer to one would be taken for one to the other, which nobody saw.
+            let question = self.questions.remove(at).name;
+            events.push(WorkerEvent::Withdrew { question });
+            wire::put_result(&id, &wire::cancelled(), write);
+            let why = "another request has this id";
             return wire::put_error(&id, wire::INVALID_PARAMS, why, write);
         }
         // Of another session, in a turn that is cancelled, or in none: nobody is there to ask.
-        let goes_on = self.turn.as_ref().filter(|turn| turn.goes_on());
         let ours = self.is_ours(&params) && self.questions.len() < OPEN;
-        let Some(turn) = goes_on.filter(|_| ours).map(|turn| turn.turn) else {
+        let goes_on = self.turn.as_mut().filter(|turn| ours && turn.goes_on());
+        let Some(turn) = goes_on else {
             return wire::put_result(&id, &wire::cancelled(), write);
         };
         let offered = offered(&params);
@@ -79,20 +83,18 @@ impl Acp {
                 Some(_) => QuestionKind::Approval,
                 None => QuestionKind::Choice,
             },
-            title: about
-                .title
-                .clone()
-                .unwrap_or_else(|| "May it go on?".to_owned()),
-            detail: about.detail(),
+            title: title(&about),
+            detail: detail(tool.as_ref(), &about, turn),
             options: match once {
                 Some(_) => Vec::new(),
                 None => options.iter().map(|(shown, _)| shown.clone()).collect(),
             },
             limit: None,
         };
-        if let (Some(call), Some(turn)) = (&call, &mut self.turn) {
+        if let Some(call) = &call {
             turn.asked_about(call, &about);
         }
+        let turn = turn.turn;
         self.questions.push(Question {
             id,
             name,
@@ -143,6 +145,33 @@ impl Acp {
             });
         }
     }
+}
+
+/// What is asked, with a mark where it is longer than that.
+fn title(about: &Seen) -> String {
+    let Some(mut title) = about.title.clone() else {
+        return "May it go on?".to_owned();
+    };
+    if title.chars().count() == NAME {
+        title.push('…');
+    }
+    title
+}
+
+/// All that the tool would do: nobody approves what isn't shown. The title and the content are the
+/// agent's prose; what it runs is the input.
+fn detail(tool: Option<&Object<'_>>, about: &Seen, turn: &Turn) -> Option<String> {
+    let whole = tool.and_then(|tool| tool.string("title"));
+    let cut = whole.filter(|title| title.chars().count() > NAME);
+    let held = about.call.as_ref().and_then(|call| turn.input_of(call));
+    let input = about.input.clone().or_else(|| held.cloned());
+    let parts = [
+        cut,
+        input.filter(|input| input != "{}"),
+        about.output.clone(),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("\n"))
 }
 
 impl Question {

@@ -15,6 +15,9 @@ fn a_setting_of_a_cancelled_turn_fails_no_other_turn() {
     talk.tell(&pinned(1, "", "two", "low"));
     assert_eq!(talk.methods().last(), Some(&"session/set_model"));
     talk.tell(&WorkerCommand::Cancel { turn: TurnId(1) });
+    // One that is never answered must not keep every later turn waiting.
+    let spoilt = |event: &WorkerEvent| matches!(event, WorkerEvent::Spoilt { .. });
+    assert!(talk.events.iter().any(spoilt), "{:?}", talk.events);
     talk.tell(&prompt(2, "x"));
     talk.refuse(-32602, "unknown model");
     assert_eq!(talk.methods().last(), Some(&"session/prompt"));

@@ -18,7 +18,7 @@ const OPEN_CALLS: usize = 64;
 /// Input and output of one call that is kept: what is longer is told with its end only.
 const FOLLOWED: usize = 64 * 1024;
 /// Longest id, name or title of a call, in characters.
-const NAME: usize = 1024;
+pub(super) const NAME: usize = 1024;
 
 /// Was the turn cancelled?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,9 +65,9 @@ pub(super) struct Seen {
     pub(super) title: Option<String>,
     kind: Option<String>,
     status: Option<String>,
-    input: Option<Json>,
+    pub(super) input: Option<Json>,
     /// Its output as text, where it is told.
-    output: Option<String>,
+    pub(super) output: Option<String>,
 }
 
 /// Reads a tool call, an update of one, or the one a permission is asked for.
@@ -98,11 +98,6 @@ pub(super) fn seen(record: &Object<'_>) -> Seen {
 }
 
 impl Seen {
-    /// For a question: what the tool would do.
-    pub(super) fn detail(&self) -> Option<String> {
-        self.output.clone().or_else(|| self.input.clone())
-    }
-
     /// Has the call ended?
     pub(super) fn is_over(&self) -> bool {
         self.ended().is_some()
@@ -238,6 +233,11 @@ impl Turn {
             ok,
             output: seen.output.clone().unwrap_or(before),
         });
+    }
+
+    /// What an earlier record said that a call would do, while it hasn't begun.
+    pub(super) fn input_of(&self, call: &str) -> Option<&Json> {
+        self.calls.get(call)?.input.as_ref()
     }
 
     /// A permission is asked for a call. Gemini tells of it nowhere else before it ends; Hermes asks

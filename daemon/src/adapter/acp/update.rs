@@ -1,7 +1,7 @@
 //! What an agent tells of its session: `session/update`.
 //!
 //! Owns what each update means, and that history repeated by `session/load` is not a turn's. An
-//! unknown update is passed over.
+//! unknown update is noted.
 
 use agentd_core::worker::WorkerEvent;
 use agentd_protocol::line::Usage;
@@ -117,8 +117,11 @@ impl Acp {
                     });
                 }
             }
-            // The user's own words, and what newer agents tell.
-            _ => {}
+            "user_message_chunk" => {}
+            _ => {
+                let agent = self.name.as_deref().unwrap_or("the agent");
+                events.extend(self.unknown.said(agent, kind, Some(name)));
+            }
         }
     }
 

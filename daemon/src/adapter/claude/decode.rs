@@ -24,10 +24,6 @@ const IGNORED: &[&str] = &[
     "tool_progress",
     "tool_use_summary",
 ];
-/// Unknown types that are noted: a newer agent may have some.
-const UNKNOWN: usize = 32;
-/// Longest name of one, in characters.
-const NAME: usize = 64;
 
 impl Claude {
     pub(super) fn line(
@@ -435,11 +431,9 @@ impl Claude {
     }
 
     fn not_understood(&mut self, kind: &str, events: &mut Vec<WorkerEvent>) {
-        let kind: String = kind.chars().take(NAME).collect();
-        if self.unknown.len() < UNKNOWN && self.unknown.insert(kind.clone()) {
-            let text = format!("Claude Code said `{kind}`, which this version does not know");
-            self.note(Level::Info, "worker", text, events);
-        }
+        let turn = self.turn.as_ref().filter(|_| self.is_ours());
+        let turn = turn.map(|turn| turn.turn);
+        events.extend(self.unknown.said("Claude Code", kind, turn));
     }
 
     /// The session that was to be reopened isn't there; the process leaves by itself.

@@ -118,6 +118,21 @@ fn an_answer_to_a_question_that_is_not_open_is_not_written() {
 }
 
 #[test]
+fn two_requests_under_one_id_are_both_denied_and_nobody_approves_what_was_not_seen() {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    replay.wrote.clear();
+    replay.hear(&asks("q", "Read"));
+    replay.hear(&asks("q", "Bash"));
+    let withdrew = |event: &WorkerEvent| matches!(event, WorkerEvent::Withdrew { question } if question == "q");
+    assert_eq!(replay.count(withdrew), 1);
+    assert_eq!(replay.wrote.len(), 1, "{:?}", replay.wrote);
+    assert_eq!(replay.wrote[0]["response"]["response"]["behavior"], "deny");
+    replay.tell(&answer("q", Reply::Approved));
+    assert_eq!(replay.wrote.len(), 1, "{:?}", replay.wrote);
+}
+
+#[test]
 fn a_request_that_is_not_served_is_refused_so_that_nothing_waits() {
     let mut replay = Replay::bare();
     for kind in ["mcp_message", "hook_callback", "from_the_future"] {

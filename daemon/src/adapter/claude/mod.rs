@@ -12,7 +12,6 @@ mod questions;
 mod turn;
 mod words;
 
-use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
@@ -26,6 +25,7 @@ use agentd_protocol::line::Stop;
 use serde_json::{Value, json};
 
 use super::object::put_line;
+use super::unknown::Unknown;
 use super::{Adapter, Launch, ended};
 use questions::Questions;
 use turn::{Abort, Turn};
@@ -144,7 +144,7 @@ pub struct Claude {
     /// Does a flat plan pay for it?
     is_flat: bool,
     /// Types of lines that were not understood, each noted once.
-    unknown: BTreeSet<String>,
+    unknown: Unknown,
 }
 
 impl Claude {
@@ -163,7 +163,7 @@ impl Claude {
             words: Words::default(),
             spent: 0.0,
             is_flat: false,
-            unknown: BTreeSet::new(),
+            unknown: Unknown::default(),
         }
     }
 

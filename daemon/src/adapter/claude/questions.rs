@@ -59,6 +59,11 @@ impl Questions {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
+        if let Some(open) = self.0.remove(id) {
+            // An answer to one would be taken for one to the other, which nobody saw.
+            events.push(withdrew(id, &open));
+            return put_denial(id, "another request has this id", write);
+        }
         if self.0.len() >= OPEN {
             return put_denial(id, "too many permission requests are open", write);
         }

@@ -12,6 +12,7 @@ use super::items::{result, tool};
 use super::turn::{Tokens, Turn, failed, failure};
 use super::{Asked, Codex, Thread, WARNING, WARNINGS, cut};
 use crate::adapter::object::{Object, beginning, put_line};
+use crate::adapter::unknown::Unknown;
 
 /// What Codex says of a thread that it doesn't have.
 const GONE: &[&str] = &[
@@ -225,7 +226,7 @@ impl Codex {
                     {
                         self.words.seen(&item, events);
                     }
-                    output(turn, method, params, events);
+                    output(turn, method, params, &mut self.unknown, events);
                 }
             }
         }
@@ -329,8 +330,30 @@ fn is_gone(error: &str) -> bool {
     GONE.iter().any(|sign| error.contains(sign))
 }
 
+/// What Codex 0.169.0 tells of a turn that its sender would not miss.
+const SILENT: &[&str] = &[
+    "item/autoApprovalReview/completed",
+    "item/autoApprovalReview/started",
+    "item/commandExecution/terminalInteraction",
+    "item/fileChange/outputDelta",
+    "item/fileChange/patchUpdated",
+    "item/plan/delta",
+    "item/reasoning/summaryPartAdded",
+    "turn/completed",
+    "turn/diff/updated",
+    "turn/moderationMetadata",
+    "turn/plan/updated",
+    "turn/started",
+];
+
 /// What the turn says and does.
-fn output(turn: &mut Turn, method: &str, params: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+fn output(
+    turn: &mut Turn,
+    method: &str,
+    params: &Object<'_>,
+    unknown: &mut Unknown,
+    events: &mut Vec<WorkerEvent>,
+) {
     let name = turn.turn;
     let delta = || params.string("delta").filter(|delta| !delta.is_empty());
     match method {
@@ -378,7 +401,11 @@ fn output(turn: &mut Turn, method: &str, params: &Object<'_>, events: &mut Vec<W
             let said = said.into_iter().flatten().collect::<Vec<_>>().join(": ");
             events.push(noted(name, Level::Warning, "retry", cut(&said, WARNING)));
         }
-        // What else there is says nothing of the turn, or belongs to a newer version.
+        _ if SILENT.contains(&method) => {}
+        _ if method.starts_with("item/") || method.starts_with("turn/") => {
+            events.extend(unknown.said("Codex", method, Some(name)));
+        }
+        // What else there is says nothing of the turn.
         _ => {}
     }
 }

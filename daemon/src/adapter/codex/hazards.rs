@@ -300,6 +300,61 @@ fn two_requests_under_one_id_are_both_declined_and_nobody_is_asked_for_either() 
 }
 
 #[test]
+fn a_failed_turn_takes_its_command_along() {
+    let mut replay = Replay::running();
+    let command = json!({"item": {"type": "commandExecution", "id": "c1"}});
+    replay.note("item/started", &command);
+    let error = json!({"message": "the provider left"});
+    let done = json!({"turn": {"id": "n1", "status": "failed", "error": error}});
+    replay.note("turn/completed", &done);
+    assert!(replay.outcomes().is_empty(), "{:?}", replay.outcomes());
+    replay.reply(&json!({"data": [{"itemId": "c1", "processId": "p"}]}));
+    let last = replay.wrote.last().unwrap();
+    assert_eq!(last["method"], "thread/backgroundTerminals/terminate");
+    replay.reply(&json!({"terminated": true}));
+    assert!(replay.outcomes()[0].result.is_err());
+}
+
+#[test]
+fn a_change_is_asked_for_with_all_its_files_and_a_mark_where_it_is_cut() {
+    let mut replay = Replay::running();
+    let change =
+        |path: &str| json!({"path": path, "kind": {"type": "update"}, "diff": "+x\n".repeat(8000)});
+    let changes = json!([change("a.rs"), change("precious.rs")]);
+    let item = json!({"item": {"type": "fileChange", "id": "f", "changes": changes}});
+    replay.note("item/started", &item);
+    replay.hear(
+        &json!({"id": 3, "method": "item/fileChange/requestApproval", "params": {"itemId": "f"}}),
+    );
+    let Some(WorkerEvent::Asked { asking, .. }) = replay.events.last() else {
+        panic!("{:?}", replay.events);
+    };
+    let detail = asking.detail.as_deref().unwrap();
+    assert!(
+        detail.contains("update a.rs\nupdate precious.rs"),
+        "{detail}"
+    );
+    assert!(
+        detail.ends_with("bytes more)"),
+        "{}",
+        &detail[detail.len() - 40..]
+    );
+}
+
+#[test]
+fn what_a_newer_codex_says_of_a_turn_is_noted_once() {
+    let mut replay = Replay::running();
+    for _ in 0..3 {
+        replay.note("item/hologram/delta", &json!({"delta": "x"}));
+        replay.note("turn/diff/updated", &json!({"diff": "x"}));
+    }
+    let noted = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { text, .. } if text.contains("item/hologram/delta"));
+    assert_eq!(replay.count(noted), 1);
+    let any = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { .. });
+    assert_eq!(replay.count(any), 1);
+}
+
+#[test]
 fn a_late_answer_to_one_turn_says_nothing_of_the_next() {
     for late in [
         json!({"result": {"turn": {"id": "n1"}}}),

@@ -48,6 +48,10 @@ pub(super) fn tool(kind: &str, item: &Object<'_>) -> Option<Tool> {
         }
         "fileChange" => {
             about = changes(item, true);
+            if item.objects("changes").len() > 1 {
+                // However long the changes are, each file is named.
+                about = format!("{}\n\n{about}", changes(item, false));
+            }
             format!("{{\"changes\":{}}}", item.raw("changes").unwrap_or("[]"))
         }
         "mcpToolCall" => {

@@ -12,6 +12,7 @@ mod terminals;
 mod turn;
 mod words;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use serde_json::{Value, json};
 
 use super::attached::data_url;
 use super::object::put_line;
+use super::unknown::Unknown;
 use super::{Adapter, Launch, ended};
 use requests::Requests;
 use turn::{Abort, Tokens, Turn};
@@ -146,6 +148,7 @@ pub struct Codex {
     requests: Requests,
     /// Warnings that were passed on.
     warned: Vec<String>,
+    unknown: Unknown,
 }
 
 impl Codex {
@@ -318,6 +321,15 @@ fn cut(text: &str, most: usize) -> &str {
         end -= 1;
     }
     &text[..end]
+}
+
+/// The same for a person, who is told how much is missing.
+fn shortened(text: &str, most: usize) -> Cow<'_, str> {
+    let kept = cut(text, most);
+    match text.len() - kept.len() {
+        0 => Cow::Borrowed(kept),
+        more => Cow::Owned(format!("{kept}… ({more} bytes more)")),
+    }
 }
 
 impl Adapter for Codex {

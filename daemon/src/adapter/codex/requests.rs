@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use agentd_core::worker::{Asking, QuestionKind, Reply};
 use serde_json::{Value, json};
 
-use super::cut;
+use super::{cut, shortened};
 use crate::adapter::object::{Object, put_line};
 
 /// Requests that may be open at once: the core has fewer questions.
@@ -265,12 +265,12 @@ fn approval(name: &str, title: &str, known: &[(&str, String)], params: &Object<'
     let known = known.iter().chain([&reason]);
     let detail = known
         .filter(|(_, value)| !value.is_empty())
-        .map(|(what, value)| format!("{what}: {}", cut(value, KEPT)))
+        .map(|(what, value)| format!("{what}: {}", shortened(value, KEPT)))
         .collect::<Vec<_>>();
     Asking {
         question: name.to_owned(),
         kind: QuestionKind::Approval,
-        title: cut(title, TITLE).to_owned(),
+        title: shortened(title, TITLE).into_owned(),
         detail: (!detail.is_empty()).then(|| detail.join("\n")),
         options: Vec::new(),
         limit: None,
@@ -324,7 +324,7 @@ fn questions(name: &str, params: &Object<'_>) -> (Answers, Vec<Asking>) {
             let asking = Asking {
                 question: part(name, number),
                 kind,
-                title: cut(&title, TITLE).to_owned(),
+                title: shortened(&title, TITLE).into_owned(),
                 detail: question.string("header"),
                 options,
                 limit: None,

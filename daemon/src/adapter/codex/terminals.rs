@@ -1,4 +1,4 @@
-//! What an interrupted turn leaves running: Codex ends the turn, but not its commands.
+//! What an interrupted or failed turn leaves running: Codex ends the turn, but not its commands.
 //!
 //! Owns the end of those commands, which comes before the end of the turn. What runs since an
 //! earlier turn stays. A Codex that can't is replaced, which ends everything it started.
@@ -27,7 +27,7 @@ impl Codex {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
-        let interrupted = result == Ok(Stop::Cancelled);
+        let interrupted = matches!(result, Ok(Stop::Cancelled) | Err(_));
         if let (Some(turn), Thread::Open(thread)) = (&mut self.turn, &self.thread)
             && interrupted
             && turn.runs_commands()

@@ -9,7 +9,7 @@ use agentd_core::worker::{Failure, Outcome, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::{Stop, Usage};
 
-use super::cut;
+use super::shortened;
 use super::terminals::Ending;
 use crate::adapter::object::Object;
 
@@ -17,8 +17,8 @@ use crate::adapter::object::Object;
 pub(super) const OPEN_CALLS: usize = 64;
 /// Longest id of a call that is followed, in bytes: Codex's are a few dozen.
 const CALL_ID: usize = 256;
-/// What is kept of a call for the question about it, in bytes.
-const ABOUT: usize = 4 * 1024;
+/// What is kept of a call for the question about it, in bytes: as much as a question shows.
+const ABOUT: usize = 16 * 1024;
 
 /// Was the turn cancelled?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,7 +118,7 @@ impl Turn {
     pub(super) fn call_begins(&mut self, call: &str, about: &str, command: bool) {
         self.thinks = false;
         if self.calls.len() < OPEN_CALLS && call.len() <= CALL_ID {
-            let about = cut(about, ABOUT).to_owned();
+            let about = shortened(about, ABOUT).into_owned();
             let told = 0;
             let begun = Call {
                 told,

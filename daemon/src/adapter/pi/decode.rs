@@ -17,6 +17,20 @@ use crate::adapter::object::{Object, beginning, content};
 /// pi's own tools that change nothing.
 const READ_ONLY: &[&str] = &["find", "grep", "ls", "read"];
 
+/// Parts of a message that are told as a whole, too.
+const SILENT: &[&str] = &[
+    "done",
+    "error",
+    "start",
+    "text_end",
+    "text_start",
+    "thinking_end",
+    "thinking_start",
+    "toolcall_delta",
+    "toolcall_end",
+    "toolcall_start",
+];
+
 impl Pi {
     pub(super) fn record(
         &mut self,
@@ -363,6 +377,10 @@ impl Pi {
                     }
                     Some("thinking_delta") => events
                         .extend(delta().map(|text| WorkerEvent::Thinking { turn: name, text })),
+                    Some(other) if !SILENT.contains(&other) => {
+                        let kind = format!("message_update {other}");
+                        events.extend(self.unknown.said("pi", &kind, Some(name)));
+                    }
                     _ => {}
                 }
             }

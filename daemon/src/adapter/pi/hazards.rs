@@ -340,6 +340,22 @@ fn hazard_14_a_retry_that_pi_hides_and_one_that_it_tells_end_alike() {
     }
 }
 
+#[test]
+fn a_piece_of_a_newer_pi_is_noted_once() {
+    let mut replay = Replay::turn("pi-1.5.2", "02", 1);
+    replay.play_until("message_update");
+    for _ in 0..3 {
+        for kind in ["hologram_delta", "toolcall_delta"] {
+            let part = json!({"type": kind, "delta": "x"});
+            replay.hear(&json!({"type": "message_update", "assistantMessageEvent": part}));
+        }
+    }
+    let noted = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { text, .. } if text.contains("hologram_delta"));
+    assert_eq!(replay.count(noted), 1);
+    let any = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { .. });
+    assert_eq!(replay.count(any), 1);
+}
+
 fn bare() -> Spawn {
     Spawn {
         agent: "pi".into(),

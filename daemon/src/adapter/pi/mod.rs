@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::attached::base64;
 use super::object::put_line;
+use super::unknown::Unknown;
 use super::{Adapter, Launch, ended};
 use turn::{Abort, Turn};
 use words::Words;
@@ -128,6 +129,7 @@ pub struct Pi {
     resumed: bool,
     provider: Option<String>,
     model: Option<String>,
+    unknown: Unknown,
 }
 
 impl Pi {

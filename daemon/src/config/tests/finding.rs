@@ -215,6 +215,11 @@ fn the_kind_exec_asks_for_the_one_shot_form_and_so_does_a_program_without_the_ot
     let (agent, run) = found(&Config::default(), &look, "gemini");
     assert_eq!((agent.kind, agent.usable), ("exec", Ok(())));
     assert_eq!(run.unwrap().command.last().unwrap(), "--prompt={prompt}");
+    // A table that says nothing of how it is run is run no worse than none.
+    let table = Config::parse("[agents.gemini]\nwarm = 1", file, &look).unwrap();
+    let (agent, run) = found(&table, &look, "gemini");
+    assert_eq!((agent.kind, agent.warm), ("exec", 1));
+    assert_eq!(run.unwrap().command.last().unwrap(), "--prompt={prompt}");
 
     let error = |text: &str| Config::parse(text, file, &look).unwrap_err().to_string();
     assert!(error("[agents.codex]\nkind = 'claude'").contains("has no `command`"));

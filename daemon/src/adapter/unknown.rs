@@ -1,0 +1,39 @@
+//! What an agent says that this version doesn't know: a newer one may have more to say.
+//!
+//! Owns that each kind is told once in a process, and of how many. Must not know any wire.
+
+use std::collections::BTreeSet;
+
+use agentd_core::ids::TurnId;
+use agentd_core::worker::WorkerEvent;
+use agentd_protocol::line::Level;
+
+/// Kinds that are told.
+const KINDS: usize = 32;
+/// Longest name of one, in characters.
+const NAME: usize = 64;
+
+/// Kinds that were told.
+#[derive(Default, Debug)]
+pub(super) struct Unknown(BTreeSet<String>);
+
+impl Unknown {
+    /// A note about this kind, unless there was one.
+    pub(super) fn said(
+        &mut self,
+        agent: &str,
+        kind: &str,
+        turn: Option<TurnId>,
+    ) -> Option<WorkerEvent> {
+        let kind: String = kind.chars().take(NAME).collect();
+        if self.0.len() >= KINDS || !self.0.insert(kind.clone()) {
+            return None;
+        }
+        Some(WorkerEvent::Noted {
+            turn,
+            level: Level::Info,
+            code: "worker",
+            text: format!("{agent} said `{kind}`, which this version does not know"),
+        })
+    }
+}

@@ -1,0 +1,78 @@
+//! The built-in agent, by the same suite as everybody's.
+//!
+//! Its shell works without asking, in a sandbox, so leave is what a command needs that has to get out
+//! of it.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::{Can, Driven, Scene, Turns, WORK, text};
+use crate::mock_model::MockModel;
+use crate::support::{DEADLINE, Place, TIMMY};
+
+fn installed() -> Vec<Driven> {
+    vec![Driven {
+        label: "timmy".to_owned(),
+        program: PathBuf::from(TIMMY),
+        configure,
+        can: Can {
+            turns: Turns::InOneProcess,
+            tool: Some("bash"),
+            asks: false,
+            denied: "",
+            errors: &[(401, "agent-auth")],
+            overflow: Some("context-overflow"),
+            attached: &[],
+            models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
+            beside: None,
+            tries_again: &[429, 500],
+            // A key that was refused isn't tried again until it is another one.
+            refusal_lasts: Some("agent-auth"),
+            patience: DEADLINE,
+        },
+    }]
+}
+
+fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
+    let (program, dir, url) = (&driven.program, place.path(WORK), &model.url);
+    format!(
+        "[agents.it]\nkind = \"jsonl\"\ncommand = [{program:?}, \"--rpc\"]\n\
+         [models]\ndefault = \"mock/mock-1\"\n[providers.mock]\nbase_url = {url:?}\n\
+         [timmy]\nwritable = [{dir:?}]\n"
+    )
+}
+
+suite!();
+
+#[test]
+fn a_command_outside_the_sandbox_waits_for_leave_and_is_denied_when_nobody_is_there() {
+    for driven in installed() {
+        let scene = Scene::of(&driven, "");
+        let file = scene.daemon.path("made-outside");
+        let wanted = json!({"command": format!("touch {}", file.display()),
+            "outside": true, "reason": "the test"});
+        let prompt = format!("[[use bash {wanted}]]");
+        for (approve, is_made) in [(Some(false), false), (None, false), (Some(true), true)] {
+            let last = match approve {
+                None => scene.ask(&prompt),
+                Some(approve) => {
+                    let mut client = scene.daemon.connect();
+                    let line = json!({"type": "send", "id": 1, "text": prompt, "session": "main",
+                        "on_question": "wait"});
+                    client.send(&line.to_string());
+                    let question = client.until("question").pop().unwrap();
+                    assert_eq!(question["kind"], "approval", "{question:#}");
+                    assert!(!file.exists(), "nothing happens before the answer");
+                    let id = &question["question_id"];
+                    let answer = json!({"type": "answer", "question_id": id, "approve": approve});
+                    scene.daemon.ask(&answer.to_string());
+                    client.until("message_end").pop().unwrap()
+                }
+            };
+            text(&driven, &last);
+            assert_eq!(file.exists(), is_made, "{approve:?}: {last:#}");
+            assert_eq!(last["tool_trace"][0]["ok"], is_made, "{last:#}");
+        }
+    }
+}
