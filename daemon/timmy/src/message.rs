@@ -20,6 +20,13 @@ pub(crate) enum Message {
     Tool(ToolResult),
 }
 
+impl Message {
+    /// Words of the user.
+    pub(crate) fn user(text: impl Into<String>) -> Self {
+        Self::User { text: text.into() }
+    }
+}
+
 /// What a model said.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Assistant {

@@ -277,7 +277,7 @@ impl Agent {
         } else {
             text
         };
-        let words = Message::User { text };
+        let words = Message::user(text);
         let (which, name) = match &sent.conversation {
             Conversation::Native(native) => (Some(Which::Native(native.clone())), None),
             Conversation::Named(name) => (Some(Which::Name(name.clone())), Some(name.clone())),

@@ -377,9 +377,7 @@ async fn tested(setting: &Setting, test: Test) -> Result<Exit, Failed> {
     let request = Request {
         target,
         system: Arc::from("You answer in one word."),
-        messages: vec![Message::User {
-            text: QUESTION.to_owned(),
-        }],
+        messages: vec![Message::user(QUESTION)],
         tools: Arc::from([]),
         thinking: None,
     };

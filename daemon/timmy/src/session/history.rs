@@ -159,9 +159,7 @@ fn say(said: &mut Vec<Message>, words: &str) {
             text.push_str("\n\n");
             text.push_str(words);
         }
-        _ => said.push(Message::User {
-            text: words.to_owned(),
-        }),
+        _ => said.push(Message::user(words)),
     }
 }
 

@@ -263,9 +263,7 @@ impl<'a> Turn<'a> {
         if words.is_empty() {
             return Ok(());
         }
-        let said = words.iter().map(|word| Message::User {
-            text: word.text.clone(),
-        });
+        let said = words.iter().map(|word| Message::user(word.text.as_str()));
         let said = said.collect();
         if let Err(why) = self.session.append(said).await {
             self.too_late(words).await;

@@ -57,7 +57,7 @@ impl Turn<'_> {
         let request = Request {
             target,
             system: Arc::from(compaction::SYSTEM),
-            messages: vec![Message::User { text: question }],
+            messages: vec![Message::user(question)],
             tools: Arc::from([]),
             thinking: None,
         };

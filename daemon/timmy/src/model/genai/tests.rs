@@ -96,9 +96,7 @@ fn says(mock: &MockModel, wire: Wire, text: &str) -> Request {
 }
 
 fn user(text: &str) -> Message {
-    Message::User {
-        text: text.to_owned(),
-    }
+    Message::user(text)
 }
 
 fn result(call: &str, name: &str, output: &str) -> Message {

@@ -262,9 +262,7 @@ async fn a_call_that_died_with_its_process_is_answered_and_not_run_again() {
     let native = {
         let store = home.agent().store;
         let basis = crate::session::Basis::default();
-        let words = Message::User {
-            text: "hi".to_owned(),
-        };
+        let words = Message::user("hi");
         let mut session = store.create(None, basis, words).await.unwrap();
         let call = ToolCall {
             id: "c1".to_owned(),

@@ -76,9 +76,7 @@ pub(crate) fn says(text: &str) -> Reply {
 }
 
 pub(crate) fn user(text: &str) -> Message {
-    Message::User {
-        text: text.to_owned(),
-    }
+    Message::user(text)
 }
 
 /// A request as it came.
@@ -367,7 +365,7 @@ pub(crate) fn target(name: &str) -> Target {
 
 pub(crate) fn shown(messages: &[Message]) -> Vec<String> {
     let show = |message: &Message| match message {
-        Message::User { text } => format!("user {text}"),
+        Message::User { text, .. } => format!("user {text}"),
         Message::Assistant(said) if said.calls.is_empty() => format!("said {}", said.text),
         Message::Assistant(said) => {
             let names: Vec<_> = said.calls.iter().map(|call| call.name.as_str()).collect();
