@@ -53,6 +53,49 @@ fn a_turn_tells_what_it_took_and_whom_it_asked() {
 }
 
 #[test]
+fn a_refusal_a_suspicion_of_one_and_who_it_is_are_told_and_kept() {
+    let model = MockModel::start();
+    let base = &model.base;
+    let spoken = format!("[providers.spoken]\nbase_url = \"{base}\"\nwire = \"ollama\"\n");
+    let daemon = daemon(&model, &spoken);
+    std::fs::create_dir(daemon.path("timmy")).unwrap();
+    std::fs::write(daemon.path("timmy/SOUL.md"), "abc").unwrap();
+    let soul = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    let refused = turn(&daemon, "[[refuse=field]]", &json!({"session": "a"}));
+    assert_eq!(refused["stop"], "refusal", "{refused:#}");
+    assert_eq!(
+        refused["refusal"], "refusal: I'm sorry, I can't help with that.",
+        "{refused:#}"
+    );
+    assert_eq!(refused["suspected_refusal"], Value::Null);
+    let pinned = json!({"session": "b", "model": "spoken/m"});
+    let suspected = turn(&daemon, "[[refuse=text]]", &pinned);
+    assert_eq!(suspected["stop"], "end_turn", "{suspected:#}");
+    assert_eq!(suspected["suspected_refusal"], true, "{suspected:#}");
+    assert_eq!(suspected["refusal"], Value::Null);
+    let failed = turn(&daemon, "[[fail=auth]]", &json!({"session": "c"}));
+    assert_eq!(failed["code"], "agent-auth", "{failed:#}");
+    for last in [&refused, &suspected, &failed] {
+        assert_eq!(last["soul_sha256"], soul, "{last:#}");
+    }
+
+    // The stored results say the same after a crash.
+    let daemon = daemon.kill().start();
+    let jobs = json!({"type": "collect", "jobs": ["j1", "j2", "j3"], "timeout": 0});
+    let collected = daemon.ask(&jobs.to_string()).remove(0);
+    for (told, kept) in [&refused, &suspected, &failed].into_iter().zip(
+        collected["results"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{collected:#}")),
+    ) {
+        for member in ["refusal", "suspected_refusal", "soul_sha256"] {
+            assert_eq!(kept[member], told[member], "{kept:#}");
+        }
+    }
+}
+
+#[test]
 fn a_session_goes_on_after_its_process_and_its_daemon_were_killed() {
     let model = MockModel::start();
     let daemon = daemon(&model, "");

@@ -69,7 +69,11 @@ async fn g2_a_refusal_in_a_field_of_its_own_is_a_refusal() {
         let text = format!("[[refuse={how}]]");
         let (reply, pieces) = hear(&models(), &says(&mock, wire, &text)).await;
         let reply = reply.unwrap();
-        assert_eq!(reply.stop, Stop::Refusal(word.to_owned()), "{wire:?}");
+        let why = match words {
+            "" => word.to_owned(),
+            words => format!("{word}: {words}"),
+        };
+        assert_eq!(reply.stop, Stop::Refusal(why), "{wire:?}");
         assert_eq!(reply.message.text, words, "{wire:?}");
         assert_eq!(pieces, [], "{wire:?}");
         assert!(
