@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
+use agentd_client::cli::output;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
@@ -63,7 +64,7 @@ pub(super) async fn run(setting: &Setting, form: Form) -> Result<Exit, Failed> {
         let shown: Vec<Vec<String>> = rows.iter().enumerate().map(in_words).collect();
         show::table(&["", "MODEL", "STATE", "WINDOW", "USD PER MILLION"], &shown)?;
         if let Some(note) = &chosen.announced {
-            show::note(note);
+            output::note(note);
         }
     }
     let usable = rows.iter().any(|row| row["usable"] == true);
@@ -130,7 +131,7 @@ fn in_words((place, row): (usize, &Value)) -> Vec<String> {
         0 => "first".to_owned(),
         place => format!("then {place}"),
     };
-    let model = show::safe(row["model"].as_str().unwrap_or_default());
+    let model = output::safe(row["model"].as_str().unwrap_or_default()).into_owned();
     vec![name, model, state, row["window"].to_string(), price]
 }
 
