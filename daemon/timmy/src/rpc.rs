@@ -347,6 +347,7 @@ impl Service {
             };
             let played = AssertUnwindSafe(agent.play(sent, reins)).catch_unwind();
             if played.await.is_err() {
+                inbox.refuse(&line).await;
                 died(&line).await;
             }
             number

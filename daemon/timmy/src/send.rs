@@ -10,6 +10,7 @@ use std::time::Duration;
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::line::Line;
@@ -21,8 +22,9 @@ use crate::session::store::{Store, StoreError};
 use crate::session::{Basis, Session};
 use crate::tool::{Asker, Tool};
 use crate::turn::inbox::Inbox;
+use crate::turn::report::Report;
 use crate::turn::tools::Toolbox;
-use crate::turn::{Around, House, Plan, Turn, report};
+use crate::turn::{Around, Ending, House, Plan, Turn, over, report};
 
 /// What a send needs to know of this machine and its user.
 pub(crate) trait Household: House {
@@ -150,6 +152,7 @@ impl Agent {
     /// Plays a send to its final line, which is said.
     pub(crate) async fn play(&self, sent: Sent, reins: Reins<'_>) {
         let line = reins.line;
+        let started = Instant::now();
         let asked = async {
             let plan = self.household.plan(&sent.wish).await?;
             let toolsets = sent.toolsets.as_deref();
@@ -158,10 +161,8 @@ impl Agent {
         };
         let asked = tokio::select! {
             asked = asked => asked,
-            () = reins.cancel.cancelled() => {
-                line.say("message_end", json!({"text": "", "stop": "cancelled"})).await;
-                return;
-            }
+            () = reins.cancel.cancelled() => return before(&Ending::Cancelled, &reins).await,
+            () = over(started, sent.wish.timeout) => return before(&Ending::TimedOut, &reins).await,
         };
         let (Planned { plan, note }, equipped) = match asked {
             Ok(asked) => asked,
@@ -171,8 +172,7 @@ impl Agent {
                     line.say("agent_event", json!({"kind": kind, "data": details}))
                         .await;
                 }
-                line.reject(&refused.rejected).await;
-                return;
+                return rejected(&refused.rejected, &reins).await;
             }
         };
         if let Some(note) = note {
@@ -185,10 +185,7 @@ impl Agent {
         let tools = Toolbox::new(tools);
         let (mut session, from) = match self.open(&sent, line, reins.opened).await {
             Ok(opened) => opened,
-            Err(rejected) => {
-                line.reject(&rejected).await;
-                return;
-            }
+            Err(why) => return rejected(&why, &reins).await,
         };
         let native = session.native().map(str::to_owned);
         let spill = self.spill(native.as_deref());
@@ -199,6 +196,7 @@ impl Agent {
                 line,
                 tools: &tools,
                 plan: &plan,
+                started,
                 inbox: reins.inbox,
                 cancel: reins.cancel,
                 asker: reins.asker,
@@ -249,6 +247,7 @@ impl Agent {
             line: reins.line,
             tools: &tools,
             plan: &plan,
+            started: Instant::now(),
             inbox: reins.inbox,
             cancel: reins.cancel,
             asker: reins.asker,
@@ -342,6 +341,19 @@ impl Agent {
             None => self.store.spill(&format!("passing-{}", std::process::id())),
         }
     }
+}
+
+/// Says that a turn ended before it began. Words that came meanwhile hear so first.
+async fn before(ending: &Ending, reins: &Reins<'_>) {
+    reins.inbox.refuse(reins.line).await;
+    let report = Report::new(Vec::new(), None);
+    report::say(reins.line, ending, &report, Map::new()).await;
+}
+
+/// The same of a turn that can't begin.
+async fn rejected(why: &Rejected, reins: &Reins<'_>) {
+    reins.inbox.refuse(reins.line).await;
+    reins.line.reject(why).await;
 }
 
 /// Says that a turn ended because of a bug here, so that nobody waits for it.

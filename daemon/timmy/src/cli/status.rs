@@ -56,7 +56,7 @@ pub(super) async fn run(setting: &Setting, form: Form) -> Result<Exit, Failed> {
     let rows: Vec<Value> = chosen
         .chain
         .iter()
-        .map(|target| row(setting, target, &cooling, now))
+        .map(|target| row(target, &cooling, now))
         .collect();
     if form.json {
         show::json(&json!({"chain": rows, "note": chosen.announced}))?;
@@ -71,10 +71,10 @@ pub(super) async fn run(setting: &Setting, form: Form) -> Result<Exit, Failed> {
     Ok(if usable { Exit::Done } else { Exit::Config })
 }
 
-fn row(setting: &Setting, target: &Target, cooling: &[Cooling], now: u64) -> Value {
+fn row(target: &Target, cooling: &[Cooling], now: u64) -> Value {
     let provider = &target.provider;
-    let window = known::context_window(&setting.config, &provider.id, &target.model);
-    let price = |usage: Usage| price::cost(&setting.config, provider, &target.model, &usage, None);
+    let window = target.window().unwrap_or(known::DEFAULT_WINDOW);
+    let price = |usage: Usage| price::cost(provider, &target.model, &usage, None);
     let input = price(Usage {
         input: MILLION,
         ..Usage::default()

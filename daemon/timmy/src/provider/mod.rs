@@ -8,7 +8,8 @@ pub(crate) mod table;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::model::known::is_openai_reasoning;
+use crate::config::Price;
+use crate::model::known::{self, is_openai_reasoning};
 
 /// Where OpenAI's own models are: only there is one wire chosen by the model.
 const OPENAI: &str = "https://api.openai.com/v1";
@@ -37,6 +38,18 @@ pub(crate) struct Provider {
     pub(crate) key_variables: Vec<String>,
     /// Is it on this machine? Then it needs no key, and costs nothing.
     pub(crate) local: bool,
+    /// Tokens that fit into a conversation with any of its models, as the user says.
+    pub(crate) window: Option<u64>,
+    /// For a million tokens of input, and of output, as the user says.
+    pub(crate) price: Option<(Price, Price)>,
+}
+
+impl Target {
+    /// How many tokens fit into a conversation with it, where that is known.
+    pub(crate) fn window(&self) -> Option<u64> {
+        let listed = || known::window(&self.provider.id, &self.model);
+        self.provider.window.or_else(listed)
+    }
 }
 
 impl Provider {

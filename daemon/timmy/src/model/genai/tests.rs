@@ -75,6 +75,8 @@ fn at(base_url: String, wire: Wire, model: &str) -> Request {
         wire,
         key_variables: Vec::new(),
         local: false,
+        window: None,
+        price: None,
     };
     Request {
         target: Target {
