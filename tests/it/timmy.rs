@@ -1,17 +1,14 @@
-//! The built-in agent behind the daemon: its tools, its memory and what a turn took, with a model on
-//! loopback.
-
-use std::path::Path;
+//! The built-in agent behind the daemon: its memory and what a turn took, with a model on loopback.
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::mock_model::MockModel;
 use crate::supervision::{pid_of, row};
-use crate::support::{Daemon, Place, kill, skipped, wait_for};
+use crate::support::{Daemon, Place, kill, wait_for};
 
 /// A daemon whose timmy asks the mock; `more` is more of `config.toml`.
-fn daemon(model: &MockModel, more: &str) -> Daemon {
+pub(crate) fn daemon(model: &MockModel, more: &str) -> Daemon {
     let config = format!(
         "default_agent = \"timmy\"\n[models]\ndefault = \"mock/m1\"\n\
          [providers.mock]\nbase_url = \"{}\"\n{more}",
@@ -21,7 +18,7 @@ fn daemon(model: &MockModel, more: &str) -> Daemon {
 }
 
 /// A turn of the session `main`, in a workspace of its own.
-fn turn(daemon: &Daemon, text: &str, more: &Value) -> Value {
+pub(crate) fn turn(daemon: &Daemon, text: &str, more: &Value) -> Value {
     let work = daemon.path("work");
     std::fs::create_dir_all(&work).unwrap();
     let mut line = json!({"type": "send", "session": "main", "text": text, "cwd_if_new": work});
@@ -121,42 +118,4 @@ fn a_session_goes_on_after_its_process_and_its_daemon_were_killed() {
     assert!(last["text"].as_str().unwrap().contains("one"), "{last:#}");
     // The command that was running was not run again.
     assert_eq!(std::fs::read_to_string(begun).unwrap(), "x\n");
-}
-
-#[test]
-fn a_tool_of_a_real_mcp_server_answers_and_one_that_is_not_harmless_needs_leave() {
-    let server =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("target/ci/mcp/everything/bin/everything");
-    if !server.is_file() {
-        let server = server.display();
-        return skipped(&format!("{server} (packaging/ci/install-mcp.sh)"));
-    }
-    let model = MockModel::start();
-    let mcp = format!(
-        "[timmy]\ntoolsets = [\"mcp\"]\n[timmy.mcp.every]\ncommand = [{server:?}]\nread_only = [\"echo\"]\n"
-    );
-    let daemon = daemon(&model, &mcp);
-    let none = json!({});
-    let said = turn(
-        &daemon,
-        r#"[[use mcp__every__echo {"message":"hi"}]]"#,
-        &none,
-    );
-    let text = said["text"].as_str().unwrap_or_default();
-    assert!(text.contains("hi"), "{said:#}");
-    // Nobody is there to allow it.
-    let denied = turn(
-        &daemon,
-        r#"[[use mcp__every__get-sum {"a":1,"b":2}]]"#,
-        &none,
-    );
-    let trace = &denied["tool_trace"];
-    assert!(
-        trace
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|call| call["ok"] == false),
-        "{denied:#}"
-    );
 }
