@@ -119,3 +119,34 @@ fn a_session_goes_on_after_its_process_and_its_daemon_were_killed() {
     // The command that was running was not run again.
     assert_eq!(std::fs::read_to_string(begun).unwrap(), "x\n");
 }
+
+#[test]
+fn the_key_of_an_own_provider_comes_from_the_daemons_environment_and_nothing_else_does() {
+    let model = MockModel::start();
+    let url = &model.url;
+    let place = Place::new(&format!(
+        "default_agent = \"timmy\"\n[models]\ndefault = \"work/m\"\n\
+         [providers.work]\nbase_url = \"{url}\"\nkey_env = \"WORK_LLM_KEY\"\n\
+         [providers.named]\nbase_url = \"{url}\"\n\
+         [providers.odd]\nbase_url = \"{url}\"\nkey_env = \"LD_BIND_NOW\"\n"
+    ));
+    let daemon = place.start_with(&[
+        ("WORK_LLM_KEY", "of-work"),
+        ("NAMED_API_KEY", "of-named"),
+        // Names a provider, too, and steers every program.
+        ("LD_BIND_NOW", "1"),
+        ("OTHER_KEY", "of-nobody"),
+    ]);
+    let key = |model_name: &str| {
+        let pinned = json!({"session": model_name.replace('/', "."), "model": model_name});
+        turn(&daemon, "hi", &pinned);
+        let asked = model.asked().pop().unwrap();
+        asked.header("authorization").map(str::to_owned)
+    };
+    assert_eq!(key("work/m").as_deref(), Some("Bearer of-work"));
+    assert_eq!(key("named/m").as_deref(), Some("Bearer of-named"));
+    assert_eq!(key("odd/m"), None);
+    let environment = std::fs::read(format!("/proc/{}/environ", pid_of(&daemon, "timmy")));
+    let environment = String::from_utf8_lossy(&environment.unwrap()).into_owned();
+    assert!(!environment.contains("OTHER_KEY"), "{environment:?}");
+}
