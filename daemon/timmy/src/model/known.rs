@@ -5,6 +5,9 @@
 
 /// Fits into nearly every model that can use tools.
 pub(crate) const DEFAULT_WINDOW: u64 = 128_000;
+/// The memory for so many takes about 2 GiB with a model of eight billion parameters. What a turn
+/// begins with takes a quarter.
+const LOCAL_WINDOW: u64 = 16_384;
 /// A reply this long is one file of a thousand lines; servers take a smaller limit of their own.
 const DEFAULT_OUTPUT: u32 = 16_384;
 /// What Ollama gives a model that nobody configured may be as little as 4096: more is asked for
@@ -142,6 +145,13 @@ pub(crate) fn window(provider: &str, model: &str) -> Option<u64> {
         return None;
     }
     find(model).map(|family| family.window)
+}
+
+/// Tokens that a local server is asked to make room for, when the user says nothing: enough to work
+/// with, and no more memory than most machines have.
+pub(crate) fn local_window(model: &str) -> u64 {
+    let listed = find(model).map_or(LOCAL_WINDOW, |family| family.window);
+    listed.min(LOCAL_WINDOW)
 }
 
 /// How much a model may say in one reply.

@@ -47,8 +47,19 @@ pub(crate) struct Provider {
 impl Target {
     /// How many tokens fit into a conversation with it, where that is known.
     pub(crate) fn window(&self) -> Option<u64> {
-        let listed = || known::window(&self.provider.id, &self.model);
-        self.provider.window.or_else(listed)
+        let asked = self.provider.window.or_else(|| self.asked_window());
+        asked.or_else(|| known::window(&self.provider.id, &self.model))
+    }
+
+    /// How many tokens its server is asked to make room for: Ollama's has a window for every model,
+    /// often a small one, and forgets the beginning of what is longer without a word.
+    pub(crate) fn asked_window(&self) -> Option<u64> {
+        let usual = || {
+            let local = self.provider.local;
+            local.then(|| known::local_window(&self.model))
+        };
+        let is_ollama = self.provider.wire == Wire::Ollama;
+        is_ollama.then(|| self.provider.window.or_else(usual))?
     }
 }
 

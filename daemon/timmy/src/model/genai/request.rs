@@ -33,14 +33,7 @@ const NO_REASONING: &str = " ";
 /// Whom to ask: the address and the headers are ours, whatever `genai` thinks of the model's name.
 pub(super) fn target(request: &Request, wire: Wire) -> Result<ServiceTarget, Failure> {
     let target = &request.target;
-    let url = url(target, wire);
-    reqwest::Url::parse(&url).map_err(|error| {
-        let base = &target.provider.base_url;
-        Failure::at(
-            FailedAt::Request,
-            format!("`{base}` is not a base URL: {error}; it looks like `https://example.com/v1`"),
-        )
-    })?;
+    let url = address(target, wire)?;
     // Where the URL isn't ours to say, `genai` still reads its own.
     let endpoint = Endpoint::from_owned(format!("{}/", target.provider.base_url));
     Ok(ServiceTarget {
@@ -51,6 +44,19 @@ pub(super) fn target(request: &Request, wire: Wire) -> Result<ServiceTarget, Fai
         },
         model: ModelIden::new(adapter(wire), target.model.as_str()),
     })
+}
+
+/// Where a request goes.
+pub(super) fn address(target: &Target, wire: Wire) -> Result<String, Failure> {
+    let url = url(target, wire);
+    reqwest::Url::parse(&url).map_err(|error| {
+        let base = &target.provider.base_url;
+        Failure::at(
+            FailedAt::Request,
+            format!("`{base}` is not a base URL: {error}; it looks like `https://example.com/v1`"),
+        )
+    })?;
+    Ok(url)
 }
 
 const fn adapter(wire: Wire) -> AdapterKind {
@@ -86,7 +92,7 @@ fn url(target: &Target, wire: Wire) -> String {
 }
 
 /// A key goes into a header, never into a URL.
-fn headers(target: &Target, wire: Wire) -> Vec<(String, String)> {
+pub(super) fn headers(target: &Target, wire: Wire) -> Vec<(String, String)> {
     let mut headers = Vec::new();
     let mut add = |name: &str, value: String| headers.push((name.to_owned(), value));
     if wire == Wire::Anthropic {
@@ -128,10 +134,7 @@ pub(super) fn options(request: &Request, wire: Wire) -> ChatOptions {
         .with_capture_reasoning_content(thinking.shown);
     options.max_tokens = limit;
     options.reasoning_effort = thinking.effort;
-    // Ollama's adapter would never send it.
-    if wire != Wire::Ollama {
-        options.extra_body = Some(Value::Object(extra));
-    }
+    options.extra_body = Some(Value::Object(extra));
     options
 }
 
@@ -228,10 +231,6 @@ impl<'a> Sent<'a> {
             Message::Tool(result) => {
                 let part = self.result(result);
                 self.results.push(part);
-                // Ollama's adapter keeps only the last result of a message.
-                if self.wire == Wire::Ollama {
-                    self.flush();
-                }
             }
             Message::User { text } => {
                 self.flush();
@@ -389,7 +388,7 @@ fn custom(data: Value) -> ContentPart {
 }
 
 /// A tool's name as every wire takes it: a model may have called for one that no wire would repeat.
-fn called(name: &str) -> String {
+pub(super) fn called(name: &str) -> String {
     let fits = |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-');
     let spelt = name.chars().map(|char| if fits(char) { char } else { '_' });
     let spelt: String = spelt.take(LONGEST_NAME).collect();
