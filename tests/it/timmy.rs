@@ -150,3 +150,34 @@ fn the_key_of_an_own_provider_comes_from_the_daemons_environment_and_nothing_els
     let environment = String::from_utf8_lossy(&environment.unwrap()).into_owned();
     assert!(!environment.contains("OTHER_KEY"), "{environment:?}");
 }
+
+#[test]
+fn a_picture_and_a_text_reach_the_model_and_are_remembered() {
+    let model = MockModel::start();
+    let base = &model.base;
+    let blind = format!("[providers.blind]\nbase_url = \"{base}\"\nwire = \"deepseek\"\n");
+    let daemon = daemon(&model, &blind);
+    // The first bytes of a PNG say what it is.
+    let png = "iVBORw0KGgoAAAANSUhEUg==";
+    let attached = json!({"attachments": [
+        {"mime": "image/png", "data": png, "name": "shot.png"},
+        {"mime": "text/plain", "data": "dGhlIG5vdGU=", "name": "note"},
+    ]});
+    let last = turn(&daemon, "what is this?", &attached);
+    assert_eq!(last["type"], "message_end", "{last:#}");
+    let last = turn(&daemon, "and now?", &json!({}));
+    assert_eq!(last["context"], "continued", "{last:#}");
+    for asked in model.asked() {
+        let body = asked.body.to_string();
+        assert!(
+            body.contains(&format!("data:image/png;base64,{png}")),
+            "{body}"
+        );
+        assert!(body.contains("the note"), "{body}");
+    }
+    let mut pinned = attached;
+    (pinned["session"], pinned["model"]) = (json!("other"), json!("blind/m"));
+    let refused = turn(&daemon, "what is this?", &pinned);
+    assert_eq!(refused["code"], "unsupported", "{refused:#}");
+    assert_eq!(model.asked().len(), 2);
+}

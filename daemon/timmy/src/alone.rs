@@ -57,6 +57,7 @@ pub(crate) async fn answer(prompt: String, wish: Wish, args: &Args, agent: &Agen
         let conversation = args.session.clone();
         let sent = Sent {
             text: prompt,
+            attached: Vec::new(),
             conversation: conversation.map_or(Conversation::Passing, Conversation::Named),
             wish,
             toolsets: args.toolsets.clone(),

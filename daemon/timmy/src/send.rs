@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::line::Line;
-use crate::message::Message;
+use crate::message::{Attached, Message};
 use crate::model::Boxed;
 use crate::session::context::{self, Beginning};
 use crate::session::rows::Which;
@@ -120,6 +120,8 @@ pub(crate) enum Conversation {
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) text: String,
+    /// What goes with it.
+    pub(crate) attached: Vec<Attached>,
     pub(crate) conversation: Conversation,
     pub(crate) wish: Wish,
     pub(crate) toolsets: Option<Vec<String>>,
@@ -175,6 +177,9 @@ impl Agent {
                 return rejected(&refused.rejected, &reins).await;
             }
         };
+        if let Some(why) = untaken(&plan, &sent.attached) {
+            return rejected(&why, &reins).await;
+        }
         if let Some(note) = note {
             line.note("model", &note).await;
         }
@@ -212,7 +217,7 @@ impl Agent {
             let all = session.history();
             let said = (all.messages().iter().enumerate())
                 .filter(|(at, _)| all.position(*at) >= from)
-                .map(|(_, message)| json!(message));
+                .map(|(_, message)| told(message));
             more.insert("messages".to_owned(), said.collect());
         }
         if native.is_none() {
@@ -276,7 +281,10 @@ impl Agent {
         } else {
             text
         };
-        let words = Message::user(text);
+        let words = Message::User {
+            text,
+            attached: sent.attached.clone(),
+        };
         let (which, name) = match &sent.conversation {
             Conversation::Native(native) => (Some(Which::Native(native.clone())), None),
             Conversation::Named(name) => (Some(Which::Name(name.clone())), Some(name.clone())),
@@ -341,6 +349,32 @@ impl Agent {
             None => self.store.spill(&format!("passing-{}", std::process::id())),
         }
     }
+}
+
+/// Why the first model of a plan can't be asked with what is attached. Those behind it are told what
+/// they don't see.
+fn untaken(plan: &Plan, attached: &[Attached]) -> Option<Rejected> {
+    let first = plan.chain.first()?;
+    let one = attached.iter().find(|one| !first.takes(&one.mime))?;
+    let (provider, model) = (&first.provider.id, &first.model);
+    let error = format!(
+        "an attachment is `{}`, which {provider}/{model} doesn't take",
+        one.mime
+    );
+    let hint = "leave it out, or name another model";
+    Some(Rejected::new(Code::Unsupported, error).hint(hint))
+}
+
+/// A message for the final line, where pictures have no room.
+fn told(message: &Message) -> Value {
+    let mut told = json!(message);
+    let attached = told.get_mut("attached").and_then(Value::as_array_mut);
+    for one in attached.into_iter().flatten() {
+        if let Some(fields) = one.as_object_mut() {
+            fields.remove("data");
+        }
+    }
+    told
 }
 
 /// Says that a turn ended before it began. Words that came meanwhile hear so first.

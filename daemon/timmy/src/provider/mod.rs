@@ -8,6 +8,8 @@ pub(crate) mod table;
 use std::fmt;
 use std::sync::Arc;
 
+use agentd_protocol::attachment;
+
 use crate::config::Price;
 use crate::model::known::{self, is_openai_reasoning};
 
@@ -49,6 +51,21 @@ impl Target {
     pub(crate) fn window(&self) -> Option<u64> {
         let asked = self.provider.window.or_else(|| self.asked_window());
         asked.or_else(|| known::window(&self.provider.id, &self.model))
+    }
+
+    /// Does its wire have a word for attachments of this type? Whether the model sees them, only its
+    /// provider knows.
+    pub(crate) fn takes(&self, mime: &str) -> bool {
+        let wire = self.provider.wire_for(&self.model);
+        if attachment::is_image(mime) {
+            return wire != Wire::DeepSeek;
+        }
+        mime == attachment::PDF
+            && match wire {
+                Wire::Responses | Wire::Anthropic | Wire::Gemini | Wire::OpenRouter => true,
+                Wire::OpenAi => !self.provider.local,
+                _ => false,
+            }
     }
 
     /// How many tokens its server is asked to make room for: Ollama's has a window for every model,

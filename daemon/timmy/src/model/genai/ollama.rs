@@ -4,6 +4,7 @@
 //! may be, and Ollama forgets the beginning of one that is longer without saying so. Must not know
 //! what makes a reply: `reply` does.
 
+use agentd_protocol::attachment::is_image;
 use genai::chat::{
     ContentPart, MessageContent, ReasoningEffort, StopReason, StreamEnd, ToolCall as CallPart,
 };
@@ -219,7 +220,19 @@ fn body(request: &Request) -> Value {
 /// A message; nothing of one that says nothing.
 fn message(message: &Message) -> Option<Value> {
     Some(match message {
-        Message::User { text } => json!({"role": "user", "content": text}),
+        Message::User { text, attached } => {
+            let (shown, other): (Vec<_>, Vec<_>) =
+                attached.iter().partition(|one| is_image(&one.mime));
+            let mut words = text.clone();
+            for one in other {
+                words.push_str(&format!("\n{}", request::unseen(one)));
+            }
+            let mut said = json!({"role": "user", "content": words});
+            if !shown.is_empty() {
+                said["images"] = shown.iter().map(|one| json!(one.data)).collect();
+            }
+            said
+        }
         Message::Tool(result) => json!({
             "role": "tool",
             "tool_name": request::called(&result.name),

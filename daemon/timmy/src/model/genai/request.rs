@@ -3,18 +3,19 @@
 //! Owns what is sent: whom, which headers, what of the conversation. Must not read answers.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use genai::adapter::AdapterKind;
 use genai::chat::{
-    CacheControl, ChatMessage, ChatOptions, ChatRequest, ContentPart, CustomPart, MessageContent,
-    MessageOptions, Tool, ToolCall as CallPart, ToolResponse,
+    Binary, CacheControl, ChatMessage, ChatOptions, ChatRequest, ContentPart, CustomPart,
+    MessageContent, MessageOptions, Tool, ToolCall as CallPart, ToolResponse,
 };
 use genai::resolver::{AuthData, Endpoint};
 use genai::{Headers, ModelIden, ServiceTarget};
 use serde_json::{Map, Value, json};
 
 use super::thinking;
-use crate::message::{Arguments, Assistant, Message, Thought, ToolCall, ToolResult};
+use crate::message::{Arguments, Assistant, Attached, Message, Thought, ToolCall, ToolResult};
 use crate::model::{FailedAt, Failure, Request, ToolSpec, known};
 use crate::provider::{Target, Wire};
 
@@ -232,9 +233,13 @@ impl<'a> Sent<'a> {
                 let part = self.result(result);
                 self.results.push(part);
             }
-            Message::User { text } => {
+            Message::User { text, attached } => {
                 self.flush();
-                self.messages.push(ChatMessage::user(text.as_str()));
+                let target = &self.request.target;
+                let with = attached.iter().map(|one| seen(one, target));
+                let parts = std::iter::once(ContentPart::from_text(text.as_str())).chain(with);
+                let content = MessageContent::from_parts(parts.collect::<Vec<_>>());
+                self.messages.push(ChatMessage::user(content));
             }
             Message::Assistant(assistant) => {
                 self.flush();
@@ -378,6 +383,23 @@ impl<'a> Sent<'a> {
         self.used.insert(id.clone());
         id
     }
+}
+
+/// What goes with the user's words, or that it does where this wire has no word for it.
+fn seen(one: &Attached, target: &Target) -> ContentPart {
+    if !target.takes(&one.mime) {
+        return ContentPart::from_text(unseen(one));
+    }
+    let (mime, name) = (one.mime.as_str(), Some(one.name.clone()));
+    ContentPart::Binary(Binary::from_base64(mime, Arc::clone(&one.data), name))
+}
+
+/// What a model is told of an attachment that it isn't shown.
+pub(super) fn unseen(one: &Attached) -> String {
+    format!(
+        "[attached and not shown to you: {} ({})]",
+        one.name, one.mime
+    )
 }
 
 fn custom(data: Value) -> ContentPart {
