@@ -114,6 +114,8 @@ pub struct Config {
     /// What `[models]`, `[providers]` and `[timmy]` say to the built-in agent, by dotted key, as it
     /// is written.
     pub of_timmy: BTreeMap<String, String>,
+    /// Variables that hold keys of providers that `[providers]` names: the built-in agent gets them.
+    pub provider_keys: Vec<String>,
     /// The file that all this is from, for the agent that reads it, too.
     pub file: PathBuf,
     /// What the store forgets.

@@ -1,11 +1,11 @@
 //! What a terminal would obey is shown spelt out, and stored as it was: row B11 of the fault
-//! catalogue, with `agentctl` on a pseudo-terminal.
+//! catalogue, with `agentctl` and `timmy -p` on a pseudo-terminal.
 //!
 //! What each character becomes is tested in `output.rs`; here it is that no command forgot.
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 
@@ -13,7 +13,8 @@ use nix::pty::openpty;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{AGENTCTL, AGENTD, DEADLINE, Daemon, Place, Reaped, kill, wait_for};
+use crate::mock_model::MockModel;
+use crate::support::{AGENTCTL, AGENTD, DEADLINE, Daemon, Place, Reaped, TIMMY, kill, wait_for};
 
 /// Clears the screen, sets the title, is a link, is C1, returns, erases, reorders.
 const EVIL: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{1b}]8;;x:y\u{1b}\\\u{9b}31m\u{9d}0;t\u{9c}\rover\u{8}\u{7f}\u{202e}rtl\u{2066}\u{200f}";
@@ -22,12 +23,20 @@ const EVIL: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{1b}]8;;x:y\u{1b}\\\u{9b}31m\u
 struct OnTerminal {
     child: Reaped,
     screen: Receiver<Vec<u8>>,
+    keys: File,
     bytes: Vec<u8>,
 }
 
 impl OnTerminal {
-    fn start(mut command: Command) -> Self {
+    fn start(command: Command) -> Self {
+        Self::typed_before(command, "")
+    }
+
+    /// One whose user typed this before it was there.
+    fn typed_before(mut command: Command, typed: &str) -> Self {
         let pty = openpty(None, None).unwrap();
+        let mut keys = File::from(pty.master.try_clone().unwrap());
+        keys.write_all(typed.as_bytes()).unwrap();
         command
             // Without a spinner, which redraws its line.
             .env("TERM", "dumb")
@@ -51,6 +60,7 @@ impl OnTerminal {
         Self {
             child,
             screen,
+            keys,
             bytes: Vec::new(),
         }
     }
@@ -243,4 +253,38 @@ fn b11_a_one_shot_and_a_daemon_in_the_foreground_are_harmless_too() {
     }
     place.agentctl(&["stop"]);
     assert_harmless("the daemon", &foreground.end());
+}
+
+#[test]
+fn b11_who_is_asked_on_a_terminal_sees_the_command_spelt_out_and_what_was_typed_before_is_no_answer()
+ {
+    let model = MockModel::start();
+    let place = Place::new(&format!(
+        "[models]\ndefault = \"mock/m\"\n[providers.mock]\nbase_url = \"{}\"\n",
+        model.url
+    ));
+    let ran = place.path("ran");
+    let call = json!({"command": format!("touch {} # {EVIL}", ran.display()), "outside": true,
+        "reason": EVIL});
+    let mut command = place.command(TIMMY);
+    command.args(["-p", &format!("[[use bash {call}]] {EVIL}")]);
+    let mut asked = OnTerminal::typed_before(command, "y\n");
+    asked.until("Allow it? [y/N] ");
+    asked.keys.write_all(b"n\n").unwrap();
+    let shown = asked.end();
+    assert_harmless("timmy -p", &shown);
+    assert!(
+        shown.contains("touch") && shown.contains("u{1b}[2J"),
+        "{shown:?}"
+    );
+    assert!(shown.contains("denied by the user"), "{shown:?}");
+    assert!(!ran.exists());
+
+    // What the model itself says, and a tool's name.
+    let mut command = place.command(TIMMY);
+    let call = json!({}).to_string();
+    command.args(["-p", &format!("{EVIL} [[use bash{EVIL} {call}]]")]);
+    let shown = OnTerminal::start(command).end();
+    assert_harmless("timmy -p", &shown);
+    assert!(shown.contains("u{1b}[2J"), "{shown:?}");
 }

@@ -41,3 +41,4 @@ mod supervision;
 mod support;
 mod tidy;
 mod timmy;
+mod timmy_tools;

@@ -1,17 +1,14 @@
-//! The built-in agent behind the daemon: its tools, its memory and what a turn took, with a model on
-//! loopback.
-
-use std::path::Path;
+//! The built-in agent behind the daemon: its memory and what a turn took, with a model on loopback.
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::mock_model::MockModel;
 use crate::supervision::{pid_of, row};
-use crate::support::{Daemon, Place, kill, skipped, wait_for};
+use crate::support::{Daemon, Place, kill, wait_for};
 
 /// A daemon whose timmy asks the mock; `more` is more of `config.toml`.
-fn daemon(model: &MockModel, more: &str) -> Daemon {
+pub(crate) fn daemon(model: &MockModel, more: &str) -> Daemon {
     let config = format!(
         "default_agent = \"timmy\"\n[models]\ndefault = \"mock/m1\"\n\
          [providers.mock]\nbase_url = \"{}\"\n{more}",
@@ -21,7 +18,7 @@ fn daemon(model: &MockModel, more: &str) -> Daemon {
 }
 
 /// A turn of the session `main`, in a workspace of its own.
-fn turn(daemon: &Daemon, text: &str, more: &Value) -> Value {
+pub(crate) fn turn(daemon: &Daemon, text: &str, more: &Value) -> Value {
     let work = daemon.path("work");
     std::fs::create_dir_all(&work).unwrap();
     let mut line = json!({"type": "send", "session": "main", "text": text, "cwd_if_new": work});
@@ -53,6 +50,49 @@ fn a_turn_tells_what_it_took_and_whom_it_asked() {
 }
 
 #[test]
+fn a_refusal_a_suspicion_of_one_and_who_it_is_are_told_and_kept() {
+    let model = MockModel::start();
+    let base = &model.base;
+    let spoken = format!("[providers.spoken]\nbase_url = \"{base}\"\nwire = \"ollama\"\n");
+    let daemon = daemon(&model, &spoken);
+    std::fs::create_dir(daemon.path("timmy")).unwrap();
+    std::fs::write(daemon.path("timmy/SOUL.md"), "abc").unwrap();
+    let soul = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    let refused = turn(&daemon, "[[refuse=field]]", &json!({"session": "a"}));
+    assert_eq!(refused["stop"], "refusal", "{refused:#}");
+    assert_eq!(
+        refused["refusal"], "refusal: I'm sorry, I can't help with that.",
+        "{refused:#}"
+    );
+    assert_eq!(refused["suspected_refusal"], Value::Null);
+    let pinned = json!({"session": "b", "model": "spoken/m"});
+    let suspected = turn(&daemon, "[[refuse=text]]", &pinned);
+    assert_eq!(suspected["stop"], "end_turn", "{suspected:#}");
+    assert_eq!(suspected["suspected_refusal"], true, "{suspected:#}");
+    assert_eq!(suspected["refusal"], Value::Null);
+    let failed = turn(&daemon, "[[fail=auth]]", &json!({"session": "c"}));
+    assert_eq!(failed["code"], "agent-auth", "{failed:#}");
+    for last in [&refused, &suspected, &failed] {
+        assert_eq!(last["soul_sha256"], soul, "{last:#}");
+    }
+
+    // The stored results say the same after a crash.
+    let daemon = daemon.kill().start();
+    let jobs = json!({"type": "collect", "jobs": ["j1", "j2", "j3"], "timeout": 0});
+    let collected = daemon.ask(&jobs.to_string()).remove(0);
+    for (told, kept) in [&refused, &suspected, &failed].into_iter().zip(
+        collected["results"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{collected:#}")),
+    ) {
+        for member in ["refusal", "suspected_refusal", "soul_sha256"] {
+            assert_eq!(kept[member], told[member], "{kept:#}");
+        }
+    }
+}
+
+#[test]
 fn a_session_goes_on_after_its_process_and_its_daemon_were_killed() {
     let model = MockModel::start();
     let daemon = daemon(&model, "");
@@ -81,39 +121,63 @@ fn a_session_goes_on_after_its_process_and_its_daemon_were_killed() {
 }
 
 #[test]
-fn a_tool_of_a_real_mcp_server_answers_and_one_that_is_not_harmless_needs_leave() {
-    let server =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("target/ci/mcp/everything/bin/everything");
-    if !server.is_file() {
-        let server = server.display();
-        return skipped(&format!("{server} (packaging/ci/install-mcp.sh)"));
-    }
+fn the_key_of_an_own_provider_comes_from_the_daemons_environment_and_nothing_else_does() {
     let model = MockModel::start();
-    let mcp = format!(
-        "[timmy]\ntoolsets = [\"mcp\"]\n[timmy.mcp.every]\ncommand = [{server:?}]\nread_only = [\"echo\"]\n"
-    );
-    let daemon = daemon(&model, &mcp);
-    let none = json!({});
-    let said = turn(
-        &daemon,
-        r#"[[use mcp__every__echo {"message":"hi"}]]"#,
-        &none,
-    );
-    let text = said["text"].as_str().unwrap_or_default();
-    assert!(text.contains("hi"), "{said:#}");
-    // Nobody is there to allow it.
-    let denied = turn(
-        &daemon,
-        r#"[[use mcp__every__get-sum {"a":1,"b":2}]]"#,
-        &none,
-    );
-    let trace = &denied["tool_trace"];
-    assert!(
-        trace
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|call| call["ok"] == false),
-        "{denied:#}"
-    );
+    let url = &model.url;
+    let place = Place::new(&format!(
+        "default_agent = \"timmy\"\n[models]\ndefault = \"work/m\"\n\
+         [providers.work]\nbase_url = \"{url}\"\nkey_env = \"WORK_LLM_KEY\"\n\
+         [providers.named]\nbase_url = \"{url}\"\n\
+         [providers.odd]\nbase_url = \"{url}\"\nkey_env = \"LD_BIND_NOW\"\n"
+    ));
+    let daemon = place.start_with(&[
+        ("WORK_LLM_KEY", "of-work"),
+        ("NAMED_API_KEY", "of-named"),
+        // Names a provider, too, and steers every program.
+        ("LD_BIND_NOW", "1"),
+        ("OTHER_KEY", "of-nobody"),
+    ]);
+    let key = |model_name: &str| {
+        let pinned = json!({"session": model_name.replace('/', "."), "model": model_name});
+        turn(&daemon, "hi", &pinned);
+        let asked = model.asked().pop().unwrap();
+        asked.header("authorization").map(str::to_owned)
+    };
+    assert_eq!(key("work/m").as_deref(), Some("Bearer of-work"));
+    assert_eq!(key("named/m").as_deref(), Some("Bearer of-named"));
+    assert_eq!(key("odd/m"), None);
+    let environment = std::fs::read(format!("/proc/{}/environ", pid_of(&daemon, "timmy")));
+    let environment = String::from_utf8_lossy(&environment.unwrap()).into_owned();
+    assert!(!environment.contains("OTHER_KEY"), "{environment:?}");
+}
+
+#[test]
+fn a_picture_and_a_text_reach_the_model_and_are_remembered() {
+    let model = MockModel::start();
+    let base = &model.base;
+    let blind = format!("[providers.blind]\nbase_url = \"{base}\"\nwire = \"deepseek\"\n");
+    let daemon = daemon(&model, &blind);
+    // The first bytes of a PNG say what it is.
+    let png = "iVBORw0KGgoAAAANSUhEUg==";
+    let attached = json!({"attachments": [
+        {"mime": "image/png", "data": png, "name": "shot.png"},
+        {"mime": "text/plain", "data": "dGhlIG5vdGU=", "name": "note"},
+    ]});
+    let last = turn(&daemon, "what is this?", &attached);
+    assert_eq!(last["type"], "message_end", "{last:#}");
+    let last = turn(&daemon, "and now?", &json!({}));
+    assert_eq!(last["context"], "continued", "{last:#}");
+    for asked in model.asked() {
+        let body = asked.body.to_string();
+        assert!(
+            body.contains(&format!("data:image/png;base64,{png}")),
+            "{body}"
+        );
+        assert!(body.contains("the note"), "{body}");
+    }
+    let mut pinned = attached;
+    (pinned["session"], pinned["model"]) = (json!("other"), json!("blind/m"));
+    let refused = turn(&daemon, "what is this?", &pinned);
+    assert_eq!(refused["code"], "unsupported", "{refused:#}");
+    assert_eq!(model.asked().len(), 2);
 }

@@ -13,6 +13,7 @@ use crate::code::Code;
 use crate::envelope::Rejected;
 use crate::ids::{Id, JobId};
 use crate::request::Ignored;
+pub use crate::rows::AgentRow;
 use crate::rows::{DispatchedRow, JobRow, QuestionRow, SessionRow, TurnRow};
 
 /// Most lines are shorter.
@@ -348,6 +349,10 @@ pub struct TurnFacts {
     pub text: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspected_refusal: bool,
     #[serde(default)]
     pub context: Option<Context>,
     #[serde(default)]
@@ -364,6 +369,8 @@ pub struct TurnFacts {
     pub cost: Cost,
     #[serde(default)]
     pub api_calls: Option<Vec<Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soul_sha256: Option<String>,
     #[serde(default)]
     pub tool_trace: Vec<ToolTrace>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -470,28 +477,6 @@ pub struct HelloLimits {
     pub line_in: usize,
     pub line_out: usize,
     pub in_flight: usize,
-}
-
-/// One agent, known or looked for.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
-pub struct AgentRow {
-    pub name: String,
-    pub kind: String,
-    pub command: Vec<String>,
-    /// `config`, `path`, `place`, `built-in` or `looked-for`.
-    pub found: String,
-    /// What its program says of itself.
-    pub version: Option<String>,
-    /// Is somebody logged in? `None` where that can't be seen.
-    #[serde(default)]
-    pub logged_in: Option<bool>,
-    /// Why there is no version, or what the program lacks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-    pub usable: bool,
-    pub why_not: Option<String>,
-    pub default: bool,
 }
 
 /// Does this line end a job?

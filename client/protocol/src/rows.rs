@@ -137,3 +137,25 @@ pub struct QuestionRow {
     pub options: Vec<String>,
     pub expires_at: String,
 }
+
+/// One agent, known or looked for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
+pub struct AgentRow {
+    pub name: String,
+    pub kind: String,
+    pub command: Vec<String>,
+    /// `config`, `path`, `place`, `built-in` or `looked-for`.
+    pub found: String,
+    /// What its program says of itself.
+    pub version: Option<String>,
+    /// Is somebody logged in? `None` where that can't be seen.
+    #[serde(default)]
+    pub logged_in: Option<bool>,
+    /// Why there is no version, or what the program lacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    pub usable: bool,
+    pub why_not: Option<String>,
+    pub default: bool,
+}

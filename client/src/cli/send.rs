@@ -159,6 +159,9 @@ impl View for TextSink {
                 if end.turn.truncated {
                     output::note("the text was too long for one line and is cut short");
                 }
+                if let Some(refusal) = &end.turn.refusal {
+                    output::note(&format!("the model refused: {refusal}"));
+                }
                 Ok(())
             }
             Line::Error(error) => {

@@ -202,6 +202,10 @@ impl State {
                 .and_then(|session| session.name.clone()),
             text,
             truncated,
+            refusal: outcome
+                .refusal
+                .map(|words| head_and_tail(words, limits::MAX_TOOL_OUTPUT).0),
+            suspected_refusal: outcome.suspected_refusal,
             context: job.context,
             agent: Some(job.agent.clone()),
             provider: outcome.provider.or_else(|| job.send.provider.clone()),
@@ -216,6 +220,7 @@ impl State {
                     .map(|call| json::value(call))
                     .collect()
             }),
+            soul_sha256: outcome.soul_sha256,
             tool_trace,
             tool_trace_truncated,
             attempt: job.attempt,

@@ -364,6 +364,12 @@ pub struct Outcome {
     pub cost: Cost,
     /// Each a JSON object; `None` where the agent reports none.
     pub api_calls: Option<Vec<Json>>,
+    /// Why the model or its provider would not, in their words.
+    pub refusal: Option<String>,
+    /// Does the text read like a refusal that isn't called one?
+    pub suspected_refusal: bool,
+    /// The sum of the file that says who the agent is, where it has one.
+    pub soul_sha256: Option<String>,
 }
 
 impl Outcome {
@@ -387,6 +393,9 @@ impl Outcome {
             usage: None,
             cost: Cost::default(),
             api_calls: None,
+            refusal: None,
+            suspected_refusal: false,
+            soul_sha256: None,
         }
     }
 }

@@ -508,7 +508,15 @@ fn outcome(result: Result<Stop, Failure>, line: &Object<'_>) -> Outcome {
                 .map(Json::from)
                 .collect()
         }),
+        refusal: line.string("refusal"),
+        suspected_refusal: line.is_true("suspected_refusal"),
+        soul_sha256: line.string("soul_sha256").filter(|sum| is_sha256(sum)),
     }
+}
+
+/// Is it 64 digits of base 16?
+fn is_sha256(sum: &str) -> bool {
+    sum.len() == 64 && sum.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]

@@ -92,9 +92,14 @@ fn is_key(word: &str) -> bool {
     KEYS.iter().any(|begin| word.starts_with(begin))
 }
 
-fn is_secret(name: &str, value: &str) -> bool {
+/// Is a variable called so a secret, by its name? What steers programs is not.
+pub(super) fn names_secret(name: &str) -> bool {
     let upper = name.to_ascii_uppercase();
-    let named = upper.split('_').any(|part| SECRET.contains(&part));
+    upper.split('_').any(|part| SECRET.contains(&part))
+}
+
+fn is_secret(name: &str, value: &str) -> bool {
+    let named = names_secret(name);
     // `MAX_OUTPUT_TOKENS = "32000"`, `USE_KEY = "true"`, and the name of a file with a key.
     let harmless = value.is_empty()
         || value.bytes().all(|byte| byte.is_ascii_digit())

@@ -81,6 +81,9 @@ pub(super) fn read(text: &str, file: &Path, look: &Look) -> Result<Config, Confi
             // What these say is for the built-in agent to judge: it reads them for itself.
             of_timmy => {
                 let table = reader.table(of_timmy, value)?;
+                if of_timmy == "providers" {
+                    config.provider_keys = table.iter().filter_map(key_variable).collect();
+                }
                 for (key, value) in table {
                     let key_of = format!("{of_timmy}.{}", key.get_ref());
                     reader.opaque(key_of, key.span().start, value, &mut config.of_timmy);
@@ -90,6 +93,31 @@ pub(super) fn read(text: &str, file: &Path, look: &Look) -> Result<Config, Confi
     }
     config.given = reader.given;
     Ok(config)
+}
+
+/// The variable that holds the key of a provider, if it may pass to a process: only what is called
+/// a secret does, and not `PATH` or `LD_PRELOAD`.
+fn key_variable((name, table): (&Key<'_>, &Value<'_>)) -> Option<String> {
+    let named = table
+        .get_ref()
+        .get("key_env")
+        .and_then(|key| key.get_ref().as_str());
+    let variable = match named {
+        Some(variable) => variable.to_owned(),
+        // As the built-in agent would call it.
+        None => {
+            let letter = |c: char| match c.is_ascii_alphanumeric() {
+                true => c.to_ascii_uppercase(),
+                false => '_',
+            };
+            let name: String = name.get_ref().chars().map(letter).collect();
+            format!("{name}_API_KEY")
+        }
+    };
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let fits =
+        variable.bytes().all(is_plain) && !variable.starts_with(|c: char| c.is_ascii_digit());
+    (fits && doubts::names_secret(&variable)).then_some(variable)
 }
 
 struct Reader<'a> {

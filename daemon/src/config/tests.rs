@@ -102,6 +102,8 @@ command = ["mcp"]
         ]
     );
 
+    assert_eq!(config.provider_keys, ["OWN_API_KEY"]);
+
     let nothing = Path::new("/nonexistent/x");
     let config = Config::load(nothing, nothing, &Look::default()).unwrap();
     assert_eq!(config.alias.as_deref(), Some(Path::new(DEFAULT_ALIAS)));
@@ -354,5 +356,29 @@ fn what_was_most_likely_not_meant_is_read_and_told_without_the_value() {
             error.contains("config.toml:3: `") && error.contains("can't name a variable"),
             "{error}"
         );
+    }
+}
+
+#[test]
+fn only_what_is_called_a_secret_passes_as_a_key_of_a_provider() {
+    let keys = |table: &str| {
+        parse(&format!("[providers]\n{table}"))
+            .unwrap()
+            .provider_keys
+    };
+    for (table, passes) in [
+        ("a.key_env = 'WORK_LLM_KEY'", Some("WORK_LLM_KEY")),
+        ("a.key_env = 'work_token'", Some("work_token")),
+        ("my-llm.base_url = 'http://x'", Some("MY_LLM_API_KEY")),
+        ("a.key_env = 'PATH'", None),
+        ("a.key_env = 'LD_PRELOAD'", None),
+        ("a.key_env = 'NODE_OPTIONS'", None),
+        ("a.key_env = 'A=KEY'", None),
+        ("a.key_env = '1_KEY'", None),
+        ("a.key_env = ''", None),
+        ("'9'.base_url = 'http://x'", None),
+    ] {
+        let passes: Vec<String> = passes.into_iter().map(str::to_owned).collect();
+        assert_eq!(keys(table), passes, "{table}");
     }
 }

@@ -133,7 +133,14 @@ impl Shell {
         let agents = agents(&plan.config, &dir);
         let runnable = agents
             .iter()
-            .filter_map(|(agent, run)| Some((agent.name.clone(), run.clone()?)))
+            .filter_map(|(agent, run)| {
+                let mut run = run.clone()?;
+                if config::is_built_in(&run) {
+                    run.pass_env
+                        .extend(plan.config.provider_keys.iter().cloned());
+                }
+                Some((agent.name.clone(), run))
+            })
             .collect();
         let spawner = Spawner {
             inbox: inbox.clone(),

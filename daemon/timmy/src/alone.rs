@@ -3,9 +3,12 @@
 //! Owns what a person sees of a turn, and the exit code. Must not know how a turn is played.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use agentd_client::cli::output::{self, safe};
+use nix::sys::termios::{FlushArg, tcflush};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +19,7 @@ use crate::send::{Agent, Conversation, Messages, Reins, Sent, Wish};
 use crate::tool::{Approval, Asker};
 use crate::turn::asker::Nobody;
 use crate::turn::inbox::Inbox;
-use crate::{Args, CONFIG, ECHO, WAITING_LINES, complain, echo};
+use crate::{Args, CONFIG, ECHO, WAITING_LINES, echo};
 
 /// Ended by a signal of the terminal.
 const INTERRUPTED: u8 = 130;
@@ -24,7 +27,7 @@ const INTERRUPTED: u8 = 130;
 /// Answers one prompt on standard output.
 pub(crate) async fn answer(prompt: String, wish: Wish, args: &Args, agent: &Agent) -> ExitCode {
     if prompt.trim().is_empty() {
-        complain("the prompt is blank", None);
+        output::error("the prompt is blank", None);
         return ExitCode::from(2);
     }
     let cwd = match args
@@ -34,11 +37,11 @@ pub(crate) async fn answer(prompt: String, wish: Wish, args: &Args, agent: &Agen
     {
         Ok(cwd) if cwd.is_dir() => cwd,
         Ok(cwd) => {
-            complain(&format!("`{}` is not a directory", cwd.display()), None);
+            output::error(&format!("`{}` is not a directory", cwd.display()), None);
             return ExitCode::from(2);
         }
         Err(why) => {
-            complain(&format!("the working directory can't be used: {why}"), None);
+            output::error(&format!("the working directory can't be used: {why}"), None);
             return ExitCode::from(2);
         }
     };
@@ -54,6 +57,7 @@ pub(crate) async fn answer(prompt: String, wish: Wish, args: &Args, agent: &Agen
         let conversation = args.session.clone();
         let sent = Sent {
             text: prompt,
+            attached: Vec::new(),
             conversation: conversation.map_or(Conversation::Passing, Conversation::Named),
             wish,
             toolsets: args.toolsets.clone(),
@@ -121,7 +125,7 @@ async fn show_all(mut lines: mpsc::Receiver<Said>, json: bool) -> ExitCode {
             _ => {}
         }
         let shown = if json {
-            print(&said.render())
+            output::out_json(&said.render())
         } else {
             show(&said)
         };
@@ -132,35 +136,33 @@ async fn show_all(mut lines: mpsc::Receiver<Said>, json: bool) -> ExitCode {
     code
 }
 
-fn print(line: &str) -> std::io::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{line}")?;
-    stdout.flush()
-}
-
-/// Shows a line to a person.
+/// Shows a line to a person: a model's words are as it wrote them only where no terminal obeys them.
 fn show(said: &Said) -> std::io::Result<()> {
-    let mut stdout = std::io::stdout().lock();
+    let text = said.text("text");
     match said.kind {
-        "message_delta" => write!(stdout, "{}", said.text("text"))?,
-        "message_end" => writeln!(stdout)?,
-        "tool_start" => {
-            stdout.flush()?;
-            writeln!(std::io::stderr(), "\n[{}]", said.text("name"))?;
+        "message_delta" if output::out_is_terminal() => output::out(&safe(text))?,
+        "message_delta" => output::out(text)?,
+        "message_end" => {
+            output::out("\n")?;
+            let refusal = said.text("refusal");
+            if !refusal.is_empty() {
+                output::note(&format!("the model refused: {refusal}"));
+            }
         }
+        "tool_start" => output::err(&format!("\n[{}]\n", safe(said.text("name")))),
         "note" if said.text("level") == "warning" || std::io::stderr().is_terminal() => {
-            writeln!(std::io::stderr(), "note: {}", said.text("text"))?;
+            output::note(text);
         }
         "error" => {
             let hint = said.text("hint");
-            complain(
+            output::error(
                 said.text("error"),
                 Some(hint).filter(|hint| !hint.is_empty()),
             );
         }
         _ => {}
     }
-    stdout.flush()
+    Ok(())
 }
 
 /// Asks on the terminal.
@@ -169,10 +171,12 @@ struct Terminal;
 
 impl Asker for Terminal {
     fn approve<'a>(&'a self, title: &'a str, detail: &'a str) -> Boxed<'a, Approval> {
-        let question = format!("\n{title}\n{detail}\nAllow it? [y/N] ");
+        let question = format!("\n{}\n{}\nAllow it? [y/N] ", safe(title), safe(detail));
         Box::pin(async move {
             let answer = tokio::task::spawn_blocking(move || {
                 let mut stderr = std::io::stderr().lock();
+                // Typed before the question was seen, it can't be an answer to it.
+                tcflush(std::io::stdin().as_fd(), FlushArg::TCIFLUSH)?;
                 write!(stderr, "{question}")?;
                 stderr.flush()?;
                 let mut line = String::new();

@@ -19,8 +19,7 @@ use crate::config::read::Places;
 use crate::config::{Config, McpServer};
 use crate::failover::{Class, class};
 use crate::model::genai::HttpModels;
-use crate::model::{Boxed, Failure, ModelClient, Thinking, Usage, known};
-use crate::price::{self, Cost};
+use crate::model::{Boxed, Failure, ModelClient, Thinking};
 use crate::provider::Target;
 use crate::provider::keys::Keys;
 use crate::send::{Equipped, Household, Planned, Refused, Wish};
@@ -175,20 +174,6 @@ impl House for Machine {
 
     fn classify(&self, _target: &Target, failure: &Failure) -> Class {
         class::classify(failure)
-    }
-
-    fn window(&self, target: &Target) -> Option<u64> {
-        let config = self.config().ok();
-        let own = config.and_then(|config| {
-            let provider = config.providers.get(&target.provider.id)?;
-            provider.context_window
-        });
-        own.or_else(|| known::window(&target.provider.id, &target.model))
-    }
-
-    fn cost(&self, target: &Target, usage: &Usage, reported: Option<f64>) -> Cost {
-        let config = self.config().unwrap_or_default();
-        price::cost(&config, &target.provider, &target.model, usage, reported)
     }
 
     fn wall_ms(&self) -> u64 {

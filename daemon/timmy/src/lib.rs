@@ -31,12 +31,12 @@ mod tool;
 mod turn;
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_client::cli::output;
 use clap::Parser;
 
 use config::nothing::CalledAs;
@@ -133,7 +133,7 @@ pub fn main() -> ExitCode {
     let machine = match Machine::of_process(called) {
         Ok(machine) => machine,
         Err(why) => {
-            complain(&why, None);
+            output::error(&why, None);
             return ExitCode::from(CONFIG);
         }
     };
@@ -144,7 +144,7 @@ pub fn main() -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(error) => {
-            complain(&format!("can't start: {error}"), None);
+            output::error(&format!("can't start: {error}"), None);
             return ExitCode::FAILURE;
         }
     };
@@ -170,12 +170,6 @@ pub fn main() -> ExitCode {
     // A blocked read of standard input must not keep the process.
     runtime.shutdown_background();
     code
-}
-
-fn complain(error: &str, hint: Option<&str>) {
-    let mut stderr = std::io::stderr().lock();
-    let _nobody_reads = writeln!(stderr, "error: {error}");
-    let _nobody_reads = hint.map(|hint| writeln!(stderr, "hint: {hint}"));
 }
 
 #[cfg(test)]

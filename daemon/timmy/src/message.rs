@@ -2,6 +2,8 @@
 //!
 //! Owns the stored form of messages: no other crate's types are in it. Must not know any wire.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -13,11 +15,35 @@ pub(crate) enum Message {
     User {
         /// What was said.
         text: String,
+        /// What went with it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        attached: Vec<Attached>,
     },
     /// What a model said.
     Assistant(Assistant),
     /// What came of one tool call.
     Tool(ToolResult),
+}
+
+impl Message {
+    /// Words of the user.
+    pub(crate) fn user(text: impl Into<String>) -> Self {
+        Self::User {
+            text: text.into(),
+            attached: Vec::new(),
+        }
+    }
+}
+
+/// A picture or a document. Text isn't one: it is put into the user's words.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Attached {
+    /// Its type.
+    pub(crate) mime: String,
+    /// What people call it.
+    pub(crate) name: String,
+    /// All of it, in base64.
+    pub(crate) data: Arc<str>,
 }
 
 /// What a model said.

@@ -6,7 +6,6 @@
 use genai_prices::{Calculator, PriceRequest, UsageKey};
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
 use crate::model::Usage;
 use crate::provider::Provider;
 
@@ -84,13 +83,7 @@ impl Cost {
 }
 
 /// What a request cost. Without tokens nothing is known, whatever the prices are.
-pub(crate) fn cost(
-    config: &Config,
-    provider: &Provider,
-    model: &str,
-    usage: &Usage,
-    reported: Option<f64>,
-) -> Cost {
+pub(crate) fn cost(provider: &Provider, model: &str, usage: &Usage, reported: Option<f64>) -> Cost {
     if let Some(usd) = reported {
         return Cost::of(Some(usd), CostStatus::Actual, CostSource::Provider);
     }
@@ -103,8 +96,7 @@ pub(crate) fn cost(
     if usage.input == 0 && usage.output == 0 {
         return Cost::of(None, CostStatus::Unknown, CostSource::None);
     }
-    let own = config.providers.get(&provider.id).and_then(|own| own.price);
-    if let Some((input, output)) = own {
+    if let Some((input, output)) = provider.price {
         let usd = tokens(usage.input) * input.usd() + tokens(usage.output) * output.usd();
         return Cost::of(
             Some(usd / MILLION),

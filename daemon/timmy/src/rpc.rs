@@ -2,6 +2,7 @@
 //!
 //! Owns the turns in flight and what is remembered of sessions. Must not know how a turn is played.
 
+mod attached;
 mod request;
 
 use std::collections::BTreeMap;
@@ -248,7 +249,6 @@ impl Service {
             "compact": true,
             "toolsets": true,
             "fallback_chain": true,
-            // Only to be said back.
             "attachments": true,
         })
     }
@@ -287,11 +287,6 @@ impl Service {
 
     fn start(&mut self, id: Option<Id>, send: Send, body: &str) -> Result<(), Rejected> {
         let echoes = request::is_for_echo(&self.default, &send)?;
-        if !echoes && !send.attachments.is_empty() {
-            let error = "timmy gives its models no attachments in this version";
-            let hint = "name the file's path in the prompt: its tools read text";
-            return Err(Rejected::new(Code::Unsupported, error).hint(hint));
-        }
         let sent = request::sent(&self.default, &send, body)?;
         self.admit(id.as_ref())?;
         let cancel = CancellationToken::new();
@@ -347,6 +342,7 @@ impl Service {
             };
             let played = AssertUnwindSafe(agent.play(sent, reins)).catch_unwind();
             if played.await.is_err() {
+                inbox.refuse(&line).await;
                 died(&line).await;
             }
             number

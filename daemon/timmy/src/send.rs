@@ -10,10 +10,11 @@ use std::time::Duration;
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::line::Line;
-use crate::message::Message;
+use crate::message::{Attached, Message};
 use crate::model::Boxed;
 use crate::session::context::{self, Beginning};
 use crate::session::rows::Which;
@@ -21,8 +22,9 @@ use crate::session::store::{Store, StoreError};
 use crate::session::{Basis, Session};
 use crate::tool::{Asker, Tool};
 use crate::turn::inbox::Inbox;
+use crate::turn::report::Report;
 use crate::turn::tools::Toolbox;
-use crate::turn::{Around, House, Plan, Turn, report};
+use crate::turn::{Around, Ending, House, Plan, Turn, over, report};
 
 /// What a send needs to know of this machine and its user.
 pub(crate) trait Household: House {
@@ -118,6 +120,8 @@ pub(crate) enum Conversation {
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) text: String,
+    /// What goes with it.
+    pub(crate) attached: Vec<Attached>,
     pub(crate) conversation: Conversation,
     pub(crate) wish: Wish,
     pub(crate) toolsets: Option<Vec<String>>,
@@ -150,6 +154,7 @@ impl Agent {
     /// Plays a send to its final line, which is said.
     pub(crate) async fn play(&self, sent: Sent, reins: Reins<'_>) {
         let line = reins.line;
+        let started = Instant::now();
         let asked = async {
             let plan = self.household.plan(&sent.wish).await?;
             let toolsets = sent.toolsets.as_deref();
@@ -158,10 +163,8 @@ impl Agent {
         };
         let asked = tokio::select! {
             asked = asked => asked,
-            () = reins.cancel.cancelled() => {
-                line.say("message_end", json!({"text": "", "stop": "cancelled"})).await;
-                return;
-            }
+            () = reins.cancel.cancelled() => return before(&Ending::Cancelled, &reins).await,
+            () = over(started, sent.wish.timeout) => return before(&Ending::TimedOut, &reins).await,
         };
         let (Planned { plan, note }, equipped) = match asked {
             Ok(asked) => asked,
@@ -171,10 +174,12 @@ impl Agent {
                     line.say("agent_event", json!({"kind": kind, "data": details}))
                         .await;
                 }
-                line.reject(&refused.rejected).await;
-                return;
+                return rejected(&refused.rejected, &reins).await;
             }
         };
+        if let Some(why) = untaken(&plan, &sent.attached) {
+            return rejected(&why, &reins).await;
+        }
         if let Some(note) = note {
             line.note("model", &note).await;
         }
@@ -185,10 +190,7 @@ impl Agent {
         let tools = Toolbox::new(tools);
         let (mut session, from) = match self.open(&sent, line, reins.opened).await {
             Ok(opened) => opened,
-            Err(rejected) => {
-                line.reject(&rejected).await;
-                return;
-            }
+            Err(why) => return rejected(&why, &reins).await,
         };
         let native = session.native().map(str::to_owned);
         let spill = self.spill(native.as_deref());
@@ -199,6 +201,7 @@ impl Agent {
                 line,
                 tools: &tools,
                 plan: &plan,
+                started,
                 inbox: reins.inbox,
                 cancel: reins.cancel,
                 asker: reins.asker,
@@ -214,7 +217,7 @@ impl Agent {
             let all = session.history();
             let said = (all.messages().iter().enumerate())
                 .filter(|(at, _)| all.position(*at) >= from)
-                .map(|(_, message)| json!(message));
+                .map(|(_, message)| told(message));
             more.insert("messages".to_owned(), said.collect());
         }
         if native.is_none() {
@@ -249,6 +252,7 @@ impl Agent {
             line: reins.line,
             tools: &tools,
             plan: &plan,
+            started: Instant::now(),
             inbox: reins.inbox,
             cancel: reins.cancel,
             asker: reins.asker,
@@ -277,7 +281,10 @@ impl Agent {
         } else {
             text
         };
-        let words = Message::User { text };
+        let words = Message::User {
+            text,
+            attached: sent.attached.clone(),
+        };
         let (which, name) = match &sent.conversation {
             Conversation::Native(native) => (Some(Which::Native(native.clone())), None),
             Conversation::Named(name) => (Some(Which::Name(name.clone())), Some(name.clone())),
@@ -342,6 +349,45 @@ impl Agent {
             None => self.store.spill(&format!("passing-{}", std::process::id())),
         }
     }
+}
+
+/// Why the first model of a plan can't be asked with what is attached. Those behind it are told what
+/// they don't see.
+fn untaken(plan: &Plan, attached: &[Attached]) -> Option<Rejected> {
+    let first = plan.chain.first()?;
+    let one = attached.iter().find(|one| !first.takes(&one.mime))?;
+    let (provider, model) = (&first.provider.id, &first.model);
+    let error = format!(
+        "an attachment is `{}`, which {provider}/{model} doesn't take",
+        one.mime
+    );
+    let hint = "leave it out, or name another model";
+    Some(Rejected::new(Code::Unsupported, error).hint(hint))
+}
+
+/// A message for the final line, where pictures have no room.
+fn told(message: &Message) -> Value {
+    let mut told = json!(message);
+    let attached = told.get_mut("attached").and_then(Value::as_array_mut);
+    for one in attached.into_iter().flatten() {
+        if let Some(fields) = one.as_object_mut() {
+            fields.remove("data");
+        }
+    }
+    told
+}
+
+/// Says that a turn ended before it began. Words that came meanwhile hear so first.
+async fn before(ending: &Ending, reins: &Reins<'_>) {
+    reins.inbox.refuse(reins.line).await;
+    let report = Report::new(Vec::new(), None);
+    report::say(reins.line, ending, &report, Map::new()).await;
+}
+
+/// The same of a turn that can't begin.
+async fn rejected(why: &Rejected, reins: &Reins<'_>) {
+    reins.inbox.refuse(reins.line).await;
+    reins.line.reject(why).await;
 }
 
 /// Says that a turn ended because of a bug here, so that nobody waits for it.

@@ -160,6 +160,7 @@ impl Turn {
             usage: self.usage,
             cost: self.cost.map_or_else(Cost::default, cost),
             api_calls: self.last.is_some().then(|| self.api_calls.clone()),
+            ..Outcome::ended(Stop::EndTurn)
         }
     }
 

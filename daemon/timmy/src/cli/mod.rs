@@ -9,10 +9,10 @@ mod show;
 mod status;
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use agentd_client::cli::output;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::Config;
@@ -189,11 +189,7 @@ pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
     match ended {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(failed) => {
-            let mut stderr = std::io::stderr().lock();
-            let _nobody_reads = writeln!(stderr, "error: {}", failed.error);
-            if let Some(hint) = failed.hint {
-                let _nobody_reads = writeln!(stderr, "hint: {hint}");
-            }
+            output::error(&failed.error, failed.hint.as_deref());
             ExitCode::from(failed.exit as u8)
         }
     }

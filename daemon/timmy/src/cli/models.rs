@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use agentd_client::cli::output;
 use agentd_protocol::nearest::nearest;
 use clap::{Args, Subcommand};
 use futures_util::future::join_all;
@@ -279,7 +280,7 @@ async fn checked(setting: &Setting, model: &str) -> Result<(), Failed> {
     let key = keys::find(&provider.key_variables, &lookup);
     if key.is_none() && !provider.local {
         let add = setting.command(&format!("provider add {name}"));
-        show::note(&format!(
+        output::note(&format!(
             "there is no key for `{name}` yet: {add} stores one"
         ));
         return Ok(());
@@ -288,10 +289,10 @@ async fn checked(setting: &Setting, model: &str) -> Result<(), Failed> {
         Ok(models) if !models.iter().any(|known| is_it(known, model)) => {
             let near = nearest(model, models.iter().map(String::as_str));
             let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-            show::note(&format!("`{name}` does not list a model `{model}`{near}"));
+            output::note(&format!("`{name}` does not list a model `{model}`{near}"));
         }
         Ok(_) => {}
-        Err(why) => show::note(&format!(
+        Err(why) => output::note(&format!(
             "`{name}` could not be asked for its models: {why}"
         )),
     }
@@ -345,12 +346,12 @@ async fn lists(setting: &Setting, list: List) -> Result<Exit, Failed> {
         match models {
             Ok(models) => {
                 for model in models {
-                    show::line(&show::safe(&format!("{}/{model}", provider.id)))?;
+                    show::line(&output::safe(&format!("{}/{model}", provider.id)))?;
                 }
             }
             // Nobody said that a server runs here.
             Err(_) if provider.local && list.provider.is_none() => {}
-            Err(why) => show::note(&format!("{}: {why}", provider.id)),
+            Err(why) => output::note(&format!("{}: {why}", provider.id)),
         }
     }
     Ok(if answered { Exit::Done } else { Exit::Failed })

@@ -6,6 +6,7 @@ use std::io::{IsTerminal as _, Read as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use agentd_client::cli::output;
 use clap::{Args, Subcommand};
 use reqwest::Url;
 use serde_json::{Value, json};
@@ -255,7 +256,7 @@ fn tell_added(
             };
             show::line(&format!("{name}: {variable} {what} in {}", file.display()))?;
             if std::env::var(variable).is_ok_and(|value| !value.trim().is_empty()) {
-                show::note(&format!(
+                output::note(&format!(
                     "{variable} is set in the environment, too, and counts before the file"
                 ));
             }
@@ -339,7 +340,7 @@ fn removed(setting: &Setting, named: &Named) -> Result<Exit, Failed> {
     }
     let still = provider.key_variables.iter();
     for variable in still.filter(|name| std::env::var_os(name.as_str()).is_some()) {
-        show::note(&format!("{variable} is set in the environment"));
+        output::note(&format!("{variable} is set in the environment"));
     }
     Ok(Exit::Done)
 }
@@ -377,9 +378,7 @@ async fn tested(setting: &Setting, test: Test) -> Result<Exit, Failed> {
     let request = Request {
         target,
         system: Arc::from("You answer in one word."),
-        messages: vec![Message::User {
-            text: QUESTION.to_owned(),
-        }],
+        messages: vec![Message::user(QUESTION)],
         tools: Arc::from([]),
         thinking: None,
     };
@@ -431,7 +430,7 @@ fn tell_tested(
         show::json(&line)?;
         return Ok(());
     }
-    let word = |field: &str| show::safe(said[field].as_str().unwrap_or_default());
+    let word = |field: &str| output::safe(said[field].as_str().unwrap_or_default());
     let seconds = took.as_secs_f64();
     if ok {
         let text = word("text");

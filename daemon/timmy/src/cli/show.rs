@@ -37,11 +37,6 @@ pub(super) fn line(text: &str) -> io::Result<()> {
     print(&format!("{text}\n"))
 }
 
-/// Something beside the answer, for a person.
-pub(super) fn note(text: &str) {
-    let _nobody_reads = writeln!(io::stderr(), "note: {text}");
-}
-
 /// A reader that left has what it wanted.
 fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -50,16 +45,4 @@ fn print(text: &str) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         printed => printed,
     }
-}
-
-/// What somebody else said, with what a terminal would obey spelt out.
-pub(super) fn safe(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            let obeyed = c.is_control() && c != '\n' && c != '\t';
-            let spelt = obeyed.then(|| c.escape_default());
-            let plain = (!obeyed).then_some(c);
-            spelt.into_iter().flatten().chain(plain)
-        })
-        .collect()
 }

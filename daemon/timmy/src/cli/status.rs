@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
+use agentd_client::cli::output;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
@@ -55,7 +56,7 @@ pub(super) async fn run(setting: &Setting, form: Form) -> Result<Exit, Failed> {
     let rows: Vec<Value> = chosen
         .chain
         .iter()
-        .map(|target| row(setting, target, &cooling, now))
+        .map(|target| row(target, &cooling, now))
         .collect();
     if form.json {
         show::json(&json!({"chain": rows, "note": chosen.announced}))?;
@@ -63,17 +64,17 @@ pub(super) async fn run(setting: &Setting, form: Form) -> Result<Exit, Failed> {
         let shown: Vec<Vec<String>> = rows.iter().enumerate().map(in_words).collect();
         show::table(&["", "MODEL", "STATE", "WINDOW", "USD PER MILLION"], &shown)?;
         if let Some(note) = &chosen.announced {
-            show::note(note);
+            output::note(note);
         }
     }
     let usable = rows.iter().any(|row| row["usable"] == true);
     Ok(if usable { Exit::Done } else { Exit::Config })
 }
 
-fn row(setting: &Setting, target: &Target, cooling: &[Cooling], now: u64) -> Value {
+fn row(target: &Target, cooling: &[Cooling], now: u64) -> Value {
     let provider = &target.provider;
-    let window = known::context_window(&setting.config, &provider.id, &target.model);
-    let price = |usage: Usage| price::cost(&setting.config, provider, &target.model, &usage, None);
+    let window = target.window().unwrap_or(known::DEFAULT_WINDOW);
+    let price = |usage: Usage| price::cost(provider, &target.model, &usage, None);
     let input = price(Usage {
         input: MILLION,
         ..Usage::default()
@@ -130,7 +131,7 @@ fn in_words((place, row): (usize, &Value)) -> Vec<String> {
         0 => "first".to_owned(),
         place => format!("then {place}"),
     };
-    let model = show::safe(row["model"].as_str().unwrap_or_default());
+    let model = output::safe(row["model"].as_str().unwrap_or_default()).into_owned();
     vec![name, model, state, row["window"].to_string(), price]
 }
 

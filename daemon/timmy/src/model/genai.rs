@@ -1,4 +1,4 @@
-//! Asks models through the crate `genai`, which speaks their wires.
+//! Asks models through the crate `genai`, which speaks their wires; all but Ollama's.
 //!
 //! Owns all that is known of that crate: its types are nowhere but here and below. What it lacks
 //! is made up for in the files below, and each gap has a test. Must not know what a failure means.
@@ -6,6 +6,7 @@
 mod calls;
 mod failure;
 mod frames;
+mod ollama;
 mod reply;
 mod request;
 mod thinking;
@@ -93,6 +94,9 @@ impl HttpModels {
             ),
         };
         let wire = request.target.provider.wire_for(&request.target.model);
+        if wire == Wire::Ollama {
+            return ollama::ask(&http, patience, request, pieces).await;
+        }
         let client = genai::Client::builder().with_reqwest(http).build();
         let client = client.map_err(|error| failure::of(error, &Frames::new(wire)))?;
         let frames = Arc::new(Mutex::new(Frames::new(wire)));
@@ -105,7 +109,12 @@ impl HttpModels {
         let stream = stream
             .map_err(|error| failure::of(error, &lock(&frames)))?
             .stream;
-        listen(stream, &frames, wire, request, pieces).await
+        let answer = Answer {
+            frames: &frames,
+            wire,
+            silent_for: patience.silent_for,
+        };
+        listen(stream, &answer, request, pieces).await
     }
 }
 
@@ -119,18 +128,25 @@ fn lock(frames: &Mutex<Frames>) -> MutexGuard<'_, Frames> {
     frames.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// An answer on its way.
+struct Answer<'a> {
+    frames: &'a Mutex<Frames>,
+    wire: Wire,
+    silent_for: Duration,
+}
+
 /// Follows an answer to its end.
 async fn listen(
     stream: ChatStream,
-    frames: &Mutex<Frames>,
-    wire: Wire,
+    answer: &Answer<'_>,
     request: &Request,
     pieces: &mpsc::Sender<Piece>,
 ) -> Result<Reply, Failure> {
     let mut stream = pin!(stream);
     let mut heard = Heard::default();
+    let frames = answer.frames;
     loop {
-        let piece = match next(stream.as_mut(), frames).await? {
+        let piece = match whole_frames(stream.as_mut(), answer).await? {
             Some(Ok(ChatStreamEvent::Chunk(chunk))) => {
                 heard.text.push_str(&chunk.content);
                 Piece::Text(chunk.content)
@@ -140,7 +156,7 @@ async fn listen(
                 Piece::Thinking(chunk.content)
             }
             Some(Ok(ChatStreamEvent::End(end))) => {
-                return reply::whole(heard, end, &mut lock(frames), wire, request);
+                return reply::whole(heard, end, &mut lock(frames), answer.wire, request);
             }
             // Calls come with the end; the rest says nothing.
             Some(Ok(_)) => continue,
@@ -156,6 +172,23 @@ async fn listen(
     }
 }
 
+/// The next event. Bytes that never make a frame are silence: the crate keeps them all, and tells
+/// nobody of them.
+async fn whole_frames(
+    mut stream: Pin<&mut ChatStream>,
+    answer: &Answer<'_>,
+) -> Result<Option<genai::Result<ChatStreamEvent>>, Failure> {
+    loop {
+        let before = lock(answer.frames).count();
+        let next = next(stream.as_mut(), answer.frames);
+        match tokio::time::timeout(answer.silent_for, next).await {
+            Ok(next) => return next,
+            Err(_late) if lock(answer.frames).count() > before => {}
+            Err(_late) => return Err(failure::stopped()),
+        }
+    }
+}
+
 /// The next event. A panic of the crate is a malformed answer, not the end of the worker; an
 /// answer that is too long ends here, as nothing else would notice.
 async fn next(
@@ -165,8 +198,7 @@ async fn next(
     std::future::poll_fn(|context| {
         let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(context)));
         if lock(frames).is_too_long() {
-            let why = "the answer is longer than 32 MiB, which no model says".to_owned();
-            return std::task::Poll::Ready(Err(Failure::at(FailedAt::Malformed, why)));
+            return std::task::Poll::Ready(Err(failure::too_long()));
         }
         match polled {
             Ok(polled) => polled.map(Ok),

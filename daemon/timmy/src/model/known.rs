@@ -3,10 +3,11 @@
 //! Owns the table. Must not send anything. Models nobody here has heard of get the defaults;
 //! `context_window` of `[providers.NAME]` has the last word.
 
-use crate::config::Config;
-
 /// Fits into nearly every model that can use tools.
 pub(crate) const DEFAULT_WINDOW: u64 = 128_000;
+/// The memory for so many takes about 2 GiB with a model of eight billion parameters. What a turn
+/// begins with takes a quarter.
+const LOCAL_WINDOW: u64 = 16_384;
 /// A reply this long is one file of a thousand lines; servers take a smaller limit of their own.
 const DEFAULT_OUTPUT: u32 = 16_384;
 /// What Ollama gives a model that nobody configured may be as little as 4096: more is asked for
@@ -146,14 +147,11 @@ pub(crate) fn window(provider: &str, model: &str) -> Option<u64> {
     find(model).map(|family| family.window)
 }
 
-/// The same with the user's word for it first, and a default last.
-pub(crate) fn context_window(config: &Config, provider: &str, model: &str) -> u64 {
-    config
-        .providers
-        .get(provider)
-        .and_then(|provider| provider.context_window)
-        .or_else(|| window(provider, model))
-        .unwrap_or(DEFAULT_WINDOW)
+/// Tokens that a local server is asked to make room for, when the user says nothing: enough to work
+/// with, and no more memory than most machines have.
+pub(crate) fn local_window(model: &str) -> u64 {
+    let listed = find(model).map_or(LOCAL_WINDOW, |family| family.window);
+    listed.min(LOCAL_WINDOW)
 }
 
 /// How much a model may say in one reply.
@@ -195,14 +193,6 @@ mod tests {
         assert_eq!(of("gpt-4"), Some(8_192));
         assert_eq!(of("somebody/unheard-of"), None);
         assert_eq!(window("ollama", "qwen3:8b"), None);
-    }
-
-    #[test]
-    fn the_users_word_for_a_window_comes_first() {
-        let config: Config = toml::from_str("[providers.groq]\ncontext_window = 9000\n").unwrap();
-        assert_eq!(context_window(&config, "groq", "llama-3.3-70b"), 9000);
-        assert_eq!(context_window(&config, "openai", "gpt-4.1"), 1_000_000);
-        assert_eq!(context_window(&config, "new", "model"), DEFAULT_WINDOW);
     }
 
     #[test]

@@ -127,7 +127,8 @@ pub(crate) enum Stop {
     MaxTokens,
     /// The conversation fills its window.
     ContextFull,
-    /// It, or its provider, would not: the provider's own word for it.
+    /// It, or its provider, would not: the provider's own word for it, and what was said
+    /// instead of an answer.
     Refusal(String),
     /// It didn't say: the reply can't be trusted to be whole.
     Missing,

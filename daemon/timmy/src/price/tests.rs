@@ -1,6 +1,7 @@
 //! Where a price comes from, and how sure it is.
 
 use super::*;
+use crate::config::Config;
 use crate::provider::table;
 
 fn provider(name: &str) -> Provider {
@@ -16,7 +17,7 @@ const USED: Usage = Usage {
 };
 
 fn of(name: &str, model: &str) -> Cost {
-    cost(&Config::default(), &provider(name), model, &USED, None)
+    cost(&provider(name), model, &USED, None)
 }
 
 #[test]
@@ -43,13 +44,8 @@ fn hosted_models_are_priced_by_the_list() {
 
 #[test]
 fn the_providers_own_word_comes_first() {
-    let cost = cost(
-        &Config::default(),
-        &provider("openrouter"),
-        "openai/gpt-4.1-mini",
-        &USED,
-        Some(0.5),
-    );
+    let provider = provider("openrouter");
+    let cost = cost(&provider, "openai/gpt-4.1-mini", &USED, Some(0.5));
     assert_eq!(cost.usd, Some(0.5));
     assert_eq!(
         (cost.status, cost.source),
@@ -80,13 +76,8 @@ fn a_plan_has_no_price_for_a_request() {
 #[test]
 fn the_users_price_comes_before_the_list() {
     let config: Config = toml::from_str("[providers.groq]\nprice = [1.0, 10.0]\n").unwrap();
-    let cost = cost(
-        &config,
-        &provider("groq"),
-        "llama-3.3-70b-versatile",
-        &USED,
-        None,
-    );
+    let provider = table::resolve("groq", &config, &|_| None).unwrap();
+    let cost = cost(&provider, "llama-3.3-70b-versatile", &USED, None);
     assert!((cost.usd.unwrap() - 0.2).abs() < 1e-9, "{cost:?}");
     assert_eq!(cost.source, CostSource::Config);
 }
@@ -95,13 +86,7 @@ fn the_users_price_comes_before_the_list() {
 fn what_nobody_knows_is_unknown_and_never_a_number() {
     let unknown = Cost::of(None, CostStatus::Unknown, CostSource::None);
     assert_eq!(of("groq", "a-model-of-tomorrow"), unknown);
-    let uncounted = cost(
-        &Config::default(),
-        &provider("openai"),
-        "gpt-4.1",
-        &Usage::default(),
-        None,
-    );
+    let uncounted = cost(&provider("openai"), "gpt-4.1", &Usage::default(), None);
     assert_eq!(uncounted, unknown);
 }
 

@@ -8,7 +8,10 @@ pub(crate) mod table;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::model::known::is_openai_reasoning;
+use agentd_protocol::attachment;
+
+use crate::config::Price;
+use crate::model::known::{self, is_openai_reasoning};
 
 /// Where OpenAI's own models are: only there is one wire chosen by the model.
 const OPENAI: &str = "https://api.openai.com/v1";
@@ -37,6 +40,44 @@ pub(crate) struct Provider {
     pub(crate) key_variables: Vec<String>,
     /// Is it on this machine? Then it needs no key, and costs nothing.
     pub(crate) local: bool,
+    /// Tokens that fit into a conversation with any of its models, as the user says.
+    pub(crate) window: Option<u64>,
+    /// For a million tokens of input, and of output, as the user says.
+    pub(crate) price: Option<(Price, Price)>,
+}
+
+impl Target {
+    /// How many tokens fit into a conversation with it, where that is known.
+    pub(crate) fn window(&self) -> Option<u64> {
+        let asked = self.provider.window.or_else(|| self.asked_window());
+        asked.or_else(|| known::window(&self.provider.id, &self.model))
+    }
+
+    /// Does its wire have a word for attachments of this type? Whether the model sees them, only its
+    /// provider knows.
+    pub(crate) fn takes(&self, mime: &str) -> bool {
+        let wire = self.provider.wire_for(&self.model);
+        if attachment::is_image(mime) {
+            return wire != Wire::DeepSeek;
+        }
+        mime == attachment::PDF
+            && match wire {
+                Wire::Responses | Wire::Anthropic | Wire::Gemini | Wire::OpenRouter => true,
+                Wire::OpenAi => !self.provider.local,
+                _ => false,
+            }
+    }
+
+    /// How many tokens its server is asked to make room for: Ollama's has a window for every model,
+    /// often a small one, and forgets the beginning of what is longer without a word.
+    pub(crate) fn asked_window(&self) -> Option<u64> {
+        let usual = || {
+            let local = self.provider.local;
+            local.then(|| known::local_window(&self.model))
+        };
+        let is_ollama = self.provider.wire == Wire::Ollama;
+        is_ollama.then(|| self.provider.window.or_else(usual))?
+    }
 }
 
 impl Provider {

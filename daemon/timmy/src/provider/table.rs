@@ -273,6 +273,8 @@ fn from_table(
         local: row.local && is_private(&base_url),
         base_url,
         key_variables,
+        window: own.and_then(|own| own.context_window),
+        price: own.and_then(|own| own.price),
     })
 }
 
@@ -306,6 +308,8 @@ fn users(name: &str, own: &ProviderConfig) -> Result<Provider, Unusable> {
         local: is_loopback(&base_url),
         base_url,
         key_variables: vec![variable],
+        window: own.context_window,
+        price: own.price,
     })
 }
 

@@ -11,6 +11,7 @@ use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::{OnQuestion, Send};
 use serde::Deserialize;
 
+use super::attached;
 use crate::ECHO;
 use crate::send::{Conversation, Messages, Sent, Wish};
 
@@ -64,10 +65,12 @@ pub(super) fn sent(default: &Wish, send: &Send, body: &str) -> Result<Sent, Reje
         None => std::env::current_dir()
             .map_err(|why| invalid(format!("there is no working directory: {why}")))?,
     };
+    let (text, attached) = attached::read(&send.text, &send.attachments)?;
     let pinned = send.provider.is_some() || send.model.is_some();
     let default = if pinned { &Wish::default() } else { default };
     Ok(Sent {
-        text: send.text.clone(),
+        text,
+        attached,
         conversation: own.native.map_or(Conversation::New, Conversation::Native),
         wish: Wish {
             provider: send.provider.clone().or_else(|| default.provider.clone()),

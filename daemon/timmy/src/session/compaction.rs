@@ -114,7 +114,15 @@ fn transcript(messages: &[Message]) -> String {
     let mut text = String::new();
     for message in messages {
         let _infallible = match message {
-            Message::User { text: words } => writeln!(text, "User: {words}\n"),
+            Message::User {
+                text: words,
+                attached,
+            } => {
+                for one in attached {
+                    let _infallible = writeln!(text, "User attaches {} ({})", one.name, one.mime);
+                }
+                writeln!(text, "User: {words}\n")
+            }
             Message::Tool(result) => {
                 let short = beginning(&result.output, MOST_OF_RESULT);
                 let ok = if result.ok { "" } else { " (failed)" };

@@ -3,13 +3,15 @@
 //! Owns the order of messages: every call has one result, behind its message; no two messages of
 //! the user stand side by side. Pure. Must not know where it is kept.
 
-use crate::message::{Arguments, Assistant, Message, ToolResult};
+use crate::message::{Arguments, Assistant, Attached, Message, ToolResult};
 
 /// What the result of a call is when nobody knows.
 pub(crate) const UNKNOWN: &str = "interrupted: it is unknown whether it ran";
 /// A token is four bytes of English, and fewer of anything else; where it matters a provider has
 /// counted.
 const BYTES_PER_TOKEN: u64 = 4;
+/// A picture takes about as much as so many bytes of text, whatever it shows.
+const ATTACHED: usize = 6_400;
 /// What a message costs besides its text.
 const TOKENS_PER_MESSAGE: u64 = 4;
 
@@ -116,16 +118,16 @@ impl History {
     pub(crate) fn for_model(&self) -> Vec<Message> {
         let mut said: Vec<Message> = Vec::with_capacity(self.messages.len() + 1);
         if let Some(summary) = &self.summary {
-            say(&mut said, &format!("{SUMMARY_FOLLOWS}\n\n{summary}"));
+            say(&mut said, &format!("{SUMMARY_FOLLOWS}\n\n{summary}"), &[]);
         }
         for (at, message) in self.messages.iter().enumerate() {
             match message {
-                Message::User { text } => say(&mut said, text),
+                Message::User { text, attached } => say(&mut said, text, attached),
                 Message::Assistant(words) if is_empty(words) => {}
                 Message::Assistant(words) => {
                     if said.is_empty() {
                         // Conversations begin with the user.
-                        say(&mut said, "(The beginning is not there any more.)");
+                        say(&mut said, "(The beginning is not there any more.)", &[]);
                     }
                     said.push(message.clone());
                     let results = results_behind(&self.messages, at);
@@ -153,14 +155,16 @@ fn is_empty(words: &Assistant) -> bool {
 }
 
 /// Two messages of the user side by side are one: not every provider takes two.
-fn say(said: &mut Vec<Message>, words: &str) {
+fn say(said: &mut Vec<Message>, words: &str, with: &[Attached]) {
     match said.last_mut() {
-        Some(Message::User { text }) => {
+        Some(Message::User { text, attached }) => {
             text.push_str("\n\n");
             text.push_str(words);
+            attached.extend_from_slice(with);
         }
         _ => said.push(Message::User {
             text: words.to_owned(),
+            attached: with.to_vec(),
         }),
     }
 }
@@ -194,7 +198,7 @@ pub(crate) fn tokens(message: &Message) -> u64 {
 /// How many bytes a message says.
 pub(crate) fn bytes(message: &Message) -> usize {
     match message {
-        Message::User { text } => text.len(),
+        Message::User { text, attached } => text.len() + attached.len() * ATTACHED,
         Message::Tool(result) => result.output.len() + result.name.len(),
         Message::Assistant(said) => {
             let calls = said.calls.iter().map(|call| {

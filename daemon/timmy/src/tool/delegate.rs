@@ -24,6 +24,9 @@ const MOST_TASKS: usize = 16;
 const _: () = assert!(MOST_TASKS <= MAX_DISPATCH);
 /// `collect` without a timeout looks again after this.
 const COLLECT_WITHIN: f64 = 600.0;
+/// A task that is waited for begins within this, or not at all: it may have been put behind the very
+/// turn that waits for it.
+const BEGINS_WITHIN: f64 = 600.0;
 /// Whoever is asked to stop a job answers at once, or not at all.
 const ABORT_WITHIN: Duration = Duration::from_secs(2);
 
@@ -209,7 +212,7 @@ async fn delegate(asked: Tasks, around: &Surroundings) -> Result<Outcome, String
     let sends: Result<Vec<Send>, String> = asked
         .tasks
         .into_iter()
-        .map(|task| send(task, around))
+        .map(|task| send(task, asked.wait, around))
         .collect();
     let sends = sends?;
     let mut client = connect().await?;
@@ -237,7 +240,7 @@ async fn delegate(asked: Tasks, around: &Surroundings) -> Result<Outcome, String
     }
 }
 
-fn send(task: Task, around: &Surroundings) -> Result<Send, String> {
+fn send(task: Task, wait: bool, around: &Surroundings) -> Result<Send, String> {
     let parent = match &around.job {
         Some(job) => Some(job.parse().map_err(|_error| format!("`{job}` is no job"))?),
         None => None,
@@ -255,6 +258,7 @@ fn send(task: Task, around: &Surroundings) -> Result<Send, String> {
         provider: task.provider,
         model: task.model,
         timeout: task.timeout,
+        expires: wait.then_some(BEGINS_WITHIN),
         cwd,
         cwd_if_new,
         parent,
@@ -341,6 +345,16 @@ mod tests {
         }
         let fits = read::<Tasks>(&arguments(json!({"tasks": [{"prompt": "a"}]}))).unwrap();
         assert!(fits.wait);
+    }
+
+    #[test]
+    fn a_task_that_is_waited_for_does_not_wait_long_to_begin() {
+        let place = crate::tool::tests::Place::new(crate::tool::tests::Says::no());
+        let task = || Task::deserialize(json!({"prompt": "a"})).unwrap();
+        let sent = send(task(), true, &place.around).unwrap();
+        assert_eq!(sent.expires, Some(BEGINS_WITHIN));
+        let sent = send(task(), false, &place.around).unwrap();
+        assert_eq!(sent.expires, None);
     }
 
     #[test]

@@ -71,6 +71,26 @@ pub(crate) struct Surroundings {
     pub(crate) asker: Arc<dyn Asker>,
 }
 
+impl Surroundings {
+    /// Asks for leave to do `title`, described by `detail`. When the turn ends first, the question
+    /// is withdrawn, and nothing is done.
+    ///
+    /// # Errors
+    /// It isn't given, and this is why, for the model.
+    pub(crate) async fn ask(&self, title: &str, detail: &str) -> Result<(), String> {
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => {
+                Err(format!("cancelled before leave was given to {title}: it was not done"))
+            }
+            answer = self.asker.approve(title, detail) => match answer {
+                Approval::Granted => Ok(()),
+                Approval::Denied(reason) => Err(format!("not allowed to {title}: {reason}")),
+            },
+        }
+    }
+}
+
 /// What came of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Outcome {

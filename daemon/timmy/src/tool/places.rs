@@ -13,7 +13,7 @@ use agentd_client::places::{Environment, System};
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, DirBuilder, DirBuilderExt as _, OpenOptions, OpenOptionsExt as _};
 
-use super::{Approval, Surroundings};
+use super::Surroundings;
 use crate::config::{Timmy, Unsandboxed};
 
 /// The kernel's own: what is read there is about processes and devices, never about work.
@@ -277,16 +277,14 @@ pub(crate) async fn find(
                 Access::Write => "write",
             };
             let title = format!("{doing} {}", path.display());
-            match around.asker.approve(&title, &why).await {
-                Approval::Granted => Ok(Place {
-                    base: PathBuf::from("/"),
-                    path,
-                }),
-                Approval::Denied(reason) => Err(format!(
-                    "not allowed to {title}: {why}, and {reason}; use a path in the workspace {}",
-                    around.cwd.display()
-                )),
-            }
+            around.ask(&title, &why).await.map_err(|no| {
+                let workspace = around.cwd.display();
+                format!("{no}; {why}: use a path in the workspace {workspace}")
+            })?;
+            Ok(Place {
+                base: PathBuf::from("/"),
+                path,
+            })
         }
     }
 }

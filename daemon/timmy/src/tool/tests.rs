@@ -157,3 +157,54 @@ pub(crate) fn has_sandbox() -> bool {
 pub(crate) fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
+
+/// Is never answered: the turn ends when somebody is asked.
+#[derive(Debug)]
+struct Leaves(CancellationToken);
+
+impl Asker for Leaves {
+    fn approve<'a>(&'a self, _title: &'a str, _detail: &'a str) -> Boxed<'a, Approval> {
+        self.0.cancel();
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn whoever_asks_for_leave_ends_with_the_turn_and_has_done_nothing() {
+    let mut place = Place::new(Says::no());
+    place.write("outside/secret", "s");
+    let rules = Arc::new(place.rules());
+    let tools = [file::tools(&rules), terminal::tools(&rules), web::tools()].concat();
+    let outside = place.path("outside/secret");
+    let command = serde_json::json!({"command": "true", "outside": true, "reason": "a test"});
+    for (name, arguments) in [
+        ("read", serde_json::json!({"path": outside})),
+        ("write", serde_json::json!({"path": outside, "content": ""})),
+        (
+            "edit",
+            serde_json::json!({"path": outside, "old": "s", "new": "t"}),
+        ),
+        ("list", serde_json::json!({"path": place.path("outside")})),
+        (
+            "search",
+            serde_json::json!({"path": place.path("outside"), "pattern": "s"}),
+        ),
+        ("bash", command),
+        (
+            "fetch",
+            serde_json::json!({"url": "http://example.com:8080/"}),
+        ),
+    ] {
+        let cancel = CancellationToken::new();
+        place.around.cancel = cancel.clone();
+        place.around.asker = Arc::new(Leaves(cancel));
+        let done = place.run(&tools, name, arguments);
+        let done = tokio::time::timeout(std::time::Duration::from_secs(20), done).await;
+        let done = done.unwrap_or_else(|_| panic!("`{name}` still asks"));
+        assert!(
+            !done.ok && done.output.starts_with("cancelled"),
+            "{name}: {done:?}"
+        );
+    }
+    assert_eq!(place.read("outside/secret"), "s");
+}

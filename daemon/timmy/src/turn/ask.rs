@@ -45,7 +45,7 @@ impl Turn<'_> {
         let mut next = match self.entry {
             Some(entry) => Next::Ask(entry),
             None => {
-                let verdict = self.policy.begin(self.started.elapsed());
+                let verdict = self.policy.begin(self.around.started.elapsed());
                 self.carry_out(verdict, None).await
             }
         };
@@ -137,7 +137,7 @@ impl Turn<'_> {
                 return Err(Ending::Cancelled);
             }
             Some(Ok(reply)) => {
-                attempt.used(house, &request.target, &reply.usage, reply.reported_usd);
+                attempt.used(&request.target, &reply.usage, reply.reported_usd);
                 match unusable(&reply) {
                     None => Ok(reply),
                     Some((class, text)) => Err(Trouble {
@@ -149,7 +149,7 @@ impl Turn<'_> {
             }
             Some(Err(failure)) => {
                 if failure.usage != Usage::default() {
-                    attempt.used(house, &request.target, &failure.usage, None);
+                    attempt.used(&request.target, &failure.usage, None);
                 }
                 if let FailedAt::Status(status) = failure.at {
                     attempt.status = Some(status);
@@ -184,7 +184,7 @@ impl Turn<'_> {
             effects: self.effects,
             jitter: self.around.house.chance(),
         };
-        let verdict = self.policy.failed(self.started.elapsed(), failed);
+        let verdict = self.policy.failed(self.around.started.elapsed(), failed);
         self.last_failure.clone_from(&trouble.text);
         self.carry_out(verdict, Some(trouble)).await
     }

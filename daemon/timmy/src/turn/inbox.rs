@@ -1,11 +1,14 @@
 //! Words for a turn in flight.
 //!
-//! Owns the moment from which on a word is too late: none is ever kept for a later turn. Must not
-//! know how a word reaches the model.
+//! Owns the moment from which on a word is too late, and that each then hears so: none is ever kept
+//! for a later turn. Must not know how a word reaches the model.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use agentd_protocol::Code;
 use agentd_protocol::ids::Id;
+
+use crate::line::Line;
 
 /// Words that wait at once: whoever sends more doesn't wait for answers.
 pub(crate) const WAITING: usize = 64;
@@ -75,8 +78,21 @@ impl Inbox {
     }
 
     /// Takes no more; these are too late.
-    pub(crate) fn close(&self) -> Vec<Word> {
+    fn close(&self) -> Vec<Word> {
         self.words().take().unwrap_or_default()
+    }
+
+    /// Takes no more, and says so to whoever waits: the turn is over, or never begins.
+    pub(crate) async fn refuse(&self, line: &Line) {
+        too_late(self.close(), line).await;
+    }
+}
+
+/// Answers words that will never be told.
+pub(crate) async fn too_late(words: Vec<Word>, line: &Line) {
+    for word in words {
+        let error = "the turn ended before the word could be told";
+        line.refuse(word.id, Code::SessionIdle, error).await;
     }
 }
 

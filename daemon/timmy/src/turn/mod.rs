@@ -15,7 +15,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_protocol::Code;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -26,13 +25,12 @@ use crate::failover::cooldown::{Company, Cooldown};
 use crate::failover::policy::{Effects, Entry, Policy, Standing};
 use crate::line::Line;
 use crate::message::{Assistant, Message};
-use crate::model::{Failure, ModelClient, Reply, Stop, Thinking, Usage};
-use crate::price::Cost;
+use crate::model::{Failure, ModelClient, Reply, Stop, Thinking};
 use crate::provider::Target;
 use crate::session::Session;
 use crate::session::store::{Store, StoreError};
 use crate::tool::Asker;
-use inbox::{Inbox, Word};
+use inbox::Inbox;
 use report::Report;
 use tools::Toolbox;
 use words::Words;
@@ -50,12 +48,6 @@ pub(crate) trait House: Send + Sync {
     /// What a failure means.
     fn classify(&self, target: &Target, failure: &Failure) -> Class;
 
-    /// How many tokens fit into a conversation, where that is known.
-    fn window(&self, target: &Target) -> Option<u64>;
-
-    /// What a request cost; `reported` is the provider's own word.
-    fn cost(&self, target: &Target, usage: &Usage, reported: Option<f64>) -> Cost;
-
     /// Milliseconds of the wall clock.
     fn wall_ms(&self) -> u64;
 
@@ -66,7 +58,8 @@ pub(crate) trait House: Send + Sync {
 /// Whom to ask, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// The models, in order; at least one.
+    /// The models, in order; at least one. Each with its window and price: settings are read once
+    /// a turn.
     pub(crate) chain: Vec<Target>,
     /// What a refusal means for the chain.
     pub(crate) on_refusal: OnRefusal,
@@ -86,6 +79,8 @@ pub(crate) struct Around<'a> {
     pub(crate) line: &'a Line,
     pub(crate) tools: &'a Toolbox,
     pub(crate) plan: &'a Plan,
+    /// When its time began.
+    pub(crate) started: Instant,
     pub(crate) inbox: &'a Inbox,
     pub(crate) cancel: CancellationToken,
     pub(crate) asker: Arc<dyn Asker>,
@@ -131,7 +126,6 @@ pub(crate) struct Turn<'a> {
     around: Around<'a>,
     session: &'a mut Session,
     policy: Policy,
-    started: Instant,
     entry: Option<usize>,
     effects: Effects,
     words: Words,
@@ -158,7 +152,6 @@ impl<'a> Turn<'a> {
             around,
             session,
             policy,
-            started: Instant::now(),
             entry: None,
             effects: Effects::None,
             words: Words::default(),
@@ -173,12 +166,12 @@ impl<'a> Turn<'a> {
     /// Plays it to its end; all that is left to do is to say the final line.
     pub(crate) async fn run(mut self) -> (Ending, Report) {
         let cancel = self.around.cancel.clone();
-        let deadline = self.around.plan.deadline;
+        let (started, deadline) = (self.around.started, self.around.plan.deadline);
         let ending = {
             let mut play = std::pin::pin!(self.play());
             tokio::select! {
                 ending = &mut play => ending,
-                () = after(deadline) => {
+                () = over(started, deadline) => {
                     cancel.cancel();
                     match play.await {
                         Ending::Cancelled => Ending::TimedOut,
@@ -187,7 +180,7 @@ impl<'a> Turn<'a> {
                 }
             }
         };
-        self.refuse_words().await;
+        self.around.inbox.refuse(self.around.line).await;
         self.report.text = self.words.into_text();
         (ending, self.report)
     }
@@ -263,12 +256,10 @@ impl<'a> Turn<'a> {
         if words.is_empty() {
             return Ok(());
         }
-        let said = words.iter().map(|word| Message::User {
-            text: word.text.clone(),
-        });
+        let said = words.iter().map(|word| Message::user(word.text.as_str()));
         let said = said.collect();
         if let Err(why) = self.session.append(said).await {
-            self.too_late(words).await;
+            inbox::too_late(words, self.around.line).await;
             return Err(why);
         }
         for word in words {
@@ -276,24 +267,12 @@ impl<'a> Turn<'a> {
         }
         Ok(())
     }
-
-    async fn refuse_words(&self) {
-        let words = self.around.inbox.close();
-        self.too_late(words).await;
-    }
-
-    async fn too_late(&self, words: Vec<Word>) {
-        for word in words {
-            let error = "the turn ended before the word could be told";
-            let line = self.around.line;
-            line.refuse(word.id, Code::SessionIdle, error).await;
-        }
-    }
 }
 
-async fn after(deadline: Option<Duration>) {
+/// Ends when the time is over that began then.
+pub(crate) async fn over(started: Instant, deadline: Option<Duration>) {
     match deadline {
-        Some(deadline) => tokio::time::sleep(deadline).await,
+        Some(deadline) => tokio::time::sleep(deadline.saturating_sub(started.elapsed())).await,
         None => std::future::pending().await,
     }
 }
@@ -334,7 +313,7 @@ fn entries(house: &dyn House, plan: &Plan, cooldowns: &[Cooldown]) -> Vec<Entry>
             provider: provider.id.clone(),
             model: target.model.clone(),
             url: provider.base_url.clone(),
-            window: house.window(target),
+            window: target.window(),
             standing,
         }
     };

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use time::OffsetDateTime;
 
-use super::{Ending, Failing, House};
+use super::{Ending, Failing};
 use crate::failover::Class;
 use crate::failover::cooldown::Cooldown;
 use crate::line::Line;
@@ -50,15 +50,14 @@ impl Attempt {
         }
     }
 
-    pub(crate) fn used(
-        &mut self,
-        house: &dyn House,
-        target: &Target,
-        usage: &Usage,
-        reported: Option<f64>,
-    ) {
+    pub(crate) fn used(&mut self, target: &Target, usage: &Usage, reported: Option<f64>) {
         self.usage = Some(*usage);
-        self.cost = Some(house.cost(target, usage, reported));
+        self.cost = Some(price::cost(
+            &target.provider,
+            &target.model,
+            usage,
+            reported,
+        ));
     }
 
     fn json(&self) -> Value {

@@ -17,7 +17,7 @@ impl Turn<'_> {
     /// Shortens the conversation when little room is left; whether that works is for the request
     /// to show.
     pub(super) async fn shorten_if_due(&mut self, entry: usize) -> Result<(), Ending> {
-        let window = self.around.house.window(&self.around.plan.chain[entry]);
+        let window = self.around.plan.chain[entry].window();
         let tokens = self.session.history().tokens(self.overhead);
         if self.summaries_failed || !compaction::is_due(tokens, window) {
             return Ok(());
@@ -38,7 +38,7 @@ impl Turn<'_> {
         instructions: Option<&str>,
     ) -> Result<Result<(), Trouble>, Ending> {
         let target = self.around.plan.chain[entry].clone();
-        let window = self.around.house.window(&target);
+        let window = target.window();
         let history = self.session.history();
         let Some(cut) = compaction::cut(history.messages(), window, keep) else {
             return Ok(Err(Trouble {
@@ -57,7 +57,7 @@ impl Turn<'_> {
         let request = Request {
             target,
             system: Arc::from(compaction::SYSTEM),
-            messages: vec![Message::User { text: question }],
+            messages: vec![Message::user(question)],
             tools: Arc::from([]),
             thinking: None,
         };
@@ -81,7 +81,7 @@ impl Turn<'_> {
 
     /// Shortens the conversation because somebody asked for it; the summary, or why there is none.
     pub(crate) async fn compact(mut self, instructions: Option<&str>) -> Result<String, Ending> {
-        let verdict = self.policy.begin(self.started.elapsed());
+        let verdict = self.policy.begin(self.around.started.elapsed());
         let Next::Ask(entry) = verdict.next else {
             return Err(Ending::Failed(Failing {
                 class: Class::NotConfigured,

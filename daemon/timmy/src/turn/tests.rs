@@ -147,7 +147,7 @@ async fn a_reader_that_is_slow_holds_up_the_model_and_not_memory() {
 #[tokio::test(start_paused = true)]
 async fn a_conversation_that_grows_too_long_is_shortened_before_it_overflows() {
     let mut play = Play::new(&["a/m"]);
-    play.house.window = Some(4_000);
+    play.fits(4_000);
     let long: &'static str = Box::leak("x".repeat(8_000).into_boxed_str());
     play.script(
         "a",

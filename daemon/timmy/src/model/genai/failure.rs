@@ -6,6 +6,8 @@ use std::error::Error as StdError;
 use std::time::SystemTime;
 
 use genai::webc::StreamTimeout;
+use reqwest::StatusCode;
+use reqwest::header::HeaderMap;
 
 use super::frames::Frames;
 use crate::model::http::chain;
@@ -48,11 +50,9 @@ pub(super) fn of(error: genai::Error, frames: &Frames) -> Failure {
         // What happens on the wire is wrapped, and the wrapping says nothing.
         genai::Error::WebStream { error, .. } => inside(error),
         http @ genai::Error::HttpError { .. } => status(http),
-        genai::Error::ChatResponse { body, .. } => {
-            Failure::told(FailedAt::Stream, told::error(&body))
-        }
+        genai::Error::ChatResponse { body, .. } => of_stream(&body),
         genai::Error::StreamParse { serde_error, .. } => match &frames.failed {
-            Some(error) => Failure::told(FailedAt::Stream, told::error(error)),
+            Some(error) => of_stream(error),
             None => malformed(&serde_error),
         },
         genai::Error::SerdeJson(error) => malformed(&error),
@@ -67,7 +67,30 @@ pub(super) fn of(error: genai::Error, frames: &Frames) -> Failure {
     failure
 }
 
-fn malformed(error: &dyn StdError) -> Failure {
+/// What a provider says in the middle of its answer.
+pub(super) fn of_stream(error: &serde_json::Value) -> Failure {
+    Failure::told(FailedAt::Stream, told::error(error))
+}
+
+/// Nothing came.
+pub(super) fn never_began() -> Failure {
+    let why = "the provider didn't begin to answer in time";
+    Failure::at(FailedAt::TimedOut, why.to_owned())
+}
+
+/// Nothing more came.
+pub(super) fn stopped() -> Failure {
+    let why = "the provider stopped in the middle of its answer";
+    Failure::at(FailedAt::TimedOut, why.to_owned())
+}
+
+/// Too much came.
+pub(super) fn too_long() -> Failure {
+    let why = "the answer is longer than 32 MiB, which no model says";
+    Failure::at(FailedAt::Malformed, why.to_owned())
+}
+
+pub(super) fn malformed(error: &dyn StdError) -> Failure {
     let why = format!("the answer can't be read: {}", chain(error));
     Failure::at(FailedAt::Malformed, why)
 }
@@ -83,14 +106,8 @@ fn inside(error: genai::BoxError) -> Failure {
         Err(error) => error,
     };
     match error.downcast_ref::<StreamTimeout>() {
-        Some(StreamTimeout::Headers) => Failure::at(
-            FailedAt::TimedOut,
-            "the provider didn't begin to answer in time".to_owned(),
-        ),
-        Some(StreamTimeout::Read) => Failure::at(
-            FailedAt::TimedOut,
-            "the provider stopped in the middle of its answer".to_owned(),
-        ),
+        Some(StreamTimeout::Headers) => never_began(),
+        Some(StreamTimeout::Read) => stopped(),
         None => malformed(&*error),
     }
 }
@@ -105,7 +122,12 @@ fn status(error: genai::Error) -> Failure {
     else {
         return Failure::at(FailedAt::Request, error.to_string());
     };
-    let mut told = told::body(&body);
+    answered(status, &headers, &body)
+}
+
+/// An answer whose status is a failure.
+pub(super) fn answered(status: StatusCode, headers: &HeaderMap, body: &str) -> Failure {
+    let mut told = told::body(body);
     if told.text.is_empty() {
         told.text = status.to_string();
     }
@@ -115,7 +137,7 @@ fn status(error: genai::Error) -> Failure {
     Failure::told(FailedAt::Status(status.as_u16()), told)
 }
 
-fn transport(error: &reqwest::Error) -> Failure {
+pub(super) fn transport(error: &reqwest::Error) -> Failure {
     let at = if has_bad_certificate(error) {
         FailedAt::Certificate
     } else if is_refused(error) {

@@ -11,7 +11,7 @@ use crate::model::Usage;
 use crate::provider::Wire;
 
 /// No model says as much; a longer answer would only fill the memory.
-const MOST_BYTES: usize = 32 * 1024 * 1024;
+pub(super) const MOST_BYTES: usize = 32 * 1024 * 1024;
 /// Reasoning blocks of one reply; more is no model's doing.
 const MOST_DETAILS: usize = 1024;
 /// Fields of chat completions that are looked into. Most frames have none of them.
@@ -80,6 +80,16 @@ impl Frames {
             Wire::Ollama => {}
             _ => self.chat(data),
         }
+    }
+
+    /// Another one came, and somebody else read it.
+    pub(super) const fn counted(&mut self) {
+        self.count += 1;
+    }
+
+    /// How many came.
+    pub(super) const fn count(&self) -> usize {
+        self.count
     }
 
     /// Has it become longer than an answer can be?

@@ -12,7 +12,10 @@ use super::frames::Frames;
 use crate::message::{Arguments, Assistant, Thought, ToolCall};
 use crate::model::{FailedAt, Failure, Reply, Request, Stop, Usage};
 use crate::provider::Wire;
+use crate::session::compaction::beginning;
 
+/// Bytes of a refusal's words that are told as its reason.
+const MOST_WORDS: usize = 2 * 1024;
 /// Reasons to stop that are refusals, besides those that `genai` knows.
 const REFUSALS: &[&str] = &[
     "guardrail_intervened",
@@ -65,11 +68,13 @@ pub(super) fn whole(
         stop => stop,
     };
     settle(&mut calls, &stop);
-    let is_refused = matches!(stop, Stop::Refusal(_));
-    let text = if heard.text.is_empty() && is_refused {
-        std::mem::take(&mut frames.refusal)
-    } else {
-        heard.text
+    let (stop, text) = match stop {
+        Stop::Refusal(word) if heard.text.is_empty() && !frames.refusal.is_empty() => {
+            let words = std::mem::take(&mut frames.refusal);
+            let shown = beginning(&words, MOST_WORDS);
+            (Stop::Refusal(format!("{word}: {shown}")), words)
+        }
+        stop => (stop, heard.text),
     };
     Ok(Reply {
         message: Assistant {

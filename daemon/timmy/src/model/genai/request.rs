@@ -3,18 +3,19 @@
 //! Owns what is sent: whom, which headers, what of the conversation. Must not read answers.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use genai::adapter::AdapterKind;
 use genai::chat::{
-    CacheControl, ChatMessage, ChatOptions, ChatRequest, ContentPart, CustomPart, MessageContent,
-    MessageOptions, Tool, ToolCall as CallPart, ToolResponse,
+    Binary, CacheControl, ChatMessage, ChatOptions, ChatRequest, ContentPart, CustomPart,
+    MessageContent, MessageOptions, Tool, ToolCall as CallPart, ToolResponse,
 };
 use genai::resolver::{AuthData, Endpoint};
 use genai::{Headers, ModelIden, ServiceTarget};
 use serde_json::{Map, Value, json};
 
 use super::thinking;
-use crate::message::{Arguments, Assistant, Message, Thought, ToolCall, ToolResult};
+use crate::message::{Arguments, Assistant, Attached, Message, Thought, ToolCall, ToolResult};
 use crate::model::{FailedAt, Failure, Request, ToolSpec, known};
 use crate::provider::{Target, Wire};
 
@@ -33,14 +34,7 @@ const NO_REASONING: &str = " ";
 /// Whom to ask: the address and the headers are ours, whatever `genai` thinks of the model's name.
 pub(super) fn target(request: &Request, wire: Wire) -> Result<ServiceTarget, Failure> {
     let target = &request.target;
-    let url = url(target, wire);
-    reqwest::Url::parse(&url).map_err(|error| {
-        let base = &target.provider.base_url;
-        Failure::at(
-            FailedAt::Request,
-            format!("`{base}` is not a base URL: {error}; it looks like `https://example.com/v1`"),
-        )
-    })?;
+    let url = address(target, wire)?;
     // Where the URL isn't ours to say, `genai` still reads its own.
     let endpoint = Endpoint::from_owned(format!("{}/", target.provider.base_url));
     Ok(ServiceTarget {
@@ -51,6 +45,19 @@ pub(super) fn target(request: &Request, wire: Wire) -> Result<ServiceTarget, Fai
         },
         model: ModelIden::new(adapter(wire), target.model.as_str()),
     })
+}
+
+/// Where a request goes.
+pub(super) fn address(target: &Target, wire: Wire) -> Result<String, Failure> {
+    let url = url(target, wire);
+    reqwest::Url::parse(&url).map_err(|error| {
+        let base = &target.provider.base_url;
+        Failure::at(
+            FailedAt::Request,
+            format!("`{base}` is not a base URL: {error}; it looks like `https://example.com/v1`"),
+        )
+    })?;
+    Ok(url)
 }
 
 const fn adapter(wire: Wire) -> AdapterKind {
@@ -86,7 +93,7 @@ fn url(target: &Target, wire: Wire) -> String {
 }
 
 /// A key goes into a header, never into a URL.
-fn headers(target: &Target, wire: Wire) -> Vec<(String, String)> {
+pub(super) fn headers(target: &Target, wire: Wire) -> Vec<(String, String)> {
     let mut headers = Vec::new();
     let mut add = |name: &str, value: String| headers.push((name.to_owned(), value));
     if wire == Wire::Anthropic {
@@ -128,10 +135,7 @@ pub(super) fn options(request: &Request, wire: Wire) -> ChatOptions {
         .with_capture_reasoning_content(thinking.shown);
     options.max_tokens = limit;
     options.reasoning_effort = thinking.effort;
-    // Ollama's adapter would never send it.
-    if wire != Wire::Ollama {
-        options.extra_body = Some(Value::Object(extra));
-    }
+    options.extra_body = Some(Value::Object(extra));
     options
 }
 
@@ -228,14 +232,14 @@ impl<'a> Sent<'a> {
             Message::Tool(result) => {
                 let part = self.result(result);
                 self.results.push(part);
-                // Ollama's adapter keeps only the last result of a message.
-                if self.wire == Wire::Ollama {
-                    self.flush();
-                }
             }
-            Message::User { text } => {
+            Message::User { text, attached } => {
                 self.flush();
-                self.messages.push(ChatMessage::user(text.as_str()));
+                let target = &self.request.target;
+                let with = attached.iter().map(|one| seen(one, target));
+                let parts = std::iter::once(ContentPart::from_text(text.as_str())).chain(with);
+                let content = MessageContent::from_parts(parts.collect::<Vec<_>>());
+                self.messages.push(ChatMessage::user(content));
             }
             Message::Assistant(assistant) => {
                 self.flush();
@@ -381,6 +385,23 @@ impl<'a> Sent<'a> {
     }
 }
 
+/// What goes with the user's words, or that it does where this wire has no word for it.
+fn seen(one: &Attached, target: &Target) -> ContentPart {
+    if !target.takes(&one.mime) {
+        return ContentPart::from_text(unseen(one));
+    }
+    let (mime, name) = (one.mime.as_str(), Some(one.name.clone()));
+    ContentPart::Binary(Binary::from_base64(mime, Arc::clone(&one.data), name))
+}
+
+/// What a model is told of an attachment that it isn't shown.
+pub(super) fn unseen(one: &Attached) -> String {
+    format!(
+        "[attached and not shown to you: {} ({})]",
+        one.name, one.mime
+    )
+}
+
 fn custom(data: Value) -> ContentPart {
     ContentPart::Custom(CustomPart {
         model_iden: None,
@@ -389,7 +410,7 @@ fn custom(data: Value) -> ContentPart {
 }
 
 /// A tool's name as every wire takes it: a model may have called for one that no wire would repeat.
-fn called(name: &str) -> String {
+pub(super) fn called(name: &str) -> String {
     let fits = |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-');
     let spelt = name.chars().map(|char| if fits(char) { char } else { '_' });
     let spelt: String = spelt.take(LONGEST_NAME).collect();

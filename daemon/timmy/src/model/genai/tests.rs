@@ -75,6 +75,8 @@ fn at(base_url: String, wire: Wire, model: &str) -> Request {
         wire,
         key_variables: Vec::new(),
         local: false,
+        window: None,
+        price: None,
     };
     Request {
         target: Target {
@@ -96,9 +98,7 @@ fn says(mock: &MockModel, wire: Wire, text: &str) -> Request {
 }
 
 fn user(text: &str) -> Message {
-    Message::User {
-        text: text.to_owned(),
-    }
+    Message::user(text)
 }
 
 fn result(call: &str, name: &str, output: &str) -> Message {

@@ -143,3 +143,24 @@ fn a_model_is_split_at_its_first_slash() {
         );
     }
 }
+
+#[test]
+fn the_users_word_for_a_window_comes_before_the_list() {
+    let config = config("[providers.groq]\ncontext_window = 9000\n");
+    let window = |name: &str, model: &str| {
+        let provider = resolve(name, &config, &|_| None).unwrap();
+        let (provider, model) = (provider.into(), model.to_owned());
+        let target = crate::provider::Target {
+            provider,
+            model,
+            key: None,
+        };
+        target.window()
+    };
+    assert_eq!(window("groq", "llama-3.3-70b"), Some(9000));
+    assert_eq!(window("openai", "gpt-4.1"), Some(1_000_000));
+    assert_eq!(window("lmstudio", "qwen3:8b"), None);
+    // What its server is asked to make room for.
+    assert_eq!(window("ollama", "qwen3:8b"), Some(16_384));
+    assert_eq!(window("ollama", "gpt-4:local"), Some(8_192));
+}

@@ -6,8 +6,7 @@ use super::*;
 use crate::config::OnRefusal;
 use crate::failover::Class;
 use crate::message::{Arguments, Assistant, Message, ToolCall};
-use crate::model::{Boxed, Failure, ModelClient, Usage};
-use crate::price::Cost;
+use crate::model::{Boxed, Failure, ModelClient};
 use crate::provider::Target;
 use crate::send::{Equipped, Household, Planned, Refused};
 use crate::session::history::UNKNOWN;
@@ -28,14 +27,6 @@ impl House for Family {
 
     fn classify(&self, target: &Target, failure: &Failure) -> Class {
         self.house.classify(target, failure)
-    }
-
-    fn window(&self, target: &Target) -> Option<u64> {
-        self.house.window(target)
-    }
-
-    fn cost(&self, target: &Target, usage: &Usage, reported: Option<f64>) -> Cost {
-        self.house.cost(target, usage, reported)
     }
 
     fn wall_ms(&self) -> u64 {
@@ -72,6 +63,8 @@ impl Household for Family {
         Box::pin(async move {
             let tools = match toolsets {
                 Some([one]) if one == "none" => Vec::new(),
+                // As a server of tools that doesn't come up.
+                Some([one]) if one == "late" => std::future::pending().await,
                 Some(_) => return Err(Rejected::new(Code::InvalidRequest, "no such toolset")),
                 None => tools().0,
             };
@@ -116,7 +109,6 @@ impl Home {
     pub(super) fn agent(&self) -> Agent {
         let house = Scripted {
             models: Arc::clone(&self.models),
-            window: None,
             began: tokio::time::Instant::now(),
         };
         Agent {
@@ -172,7 +164,8 @@ impl Process {
         loop {
             let line = self.next().await;
             let found = line["type"] == kind;
-            assert!(found || line["type"] != "error", "{line} before `{kind}`");
+            let failed = line["type"] == "error" && line["code"] != "session-idle";
+            assert!(found || !failed, "{line} before `{kind}`");
             lines.push(line);
             if found {
                 return lines;
@@ -262,9 +255,7 @@ async fn a_call_that_died_with_its_process_is_answered_and_not_run_again() {
     let native = {
         let store = home.agent().store;
         let basis = crate::session::Basis::default();
-        let words = Message::User {
-            text: "hi".to_owned(),
-        };
+        let words = Message::user("hi");
         let mut session = store.create(None, basis, words).await.unwrap();
         let call = ToolCall {
             id: "c1".to_owned(),
@@ -483,4 +474,51 @@ async fn sixty_four_sessions_talk_at_the_same_time() {
             ended += 1;
         }
     }
+}
+
+#[tokio::test]
+async fn a_word_for_a_turn_that_never_begins_is_refused() {
+    let home = Home::new();
+    let mut process = home.process();
+    let mut late = send("t1", "hi", None);
+    late["toolsets"] = json!(["late"]);
+    process.say(late.clone()).await;
+    let steer = json!({"type": "steer", "id": "s1", "session": "s", "text": "left"});
+    process.say(steer.clone()).await;
+    process.say(json!({"type": "abort", "id": "t1"})).await;
+    let lines = process.until("message_end").await;
+    assert_eq!(lines.last().unwrap()["stop"], "cancelled");
+    // Its answer comes before the final line, and once.
+    let refused: Vec<&Value> = lines.iter().filter(|line| line["id"] == "s1").collect();
+    assert_eq!(refused.len(), 1, "{lines:#?}");
+    assert_eq!(refused[0]["code"], "session-idle");
+    process.say(steer).await;
+    assert_eq!(process.next().await["code"], "session-idle");
+
+    let mut wrong = send("t2", "hi", None);
+    wrong["toolsets"] = json!(["wrong"]);
+    process.say(wrong).await;
+    process
+        .say(json!({"type": "steer", "id": "s2", "session": "s", "text": "left"}))
+        .await;
+    let (one, other) = (process.next().await, process.next().await);
+    assert_eq!(
+        (&one["id"], &one["code"]),
+        (&json!("s2"), &json!("session-idle"))
+    );
+    assert_eq!(other["id"], "t2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_turn_begins_before_its_tools_are_there() {
+    let home = Home::new();
+    let mut process = home.process();
+    let mut late = send("t1", "hi", None);
+    late["toolsets"] = json!(["late"]);
+    late["timeout"] = json!(7);
+    let began = tokio::time::Instant::now();
+    process.say(late).await;
+    let last = process.until_final().await.pop().unwrap();
+    assert_eq!(last["code"], "timeout", "{last}");
+    assert_eq!(began.elapsed().as_secs(), 7);
 }

@@ -176,3 +176,30 @@ async fn a_model_writes_a_file_with_a_real_tool() {
     );
     assert_eq!(classes(last), ["a null", "a null"]);
 }
+
+#[tokio::test]
+async fn settings_that_change_in_the_middle_of_a_turn_count_from_the_next_one_on() {
+    let whole = Whole::new("default = \"a/m\"");
+    let mut process = whole.process();
+    let call = r#"[[use bash {"command":"true","outside":true,"reason":"a test"}]]"#;
+    process.say(whole.send(call, None)).await;
+    let asked = process.until("question").await;
+    // Nothing fits into that.
+    let file = whole.dir.path().join("config/config.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    let smaller = config.replace("[providers.a]\n", "[providers.a]\ncontext_window = 10\n");
+    std::fs::write(&file, smaller).unwrap();
+    let question = &asked.last().unwrap()["question_id"];
+    let answer = json!({"type": "answer", "id": "a1", "question_id": question, "approve": false});
+    process.say(answer).await;
+    let lines = process.until("message_end").await;
+    assert_eq!(classes(lines.last().unwrap()), ["a null", "a null"]);
+    let shortened = lines.iter().any(|line| line["code"] == "compaction");
+    assert!(!shortened, "{lines:#?}");
+    // The next one does heed it.
+    let native = asked.iter().find(|line| line["type"] == "session").unwrap();
+    process.say(whole.send("hi", Some(&native["native"]))).await;
+    let lines = process.until_final().await;
+    let shortened = lines.iter().any(|line| line["code"] == "compaction");
+    assert!(shortened, "{lines:#?}");
+}

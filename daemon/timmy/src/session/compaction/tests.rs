@@ -8,9 +8,7 @@ use crate::message::{Assistant, ToolCall, ToolResult};
 use crate::session::history::History;
 
 fn user(size: usize) -> Message {
-    Message::User {
-        text: "u".repeat(size),
-    }
+    Message::user("u".repeat(size))
 }
 
 fn step(id: &str, size: usize) -> [Message; 2] {

@@ -4,9 +4,7 @@ use super::*;
 use crate::message::ToolCall;
 
 fn user(text: &str) -> Message {
-    Message::User {
-        text: text.to_owned(),
-    }
+    Message::user(text)
 }
 
 fn calls(ids: &[&str]) -> Message {
@@ -40,7 +38,7 @@ fn result(id: &str, output: &str) -> Message {
 
 fn shown(messages: &[Message]) -> Vec<String> {
     let show = |message: &Message| match message {
-        Message::User { text } => format!("user {text}"),
+        Message::User { text, .. } => format!("user {text}"),
         Message::Assistant(said) if said.calls.is_empty() => format!("said {}", said.text),
         Message::Assistant(said) => {
             let ids: Vec<_> = said.calls.iter().map(|call| call.id.as_str()).collect();

@@ -7,9 +7,7 @@ use crate::failover::Class;
 use crate::message::Assistant;
 
 fn user(text: &str) -> Message {
-    Message::User {
-        text: text.to_owned(),
-    }
+    Message::user(text)
 }
 
 fn said(text: &str) -> Message {

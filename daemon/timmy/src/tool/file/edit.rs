@@ -10,10 +10,10 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use similar::TextDiff;
 
-use super::{MOST_EDITED, aside, open, replace, short};
+use super::{Here, MOST_EDITED, at, open, replace, short};
 use crate::model::{Boxed, ToolSpec};
 use crate::tool::output;
-use crate::tool::places::{self, Access, Place, Rules};
+use crate::tool::places::{Access, Rules};
 use crate::tool::schema::arguments;
 use crate::tool::{Outcome, Surroundings, Tool};
 
@@ -56,23 +56,19 @@ impl Tool for Edit {
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
     ) -> Boxed<'a, Outcome> {
-        Box::pin(async move {
-            let wanted = match Wanted::parse(arguments) {
-                Ok(wanted) => wanted,
-                Err(why) => return Outcome::failed(why),
-            };
-            match places::find(&self.0, around, &wanted.path, Access::Write).await {
-                Err(why) => Outcome::failed(why),
-                Ok(place) => {
-                    let around = around.clone();
-                    aside(move || edit(&place, &wanted, &around)).await
-                }
-            }
-        })
+        let wanted = Wanted::parse(arguments);
+        Box::pin(at(
+            (&self.0, Access::Write),
+            around,
+            wanted,
+            |wanted| &wanted.path,
+            edit,
+        ))
     }
 }
 
-fn edit(place: &Place, wanted: &Wanted, around: &Surroundings) -> Result<Outcome, String> {
+fn edit(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
+    let Here { place, around, .. } = here;
     let name = short(&place.path, around).display().to_string();
     let said = |error: io::Error| format!("can't edit {name}: {error}");
     let (file, found) = open(place)?;

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Map, Value};
 
 use super::walk::{Walk, glob};
-use super::{aside, short};
+use super::{Here, at, short};
 use crate::model::{Boxed, ToolSpec};
 use crate::tool::output::{self, MOST_LINES};
-use crate::tool::places::{self, Access, Place, Rules};
+use crate::tool::places::{Access, Rules};
 use crate::tool::schema::arguments;
 use crate::tool::{Outcome, Surroundings, Tool};
 
@@ -54,20 +54,14 @@ impl Tool for List {
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
     ) -> Boxed<'a, Outcome> {
-        Box::pin(async move {
-            let wanted = match Wanted::parse(arguments) {
-                Ok(wanted) => wanted,
-                Err(why) => return Outcome::failed(why),
-            };
-            let path = wanted.path.as_deref().unwrap_or(".");
-            match places::find(&self.0, around, path, Access::Read).await {
-                Err(why) => Outcome::failed(why),
-                Ok(place) => {
-                    let (rules, around) = (Arc::clone(&self.0), around.clone());
-                    aside(move || list(&rules, &place, &wanted, &around)).await
-                }
-            }
-        })
+        let wanted = Wanted::parse(arguments);
+        Box::pin(at(
+            (&self.0, Access::Read),
+            around,
+            wanted,
+            |wanted| wanted.path.as_deref().unwrap_or("."),
+            list,
+        ))
     }
 }
 
@@ -78,12 +72,12 @@ struct Names {
     all: u64,
 }
 
-fn list(
-    rules: &Arc<Rules>,
-    place: &Place,
-    wanted: &Wanted,
-    around: &Surroundings,
-) -> Result<Outcome, String> {
+fn list(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
+    let Here {
+        rules,
+        place,
+        around,
+    } = here;
     let shown = short(&place.path, around).display();
     place
         .dir()

@@ -20,7 +20,7 @@ use cap_std::fs::{Dir, FileType, FileTypeExt as _, Metadata, OpenOptions, OpenOp
 use cap_std::fs::{MetadataExt as _, Permissions, PermissionsExt as _};
 use nix::fcntl::OFlag;
 
-use super::places::{Place, Rules};
+use super::places::{self, Access, Place, Rules};
 use super::{Outcome, Surroundings, Tool};
 
 /// What an edit takes into memory; more is generated, or not text.
@@ -37,13 +37,35 @@ pub(crate) fn tools(rules: &Arc<Rules>) -> Vec<Arc<dyn Tool>> {
     ]
 }
 
-/// Does what may take long elsewhere, so that other sessions go on.
-async fn aside(work: impl FnOnce() -> Result<Outcome, String> + Send + 'static) -> Outcome {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(Ok(outcome)) => outcome,
-        Ok(Err(why)) => Outcome::failed(why),
-        Err(error) => Outcome::failed(format!("this tool broke: {error}")),
-    }
+/// Where a call of one of these tools works.
+struct Here {
+    rules: Arc<Rules>,
+    place: Place,
+    around: Surroundings,
+}
+
+/// One call of any of these tools: reads what it wants, finds the place that this names, and does
+/// the work elsewhere, so that other sessions go on meanwhile.
+async fn at<W: Send + 'static>(
+    (rules, access): (&Arc<Rules>, Access),
+    around: &Surroundings,
+    wanted: Result<W, String>,
+    path: fn(&W) -> &str,
+    work: fn(&Here, &W) -> Result<Outcome, String>,
+) -> Outcome {
+    let done = async {
+        let wanted = wanted?;
+        let here = Here {
+            rules: Arc::clone(rules),
+            place: places::find(rules, around, path(&wanted), access).await?,
+            around: around.clone(),
+        };
+        let working = tokio::task::spawn_blocking(move || work(&here, &wanted));
+        working
+            .await
+            .map_err(|error| format!("this tool broke: {error}"))?
+    };
+    done.await.unwrap_or_else(Outcome::failed)
 }
 
 /// Opens a file for reading, if it is one: nothing else is even touched.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{aside, open, short};
+use super::{Here, at, open, short};
 use crate::model::{Boxed, ToolSpec};
 use crate::tool::output::{MOST_BYTES, MOST_LINES};
-use crate::tool::places::{self, Access, Place, Rules};
+use crate::tool::places::{Access, Rules};
 use crate::tool::schema::arguments;
 use crate::tool::{Outcome, Surroundings, Tool};
 
@@ -49,23 +49,19 @@ impl Tool for Read {
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
     ) -> Boxed<'a, Outcome> {
-        Box::pin(async move {
-            let wanted = match Wanted::parse(arguments) {
-                Ok(wanted) => wanted,
-                Err(why) => return Outcome::failed(why),
-            };
-            match places::find(&self.0, around, &wanted.path, Access::Read).await {
-                Err(why) => Outcome::failed(why),
-                Ok(place) => {
-                    let around = around.clone();
-                    aside(move || read(&place, &wanted, &around)).await
-                }
-            }
-        })
+        let wanted = Wanted::parse(arguments);
+        Box::pin(at(
+            (&self.0, Access::Read),
+            around,
+            wanted,
+            |wanted| &wanted.path,
+            read,
+        ))
     }
 }
 
-fn read(place: &Place, wanted: &Wanted, around: &Surroundings) -> Result<Outcome, String> {
+fn read(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
+    let Here { place, around, .. } = here;
     let name = short(&place.path, around).display();
     let said = |error: std::io::Error| format!("can't read {name}: {error}");
     let (file, found) = open(place)?;

@@ -14,10 +14,10 @@ use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch}
 use serde_json::{Map, Value};
 
 use super::walk::{Walk, glob};
-use super::{aside, open, open_in, short};
+use super::{Here, at, open, open_in, short};
 use crate::model::{Boxed, ToolSpec};
 use crate::tool::output::{self, MOST_LINES};
-use crate::tool::places::{self, Access, Place, Rules};
+use crate::tool::places::{Access, Rules};
 use crate::tool::schema::arguments;
 use crate::tool::{Outcome, Surroundings, Tool};
 
@@ -64,20 +64,14 @@ impl Tool for Search {
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
     ) -> Boxed<'a, Outcome> {
-        Box::pin(async move {
-            let wanted = match Wanted::parse(arguments) {
-                Ok(wanted) => wanted,
-                Err(why) => return Outcome::failed(why),
-            };
-            let path = wanted.path.as_deref().unwrap_or(".");
-            match places::find(&self.0, around, path, Access::Read).await {
-                Err(why) => Outcome::failed(why),
-                Ok(place) => {
-                    let (rules, around) = (Arc::clone(&self.0), around.clone());
-                    aside(move || search(&rules, &place, &wanted, &around)).await
-                }
-            }
-        })
+        let wanted = Wanted::parse(arguments);
+        Box::pin(at(
+            (&self.0, Access::Read),
+            around,
+            wanted,
+            |wanted| wanted.path.as_deref().unwrap_or("."),
+            search,
+        ))
     }
 }
 
@@ -108,12 +102,8 @@ impl Found {
     }
 }
 
-fn search(
-    rules: &Arc<Rules>,
-    place: &Place,
-    wanted: &Wanted,
-    around: &Surroundings,
-) -> Result<Outcome, String> {
+fn search(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
+    let Here { place, around, .. } = here;
     let matcher = RegexMatcherBuilder::new()
         .case_insensitive(wanted.ignore_case == Some(true))
         .line_terminator(Some(b'\n'))
@@ -130,7 +120,7 @@ fn search(
         most: limit.map_or(MOST_LINES, |limit| limit.min(MOST_LINES)),
     });
     let note = match place.dir() {
-        Ok(dir) => search_tree(rules, place, wanted, around, (&dir, &matcher, &found))?,
+        Ok(dir) => search_tree(here, wanted, (&dir, &matcher, &found))?,
         Err(_) => {
             let (file, _) = open(place)?;
             let lines = lines_of(&matcher, &mut searcher(), &file, &found);
@@ -147,12 +137,15 @@ fn search(
 }
 
 fn search_tree(
-    rules: &Arc<Rules>,
-    place: &Place,
+    here: &Here,
     wanted: &Wanted,
-    around: &Surroundings,
     (dir, matcher, found): (&Dir, &RegexMatcher, &Mutex<Found>),
 ) -> Result<Option<String>, String> {
+    let Here {
+        rules,
+        place,
+        around,
+    } = here;
     let only = glob(&place.path, wanted.glob.as_deref())?;
     let walk = Walk {
         rules,

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{aside, refuse_others, replace, short};
+use super::{Here, at, refuse_others, replace, short};
 use crate::model::{Boxed, ToolSpec};
-use crate::tool::places::{self, Access, Place, Rules};
+use crate::tool::places::{Access, Rules};
 use crate::tool::schema::arguments;
 use crate::tool::{Outcome, Surroundings, Tool};
 
@@ -44,23 +44,20 @@ impl Tool for Write {
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
     ) -> Boxed<'a, Outcome> {
-        Box::pin(async move {
-            let wanted = match Wanted::parse(arguments) {
-                Ok(wanted) => wanted,
-                Err(why) => return Outcome::failed(why),
-            };
-            match places::find(&self.0, around, &wanted.path, Access::Write).await {
-                Err(why) => Outcome::failed(why),
-                Ok(place) => {
-                    let around = around.clone();
-                    aside(move || write(&place, &wanted.content, &around)).await
-                }
-            }
-        })
+        let wanted = Wanted::parse(arguments);
+        Box::pin(at(
+            (&self.0, Access::Write),
+            around,
+            wanted,
+            |wanted| &wanted.path,
+            write,
+        ))
     }
 }
 
-fn write(place: &Place, content: &str, around: &Surroundings) -> Result<Outcome, String> {
+fn write(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
+    let Here { place, around, .. } = here;
+    let content = wanted.content.as_bytes();
     let name = short(&place.path, around).display();
     let said = |error: io::Error| format!("can't write {name}: {error}");
     let (dir, file) = place.parent_made().map_err(said)?;
@@ -77,7 +74,7 @@ fn write(place: &Place, content: &str, around: &Surroundings) -> Result<Outcome,
             ));
         }
     }
-    replace(&dir, &file, content.as_bytes(), old.as_ref()).map_err(said)?;
+    replace(&dir, &file, content, old.as_ref()).map_err(said)?;
     let before = old.map_or("a new file".to_owned(), |old| {
         format!("it had {} before", old.len())
     });

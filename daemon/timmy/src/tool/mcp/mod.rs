@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::output::Output;
-use super::{Approval, Outcome, Surroundings, Tool};
+use super::{Outcome, Surroundings, Tool};
 use crate::config::McpServer;
 use crate::model::{Boxed, ToolSpec};
 use crate::session::compaction::beginning;
@@ -227,8 +227,8 @@ impl Tool for McpTool {
                     self.server.name()
                 );
                 let detail = Value::Object(arguments.clone()).to_string();
-                if let Approval::Denied(why) = around.asker.approve(&title, &detail).await {
-                    return Outcome::failed(format!("{title} was not allowed: {why}"));
+                if let Err(no) = around.ask(&title, &detail).await {
+                    return Outcome::failed(no);
                 }
             }
             let called = self.server.call(&self.native, arguments, &around.cancel);

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
@@ -38,8 +38,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 const LONGEST_CALL: Duration = Duration::from_secs(600);
 /// A server that is told to leave has this long.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
-/// What a server that died said last is waited for this long.
-const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
+/// What a server that died said last is waited for this long, when something else that it started
+/// still could say more.
+const LAST_WORDS_WITHIN: Duration = Duration::from_secs(2);
 /// The end of standard error that is kept for error messages.
 const TAIL: usize = 2 * 1024;
 /// Of an answer so much is taken in: then it is cut for the model anyway.
@@ -75,8 +76,15 @@ pub(super) struct Server {
     service: tokio::sync::Mutex<RunningService<RoleClient, ()>>,
     /// Of its process, where it is one: what it started is in it, too.
     group: Option<Pid>,
-    stderr: Arc<Mutex<VecDeque<u8>>>,
-    /// Reads standard error until it ends.
+    tail: Tail,
+}
+
+/// What a server's process says last on standard error.
+struct Tail {
+    said: Arc<Mutex<VecDeque<u8>>>,
+    /// Nothing more will be said.
+    closed: CancellationToken,
+    /// Reads it to its end, so that the server never waits for a reader.
     _drain: JoinSet<()>,
 }
 
@@ -90,8 +98,7 @@ impl Server {
         config: &McpServer,
         environment: &BTreeMap<OsString, OsString>,
     ) -> Result<Self, String> {
-        let stderr = Arc::<Mutex<VecDeque<u8>>>::default();
-        let mut drain = JoinSet::new();
+        let mut tail = Tail::of(None);
         let mut group = None;
         let begun = async {
             let service = match (&config.command[..], &config.url) {
@@ -99,9 +106,7 @@ impl Server {
                     let (transport, errors) = spawn(program, arguments, config, environment)?;
                     let id = transport.id().and_then(|id| i32::try_from(id).ok());
                     group = id.map(Pid::from_raw);
-                    if let Some(errors) = errors {
-                        drain.spawn(keep_tail(errors, Arc::clone(&stderr)));
-                    }
+                    tail = Tail::of(errors);
                     ().serve(transport).await
                 }
                 ([], Some(url)) => ().serve(reach(url)?).await,
@@ -117,11 +122,7 @@ impl Server {
         });
         let (service, tools) = match begun {
             Ok(begun) => begun,
-            Err(why) => {
-                // Its end is heard on one pipe, and its last words come on the other.
-                let _all_of_them = timeout(LAST_WORDS_WITHIN, drain.join_next()).await;
-                return Err(with_tail(why, &stderr));
-            }
+            Err(why) => return Err(tail.added_to(why).await),
         };
         let told = |tool: rmcp::model::Tool| Told {
             name: tool.name.into_owned(),
@@ -135,8 +136,7 @@ impl Server {
             peer: service.peer().clone(),
             service: tokio::sync::Mutex::new(service),
             group,
-            stderr,
-            _drain: drain,
+            tail,
         })
     }
 
@@ -172,8 +172,8 @@ impl Server {
             () = cancel.cancelled() => return Called::Failed("the turn was cancelled".to_owned()),
             sent = timeout(self.patience, sent) => match sent {
                 Ok(Ok(handle)) => handle,
-                Ok(Err(error)) => return self.failed(&error),
-                Err(_late) => return self.failed(&ServiceError::Timeout { timeout: self.patience }),
+                Ok(Err(error)) => return self.failed(&error).await,
+                Err(_late) => return self.failed(&ServiceError::Timeout { timeout: self.patience }).await,
             },
         };
         let (peer, id) = (handle.peer.clone(), handle.id.clone());
@@ -187,13 +187,13 @@ impl Server {
             }
             answer = handle.await_response() => match answer {
                 Ok(ServerResult::CallToolResult(result)) => answered(&result),
-                Ok(_) => self.failed(&ServiceError::UnexpectedResponse),
-                Err(error) => self.failed(&error),
+                Ok(_) => self.failed(&ServiceError::UnexpectedResponse).await,
+                Err(error) => self.failed(&error).await,
             },
         }
     }
 
-    fn failed(&self, error: &ServiceError) -> Called {
+    async fn failed(&self, error: &ServiceError) -> Called {
         let name = &self.name;
         let why = match error {
             ServiceError::McpError(error) => {
@@ -203,12 +203,12 @@ impl Server {
                 let seconds = timeout.as_secs_f32();
                 format!("the MCP server `{name}` did not answer within {seconds} s")
             }
-            ServiceError::TransportClosed | ServiceError::TransportSend(_) => with_tail(
-                format!(
+            ServiceError::TransportClosed | ServiceError::TransportSend(_) => {
+                let why = format!(
                     "the MCP server `{name}` has ended; it is started again with the next turn"
-                ),
-                &self.stderr,
-            ),
+                );
+                self.tail.added_to(why).await
+            }
             other => format!("the MCP server `{name}`: {other}"),
         };
         Called::Failed(why)
@@ -273,29 +273,57 @@ fn reach(url: &str) -> Result<StreamableHttpClientTransport<reqwest::Client>, St
     Ok(StreamableHttpClientTransport::with_client(client, config))
 }
 
-/// Reads standard error to its end, so that the server never waits for a reader.
-async fn keep_tail(mut errors: ChildStderr, tail: Arc<Mutex<VecDeque<u8>>>) {
+impl Tail {
+    /// Of this standard error, if there is one.
+    fn of(errors: Option<ChildStderr>) -> Self {
+        let (said, closed) = (
+            Arc::<Mutex<VecDeque<u8>>>::default(),
+            CancellationToken::new(),
+        );
+        let mut drain = JoinSet::new();
+        match errors {
+            Some(errors) => {
+                let (said, closed) = (Arc::clone(&said), closed.clone().drop_guard());
+                drain.spawn(async move {
+                    keep(errors, &said).await;
+                    drop(closed);
+                });
+            }
+            None => closed.cancel(),
+        }
+        Self {
+            said,
+            closed,
+            _drain: drain,
+        }
+    }
+
+    /// Why a server is gone, with its last words. Its end is heard on one pipe, and these come on
+    /// the other: they are waited for.
+    async fn added_to(&self, why: String) -> String {
+        let _all_of_them = timeout(LAST_WORDS_WITHIN, self.closed.cancelled()).await;
+        let mut said = lock(&self.said);
+        let said = String::from_utf8_lossy(said.make_contiguous());
+        let last = said.lines().rev().find(|line| !line.trim().is_empty());
+        match last {
+            Some(last) => format!("{why}; its last words: {}", beginning(last.trim(), 300)),
+            None => why,
+        }
+    }
+}
+
+async fn keep(mut errors: ChildStderr, tail: &Mutex<VecDeque<u8>>) {
     let mut portion = [0; 4096];
     while let Ok(read @ 1..) = errors.read(&mut portion).await {
-        let mut tail = tail
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut tail = lock(tail);
         tail.extend(&portion[..read]);
         let over = tail.len().saturating_sub(TAIL);
         tail.drain(..over);
     }
 }
 
-fn with_tail(why: String, tail: &Mutex<VecDeque<u8>>) -> String {
-    let mut tail = tail
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let said = String::from_utf8_lossy(tail.make_contiguous());
-    let last = said.lines().rev().find(|line| !line.trim().is_empty());
-    match last {
-        Some(last) => format!("{why}; its last words: {}", beginning(last.trim(), 300)),
-        None => why,
-    }
+fn lock(tail: &Mutex<VecDeque<u8>>) -> MutexGuard<'_, VecDeque<u8>> {
+    tail.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An answer as text; what is no text is named.
@@ -330,5 +358,34 @@ fn answered(result: &CallToolResult) -> Called {
     Called::Answered {
         ok: result.is_error != Some(true),
         text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn last_words_are_waited_for() {
+        let mut child = Command::new("sh")
+            .args(["-c", "read -r line; echo 'out of luck' >&2"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let tail = Tail::of(child.stderr.take());
+        let mut input = child.stdin.take().unwrap();
+        // It says them when somebody waits for them already.
+        let (said, told) = tokio::join!(
+            tail.added_to("it has ended".to_owned()),
+            input.write_all(b"speak\n")
+        );
+        told.unwrap();
+        assert_eq!(said, "it has ended; its last words: out of luck");
+        let nothing = Tail::of(None).added_to("it is gone".to_owned()).await;
+        assert_eq!(nothing, "it is gone");
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::tool::Asker;
+use crate::tool::{Approval, Asker};
 
 /// The handshake up to the tools, as lines of shell; `$TOOLS` is a JSON list.
 const HANDSHAKE: &str = r#"
@@ -155,9 +155,20 @@ async fn a_call_that_hangs_ends_with_its_time_or_with_the_turn() {
         !late.ok && late.output.contains("did not answer within 2 s"),
         "{late:?}"
     );
+    // Before anybody was asked.
     let cancelled = around(Approval::Granted);
     cancelled.cancel.cancel();
     let cancelled = offered.tools[0].run(&Map::new(), &cancelled).await;
+    assert!(cancelled.output.starts_with("cancelled"), "{cancelled:?}");
+    // While the server is busy with it.
+    let around = around(Approval::Granted);
+    let cancel = around.cancel.clone();
+    let tool = Arc::clone(&offered.tools[0]);
+    let mut running = tokio::task::JoinSet::new();
+    running.spawn(async move { tool.run(&Map::new(), &around).await });
+    tokio::task::yield_now().await;
+    cancel.cancel();
+    let cancelled = running.join_next().await.unwrap().unwrap();
     assert_eq!(
         cancelled,
         Outcome::failed("the turn was cancelled".to_owned())
@@ -175,6 +186,10 @@ async fn a_server_that_dies_in_a_call_fails_the_call_and_is_started_again() {
         .run(&Map::new(), &around(Approval::Granted))
         .await;
     assert!(!dead.ok && dead.output.contains("has ended"), "{dead:?}");
+    assert!(
+        dead.output.ends_with("its last words: out of luck"),
+        "{dead:?}"
+    );
     let again = servers.offered().await;
     assert_eq!((again.tools.len(), again.problems.len()), (1, 0));
     let dead = again.tools[0]

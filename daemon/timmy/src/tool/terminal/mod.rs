@@ -23,7 +23,7 @@ use super::output::Output;
 use super::places::{Rules, temporary};
 use super::sandbox::{self, Grants};
 use super::schema::arguments;
-use super::{Approval, Outcome, Surroundings, Tool};
+use super::{Outcome, Surroundings, Tool};
 use crate::config::Unsandboxed;
 use crate::model::{Boxed, ToolSpec};
 
@@ -176,15 +176,7 @@ impl Bash {
         if !reason.is_empty() {
             detail.push_str(&format!("\nbecause: {reason}"));
         }
-        let asked = around.asker.approve(&title, &detail);
-        let answer = tokio::select! {
-            answer = asked => answer,
-            () = around.cancel.cancelled() => Approval::Denied("the turn is over".to_owned()),
-        };
-        match answer {
-            Approval::Granted => Ok(leave),
-            Approval::Denied(reason) => Err(format!("not allowed to {title}: {reason}")),
-        }
+        around.ask(&title, &detail).await.map(|()| leave)
     }
 
     async fn kept(

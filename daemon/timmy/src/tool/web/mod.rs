@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use self::guard::{Checked, Reach};
 use super::output;
 use super::schema::arguments;
-use super::{Approval, Outcome, Surroundings, Tool};
+use super::{Outcome, Surroundings, Tool};
 use crate::model::{Boxed, ToolSpec};
 
 /// A page may send somewhere else this often: browsers allow more, honest pages need less.
@@ -153,16 +153,8 @@ async fn ask_for_port(url: &Url, around: &Surroundings) -> Result<(), String> {
     }
     let port = url.port_or_known_default().unwrap_or(0);
     let title = format!("fetch a page from port {port}");
-    let answer = tokio::select! {
-        answer = around.asker.approve(&title, url.as_str()) => answer,
-        () = around.cancel.cancelled() => Approval::Denied("the turn is over".to_owned()),
-    };
-    match answer {
-        Approval::Granted => Ok(()),
-        Approval::Denied(reason) => Err(format!(
-            "not allowed to {title}: {reason}; only the ports 80 and 443 need no leave"
-        )),
-    }
+    let asked = around.ask(&title, url.as_str()).await;
+    asked.map_err(|no| format!("{no}; only the ports 80 and 443 need no leave"))
 }
 
 /// Where a page sends to.

@@ -91,7 +91,7 @@ async fn a_chain_whose_first_two_fail_is_answered_by_the_third_which_stays_for_t
     assert_eq!(last["provider"], "c");
     assert_eq!(
         last["cost"],
-        json!({"usd": 0.5, "status": "estimated", "source": "list"})
+        json!({"usd": 0.5, "status": "estimated", "source": "config"})
     );
     let kept = play.store.cooldowns().await.unwrap();
     let cooled: Vec<_> = kept

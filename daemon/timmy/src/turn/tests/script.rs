@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{Barrier, mpsc};
 
 use super::super::*;
+use crate::config::Price;
 use crate::line::Said;
 use crate::message::{Arguments, ToolCall};
-use crate::model::{Boxed, FailedAt, Piece, Request, ToolSpec};
-use crate::price::{Cost, CostSource, CostStatus};
+use crate::model::{Boxed, FailedAt, Piece, Request, ToolSpec, Usage};
 use crate::provider::{Key, Provider, Wire};
 use crate::session::Basis;
 use crate::tool::{Approval, Outcome, Surroundings, Tool};
@@ -76,9 +76,7 @@ pub(crate) fn says(text: &str) -> Reply {
 }
 
 pub(crate) fn user(text: &str) -> Message {
-    Message::User {
-        text: text.to_owned(),
-    }
+    Message::user(text)
 }
 
 /// A request as it came.
@@ -238,7 +236,6 @@ impl ModelClient for Models {
 /// A house without a machine.
 pub(crate) struct Scripted {
     pub(crate) models: Arc<Models>,
-    pub(crate) window: Option<u64>,
     pub(crate) began: Instant,
 }
 
@@ -249,19 +246,6 @@ impl House for Scripted {
 
     fn classify(&self, _target: &Target, _failure: &Failure) -> Class {
         self.models.classes.lock().unwrap().pop_front().unwrap()
-    }
-
-    fn window(&self, _target: &Target) -> Option<u64> {
-        self.window
-    }
-
-    fn cost(&self, _target: &Target, _usage: &Usage, _reported: Option<f64>) -> Cost {
-        Cost {
-            usd: Some(0.25),
-            status: CostStatus::Estimated,
-            source: CostSource::List,
-            as_of: None,
-        }
     }
 
     fn wall_ms(&self) -> u64 {
@@ -359,6 +343,13 @@ pub(crate) fn target(name: &str) -> Target {
             wire: Wire::OpenAi,
             key_variables: vec![format!("{}_KEY", provider.to_uppercase())],
             local: false,
+            window: None,
+            // A reply of these models costs a quarter of a dollar.
+            price: Some(
+                [10_000.0, 20_000.0]
+                    .map(|usd| Price::try_from(usd).unwrap())
+                    .into(),
+            ),
         }),
         model: model.to_owned(),
         key: Some(Key::new("secret".to_owned())),
@@ -367,7 +358,7 @@ pub(crate) fn target(name: &str) -> Target {
 
 pub(crate) fn shown(messages: &[Message]) -> Vec<String> {
     let show = |message: &Message| match message {
-        Message::User { text } => format!("user {text}"),
+        Message::User { text, .. } => format!("user {text}"),
         Message::Assistant(said) if said.calls.is_empty() => format!("said {}", said.text),
         Message::Assistant(said) => {
             let names: Vec<_> = said.calls.iter().map(|call| call.name.as_str()).collect();
@@ -390,6 +381,7 @@ macro_rules! around {
             line: $line,
             tools: &$play.tools,
             plan: &$play.plan,
+            started: Instant::now(),
             inbox: &$play.inbox,
             cancel: $cancel,
             asker: Arc::new(Nobody),
@@ -432,7 +424,6 @@ impl Play {
         Self {
             house: Scripted {
                 models: Arc::clone(&models),
-                window: None,
                 began: Instant::now(),
             },
             models,
@@ -460,6 +451,13 @@ impl Play {
 
     pub(crate) fn script(&self, provider: &str, steps: impl IntoIterator<Item = Step>) {
         self.models.script(provider, steps);
+    }
+
+    /// So many tokens fit into a conversation with any of the models.
+    pub(crate) fn fits(&mut self, tokens: u64) {
+        for target in &mut self.plan.chain {
+            Arc::make_mut(&mut target.provider).window = Some(tokens);
+        }
     }
 
     pub(crate) fn model_counts(&self, tokens: u64) {

@@ -69,7 +69,11 @@ async fn g2_a_refusal_in_a_field_of_its_own_is_a_refusal() {
         let text = format!("[[refuse={how}]]");
         let (reply, pieces) = hear(&models(), &says(&mock, wire, &text)).await;
         let reply = reply.unwrap();
-        assert_eq!(reply.stop, Stop::Refusal(word.to_owned()), "{wire:?}");
+        let why = match words {
+            "" => word.to_owned(),
+            words => format!("{word}: {words}"),
+        };
+        assert_eq!(reply.stop, Stop::Refusal(why), "{wire:?}");
         assert_eq!(reply.message.text, words, "{wire:?}");
         assert_eq!(pieces, [], "{wire:?}");
         assert!(
@@ -301,5 +305,30 @@ async fn g10_an_error_has_no_key_in_it_and_is_short() {
             crate::model::told::MOST_TEXT,
             "{wire:?}"
         );
+    }
+}
+
+#[tokio::test]
+async fn g11_ollama_is_told_how_long_a_conversation_may_be() {
+    let mock = MockModel::start();
+    for (local, window, name, expected) in [
+        (true, None, "qwen3:8b", json!(16_384)),
+        (true, None, "gpt-4:local", json!(8_192)),
+        (true, Some(65_536), "qwen3:8b", json!(65_536)),
+        // Where it isn't the user's own, it makes room for all that the model takes.
+        (false, None, "qwen3:480b", Value::Null),
+        (false, Some(65_536), "qwen3:480b", json!(65_536)),
+    ] {
+        let mut request = at(base(&mock, Wire::Ollama), Wire::Ollama, name);
+        let mut provider = Provider::clone(&request.target.provider);
+        (provider.local, provider.window) = (local, window);
+        request.target.provider = Arc::new(provider);
+        request.messages.push(user("hi"));
+        ask(&request).await.unwrap();
+        let body = body(&mock);
+        assert_eq!(body["options"]["num_ctx"], expected, "{body}");
+        // The conversation is shortened before that much is in it.
+        let shortened = request.target.window();
+        assert_eq!(shortened, expected.as_u64().or(Some(131_072)), "{name}");
     }
 }

@@ -287,6 +287,41 @@ fn an_answer_that_never_gets_shorter_is_ended() {
 }
 
 #[test]
+fn a_line_that_never_ends_is_ended() {
+    let body = vec![b'x'; 33 << 20];
+    let failure = outcome(Wire::Ollama, body).unwrap_err();
+    assert_eq!(failure.at, FailedAt::Malformed, "{failure:?}");
+    assert!(failure.text.contains("32 MiB"), "{}", failure.text);
+}
+
+/// Bytes go on coming, and none of them ends a frame.
+#[tokio::test]
+async fn a_frame_that_never_ends_is_silence() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || -> std::io::Result<()> {
+        for stream in listener.incoming() {
+            let mut stream = stream?;
+            let _some = stream.read(&mut [0; 4096])?;
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {";
+            stream.write_all(head.as_bytes())?;
+            // Until the caller leaves.
+            while stream.write_all(b" ").is_ok() {
+                std::thread::park_timeout(Duration::from_millis(5));
+            }
+        }
+        Ok(())
+    });
+    let impatient = patient(Duration::from_millis(300));
+    for wire in [Wire::OpenAi, Wire::Responses, Wire::Anthropic, Wire::Gemini] {
+        let mut request = at(base.clone(), wire, model(wire));
+        request.messages.push(user("hi"));
+        let (outcome, _) = hear(&impatient, &request).await;
+        assert_eq!(outcome.unwrap_err().at, FailedAt::TimedOut, "{wire:?}");
+    }
+}
+
+#[test]
 fn as_many_calls_as_an_index_says_are_not_made_room_for() {
     let call = json!({"choices": [{"delta": {"tool_calls": [{"index": u32::MAX, "id": "a", "function": {"name": "read", "arguments": "{}"}}]}}]});
     let stop = json!({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]});

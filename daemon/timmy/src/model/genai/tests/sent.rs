@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::message::{Arguments, Assistant, ToolCall};
+use crate::message::{Arguments, Assistant, Attached, ToolCall};
 
 /// The body that is sent, without its conversation.
 async fn sent(mock: &MockModel, wire: Wire, name: &str, thinking: Option<Thinking>) -> Value {
@@ -260,4 +260,53 @@ async fn anthropic_hears_that_a_tool_failed() {
     let blocks = sent["messages"].as_array().unwrap().last().unwrap()["content"].clone();
     assert_eq!(blocks[1]["is_error"], json!(true), "{sent}");
     assert_eq!(blocks[0].get("is_error"), None, "{sent}");
+}
+
+#[tokio::test]
+async fn a_picture_is_sent_in_each_wires_words_and_elsewhere_it_is_said_that_there_is_one() {
+    let mock = MockModel::start();
+    let picture = |mime: &str| Attached {
+        mime: mime.to_owned(),
+        name: "shot".to_owned(),
+        data: "cGl4ZWxz".into(),
+    };
+    for (wire, pointer) in [
+        (Wire::OpenAi, "/messages/1/content/1/image_url/url"),
+        (Wire::Responses, "/input/0/content/1/image_url"),
+        (Wire::Anthropic, "/messages/0/content/1/source/data"),
+        (Wire::Gemini, "/contents/0/parts/1/inline_data/data"),
+        (Wire::Ollama, "/messages/1/images/0"),
+        (Wire::DeepSeek, ""),
+    ] {
+        let mut request = at(base(&mock, wire), wire, model(wire));
+        request.messages.push(Message::User {
+            text: "what is this?".to_owned(),
+            attached: vec![picture("image/png"), picture("application/pdf")],
+        });
+        ask(&request).await.unwrap();
+        let body = body(&mock);
+        let sent = body.pointer(pointer).and_then(Value::as_str);
+        assert!(body.to_string().contains("what is this?"), "{body}");
+        match wire {
+            Wire::DeepSeek => {
+                assert!(!body.to_string().contains("cGl4ZWxz"), "{body}");
+                assert!(
+                    body.to_string()
+                        .contains("not shown to you: shot (image/png)"),
+                    "{body}"
+                );
+            }
+            _ => assert!(
+                sent.is_some_and(|sent| sent.ends_with("cGl4ZWxz")),
+                "{wire:?}: {body}"
+            ),
+        }
+        let documents = body.to_string().matches("cGl4ZWxz").count();
+        let expected = match wire {
+            Wire::DeepSeek => 0,
+            Wire::Ollama => 1,
+            _ => 2,
+        };
+        assert_eq!(documents, expected, "{wire:?}: {body}");
+    }
 }
