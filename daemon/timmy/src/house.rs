@@ -234,8 +234,8 @@ impl Household for Machine {
 
     fn confinement(&self) -> String {
         match sandbox::available() {
-            Ok(()) => "Commands run in a sandbox: they write in the working directory only, and \
-                       have no network without leave."
+            Ok(()) => "Commands run in a sandbox: what is in files can be changed in the working \
+                       directory only, and there is no network without leave."
                 .to_owned(),
             Err(why) => format!("Commands are not sandboxed here: {why}."),
         }
