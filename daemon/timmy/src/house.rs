@@ -173,8 +173,8 @@ impl House for Machine {
         &self.models
     }
 
-    fn classify(&self, _target: &Target, failure: &Failure) -> Class {
-        class::classify(failure)
+    fn classify(&self, target: &Target, failure: &Failure) -> Class {
+        class::classify(&target.provider, failure)
     }
 
     fn window(&self, target: &Target) -> Option<u64> {

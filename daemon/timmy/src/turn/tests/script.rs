@@ -255,7 +255,15 @@ impl House for Scripted {
         self.window
     }
 
-    fn cost(&self, _target: &Target, _usage: &Usage, _reported: Option<f64>) -> Cost {
+    fn cost(&self, _target: &Target, usage: &Usage, _reported: Option<f64>) -> Cost {
+        if *usage == Usage::default() {
+            return Cost {
+                usd: None,
+                status: CostStatus::Unknown,
+                source: CostSource::None,
+                as_of: None,
+            };
+        }
         Cost {
             usd: Some(0.25),
             status: CostStatus::Estimated,
