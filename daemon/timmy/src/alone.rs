@@ -27,6 +27,13 @@ pub(crate) async fn answer(prompt: String, wish: Wish, args: &Args, agent: &Agen
         complain("the prompt is blank", None);
         return ExitCode::from(2);
     }
+    let is_for_echo = match echo::is_wanted(wish.provider.as_deref(), wish.model.as_deref()) {
+        Ok(is_for_echo) => is_for_echo,
+        Err(rejected) => {
+            complain(&rejected.error, rejected.hint.as_deref());
+            return ExitCode::from(2);
+        }
+    };
     let cwd = match args
         .cwd
         .clone()
@@ -47,7 +54,7 @@ pub(crate) async fn answer(prompt: String, wish: Wish, args: &Args, agent: &Agen
     let stop = cancel.clone();
     let turn = async move {
         let line = Line { id: None, out };
-        if wish.provider.as_deref() == Some(ECHO) {
+        if is_for_echo {
             line.note(ECHO, echo::NOTE).await;
             return echo::play(&prompt, &cancel, &line).await;
         }
@@ -118,6 +125,7 @@ async fn show_all(mut lines: mpsc::Receiver<Said>, json: bool) -> ExitCode {
             ("error", _, "no-agent" | "no-model" | "agent-auth") => code = ExitCode::from(CONFIG),
             ("error", ..) => code = ExitCode::FAILURE,
             ("message_end", "cancelled", _) => code = ExitCode::from(INTERRUPTED),
+            ("message_end", "refusal", _) => code = ExitCode::FAILURE,
             _ => {}
         }
         let shown = if json {
@@ -143,6 +151,16 @@ fn show(said: &Said) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     match said.kind {
         "message_delta" => write!(stdout, "{}", said.text("text"))?,
+        "message_end" if said.text("stop") == "refusal" => {
+            if !said.text("text").is_empty() {
+                writeln!(stdout)?;
+                stdout.flush()?;
+            }
+            complain(
+                &format!("the model refused: {}", said.text("refusal")),
+                None,
+            );
+        }
         "message_end" => writeln!(stdout)?,
         "tool_start" => {
             stdout.flush()?;
