@@ -54,7 +54,9 @@ pub enum Stage {
 #[must_use]
 pub fn of_line(line: &Line) -> Exit {
     match line {
-        Line::MessageEnd(end) if end.stop == Stop::Cancelled => Exit::Failed,
+        Line::MessageEnd(end) if matches!(end.stop, Stop::Cancelled | Stop::Refusal) => {
+            Exit::Failed
+        }
         Line::Error(error) => {
             let job = error.turn.as_ref().and_then(|turn| turn.job);
             of_code(
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_somebody_else_cancelled_is_not_done() {
+    fn a_turn_that_somebody_else_cancelled_or_the_model_refused_is_not_done() {
         let line = |json: &str| serde_json::from_str::<Line>(json).unwrap();
         let exit = |json: &str| of_line(&line(json));
         assert_eq!(
@@ -224,6 +226,10 @@ mod tests {
         );
         assert_eq!(
             exit(r#"{"type":"message_end","job":"j1","stop":"cancelled"}"#),
+            Exit::Failed
+        );
+        assert_eq!(
+            exit(r#"{"type":"message_end","job":"j1","stop":"refusal"}"#),
             Exit::Failed
         );
         assert_eq!(

@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use agentd_protocol::line::Stop;
 use agentd_protocol::request::{Abort, Send};
 use agentd_protocol::{JobId, Line};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -231,28 +232,30 @@ pub(super) fn conclude(outcome: &Outcome, key: &str) -> Exit {
     match outcome {
         Outcome::Left => Exit::Interrupted,
         Outcome::Final(received, interrupted) => {
-            let (exit, said) = match &received.line {
-                Some(line) => {
-                    if let Line::Error(error) = line {
-                        output::error(&error.error, error.hint.as_deref());
-                    }
-                    (exit::of_line(line), matches!(line, Line::Error(_)))
+            let exit = received.line.as_ref().map_or(Exit::Failed, exit::of_line);
+            let said = match &received.line {
+                Some(Line::Error(error)) => {
+                    output::error(&error.error, error.hint.as_deref());
+                    true
                 }
-                None => (Exit::Failed, false),
+                Some(Line::MessageEnd(end)) if end.stop == Stop::Refusal => {
+                    output::error(&refused(&received.text), None);
+                    true
+                }
+                Some(_) => false,
+                None => {
+                    let error = "the final line is of a kind that this version does not know";
+                    output::error(error, None);
+                    true
+                }
             };
-            if received.line.is_none() {
-                output::error(
-                    "the final line is of a kind that this version does not know",
-                    None,
-                );
-            }
             if exit == Exit::Unknown {
                 output::err(&retry_hint(SENDING, KEY_OPTION, key));
             }
             match interrupted {
                 Interrupted::Yes => Exit::Interrupted,
                 Interrupted::No => {
-                    if exit == Exit::Failed && !said && received.line.is_some() {
+                    if exit == Exit::Failed && !said {
                         output::error("the turn was cancelled", None);
                     }
                     exit
@@ -267,6 +270,19 @@ pub(super) fn conclude(outcome: &Outcome, key: &str) -> Exit {
             }
             exit
         }
+    }
+}
+
+/// That a model refused, with the provider's word where the final line has it.
+fn refused(line: &str) -> String {
+    #[derive(Default, serde::Deserialize)]
+    struct Refused {
+        refusal: Option<String>,
+    }
+    let refused: Refused = serde_json::from_str(line).unwrap_or_default();
+    match refused.refusal {
+        Some(why) => format!("the model refused: {why}"),
+        None => "the model refused".to_owned(),
     }
 }
 
@@ -324,6 +340,20 @@ mod tests {
     fn retried(words: &[&str]) -> String {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         retry_command(&words, SENDING, KEY_OPTION, "k1")
+    }
+
+    #[test]
+    fn a_refusal_is_told_in_the_providers_word_where_there_is_one() {
+        for (line, said) in [
+            (
+                r#"{"refusal":"content_filter"}"#,
+                "the model refused: content_filter",
+            ),
+            (r#"{"refusal":null}"#, "the model refused"),
+            ("{}", "the model refused"),
+        ] {
+            assert_eq!(refused(line), said);
+        }
     }
 
     #[test]

@@ -30,6 +30,13 @@ pub(crate) async fn answer(prompt: String, wish: Wish, args: &Args, agent: &Agen
         output::error("the prompt is blank", None);
         return ExitCode::from(2);
     }
+    let is_for_echo = match echo::is_wanted(wish.provider.as_deref(), wish.model.as_deref()) {
+        Ok(is_for_echo) => is_for_echo,
+        Err(rejected) => {
+            output::error(&rejected.error, rejected.hint.as_deref());
+            return ExitCode::from(2);
+        }
+    };
     let cwd = match args
         .cwd
         .clone()
@@ -50,7 +57,7 @@ pub(crate) async fn answer(prompt: String, wish: Wish, args: &Args, agent: &Agen
     let stop = cancel.clone();
     let turn = async move {
         let line = Line { id: None, out };
-        if wish.provider.as_deref() == Some(ECHO) {
+        if is_for_echo {
             line.note(ECHO, echo::NOTE).await;
             return echo::play(&prompt, &cancel, &line).await;
         }
@@ -122,6 +129,7 @@ async fn show_all(mut lines: mpsc::Receiver<Said>, json: bool) -> ExitCode {
             ("error", _, "no-agent" | "no-model" | "agent-auth") => code = ExitCode::from(CONFIG),
             ("error", ..) => code = ExitCode::FAILURE,
             ("message_end", "cancelled", _) => code = ExitCode::from(INTERRUPTED),
+            ("message_end", "refusal", _) => code = ExitCode::FAILURE,
             _ => {}
         }
         let shown = if json {
@@ -142,13 +150,14 @@ fn show(said: &Said) -> std::io::Result<()> {
     match said.kind {
         "message_delta" if output::out_is_terminal() => output::out(&safe(text))?,
         "message_delta" => output::out(text)?,
-        "message_end" => {
-            output::out("\n")?;
-            let refusal = said.text("refusal");
-            if !refusal.is_empty() {
-                output::note(&format!("the model refused: {refusal}"));
+        "message_end" if said.text("stop") == "refusal" => {
+            if !text.is_empty() {
+                output::out("\n")?;
             }
+            let refusal = safe(said.text("refusal"));
+            output::error(&format!("the model refused: {refusal}"), None);
         }
+        "message_end" => output::out("\n")?,
         "tool_start" => output::err(&format!("\n[{}]\n", safe(said.text("name")))),
         "note" if said.text("level") == "warning" || std::io::stderr().is_terminal() => {
             output::note(text);

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use agentd_protocol::Code;
 use agentd_protocol::attachment::Attachment;
+use agentd_protocol::envelope::Rejected;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use crate::ECHO;
 use crate::line::Line;
 
 /// Said once in each session.
@@ -27,6 +29,24 @@ enum Step<'a> {
     Tool(&'a str),
     Sleep(Duration),
     Fail(Code),
+}
+
+/// Is the scripted provider wanted?
+///
+/// # Errors
+/// It is, and for a model that it doesn't have.
+pub(crate) fn is_wanted(provider: Option<&str>, model: Option<&str>) -> Result<bool, Rejected> {
+    let by_model = || model.is_some_and(|model| model.starts_with("echo/"));
+    if !provider.map_or_else(by_model, |name| name == ECHO) {
+        return Ok(false);
+    }
+    match model {
+        None | Some("scripted" | "echo/scripted") => Ok(true),
+        Some(name) => {
+            let error = format!("provider `echo` has no model `{name}`");
+            Err(Rejected::new(Code::InvalidRequest, error).hint("its only model is `scripted`"))
+        }
+    }
 }
 
 /// What went with a prompt, to be said behind it.

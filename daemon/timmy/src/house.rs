@@ -172,8 +172,8 @@ impl House for Machine {
         &self.models
     }
 
-    fn classify(&self, _target: &Target, failure: &Failure) -> Class {
-        class::classify(failure)
+    fn classify(&self, target: &Target, failure: &Failure) -> Class {
+        class::classify(&target.provider, failure)
     }
 
     fn wall_ms(&self) -> u64 {
@@ -219,8 +219,8 @@ impl Household for Machine {
 
     fn confinement(&self) -> String {
         match sandbox::available() {
-            Ok(()) => "Commands run in a sandbox: they write in the working directory only, and \
-                       have no network without leave."
+            Ok(()) => "Commands run in a sandbox: what is in files can be changed in the working \
+                       directory only, and there is no network without leave."
                 .to_owned(),
             Err(why) => format!("Commands are not sandboxed here: {why}."),
         }

@@ -1,7 +1,7 @@
 //! What a request cost, and how sure that is.
 //!
-//! Owns the order of sources: the provider's own word, servers of this house, plans at a flat rate,
-//! the user's prices, the price list of the crate. The list is read when it is first needed.
+//! Owns the order of sources: the provider's own word, the user's prices, servers of this house,
+//! plans at a flat rate, the price list of the crate. The list is read when it is first needed.
 
 use genai_prices::{Calculator, PriceRequest, UsageKey};
 use serde::{Deserialize, Serialize};
@@ -37,14 +37,15 @@ pub(crate) struct Cost {
     pub(crate) as_of: Option<String>,
 }
 
-/// How sure a cost is. The order is that of certainty.
+/// How sure a cost is. Of several together it is the last of these: what a plan pays for adds
+/// nothing, and what nobody knows leaves nothing known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum CostStatus {
-    /// That is what it cost.
-    Actual,
     /// It is paid for by a plan.
     Included,
+    /// That is what it cost.
+    Actual,
     /// By a price list.
     Estimated,
     /// Nobody knows.
@@ -87,22 +88,25 @@ pub(crate) fn cost(provider: &Provider, model: &str, usage: &Usage, reported: Op
     if let Some(usd) = reported {
         return Cost::of(Some(usd), CostStatus::Actual, CostSource::Provider);
     }
-    if provider.local {
-        return Cost::of(Some(0.0), CostStatus::Actual, CostSource::Local);
-    }
-    if PLANS.iter().any(|plan| provider.base_url.starts_with(plan)) {
-        return Cost::of(None, CostStatus::Included, CostSource::Plan);
-    }
-    if usage.input == 0 && usage.output == 0 {
-        return Cost::of(None, CostStatus::Unknown, CostSource::None);
-    }
-    if let Some((input, output)) = provider.price {
+    let is_counted = usage.input > 0 || usage.output > 0;
+    if let Some((input, output)) = provider.price
+        && is_counted
+    {
         let usd = tokens(usage.input) * input.usd() + tokens(usage.output) * output.usd();
         return Cost::of(
             Some(usd / MILLION),
             CostStatus::Estimated,
             CostSource::Config,
         );
+    }
+    if provider.local && provider.price.is_none() {
+        return Cost::of(Some(0.0), CostStatus::Actual, CostSource::Local);
+    }
+    if PLANS.iter().any(|plan| provider.base_url.starts_with(plan)) && provider.price.is_none() {
+        return Cost::of(None, CostStatus::Included, CostSource::Plan);
+    }
+    if !is_counted {
+        return Cost::of(None, CostStatus::Unknown, CostSource::None);
     }
     match listed(provider, model, usage) {
         Some(usd) => Cost::of(Some(usd), CostStatus::Estimated, CostSource::List),

@@ -11,6 +11,7 @@ mod status;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use agentd_client::cli::output;
 use clap::{Args, Parser, Subcommand};
@@ -156,6 +157,14 @@ impl Setting {
     fn command(&self, words: &str) -> String {
         format!("`{} {words}`", self.called.name())
     }
+}
+
+/// Milliseconds of the wall clock.
+fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
 }
 
 /// Runs a command line, from the program's name on.

@@ -314,8 +314,16 @@ async fn lists(setting: &Setting, list: List) -> Result<Exit, Failed> {
     };
     let mut providers = Vec::new();
     for name in names {
-        let provider = table::resolve(name, &setting.config, &lookup);
-        let provider = provider.map_err(|why| Failed::new(Exit::Usage, why.to_string()))?;
+        let provider = match table::resolve(name, &setting.config, &lookup) {
+            Ok(provider) => provider,
+            Err(why) if list.provider.is_some() => {
+                return Err(Failed::new(Exit::Usage, why.to_string()));
+            }
+            Err(why) => {
+                output::note(&format!("{name}: {why}"));
+                continue;
+            }
+        };
         let key = keys::find(&provider.key_variables, &lookup);
         // Who can't be asked is asked only by name.
         if list.provider.is_some() || key.is_some() || provider.local {

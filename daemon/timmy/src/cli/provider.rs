@@ -12,7 +12,7 @@ use reqwest::Url;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{Exit, Failed, Form, Setting, show};
+use super::{Exit, Failed, Form, Setting, show, wall_ms};
 use crate::config::ProviderConfig;
 use crate::config::chain::{self, Asked, Unchosen};
 use crate::config::edit::{self, Change};
@@ -25,6 +25,7 @@ use crate::model::{ModelClient as _, Request};
 use crate::provider::keys;
 use crate::provider::table::{self, ALL, Unusable};
 use crate::provider::{Provider, Wire};
+use crate::session::store::Store;
 
 /// A key that is longer was not meant to be piped here.
 const MOST_INPUT: u64 = 64 * 1024;
@@ -117,6 +118,7 @@ pub(super) async fn run(setting: Setting, command: Command) -> Result<Exit, Fail
 
 fn unusable(why: &Unusable) -> Failed {
     let exit = match why {
+        Unusable::Variable { .. } => Exit::Config,
         Unusable::Unknown { .. } | Unusable::Wrong { .. } | Unusable::NotAModel(_) => Exit::Usage,
     };
     Failed::new(exit, why.to_string())
@@ -149,13 +151,21 @@ fn place(setting: &Setting, provider: &Provider) -> String {
 }
 
 fn list(setting: &Setting, form: Form) -> Result<Exit, Failed> {
-    let own = setting.config.providers.keys().map(String::as_str);
-    let own = own.filter(|name| table::known(name).is_none());
-    let names: Vec<&str> = ALL.iter().map(|row| row.id).chain(own).collect();
     let mut rows = Vec::new();
     let mut values = Vec::new();
-    for name in names {
-        let provider = resolve(setting, name)?;
+    for name in names(setting) {
+        let provider = match resolve(setting, name) {
+            Ok(provider) => provider,
+            Err(why) => {
+                values.push(json!({"provider": name, "error": why.error}));
+                rows.push(vec![
+                    name.to_owned(),
+                    String::new(),
+                    output::safe(&why.error).into_owned(),
+                ]);
+                continue;
+            }
+        };
         let has_key = holder(setting, &provider).is_some();
         values.push(json!({
             "provider": provider.id,
@@ -323,10 +333,16 @@ fn removed(setting: &Setting, named: &Named) -> Result<Exit, Failed> {
         gone.push(setting.places.config.display().to_string());
     }
     let file = setting.places.env_file();
-    for variable in &provider.key_variables {
-        if setting.keys.names().any(|known| known == variable)
-            && secrets::forget(&file, variable)? == Before::There
+    for (place, variable) in provider.key_variables.iter().enumerate() {
+        if !setting.keys.names().any(|known| known == variable) {
+            continue;
+        }
+        let is_own = place == 0 && table::known(name).is_some();
+        if let Some(other) = user_of(setting, variable, name)
+            && !is_own
         {
+            output::note(&format!("{variable} is kept: `{other}` uses it, too"));
+        } else if secrets::forget(&file, variable)? == Before::There {
             gone.push(format!("{variable} in {}", file.display()));
         }
     }
@@ -343,6 +359,21 @@ fn removed(setting: &Setting, named: &Named) -> Result<Exit, Failed> {
         output::note(&format!("{variable} is set in the environment"));
     }
     Ok(Exit::Done)
+}
+
+/// Another provider that takes its key from this variable.
+fn user_of(setting: &Setting, variable: &str, not: &str) -> Option<String> {
+    let others = names(setting).into_iter().filter(|name| *name != not);
+    let mut others = others.filter_map(|name| resolve(setting, name).ok());
+    let user = others.find(|other| other.key_variables.iter().any(|known| known == variable));
+    Some(user?.id)
+}
+
+/// The names of all providers: the table's, and the user's own.
+fn names(setting: &Setting) -> Vec<&str> {
+    let own = setting.config.providers.keys().map(String::as_str);
+    let own = own.filter(|name| table::known(name).is_none());
+    ALL.iter().map(|row| row.id).chain(own).collect()
 }
 
 async fn tested(setting: &Setting, test: Test) -> Result<Exit, Failed> {
@@ -384,7 +415,7 @@ async fn tested(setting: &Setting, test: Test) -> Result<Exit, Failed> {
     };
     let (pieces, mut unread) = mpsc::channel(PIECES);
     let models = HttpModels::default();
-    let begun = Instant::now();
+    let (begun, asked) = (Instant::now(), wall_ms());
     let ask = async {
         let pieces = pieces;
         tokio::time::timeout(TRY_WITHIN, models.ask(&request, &pieces)).await
@@ -400,7 +431,7 @@ async fn tested(setting: &Setting, test: Test) -> Result<Exit, Failed> {
         Ok(Err(failure)) => (
             false,
             json!({
-                "class": class::classify(failure),
+                "class": class::classify(&request.target.provider, failure),
                 "code": failure.code,
                 "error": failure.text,
             }),
@@ -410,8 +441,22 @@ async fn tested(setting: &Setting, test: Test) -> Result<Exit, Failed> {
             (false, json!({"class": "timeout", "error": error}))
         }
     };
+    if ok {
+        forgive(setting, &request, asked).await;
+    }
     tell_tested(&name, ok, &said, took, test.form)?;
     Ok(if ok { Exit::Done } else { Exit::Failed })
+}
+
+/// It answered: no turn has to leave it alone any longer. Where no turn was, nothing is held
+/// against anybody.
+async fn forgive(setting: &Setting, request: &Request, asked: u64) {
+    let (provider, model) = (&request.target.provider.id, &request.target.model);
+    let directory = setting.places.state.join("timmy");
+    if directory.join("timmy.db").is_file() {
+        let store = Arc::new(Store::new(directory));
+        let _ends_by_itself = store.warm(provider.clone(), model.clone(), asked).await;
+    }
 }
 
 fn tell_tested(

@@ -3,30 +3,25 @@
 //! Owns the table. Cool-downs are read from where turns write them, and never written.
 
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::Duration;
 
 use agentd_client::cli::output;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
-use super::{Exit, Failed, Form, Setting, show};
+use super::{Exit, Failed, Form, Setting, show, wall_ms};
 use crate::config::chain::{self, Asked, Unchosen};
+use crate::failover::Class;
+use crate::failover::cooldown::Cooldown;
 use crate::model::Usage;
 use crate::model::known;
 use crate::price::{self, CostSource};
 use crate::provider::Target;
+use crate::session::rows;
+use crate::turn;
 
 /// A price is said for this many tokens.
 const MILLION: u64 = 1_000_000;
-
-/// Something that is left alone for now.
-struct Cooling {
-    provider: String,
-    /// Empty for the whole provider.
-    model: String,
-    class: String,
-    until: u64,
-}
 
 pub(super) async fn run(setting: &Setting, form: Form) -> Result<Exit, Failed> {
     let lookup = |name: &str| setting.lookup(name);
@@ -51,13 +46,13 @@ pub(super) async fn run(setting: &Setting, form: Form) -> Result<Exit, Failed> {
             return Err(Failed { hint, ..failed });
         }
     };
-    let cooling = cooling(&setting.places.state.join("timmy/timmy.db"));
-    let now = wall_ms();
-    let rows: Vec<Value> = chosen
-        .chain
-        .iter()
-        .map(|target| row(target, &cooling, now))
-        .collect();
+    let cooldowns = cooldowns(&setting.places.state.join("timmy/timmy.db"));
+    let (now, company) = (wall_ms(), turn::company(&chosen.chain));
+    let row = |target| {
+        let resting = turn::resting(target, &cooldowns, now, company);
+        row(target, resting)
+    };
+    let rows: Vec<Value> = chosen.chain.iter().map(row).collect();
     if form.json {
         show::json(&json!({"chain": rows, "note": chosen.announced}))?;
     } else {
@@ -71,7 +66,7 @@ pub(super) async fn run(setting: &Setting, form: Form) -> Result<Exit, Failed> {
     Ok(if usable { Exit::Done } else { Exit::Config })
 }
 
-fn row(target: &Target, cooling: &[Cooling], now: u64) -> Value {
+fn row(target: &Target, resting: Option<(Duration, Class)>) -> Value {
     let provider = &target.provider;
     let window = target.window().unwrap_or(known::DEFAULT_WINDOW);
     let price = |usage: Usage| price::cost(provider, &target.model, &usage, None);
@@ -83,12 +78,10 @@ fn row(target: &Target, cooling: &[Cooling], now: u64) -> Value {
         output: MILLION,
         ..Usage::default()
     });
-    let left = cooling.iter().find(|one| {
-        let of_it = one.model.is_empty() || one.model == target.model;
-        one.provider == provider.id && of_it && one.until > now
+    let resting = resting.map(|(left, class)| {
+        let seconds = left.as_millis().div_ceil(1000);
+        json!({"class": class, "seconds": u64::try_from(seconds).unwrap_or(u64::MAX)})
     });
-    let left =
-        left.map(|one| json!({"class": one.class, "seconds": (one.until - now).div_ceil(1000)}));
     json!({
         "model": format!("{}/{}", provider.id, target.model),
         "provider": provider.id,
@@ -97,7 +90,7 @@ fn row(target: &Target, cooling: &[Cooling], now: u64) -> Value {
         "key_variables": provider.key_variables,
         "window": window,
         "price": {"input": input.usd, "output": output.usd, "source": input.source},
-        "cooling": left,
+        "cooling": resting,
     })
 }
 
@@ -137,29 +130,8 @@ fn in_words((place, row): (usize, &Value)) -> Vec<String> {
 
 /// What turns have noted. Nobody had a turn yet: nothing; and a table of another version says
 /// nothing either.
-fn cooling(file: &Path) -> Vec<Cooling> {
+fn cooldowns(file: &Path) -> Vec<Cooldown> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let read = || -> rusqlite::Result<Vec<Cooling>> {
-        let conn = Connection::open_with_flags(file, flags)?;
-        let mut statement =
-            conn.prepare("SELECT provider, coalesce(model, ''), class, until FROM cooldowns")?;
-        let rows = statement.query_map([], |row| {
-            let until: i64 = row.get(3)?;
-            Ok(Cooling {
-                provider: row.get(0)?,
-                model: row.get(1)?,
-                class: row.get::<_, String>(2)?.trim_matches('"').to_owned(),
-                until: u64::try_from(until).unwrap_or(0),
-            })
-        })?;
-        rows.collect()
-    };
+    let read = || rows::cooldowns(&Connection::open_with_flags(file, flags)?);
     read().unwrap_or_default()
-}
-
-fn wall_ms() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
 }

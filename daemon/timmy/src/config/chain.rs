@@ -127,7 +127,7 @@ pub(crate) fn with_keys(config: &Config, lookup: Ask<'_>) -> Vec<Candidate> {
         let variable = variables[0].clone();
         taken.extend(variables.into_iter().cloned());
         candidates.push(Candidate {
-            model: usual(id).map(str::to_owned),
+            model: usual(&provider).map(str::to_owned),
             provider: provider.id,
             by: format!("key {variable}"),
         });
@@ -135,9 +135,15 @@ pub(crate) fn with_keys(config: &Config, lookup: Ask<'_>) -> Vec<Candidate> {
     candidates
 }
 
-/// The model that is asked of a provider when none is named.
-pub(crate) fn usual(provider: &str) -> Option<&'static str> {
-    let found = USUAL.iter().find(|(id, _)| *id == provider);
+/// The model that is asked of a provider when none is named. Of Kimi's two houses each has its own
+/// models, and it is the key that says which of them is asked.
+pub(crate) fn usual(provider: &Provider) -> Option<&'static str> {
+    let id = match provider.base_url.as_str() {
+        table::KIMI_PLAN_URL => "kimi-coding",
+        table::MOONSHOT_URL => "moonshot",
+        _ => provider.id.as_str(),
+    };
+    let found = USUAL.iter().find(|(known, _)| *known == id);
     found.map(|(_, model)| *model)
 }
 
@@ -164,7 +170,7 @@ impl Chooser<'_> {
                     .filter_map(|name| table::split(self.spelt(name)).ok())
                     .find(|(name, _)| id(name) == resolved.id)
                     .map(|(_, model)| model.to_owned());
-                let model = of_it.or_else(|| usual(&resolved.id).map(str::to_owned));
+                let model = of_it.or_else(|| usual(&resolved).map(str::to_owned));
                 let Some(model) = model else {
                     let error = format!("no model of provider `{provider}` was named");
                     let hint = format!("name one, as `--model {provider}/MODEL`");

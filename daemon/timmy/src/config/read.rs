@@ -11,9 +11,10 @@ use agentd_protocol::nearest::nearest;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::{Config, McpServer, ProviderConfig};
+use super::{Config, McpServer, ProviderConfig, Timmy};
 use crate::provider::Wire;
 use crate::provider::table::{self, Unusable};
+use crate::tool::toolset::Toolset;
 
 /// Longest name of a provider or an alias.
 const NAME: usize = 64;
@@ -165,6 +166,7 @@ impl Config {
         aliases
             .filter_map(|(name, model)| alias_fault(name, model, self))
             .chain(self.providers.iter().filter_map(provider_fault))
+            .chain(timmy_fault(&self.timmy))
             .chain(self.timmy.mcp.iter().filter_map(server_fault))
             .chain(
                 models
@@ -274,6 +276,10 @@ fn provider_fault((name, own): (&String, &ProviderConfig)) -> Option<Fault> {
         };
         return Some(Fault::new(&at("wire"), what).hint(hint));
     }
+    if own.context_window == Some(0) {
+        let what = format!("`providers.{name}.context_window` is 0, expected tokens from 1");
+        return Some(Fault::new(&at("context_window"), what));
+    }
     if let Some(variable) = &own.key_env
         && (!is_variable(variable) || LIKE_KEYS.iter().any(|begin| variable.starts_with(begin)))
     {
@@ -284,6 +290,26 @@ fn provider_fault((name, own): (&String, &ProviderConfig)) -> Option<Fault> {
         return Some(Fault::new(&at("key_env"), what).hint(hint));
     }
     None
+}
+
+fn timmy_fault(timmy: &Timmy) -> Option<Fault> {
+    if let Some(names) = &timmy.toolsets
+        && let Err(why) = Toolset::named(names)
+    {
+        let what = format!("`timmy.toolsets`: {why}");
+        return Some(Fault::new(&["timmy", "toolsets"], what));
+    }
+    if timmy.max_requests == Some(0) {
+        let what = "`timmy.max_requests` is 0, expected a number from 1";
+        return Some(Fault::new(&["timmy", "max_requests"], what));
+    }
+    let relative = timmy.writable.iter().find(|dir| !dir.is_absolute())?;
+    let what = format!(
+        "`timmy.writable` has `{}`, expected absolute paths",
+        relative.display()
+    );
+    let fault = Fault::new(&["timmy", "writable"], what);
+    Some(fault.hint("write it from `/` on; `~` is not expanded"))
 }
 
 fn server_fault((name, server): (&String, &McpServer)) -> Option<Fault> {

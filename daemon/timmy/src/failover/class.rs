@@ -5,6 +5,7 @@
 
 use super::Class;
 use crate::model::{FailedAt, Failure, Reply, Stop};
+use crate::provider::Provider;
 
 /// A reply that is longer says more than no.
 const LONGEST_REFUSAL: usize = 400;
@@ -170,10 +171,11 @@ const MALFORMED_CODES: &[&str] = &[
 ];
 
 /// What kind of failure it was.
-pub(crate) fn classify(failure: &Failure) -> Class {
+pub(crate) fn classify(provider: &Provider, failure: &Failure) -> Class {
     match failure.at {
-        FailedAt::Refused => Class::NotConfigured,
-        FailedAt::TimedOut | FailedAt::Transport => Class::Timeout,
+        // A server of the user's own hasn't been started; one of a house is away for a moment.
+        FailedAt::Refused if provider.local => Class::NotConfigured,
+        FailedAt::Refused | FailedAt::TimedOut | FailedAt::Transport => Class::Timeout,
         FailedAt::Certificate => Class::Certificate,
         FailedAt::Malformed => Class::MalformedResponse,
         FailedAt::Request => Class::BadRequest,
@@ -323,8 +325,8 @@ pub(crate) fn suspected_refusal(text: &str, has_calls: bool) -> bool {
 }
 
 /// What the user can do about it, where that isn't plain from the provider's words.
-pub(crate) fn hint(failure: &Failure) -> Option<&'static str> {
-    match classify(failure) {
+pub(crate) fn hint(provider: &Provider, failure: &Failure) -> Option<&'static str> {
+    match classify(provider, failure) {
         Class::Auth if failure.code.as_deref() == Some(KIMI_GATE) => Some(
             "this key's plan admits only the agents on Kimi's list; use a Moonshot key, or run Kimi through Claude Code or Kimi CLI as an agent",
         ),

@@ -31,7 +31,7 @@ pub(crate) struct Cooldown {
     pub(crate) model: Option<String>,
     /// Why.
     pub(crate) class: Class,
-    /// Which key it was, for a refused one: a digest, never the key.
+    /// Which key it was: a digest, never the key.
     pub(crate) key: Option<String>,
     /// How often in a row.
     pub(crate) step: u32,
@@ -58,13 +58,12 @@ impl Cooldown {
         if left > longest(self.class) {
             return None;
         }
-        let counts = match (self.class, company) {
-            (Class::Auth, Company::Others) => self.key.as_deref() == key,
-            (_, Company::Others) | (Class::RateLimit, Company::Alone) => true,
-            // Where nothing else can be asked, asking shows whether it is still so.
-            (_, Company::Alone) => false,
-        };
-        counts.then_some(left)
+        // What a key may do says nothing of another one.
+        let is_of_key = matches!(self.class, Class::Auth | Class::Billing | Class::RateLimit);
+        let is_same = !is_of_key || self.key.as_deref() == key;
+        // Where nothing else can be asked, asking shows whether it is still so.
+        let counts = company == Company::Others || self.class == Class::RateLimit;
+        (is_same && counts).then_some(left)
     }
 
     /// Does it leave this model alone?
@@ -203,13 +202,19 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_key_counts_until_there_is_another_one() {
-        let mut refused = cooldown(Class::Auth, None);
-        refused.key = Some("a".to_owned());
-        let left = |key| refused.left(1_000_001, key, Company::Others);
-        assert!(left(Some("a")).is_some());
-        assert_eq!(left(Some("b")), None);
-        assert_eq!(left(None), None);
+    fn what_is_held_against_a_key_counts_until_there_is_another_one() {
+        for class in [Class::Auth, Class::Billing, Class::RateLimit] {
+            let mut refused = cooldown(class, None);
+            refused.key = Some("a".to_owned());
+            let left = |key| refused.left(1_000_001, key, Company::Others);
+            assert!(left(Some("a")).is_some());
+            assert_eq!(left(Some("b")), None, "{class:?}");
+            assert_eq!(left(None), None, "{class:?}");
+        }
+        let mut broken = cooldown(Class::ServerError, None);
+        broken.key = Some("a".to_owned());
+        let left = broken.left(1_000_001, Some("b"), Company::Others);
+        assert!(left.is_some(), "it is so for every key");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::Class;
 use super::cooldown;
 use crate::config::OnRefusal;
+use crate::session::compaction::UNKNOWN_WINDOW;
 
 /// No single wait for one model is longer: whoever waits wants to hear of it sooner.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -60,6 +61,8 @@ pub(crate) struct Failed {
     pub(crate) class: Class,
     /// How long the provider wants to be left alone.
     pub(crate) retry_after: Option<Duration>,
+    /// How long it took to fail.
+    pub(crate) took: Duration,
     /// Has a tool changed something in this turn?
     pub(crate) effects: Effects,
     /// Chance, from 0 to 1.
@@ -176,6 +179,11 @@ impl Policy {
         self.advance(0, now, Class::NotConfigured, None)
     }
 
+    /// The entry that is asked, or that is the reason why nobody is.
+    pub(crate) const fn current(&self) -> usize {
+        self.current
+    }
+
     /// The current entry answered.
     pub(crate) fn answered(&mut self) {
         self.failures = 0;
@@ -206,9 +214,12 @@ impl Policy {
             return None;
         }
         let wait = wait(failed, self.failures);
+        // Who was silent for long would be so again.
+        let is_silent = failed.class == Class::Timeout && failed.took > WAIT_BESIDE_HEALTHY;
+        let beside_healthy = !is_silent && self.waited + wait <= WAIT_BESIDE_HEALTHY;
         let fits = wait <= LONGEST_WAIT
             && self.in_time(now + wait)
-            && (self.waited + wait <= WAIT_BESIDE_HEALTHY || self.healthy_after(now).is_none());
+            && (beside_healthy || self.healthy_after(now).is_none());
         fits.then_some(wait)
     }
 
@@ -294,7 +305,8 @@ impl Policy {
                 Next::Wait(at, until - now)
             }
             // Nothing was asked at all: why not is the reason.
-            Some((until, _, why)) if class == Class::NotConfigured => {
+            Some((until, at, why)) if class == Class::NotConfigured => {
+                self.turn_to(at);
                 Next::GiveUp(why, Some(until - now))
             }
             _ => Next::GiveUp(class, self.earliest(now).or(retry_after)),
@@ -339,11 +351,11 @@ impl Policy {
             self.compactions += 1;
             return Verdict::only(Next::Compact(self.current));
         }
-        let full = self.entries[self.current].window;
+        let window = |entry: &Entry| entry.window.unwrap_or(UNKNOWN_WINDOW);
+        let full = window(&self.entries[self.current]);
         let mut passed = Vec::new();
         for at in self.current + 1..self.entries.len() {
-            let larger = self.entries[at].window > full && full.is_some();
-            if larger && self.is_healthy(at, now) {
+            if window(&self.entries[at]) > full && self.is_healthy(at, now) {
                 self.turn_to(at);
                 return Verdict {
                     cool: None,

@@ -33,12 +33,9 @@ pub(crate) async fn of(
 
 async fn ask(provider: &Provider, key: Option<&Key>) -> Result<Vec<String>, String> {
     let url = address(provider)?;
-    let mut builder = http::builder();
-    if is_here(&url) {
-        // A proxy is for the way out of this machine.
-        builder = builder.no_proxy();
-    }
-    let client = builder.build().map_err(|why| http::chain(&why))?;
+    let client = http::builder_for(url.as_str())
+        .build()
+        .map_err(|why| http::chain(&why))?;
     let mut request = client.get(url);
     if let Some(key) = key {
         request = match provider.wire {
@@ -84,12 +81,6 @@ fn address(provider: &Provider) -> Result<Url, String> {
         _ => format!("{base}/models"),
     };
     Url::parse(&url).map_err(|why| format!("`{base}` is no address: {why}"))
-}
-
-fn is_here(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// OpenAI's and Anthropic's `data[].id`, Gemini's and Ollama's `models[].name`.

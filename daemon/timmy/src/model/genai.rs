@@ -89,7 +89,8 @@ impl HttpModels {
         let (http, patience) = match &self.own {
             Some((http, patience)) => (http.clone(), *patience),
             None => (
-                super::http::client().map_err(|why| Failure::at(FailedAt::Request, why))?,
+                super::http::client(&request.target.provider.base_url)
+                    .map_err(|why| Failure::at(FailedAt::Request, why))?,
                 Patience::with(request.target.provider.local),
             ),
         };

@@ -1,13 +1,15 @@
-//! The one HTTP client of the process: its name, its certificates, its patience.
+//! The HTTP clients of the process: their name, their certificates, their patience.
 //!
 //! Owns how timmy connects. Must not know providers, nor what is said over a connection.
-//! Proxies are those of the environment. Certificates are the system's, or those that
-//! `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
+//! Proxies are those of the environment, for the way out of this machine only. Certificates are the
+//! system's, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use reqwest::redirect::{Attempt, Policy};
+
+use crate::provider::table::is_loopback;
 
 /// Who we say we are, to everybody alike.
 pub(crate) const AGENT: &str = concat!("agentd/", env!("CARGO_PKG_VERSION"));
@@ -20,18 +22,29 @@ const IDLE_CONNECTIONS: usize = 4;
 /// Redirects within one server that are followed.
 const MOST_REDIRECTS: usize = 5;
 
-/// The client, made when it is first needed.
+/// The client for an address, made when it is first needed.
 ///
 /// # Errors
 /// Why there can't be one, in words for the user.
-pub(crate) fn client() -> Result<reqwest::Client, String> {
-    static CLIENT: OnceLock<Result<reqwest::Client, String>> = OnceLock::new();
-    CLIENT
-        .get_or_init(|| {
-            let built = builder().build();
-            built.map_err(|error| format!("no HTTP client can be made: {}", chain(&error)))
-        })
-        .clone()
+pub(crate) fn client(url: &str) -> Result<reqwest::Client, String> {
+    type Made = OnceLock<Result<reqwest::Client, String>>;
+    static HERE: Made = OnceLock::new();
+    static ELSEWHERE: Made = OnceLock::new();
+    let made = if is_loopback(url) { &HERE } else { &ELSEWHERE };
+    made.get_or_init(|| {
+        let built = builder_for(url).build();
+        built.map_err(|error| format!("no HTTP client can be made: {}", chain(&error)))
+    })
+    .clone()
+}
+
+/// What clients for this address have in common: to this machine there is no proxy.
+pub(crate) fn builder_for(url: &str) -> reqwest::ClientBuilder {
+    if is_loopback(url) {
+        builder().no_proxy()
+    } else {
+        builder()
+    }
 }
 
 /// What all clients of this process have in common.

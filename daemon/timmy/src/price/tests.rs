@@ -83,6 +83,26 @@ fn the_users_price_comes_before_the_list() {
 }
 
 #[test]
+fn the_users_price_comes_before_what_is_said_of_local_servers_and_plans() {
+    for name in ["ollama", "kimi-coding"] {
+        let text = format!("[providers.{name}]\nprice = [1.0, 10.0]\n");
+        let config: Config = toml::from_str(&text).unwrap();
+        let provider = table::resolve(name, &config, &|_| None).unwrap();
+        let cost = |usage| cost(&provider, "m", usage, None);
+        assert!((cost(&USED).usd.unwrap() - 0.2).abs() < 1e-9, "{name}");
+        assert_eq!(cost(&USED).source, CostSource::Config);
+        assert_eq!(cost(&Usage::default()).status, CostStatus::Unknown);
+    }
+}
+
+#[test]
+fn what_a_plan_pays_for_adds_nothing_to_what_was_paid() {
+    let paid = Cost::of(Some(0.5), CostStatus::Actual, CostSource::Provider);
+    let sum = total(&[of("kimi-coding", "kimi-for-coding"), paid]);
+    assert_eq!((sum.usd, sum.status), (Some(0.5), CostStatus::Actual));
+}
+
+#[test]
 fn what_nobody_knows_is_unknown_and_never_a_number() {
     let unknown = Cost::of(None, CostStatus::Unknown, CostSource::None);
     assert_eq!(of("groq", "a-model-of-tomorrow"), unknown);

@@ -10,7 +10,9 @@ use crate::config::{Config, ProviderConfig};
 /// A key of Kimi's coding plan begins so; other keys are Moonshot's.
 const KIMI_PLAN: &str = "sk-kimi-";
 /// Where keys of the plan are good.
-const KIMI_PLAN_URL: &str = "https://api.kimi.com/coding/v1";
+pub(crate) const KIMI_PLAN_URL: &str = "https://api.kimi.com/coding/v1";
+/// Where Moonshot's keys are good.
+pub(crate) const MOONSHOT_URL: &str = "https://api.moonshot.ai/v1";
 /// A name that differs in more than this many letters wasn't meant.
 const NEAR: usize = 3;
 
@@ -78,7 +80,7 @@ pub(crate) const ALL: &[Known] = &[
     .called(&["kimi-code", "kimi-for-coding"]),
     Known::hosted(
         "moonshot",
-        "https://api.moonshot.ai/v1",
+        MOONSHOT_URL,
         Wire::Kimi,
         &["MOONSHOT_API_KEY", "KIMI_API_KEY"],
     )
@@ -185,6 +187,14 @@ pub(crate) enum Unusable {
         /// What is wrong, and what it should be.
         what: String,
     },
+    /// A variable of the environment doesn't say what it has to.
+    #[error("the variable {variable}: {what}")]
+    Variable {
+        /// Which.
+        variable: String,
+        /// What is wrong, and what it should be.
+        what: String,
+    },
     /// Not of the form `provider/model`.
     #[error(
         "`{0}` is not a model: it is written `provider/model`, such as `openrouter/openai/gpt-4.1-mini`"
@@ -251,18 +261,27 @@ fn from_table(
         .into_iter()
         .collect();
     key_variables.extend(row.key_variables.iter().map(|name| (*name).to_owned()));
-    let said = own.and_then(|own| own.base_url.clone()).or_else(|| {
-        let value = lookup(row.base_variable?)?;
-        Some(if row.id == "ollama" {
-            ollama_host(&value)
-        } else {
-            value
-        })
-    });
-    let base_url = match said {
-        Some(url) => checked(row.id, &url)?,
-        None if row.wire == Wire::Kimi => kimi(row, &key_variables, lookup).to_owned(),
-        None => row.base_url.to_owned(),
+    let configured = own.and_then(|own| own.base_url.as_deref());
+    let said = || {
+        let variable = row.base_variable?;
+        let value = lookup(variable).filter(|value| !value.trim().is_empty())?;
+        Some((variable, value))
+    };
+    let base_url = match (configured, said()) {
+        (Some(url), _) => checked(row.id, url)?,
+        (None, Some((variable, value))) => {
+            let url = if row.id == "ollama" {
+                ollama_host(&value)
+            } else {
+                value
+            };
+            address(&url).map_err(|what| Unusable::Variable {
+                variable: variable.to_owned(),
+                what,
+            })?
+        }
+        (None, None) if row.wire == Wire::Kimi => kimi(row, &key_variables, lookup).to_owned(),
+        (None, None) => row.base_url.to_owned(),
     };
     Ok(Provider {
         id: row.id.to_owned(),
@@ -282,7 +301,7 @@ fn from_table(
 fn kimi(row: &Known, variables: &[String], lookup: Lookup<'_>) -> &'static str {
     match keys::find(variables, lookup) {
         Some(key) if key.secret().starts_with(KIMI_PLAN) => KIMI_PLAN_URL,
-        Some(_) => "https://api.moonshot.ai/v1",
+        Some(_) => MOONSHOT_URL,
         None => row.base_url,
     }
 }
@@ -338,13 +357,25 @@ fn named_wire(provider: &str, wire: &str) -> Result<Wire, Unusable> {
 }
 
 fn checked(provider: &str, url: &str) -> Result<String, Unusable> {
-    let wrong = |why: String| Unusable::Wrong {
+    address(url).map_err(|what| Unusable::Wrong {
         name: provider.to_owned(),
-        what: format!("`{url}` is not a base URL: {why}"),
-    };
-    let parsed = reqwest::Url::parse(url.trim()).map_err(|error| wrong(error.to_string()))?;
-    if !matches!(parsed.scheme(), "http" | "https") || parsed.host_str().is_none() {
-        return Err(wrong("it begins with http:// or https://".to_owned()));
+        what,
+    })
+}
+
+/// An address without its last slash, or what is wrong with it.
+fn address(url: &str) -> Result<String, String> {
+    let parsed = reqwest::Url::parse(url.trim());
+    let is_one =
+        |url: &reqwest::Url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some();
+    if !parsed.as_ref().is_ok_and(is_one) {
+        let why = match parsed {
+            Err(error) if url.contains("://") => format!(": {error}"),
+            _ => String::new(),
+        };
+        return Err(format!(
+            "`{url}` is not a base URL{why}; it begins with http:// or https://"
+        ));
     }
     Ok(url.trim().trim_end_matches('/').to_owned())
 }

@@ -1,7 +1,6 @@
 //! What a `send` asks of timmy.
 //!
-//! Owns the fields that mean something here, and which provider is the scripted one. Must not know
-//! turns.
+//! Owns the fields that mean something here. Must not know turns.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use agentd_protocol::request::{OnQuestion, Send};
 use serde::Deserialize;
 
 use super::attached;
-use crate::ECHO;
+use crate::echo;
 use crate::send::{Conversation, Messages, Sent, Wish};
 
 /// Fields of a worker's `send` that clients don't have.
@@ -30,20 +29,13 @@ struct TowardsWorkers {
 /// # Errors
 /// It is, and for a model that it doesn't have.
 pub(super) fn is_for_echo(default: &Wish, send: &Send) -> Result<bool, Rejected> {
-    let provider = send.provider.as_deref().or(match &send.model {
-        Some(model) if model.starts_with("echo/") => Some(ECHO),
-        Some(_) | None => default.provider.as_deref(),
-    });
-    if provider != Some(ECHO) {
-        return Ok(false);
-    }
-    match send.model.as_deref() {
-        None | Some("scripted" | "echo/scripted") => Ok(true),
-        Some(name) => {
-            let error = format!("provider `echo` has no model `{name}`");
-            Err(Rejected::new(Code::InvalidRequest, error).hint("its only model is `scripted`"))
-        }
-    }
+    let model = send.model.as_deref();
+    let names_it = model.is_some_and(|model| model.starts_with("echo/"));
+    let default_provider = default.provider.as_deref().filter(|_| !names_it);
+    let default_model = default.model.as_deref();
+    let default_model = default_model.filter(|_| send.provider.is_none());
+    let provider = send.provider.as_deref().or(default_provider);
+    echo::is_wanted(provider, model.or(default_model))
 }
 
 /// May its tools ask for leave?

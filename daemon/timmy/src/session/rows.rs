@@ -52,6 +52,9 @@ CREATE TABLE cooldowns (
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// A note from so far in the future, in milliseconds, is of a clock that was set back.
+const SET_BACK: i64 = 60_000;
+
 /// A session as it is found.
 #[derive(Debug)]
 pub(super) struct Found {
@@ -207,7 +210,7 @@ pub(super) fn forget(conn: &Connection, session: i64) -> rusqlite::Result<()> {
 }
 
 /// Every cool-down that may still count.
-pub(super) fn cooldowns(conn: &Connection) -> rusqlite::Result<Vec<Cooldown>> {
+pub(crate) fn cooldowns(conn: &Connection) -> rusqlite::Result<Vec<Cooldown>> {
     let mut statement = conn
         .prepare_cached("SELECT provider, model, class, key, step, since, until FROM cooldowns")?;
     let rows = statement.query_map([], |row| {
@@ -227,25 +230,40 @@ pub(super) fn cooldowns(conn: &Connection) -> rusqlite::Result<Vec<Cooldown>> {
     rows.collect()
 }
 
-/// Leaves a provider or a model alone.
+/// Leaves a provider or a model alone, for no shorter than before: unless that was because of
+/// another key, or is of a clock that has been set back since.
 pub(super) fn cool(conn: &Connection, cooldown: &Cooldown) -> rusqlite::Result<()> {
     let class = serde_json::to_value(cooldown.class).unwrap_or_default();
-    conn.prepare_cached("INSERT OR REPLACE INTO cooldowns VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
-        .execute(params![
-            cooldown.provider,
-            cooldown.model.as_deref().unwrap_or(""),
-            class.as_str(),
-            cooldown.key,
-            cooldown.step,
-            number(cooldown.since),
-            number(cooldown.until),
-        ])?;
+    conn.prepare_cached(
+        "INSERT INTO cooldowns VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+         ON CONFLICT DO UPDATE SET class = excluded.class, key = excluded.key,
+             step = excluded.step, since = excluded.since, until = excluded.until
+         WHERE excluded.until >= until OR excluded.key IS NOT key
+             OR since > excluded.since + ?8",
+    )?
+    .execute(params![
+        cooldown.provider,
+        cooldown.model.as_deref().unwrap_or(""),
+        class.as_str(),
+        cooldown.key,
+        cooldown.step,
+        number(cooldown.since),
+        number(cooldown.until),
+        SET_BACK,
+    ])?;
     Ok(())
 }
 
-/// It answered.
-pub(super) fn warm(conn: &Connection, provider: &str, model: &str) -> rusqlite::Result<()> {
-    conn.prepare_cached("DELETE FROM cooldowns WHERE provider = ?1 AND model IN (?2, '')")?
-        .execute([provider, model])?;
+/// It answered a request that was sent at `asked`: what was noted later is no older news.
+pub(super) fn warm(
+    conn: &Connection,
+    provider: &str,
+    model: &str,
+    asked: u64,
+) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "DELETE FROM cooldowns WHERE provider = ?1 AND model IN (?2, '') AND since <= ?3",
+    )?
+    .execute(params![provider, model, number(asked)])?;
     Ok(())
 }

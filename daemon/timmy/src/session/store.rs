@@ -182,14 +182,20 @@ impl Store {
             .await
     }
 
-    /// It answered: no cool-down of it counts any more.
+    /// It answered what it was asked at this time of the wall clock, in milliseconds: no cool-down
+    /// of before counts any more.
     ///
     /// # Errors
     /// It can't be written.
-    pub(crate) async fn warm(&self, provider: String, model: String) -> Result<(), StoreError> {
+    pub(crate) async fn warm(
+        &self,
+        provider: String,
+        model: String,
+        asked: u64,
+    ) -> Result<(), StoreError> {
         let directory = self.directory.clone();
         self.run(move |conn| {
-            rows::warm(conn, &provider, &model).map_err(|why| failed(&directory, &why))
+            rows::warm(conn, &provider, &model, asked).map_err(|why| failed(&directory, &why))
         })
         .await
     }

@@ -3,15 +3,19 @@
 //! Owns the two tools and how results are told. The daemon owns the jobs: they are stored there, and
 //! go on when this process dies. Must not know models.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentd_client::asked::{Asking, RequestError};
 use agentd_client::client::{Attended, Client, Options};
 use agentd_client::fallback::Fallback;
+use agentd_client::jobs::JobPages;
 use agentd_protocol::JobId;
 use agentd_protocol::limits::MAX_DISPATCH;
 use agentd_protocol::request::{Abort, Send, Wait};
+use agentd_protocol::rows::JobRow;
+use agentd_protocol::work;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -30,16 +34,27 @@ const BEGINS_WITHIN: f64 = 600.0;
 /// Whoever is asked to stop a job answers at once, or not at all.
 const ABORT_WITHIN: Duration = Duration::from_secs(2);
 
+/// Jobs of this turn.
+type HandedIn = Arc<Mutex<BTreeSet<JobId>>>;
+
 /// Both.
 pub(crate) fn tools() -> Vec<Arc<dyn Tool>> {
-    vec![Arc::new(Delegate), Arc::new(Collect)]
+    let jobs = HandedIn::default();
+    vec![
+        Arc::new(Delegate(Arc::clone(&jobs))),
+        Arc::new(Collect(jobs)),
+    ]
 }
 
 /// Hands in tasks.
-struct Delegate;
+struct Delegate(HandedIn);
 
 /// Gets results.
-struct Collect;
+struct Collect(HandedIn);
+
+fn lock(jobs: &HandedIn) -> MutexGuard<'_, BTreeSet<JobId>> {
+    jobs.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
@@ -127,7 +142,7 @@ impl Tool for Delegate {
                 Ok(tasks) => tasks,
                 Err(why) => return Outcome::failed(why),
             };
-            delegate(tasks, around)
+            delegate(tasks, &self.0, around)
                 .await
                 .unwrap_or_else(Outcome::failed)
         })
@@ -170,6 +185,14 @@ impl Tool for Collect {
             let work = async {
                 let mut client = connect().await?;
                 let within = seconds(asked.timeout)?;
+                for job in &asked.jobs {
+                    let is_of_turn = lock(&self.0).contains(job);
+                    if !is_of_turn && !is_of_session(&mut client, *job, around).await? {
+                        return Err(format!(
+                            "{job} is none of this conversation's; expected jobs of `delegate`"
+                        ));
+                    }
+                }
                 collect(&mut client, &asked.jobs, Some(within), around).await
             };
             tokio::select! {
@@ -202,7 +225,11 @@ async fn connect() -> Result<Client, String> {
     client.map_err(|error| format!("there is no daemon to hand work to: {error}"))
 }
 
-async fn delegate(asked: Tasks, around: &Surroundings) -> Result<Outcome, String> {
+async fn delegate(
+    asked: Tasks,
+    handed: &HandedIn,
+    around: &Surroundings,
+) -> Result<Outcome, String> {
     if asked.tasks.is_empty() || asked.tasks.len() > MOST_TASKS {
         let count = asked.tasks.len();
         return Err(format!(
@@ -221,6 +248,7 @@ async fn delegate(asked: Tasks, around: &Surroundings) -> Result<Outcome, String
         error => format!("it is unknown whether the tasks run: {error}"),
     })?;
     let jobs: Vec<JobId> = handed_in.value.iter().map(|row| row.job).collect();
+    lock(handed).extend(&jobs);
     if !asked.wait {
         let names: Vec<String> = jobs.iter().map(JobId::to_string).collect();
         return Ok(Outcome::done(format!("handed in: {}", names.join(" "))));
@@ -286,6 +314,35 @@ async fn collect(
         .iter()
         .all(|result| result["type"] == "message_end");
     Ok(Outcome::shown(all_went_well, output.shown()))
+}
+
+/// Did an earlier turn of this one's session hand it in? The results of others are not for it.
+async fn is_of_session(
+    client: &mut Client,
+    job: JobId,
+    around: &Surroundings,
+) -> Result<bool, String> {
+    let Some(own) = around.job.as_ref().and_then(|own| own.parse().ok()) else {
+        return Ok(false);
+    };
+    let Some(parent) = row(client, job).await?.and_then(|row| row.parent) else {
+        return Ok(false);
+    };
+    let (own, parent) = (row(client, own).await?, row(client, parent).await?);
+    Ok(own.is_some_and(|own| parent.is_some_and(|parent| own.session == parent.session)))
+}
+
+/// A job's row in the list.
+async fn row(client: &mut Client, job: JobId) -> Result<Option<JobRow>, String> {
+    let filter = work::Jobs {
+        before: Some(JobId(job.0.saturating_add(1))),
+        limit: Some(1),
+        ..work::Jobs::default()
+    };
+    let page = JobPages::new(filter).next(client).await;
+    let page = page.map_err(|error| format!("the jobs can't be listed: {error}"))?;
+    let rows = page.map(|page| page.value).unwrap_or_default();
+    Ok(rows.into_iter().find(|row| row.job == job))
 }
 
 /// A final line, for a model. Another agent's words are no instructions, and are marked as its.

@@ -62,12 +62,12 @@ impl Rules {
         });
         if let Some(dir) = usual {
             // Each may be a link into a collection of such files.
-            private.extend(["env", "config.toml"].map(|file| dir.join(file)));
+            private.extend(["env", "config.toml", "timmy"].map(|file| dir.join(file)));
             private.push(dir);
         }
         if let Some(file) = named {
-            // Its directory may be anybody's; the keys are beside it.
-            private.push(file.with_file_name("env"));
+            // Its directory may be anybody's; the keys are beside it, and what timmy is told.
+            private.extend(["env", "timmy"].map(|name| file.with_file_name(name)));
             private.push(file);
         }
         // The program that runs, even when another one has taken its place meanwhile.

@@ -5,8 +5,9 @@
 //! other processes' memory; a filter of system calls guards sockets, of which landlock knows TCP
 //! only. A superuser's command loses its capabilities. Must not know why a command is run.
 //!
-//! Not guarded: how much memory, time and disk a command takes, and what another program makes of
-//! the files it writes (a hook of a repository, a build script).
+//! Not guarded: how much memory, time and disk a command takes; what another program makes of the
+//! files it writes (a hook of a repository, a build script); and mode, owner and times of the user's
+//! other files, of which landlock knows nothing, and which no filter tells from those of its work.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
@@ -75,7 +76,8 @@ const TOOLCHAINS: &[&str] = &[
     ".local/share/mise",
     ".local/share/pipx",
     ".local/share/pnpm",
-    ".local/share/uv",
+    ".local/share/uv/python",
+    ".local/share/uv/tools",
     ".nvm",
     ".pyenv",
     ".rbenv",
@@ -111,42 +113,44 @@ impl Grants {
         let fixed = SYSTEM
             .iter()
             .chain(network.then_some(RESOLVERS).into_iter().flatten());
-        grants.read.extend(fixed.map(PathBuf::from));
-        grants.read.extend(toolchains(rules));
+        for tree in fixed.map(PathBuf::from).chain(toolchains(rules)) {
+            grants.open(&tree, Access::Read, &|path| {
+                of_everybody(rules, &tree, path)
+            });
+        }
+        // The right to see names reaches into all that is below, a home's too.
+        grants.list.clear();
         grants.read.extend(search_path(rules));
         for root in rules.roots(around) {
-            grants.open(rules, &root.dir, &root.dir, root.access);
+            grants.open(&root.dir, root.access, &|path| {
+                of_root(rules, &root.dir, path)
+            });
         }
-        grants.read.retain(|path| path.exists());
         grants
     }
 
-    /// Grants a tree, without what is private in it: nothing can be taken from a grant, so it is
-    /// given for each part.
-    fn open(&mut self, rules: &Rules, root: &Path, dir: &Path, access: Access) {
-        let home = rules.home.iter();
-        let holds_private = rules
-            .private
-            .iter()
-            .any(|private| private.starts_with(dir) && rules.is_private(root, private))
-            || home.clone().any(|home| home == dir && home == root);
-        let granted = match access {
-            Access::Read => &mut self.read,
-            Access::Write => &mut self.write,
-        };
-        if !holds_private {
-            granted.push(dir.to_owned());
-            return;
+    /// Grants a tree as far as `part` says: nothing can be taken from a grant, so it is given for
+    /// each part.
+    fn open(&mut self, dir: &Path, access: Access, part: &dyn Fn(&Path) -> Part) {
+        match part(dir) {
+            Part::None => return,
+            Part::Whole => {
+                let granted = match access {
+                    Access::Read => &mut self.read,
+                    Access::Write => &mut self.write,
+                };
+                granted.push(dir.to_owned());
+                return;
+            }
+            Part::Some => self.list.push(dir.to_owned()),
         }
-        self.list.push(dir.to_owned());
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
         for entry in entries {
-            let path = entry.path();
             let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
             let is_full = self.read.len() + self.write.len() + self.list.len() >= MOST_GRANTS;
             // A grant would be of what the link points to.
-            if !is_link && !is_full && !rules.is_private(root, &path) {
-                self.open(rules, root, &path, access);
+            if !is_link && !is_full {
+                self.open(&entry.path(), access, part);
             }
         }
     }
@@ -163,6 +167,43 @@ impl Grants {
         }
         arguments.extend(self.network.then(|| "--network".into()));
         arguments
+    }
+}
+
+/// How much of a file or directory is granted.
+enum Part {
+    Whole,
+    /// What is in it is looked at one by one.
+    Some,
+    None,
+}
+
+/// Of a tree that any command may read: all but agentd's own, and a home in it.
+fn of_everybody(rules: &Rules, tree: &Path, path: &Path) -> Part {
+    let Ok(path) = path.canonicalize() else {
+        return Part::None;
+    };
+    // Tools may be below the home.
+    let home = rules.home.iter().filter(|home| !tree.starts_with(home));
+    let kept_out = || rules.private.iter().chain(home.clone());
+    if kept_out().any(|out| path.starts_with(out)) {
+        Part::None
+    } else if kept_out().any(|out| out.starts_with(&path)) {
+        Part::Some
+    } else {
+        Part::Whole
+    }
+}
+
+/// Of a workspace: all but what is private in it.
+fn of_root(rules: &Rules, root: &Path, path: &Path) -> Part {
+    let is_home = rules.home.as_deref().is_some_and(|home| home == root);
+    if rules.is_private(root, path) {
+        Part::None
+    } else if (is_home && path == root) || rules.private.iter().any(|own| own.starts_with(path)) {
+        Part::Some
+    } else {
+        Part::Whole
     }
 }
 
@@ -302,6 +343,36 @@ mod enforced {
     #[cfg(target_arch = "x86_64")]
     const X32: i64 = 0x4000_0000;
 
+    /// Queues, semaphores and shared memory of the user's other programs, which have numbers
+    /// instead of paths.
+    const QUEUES: &[libc::c_long] = &[
+        libc::SYS_mq_open,
+        libc::SYS_mq_unlink,
+        libc::SYS_msgctl,
+        libc::SYS_msgget,
+        libc::SYS_msgrcv,
+        libc::SYS_msgsnd,
+        libc::SYS_semctl,
+        libc::SYS_semget,
+        libc::SYS_semop,
+        libc::SYS_semtimedop,
+        libc::SYS_shmat,
+        libc::SYS_shmctl,
+        libc::SYS_shmget,
+    ];
+    /// What changes a file's attributes, wherever the file is: landlock guards none.
+    const ATTRIBUTES: &[libc::c_long] = &[
+        libc::SYS_fremovexattr,
+        libc::SYS_fsetxattr,
+        libc::SYS_lremovexattr,
+        libc::SYS_lsetxattr,
+        libc::SYS_removexattr,
+        libc::SYS_setxattr,
+        // `setxattrat` and `removexattrat` of Linux 6.13, everywhere the same.
+        463,
+        466,
+    ];
+
     fn ruleset() -> Result<Ruleset, landlock::RulesetError> {
         Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
@@ -348,21 +419,28 @@ mod enforced {
         ] {
             caps::clear(None, set).context("capabilities")?;
         }
-        seccompiler::apply_filter(&filter(grants.network)?).context("the filter of system calls")
+        for filter in [filter(grants.network)?, attributes()?] {
+            seccompiler::apply_filter(&filter).context("the filter of system calls")?;
+        }
+        Ok(())
     }
 
     /// No sockets without the network; with it, those of the network only: a socket in the file
     /// system leads to programs that do anything for their user. A pair of sockets leads nowhere.
+    /// And nothing that other programs of the user have besides files: their limits, their
+    /// priorities, their queues and shared memory.
     fn filter(network: bool) -> anyhow::Result<seccompiler::BpfProgram> {
-        let not = |family: libc::c_int| {
-            let family = u64::from(family.unsigned_abs());
-            SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, family)
+        let not = |argument: u8, value: libc::c_int| {
+            let value = u64::from(value.unsigned_abs());
+            SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value)
         };
         let other_families = SeccompRule::new(vec![
-            not(libc::AF_INET)?,
-            not(libc::AF_INET6)?,
-            not(libc::AF_NETLINK)?,
+            not(0, libc::AF_INET)?,
+            not(0, libc::AF_INET6)?,
+            not(0, libc::AF_NETLINK)?,
         ])?;
+        // Nobody but the caller itself is 0.
+        let of_another = |argument| anyhow::Ok(vec![SeccompRule::new(vec![not(argument, 0)?])?]);
         let sockets = if network {
             vec![other_families]
         } else {
@@ -376,7 +454,25 @@ mod enforced {
             (libc::SYS_keyctl, vec![]),
             (libc::SYS_add_key, vec![]),
             (libc::SYS_request_key, vec![]),
+            (libc::SYS_prlimit64, of_another(0)?),
+            (libc::SYS_setpriority, of_another(1)?),
+            (libc::SYS_ioprio_set, of_another(1)?),
         ]);
+        refused.extend(QUEUES.iter().map(|number| (*number, vec![])));
+        refusing(refused, libc::EPERM)
+    }
+
+    /// Attributes of files are answered as by a file system that has none, which programs that copy
+    /// files are used to.
+    fn attributes() -> anyhow::Result<seccompiler::BpfProgram> {
+        let refused = ATTRIBUTES.iter().map(|number| (*number, vec![]));
+        refusing(refused.collect(), libc::EOPNOTSUPP)
+    }
+
+    fn refusing(
+        mut refused: BTreeMap<i64, Vec<SeccompRule>>,
+        error: libc::c_int,
+    ) -> anyhow::Result<seccompiler::BpfProgram> {
         #[cfg(target_arch = "x86_64")]
         for (number, rules) in refused.clone() {
             refused.insert(number | X32, rules);
@@ -384,7 +480,7 @@ mod enforced {
         let filter = SeccompFilter::new(
             refused,
             SeccompAction::Allow,
-            SeccompAction::Errno(libc::EPERM.unsigned_abs()),
+            SeccompAction::Errno(error.unsigned_abs()),
             std::env::consts::ARCH.try_into()?,
         )?;
         Ok(filter.try_into()?)

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_protocol::Code;
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -15,7 +16,8 @@ use crate::failover::Class;
 use crate::failover::class::{classify_reply, hint};
 use crate::failover::cooldown::Cooldown;
 use crate::failover::policy::{Cool, Failed, Next, Passed, Verdict};
-use crate::model::{FailedAt, Piece, Reply, Request, Stop, Usage};
+use crate::model::{FailedAt, Failure, Piece, Reply, Request, Stop, Usage};
+use crate::price;
 use crate::provider::Target;
 use crate::session::compaction::Keep;
 
@@ -29,6 +31,23 @@ pub(super) enum Audience {
     Everybody,
     /// It is for ourselves.
     Nobody,
+}
+
+/// Did a model say anything?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Heard {
+    Something,
+    Nothing,
+}
+
+impl Heard {
+    /// With one piece more, which may be empty.
+    const fn and(self, piece: &Piece) -> Self {
+        match piece {
+            Piece::Text(text) | Piece::Thinking(text) if text.is_empty() => self,
+            Piece::Text(_) | Piece::Thinking(_) => Self::Something,
+        }
+    }
 }
 
 /// A request that came to nothing.
@@ -67,10 +86,7 @@ impl Turn<'_> {
                 }
                 Next::Compact(entry) => match self.shorten(entry, Keep::Least, None).await? {
                     Ok(()) => Next::Ask(entry),
-                    Err(trouble) => {
-                        let class = Class::ContextOverflow;
-                        self.decide(Trouble { class, ..trouble }).await
-                    }
+                    Err(trouble) => self.decide(trouble).await,
                 },
                 Next::GiveUp(class, retry_in) => return Err(self.gave_up(class, retry_in)),
             };
@@ -79,6 +95,8 @@ impl Turn<'_> {
 
     /// Asks one model once for the next reply.
     async fn attempt(&mut self, entry: usize) -> Result<Result<Reply, Trouble>, Ending> {
+        self.has_requests_left()?;
+        // Whoever said them counts on their being told.
         self.take_words().await.map_err(Ending::Store)?;
         let request = Request {
             target: self.around.plan.chain[entry].clone(),
@@ -104,32 +122,18 @@ impl Turn<'_> {
         request: &Request,
         audience: Audience,
     ) -> Result<Result<Reply, Trouble>, Ending> {
-        if self.report.requests >= self.around.plan.requests {
-            return Err(Ending::MaxRequests);
-        }
+        self.has_requests_left()?;
         self.report.requests += 1;
         let house = self.around.house;
         let started = house.wall_ms();
-        let (send, mut pieces) = mpsc::channel::<Piece>(PIECES);
-        let result = {
-            let mut asking = house.client().ask(request, &send);
-            loop {
-                tokio::select! {
-                    biased;
-                    () = self.around.cancel.cancelled() => break None,
-                    Some(piece) = pieces.recv() => if audience == Audience::Everybody {
-                        self.words.say(piece, self.around.line).await;
-                    },
-                    result = &mut asking => break Some(result),
-                }
-            }
-        };
-        while let Ok(piece) = pieces.try_recv()
-            && audience == Audience::Everybody
-        {
-            self.words.say(piece, self.around.line).await;
-        }
+        let (result, heard) = self.listen(request, audience).await;
         let mut attempt = Attempt::new(&request.target, started, house.wall_ms());
+        if heard == Heard::Something {
+            // It counts, and unless it says how much, nobody knows.
+            let target = &request.target;
+            let nothing = Usage::default();
+            attempt.cost = Some(price::cost(&target.provider, &target.model, &nothing, None));
+        }
         let answered = match result {
             None => {
                 attempt.class = Some(Class::Cancelled);
@@ -155,7 +159,7 @@ impl Turn<'_> {
                     attempt.status = Some(status);
                 }
                 attempt.retry_after = failure.retry_after;
-                let text = match hint(&failure) {
+                let text = match hint(&request.target.provider, &failure) {
                     Some(what) => format!("{} ({what})", failure.text),
                     None => failure.text.clone(),
                 };
@@ -177,10 +181,54 @@ impl Turn<'_> {
         Ok(answered)
     }
 
+    fn has_requests_left(&self) -> Result<(), Ending> {
+        if self.report.requests >= self.around.plan.requests {
+            return Err(Ending::MaxRequests);
+        }
+        Ok(())
+    }
+
+    /// Sends a request and passes on what is said until it is answered; `None` when the turn was
+    /// cancelled before.
+    async fn listen(
+        &mut self,
+        request: &Request,
+        audience: Audience,
+    ) -> (Option<Result<Reply, Box<Failure>>>, Heard) {
+        let mut heard = Heard::Nothing;
+        let (send, mut pieces) = mpsc::channel::<Piece>(PIECES);
+        let result = {
+            let mut asking = self.around.house.client().ask(request, &send);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = self.around.cancel.cancelled() => break None,
+                    Some(piece) = pieces.recv() => {
+                        heard = heard.and(&piece);
+                        if audience == Audience::Everybody {
+                            self.words.say(piece, self.around.line).await;
+                        }
+                    }
+                    result = &mut asking => break Some(result),
+                }
+            }
+        };
+        while let Ok(piece) = pieces.try_recv() {
+            heard = heard.and(&piece);
+            if audience == Audience::Everybody {
+                self.words.say(piece, self.around.line).await;
+            }
+        }
+        (result, heard)
+    }
+
     async fn decide(&mut self, trouble: Trouble) -> Next {
+        let last = self.report.attempts.last();
+        let took = last.map_or(0, |last| last.ended.saturating_sub(last.started));
         let failed = Failed {
             class: trouble.class,
             retry_after: trouble.retry_after,
+            took: Duration::from_millis(took),
             effects: self.effects,
             jitter: self.around.house.chance(),
         };
@@ -269,26 +317,31 @@ impl Turn<'_> {
         let before = held.len();
         held.retain(|cooldown| !cooldown.is_about(provider, model));
         if held.len() < before {
+            let asked = self.report.attempts.last().map_or(0, |last| last.started);
             let _unkept = self
                 .around
                 .store
-                .warm(provider.clone(), model.clone())
+                .warm(provider.clone(), model.clone(), asked)
                 .await;
         }
     }
 
-    fn gave_up(&self, class: Class, retry_in: Option<Duration>) -> Ending {
+    pub(super) fn gave_up(&self, class: Class, retry_in: Option<Duration>) -> Ending {
         if class == Class::Refusal {
             return Ending::Refused(self.last_failure.clone());
         }
         if class == Class::Cancelled {
             return Ending::Cancelled;
         }
-        let entry = self.entry.unwrap_or(0);
+        let entry = self.policy.current();
         let target = &self.around.plan.chain[entry];
         let name = shown(target);
+        // Who wasn't asked said nothing.
+        let said =
+            Some(&self.last_failure).filter(|said| self.entry == Some(entry) && !said.is_empty());
+        let lacks_key = target.key.is_none() && !target.provider.local;
         let mut error = match class {
-            Class::NotConfigured if target.key.is_none() && !target.provider.local => {
+            Class::NotConfigured if lacks_key => {
                 format!("{name} can't be asked: {}", no_key(target))
             }
             Class::NotConfigured => format!(
@@ -296,21 +349,28 @@ impl Turn<'_> {
                 target.provider.base_url
             ),
             Class::Auth => format!(
-                "{name} refused the key ({}); see `{}`",
-                self.last_failure,
+                "{name} refused the key{}; see `{}`",
+                said.map_or_else(String::new, |said| format!(" ({said})")),
                 target.provider.key_variables.join("`, `")
             ),
             Class::Certificate => format!(
                 "the certificate of {name} isn't to be trusted: {}; if a proxy of yours made it, set `SSL_CERT_FILE` to its CA bundle",
                 self.last_failure
             ),
-            class => format!("{name}: {}: {}", report::word(class), self.last_failure),
+            class => {
+                let said = said.map_or_else(String::new, |said| format!(": {said}"));
+                format!("{name}: {}{said}", report::word(class))
+            }
         };
         if let Some(time) = retry_in {
             error.push_str(&format!("; it may answer again in {}", seconds(time)));
         }
         Ending::Failed(Failing {
             class,
+            code: match class {
+                Class::NotConfigured if lacks_key => Code::AgentAuth,
+                class => report::code(class),
+            },
             error,
             retry_in,
         })

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_protocol::Code;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -115,6 +116,8 @@ pub(crate) enum Ending {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Failing {
     pub(crate) class: Class,
+    /// The protocol's word for it.
+    pub(crate) code: Code,
     /// The sentence for people.
     pub(crate) error: String,
     /// Asking again may help after so long.
@@ -277,35 +280,53 @@ pub(crate) async fn over(started: Instant, deadline: Option<Duration>) {
     }
 }
 
-/// The chain as the rules see it.
-fn entries(house: &dyn House, plan: &Plan, cooldowns: &[Cooldown]) -> Vec<Entry> {
-    let now = house.wall_ms();
-    let usable = |target: &&Target| target.key.is_some() || target.provider.local;
+/// Can it be asked at all?
+fn is_usable(target: &Target) -> bool {
+    target.key.is_some() || target.provider.local
+}
+
+/// Could more than one model of a chain be asked?
+pub(crate) fn company(chain: &[Target]) -> Company {
     let mut distinct: Vec<(&str, &str)> = Vec::new();
-    for target in plan.chain.iter().filter(usable) {
+    for target in chain.iter().filter(|target| is_usable(target)) {
         let whose = (target.provider.id.as_str(), target.model.as_str());
         if !distinct.contains(&whose) {
             distinct.push(whose);
         }
     }
-    let company = if distinct.len() > 1 {
+    if distinct.len() > 1 {
         Company::Others
     } else {
         Company::Alone
-    };
+    }
+}
+
+/// Why a model is left alone now, and for how long still.
+pub(crate) fn resting(
+    target: &Target,
+    cooldowns: &[Cooldown],
+    now: u64,
+    company: Company,
+) -> Option<(Duration, Class)> {
+    let key = target.key.as_ref().map(report::fingerprint);
+    cooldowns
+        .iter()
+        .filter(|cooldown| cooldown.is_about(&target.provider.id, &target.model))
+        .filter_map(|cooldown| {
+            let left = cooldown.left(now, key.as_deref(), company)?;
+            Some((left, cooldown.class))
+        })
+        .max_by_key(|(left, _)| *left)
+}
+
+/// The chain as the rules see it.
+fn entries(house: &dyn House, plan: &Plan, cooldowns: &[Cooldown]) -> Vec<Entry> {
+    let now = house.wall_ms();
+    let company = company(&plan.chain);
     let entry = |target: &Target| {
         let provider = &target.provider;
-        let key = target.key.as_ref().map(report::fingerprint);
-        let cooling = cooldowns
-            .iter()
-            .filter(|cooldown| cooldown.is_about(&provider.id, &target.model))
-            .filter_map(|cooldown| {
-                let left = cooldown.left(now, key.as_deref(), company)?;
-                Some((left, cooldown.class))
-            })
-            .max_by_key(|(left, _)| *left);
-        let standing = match cooling {
-            _ if !usable(&target) => Standing::NoKey,
+        let standing = match resting(target, cooldowns, now, company) {
+            _ if !is_usable(target) => Standing::NoKey,
             Some((left, class)) => Standing::Cooling(left, class),
             None => Standing::Ready,
         };

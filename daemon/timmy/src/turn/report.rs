@@ -189,7 +189,7 @@ pub(crate) async fn say(line: &Line, ending: &Ending, report: &Report, more: Map
 /// What a turn failed of, for programs and for people.
 pub(crate) fn failure(ending: &Ending) -> (Code, String) {
     match ending {
-        Ending::Failed(Failing { class, error, .. }) => (code(*class), error.clone()),
+        Ending::Failed(Failing { code, error, .. }) => (*code, error.clone()),
         Ending::Store(why) => (store_code(why), why.to_string()),
         Ending::TimedOut => (Code::Timeout, "the turn took too long".to_owned()),
         Ending::MaxRequests => {
@@ -206,7 +206,8 @@ pub(crate) fn failure(ending: &Ending) -> (Code, String) {
 pub(crate) const fn code(class: Class) -> Code {
     match class {
         Class::Auth => Code::AgentAuth,
-        Class::RateLimit => Code::RateLimit,
+        // Both mean: later.
+        Class::RateLimit | Class::Overloaded => Code::RateLimit,
         Class::ContextOverflow => Code::ContextOverflow,
         _ => Code::AgentFailed,
     }

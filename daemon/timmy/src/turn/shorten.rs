@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::ask::{Audience, Trouble, summary_note};
-use super::{Ending, Failing, Turn};
+use super::{Ending, Failing, Turn, report};
 use crate::failover::Class;
 use crate::failover::policy::Next;
 use crate::message::Message;
@@ -82,12 +82,13 @@ impl Turn<'_> {
     /// Shortens the conversation because somebody asked for it; the summary, or why there is none.
     pub(crate) async fn compact(mut self, instructions: Option<&str>) -> Result<String, Ending> {
         let verdict = self.policy.begin(self.around.started.elapsed());
-        let Next::Ask(entry) = verdict.next else {
-            return Err(Ending::Failed(Failing {
-                class: Class::NotConfigured,
-                error: "no model can be asked for a summary now".to_owned(),
-                retry_in: None,
-            }));
+        let entry = match verdict.next {
+            Next::Ask(entry) | Next::Compact(entry) => entry,
+            Next::Wait(entry, time) => tokio::select! {
+                () = self.around.cancel.cancelled() => return Err(Ending::Cancelled),
+                () = tokio::time::sleep(time) => entry,
+            },
+            Next::GiveUp(class, time) => return Err(self.gave_up(class, time)),
         };
         self.entry = Some(entry);
         match self.shorten(entry, Keep::Least, instructions).await? {
@@ -99,6 +100,7 @@ impl Turn<'_> {
                 .to_owned()),
             Err(trouble) => Err(Ending::Failed(Failing {
                 class: trouble.class,
+                code: report::code(trouble.class),
                 error: trouble.text,
                 retry_in: trouble.retry_after,
             })),

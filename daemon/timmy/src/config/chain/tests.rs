@@ -231,6 +231,25 @@ fn a_server_of_this_machine_answers_when_no_key_is_there() {
 #[test]
 fn every_provider_that_needs_a_key_has_a_usual_model() {
     for row in ALL.iter().filter(|row| !row.local) {
-        assert!(usual(row.id).is_some(), "{}", row.id);
+        let provider = table::resolve(row.id, &Config::default(), &|_| None).unwrap();
+        assert!(usual(&provider).is_some(), "{}", row.id);
+    }
+}
+
+#[test]
+fn of_kimis_two_houses_each_is_asked_for_a_model_that_it_has() {
+    for (key, expected) in [
+        ("sk-kimi-abc", "kimi-coding|kimi-for-coding"),
+        ("sk-abc", "kimi-coding|kimi-k2.6"),
+    ] {
+        let found = chosen(NOWHERE, &[("KIMI_API_KEY", key)], Asked::default());
+        assert_eq!(names(found), expected);
+        let pinned = Asked {
+            provider: Some("kimi"),
+            ..Asked::default()
+        };
+        let found = names(chosen(NOWHERE, &[("KIMI_API_KEY", key)], pinned));
+        let model = expected.replace("kimi-coding|", "moonshot|");
+        assert_eq!(found, model);
     }
 }

@@ -116,6 +116,22 @@ fn what_is_wrong_is_named_with_its_line_and_what_may_have_been_meant() {
             "[timmy.mcp.x]\nread_only = []",
             ":1: `timmy.mcp.x` has neither `command` nor `url`",
         ),
+        (
+            "[timmy]\n\ntoolsets = ['file', 'fiel']",
+            ":3: `timmy.toolsets`: there is no toolset `fiel`; expected `file`,",
+        ),
+        (
+            "[timmy]\nmax_requests = 0",
+            ":2: `timmy.max_requests` is 0, expected a number from 1",
+        ),
+        (
+            "[timmy]\nnetwork = true\nwritable = ['/tmp/x', '~/x']",
+            ":3: `timmy.writable` has `~/x`, expected absolute paths; hint: write it from `/` on",
+        ),
+        (
+            "[providers.gemini]\n\ncontext_window = 0",
+            ":3: `providers.gemini.context_window` is 0, expected tokens from 1",
+        ),
         ("[models", ":1: "),
     ] {
         let said = refused(text);

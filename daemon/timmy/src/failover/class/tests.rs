@@ -3,6 +3,11 @@
 use super::*;
 use crate::message::{Arguments, Assistant, ToolCall};
 use crate::model::{Usage, told};
+use crate::provider::table;
+
+fn provider(name: &str) -> Provider {
+    table::resolve(name, &crate::config::Config::default(), &|_| None).unwrap()
+}
 
 /// A failure as it would come from an HTTP error with this body.
 fn http(status: u16, body: &str) -> Failure {
@@ -28,10 +33,25 @@ fn plain(at: FailedAt) -> Failure {
     from(at, told::Told::default())
 }
 
+fn kimis_hint(failure: &Failure) -> Option<&'static str> {
+    hint(&provider("kimi-coding"), failure)
+}
+
 fn all(expected: Class, failures: &[Failure]) {
     for failure in failures {
-        assert_eq!(classify(failure), expected, "{failure:?}");
+        let found = classify(&provider("openai"), failure);
+        assert_eq!(found, expected, "{failure:?}");
     }
+}
+
+#[test]
+fn who_refuses_a_connection_is_not_there_at_home_and_away_for_a_moment_elsewhere() {
+    let refused = plain(FailedAt::Refused);
+    let class = |name| classify(&provider(name), &refused);
+    assert_eq!(class("ollama"), Class::NotConfigured);
+    assert_eq!(class("openai"), Class::Timeout);
+    assert!(hint(&provider("ollama"), &refused).is_some());
+    assert_eq!(hint(&provider("openai"), &refused), None);
 }
 
 #[test]
@@ -235,19 +255,14 @@ const KIMI: &str = r#"{"error":{"message":"Kimi For Coding is currently only ava
 
 #[test]
 fn the_gate_of_kimis_plan_is_explained() {
-    let told = hint(&http(403, KIMI)).unwrap();
+    let told = kimis_hint(&http(403, KIMI)).unwrap();
     assert!(told.contains("Moonshot key"), "{told}");
-    assert_eq!(hint(&http(401, "{}")), None);
+    assert_eq!(kimis_hint(&http(401, "{}")), None);
     assert!(
-        hint(&plain(FailedAt::Certificate))
+        kimis_hint(&plain(FailedAt::Certificate))
             .unwrap()
             .contains("SSL_CERT_FILE")
     );
-}
-
-#[test]
-fn nobody_listening_is_a_matter_of_configuration() {
-    all(Class::NotConfigured, &[plain(FailedAt::Refused)]);
 }
 
 #[test]

@@ -42,6 +42,7 @@ fn failed(class: Class) -> Failed {
     Failed {
         class,
         retry_after: None,
+        took: Duration::ZERO,
         effects: Effects::None,
         jitter: 0.5,
     }
@@ -121,8 +122,13 @@ fn context_overflow_shortens_twice_and_then_wants_a_larger_window() {
     assert_eq!(story(&mut policy, overflow), expected);
     larger[0].window = None;
     let mut policy = Policy::new(larger, OnRefusal::Stop, None);
+    assert_eq!(story(&mut policy, overflow), expected, "so much is assumed");
+    let mut unknown = vec![entry("a/m"), entry("b/m")];
+    unknown[0].window = Some(UNKNOWN_WINDOW);
+    unknown[1].window = None;
+    let mut policy = Policy::new(unknown, OnRefusal::Stop, None);
     let expected = "ask 0, compact 0, compact 0, ContextOverflow";
-    assert_eq!(story(&mut policy, overflow), expected, "nobody knows");
+    assert_eq!(story(&mut policy, overflow), expected, "no more is assumed");
 }
 
 #[test]
@@ -200,6 +206,17 @@ fn a_server_error_and_a_broken_connection_are_tried_twice_more() {
 }
 
 #[test]
+fn who_was_silent_for_long_is_not_asked_again_while_the_next_one_could_answer() {
+    let silent = |seconds| Failed {
+        took: Duration::from_secs(seconds),
+        ..failed(Class::Timeout)
+    };
+    assert!(two(silent(120)).starts_with("ask 0, cool 0 15s, ask 1, wait"));
+    assert!(two(silent(3)).starts_with("ask 0, wait 2s ask 0, cool"));
+    assert!(alone(silent(120)).starts_with("ask 0, wait 2s ask 0, wait"));
+}
+
+#[test]
 fn a_certificate_ends_the_turn() {
     assert_eq!(two(failed(Class::Certificate)), "ask 0, Certificate");
 }
@@ -257,12 +274,13 @@ fn what_rests_is_passed_over_and_waited_for_when_nothing_else_is_there() {
     entries[1].standing = resting(10, Class::Timeout);
     let verdict = Policy::new(entries.clone(), OnRefusal::Stop, None).begin(Duration::ZERO);
     assert_eq!(verdict.next, Next::Wait(1, Duration::from_secs(10)));
-    for entry in &mut entries {
-        entry.standing = resting(100, Class::RateLimit);
-    }
-    let verdict = Policy::new(entries, OnRefusal::Stop, None).begin(Duration::ZERO);
+    entries[0].standing = resting(200, Class::Billing);
+    entries[1].standing = resting(100, Class::RateLimit);
+    let mut policy = Policy::new(entries, OnRefusal::Stop, None);
+    let verdict = policy.begin(Duration::ZERO);
     let hundred = Some(Duration::from_secs(100));
     assert_eq!(verdict.next, Next::GiveUp(Class::RateLimit, hundred));
+    assert_eq!(policy.current(), 1, "the one that the reason is about");
 }
 
 #[test]
@@ -297,7 +315,9 @@ fn any_entry() -> impl Strategy<Value = Entry> {
 fn any_failure() -> impl Strategy<Value = Failed> {
     let class = prop::sample::select(CLASSES);
     let retry_after = prop::option::of((0u64..200).prop_map(Duration::from_secs));
-    (class, retry_after, any::<bool>(), 0.0..1.0).prop_map(|(class, retry_after, ran, jitter)| {
+    let took = (0u64..200).prop_map(Duration::from_secs);
+    let all = (class, retry_after, took, any::<bool>(), 0.0..1.0);
+    all.prop_map(|(class, retry_after, took, ran, jitter)| {
         let effects = if ran {
             Effects::Possible
         } else {
@@ -306,6 +326,7 @@ fn any_failure() -> impl Strategy<Value = Failed> {
         Failed {
             class,
             retry_after,
+            took,
             effects,
             jitter,
         }

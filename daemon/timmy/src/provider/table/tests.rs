@@ -57,6 +57,26 @@ fn a_key_of_kimis_plan_goes_to_kimi_and_others_to_moonshot() {
 }
 
 #[test]
+fn an_address_of_a_variable_that_is_none_is_blamed_on_the_variable() {
+    for (name, variable, value) in [
+        ("lmstudio", "LM_BASE_URL", "127.0.0.1:1234"),
+        ("ollama", "OLLAMA_HOST", "a b"),
+    ] {
+        let said = [(variable, value)];
+        let wrong = resolve(name, &Config::default(), &variables(&said)).unwrap_err();
+        let said = wrong.to_string();
+        assert!(
+            said.starts_with(&format!("the variable {variable}: `")),
+            "{said}"
+        );
+        assert!(!said.contains("config.toml"), "{said}");
+    }
+    let blank = [("LM_BASE_URL", " ")];
+    let found = resolve("lmstudio", &Config::default(), &variables(&blank)).unwrap();
+    assert_eq!(found.base_url, "http://127.0.0.1:1234/v1");
+}
+
+#[test]
 fn openais_reasoning_models_are_asked_through_responses_and_only_there() {
     let openai = plain("openai");
     assert_eq!(openai.wire_for("gpt-5-mini"), Wire::Responses);

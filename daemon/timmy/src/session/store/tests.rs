@@ -181,12 +181,39 @@ async fn cooldowns_are_shared_and_end_with_an_answer() {
     }
     assert_eq!(other.cooldowns().await.unwrap(), [billed, cooled]);
     other
-        .warm("p".to_owned(), "other".to_owned())
+        .warm("p".to_owned(), "other".to_owned(), 5_000)
         .await
         .unwrap();
     assert_eq!(one.cooldowns().await.unwrap().len(), 1);
-    other.warm("p".to_owned(), "m".to_owned()).await.unwrap();
+    let warm = |asked| other.warm("p".to_owned(), "m".to_owned(), asked);
+    warm(4_999).await.unwrap();
+    assert_eq!(one.cooldowns().await.unwrap().len(), 1, "it is newer");
+    warm(5_000).await.unwrap();
     assert_eq!(one.cooldowns().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_long_cooldown_is_not_cut_by_a_short_one_unless_it_is_of_another_key_or_clock() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    let cooled = |class, seconds: u64, now: u64| {
+        let asked = Some(Duration::from_secs(seconds));
+        Cooldown::after(None, ("p", "m"), class, asked, now).unwrap()
+    };
+    let kept = async || store.cooldowns().await.unwrap();
+    let long = cooled(Class::RateLimit, 3000, 1_000_000);
+    store.cool(long.clone()).await.unwrap();
+    let late = cooled(Class::Overloaded, 0, 1_001_000);
+    store.cool(late).await.unwrap();
+    assert_eq!(kept().await, [long]);
+    let mut other = cooled(Class::RateLimit, 10, 1_002_000);
+    other.key = Some("another".to_owned());
+    store.cool(other.clone()).await.unwrap();
+    assert_eq!(kept().await, [other.clone()]);
+    let mut back = cooled(Class::RateLimit, 10, 900_000);
+    back.key = other.key;
+    store.cool(back.clone()).await.unwrap();
+    assert_eq!(kept().await, [back]);
 }
 
 #[tokio::test]

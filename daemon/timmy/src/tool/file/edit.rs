@@ -109,6 +109,15 @@ fn replaced(before: &str, wanted: &Wanted, name: &str) -> Result<String, String>
     if old == new {
         return Err("`old` and `new` are the same; expected a change".to_owned());
     }
+    let fits = |count: usize| {
+        let length = before.len() - count * old.len() + count.saturating_mul(new.len());
+        if length as u64 <= MOST_EDITED {
+            return Ok(());
+        }
+        Err(format!(
+            "{name} would have {length} bytes; expected {MOST_EDITED} at most"
+        ))
+    };
     let lines: Vec<_> = before
         .match_indices(old.as_str())
         .map(|(at, _)| before[..at].matches('\n').count() + 1)
@@ -119,8 +128,11 @@ fn replaced(before: &str, wanted: &Wanted, name: &str) -> Result<String, String>
             "`old` is not in {name}{}; expected text exactly as it is there: read the file again",
             hint(before, old)
         )),
-        [_] => Ok(before.replacen(old.as_str(), new, 1)),
-        _ if *all == Some(true) => Ok(before.replace(old.as_str(), new)),
+        [_] => fits(1).map(|()| before.replacen(old.as_str(), new, 1)),
+        _ if *all == Some(true) => {
+            let count = before.matches(old.as_str()).count();
+            fits(count).map(|()| before.replace(old.as_str(), new))
+        }
         lines => {
             let named: Vec<_> = lines
                 .iter()

@@ -254,6 +254,24 @@ fn a_file_that_somebody_else_has_changed_is_not_written_over() {
 }
 
 #[tokio::test]
+async fn a_change_that_makes_a_file_too_long_is_refused_before_it_is_made() {
+    let files = Files::new();
+    files.place.write("ws/a.txt", "a".repeat(1 << 20));
+    let new = "b".repeat(11);
+    let all = json!({ "path": "a.txt", "old": "a", "new": new, "all": true });
+    let refused = files.run("edit", all).await;
+    assert!(
+        !refused.ok
+            && refused
+                .output
+                .contains("would have 11534336 bytes; expected 10485760 at most"),
+        "{}",
+        refused.output
+    );
+    assert_eq!(files.place.read("ws/a.txt").len(), 1 << 20);
+}
+
+#[tokio::test]
 async fn lists_are_sorted_bounded_and_without_what_is_ignored() {
     let files = Files::new();
     for name in [

@@ -267,7 +267,7 @@ fn reach(url: &str) -> Result<StreamableHttpClientTransport<reqwest::Client>, St
             "its `url` is `{url}`, expected `https://…`, or `http://` to this machine"
         ));
     }
-    let client = crate::model::http::builder().redirect(reqwest::redirect::Policy::none());
+    let client = crate::model::http::builder_for(url).redirect(reqwest::redirect::Policy::none());
     let client = client.build().map_err(|error| error.to_string())?;
     let config = StreamableHttpClientTransportConfig::with_uri(url.to_owned());
     Ok(StreamableHttpClientTransport::with_client(client, config))

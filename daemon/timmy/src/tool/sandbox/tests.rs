@@ -68,3 +68,43 @@ fn words_that_are_none_run_nothing() {
         assert!(error.to_string().contains("unknown word") || error.to_string().contains("none"));
     }
 }
+
+#[test]
+fn of_what_anybody_may_read_a_home_and_agentds_own_are_left_out() {
+    let place = Place::new(Says::no());
+    place.write("opt/app/.ssh/id", "");
+    place.write("opt/app/bin/x", "");
+    place.write("opt/etc/agentd.toml", "");
+    place.write("opt/etc/hosts", "");
+    place.write("opt/tool/x", "");
+    place.write("opt/app/.local/share/uv/credentials/x", "");
+    place.write("opt/app/.local/share/uv/python/x", "");
+    let mut rules = place.rules();
+    rules.home = Some(place.path("opt/app"));
+    rules.private.push(place.path("opt/etc/agentd.toml"));
+    rules.environment = [
+        ("RUSTUP_HOME".into(), place.path("opt").into()),
+        ("PATH".into(), place.path("opt/app/bin").into()),
+    ]
+    .into();
+    let grants = Grants::of(&rules, &place.around, false);
+    let below = |paths: &[PathBuf]| {
+        let own = |path: &&PathBuf| path.starts_with(place.path("opt"));
+        let mut found: Vec<_> = paths.iter().filter(own).cloned().collect();
+        found.sort();
+        found
+    };
+    assert_eq!(
+        below(&grants.read),
+        [
+            place.path("opt/app/.local/share/uv/python"),
+            place.path("opt/app/bin"),
+            place.path("opt/etc/hosts"),
+            place.path("opt/tool")
+        ]
+    );
+    assert!(
+        grants.list.is_empty(),
+        "names are seen in all that is below"
+    );
+}

@@ -7,6 +7,8 @@ use serde_json::json;
 use super::*;
 use crate::tool::tests::{Place, Says, exists, has_sandbox};
 
+mod closed;
+
 /// No test's command takes longer, whatever the load.
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -373,6 +375,7 @@ async fn the_sandbox_lets_a_command_work_in_the_workspace_only() {
     place.write("ws/a", "mine\n");
     let works = "cat a && echo x > b && mkdir d && mv b d/b && ln -s a l && cat l && rm l && \
         cp /bin/true t && ./t && echo > /dev/null && echo t > $TMPDIR/t && cat $TMPDIR/t && \
+        cp -a a c && cp -p a e && chmod 600 e && tar cf f.tar c e && tar xf f.tar && nice true && \
         test \"$(ls / | wc -l)\" -eq 0; ls /usr > /dev/null && cat /proc/self/comm && echo ok";
     let done = terminal.bash(works).await;
     assert!(

@@ -199,7 +199,10 @@ async fn without_a_key_nothing_is_asked_and_the_variable_is_named() {
     play.plan.chain[0].key = None;
     let (_, lines) = play.turn("hi").await;
     let last = lines.last().unwrap();
-    assert_eq!(last["class"], "not_configured");
+    assert_eq!(
+        (&last["class"], &last["code"]),
+        (&json!("not_configured"), &json!("agent-auth"))
+    );
     assert!(
         last["error"].as_str().unwrap().contains("`A_KEY`"),
         "{last}"
@@ -273,4 +276,91 @@ async fn a_tool_is_never_run_again_because_a_model_failed() {
         play.history(),
         ["user hi", "calls write", "ok write done", "said done"]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_overloaded_may_answer_later() {
+    let mut play = Play::new(&["a/m"]);
+    play.script("a", [busy(), busy(), busy(), busy()]);
+    let (_, lines) = play.turn("hi").await;
+    let last = lines.last().unwrap();
+    assert_eq!(
+        (&last["code"], &last["retryable"], &last["class"]),
+        (&json!("rate-limit"), &json!(true), &json!("overloaded"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_was_silent_for_long_does_not_hold_up_the_next_one() {
+    let mut play = Play::new(&["a/m", "b/m"]);
+    let silent = [
+        Step::Waits,
+        Step::Waits,
+        Step::Waits,
+        Step::Waits,
+        fails(FailedAt::TimedOut, Class::Timeout),
+    ];
+    play.script("a", silent);
+    play.script("b", [Step::Says("b")]);
+    let (_, lines) = play.turn("hi").await;
+    assert_eq!(calls(&lines), ["a \"timeout\"", "b null"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_not_asked_is_named_with_the_reason_and_without_words() {
+    let mut play = Play::new(&["a/m", "b/m"]);
+    for (provider, class, seconds) in [
+        ("a", Class::Billing, None),
+        ("b", Class::RateLimit, Some(300)),
+    ] {
+        let asked = seconds.map(Duration::from_secs);
+        let whose = (provider, "m");
+        let mut cooled = Cooldown::after(None, whose, class, asked, 1_000_000).unwrap();
+        cooled.key = play.plan.chain[0].key.as_ref().map(report::fingerprint);
+        play.store.cool(cooled).await.unwrap();
+    }
+    let (_, lines) = play.turn("hi").await;
+    assert_eq!(
+        lines.last().unwrap()["error"],
+        "b/m: too many requests; it may answer again in 300.0 s"
+    );
+    assert_eq!(play.models.asked().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_failed_is_told_as_what_it_was() {
+    let mut play = Play::new(&["a/m"]);
+    play.script("a", [Step::Says("one"), Step::Says("two")]);
+    play.turn("first").await;
+    play.turn("second").await;
+    let overflow = || fails(FailedAt::Status(400), Class::ContextOverflow);
+    play.script("a", [overflow(), limited(600)]);
+    let (_, lines) = play.turn("third").await;
+    let last = lines.last().unwrap();
+    assert_eq!(
+        (&last["code"], &last["retry_in"]),
+        (&json!("rate-limit"), &json!(600.0)),
+        "{last:#}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_said_and_not_counted_makes_the_cost_unknown() {
+    let mut play = Play::new(&["a/m"]);
+    let cut = Step::Fails("half", failure(FailedAt::Transport), Class::Timeout);
+    play.script("a", [cut, Step::Says("whole"), Step::Hangs("half")]);
+    let (_, lines) = play.turn("hi").await;
+    let cost = &lines.last().unwrap()["cost"];
+    assert_eq!(
+        (&cost["status"], &cost["usd"]),
+        (&json!("unknown"), &Value::Null)
+    );
+    play.cancel_when_text("half");
+    let (ending, lines) = play.turn("more").await;
+    assert_eq!(ending, Ending::Cancelled);
+    assert_eq!(lines.last().unwrap()["cost"]["status"], "unknown");
+    // Who said nothing took nothing.
+    play.script("a", [busy(), Step::Says("whole")]);
+    let (_, lines) = play.turn("again").await;
+    assert_eq!(lines.last().unwrap()["cost"]["usd"], 0.25);
 }

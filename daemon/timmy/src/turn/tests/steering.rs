@@ -97,3 +97,15 @@ async fn a_word_is_no_way_around_the_number_of_requests() {
     assert!(lines.iter().any(|line| line["code"] == "session-idle"));
     assert_eq!(play.models.asked().len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_word_that_no_request_is_left_for_is_refused() {
+    let mut play = Play::new(&["a/m"]);
+    play.plan.requests = 1;
+    play.script("a", [Step::Calls(vec![("write", "{}")])]);
+    let (ending, lines) = steered(&mut play, "tool_start", "left").await;
+    assert_eq!(ending, Ending::MaxRequests);
+    assert!(lines.iter().any(|line| line["code"] == "session-idle"));
+    assert!(!lines.iter().any(|line| line["type"] == "steer"));
+    assert!(!play.history().concat().contains("left"));
+}
