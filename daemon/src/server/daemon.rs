@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use agentd_core::event::Origin;
 use agentd_core::ids::ConnId;
-use agentd_core::{Event, Served};
+use agentd_core::{Event, Served, Socket};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -129,6 +129,10 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         state_dir: state,
         socket: Some(socket.clone()),
         served: Served::Daemon,
+        stays: match inherited {
+            Some(_) => Socket::Stays,
+            None => Socket::Ours,
+        },
         config,
         file_limit: Some(files),
         lock: Some(lock),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use agentd_core::agent::Agent;
 use agentd_core::effect::Announcement;
 use agentd_core::event::Facts;
-use agentd_core::{Event, Served, Settings, State};
+use agentd_core::{Event, Served, Settings, Socket, State};
 use agentd_protocol::{Request, request};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -90,6 +90,8 @@ pub struct Plan {
     pub socket: Option<PathBuf>,
     /// Daemon or one-shot.
     pub served: Served,
+    /// What becomes of the socket.
+    pub stays: Socket,
     /// What the user configured.
     pub config: Config,
     /// The limit of open files before it was raised.
@@ -486,6 +488,7 @@ fn settings(
         ended_jobs: opened.ended_jobs,
         moved_aside: (opened.moved_aside.as_ref()).map(|aside| aside.display().to_string()),
         served: plan.served.clone(),
+        socket: plan.stays,
         max_workers: agentd_core::limits::MAX_WORKERS,
         seed: u64::from(now.subsec_nanos()) ^ (u64::from(std::process::id()) << 32),
         looked_for,
@@ -505,6 +508,8 @@ pub struct Machine {
 impl Host for Machine {
     fn announce(&mut self, announcement: Announcement) {
         let doing = match announcement {
+            // Whoever hears of a stop finds the lock as it says, so it says nothing yet.
+            Announcement::Leaving => return self.stopping.cancel(),
             Announcement::Stopping => Doing::Stopping,
             Announcement::Restarting => Doing::Restarting,
         };
@@ -516,7 +521,6 @@ impl Host for Machine {
             }
             manager::stopping();
         }
-        // Whoever hears of it finds the lock as it says.
         self.stopping.cancel();
     }
 
