@@ -38,7 +38,10 @@ kind = "jsonl"
 command = ["/run/agentd-programs/chaos-worker"]
 [agents.hides]
 kind = "exec"
-command = ["sh", "-c", "env -i setsid sleep 4321 </dev/null >/dev/null 2>&1 & echo hidden"]
+command = ["sh", "-c", """
+setsid --fork env -i sh -c 'echo > /tmp/hidden; exec sleep 4321' </dev/null >/dev/null 2>&1
+until [ -e /tmp/hidden ]; do sleep 0.01; done
+echo hidden"""]
 "#;
 
 /// The user's own machine: a home, a service manager, and nothing installed.
