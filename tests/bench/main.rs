@@ -4,7 +4,7 @@
 //!
 //! `cargo bench --bench figures -- [--json] [--strict] [--quick] [--agents=AGENT,…] [NAME…]`; a NAME is
 //! the beginning of a figure's name. Its own helper processes are modes of it: `--control-server`, `--writer`,
-//! `--flood` and `--connect`.
+//! `--flood`, `--connect` and `--service`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,6 +26,7 @@ mod place;
 mod programs;
 mod report;
 mod round_trips;
+mod service;
 mod timmy;
 
 use std::process::ExitCode;
@@ -99,6 +100,10 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
     (&["timmy-streams"], timmy::streams),
     (&["timmy-compact"], timmy::compact),
     (&["timmy-search", "timmy-list"], timmy::tree),
+    (
+        &["service-start", "service-kill", "service-refused"],
+        service::all,
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -107,6 +112,7 @@ fn main() -> ExitCode {
         Some("--control-server") => return control::serve(&words[1]),
         Some("--writer") => return control::write(&words[1]),
         Some("--flood") => return control::flood(),
+        Some("--service") => return service::inside(words[1].parse().unwrap()),
         Some("--connect") => return control::connect(&words[1], words[2].parse().unwrap()),
         _ => {}
     }

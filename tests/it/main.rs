@@ -36,6 +36,7 @@ mod pi_steering;
 mod protocol;
 mod questions;
 mod readiness;
+mod service;
 mod stdio;
 mod supervision;
 mod support;

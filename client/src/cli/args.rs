@@ -3,6 +3,7 @@
 //! Owns names, help and examples of every command. Must not know what a command does.
 
 mod agents;
+mod service;
 mod turn;
 mod work;
 
@@ -14,6 +15,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use agents::{
     AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
+};
+pub use service::{
+    ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs, ServiceRestartArgs,
 };
 pub use turn::{
     AfterFailureArg, AgentArgs, HowArgs, ModeArg, OnQuestionArg, RetryArg, SendArgs, TurnArgs,
@@ -219,6 +223,13 @@ Examples:
   agentctl stop
   agentctl stop --deadline 5")]
     Stop(DeadlineArgs),
+    /// Run the daemon as a service of your service manager (systemd; launchd on macOS)
+    #[command(after_help = "\
+Examples:
+  agentctl service install
+  agentctl service status
+  agentctl service restart")]
+    Service(ServiceArgs),
     /// Start no new turn and wait until none runs
     #[command(after_help = "\
 Examples:
@@ -432,6 +443,9 @@ mod tests {
             "agentctl provider add own --base-url http://127.0.0.1:1 --wire openai",
             "agentctl models fallbacks add a/b/c --json",
             "agentctl send hi --fallback a/b/c --fallback d/e",
+            "agentctl service install --dry-run",
+            "agentctl service restart --deadline 5",
+            "agentctl service logs -f -n 5",
             "agentctl watch --job j1 --job j2 --after 0 --epoch e",
         ] {
             assert!(Cli::try_parse_from(words.split(' ')).is_ok(), "{words}");

@@ -19,6 +19,7 @@ mod questions;
 pub mod render;
 pub mod rows;
 mod send;
+mod service;
 mod sessions;
 pub mod stream;
 mod terminal;
@@ -93,6 +94,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Watch(args) => block_on(control::watch(args, socket)),
         Command::Restart(args) => block_on(control::restart(args, socket)),
         Command::Stop(args) => block_on(control::stop(args, socket)),
+        Command::Service(args) => block_on(service::service(args, socket)),
         Command::Drain(args) => block_on(control::drain(args, socket)),
         Command::Undrain => block_on(control::undrain(socket)),
         Command::Stdio(args) => block_on(stdio(args, socket)),

@@ -150,6 +150,8 @@ pub enum Effect {
 /// What the outside should know about the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Announcement {
+    /// It will go down: nobody is let in any more, and whoever is in is served as ever.
+    Leaving,
     /// It is going down.
     Stopping,
     /// It is going down and another follows at once: clients wait for it.

@@ -60,5 +60,5 @@ pub mod worker;
 pub use effect::Effect;
 pub use event::Event;
 pub use lookup::head;
-pub use state::{Served, Settings, State};
+pub use state::{Served, Settings, Socket, State};
 pub use status::rfc3339;

@@ -66,6 +66,8 @@ pub const TEXT_ON_ITS_WAY: usize = 2 * 1024 * 1024;
 pub const DOUBT_WITHIN: Duration = Duration::from_secs(10);
 /// `daemon.stop` without a deadline.
 pub const STOP_WITHIN: Duration = Duration::from_secs(30);
+/// Before a stop that others follow, whoever was let in says what it wants within this time.
+pub const SERVED_BEFORE_A_STOP: Duration = Duration::from_millis(100);
 /// `drain` without a deadline.
 pub const DRAIN_WITHIN: Duration = Duration::from_secs(600);
 /// Attempts of a turn with `retry: auto`.

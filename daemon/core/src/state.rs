@@ -28,7 +28,7 @@ use crate::session::{Session, SessionId};
 use crate::slot::Slot;
 use crate::status::Counters;
 use crate::steer::Words;
-use crate::stop::Mode;
+use crate::stop::{Leave, Mode};
 use crate::store::{Query, Urgency, Write};
 use crate::stored::Awaiting;
 use crate::timers::{Timer, Timers};
@@ -60,6 +60,8 @@ pub struct Settings {
     pub moved_aside: Option<String>,
     /// Is this the daemon, or a run without one?
     pub served: Served,
+    /// Does its socket outlive it?
+    pub socket: Socket,
     /// Processes at most.
     pub max_workers: usize,
     /// Makes restart delays of several daemons differ.
@@ -80,6 +82,15 @@ pub enum Served {
     },
 }
 
+/// What becomes of the socket when the daemon goes down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Socket {
+    /// It goes with it: whoever connects is told.
+    Ours,
+    /// It stays: whoever connects waits for the next daemon.
+    Stays,
+}
+
 /// Everything that is true.
 #[derive(Clone, PartialEq, Debug)]
 pub struct State {
@@ -87,6 +98,8 @@ pub struct State {
     pub(crate) now: Now,
     pub(crate) out: Vec<Effect>,
     pub(crate) mode: Mode,
+    /// A stop that was asked for and has not begun.
+    pub(crate) leaving: Option<Leave>,
     pub(crate) conns: BTreeMap<ConnId, Conn>,
     /// Boxed: the tree would move them about.
     pub(crate) jobs: BTreeMap<TurnId, Box<Job>>,
@@ -133,6 +146,7 @@ impl State {
             now: Now::default(),
             out: Vec::new(),
             mode: Mode::Ready,
+            leaving: None,
             conns: BTreeMap::new(),
             jobs: BTreeMap::new(),
             numbers: BTreeMap::new(),
@@ -279,6 +293,7 @@ impl State {
                 Timer::Doubt => self.in_doubt(),
                 Timer::Compact(worker) => self.compact_timeout(worker),
                 Timer::Drain => self.drain_timeout(),
+                Timer::Leave => self.leave_now(),
                 Timer::Stop => self.stop_timeout(),
                 // What they hold back is looked at after every event.
                 Timer::SpawnRate | Timer::Spare | Timer::Breaker => {}

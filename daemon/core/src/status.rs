@@ -60,6 +60,12 @@ impl Counters {
 }
 
 impl State {
+    /// How it is, in one sentence.
+    #[must_use]
+    pub fn details(&self) -> String {
+        self.status(false, &Facts::default()).details
+    }
+
     pub(crate) fn status(&self, with_workers: bool, facts: &Facts) -> StatusAnswer {
         let live = self
             .slots

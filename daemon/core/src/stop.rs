@@ -12,8 +12,8 @@ use agentd_protocol::{Code, Id};
 use crate::effect::{Announcement, Effect, Rung};
 use crate::ids::{ConnId, TurnId, WorkerId};
 use crate::job::{Ending, Job, Phase};
-use crate::limits::{DRAIN_WITHIN, STOP_WITHIN};
-use crate::state::State;
+use crate::limits::{DRAIN_WITHIN, SERVED_BEFORE_A_STOP, STOP_WITHIN};
+use crate::state::{Socket, State};
 use crate::timers::Timer;
 
 /// Does the daemon start turns?
@@ -25,6 +25,14 @@ pub(crate) enum Mode {
     Draining(Vec<(ConnId, Option<Id>)>),
     /// No, and it refuses everything new.
     Stopping(Hurry),
+}
+
+/// A stop that was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Leave {
+    within: Duration,
+    announcement: Announcement,
+    asked: Option<(ConnId, Option<Id>)>,
 }
 
 /// How far a stop is.
@@ -106,6 +114,9 @@ impl State {
         if let Mode::Draining(asking) = &mut self.mode {
             asking.retain(|(asker, _)| *asker != conn);
         }
+        if let Some(leave) = &mut self.leaving {
+            leave.asked.take_if(|(asker, _)| *asker == conn);
+        }
     }
 
     pub(crate) fn daemon_stop(&mut self, conn: ConnId, id: Option<Id>, stop: &DaemonStop) {
@@ -115,8 +126,43 @@ impl State {
         } else {
             Announcement::Stopping
         };
-        self.begin_stop(within, announcement);
-        self.answer(conn, id, &Line::DaemonStop { ok: true });
+        self.leave(Leave {
+            within,
+            announcement,
+            asked: Some((conn, id)),
+        });
+    }
+
+    /// Where the socket stays, nobody has to hear that the daemon goes: who was let in is served,
+    /// who comes later waits for the next one. A second word is not waited with.
+    fn leave(&mut self, leave: Leave) {
+        let waits = self.settings.socket == Socket::Stays
+            && self.leaving.is_none()
+            && !self.mode.is_stopping();
+        self.leave_now();
+        if waits {
+            self.out.push(Effect::Announce(Announcement::Leaving));
+            self.timers
+                .set(Timer::Leave, self.now.mono + SERVED_BEFORE_A_STOP);
+            self.leaving = Some(leave);
+        } else {
+            self.carry_out(leave);
+        }
+    }
+
+    /// The stop that was asked for begins.
+    pub(crate) fn leave_now(&mut self) {
+        self.timers.clear(Timer::Leave);
+        if let Some(leave) = self.leaving.take() {
+            self.carry_out(leave);
+        }
+    }
+
+    fn carry_out(&mut self, leave: Leave) {
+        self.begin_stop(leave.within, leave.announcement);
+        if let Some((conn, id)) = leave.asked {
+            self.answer(conn, id, &Line::DaemonStop { ok: true });
+        }
     }
 
     /// A signal: the first one stops, the second one hurries.
@@ -124,7 +170,11 @@ impl State {
         if self.mode.is_stopping() {
             self.hurry(Hurry::Killing);
         } else {
-            self.begin_stop(STOP_WITHIN, Announcement::Stopping);
+            self.leave(Leave {
+                within: STOP_WITHIN,
+                announcement: Announcement::Stopping,
+                asked: None,
+            });
         }
     }
 

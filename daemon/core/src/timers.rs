@@ -47,6 +47,8 @@ pub(crate) enum Timer {
     Compact(WorkerId),
     /// `drain` has waited long enough.
     Drain,
+    /// Whoever was let in had time: the stop begins.
+    Leave,
     /// The daemon must stop now.
     Stop,
 }

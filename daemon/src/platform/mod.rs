@@ -3,10 +3,14 @@
 //! Owns every fact about the operating system that isn't a socket or a child of ours.
 //! Must not know jobs, sessions or the protocol.
 
+pub mod cgroup;
 pub mod inherited;
 pub mod instance;
+#[cfg(target_os = "macos")]
+pub mod launchd;
 pub mod lock;
 pub mod log;
+pub mod manager;
 pub mod paths;
 pub mod process;
 pub mod remote;

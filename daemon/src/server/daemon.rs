@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use agentd_core::event::Origin;
 use agentd_core::ids::ConnId;
-use agentd_core::{Event, Served};
+use agentd_core::{Event, Served, Socket};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -17,13 +17,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::platform::lock::{Lock, LockError};
+use crate::platform::manager;
 use crate::platform::paths::{self, PathError, Paths};
 use crate::server::alias::Alias;
 use crate::server::listen::{self, Binding, SocketLock};
-use crate::server::neighbours;
 use crate::server::owner::Arrival;
 use crate::server::peer::{self, PeerConfig};
 use crate::server::shell::{self, Plan, Shell, ShellError};
+use crate::server::{heartbeat, neighbours};
 use crate::store::StoreError;
 
 /// The socket file and the alias are looked at this often: `/tmp` is tidied by others.
@@ -114,6 +115,8 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         own_directory,
         config,
     } = options;
+    let inherited = Inherited::take(&socket)?;
+    let socket = inherited.as_ref().map_or(socket, Inherited::path);
     paths::check_socket_length(&socket, here())?;
     paths::private_dir(&state)?;
     let lock = take(&state.join("daemon.lock"), &socket)?;
@@ -126,6 +129,10 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         state_dir: state,
         socket: Some(socket.clone()),
         served: Served::Daemon,
+        stays: match inherited {
+            Some(_) => Socket::Stays,
+            None => Socket::Ours,
+        },
         config,
         file_limit: Some(files),
         lock: Some(lock),
@@ -133,12 +140,21 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     };
     // The socket comes first, so that whoever starts the daemon can connect; they are answered when
     // the store is open.
-    let (listening, listener) = Listening::open(&socket, own_directory)?;
+    let (listening, listener) = match inherited {
+        Some(Inherited { listener, .. }) => (Listening::Inherited, listener),
+        None => Listening::open(&socket, own_directory)?,
+    };
     let shell = Shell::start(plan)?;
     let stop = CancellationToken::new();
     listen_for_signals(&shell)?;
     let (replace, replacements) = mpsc::channel(1);
-    accept(&shell, listener, replacements, now, stop.clone());
+    // Whoever connects to a socket that outlives us waits for the next daemon, from the moment
+    // this one stops; otherwise there may be none, and they are told.
+    let until = match listening {
+        Listening::Inherited => shell.stopping.clone(),
+        Listening::Bound(..) => stop.clone(),
+    };
+    accept(&shell, listener, replacements, now, until);
     let keeper = Keeper {
         listening,
         socket: socket.clone(),
@@ -151,7 +167,12 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         env!("CARGO_PKG_VERSION"),
         socket.display()
     );
-    let _nobody = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    manager::ready(&socket);
+    if let Some(every) = manager::beat_every() {
+        let (beats, stopping) = (shell.beats.clone(), shell.stopping.clone());
+        let heartbeat = heartbeat::keep(every, beats, stopping, stop.clone());
+        shell.tracker.spawn(heartbeat);
+    }
     let neighbours = neighbours::watch(
         shell.state_dir().to_owned(),
         shell.instance().to_owned(),
@@ -192,13 +213,39 @@ fn take(path: &Path, socket: &Path) -> Result<Lock, LockError> {
     }
 }
 
+/// A socket on which the service manager listened before we came, and will when we are gone.
+struct Inherited {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Inherited {
+    /// Takes it, if there is one. Where it is, it says itself; `socket` is for one without a name.
+    fn take(socket: &Path) -> Result<Option<Self>, DaemonError> {
+        let failed = |source| DaemonError::Listen {
+            path: socket.to_owned(),
+            source,
+        };
+        let Some(listener) = listen::from_service_manager().map_err(failed)? else {
+            return Ok(None);
+        };
+        let address = listener.local_addr().map_err(failed)?;
+        let path = address.as_pathname().unwrap_or(socket).to_owned();
+        Ok(Some(Self { listener, path }))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+}
+
 type Prepare = Box<dyn Fn(&Path) -> io::Result<()> + Send>;
 
 /// The socket, however it came to us.
 enum Listening {
     /// Bound by us, under the lock at this path.
     Bound(Box<Binding<Lock, Prepare>>, PathBuf),
-    /// Handed in by the service manager, who keeps it.
+    /// Handed in by the service manager, who keeps it, and the alias with it.
     Inherited,
 }
 
@@ -208,9 +255,6 @@ impl Listening {
             path: socket.to_owned(),
             source,
         };
-        if let Some(listener) = listen::from_service_manager().map_err(failed)? {
-            return Ok((Self::Inherited, listener));
-        }
         let make_private = move |dir: &Path| {
             if own_directory || !dir.exists() {
                 paths::private_dir(dir)
@@ -345,10 +389,10 @@ impl Keeper {
                 () = tokio::time::sleep(every) => {}
             }
         }
-        if let Some(alias) = &self.alias {
-            alias.remove();
-        }
         if let Listening::Bound(binding, _) = self.listening {
+            if let Some(alias) = &self.alias {
+                alias.remove();
+            }
             binding.unlink();
         }
     }

@@ -90,7 +90,11 @@ pub fn slots(files: u64) -> Arc<Semaphore> {
     reason = "a number from the environment becomes a descriptor"
 )]
 pub fn from_service_manager() -> io::Result<Option<UnixListener>> {
-    let Some(number) = sd_notify::listen_fds()?.next() else {
+    #[cfg(target_os = "macos")]
+    let number = crate::platform::launchd::socket()?;
+    #[cfg(not(target_os = "macos"))]
+    let number = sd_notify::listen_fds()?.next();
+    let Some(number) = number else {
         return Ok(None);
     };
     // SAFETY: only looked at for the length of this call; a closed one is refused as EBADF.

@@ -5,6 +5,7 @@ pub mod alias;
 mod attach;
 pub mod boot_timer;
 pub mod daemon;
+pub mod heartbeat;
 pub mod listen;
 pub mod neighbours;
 pub mod oneshot;

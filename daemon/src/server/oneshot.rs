@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use agentd_core::event::Origin;
 use agentd_core::ids::ConnId;
-use agentd_core::{Event, Served};
+use agentd_core::{Event, Served, Socket};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -49,6 +49,7 @@ pub async fn run(
         state_dir: paths.state,
         socket: Some(paths.socket),
         served: Served::OneShot { reason },
+        stays: Socket::Ours,
         config,
         file_limit: None,
         lock: None,

@@ -13,7 +13,7 @@ use agentd_core::ids::{ConnId, Generation, Now, WorkerId};
 use agentd_core::store::{Recovered, Stored};
 use agentd_core::{Effect, Event, State};
 use agentd_protocol::Code;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep_until;
 
 use crate::platform::process;
@@ -39,6 +39,15 @@ pub struct Arrival {
     pub origin: Origin,
     /// Where its lines go.
     pub orders: mpsc::Sender<PeerOrder>,
+}
+
+/// A sign of life is asked for: the owner says how it is, the store's writer that it lives.
+#[derive(Debug)]
+pub struct Beat {
+    /// Where the owner's sentence goes.
+    pub status: oneshot::Sender<String>,
+    /// Dropped unheard when the writer's queue is full.
+    pub store: oneshot::Sender<()>,
 }
 
 /// What the owner asks of the host.
@@ -83,6 +92,8 @@ pub struct Wires {
     pub inbox: mpsc::Receiver<Event>,
     /// Where connections come from.
     pub arrivals: mpsc::Receiver<Arrival>,
+    /// Where somebody asks for a sign of life.
+    pub beats: mpsc::Receiver<Beat>,
     /// Where ended instances come from.
     pub gone: mpsc::Receiver<Gone>,
     /// Where the store's answers come from: they don't wait behind new requests.
@@ -158,6 +169,7 @@ impl<H: Host> Owner<H> {
                 Some(arrival) = self.wires.arrivals.recv() => self.arrived(arrival),
                 // Rare, and before the inbox, which may never be empty.
                 Some(gone) = self.wires.gone.recv() => self.gone(gone),
+                Some(beat) = self.wires.beats.recv() => self.beat(beat),
                 Some(answers) = self.wires.answers.recv() => self.answered(answers),
                 Some(event) = self.wires.inbox.recv() => self.told(event),
                 () = at(self.started, deadline), if deadline.is_some() => self.apply(Event::Ticked),
@@ -209,6 +221,12 @@ impl<H: Host> Owner<H> {
     ) {
         self.peers.insert(conn, orders);
         self.apply(Event::Connected { conn, origin });
+    }
+
+    fn beat(&self, beat: Beat) {
+        // Whoever no longer waits needs no answer; without one there is no sign of life.
+        let _gone = beat.status.send(self.state.details());
+        let _full = self.wires.store.beat(beat.store);
     }
 
     fn answered(&mut self, answers: Answers) {

@@ -13,18 +13,21 @@ use std::time::{Duration, Instant};
 use agentd_core::agent::Agent;
 use agentd_core::effect::Announcement;
 use agentd_core::event::Facts;
-use agentd_core::{Event, Served, Settings, State};
+use agentd_core::{Event, Served, Settings, Socket, State};
 use agentd_protocol::{Request, request};
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{self, Config, Look};
+use crate::platform::cgroup::Delegated;
 use crate::platform::instance::{self, Instance};
 use crate::platform::lock::{Doing, Lock};
+use crate::platform::manager;
 use crate::platform::process;
 use crate::platform::remote;
 use crate::server::neighbours::Behind;
-use crate::server::owner::{ANSWERS, Arrival, Gone, Host, INBOX, Owner, Wires};
+use crate::server::owner::{ANSWERS, Arrival, Beat, Gone, Host, INBOX, Owner, Wires};
 use crate::server::peer::{Later, PeerConfig};
 use crate::store::{self, Answers, Liveness, Opened, Role, Store};
 use crate::worker::{
@@ -61,6 +64,10 @@ pub struct Shell {
     pub inbox: mpsc::Sender<Event>,
     /// Where connections go.
     pub arrivals: mpsc::Sender<Arrival>,
+    /// Where a sign of life is asked for.
+    pub beats: mpsc::Sender<Beat>,
+    /// Cancelled when a stop begins.
+    pub stopping: CancellationToken,
     /// Every task that stop waits for.
     pub tracker: TaskTracker,
     /// Instances that were dead when the store was opened.
@@ -83,6 +90,8 @@ pub struct Plan {
     pub socket: Option<PathBuf>,
     /// Daemon or one-shot.
     pub served: Served,
+    /// What becomes of the socket.
+    pub stays: Socket,
     /// What the user configured.
     pub config: Config,
     /// The limit of open files before it was raised.
@@ -117,6 +126,8 @@ impl Shell {
         let (inbox, events) = mpsc::channel(INBOX);
         let (arrivals, arriving) = mpsc::channel(ARRIVALS);
         let (gone, ended) = mpsc::channel(GONE);
+        let (beats, beating) = mpsc::channel(1);
+        let stopping = CancellationToken::new();
         let (behind, left_behind) = watch::channel(Behind::new());
         let tracker = TaskTracker::new();
         let (answers, answered) = mpsc::channel(ANSWERS);
@@ -131,30 +142,7 @@ impl Shell {
             tracing::warn!(%error, "escaped processes of workers can't be adopted");
         }
         let agents = agents(&plan.config, &dir);
-        let runnable = agents
-            .iter()
-            .filter_map(|(agent, run)| {
-                let mut run = run.clone()?;
-                if config::is_built_in(&run) {
-                    run.pass_env
-                        .extend(plan.config.provider_keys.iter().cloned());
-                }
-                Some((agent.name.clone(), run))
-            })
-            .collect();
-        let spawner = Spawner {
-            inbox: inbox.clone(),
-            tracker: tracker.clone(),
-            instance: instance.id().to_owned(),
-            socket: plan.socket.clone(),
-            agents: Arc::new(runnable),
-            built_in: built_in(&plan),
-            secrets: Arc::new(plan.config.secrets.clone()),
-            environment: Arc::new(std::env::vars_os().collect()),
-            file_limit: plan.file_limit,
-            record: recorder(Arc::clone(&instance)),
-            attach: attach(dir.clone()),
-        };
+        let spawner = spawner(&plan, &agents, &instance, inbox.clone(), tracker.clone());
         let versions = Versions::new(spawner.clone(), &dir, patience(&plan.served));
         let settings = settings(&plan, &opened, agents);
         let machine = Machine {
@@ -162,10 +150,12 @@ impl Shell {
             behind,
             gone,
             lock: plan.lock,
+            stopping: stopping.clone(),
         };
         let wires = Wires {
             inbox: events,
             arrivals: arriving,
+            beats: beating,
             gone: ended,
             answers: answered,
             store: opened.store,
@@ -183,6 +173,8 @@ impl Shell {
             owner,
             inbox,
             arrivals,
+            beats,
+            stopping,
             tracker,
             dead,
             left_behind,
@@ -410,6 +402,49 @@ fn recorder(instance: Arc<Instance>) -> Arc<dyn Fn(SpawnRecord) + Send + Sync> {
     })
 }
 
+/// Starts workers for this instance, of the agents that can be run.
+fn spawner(
+    plan: &Plan,
+    agents: &[(Agent, Option<config::AgentConfig>)],
+    instance: &Arc<Instance>,
+    inbox: mpsc::Sender<Event>,
+    tracker: TaskTracker,
+) -> Spawner {
+    let runnable = agents
+        .iter()
+        .filter_map(|(agent, run)| {
+            let mut run = run.clone()?;
+            if config::is_built_in(&run) {
+                run.pass_env
+                    .extend(plan.config.provider_keys.iter().cloned());
+            }
+            Some((agent.name.clone(), run))
+        })
+        .collect();
+    Spawner {
+        inbox,
+        tracker,
+        instance: instance.id().to_owned(),
+        socket: plan.socket.clone(),
+        agents: Arc::new(runnable),
+        built_in: built_in(plan),
+        secrets: Arc::new(plan.config.secrets.clone()),
+        environment: Arc::new(std::env::vars_os().collect()),
+        file_limit: plan.file_limit,
+        groups: groups(&plan.served),
+        record: recorder(Arc::clone(instance)),
+        attach: attach(plan.state_dir.clone()),
+    }
+}
+
+/// Only the daemon may divide the group that it was started in: a one-shot is somebody's guest.
+fn groups(served: &Served) -> Option<Arc<Delegated>> {
+    match served {
+        Served::Daemon => Delegated::find().map(Arc::new),
+        Served::OneShot { .. } => None,
+    }
+}
+
 const fn patience(served: &Served) -> Patience {
     match served {
         Served::OneShot { .. } => Patience::Long,
@@ -460,6 +495,7 @@ fn settings(
         ended_jobs: opened.ended_jobs,
         moved_aside: (opened.moved_aside.as_ref()).map(|aside| aside.display().to_string()),
         served: plan.served.clone(),
+        socket: plan.stays,
         max_workers: agentd_core::limits::MAX_WORKERS,
         seed: u64::from(now.subsec_nanos()) ^ (u64::from(std::process::id()) << 32),
         looked_for,
@@ -473,20 +509,26 @@ pub struct Machine {
     behind: watch::Sender<Behind>,
     gone: mpsc::Sender<Gone>,
     lock: Option<Lock>,
+    stopping: CancellationToken,
 }
 
 impl Host for Machine {
     fn announce(&mut self, announcement: Announcement) {
         let doing = match announcement {
+            // Whoever hears of a stop finds the lock as it says, so it says nothing yet.
+            Announcement::Leaving => return self.stopping.cancel(),
             Announcement::Stopping => Doing::Stopping,
             Announcement::Restarting => Doing::Restarting,
         };
         tracing::info!("stopping");
-        // Without a service manager there is nobody to tell.
-        let _nobody = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-        if let Some(Err(error)) = self.lock.as_mut().map(|lock| lock.say(doing)) {
-            tracing::warn!(%error, "the lock file does not say that the daemon stops");
+        // A one-shot has no lock, and the service manager it may be below is somebody else's.
+        if let Some(lock) = &mut self.lock {
+            if let Err(error) = lock.say(doing) {
+                tracing::warn!(%error, "the lock file does not say that the daemon stops");
+            }
+            manager::stopping();
         }
+        self.stopping.cancel();
     }
 
     fn end_processes(&mut self, instance: String) {

@@ -36,6 +36,7 @@ use agentd_core::Event;
 use agentd_core::ids::Token;
 use agentd_core::store::{Query, Recovered, Urgency, Write};
 use rusqlite::Connection;
+use tokio::sync::oneshot;
 
 /// Orders between the owner and the writer. The core allows itself fewer outstanding commits than
 /// this and questions are answered quickly, so that a full queue means a disk that hangs.
@@ -256,6 +257,8 @@ impl From<Event> for Answers {
 enum Message {
     /// Boxed, as the queue's room is made at once.
     Order(Box<Order>),
+    /// Answered as soon as it is read.
+    Beat(oneshot::Sender<()>),
     Close,
 }
 
@@ -388,8 +391,21 @@ fn begin(conn: &mut Connection, opener: Opener<'_>, alive: &Alive) -> rusqlite::
 impl Store {
     /// Hands an order to the writer, without waiting.
     pub fn submit(&self, order: Order) -> Result<(), NotTaken> {
+        self.hand_in(Message::Order(Box::new(order)))
+    }
+
+    /// Asks the writer for a sign of life, behind everything ordered so far. A writer that can't
+    /// write gives one, a writer that hangs doesn't.
+    ///
+    /// # Errors
+    /// When its queue is full, or it has ended.
+    pub fn beat(&self, heard: oneshot::Sender<()>) -> Result<(), NotTaken> {
+        self.hand_in(Message::Beat(heard))
+    }
+
+    fn hand_in(&self, message: Message) -> Result<(), NotTaken> {
         self.orders
-            .try_send(Message::Order(Box::new(order)))
+            .try_send(message)
             .map_err(|refused| match refused {
                 TrySendError::Full(_) => NotTaken::Full,
                 TrySendError::Disconnected(_) => NotTaken::Closed,

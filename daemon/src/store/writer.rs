@@ -204,6 +204,8 @@ impl Writer {
             wait = false;
             match message {
                 Message::Order(order) => self.take(*order),
+                // Whoever no longer waits needs none.
+                Message::Beat(heard) => drop(heard.send(())),
                 Message::Close => return Gathered::Closing,
             }
         }

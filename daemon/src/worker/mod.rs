@@ -31,6 +31,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::adapter::Adapter;
 use crate::config::AgentConfig;
+use crate::platform::cgroup::Delegated;
 use spawn::Plan;
 
 pub use fetch::Attach;
@@ -86,6 +87,8 @@ pub struct Spawner {
     pub environment: Arc<BTreeMap<OsString, OsString>>,
     /// The limit of open files to be restored in children; `None` when it was never raised.
     pub file_limit: Option<FileLimit>,
+    /// Where each process gets a control group of its own; `None` where none can be made.
+    pub groups: Option<Arc<Delegated>>,
     /// Writes a process down before anything else is done with it.
     pub record: Arc<dyn Fn(SpawnRecord) + Send + Sync>,
     /// Where a turn's attachments come from.
@@ -127,6 +130,7 @@ impl Spawner {
             session: spawn.session,
             mark: self.mark(worker, generation),
             file_limit: self.file_limit,
+            groups: self.groups.clone(),
         };
         self.start(plan, adapter)
     }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::reap::Leader;
 use super::said::Printed;
-use super::spawn::{self, Plan};
+use super::spawn::{self, Plan, Started};
 
 /// A version is printed within this time, or never: the slowest agent known takes 4 s.
 pub(super) const WITHIN: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ impl Drop for Held {
 
 /// Runs a program to its end.
 pub(super) async fn ask(plan: Plan) -> Result<Printed, NoAnswer> {
-    let mut child = spawn::start(&plan).await.map_err(|failure| {
+    let Started { mut child, group } = spawn::start(&plan).await.map_err(|failure| {
         let permanent = failure.is_permanent();
         let why = failure.into_error();
         if permanent {
@@ -61,7 +61,8 @@ pub(super) async fn ask(plan: Plan) -> Result<Printed, NoAnswer> {
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     let unclear = |why: &str| NoAnswer::Unclear(why.to_owned());
     let pid = child.id().ok_or_else(|| unclear("it was gone at once"))?;
-    let leader = Leader::new(child, pid, plan.mark).map_err(|error| unclear(&error.to_string()))?;
+    let leader =
+        Leader::new(child, pid, plan.mark, group).map_err(|error| unclear(&error.to_string()))?;
     let mut held = Held(Some(leader));
     let mut printed = Printed::default();
     let ended = timeout(WITHIN, async {

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::fetch::{Attach, Fetch, Fetched};
 use super::reap::{self, Leader};
-use super::spawn::{self, Failure, Plan};
+use super::spawn::{self, Failure, Plan, Started};
 use super::voice::Voice;
 use super::{Order, SpawnRecord};
 use crate::adapter::Adapter;
@@ -77,7 +77,7 @@ async fn begin(
     record: &(dyn Fn(SpawnRecord) + Send + Sync),
 ) -> Result<(Leader, Pipes), Failure> {
     failpoint!("before-spawn");
-    let mut child = spawn::start(&plan).await?;
+    let Started { mut child, group } = spawn::start(&plan).await?;
     failpoint!("spawned");
     let Some(pid) = child.id() else {
         return Err(Failure::permanent("the process was gone at once"));
@@ -90,7 +90,7 @@ async fn begin(
         session: plan.session.take(),
     });
     let pipes = Pipes::of(&mut child, plan.launch.stdin.take());
-    let leader = Leader::new(child, pid, plan.mark)
+    let leader = Leader::new(child, pid, plan.mark, group)
         .map_err(|error| Failure::permanent(format!("cannot watch processes: {error}")))?;
     Ok((leader, pipes))
 }

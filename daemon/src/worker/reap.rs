@@ -23,6 +23,7 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::Instant;
 
 use super::environment;
+use crate::platform::cgroup::Group;
 use crate::platform::process::is_unsettled;
 
 /// What is killed is gone within this time, or hangs in the kernel and can't be waited for.
@@ -85,16 +86,23 @@ pub(super) struct Leader {
     mark: Mark,
     child: Child,
     deaths: Signals,
+    group: Option<Group>,
 }
 
 impl Leader {
     /// Takes charge of a child that leads its own group.
-    pub(super) fn new(child: Child, pid: u32, mark: Mark) -> io::Result<Self> {
+    pub(super) fn new(
+        child: Child,
+        pid: u32,
+        mark: Mark,
+        group: Option<Group>,
+    ) -> io::Result<Self> {
         Ok(Self {
             pid: Pid::from_raw(pid.cast_signed()),
             mark,
             child,
             deaths: signal(SignalKind::child())?,
+            group,
         })
     }
 
@@ -113,6 +121,9 @@ impl Leader {
     /// SIGKILL to the group and to what escaped it.
     pub(super) fn kill(&self) {
         let _gone = killpg(self.pid, Signal::SIGKILL);
+        if let Some(group) = &self.group {
+            group.kill();
+        }
         let _left = sweep(self.pid, &self.mark);
     }
 
@@ -137,10 +148,22 @@ impl Leader {
         let _kept_by_the_child = self.child.wait().await;
     }
 
+    /// Ends everybody in the control group, if there is one; was there anybody?
+    async fn empty_group(&mut self, deadline: Instant) -> bool {
+        let Some(group) = self.group.as_ref().filter(|group| !group.is_empty()) else {
+            return false;
+        };
+        group.kill();
+        while !group.is_empty() && Instant::now() < deadline {
+            let _death = tokio::time::timeout(LOOK_AGAIN, self.deaths.recv()).await;
+        }
+        true
+    }
+
     /// Ends what the dead leader left, then reaps all of it, the leader last.
     pub(super) async fn clear(mut self) -> Exit {
         let deadline = Instant::now() + GONE_WITHIN;
-        let mut left = false;
+        let mut left = self.empty_group(deadline).await;
         loop {
             // ESRCH and EPERM both mean that nobody is left but zombies.
             let _gone = killpg(self.pid, Signal::SIGKILL);
@@ -336,6 +359,11 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
 }
 
 impl Mark {
+    /// The name of its control group.
+    pub(super) fn group(&self) -> String {
+        format!("worker-{}-{}", self.instance, self.worker)
+    }
+
     fn is_on(&self, pid: Pid) -> bool {
         let Ok(environ) = std::fs::read(format!("/proc/{pid}/environ")) else {
             return false;

@@ -4,9 +4,11 @@
 //! process says.
 
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_core::event::Event;
@@ -17,6 +19,7 @@ use tokio::process::{Child, Command};
 use super::environment::Environment;
 use super::reap::{self, Mark};
 use crate::adapter::Launch;
+use crate::platform::cgroup::{Delegated, Group};
 
 /// Pauses before another try when the system has no process or memory to spare right now.
 const TRIES_AGAIN_AFTER: [Duration; 3] = [
@@ -45,6 +48,7 @@ pub(super) struct Plan {
     pub(super) session: Option<String>,
     pub(super) mark: Mark,
     pub(super) file_limit: Option<FileLimit>,
+    pub(super) groups: Option<Arc<Delegated>>,
 }
 
 /// Why there is no process.
@@ -84,8 +88,16 @@ impl Failure {
     }
 }
 
+/// A process that was just started.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) child: Child,
+    /// It and all that it starts, where control groups can be made.
+    pub(super) group: Option<Group>,
+}
+
 /// Starts the process; tries again a few times while the system is short of something.
-pub(super) async fn start(plan: &Plan) -> Result<Child, Failure> {
+pub(super) async fn start(plan: &Plan) -> Result<Started, Failure> {
     let Some(program) = plan.launch.argv.first().map(Path::new) else {
         return Err(Failure::permanent("the agent's command is empty"));
     };
@@ -96,10 +108,11 @@ pub(super) async fn start(plan: &Plan) -> Result<Child, Failure> {
         );
         return Err(Failure::permanent(error));
     }
+    let group = group(plan);
     let mut pauses = TRIES_AGAIN_AFTER.iter();
     loop {
-        let error = match attempt(plan, program) {
-            Ok(child) => return Ok(child),
+        let error = match attempt(plan, program, group.as_ref()) {
+            Ok(child) => return Ok(Started { child, group }),
             Err(error) => error,
         };
         match pauses.next() {
@@ -109,7 +122,14 @@ pub(super) async fn start(plan: &Plan) -> Result<Child, Failure> {
     }
 }
 
-fn attempt(plan: &Plan, program: &Path) -> io::Result<Child> {
+/// A group for the process, if groups can be made. Without one it is found as it is elsewhere.
+fn group(plan: &Plan) -> Option<Group> {
+    let made = plan.groups.as_ref()?.make(&plan.mark.group());
+    made.inspect_err(|error| tracing::warn!(%error, "no control group for a worker"))
+        .ok()
+}
+
+fn attempt(plan: &Plan, program: &Path, group: Option<&Group>) -> io::Result<Child> {
     let mut command = std::process::Command::new(program);
     command
         .args(&plan.launch.argv[1..])
@@ -123,6 +143,9 @@ fn attempt(plan: &Plan, program: &Path) -> io::Result<Child> {
     // Without this step the child is made without a copy of our memory, which is much faster.
     if let Some(limit) = plan.file_limit {
         restore(&mut command, limit);
+    }
+    if let Some(group) = group {
+        enter(&mut command, group);
     }
     reap::start_leader(|| Command::from(command).spawn())
 }
@@ -143,6 +166,24 @@ fn restore(command: &mut std::process::Command, limit: FileLimit) {
     // nothing and takes no lock.
     unsafe {
         command.pre_exec(restore);
+    }
+}
+
+/// Puts the child into the group before it is another program: what it starts is in it, too.
+#[expect(unsafe_code, reason = "the only way to do something in one child")]
+fn enter(command: &mut std::process::Command, group: &Group) {
+    let entry = group.entry().as_raw_fd();
+    let enter = move || {
+        // One that stays outside is ended by its process group and its mark, as without groups.
+        // SAFETY: write is async-signal-safe and reads one byte of a constant; the descriptor is
+        // open in the child until it becomes the program.
+        let _outside = unsafe { libc::write(entry, c"0".as_ptr().cast(), 1) };
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes one async-signal-safe call, allocates
+    // nothing and takes no lock.
+    unsafe {
+        command.pre_exec(enter);
     }
 }
 

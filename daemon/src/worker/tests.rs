@@ -94,6 +94,7 @@ fn spawner(instance: &str, inbox: mpsc::Sender<Event>) -> (Spawner, Arc<Mutex<Ve
                 .collect(),
         ),
         file_limit: None,
+        groups: None,
         record: Arc::new(move |record| to.lock().unwrap().push(record)),
         attach: Arc::new(|_| Err("there is no store".to_owned())),
     };
@@ -173,6 +174,7 @@ impl Setup {
             session: Some("main".to_owned()),
             mark: spawner.mark(worker, generation),
             file_limit: self.file_limit,
+            groups: None,
         };
         let orders = spawner.start(plan, Box::new(Echo(self.framing)));
         spawner.tracker.close();

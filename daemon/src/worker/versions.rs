@@ -336,6 +336,7 @@ impl Versions {
             session: None,
             mark,
             file_limit: self.spawner.file_limit,
+            groups: self.spawner.groups.clone(),
         }
     }
 

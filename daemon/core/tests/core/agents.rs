@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentd_core::agent::{Agent, Describe, Found, Levels, Providers, Resume, Sessions};
 use agentd_core::attached::Takes;
-use agentd_core::{Served, Settings};
+use agentd_core::{Served, Settings, Socket};
 
 pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
     Describe {
@@ -69,6 +69,7 @@ pub fn settings() -> Settings {
         ended_jobs: 0,
         moved_aside: None,
         served: Served::Daemon,
+        socket: Socket::Ours,
         max_workers: 4,
         seed: 7,
         looked_for: String::new(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use agentd_core::worker::{Exit, Failure, Outcome, WorkerEvent};
+use agentd_core::{Event, Settings, Socket};
 use agentd_protocol::Code;
 
 use crate::agents::settings;
@@ -122,6 +123,52 @@ fn a_stop_gives_running_turns_their_time_then_interrupts_them_and_keeps_what_wai
         world.jobs[&agentd_protocol::JobId(2)].last.is_none(),
         "it stays in the store"
     );
+}
+
+/// A daemon whose socket the service manager holds.
+fn service() -> World {
+    World::new(Settings {
+        socket: Socket::Stays,
+        ..settings()
+    })
+}
+
+#[test]
+fn where_the_socket_stays_who_was_let_in_is_served_before_a_stop() {
+    let mut world = service();
+    let (asker, other) = (world.connect(), world.connect());
+    world.request(asker, 1, r#"{"type":"daemon.stop","restart":true}"#);
+    world.request(other, 1, r#"{"type":"hello"}"#);
+    assert_eq!(world.answer(other, 1)["type"], "hello");
+    assert!(world.told_to(asker).is_empty() && !world.exited);
+    world.pass(Duration::from_millis(101));
+    assert_eq!(world.answer(asker, 1)["type"], "daemon.stop");
+    assert!(world.exited);
+}
+
+#[test]
+fn a_second_word_to_stop_and_an_asker_that_leaves_hold_nothing_up() {
+    let mut world = service();
+    let (first, second) = (world.connect(), world.connect());
+    world.request(first, 1, r#"{"type":"daemon.stop"}"#);
+    world.request(second, 1, r#"{"type":"daemon.stop"}"#);
+    assert!(world.exited);
+    for conn in [first, second] {
+        assert_eq!(world.answer(conn, 1)["type"], "daemon.stop");
+    }
+
+    let mut world = service();
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"daemon.stop"}"#);
+    world.disconnect(conn);
+    world.pass(Duration::from_millis(101));
+    assert!(world.exited, "nobody is answered, and it stops");
+
+    let mut world = service();
+    world.event(Event::StopAsked);
+    assert!(!world.exited);
+    world.event(Event::StopAsked);
+    assert!(world.exited);
 }
 
 #[test]

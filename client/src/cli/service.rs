@@ -1,0 +1,392 @@
+//! `service`: agentd as a service of the user's own service manager.
+//!
+//! Owns which steps are right when, and what is told of it. Must not know how a unit looks
+//! (`systemd`, `launchd`) nor how a step is done (`step`).
+
+mod installation;
+mod launchd;
+mod restart;
+mod step;
+mod systemd;
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use agentd_protocol::Line;
+use agentd_protocol::request::Status;
+
+use self::installation::Installation;
+use self::step::{Failed, Mode, Step};
+use super::args::{ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs};
+use super::exit::Exit;
+use super::output;
+use crate::asked::Asking;
+use crate::client::{Attended, Client, ClientError, Options};
+use crate::fallback::Fallback;
+
+/// What to do without a service manager.
+const BY_HAND: &str = "`agentd` serves in the foreground; \
+    `nohup agentd >/dev/null 2>&1 &` keeps it running when the shell ends, \
+    and `@reboot agentd` in `crontab -e` starts it with the machine";
+
+pub(super) async fn service(args: ServiceArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let done = match args.command {
+        ServiceCommand::Install(args) => install(args, socket).await,
+        ServiceCommand::Uninstall(args) => uninstall(args),
+        ServiceCommand::Start(args) => start(args).await,
+        ServiceCommand::Stop(args) => stop(args),
+        ServiceCommand::Restart(args) => restart::restart(args).await,
+        ServiceCommand::Status => status().await,
+        ServiceCommand::Logs(args) => logs(args),
+    };
+    match done {
+        Ok(exit) => Ok(exit),
+        Err(Trouble::Step(Failed::Output(error))) => Err(error),
+        Err(trouble) => Ok(trouble.tell()),
+    }
+}
+
+/// Why a command could not do what it should.
+#[derive(Debug)]
+enum Trouble {
+    /// There is no service manager for this user.
+    NoManager(Failed),
+    /// There is nothing to do it with.
+    NotInstalled,
+    NotInstallable(installation::NotInstallable),
+    /// A daemon runs that the service manager did not start.
+    Outsider(u32),
+    Step(Failed),
+    Silent(ClientError),
+}
+
+impl From<Failed> for Trouble {
+    fn from(failed: Failed) -> Self {
+        Self::Step(failed)
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Step(error.into())
+    }
+}
+
+impl From<installation::NotInstallable> for Trouble {
+    fn from(error: installation::NotInstallable) -> Self {
+        Self::NotInstallable(error)
+    }
+}
+
+impl Trouble {
+    fn tell(&self) -> Exit {
+        let (text, hint, exit) = match self {
+            Self::NoManager(failed) => (
+                format!("there is no service manager for you here: {failed}"),
+                BY_HAND,
+                Exit::Configuration,
+            ),
+            Self::NotInstalled => (
+                "the service is not installed".to_owned(),
+                "`agentctl service install`",
+                Exit::Configuration,
+            ),
+            Self::NotInstallable(error) => (error.to_string(), error.hint, Exit::Configuration),
+            Self::Outsider(pid) => (
+                format!("an agentd (pid {pid}) runs that is not the service's"),
+                "stop it with `agentctl stop`, then ask again",
+                Exit::Refused,
+            ),
+            Self::Step(failed @ Failed::Foreign(_)) => {
+                (failed.to_string(), "move it away", Exit::Refused)
+            }
+            Self::Step(failed) => (
+                failed.to_string(),
+                "`agentctl service status` and `agentctl service logs` say more",
+                Exit::Failed,
+            ),
+            Self::Silent(error) => (
+                format!("the service does not answer: {error}"),
+                "`agentctl service logs` says more",
+                Exit::Unreachable,
+            ),
+        };
+        output::error(&text, Some(hint));
+        exit
+    }
+}
+
+type Done<T> = Result<T, Trouble>;
+
+/// The service manager of this system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Manager {
+    Systemd,
+    Launchd,
+}
+
+/// What it says of the service.
+enum State {
+    Systemd(systemd::State),
+    Launchd(launchd::State),
+}
+
+impl Manager {
+    const HERE: Self = if cfg!(target_os = "macos") {
+        Self::Launchd
+    } else {
+        Self::Systemd
+    };
+
+    /// Asks how the service is; says so when nobody can be asked.
+    fn ask() -> Done<State> {
+        let uid = nix::unistd::Uid::effective().as_raw();
+        match Self::HERE {
+            Self::Systemd => {
+                systemd::is_there().map_err(Trouble::NoManager)?;
+                Ok(State::Systemd(systemd::State::ask()?))
+            }
+            Self::Launchd => {
+                launchd::is_there(uid).map_err(Trouble::NoManager)?;
+                Ok(State::Launchd(launchd::State::ask(uid)?))
+            }
+        }
+    }
+}
+
+impl State {
+    fn is_listening(&self) -> bool {
+        match self {
+            Self::Systemd(state) => state.is_listening(),
+            Self::Launchd(state) => state.is_listening(),
+        }
+    }
+
+    fn is_installed(&self, of: &Installation) -> bool {
+        match self {
+            Self::Systemd(state) => state.is_installed(),
+            Self::Launchd(_) => launchd::file(of).exists(),
+        }
+    }
+
+    fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Systemd(state) => state.pid(),
+            Self::Launchd(state) => state.pid(),
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        match self {
+            Self::Systemd(state) => state.lines(),
+            Self::Launchd(state) => state.lines(),
+        }
+    }
+
+    /// Where the service listens: as it was installed, whatever this shell's variables say.
+    fn socket(&self, of: &Installation) -> PathBuf {
+        match self {
+            Self::Systemd(state) => state.listens_at(),
+            Self::Launchd(_) => None,
+        }
+        .unwrap_or_else(|| of.socket.clone())
+    }
+
+    fn start(&self, of: &Installation) -> Vec<Step> {
+        match self {
+            Self::Systemd(_) => systemd::start(),
+            Self::Launchd(_) => launchd::start(of),
+        }
+    }
+
+    fn stop(&self, of: &Installation) -> Vec<Step> {
+        match self {
+            Self::Systemd(_) => systemd::stop(),
+            Self::Launchd(_) => launchd::stop(of),
+        }
+    }
+
+    fn restart_hard(&self, of: &Installation) -> Vec<Step> {
+        match self {
+            Self::Systemd(_) => systemd::restart_hard(),
+            Self::Launchd(_) => launchd::restart_hard(of),
+        }
+    }
+}
+
+const fn mode(dry_run: bool) -> Mode {
+    if dry_run { Mode::Show } else { Mode::Do }
+}
+
+/// The installed service, and how it is.
+fn installed() -> Done<(Installation, State)> {
+    let state = Manager::ask()?;
+    let of = Installation::find(None)?;
+    if state.is_installed(&of) {
+        Ok((of, state))
+    } else {
+        Err(Trouble::NotInstalled)
+    }
+}
+
+async fn install(args: ServiceChangeArgs, socket: Option<&Path>) -> Done<Exit> {
+    let of = Installation::find(socket)?;
+    let state = Manager::ask()?;
+    // A socket that the service manager holds is never another daemon's.
+    if !state.is_listening()
+        && let Ok(client) = connect(socket).await
+    {
+        return Err(Trouble::Outsider(client.hello.pid));
+    }
+    let (changed, mut steps) = match &state {
+        State::Systemd(before) => {
+            let mut steps = Vec::new();
+            let [(socket, text), (service, service_text)] = systemd::units(&of);
+            let socket_changed = !step::is_there(&socket, &text)?;
+            // Where it listens can't change while it does.
+            if before.is_listening() && socket_changed {
+                steps.extend(systemd::stop());
+            }
+            steps.extend(systemd::install(&of));
+            (!step::is_there(&service, &service_text)?, steps)
+        }
+        // It is loaded anew whatever changed.
+        State::Launchd(_) => (false, launchd::install(&of)),
+    };
+    let restarts = changed && state.pid().is_some() && state.is_listening();
+    if !restarts {
+        steps.extend(state.start(&of));
+    }
+    step::perform(&steps, mode(args.dry_run))?;
+    if args.dry_run {
+        if restarts {
+            restart::show(&state, &of, restart::DEADLINE)?;
+        }
+        return Ok(Exit::Done);
+    }
+    if restarts && restart::gently(&of, restart::DEADLINE).await? == restart::Left::Interrupted {
+        return Ok(Exit::Interrupted);
+    }
+    verify(&of.socket).await?;
+    if !of.withheld.is_empty() {
+        output::note(&format!(
+            "{} holds a password, which is not written into a unit: the service's agents do \
+             without it",
+            of.withheld.join(", ")
+        ));
+    }
+    if matches!(state, State::Systemd(_)) && !systemd::lingers() {
+        output::note(
+            "the service ends with your last session; `loginctl enable-linger` keeps it, and \
+             starts it with the machine",
+        );
+    }
+    Ok(Exit::Done)
+}
+
+fn uninstall(args: ServiceChangeArgs) -> Done<Exit> {
+    let of = Installation::find(None)?;
+    let state = Manager::ask()?;
+    let socket = state.socket(&of);
+    let mut steps = match &state {
+        State::Systemd(state) => systemd::uninstall(&of, state),
+        State::Launchd(_) => launchd::uninstall(&of),
+    };
+    if let Some(alias) = &of.alias {
+        steps.push(Step::RemoveLink {
+            path: alias.clone(),
+            target: socket.clone(),
+        });
+    }
+    // A directory of this name was made for the socket; another may be the user's own.
+    if let Some(dir) = socket.parent().filter(|dir| dir.ends_with("agentd")) {
+        steps.push(Step::RemoveDir(dir.to_owned()));
+    }
+    step::perform(&steps, mode(args.dry_run))?;
+    if !args.dry_run {
+        output::note("what was stored and configured is still there");
+    }
+    Ok(Exit::Done)
+}
+
+async fn start(args: ServiceChangeArgs) -> Done<Exit> {
+    let (of, state) = installed()?;
+    step::perform(&state.start(&of), mode(args.dry_run))?;
+    if !args.dry_run {
+        verify(&state.socket(&of)).await?;
+    }
+    Ok(Exit::Done)
+}
+
+fn stop(args: ServiceChangeArgs) -> Done<Exit> {
+    let (of, state) = installed()?;
+    step::perform(&state.stop(&of), mode(args.dry_run))?;
+    Ok(Exit::Done)
+}
+
+/// Asks only a daemon that runs: a question would start one that doesn't.
+async fn status() -> Done<Exit> {
+    let (of, state) = installed()?;
+    for line in state.lines() {
+        output::out_line(&line)?;
+    }
+    if state.pid().is_none() {
+        output::out_line("daemon    is not running; the next connection starts it, if it listens")?;
+        return Ok(Exit::Unreachable);
+    }
+    let socket = state.socket(&of);
+    let mut client = connect(Some(&socket)).await.map_err(Trouble::Silent)?;
+    let asked = client.answer("status", &Status { workers: false }, Asking::Reads);
+    let details = match asked.await {
+        Ok(received) => match received.line {
+            Some(Line::Status(answer)) => answer.details,
+            _ => "answers in words that this version does not know".to_owned(),
+        },
+        Err(error) => error.to_string(),
+    };
+    output::out_line(&format!("daemon    {}", output::safe(&details)))?;
+    Ok(Exit::Done)
+}
+
+/// Becomes the program that shows the log.
+fn logs(args: ServiceLogsArgs) -> Done<Exit> {
+    let words = match Manager::HERE {
+        Manager::Systemd => systemd::logs(args.follow, args.lines),
+        Manager::Launchd => launchd::logs(&Installation::find(None)?, args.follow, args.lines),
+    };
+    let (program, rest) = words.split_first().ok_or(Trouble::NotInstalled)?;
+    let source = Command::new(program).args(rest).exec();
+    let program = program.clone();
+    Err(Failed::NoProgram { program, source }.into())
+}
+
+/// Says who answers.
+async fn verify(socket: &Path) -> Done<()> {
+    let client = connect(Some(socket)).await.map_err(Trouble::Silent)?;
+    let (version, pid) = (&client.hello.version, client.hello.pid);
+    output::out_line(&format!(
+        "answers  agentd {} (pid {pid}) on {}",
+        output::safe(version),
+        socket.display()
+    ))?;
+    if *version != env!("CARGO_PKG_VERSION") {
+        output::note(concat!(
+            "this is agentctl ",
+            env!("CARGO_PKG_VERSION"),
+            "; `agentctl service restart` starts the daemon that is installed with it"
+        ));
+    }
+    Ok(())
+}
+
+async fn connect(socket: Option<&Path>) -> Result<Client, ClientError> {
+    Client::connect_or_oneshot(Options {
+        socket: socket.map(Path::to_owned),
+        fallback: Fallback::Forbidden,
+        name: "agentctl".to_owned(),
+        attended: Attended::No,
+    })
+    .await
+}

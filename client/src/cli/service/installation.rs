@@ -1,0 +1,233 @@
+//! What the service manager has to know of this installation.
+//!
+//! Owns which programs, paths and variables the service is made of. Must not know any service
+//! manager.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::oneshot;
+use crate::places::Environment;
+
+/// Variables of this shell that are the service's, too: they say where agentd's files are, how much
+/// it logs, and how its agents reach the network.
+const CARRIED: [&str; 18] = [
+    "AGENTD_ALIAS",
+    "AGENTD_CONFIG",
+    "AGENTD_LOG",
+    "AGENTD_STATE_DIR",
+    "ALL_PROXY",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NODE_EXTRA_CA_CERTS",
+    "NO_PROXY",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "XDG_CONFIG_HOME",
+    "XDG_STATE_HOME",
+    "all_proxy",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+];
+
+/// This installation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Installation {
+    /// The daemon's program.
+    pub(super) program: PathBuf,
+    /// Where it is to listen.
+    pub(super) socket: PathBuf,
+    /// The link to the socket, if there is to be one.
+    pub(super) alias: Option<PathBuf>,
+    /// The service's variables.
+    pub(super) environment: Vec<(String, String)>,
+    /// Variables that hold a password, and are not written down.
+    pub(super) withheld: Vec<String>,
+    pub(super) home: PathBuf,
+    /// Where the user's units are.
+    pub(super) config_home: PathBuf,
+    pub(super) uid: u32,
+}
+
+/// Why there is nothing to install.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub(super) struct NotInstallable {
+    error: String,
+    pub(super) hint: &'static str,
+}
+
+impl Installation {
+    /// As this process finds it.
+    pub(super) fn find(socket: Option<&Path>) -> Result<Self, NotInstallable> {
+        let environment = Environment::of_process();
+        let uid = environment.uid;
+        let home = environment.home.clone().ok_or_else(|| NotInstallable {
+            error: "`HOME` is not set, expected an absolute path".to_owned(),
+            hint: "set it",
+        })?;
+        let named = socket.or(environment.agentd_socket.as_deref());
+        let socket = named.map_or_else(|| environment.default_socket(), Path::to_owned);
+        let socket = std::path::absolute(&socket).map_err(|error| NotInstallable {
+            error: format!("the socket `{}`: {error}", socket.display()),
+            hint: "name it with an absolute path",
+        })?;
+        let program = oneshot::program();
+        let alias = alias(&program)?;
+        let config_home = std::env::var_os("XDG_CONFIG_HOME")
+            .map(PathBuf::from)
+            .filter(|dir| dir.is_absolute())
+            .unwrap_or_else(|| home.join(".config"));
+        let (environment, withheld) = carried(|name| std::env::var_os(name))?;
+        let found = Self {
+            program,
+            socket,
+            alias,
+            environment,
+            withheld,
+            home,
+            config_home,
+            uid,
+        };
+        found.check()?;
+        Ok(found)
+    }
+
+    /// What can't be written down in a unit is refused, not guessed.
+    fn check(&self) -> Result<(), NotInstallable> {
+        let paths = [Some(&self.program), Some(&self.socket), self.alias.as_ref()];
+        for path in paths.into_iter().flatten() {
+            let can_stand = path
+                .to_str()
+                .is_some_and(|text| !text.contains(|c: char| c.is_control() || c == '$'));
+            if !can_stand {
+                return Err(NotInstallable {
+                    error: format!("`{}` can't stand in a unit", path.display()),
+                    hint: "use a path of plain characters",
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The configuration is the daemon's to read: its own program says where the alias is.
+fn alias(program: &Path) -> Result<Option<PathBuf>, NotInstallable> {
+    let failed = |error: String| NotInstallable {
+        error,
+        hint: "put `agentd` next to `agentctl`; `agentd config show` has to work",
+    };
+    let shown = Command::new(program)
+        .args(["config", "show", "--json"])
+        .output()
+        .map_err(|error| failed(format!("can't run `{}`: {error}", program.display())))?;
+    if !shown.status.success() {
+        let said = String::from_utf8_lossy(&shown.stderr);
+        return Err(failed(said.trim().trim_start_matches("error: ").to_owned()));
+    }
+    let rows: serde_json::Value = serde_json::from_slice(&shown.stdout)
+        .map_err(|error| failed(format!("`{}` config show: {error}", program.display())))?;
+    let rows = rows.as_array().into_iter().flatten();
+    let value = rows
+        .filter(|row| row["key"] == "alias")
+        .find_map(|row| row["value"].as_str());
+    // One that is written in another way is still made by the daemon itself.
+    Ok(value.and_then(|value| serde_json::from_str(value).ok()))
+}
+
+/// The service's variables, and the names of those that it can't have.
+type Carried = (Vec<(String, String)>, Vec<String>);
+
+fn carried(variable: impl Fn(&str) -> Option<OsString>) -> Result<Carried, NotInstallable> {
+    let (mut carried, mut withheld) = (Vec::new(), Vec::new());
+    for name in CARRIED {
+        let Some(value) = variable(name).filter(|value| !value.is_empty()) else {
+            continue;
+        };
+        let value = value
+            .into_string()
+            .ok()
+            .filter(|value| !value.contains(char::is_control));
+        let value = value.ok_or_else(|| NotInstallable {
+            error: format!("`{name}` can't stand in a unit: expected plain text"),
+            hint: "unset it, or set it to another value",
+        })?;
+        // `http://user:password@proxy`.
+        if name.to_ascii_uppercase().ends_with("_PROXY") && value.contains('@') {
+            withheld.push(name.to_owned());
+        } else {
+            carried.push((name.to_owned(), value));
+        }
+    }
+    carried.push((
+        "PATH".to_owned(),
+        path(&variable("PATH").unwrap_or_default()),
+    ));
+    Ok((carried, withheld))
+}
+
+/// The directories of `PATH` that are there, each once: agents and what they need are found as in
+/// this shell.
+fn path(path: &OsString) -> String {
+    let mut seen = BTreeSet::new();
+    let dirs = std::env::split_paths(path).filter(|dir| dir.is_absolute() && dir.is_dir());
+    let dirs = dirs.filter_map(|dir| dir.into_os_string().into_string().ok());
+    let dirs: Vec<String> = dirs
+        .filter(|dir| !dir.contains(char::is_control) && seen.insert(dir.clone()))
+        .collect();
+    dirs.join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_has_the_variables_that_name_files_and_no_other() {
+        let variable = |name: &str| match name {
+            "PATH" => Some("/usr/bin:relative::/nowhere/at/all:/usr/bin".into()),
+            "AGENTD_CONFIG" => Some("/a/config.toml".into()),
+            "AGENTD_LOG" => Some("".into()),
+            "ANTHROPIC_API_KEY" => Some("secret".into()),
+            "https_proxy" => Some("http://me:secret@proxy:1".into()),
+            "http_proxy" => Some("http://proxy:1".into()),
+            _ => None,
+        };
+        let expected = [
+            ("AGENTD_CONFIG", "/a/config.toml"),
+            ("http_proxy", "http://proxy:1"),
+            ("PATH", "/usr/bin"),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let (carried, withheld) = carried(variable).unwrap();
+        assert_eq!(carried, expected);
+        assert_eq!(withheld, ["https_proxy"]);
+    }
+
+    #[test]
+    fn what_cannot_stand_in_a_unit_is_refused() {
+        let variable = |name: &str| (name == "AGENTD_STATE_DIR").then(|| "/a\nUser=root".into());
+        let refused = carried(variable).unwrap_err();
+        assert!(
+            refused.to_string().contains("AGENTD_STATE_DIR"),
+            "{refused}"
+        );
+        let mut installation = Installation {
+            program: "/opt/agentd".into(),
+            socket: "/run/x.sock".into(),
+            alias: None,
+            environment: Vec::new(),
+            withheld: Vec::new(),
+            home: "/".into(),
+            config_home: "/".into(),
+            uid: 1,
+        };
+        installation.check().unwrap();
+        installation.program = "/opt/$HOME/agentd".into();
+        assert!(installation.check().is_err());
+    }
+}

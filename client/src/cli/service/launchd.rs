@@ -1,0 +1,227 @@
+//! macOS: the property list, and the commands that make launchd use it. Never run on a Mac.
+//!
+//! Owns how paths and variables are written into the list, and what `launchctl print` says. Must
+//! not know when a step is right.
+
+use std::path::{Path, PathBuf};
+
+use super::installation::Installation;
+use super::step::{Failed, Step, run};
+
+const LABEL: &str = "local.agentd";
+const TEMPLATE: &str = include_str!("../../../../packaging/launchd/agentd.plist");
+
+/// The words of one call.
+fn launchctl(words: &[&str]) -> Vec<String> {
+    let all = ["launchctl"].iter().chain(words);
+    all.map(|word| (*word).to_owned()).collect()
+}
+
+fn domain(uid: u32) -> String {
+    format!("gui/{uid}")
+}
+
+fn service(uid: u32) -> String {
+    format!("gui/{uid}/{LABEL}")
+}
+
+/// Is there a session to which launchd can add an agent? Over ssh, without a login, there is none.
+pub(super) fn is_there(uid: u32) -> Result<(), Failed> {
+    run(&launchctl(&["print", &domain(uid)])).map(drop)
+}
+
+pub(super) fn file(of: &Installation) -> PathBuf {
+    of.home.join(format!("Library/LaunchAgents/{LABEL}.plist"))
+}
+
+fn log(of: &Installation) -> PathBuf {
+    of.home.join("Library/Logs/agentd.log")
+}
+
+pub(super) fn list(of: &Installation) -> String {
+    let environment = of.environment.iter().map(|(name, value)| {
+        format!(
+            "\t\t<key>{}</key>\n\t\t<string>{}</string>",
+            escaped(name),
+            escaped(value)
+        )
+    });
+    let environment: Vec<String> = environment.collect();
+    TEMPLATE
+        .replace("@ENVIRONMENT@", &environment.join("\n"))
+        .replace("@PROGRAM@", &escaped(&shown(&of.program)))
+        .replace("@SOCKET@", &escaped(&shown(&of.socket)))
+        .replace("@LOG@", &escaped(&shown(&log(of))))
+}
+
+/// A list that is loaded is not read again, so it is taken out first.
+pub(super) fn install(of: &Installation) -> Vec<Step> {
+    let service = service(of.uid);
+    let dir = of.socket.parent().map(Path::to_owned);
+    let mut steps: Vec<Step> = dir.into_iter().map(Step::PrivateDir).collect();
+    steps.push(Step::Write {
+        path: file(of),
+        text: list(of),
+    });
+    steps.push(Step::Try(launchctl(&["bootout", &service])));
+    steps.push(Step::Run(launchctl(&["enable", &service])));
+    steps.extend(start(of));
+    steps
+}
+
+pub(super) fn start(of: &Installation) -> Vec<Step> {
+    let path = shown(&file(of));
+    vec![
+        // It is loaded already, unless it was stopped.
+        Step::Try(launchctl(&["bootstrap", &domain(of.uid), &path])),
+        Step::Run(launchctl(&["kickstart", &service(of.uid)])),
+    ]
+}
+
+/// Out of launchd, the socket with it; the list stays.
+pub(super) fn stop(of: &Installation) -> Vec<Step> {
+    vec![Step::Run(launchctl(&["bootout", &service(of.uid)]))]
+}
+
+/// Without asking the daemon first.
+pub(super) fn restart_hard(of: &Installation) -> Vec<Step> {
+    vec![Step::Run(launchctl(&["kickstart", "-k", &service(of.uid)]))]
+}
+
+pub(super) fn uninstall(of: &Installation) -> Vec<Step> {
+    vec![
+        Step::Try(launchctl(&["bootout", &service(of.uid)])),
+        Step::Remove(file(of)),
+    ]
+}
+
+/// What follows the service's log.
+pub(super) fn logs(of: &Installation, follow: bool, lines: u32) -> Vec<String> {
+    let mut words = vec!["tail".to_owned(), "-n".to_owned(), lines.to_string()];
+    words.extend(follow.then(|| "-F".to_owned()));
+    words.push(shown(&log(of)));
+    words
+}
+
+/// What launchd says of the agent; nothing when it isn't loaded.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct State {
+    printed: Option<String>,
+}
+
+impl State {
+    pub(super) fn ask(uid: u32) -> Result<Self, Failed> {
+        match run(&launchctl(&["print", &service(uid)])) {
+            Ok(printed) => Ok(Self {
+                printed: Some(printed),
+            }),
+            Err(Failed::Command { .. }) => Ok(Self::default()),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Launchd listens for everything that is loaded.
+    pub(super) const fn is_listening(&self) -> bool {
+        self.printed.is_some()
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
+        let printed = self.printed.as_deref()?;
+        let found = |line: &str| line.trim().strip_prefix("pid = ")?.parse().ok();
+        printed.lines().find_map(found)
+    }
+
+    /// For people, one line each.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let pid = self.pid();
+        vec![match (self.is_listening(), pid) {
+            (false, _) => format!("service   {LABEL} is not loaded"),
+            (true, None) => format!("service   {LABEL} is loaded and waits"),
+            (true, Some(pid)) => format!("service   {LABEL} runs, pid {pid}"),
+        }]
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn escaped(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;");
+    text.replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn installation() -> Installation {
+        Installation {
+            program: "/opt/a & b/agentd".into(),
+            socket: "/h/Library/Application Support/agentd/agentd.sock".into(),
+            alias: Some("/tmp/timmy.sock".into()),
+            environment: vec![("PATH".to_owned(), "/opt/<x>/bin:/usr/bin".to_owned())],
+            withheld: Vec::new(),
+            home: "/h".into(),
+            config_home: "/h/.config".into(),
+            uid: 501,
+        }
+    }
+
+    #[test]
+    fn the_list_is_a_property_list_that_says_what_is_meant() {
+        let text = list(&installation());
+        let list = plist::Value::from_reader_xml(text.as_bytes()).unwrap();
+        let list = list.as_dictionary().unwrap();
+        let get = |name: &str| list.get(name).unwrap();
+        assert_eq!(get("Label").as_string(), Some(LABEL));
+        let arguments = get("ProgramArguments").as_array().unwrap();
+        assert_eq!(arguments.len(), 1);
+        assert_eq!(arguments[0].as_string(), Some("/opt/a & b/agentd"));
+        let inner = |name: &str, key: &str| get(name).as_dictionary().unwrap().get(key).cloned();
+        assert_eq!(
+            inner("EnvironmentVariables", "PATH"),
+            Some("/opt/<x>/bin:/usr/bin".into())
+        );
+        assert_eq!(inner("KeepAlive", "SuccessfulExit"), Some(false.into()));
+        let socket = inner("Sockets", "agentd").unwrap();
+        let socket = socket.as_dictionary().unwrap();
+        assert_eq!(
+            socket.get("SockPathName").and_then(plist::Value::as_string),
+            Some("/h/Library/Application Support/agentd/agentd.sock")
+        );
+        let mode = socket.get("SockPathMode").unwrap();
+        assert_eq!(mode.as_unsigned_integer(), Some(0o600));
+        assert!(!text.contains('@'), "{text}");
+    }
+
+    #[test]
+    fn the_commands_name_the_users_own_session() {
+        let commands: Vec<String> = install(&installation())
+            .into_iter()
+            .filter_map(|step| match step {
+                Step::Run(words) | Step::Try(words) => Some(words.join(" ")),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(
+            commands,
+            [
+                "launchctl bootout gui/501/local.agentd",
+                "launchctl enable gui/501/local.agentd",
+                "launchctl bootstrap gui/501 /h/Library/LaunchAgents/local.agentd.plist",
+                "launchctl kickstart gui/501/local.agentd",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_launchctl_prints_is_read() {
+        let state = State {
+            printed: Some("gui/501/local.agentd = {\n\tstate = running\n\tpid = 77\n}".to_owned()),
+        };
+        assert_eq!(state.pid(), Some(77));
+        assert_eq!(State::default().pid(), None);
+        assert!(!State::default().is_listening());
+    }
+}

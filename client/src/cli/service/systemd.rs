@@ -1,0 +1,359 @@
+//! The user's systemd: units, and the commands that make it use them.
+//!
+//! Owns how paths and variables are written into units, and what `systemctl show` says. Must not
+//! know when a step is right.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::installation::Installation;
+use super::step::{Failed, Step, run};
+
+const SOCKET_UNIT: &str = "agentd.socket";
+const SERVICE_UNIT: &str = "agentd.service";
+const SOCKET_TEMPLATE: &str = include_str!("../../../../packaging/systemd/agentd.socket");
+const SERVICE_TEMPLATE: &str = include_str!("../../../../packaging/systemd/agentd.service");
+/// Where logind notes whose services outlive their sessions.
+const LINGERING: &str = "/var/lib/systemd/linger";
+
+/// The words of one call.
+pub(super) fn systemctl(words: &[&str]) -> Vec<String> {
+    let all = ["systemctl", "--user"].iter().chain(words);
+    all.map(|word| (*word).to_owned()).collect()
+}
+
+/// Does a manager for the user's services answer?
+pub(super) fn is_there() -> Result<(), Failed> {
+    run(&systemctl(&["show", "--property=Version"])).map(drop)
+}
+
+/// The units with their paths.
+pub(super) fn units(of: &Installation) -> [(PathBuf, String); 2] {
+    let dir = unit_dir(of);
+    let symlinks = of
+        .alias
+        .as_deref()
+        .map(|alias| format!("Symlinks={}", quoted(&shown(alias))));
+    let socket = SOCKET_TEMPLATE
+        .replace("@SOCKET@", &escaped(&shown(&of.socket)))
+        .replace("@SYMLINKS@", &symlinks.unwrap_or_default());
+    let environment = of
+        .environment
+        .iter()
+        .map(|(name, value)| format!("Environment={}", quoted(&format!("{name}={value}"))));
+    let environment: Vec<String> = environment.collect();
+    let service = SERVICE_TEMPLATE
+        .replace("@PROGRAM@", &quoted(&shown(&of.program)))
+        .replace("@ENVIRONMENT@", &environment.join("\n"));
+    [
+        (dir.join(SOCKET_UNIT), socket),
+        (dir.join(SERVICE_UNIT), service),
+    ]
+}
+
+fn unit_dir(of: &Installation) -> PathBuf {
+    of.config_home.join("systemd/user")
+}
+
+/// From files to a service that is started at login, now and after a crash.
+pub(super) fn install(of: &Installation) -> Vec<Step> {
+    let mut steps: Vec<Step> = units(of)
+        .into_iter()
+        .map(|(path, text)| Step::Write { path, text })
+        .collect();
+    steps.push(Step::Run(systemctl(&["daemon-reload"])));
+    steps.push(Step::Run(systemctl(&["enable", SOCKET_UNIT, SERVICE_UNIT])));
+    steps
+}
+
+pub(super) fn start() -> Vec<Step> {
+    vec![
+        Step::Try(systemctl(&["reset-failed", SOCKET_UNIT, SERVICE_UNIT])),
+        Step::Run(systemctl(&["start", SOCKET_UNIT, SERVICE_UNIT])),
+    ]
+}
+
+/// Both at once: a socket that stays would start the service again.
+pub(super) fn stop() -> Vec<Step> {
+    vec![Step::Run(systemctl(&["stop", SOCKET_UNIT, SERVICE_UNIT]))]
+}
+
+/// Without asking the daemon first.
+pub(super) fn restart_hard() -> Vec<Step> {
+    vec![
+        Step::Try(systemctl(&["reset-failed", SOCKET_UNIT, SERVICE_UNIT])),
+        Step::Run(systemctl(&["start", SOCKET_UNIT])),
+        Step::Run(systemctl(&["restart", SERVICE_UNIT])),
+    ]
+}
+
+pub(super) fn uninstall(of: &Installation, state: &State) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if state.is_installed() {
+        steps.extend(stop());
+        steps.push(Step::Run(systemctl(&[
+            "disable",
+            SOCKET_UNIT,
+            SERVICE_UNIT,
+        ])));
+    }
+    steps.extend(units(of).map(|(path, _)| Step::Remove(path)));
+    steps.push(Step::Run(systemctl(&["daemon-reload"])));
+    steps.push(Step::Try(systemctl(&[
+        "reset-failed",
+        SOCKET_UNIT,
+        SERVICE_UNIT,
+    ])));
+    steps
+}
+
+/// What follows the service's log.
+pub(super) fn logs(follow: bool, lines: u32) -> Vec<String> {
+    let mut words = vec![
+        "journalctl".to_owned(),
+        "--user".to_owned(),
+        format!("--unit={SERVICE_UNIT}"),
+        format!("--lines={lines}"),
+    ];
+    words.extend(follow.then(|| "--follow".to_owned()));
+    words
+}
+
+/// What the manager says of both units.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct State {
+    service: BTreeMap<String, String>,
+    socket: BTreeMap<String, String>,
+}
+
+impl State {
+    pub(super) fn ask() -> Result<Self, Failed> {
+        let show = |unit: &str| {
+            let properties = "--property=LoadState,ActiveState,SubState,Result,MainPID,NRestarts,\
+                              UnitFileState,NeedDaemonReload,StatusText,Listen,ActiveEnterTimestamp";
+            run(&systemctl(&["show", unit, properties])).map(|text| properties_of(&text))
+        };
+        Ok(Self {
+            service: show(SERVICE_UNIT)?,
+            socket: show(SOCKET_UNIT)?,
+        })
+    }
+
+    fn service(&self, name: &str) -> &str {
+        self.service.get(name).map_or("", String::as_str)
+    }
+
+    fn socket(&self, name: &str) -> &str {
+        self.socket.get(name).map_or("", String::as_str)
+    }
+
+    pub(super) fn is_installed(&self) -> bool {
+        self.service("LoadState") == "loaded" && self.socket("LoadState") == "loaded"
+    }
+
+    /// Does the socket wait, or the service run?
+    pub(super) fn is_listening(&self) -> bool {
+        self.socket("ActiveState") == "active"
+    }
+
+    pub(super) fn is_serving(&self) -> bool {
+        matches!(self.service("ActiveState"), "active" | "reloading")
+    }
+
+    /// The daemon's process, while there is one.
+    pub(super) fn pid(&self) -> Option<u32> {
+        let pid = self.service("MainPID").parse().ok();
+        pid.filter(|pid| *pid != 0)
+    }
+
+    /// Where the installed socket is.
+    pub(super) fn listens_at(&self) -> Option<PathBuf> {
+        let at = self.socket("Listen").strip_suffix(" (Stream)")?;
+        Some(PathBuf::from(at))
+    }
+
+    /// For people, one line each.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut service = format!(
+            "service   {} ({})",
+            self.service("ActiveState"),
+            self.service("SubState")
+        );
+        if let Some(pid) = self.pid() {
+            service.push_str(&format!(", pid {pid}"));
+        }
+        if self.is_serving() {
+            service.push_str(&format!(" since {}", self.service("ActiveEnterTimestamp")));
+        }
+        match self.service("Result") {
+            "" | "success" => {}
+            result => service.push_str(&format!(", ended with {result}")),
+        }
+        match self.service("NRestarts") {
+            "" | "0" => {}
+            times => service.push_str(&format!(", restarted {times} times")),
+        }
+        let at = self.listens_at();
+        let socket = format!(
+            "socket    {} ({}), {}",
+            self.socket("ActiveState"),
+            self.socket("SubState"),
+            at.map_or_else(|| "?".to_owned(), |at| at.display().to_string()),
+        );
+        let at_login = format!(
+            "at login  {}; {}",
+            match self.service("UnitFileState") {
+                "enabled" => "started",
+                _ => "not started: `agentctl service install` changes that",
+            },
+            match lingers() {
+                true => "lingering is on: it outlives your sessions",
+                false =>
+                    "lingering is off: it ends with your last session; \
+                     `loginctl enable-linger` keeps it",
+            }
+        );
+        let mut lines = vec![service, socket, at_login];
+        if self.service("Result") == "start-limit-hit" || self.socket("Result") != "success" {
+            lines.push(
+                "          it failed too often: `agentctl service logs` says why, \
+                 `agentctl service start` begins anew"
+                    .to_owned(),
+            );
+        }
+        if self.service("NeedDaemonReload") == "yes" {
+            lines.push(
+                "          its unit changed since: `systemctl --user daemon-reload`".to_owned(),
+            );
+        }
+        lines
+    }
+}
+
+/// Do the user's services outlive the last session?
+pub(super) fn lingers() -> bool {
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective());
+    let user = user.ok().flatten();
+    user.is_some_and(|user| Path::new(LINGERING).join(user.name).exists())
+}
+
+fn properties_of(text: &str) -> BTreeMap<String, String> {
+    let pairs = text.lines().filter_map(|line| line.split_once('='));
+    pairs
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// A value that is taken as it stands, but for `%`.
+fn escaped(text: &str) -> String {
+    text.replace('%', "%%")
+}
+
+/// One word of a value that is a list of words.
+fn quoted(text: &str) -> String {
+    let text = escaped(text).replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{text}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn installation() -> Installation {
+        Installation {
+            program: "/opt/my agents/50%/agentd".into(),
+            socket: "/run/user/1000/agentd/agentd.sock".into(),
+            alias: Some("/tmp/timmy.sock".into()),
+            environment: vec![("PATH".to_owned(), "/a \"b\"\\c:/usr/bin".to_owned())],
+            withheld: Vec::new(),
+            home: "/h".into(),
+            config_home: "/h/.config".into(),
+            uid: 1000,
+        }
+    }
+
+    #[test]
+    fn paths_and_variables_stand_in_the_units_as_systemd_reads_them() {
+        let [(socket_path, socket), (service_path, service)] = units(&installation());
+        assert_eq!(
+            socket_path,
+            Path::new("/h/.config/systemd/user/agentd.socket")
+        );
+        assert_eq!(
+            service_path,
+            Path::new("/h/.config/systemd/user/agentd.service")
+        );
+        for line in [
+            "ListenStream=/run/user/1000/agentd/agentd.sock",
+            "Symlinks=\"/tmp/timmy.sock\"",
+            "SocketMode=0600",
+        ] {
+            assert!(
+                socket.lines().any(|found| found == line),
+                "{line}\n{socket}"
+            );
+        }
+        for line in [
+            "ExecStart=\"/opt/my agents/50%%/agentd\"",
+            "Environment=\"PATH=/a \\\"b\\\"\\\\c:/usr/bin\"",
+            "Type=notify",
+        ] {
+            assert!(
+                service.lines().any(|found| found == line),
+                "{line}\n{service}"
+            );
+        }
+        for text in [&socket, &service] {
+            assert!(!text.contains('@') || !text.contains("@PROGRAM"), "{text}");
+            assert!(!text.contains("@SOCKET@") && !text.contains("@ENVIRONMENT@"));
+        }
+    }
+
+    #[test]
+    fn without_an_alias_there_is_no_link() {
+        let installation = Installation {
+            alias: None,
+            ..installation()
+        };
+        let [(_, socket), _] = units(&installation);
+        assert!(!socket.contains("Symlinks"), "{socket}");
+    }
+
+    #[test]
+    fn what_systemctl_shows_is_read() {
+        let state = State {
+            service: properties_of(
+                "LoadState=loaded\nActiveState=failed\nSubState=failed\nResult=start-limit-hit\n\
+                 MainPID=0\nNRestarts=9\nUnitFileState=enabled\nNeedDaemonReload=no\n",
+            ),
+            socket: properties_of(
+                "LoadState=loaded\nActiveState=failed\nSubState=failed\n\
+                 Result=service-start-limit-hit\nListen=/run/a b.sock (Stream)\n",
+            ),
+        };
+        assert!(state.is_installed() && !state.is_serving() && !state.is_listening());
+        assert_eq!(state.pid(), None);
+        assert_eq!(state.listens_at(), Some("/run/a b.sock".into()));
+        let text = state.lines().join("\n");
+        for part in [
+            "start-limit-hit",
+            "restarted 9 times",
+            "service start` begins anew",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+        assert!(!State::default().is_installed());
+    }
+
+    #[test]
+    fn what_is_not_installed_is_not_stopped() {
+        let steps = uninstall(&installation(), &State::default());
+        let stops =
+            |step: &Step| matches!(step, Step::Run(words) if words.contains(&"stop".to_owned()));
+        assert!(!steps.iter().any(stops), "{steps:?}");
+    }
+}
