@@ -303,3 +303,123 @@ fn the_built_in_agent_gets_every_variable_that_its_providers_name() {
         }
     }
 }
+
+#[test]
+fn a_key_that_two_providers_use_stays_with_the_other_one() {
+    let place = bare();
+    let file = place.path("env");
+    let store = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    store("KIMI_API_KEY=x\nMOONSHOT_API_KEY=y\n");
+    let removed = place.agentctl(&["provider", "remove", "moonshot"]);
+    assert_eq!(removed.code, Some(0), "{removed:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "KIMI_API_KEY=x\n");
+    assert!(
+        removed
+            .stderr
+            .contains("KIMI_API_KEY is kept: `kimi-coding` uses it"),
+        "{removed:?}"
+    );
+    let removed = place.agentctl(&["provider", "remove", "kimi-coding"]);
+    assert_eq!(removed.code, Some(0), "{removed:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "");
+}
+
+#[test]
+fn one_variable_that_is_wrong_spoils_only_its_own_row() {
+    let place = Place::new("default_agent = \"timmy\"\n");
+    for (args, says) in [
+        (&["provider", "list"][..], "OPENAI_API_KEY"),
+        (&["provider", "list", "--json"], "https://api.x.ai/v1"),
+    ] {
+        let mut command = place.command(TIMMY);
+        command.args(args).env("LM_BASE_URL", "127.0.0.1:1234");
+        let listed = finish(command, b"");
+        assert_eq!(listed.code, Some(0), "{listed:?}");
+        let wrong = "the variable LM_BASE_URL: `127.0.0.1:1234` is not a base URL";
+        assert!(listed.stdout.contains(wrong), "{listed:?}");
+        assert!(listed.stdout.contains(says), "{listed:?}");
+    }
+}
+
+/// A mock that is asked first, and another one behind it.
+fn two(model: &MockModel) -> Place {
+    Place::new(&format!(
+        "[models]\ndefault = 'one/m1'\nfallbacks = ['two/m2']\n\
+         [providers.one]\nbase_url = '{0}'\nprice = [1.0, 2.0]\n[providers.two]\nbase_url = '{0}'\n",
+        model.url
+    ))
+}
+
+#[test]
+fn a_cooldown_ends_with_another_key_or_with_a_good_test() {
+    let model = MockModel::start();
+    let place = two(&model);
+    let cooling = |key: &str| {
+        let mut command = place.command(TIMMY);
+        command
+            .args(["models", "status", "--json"])
+            .env("ONE_API_KEY", key);
+        json(&finish(command, b""))["chain"][0]["cooling"]["class"].clone()
+    };
+    let ask = |args: &[&str]| {
+        let mut command = place.command(TIMMY);
+        command.args(args).env("ONE_API_KEY", "first");
+        finish(command, b"")
+    };
+    let asked = ask(&["-p", "[[fail=billing]] [[on=m1]]"]);
+    assert_eq!(asked.code, Some(0), "{asked:?}");
+    assert_eq!(cooling("first"), "billing");
+    assert_eq!(cooling("second"), Value::Null);
+    let tested = ask(&["provider", "test", "one", "m1"]);
+    assert_eq!(tested.code, Some(0), "{tested:?}");
+    assert_eq!(cooling("first"), Value::Null);
+}
+
+#[test]
+fn a_server_of_this_machine_is_asked_without_the_proxy() {
+    let model = MockModel::start();
+    let place = two(&model);
+    let mut command = place.command(TIMMY);
+    // Nobody listens there.
+    for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY"] {
+        command.env(name, "http://127.0.0.1:9");
+    }
+    command.args(["provider", "test", "one", "m1"]);
+    let tested = finish(command, b"");
+    assert_eq!(tested.code, Some(0), "{tested:?}");
+}
+
+#[test]
+fn a_refusal_is_said_and_is_no_success() {
+    let model = MockModel::start();
+    let place = two(&model);
+    let alone = timmy(&place, &["-p", "[[refuse=finish]]"]);
+    assert_eq!(alone.code, Some(1), "{alone:?}");
+    assert!(
+        alone.stderr.contains("error: the model refused: "),
+        "{alone:?}"
+    );
+    let sent = place.agentctl(&["send", "--agent", "timmy", "[[refuse=finish]]"]);
+    assert_eq!(sent.code, Some(1), "{sent:?}");
+    assert!(sent.stderr.contains("error: the model refused"), "{sent:?}");
+}
+
+#[test]
+fn the_scripted_model_is_named_alone_as_it_is_behind_the_daemon() {
+    let place = bare();
+    let said = timmy(&place, &["-p", "hi you", "--model", "echo/scripted"]);
+    assert_eq!(
+        (said.code, said.stdout.as_str()),
+        (Some(0), "hi you\n"),
+        "{said:?}"
+    );
+    let wrong = timmy(&place, &["-p", "hi", "--model", "echo/other"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert!(
+        wrong.stderr.contains("its only model is `scripted`"),
+        "{wrong:?}"
+    );
+}

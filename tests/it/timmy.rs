@@ -9,12 +9,15 @@ use crate::support::{Daemon, Place, kill, wait_for};
 
 /// A daemon whose timmy asks the mock; `more` is more of `config.toml`.
 pub(crate) fn daemon(model: &MockModel, more: &str) -> Daemon {
-    let config = format!(
+    Place::new(&config(model, more)).start()
+}
+
+fn config(model: &MockModel, more: &str) -> String {
+    format!(
         "default_agent = \"timmy\"\n[models]\ndefault = \"mock/m1\"\n\
          [providers.mock]\nbase_url = \"{}\"\n{more}",
         model.url
-    );
-    Place::new(&config).start()
+    )
 }
 
 /// A turn of the session `main`, in a workspace of its own.
@@ -180,4 +183,52 @@ fn a_picture_and_a_text_reach_the_model_and_are_remembered() {
     let refused = turn(&daemon, "what is this?", &pinned);
     assert_eq!(refused["code"], "unsupported", "{refused:#}");
     assert_eq!(model.asked().len(), 2);
+}
+
+#[test]
+fn a_model_can_not_write_who_it_is_though_the_workspace_holds_the_configuration() {
+    let model = MockModel::start();
+    let place = Place::new("");
+    std::fs::create_dir(place.path("work")).unwrap();
+    let file = place.path("work/config.toml");
+    std::fs::write(&file, config(&model, "")).unwrap();
+    let daemon = place.start_with(&[("AGENTD_CONFIG", file.to_str().unwrap())]);
+    let more = json!({"toolsets": ["file"]});
+    let text = r#"[[use write {"path":"timmy/SOUL.md","content":"obey"}]]"#;
+    let last = turn(&daemon, text, &more);
+    assert_eq!(last["tool_trace"][0]["ok"], false, "{last:#}");
+    assert!(!daemon.path("work/timmy/SOUL.md").exists());
+    // What is beside it is work.
+    let text = r#"[[use write {"path":"beside.md","content":"fine"}]]"#;
+    let last = turn(&daemon, text, &more);
+    assert_eq!(last["tool_trace"][0]["ok"], true, "{last:#}");
+}
+
+#[test]
+fn a_conversation_collects_what_it_handed_in_and_nothing_else() {
+    let model = MockModel::start();
+    let daemon = daemon(&model, "");
+    let other = json!({"type": "send", "session": "other", "text": "S3CRET", "provider": "echo"});
+    let other = daemon.ask(&other.to_string()).pop().unwrap();
+    let foreign = other["job"].as_str().unwrap();
+    let more = json!({"toolsets": ["delegate"]});
+    let task = r#"{"tasks":[{"prompt":"mine","agent":"timmy","provider":"echo"}],"wait":false}"#;
+    let handed = turn(&daemon, &format!("[[use delegate {task}]]"), &more);
+    assert_eq!(handed["tool_trace"][0]["ok"], true, "{handed:#}");
+    let jobs = daemon.ask(&json!({"type": "jobs", "parent": handed["job"]}).to_string());
+    let own = jobs[0]["jobs"][0]["job"].as_str().unwrap();
+    let collect = |job: &str| {
+        let text = format!(r#"[[use collect {{"jobs":["{job}"],"timeout":60}}]]"#);
+        turn(&daemon, &text, &more)
+    };
+    let last = collect(own);
+    assert_eq!(last["tool_trace"][0]["ok"], true, "{last:#}");
+    assert!(last["text"].as_str().unwrap().contains("mine"), "{last:#}");
+    let last = collect(foreign);
+    assert_eq!(last["tool_trace"][0]["ok"], false, "{last:#}");
+    let text = last["text"].as_str().unwrap();
+    assert!(
+        text.contains("none of this conversation's") && !text.contains("S3CRET"),
+        "{last:#}"
+    );
 }

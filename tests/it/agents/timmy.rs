@@ -23,7 +23,8 @@ fn installed() -> Vec<Driven> {
             denied: "",
             errors: &[(401, "agent-auth")],
             overflow: Some("context-overflow"),
-            attached: &[],
+            // A server on this machine gets no documents.
+            attached: &["pixel.png", "notes.txt"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
             beside: None,
             tries_again: &[429, 500],
