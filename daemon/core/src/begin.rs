@@ -38,6 +38,7 @@ impl State {
         session.queue.retain(|other| *other != turn);
         self.waiting.remove(turn);
         self.timers.clear(Timer::Idle(worker));
+        self.used(worker);
         Some(process)
     }
 
