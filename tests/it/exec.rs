@@ -239,3 +239,20 @@ fn a_directory_that_is_gone_fails_its_sessions_turns_alone_and_nothing_runs_when
     let ran = std::fs::read_to_string(daemon.path("home/ran")).unwrap();
     assert_eq!(ran.lines().count(), 3, "{ran}");
 }
+
+#[test]
+fn a_session_that_is_closed_and_made_again_begins_anew() {
+    let kept = tempfile::tempdir().unwrap();
+    let keep = format!("cat >> {0}/$0; cat {0}/$0", kept.path().display());
+    let daemon = running(&["/bin/sh", "-c", &keep, "{session}"]);
+    let send = |prompt: &str| {
+        let line = json!({"agent": "run", "session": "main", "prompt": prompt});
+        let last = daemon.ask(&line.to_string()).pop().unwrap();
+        (last["text"].clone(), last["context"].clone())
+    };
+    assert_eq!(send("one "), (json!("one "), json!("new")));
+    assert_eq!(send("two "), (json!("one two "), json!("continued")));
+    let closed = daemon.ask(r#"{"type":"session.close","session":"main"}"#);
+    assert_eq!(closed[0]["ok"], true, "{closed:#?}");
+    assert_eq!(send("three "), (json!("three "), json!("new")));
+}

@@ -136,7 +136,7 @@ impl State {
 
     /// Notes the agent's own id of a session, or that it has none any more; returns what is to be
     /// written of it.
-    fn renamed(&mut self, session: SessionId, native: Option<&str>) -> Option<Write> {
+    pub(crate) fn renamed(&mut self, session: SessionId, native: Option<&str>) -> Option<Write> {
         let known = self.sessions.get_mut(&session)?;
         if known.native.as_deref() == native {
             return None;

@@ -28,6 +28,7 @@ impl World {
         let mut process = Process {
             agent: spawn.agent.clone(),
             cwd: spawn.cwd.clone(),
+            resume: spawn.resume.clone(),
             ..Process::default()
         };
         if let Some(prompt) = spawn.prompt {

@@ -23,6 +23,8 @@ use agentd_protocol::{Body, Code, Envelope, Id, JobId, Request};
 pub struct Process {
     pub agent: String,
     pub cwd: String,
+    /// The agent's own id of the session that it was started for.
+    pub resume: Option<String>,
     pub ready: bool,
     pub turns: Vec<TurnId>,
     pub sessions: BTreeSet<String>,
