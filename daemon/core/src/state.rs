@@ -61,6 +61,8 @@ pub struct Settings {
     pub moved_aside: Option<String>,
     /// Is this the daemon, or a run without one?
     pub served: Served,
+    /// Is it a worker of another agentd?
+    pub nested: bool,
     /// Processes at most.
     pub max_workers: usize,
     /// Makes restart delays of several daemons differ.

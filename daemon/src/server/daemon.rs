@@ -126,6 +126,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         state_dir: state,
         socket: Some(socket.clone()),
         served: Served::Daemon,
+        nested: false,
         config,
         file_limit: Some(files),
         lock: Some(lock),

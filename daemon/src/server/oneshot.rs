@@ -49,6 +49,7 @@ pub async fn run(
         state_dir: paths.state,
         socket: Some(paths.socket),
         served: Served::OneShot { reason },
+        nested: at_end == AtEnd::Cancel,
         config,
         file_limit: None,
         lock: None,

@@ -83,6 +83,8 @@ pub struct Plan {
     pub socket: Option<PathBuf>,
     /// Daemon or one-shot.
     pub served: Served,
+    /// Is it a worker of another agentd?
+    pub nested: bool,
     /// What the user configured.
     pub config: Config,
     /// The limit of open files before it was raised.
@@ -453,6 +455,7 @@ fn settings(
         ended_jobs: opened.ended_jobs,
         moved_aside: (opened.moved_aside.as_ref()).map(|aside| aside.display().to_string()),
         served: plan.served.clone(),
+        nested: plan.nested,
         max_workers: agentd_core::limits::MAX_WORKERS,
         seed: u64::from(now.subsec_nanos()) ^ (u64::from(std::process::id()) << 32),
         looked_for,

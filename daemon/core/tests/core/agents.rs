@@ -69,6 +69,7 @@ pub fn settings() -> Settings {
         ended_jobs: 0,
         moved_aside: None,
         served: Served::Daemon,
+        nested: false,
         max_workers: 4,
         seed: 7,
         looked_for: String::new(),
