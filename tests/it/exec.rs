@@ -200,3 +200,59 @@ fn commands_of_different_sessions_run_side_by_side_and_of_one_session_in_order()
         assert_eq!(last["text"], name, "{last:#}");
     }
 }
+
+#[test]
+fn a_prompt_that_is_no_argument_fails_alone() {
+    let daemon = running(&["/bin/echo", "{prompt}"]);
+    for prompt in ["z".repeat(200_000), "nul \u{0} in it".to_owned()] {
+        let line = json!({"agent": "run", "session": "main", "prompt": prompt});
+        let last = daemon.ask(&line.to_string()).pop().unwrap();
+        assert_eq!(last["code"], "invalid-request", "{last:#}");
+        let hint = last["hint"].as_str().unwrap();
+        assert!(hint.contains("standard input"), "{hint}");
+        assert_eq!(ask(&daemon, "hello")["text"], "hello");
+    }
+}
+
+#[test]
+fn a_directory_that_is_gone_fails_its_sessions_turns_alone_and_nothing_runs_when_it_is_back() {
+    let daemon = script("echo ran >> $HOME/ran; cat");
+    let gone = daemon.path("gone");
+    std::fs::create_dir(&gone).unwrap();
+    let send = |prompt: &str| {
+        let line = json!({"agent": "run", "session": "g", "cwd": gone, "prompt": prompt});
+        daemon.ask(&line.to_string()).pop().unwrap()
+    };
+    let again = |prompt: &str| {
+        let line = json!({"agent": "run", "session": "g", "prompt": prompt});
+        daemon.ask(&line.to_string()).pop().unwrap()
+    };
+    assert_eq!(send("one")["text"], "one");
+    std::fs::remove_dir(&gone).unwrap();
+    for _ in 0..4 {
+        let last = again("two");
+        assert_eq!(last["code"], "invalid-request", "{last:#}");
+    }
+    assert_eq!(ask(&daemon, "elsewhere")["text"], "elsewhere");
+    std::fs::create_dir(&gone).unwrap();
+    assert_eq!(again("three")["text"], "three");
+    let ran = std::fs::read_to_string(daemon.path("home/ran")).unwrap();
+    assert_eq!(ran.lines().count(), 3, "{ran}");
+}
+
+#[test]
+fn a_session_that_is_closed_and_made_again_begins_anew() {
+    let kept = tempfile::tempdir().unwrap();
+    let keep = format!("cat >> {0}/$0; cat {0}/$0", kept.path().display());
+    let daemon = running(&["/bin/sh", "-c", &keep, "{session}"]);
+    let send = |prompt: &str| {
+        let line = json!({"agent": "run", "session": "main", "prompt": prompt});
+        let last = daemon.ask(&line.to_string()).pop().unwrap();
+        (last["text"].clone(), last["context"].clone())
+    };
+    assert_eq!(send("one "), (json!("one "), json!("new")));
+    assert_eq!(send("two "), (json!("one two "), json!("continued")));
+    let closed = daemon.ask(r#"{"type":"session.close","session":"main"}"#);
+    assert_eq!(closed[0]["ok"], true, "{closed:#?}");
+    assert_eq!(send("three "), (json!("three "), json!("new")));
+}

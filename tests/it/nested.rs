@@ -1,8 +1,11 @@
 //! An agentd behind an agentd, as `ssh -T host agentd --stdio --worker` would be one.
 
+use std::path::Path;
+
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{AGENTD, Daemon, Place, chaos_worker};
+use crate::support::{AGENTD, Daemon, Place, chaos_worker, is_alive, kill, wait_for};
 
 /// A daemon whose agent is another agentd, which has the chaos worker.
 fn daemon() -> (Daemon, tempfile::TempDir) {
@@ -11,14 +14,19 @@ fn daemon() -> (Daemon, tempfile::TempDir) {
     let chaos = chaos_worker();
     let table = format!("[agents.chaos]\nkind = \"jsonl\"\ncommand = [{chaos:?}]\n");
     std::fs::write(&config, format!("default_agent = \"chaos\"\n{table}")).unwrap();
+    (outside(inner.path()), inner)
+}
+
+/// A daemon whose agent is an agentd with its configuration and its state here.
+fn outside(inner: &Path) -> Daemon {
+    let (config, state) = (inner.join("config.toml"), inner.join("state"));
     let place = Place::new("");
-    let state = inner.path().join("state");
     place.configure(&format!(
         "default_agent = \"far\"\n[agents.far]\nkind = \"jsonl\"\n\
          command = [{AGENTD:?}, \"--stdio\", \"--worker\"]\n\
          env = {{ AGENTD_STATE_DIR = {state:?}, AGENTD_CONFIG = {config:?} }}\n"
     ));
-    (place.start(), inner)
+    place.start()
 }
 
 fn pid(daemon: &Daemon) -> u64 {
@@ -59,6 +67,59 @@ fn its_turns_are_said_aborted_and_its_questions_answered_and_it_lives_on() {
     let last = client.until("message_end").pop().unwrap();
     assert_eq!(last["text"], "approve=true", "{last:#}");
     assert_eq!(pid(&daemon), first, "it is still the same process");
+}
+
+#[test]
+fn its_sessions_outlive_it_and_one_that_is_closed_begins_anew() {
+    let inner = tempfile::tempdir_in("/tmp").unwrap();
+    let keep = format!("cat >> {0}/$0; cat {0}/$0", inner.path().display());
+    let command = format!("[\"/bin/sh\", \"-c\", {keep:?}, \"{{session}}\"]");
+    let table = format!("[agents.e]\nkind = \"exec\"\ncommand = {command}\n");
+    let config = inner.path().join("config.toml");
+    std::fs::write(&config, format!("default_agent = \"e\"\n{table}")).unwrap();
+    let daemon = outside(inner.path());
+    let send = |text: &str| {
+        let line = json!({"prompt": text, "session": "main", "require_context": true});
+        let last = daemon.ask(&line.to_string()).pop().unwrap();
+        (last["text"].clone(), last["context"].clone())
+    };
+    assert_eq!(send("one "), (json!("one "), json!("new")));
+    assert_eq!(send("two "), (json!("one two "), json!("continued")));
+    let first = pid(&daemon);
+    kill(u32::try_from(first).unwrap(), Signal::SIGKILL);
+    daemon.until("another process", |status| {
+        let now = status["workers"][0]["pid"].as_u64()?;
+        (now != first).then_some(())
+    });
+    assert_eq!(
+        send("three "),
+        (json!("one two three "), json!("continued"))
+    );
+    let closed = daemon.ask(r#"{"type":"session.close","session":"main"}"#);
+    assert_eq!(closed[0]["ok"], true, "{closed:#?}");
+    assert_eq!(send("four "), (json!("four "), json!("new")));
+}
+
+#[test]
+fn what_it_had_started_ends_with_it_however_it_dies() {
+    let inner = tempfile::tempdir_in("/tmp").unwrap();
+    let (config, tool) = (inner.path().join("config.toml"), inner.path().join("tool"));
+    let hang = format!(
+        "sleep 1000 & echo $! > {0}.new; mv {0}.new {0}; wait",
+        tool.display()
+    );
+    let table = format!("[agents.e]\nkind = \"exec\"\ncommand = [\"/bin/sh\", \"-c\", {hang:?}]\n");
+    std::fs::write(&config, format!("default_agent = \"e\"\n{table}")).unwrap();
+    let daemon = outside(inner.path());
+    let mut client = daemon.connect();
+    client.send(r#"{"type":"send","id":1,"text":"hang","session":"main"}"#);
+    let tool: u32 = wait_for("the tool runs", || {
+        std::fs::read_to_string(&tool).ok()?.trim().parse().ok()
+    });
+    kill(u32::try_from(pid(&daemon)).unwrap(), Signal::SIGKILL);
+    let last = client.until("error").pop().unwrap();
+    assert_eq!(last["code"], "worker-exited", "{last:#}");
+    wait_for("the tool is gone", || (!is_alive(tool)).then_some(()));
 }
 
 #[test]

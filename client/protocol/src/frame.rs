@@ -5,6 +5,9 @@
 
 use crate::limits::FIRST_BUFFER;
 
+/// So much is kept of a line that was too long: what it is stands at its beginning.
+const KEPT: usize = 512;
+
 /// One thing found in the byte stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Frame {
@@ -20,6 +23,8 @@ pub struct Decoder {
     limit: usize,
     partial: Vec<u8>,
     skipping: bool,
+    /// Of the last line that was too long.
+    beginning: Vec<u8>,
 }
 
 impl Decoder {
@@ -30,6 +35,7 @@ impl Decoder {
             limit,
             partial: Vec::new(),
             skipping: false,
+            beginning: Vec::new(),
         }
     }
 
@@ -48,6 +54,7 @@ impl Decoder {
                 line.pop();
             }
             if line.len() > self.limit {
+                self.beginning = beginning(&line, &[]);
                 out.push(Frame::TooLong);
             } else if !is_blank(&line) {
                 out.push(Frame::Line(line));
@@ -67,6 +74,7 @@ impl Decoder {
         let surely =
             over || (self.partial.len() + bytes.len() > self.limit && bytes.last() != Some(&b'\r'));
         if surely {
+            self.beginning = beginning(&self.partial, bytes);
             self.partial = Vec::new();
             self.skipping = true;
             out.push(Frame::TooLong);
@@ -77,6 +85,12 @@ impl Decoder {
                 .reserve(bytes.len().max(room.min(self.limit + 1)));
         }
         self.partial.extend_from_slice(bytes);
+    }
+
+    /// How the last line began that was too long: some hundred bytes of it.
+    #[must_use]
+    pub fn skipped(&self) -> &[u8] {
+        &self.beginning
     }
 
     /// Bytes of the line that has begun but not ended.
@@ -100,6 +114,10 @@ impl Decoder {
         }
         (!is_blank(&rest)).then_some(rest)
     }
+}
+
+fn beginning(line: &[u8], more: &[u8]) -> Vec<u8> {
+    line.iter().chain(more).take(KEPT).copied().collect()
 }
 
 fn is_blank(line: &[u8]) -> bool {

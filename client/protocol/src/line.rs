@@ -26,6 +26,9 @@ const USUAL_LINE: usize = 256;
 #[allow(missing_docs, reason = "PROTOCOL.md parts 4 and 5 document each")]
 pub enum Line {
     Accepted(Accepted),
+    Session {
+        native: String,
+    },
     Running {
         job: JobId,
         attempt: u32,
@@ -579,6 +582,4 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub use status::{
-    DaemonFacts, DaemonState, RpcFacts, StatusAnswer, StoreFacts, WorkerRow, WorkerState,
-};
+pub use status::*;

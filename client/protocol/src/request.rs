@@ -261,6 +261,9 @@ pub struct Send {
     /// The conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// The conversation as the one asked named it: of workers only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native: Option<String>,
     /// Who answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,

@@ -273,6 +273,7 @@ impl State {
         let start = job.start;
         let (session, sender) = (job.session, job.sender.take());
         let agent = job.agent.clone();
+        let named = self.settings.nested && job.send.native.is_none();
         self.numbers.insert(number, turn);
         self.name_session(session, &session_name);
         if let Some(known) = self.sessions.get_mut(&session) {
@@ -298,6 +299,12 @@ impl State {
                 known.pending.remove(&turn);
             }
             self.sender_follows(&waiter, accepted.clone(), seq, Telling::First);
+            if named {
+                let (conn, native) = (waiter.conn, accepted.session.clone());
+                let line = Line::Session { native };
+                let (telling, progress) = (Telling::First, Progress::More);
+                self.send(conn, &line.body(), waiter.id, None, telling, progress);
+            }
         }
         self.tell_subscribers(turn, accepted, seq);
         if cancelled {

@@ -18,6 +18,7 @@ use crate::session::Session;
 use crate::slot::Slot;
 use crate::state::State;
 use crate::store::Write;
+use crate::stored::Awaiting;
 use crate::timers::Timer;
 use crate::worker::{Failure, WorkerCommand};
 
@@ -38,6 +39,7 @@ impl State {
         session.queue.retain(|other| *other != turn);
         self.waiting.remove(turn);
         self.timers.clear(Timer::Idle(worker));
+        self.used(worker);
         Some(process)
     }
 
@@ -88,6 +90,9 @@ impl State {
         if let Some(failure) = self.unfit(turn, process.worker, context) {
             self.unplace(turn);
             return self.fail(turn, failure);
+        }
+        if starts_now {
+            self.make_native(turn);
         }
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
@@ -149,12 +154,39 @@ impl State {
         let native = session.native.clone().filter(|_| by_id);
         let context = if session.turns == 0 || agent.describe.resume == Resume::Stateless {
             Context::New
-        } else if session.open || native.is_some() || slot.phase.is_spawning_per_turn() {
+        } else if slot.phase.is_spawning_per_turn() && session.native.is_some()
+            || session.open
+            || native.is_some()
+        {
             Context::Continued
         } else {
             Context::Lost
         };
         Some((context, native))
+    }
+
+    /// Names the session of a turn to an agent that keeps sessions by names that it is given: by one
+    /// that it has never heard, as the session's own may have been another's before.
+    fn make_native(&mut self, turn: TurnId) {
+        let Some((job, number)) = self
+            .jobs
+            .get(&turn)
+            .and_then(|job| Some((job, job.number?)))
+        else {
+            return;
+        };
+        let session = job.session;
+        let keeps = |known: &Session| {
+            let agent = self.settings.agents.get(&known.agent);
+            known.native.is_none()
+                && agent.is_some_and(|agent| agent.describe.resume == Resume::Native)
+        };
+        if self.sessions.get(&session).is_some_and(keeps) {
+            let native = format!("agentd-{}-{number}", self.settings.epoch);
+            if let Some(write) = self.renamed(session, Some(&native)) {
+                self.commit(Awaiting::Nothing, vec![write]);
+            }
+        }
     }
 
     /// Why a turn can't begin in a process that is ready for it. Nothing that was asked for is

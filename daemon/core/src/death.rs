@@ -11,6 +11,7 @@ use crate::backoff::mix;
 use crate::blame::Death;
 use crate::choice::per_turn;
 use crate::effect::Rung;
+use crate::event::Fault;
 use crate::ids::{Generation, TurnId, WorkerId};
 use crate::job::Phase;
 use crate::limits::{ATTEMPTS, DEFAULT_EXPIRES, HEALTHY_AFTER, PERMANENT_EXITS};
@@ -28,18 +29,83 @@ impl State {
         worker: WorkerId,
         generation: Generation,
         error: &str,
-        permanent: bool,
+        fault: Fault,
     ) {
-        if self.current(worker, generation).is_none() {
+        let Some(slot) = self.current(worker, generation) else {
             return;
+        };
+        let agent = slot.agent.clone();
+        match fault {
+            Fault::Directory => {
+                return self.never_began(
+                    worker,
+                    error,
+                    "make it again, or begin a new session elsewhere",
+                );
+            }
+            Fault::Arguments if self.is_per_turn(&agent) => {
+                return self.never_began(
+                    worker,
+                    error,
+                    "the prompt is an argument of this agent's command: send a shorter one, without NUL; \
+                     or leave out `{prompt}` in its `command`, and it comes by standard input",
+                );
+            }
+            Fault::Agent | Fault::Machine | Fault::Arguments => {}
         }
         let death = Death {
             ready_for: None,
-            permanent,
+            permanent: fault != Fault::Machine,
             why: &format!("it could not be started: {error}"),
             tail: "",
         };
         self.died(worker, &death);
+    }
+
+    /// There is no process because of what only its turns asked for: they end, and it counts
+    /// against nobody.
+    fn never_began(&mut self, worker: WorkerId, error: &str, hint: &str) {
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        let failure = Failure {
+            hint: Some(hint.to_owned()),
+            ..Failure::new(Code::InvalidRequest, error)
+        };
+        let (agent, cwd) = (slot.agent.clone(), slot.fit.cwd.clone());
+        let sessions = slot.sessions.clone();
+        let turns = std::mem::take(&mut slot.turns);
+        for turn in turns {
+            match self.jobs.get(&turn).map(|job| job.phase.clone()) {
+                Some(Phase::Settling { ending, .. }) => self.end_as_asked(turn, &ending),
+                Some(Phase::Running { .. }) => self.fail(turn, failure.clone()),
+                // Not a byte went to it: when the store answers, `begin` sees that it is gone.
+                _ => {}
+            }
+        }
+        if !self.is_per_turn(&agent) {
+            // Who only shared the process works elsewhere, and goes on in another one.
+            let there = sessions
+                .iter()
+                .filter_map(|session| self.sessions.get(session));
+            let there = there.filter(|session| session.cwd == cwd);
+            let queued = there.flat_map(|session| &session.queue).copied();
+            let is_queued = |turn: &TurnId| {
+                let job = self.jobs.get(turn);
+                job.is_some_and(|job| job.phase == Phase::Queued)
+            };
+            let queued: Vec<TurnId> = queued.filter(is_queued).collect();
+            for turn in queued {
+                self.fail(turn, failure.clone());
+            }
+            self.no_spares_in(&agent, &cwd);
+        }
+        self.restarted(worker, Err(error.to_owned()));
+        self.drop_slot(worker);
+    }
+
+    pub(crate) fn is_per_turn(&self, agent: &str) -> bool {
+        self.settings.agents.get(agent).is_some_and(per_turn)
     }
 
     pub(crate) fn worker_stuck(&mut self, worker: WorkerId, generation: Generation, why: &str) {
@@ -71,7 +137,7 @@ impl State {
             SlotPhase::Stopping { then, .. } => Some(then),
             _ => None,
         };
-        if self.settings.agents.get(&agent).is_some_and(per_turn) {
+        if self.is_per_turn(&agent) {
             // Its exit is its turn's end, which the adapter has told already.
             self.end_turns(worker, &format!("agent `{agent}` {exit}"), tail);
             return self.drop_slot(worker);
@@ -128,7 +194,8 @@ impl State {
         self.after_death(worker, death.ready_for.unwrap_or_default());
     }
 
-    /// Starts a dead slot again, keeps it as broken, or lets it go.
+    /// Starts a dead slot again, keeps it as broken, or lets it go: a process that is one turn has
+    /// nothing to do any more.
     pub(crate) fn after_death(&mut self, worker: WorkerId, lived: Duration) {
         let now = self.now.mono;
         let Some(slot) = self.slots.get(&worker) else {
@@ -180,6 +247,7 @@ impl State {
             .get(&agent)
             .is_some_and(|agent| agent.warm > 0);
         if self.mode.is_stopping()
+            || self.is_per_turn(&agent)
             || !(wanted || spare || self.restarts_wait_for(worker))
             || self.settings.served != Served::Daemon && !wanted
         {

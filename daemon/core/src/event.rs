@@ -40,6 +40,19 @@ pub enum Origin {
     Stdio,
 }
 
+/// What a spawn that made no process says something about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The agent: its program can't be run, now or later.
+    Agent,
+    /// The machine, which is short of something.
+    Machine,
+    /// The working directory, and nothing else.
+    Directory,
+    /// The arguments: too long, or with a byte that can't be in any.
+    Arguments,
+}
+
 /// Everything the core is told.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
@@ -121,8 +134,8 @@ pub enum Event {
         generation: Generation,
         /// What the system said.
         error: String,
-        /// Is trying again pointless?
-        permanent: bool,
+        /// What that is about.
+        fault: Fault,
     },
     /// A worker said something.
     Worker {

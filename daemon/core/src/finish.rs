@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use agentd_protocol::line::{ErrorLine, Level, Line, MessageEnd, Stop, ToolTrace, TurnFacts};
 use agentd_protocol::request::AfterFailure;
+use agentd_protocol::serde_json::Value;
 use agentd_protocol::{Body, Code, JobId, limits};
 
 use crate::agent::Sessions;
@@ -15,7 +16,7 @@ use crate::history::Happened;
 use crate::ids::{Token, TurnId};
 use crate::job::{Ending, Job, Out, Phase, Process};
 use crate::json;
-use crate::limits::RUNG;
+use crate::limits::{API_CALLS_BYTES, RUNG};
 use crate::questions::Closed;
 use crate::session::{Session, SessionId};
 use crate::slot::SlotPhase;
@@ -25,7 +26,7 @@ use crate::stored::Awaiting;
 use crate::subscription::telling;
 use crate::timers::Timer;
 use crate::turn::{escaped_len, head_and_tail};
-use crate::worker::{Failure, Outcome, WorkerCommand};
+use crate::worker::{Failure, Json, Outcome, WorkerCommand};
 
 impl State {
     /// Cancels a job; `None` if its final line is already on its way.
@@ -213,13 +214,7 @@ impl State {
             thinking: job.send.thinking.clone(),
             usage: outcome.usage,
             cost: outcome.cost,
-            api_calls: outcome.api_calls.map(|calls| {
-                calls
-                    .iter()
-                    .take(256)
-                    .map(|call| json::value(call))
-                    .collect()
-            }),
+            api_calls: outcome.api_calls.map(|calls| api_calls(&calls)),
             soul_sha256: outcome.soul_sha256,
             tool_trace,
             tool_trace_truncated,
@@ -468,7 +463,8 @@ fn tool_trace(job: &Job) -> (Vec<ToolTrace>, bool) {
         let size = 160
             + escaped_len(&trace.output)
             + escaped_len(&trace.input.to_string())
-            + trace.name.len();
+            + escaped_len(&trace.tool_call_id)
+            + escaped_len(&trace.name);
         if size > room {
             cut = true;
             continue;
@@ -477,6 +473,17 @@ fn tool_trace(job: &Job) -> (Vec<ToolTrace>, bool) {
         traces.push(trace.clone());
     }
     (traces, cut)
+}
+
+/// The first of them, as many as have room.
+fn api_calls(calls: &[Json]) -> Vec<Value> {
+    let mut room = API_CALLS_BYTES;
+    let fits = |call: &&Json| {
+        room = room.saturating_sub(call.len() + 1);
+        room > 0
+    };
+    let kept = calls.iter().take(256).take_while(fits);
+    kept.map(|call| json::value(call)).collect()
 }
 
 fn messages(job: &Job) -> Vec<String> {

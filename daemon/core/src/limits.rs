@@ -24,6 +24,12 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3600);
 pub const DEFAULT_EXPIRES: Duration = Duration::from_secs(3600);
 /// A turn's output in all (text, thinking, tools), in bytes: more is a loop.
 pub const OUTPUT_PER_TURN: usize = 64 * 1024 * 1024;
+/// Each thing a turn says costs so much of that besides its text: a line is more than its text.
+pub const EVENT_BYTES: usize = 256;
+/// Longest name or id that is kept of a worker: of a tool, a call, a model, a provider.
+pub const NAME_BYTES: usize = 1024;
+/// All calls of models in a final line: it holds 1 MiB, and the text and the tools have their parts.
+pub const API_CALLS_BYTES: usize = 64 * 1024;
 /// First restart delay; doubles with each death in a row.
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 /// Longest restart delay.

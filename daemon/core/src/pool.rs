@@ -1,6 +1,6 @@
 //! The process pool: which session gets which process, and when a turn may begin.
 //!
-//! Owns placement, spares and room. One slot's life is in `supervisor.rs`; what a turn says is in
+//! Owns placement and room. Spares are in `spare.rs`, one slot's life is in `supervisor.rs`; what a turn says is in
 //! `turn.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,10 +16,10 @@ use crate::clock::allowed;
 use crate::effect::{Effect, Spawn};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Job, Phase, Process};
-use crate::limits::{PROBE_AFTER, PROBE_WITHIN, SPARE_WAITS, SPAWNS_PER_SECOND};
+use crate::limits::{PROBE_AFTER, PROBE_WITHIN, SPAWNS_PER_SECOND};
 use crate::session::SessionId;
 use crate::slot::{Fit, Slot, SlotPhase};
-use crate::state::{Served, State};
+use crate::state::State;
 use crate::store::Write;
 use crate::stored::Awaiting;
 use crate::timers::Timer;
@@ -487,80 +487,5 @@ impl State {
             prompt: None,
         };
         (spawn, resuming)
-    }
-
-    /// Keeps the spares that were asked for.
-    pub(crate) fn keep_warm(&mut self) {
-        if self.settings.served != Served::Daemon || !self.mode.starts_turns() {
-            return;
-        }
-        let wanting: Vec<Agent> = self
-            .settings
-            .agents
-            .values()
-            .filter(|agent| agent.warm > 0 && agent.usable.is_ok() && !per_turn(agent))
-            .cloned()
-            .collect();
-        for agent in wanting {
-            let now = self.now.mono;
-            if self
-                .health
-                .get_mut(&agent.name)
-                .is_some_and(|health| health.broken(now).is_some())
-            {
-                self.timers
-                    .set_if_unset(Timer::Breaker, now + crate::limits::BREAKER_RETRY);
-                continue;
-            }
-            // Spares are for where the agent was used last, and got ready: pins that nothing
-            // starts with are no reason to start more.
-            let used = |slot: &&Slot| slot.agent == agent.name && !slot.sessions.is_empty();
-            let last = self.slots.values().rev().find(used);
-            let fit = last.map_or_else(
-                || Fit::usual(&agent, &self.settings.home),
-                |slot| match slot.phase.ready_since() {
-                    Some(_) => slot.fit.clone(),
-                    None => Fit::usual(&agent, &slot.fit.cwd),
-                },
-            );
-            let spares = self
-                .slots
-                .values()
-                .filter(|slot| {
-                    slot.agent == agent.name
-                        && slot.takes_turns()
-                        && if agent.describe.sessions == Sessions::Many && !slot.one_session {
-                            true
-                        } else {
-                            slot.sessions.is_empty()
-                        }
-                })
-                .count();
-            if spares >= agent.warm as usize || self.is_full() {
-                self.spare_missing.remove(&agent.name);
-                continue;
-            }
-            if let Some(until) = self.spare_would_disturb(&agent.name) {
-                self.timers.set_if_unset(Timer::Spare, until);
-            } else {
-                self.spare_missing.remove(&agent.name);
-                let worker = WorkerId(self.number());
-                self.slots.insert(worker, Slot::new(&agent, fit));
-                self.start(worker);
-            }
-        }
-    }
-
-    /// Until when a new spare would take its cores from a turn that has just begun: often the one
-    /// that took the last spare. Others that begin meanwhile don't put it off any further.
-    fn spare_would_disturb(&mut self, agent: &str) -> Option<Duration> {
-        let now = self.now.mono;
-        let slots = self.slots.values().filter(|slot| slot.agent == agent);
-        let turns = slots.flat_map(|slot| &slot.turns);
-        let jobs = turns.filter_map(|turn| self.jobs.get(turn));
-        let began = jobs.map(|job| job.started_at.unwrap_or(now)).max()?;
-        let missing = self.spare_missing.entry(agent.to_owned());
-        let until = began.min(*missing.or_insert(now)) + SPARE_WAITS;
-        (until > now).then_some(until)
     }
 }

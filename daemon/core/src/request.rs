@@ -16,6 +16,10 @@ use crate::ids::ConnId;
 use crate::limits::{DELEGATION_DEPTH, SENDS_PER_CONNECTION};
 use crate::send::is_in_order;
 use crate::state::State;
+use crate::text;
+
+/// So much of another agentd's name of a session is in ours, for people: a name has 128 bytes.
+const NAME_KEPT: usize = 64;
 
 /// Requests that wait until a session is known.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -43,9 +47,29 @@ impl State {
         facts: &Facts,
     ) {
         match request {
-            Ok(decoded) => self.request(conn, id, decoded, facts),
+            Ok(mut decoded) => {
+                if self.settings.nested {
+                    self.by_native(&mut decoded);
+                }
+                self.request(conn, id, decoded, facts);
+            }
             Err(rejected) => self.refuse(conn, id, rejected),
         }
+    }
+
+    /// To another agentd a session goes by the name that it was given here: the other's own name of
+    /// it may have been another session's before.
+    fn by_native(&mut self, decoded: &mut Decoded) {
+        let Request::Send(send) = &mut decoded.request else {
+            return;
+        };
+        decoded.ignored.retain(|ignored| ignored.field != "native");
+        send.session = send.native.clone().or_else(|| {
+            let given = send.session.as_deref().unwrap_or("session");
+            let given = &given[..text::floor(given, NAME_KEPT)];
+            let (at, pid) = (self.now.wall_ms, self.settings.pid);
+            Some(format!("{given}.{at:x}.{pid:x}.{}", self.number()))
+        });
     }
 
     pub(crate) fn request(

@@ -255,6 +255,12 @@ impl State {
             self.session_takes(known, send)?;
             return known.ok_or_else(|| Rejected::new(Code::Internal, "the session is gone"));
         }
+        if self.settings.nested
+            && let Some(native) = &send.native
+        {
+            let error = format!("there is no session `{native}` any more");
+            return Err(Rejected::new(Code::ContextLost, error));
+        }
         let agent = match &send.agent {
             Some(agent) => agent.clone(),
             None => self.default_agent()?,

@@ -26,6 +26,7 @@ use crate::request::Loading;
 use crate::restart::RestartWait;
 use crate::session::{Session, SessionId};
 use crate::slot::Slot;
+use crate::spare::Spares;
 use crate::status::Counters;
 use crate::steer::Words;
 use crate::stop::{Leave, Mode};
@@ -62,6 +63,8 @@ pub struct Settings {
     pub served: Served,
     /// Does its socket outlive it?
     pub socket: Socket,
+    /// Is it a worker of another agentd?
+    pub nested: bool,
     /// Processes at most.
     pub max_workers: usize,
     /// Makes restart delays of several daemons differ.
@@ -120,8 +123,7 @@ pub struct State {
     pub(crate) orphaned: BTreeMap<String, Vec<Batch>>,
     pub(crate) restarts: Vec<RestartWait>,
     pub(crate) health: BTreeMap<String, Health>,
-    /// Since when agents have fewer spares than they should.
-    pub(crate) spare_missing: BTreeMap<String, Duration>,
+    pub(crate) spares: BTreeMap<String, Spares>,
     pub(crate) questions: Questions,
     pub(crate) words: Words,
     pub(crate) compacting: BTreeMap<WorkerId, Compacting>,
@@ -163,7 +165,7 @@ impl State {
             orphaned: BTreeMap::new(),
             restarts: Vec::new(),
             health: BTreeMap::new(),
-            spare_missing: BTreeMap::new(),
+            spares: BTreeMap::new(),
             questions: Questions::default(),
             words: Words::default(),
             compacting: BTreeMap::new(),
@@ -218,9 +220,9 @@ impl State {
                 worker,
                 generation,
                 error,
-                permanent,
+                fault,
             } => {
-                self.spawn_failed(worker, generation, &error, permanent);
+                self.spawn_failed(worker, generation, &error, fault);
             }
             Event::Worker {
                 worker,

@@ -144,6 +144,7 @@ impl State {
                 wal_bytes: facts.wal_bytes,
             },
             questions: self.questions.count() as u64,
+            resumes: self.settings.nested.then_some(true),
         }
     }
 

@@ -27,6 +27,10 @@ impl State {
         let Some(slot) = self.slots.get(&worker) else {
             return;
         };
+        if self.is_per_turn(&slot.agent) {
+            // It is one turn, and that is over.
+            return self.drop_slot(worker);
+        }
         let (spawn, resuming) = self.spawn_of(slot);
         let Some(agent) = self.settings.agents.get(&slot.agent) else {
             return;

@@ -9,7 +9,9 @@ use agentd_protocol::{Code, JobId, limits};
 use crate::ids::{Generation, TurnId, WorkerId};
 use crate::job::{Ending, Notice, Phase, Process};
 use crate::json;
-use crate::limits::{OUTPUT_PER_TURN, STALLED_AFTER, TEXT_FLUSH_AFTER, TEXT_ON_ITS_WAY};
+use crate::limits::{
+    EVENT_BYTES, OUTPUT_PER_TURN, STALLED_AFTER, TEXT_FLUSH_AFTER, TEXT_ON_ITS_WAY,
+};
 use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{TextKind, Write};
@@ -23,7 +25,7 @@ impl State {
         &mut self,
         worker: WorkerId,
         generation: Generation,
-        event: WorkerEvent,
+        mut event: WorkerEvent,
     ) {
         // An older generation has no say any more.
         if self
@@ -33,6 +35,7 @@ impl State {
         {
             return;
         }
+        let left_out = event.cut();
         match event {
             WorkerEvent::Ready(traits) => self.worker_ready(worker, traits),
             WorkerEvent::Recycled => self.worker_recycled(worker),
@@ -78,7 +81,7 @@ impl State {
             | WorkerEvent::Skipped { turn, .. }
             | WorkerEvent::Other { turn, .. }
             | WorkerEvent::Ended { turn, .. } => match self.of_worker(worker, turn) {
-                Some(turn) => self.turn_said(turn, event),
+                Some(turn) => self.turn_said(turn, event, left_out),
                 None => self.strayed(worker),
             },
         }
@@ -133,7 +136,7 @@ impl State {
 
     /// Notes the agent's own id of a session, or that it has none any more; returns what is to be
     /// written of it.
-    fn renamed(&mut self, session: SessionId, native: Option<&str>) -> Option<Write> {
+    pub(crate) fn renamed(&mut self, session: SessionId, native: Option<&str>) -> Option<Write> {
         let known = self.sessions.get_mut(&session)?;
         if known.native.as_deref() == native {
             return None;
@@ -168,7 +171,7 @@ impl State {
         }
     }
 
-    fn turn_said(&mut self, turn: TurnId, event: WorkerEvent) {
+    fn turn_said(&mut self, turn: TurnId, event: WorkerEvent, left_out: usize) {
         let now = self.now.mono;
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
@@ -176,6 +179,12 @@ impl State {
         let Some(number) = job.number else { return };
         job.progress_at = now;
         job.stalled = false;
+        let merged = matches!(
+            event,
+            WorkerEvent::Text { .. } | WorkerEvent::Thinking { .. } | WorkerEvent::Ended { .. }
+        );
+        let each = if merged { 0 } else { EVENT_BYTES };
+        job.bytes = job.bytes.saturating_add(each + left_out);
         match event {
             WorkerEvent::MessageStarted { replaces_last, .. } => {
                 job.begin_message(replaces_last, true);
@@ -229,7 +238,7 @@ impl State {
                 }
             }
             WorkerEvent::SessionOfTurn { native, .. } => {
-                job.bytes = job.bytes.saturating_add(native.len() + 256);
+                job.bytes = job.bytes.saturating_add(native.len());
                 self.session_of_turn(turn, &native);
             }
             WorkerEvent::Skipped { bytes, .. } => job.bytes = job.bytes.saturating_add(bytes),
@@ -450,8 +459,7 @@ impl State {
     /// Counts what a turn puts out besides text and tools.
     pub(crate) fn count_output(&mut self, turn: TurnId, bytes: usize) {
         if let Some(job) = self.jobs.get_mut(&turn) {
-            // A line is more than its text.
-            job.bytes = job.bytes.saturating_add(bytes + 256);
+            job.bytes = job.bytes.saturating_add(bytes + EVENT_BYTES);
         }
         self.check_output(turn);
     }

@@ -83,7 +83,7 @@ pub fn describe(command: &[String]) -> Describe {
 pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
     let prompt = spawn.prompt.as_deref();
     let text = prompt.map_or("", |prompt| prompt.text.as_str());
-    let session = session(spawn).unwrap_or_default();
+    let session = spawn.resume.as_deref().unwrap_or_default();
     let model = prompt.and_then(|prompt| prompt.model.as_deref());
     let values = [
         ("{prompt}", text),
@@ -112,18 +112,6 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
             text.as_bytes().to_vec()
         }),
     }
-}
-
-fn session(spawn: &Spawn) -> Option<&str> {
-    let of_prompt = spawn
-        .prompt
-        .as_deref()
-        .map(|prompt| prompt.session.as_str());
-    spawn
-        .resume
-        .as_deref()
-        .or(spawn.session.as_deref())
-        .or(of_prompt)
 }
 
 /// Is it an option with nothing but an empty value, as `--model={model}` without a model?
@@ -162,7 +150,6 @@ fn fill(argument: &str, values: &[(&str, &str)]) -> String {
 pub struct Exec {
     agent: String,
     turn: Option<TurnId>,
-    session: Option<String>,
     /// The beginning of a character that the next portion will end.
     undecoded: Vec<u8>,
     /// A newline that is dropped if nothing follows.
@@ -180,7 +167,6 @@ impl Exec {
         Self {
             agent: spawn.agent.clone(),
             turn: spawn.prompt.as_deref().map(|prompt| prompt.turn),
-            session: session(spawn).map(str::to_owned),
             undecoded: Vec::new(),
             newline: false,
             streamed: 0,
@@ -328,15 +314,7 @@ impl Adapter for Exec {
         self.emit(&beyond, events);
         let Some(turn) = self.turn else { return };
         let outcome = match exit {
-            Exit::Code(0) => {
-                // Its sessions have our names; from now on there is one to go back to.
-                events.extend(
-                    self.session
-                        .take()
-                        .map(|native| WorkerEvent::SessionNamed { native }),
-                );
-                Outcome::ended(Stop::EndTurn)
-            }
+            Exit::Code(0) => Outcome::ended(Stop::EndTurn),
             Exit::Code(_) | Exit::Signal(_) => self.failed(exit, tail),
         };
         events.push(WorkerEvent::Ended {

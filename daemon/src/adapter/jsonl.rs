@@ -20,8 +20,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::attached::base64;
-use super::object::{Object, beginning, put_line};
-use super::{Adapter, Launch};
+use super::object::{Object, beginning, put_line, shows};
+use super::{Adapter, Launch, TOO_LONG};
 
 /// Tool calls whose output is counted at once: more are not updated by any sane worker.
 const OPEN_CALLS: usize = 256;
@@ -301,6 +301,26 @@ impl Adapter for Jsonl {
                 }),
             },
         }
+    }
+
+    fn instead_of(&self, beginning: &[u8]) -> Option<Value> {
+        let last = ["message_end", "error"].map(|kind| shows(beginning, "type", &json!(kind)));
+        if !last.contains(&true) {
+            return None;
+        }
+        let mut turns = self.outstanding.keys();
+        let named = turns.find(|turn| shows(beginning, "id", &json!(id(**turn))));
+        let turn = match named {
+            Some(turn) => turn,
+            None => self
+                .outstanding
+                .keys()
+                .next()
+                .filter(|_| self.outstanding.len() == 1)?,
+        };
+        Some(
+            json!({"type": "error", "id": id(*turn), "code": Code::AgentFailed, "error": TOO_LONG}),
+        )
     }
 
     fn encode(

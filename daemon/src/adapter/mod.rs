@@ -18,6 +18,7 @@ use agentd_core::agent::Describe;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Exit, Outcome, WorkerCommand, WorkerEvent};
+use serde_json::Value;
 
 /// Which wire an agent speaks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -134,6 +135,9 @@ impl Kind {
     }
 }
 
+/// What a turn ends with whose last line was too long.
+const TOO_LONG: &str = "the agent's last line was longer than 16 MiB and was skipped";
+
 /// The end of a turn.
 fn ended(turn: TurnId, outcome: Outcome) -> WorkerEvent {
     WorkerEvent::Ended {
@@ -181,6 +185,13 @@ pub trait Adapter: Send {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     );
+
+    /// What a line that was too long is taken for, where its beginning shows that a turn waits for
+    /// it: otherwise that would have no end.
+    fn instead_of(&self, beginning: &[u8]) -> Option<Value> {
+        let _unused = beginning;
+        None
+    }
 
     /// The process is gone and everything it printed was decoded. Only a kind whose exit is the
     /// turn's end has something to say; `tail` is the end of its standard error.

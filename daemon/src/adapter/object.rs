@@ -85,6 +85,18 @@ pub(super) fn beginning(line: &[u8]) -> String {
     cut.trim_end_matches(['\r', '\n']).to_owned()
 }
 
+/// Does the beginning of an object show this field with this value?
+pub(super) fn shows(beginning: &[u8], name: &str, value: &serde_json::Value) -> bool {
+    let dense = beginning.iter().filter(|byte| !byte.is_ascii_whitespace());
+    let dense: Vec<u8> = dense.copied().collect();
+    let field = format!("\"{name}\":{value}");
+    let mut windows = dense.windows(field.len() + 1);
+    windows.any(|window| {
+        let (at, behind) = window.split_at(field.len());
+        at == field.as_bytes() && matches!(behind, b"," | b"}")
+    })
+}
+
 /// Appends a value as one line.
 pub(super) fn put_line(write: &mut Vec<u8>, value: &serde_json::Value) {
     write.extend_from_slice(value.to_string().as_bytes());
@@ -94,6 +106,15 @@ pub(super) fn put_line(write: &mut Vec<u8>, value: &serde_json::Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_beginning_of_a_line_shows_what_it_is() {
+        let shows = |line: &str, name: &str, value| shows(line.as_bytes(), name, &value);
+        let line = r#"{ "type" : "result", "id":55,"n":{"id":"t1"},"text":"xx"#;
+        assert!(shows(line, "type", "result".into()));
+        assert!(shows(line, "id", 55.into()) && shows(line, "id", "t1".into()));
+        assert!(!shows(line, "id", 5.into()) && !shows(line, "text", "xx".into()));
+    }
 
     #[test]
     fn only_an_object_is_read_and_a_field_of_another_type_is_absent() {

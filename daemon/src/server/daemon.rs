@@ -133,6 +133,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
             Some(_) => Socket::Stays,
             None => Socket::Ours,
         },
+        nested: false,
         config,
         file_limit: Some(files),
         lock: Some(lock),

@@ -50,6 +50,7 @@ pub async fn run(
         socket: Some(paths.socket),
         served: Served::OneShot { reason },
         stays: Socket::Ours,
+        nested: at_end == AtEnd::Cancel,
         config,
         file_limit: None,
         lock: None,

@@ -92,6 +92,8 @@ pub struct Plan {
     pub served: Served,
     /// What becomes of the socket.
     pub stays: Socket,
+    /// Is it a worker of another agentd?
+    pub nested: bool,
     /// What the user configured.
     pub config: Config,
     /// The limit of open files before it was raised.
@@ -496,6 +498,7 @@ fn settings(
         moved_aside: (opened.moved_aside.as_ref()).map(|aside| aside.display().to_string()),
         served: plan.served.clone(),
         socket: plan.stays,
+        nested: plan.nested,
         max_workers: agentd_core::limits::MAX_WORKERS,
         seed: u64::from(now.subsec_nanos()) ^ (u64::from(std::process::id()) << 32),
         looked_for,

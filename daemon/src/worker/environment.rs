@@ -96,6 +96,7 @@ pub(super) fn of_agent(
     }
     let given = agent.env.iter();
     env.extend(given.map(|(name, value)| (name.into(), value.into())));
+    clean_path(&mut env, agent);
     env
 }
 
@@ -108,10 +109,14 @@ pub(super) fn common(environment: &Environment, agent: &AgentConfig) -> Environm
         .collect();
     // Nobody looks at a terminal there: no colours, no pagers.
     env.insert("TERM".into(), "dumb".into());
+    clean_path(&mut env, agent);
+    env
+}
+
+fn clean_path(env: &mut Environment, agent: &AgentConfig) {
     let program = agent.command.first().map(Path::new);
     let path = search_path(env.get(OsStr::new("PATH")), program.and_then(Path::parent));
     env.insert("PATH".into(), path);
-    env
 }
 
 /// PATH without what means the current directory, which is the session's and may hold a `node` or
@@ -217,5 +222,9 @@ mod tests {
         );
         assert_eq!(path(".:/usr/bin", "x"), "/usr/bin");
         assert_eq!(path(".:/usr/bin", "/a:b/x"), "/usr/bin");
+        let mut asked = agent(Kind::Acp, "/usr/bin/x");
+        asked.pass_env = vec!["PATH".to_owned()];
+        let passed = of_agent(&env(&[("PATH", ".:bin:/bin")]), &BTreeMap::new(), &asked);
+        assert_eq!(passed[OsStr::new("PATH")], "/bin:/usr/bin");
     }
 }

@@ -41,6 +41,13 @@ const PF_EXITING: u32 = 4;
 /// somebody's orphan. Children belong to the process, and so does this list.
 static LEADERS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
+/// The instances that this process is: one, but in tests.
+static INSTANCES: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+fn instances() -> MutexGuard<'static, BTreeSet<String>> {
+    INSTANCES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn leaders() -> MutexGuard<'static, BTreeSet<i32>> {
     LEADERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -97,6 +104,7 @@ impl Leader {
         mark: Mark,
         group: Option<Group>,
     ) -> io::Result<Self> {
+        instances().insert(mark.instance.clone());
         Ok(Self {
             pid: Pid::from_raw(pid.cast_signed()),
             mark,
@@ -164,13 +172,15 @@ impl Leader {
     pub(super) async fn clear(mut self) -> Exit {
         let deadline = Instant::now() + GONE_WITHIN;
         let mut left = self.empty_group(deadline).await;
+        let mut orphans = BTreeSet::new();
         loop {
             // ESRCH and EPERM both mean that nobody is left but zombies.
             let _gone = killpg(self.pid, Signal::SIGKILL);
             if !left && left_nothing(self.pid) {
                 break;
             }
-            let found = sweep(self.pid, &self.mark);
+            let mut found = sweep(self.pid, &self.mark);
+            found.alive += sweep_orphans(&mut orphans);
             left |= found.alive + found.dead > 0;
             if found.alive == 0 || Instant::now() >= deadline {
                 break;
@@ -185,6 +195,42 @@ impl Leader {
         leaders().remove(&self.pid.as_raw());
         exit_of(status)
     }
+}
+
+/// Kills what an agentd started that was a worker of ours and is dead: its processes have its mark,
+/// and became our children. Those of a living one are its own. Reaps the `killed` that are dead;
+/// says how many are not yet.
+fn sweep_orphans(killed: &mut BTreeSet<i32>) -> usize {
+    for process in table() {
+        let adopted = process.parent == Pid::this() && !leaders().contains(&process.pid.as_raw());
+        let pid = process.pid.as_raw();
+        if adopted && !process.zombie && !killed.contains(&pid) && is_of_another(process.pid) {
+            if process.group == process.pid {
+                let _gone = killpg(process.pid, Signal::SIGKILL);
+            }
+            let _gone = kill(process.pid, Signal::SIGKILL);
+            killed.insert(pid);
+        }
+    }
+    killed.retain(|pid| {
+        let flags = Some(nix::sys::wait::WaitPidFlag::WNOHANG);
+        let waited = nix::sys::wait::waitpid(Pid::from_raw(*pid), flags);
+        matches!(waited, Ok(WaitStatus::StillAlive))
+    });
+    killed.len()
+}
+
+/// Does it carry the mark of an instance that this process is not?
+fn is_of_another(pid: Pid) -> bool {
+    let Ok(environ) = std::fs::read(format!("/proc/{pid}/environ")) else {
+        return false;
+    };
+    let mut entries = environ.split(|byte| *byte == 0);
+    let name = entries.find_map(|entry| {
+        let value = entry.strip_prefix(environment::INSTANCE.as_bytes())?;
+        value.strip_prefix(b"=")
+    });
+    name.is_some_and(|name| !instances().contains(&*String::from_utf8_lossy(name)))
 }
 
 fn exit_of(status: io::Result<std::process::ExitStatus>) -> Exit {

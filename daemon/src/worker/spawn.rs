@@ -11,7 +11,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_core::event::Event;
+use agentd_core::event::{Event, Fault};
 use agentd_core::ids::{Generation, WorkerId};
 use nix::libc;
 use tokio::process::{Child, Command};
@@ -55,21 +55,21 @@ pub(super) struct Plan {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Failure {
     error: String,
-    permanent: bool,
+    fault: Fault,
 }
 
 impl Failure {
-    /// Trying again is pointless.
+    /// Trying again is pointless, whatever for.
     pub(super) fn permanent(error: impl Into<String>) -> Self {
         Self {
             error: error.into(),
-            permanent: true,
+            fault: Fault::Agent,
         }
     }
 
     /// Is trying again pointless?
-    pub(super) const fn is_permanent(&self) -> bool {
-        self.permanent
+    pub(super) fn is_permanent(&self) -> bool {
+        matches!(self.fault, Fault::Agent | Fault::Arguments)
     }
 
     /// In words for a person.
@@ -83,7 +83,7 @@ impl Failure {
             worker,
             generation,
             error: self.error,
-            permanent: self.permanent,
+            fault: self.fault,
         }
     }
 }
@@ -204,25 +204,27 @@ fn explain(plan: &Plan, program: &Path, error: &io::Error) -> Failure {
                 "the working directory `{}` is not there, or not a directory",
                 plan.cwd.display()
             ),
-            permanent: false,
+            fault: Fault::Directory,
         };
     }
-    let permanent = matches!(
-        error.raw_os_error(),
+    let fault = match error.raw_os_error() {
+        Some(libc::E2BIG) => Fault::Arguments,
         Some(
             libc::ENOENT
-                | libc::EACCES
-                | libc::ENOEXEC
-                | libc::E2BIG
-                | libc::ENOTDIR
-                | libc::EISDIR
-                | libc::ELOOP
-                | libc::EPERM
-                | libc::ENAMETOOLONG
-        )
-    ) || error.kind() == io::ErrorKind::InvalidInput;
+            | libc::EACCES
+            | libc::ENOEXEC
+            | libc::ENOTDIR
+            | libc::EISDIR
+            | libc::ELOOP
+            | libc::EPERM
+            | libc::ENAMETOOLONG,
+        ) => Fault::Agent,
+        // A NUL: the library sees it before the system does.
+        None if error.kind() == io::ErrorKind::InvalidInput => Fault::Arguments,
+        _ => Fault::Machine,
+    };
     Failure {
         error: format!("cannot run `{}`: {error}", program.display()),
-        permanent,
+        fault,
     }
 }

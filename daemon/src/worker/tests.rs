@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use agentd_core::effect::{Rung, Spawn};
-use agentd_core::event::Event;
+use agentd_core::event::{Event, Fault};
 use agentd_core::ids::{Generation, TurnId, WorkerId};
 use agentd_core::worker::{Exit, Reply, WorkerCommand, WorkerEvent};
 use tokio::sync::mpsc;
@@ -37,6 +37,11 @@ impl Adapter for Echo {
                 native: true,
             }
         });
+    }
+
+    fn instead_of(&self, beginning: &[u8]) -> Option<serde_json::Value> {
+        assert!(beginning.len() < 1024, "only the beginning");
+        beginning.starts_with(b"end x").then(|| "instead".into())
     }
 
     fn encode(
@@ -233,13 +238,11 @@ impl Running {
     }
 }
 
-async fn refused(setup: Setup) -> (String, bool) {
+async fn refused(setup: Setup) -> (String, Fault) {
     let argv = format!("{:.80?}", setup.argv);
     let mut running = setup.start();
     match running.next().await {
-        Event::SpawnFailed {
-            error, permanent, ..
-        } => (error, permanent),
+        Event::SpawnFailed { error, fault, .. } => (error, fault),
         other => panic!("{argv}: {other:?}"),
     }
 }
@@ -422,20 +425,23 @@ async fn a_program_that_cannot_run_is_refused_for_good_and_a_missing_directory_i
         ("relative", "absolute"),
         ("/", "cannot run `/`"),
     ] {
-        let (error, permanent) = refused(Setup::argv(&[program])).await;
-        assert!(error.contains(says) && permanent, "{program}: {error}");
+        let (error, fault) = refused(Setup::argv(&[program])).await;
+        assert!(error.contains(says), "{program}: {error}");
+        assert_eq!(fault, Fault::Agent, "{program}");
     }
     let mut setup = Setup::argv(&["/bin/cat"]);
     setup.cwd = dir.path().join("gone");
-    let (error, permanent) = refused(setup).await;
+    let (error, fault) = refused(setup).await;
     assert!(
         error.contains("working directory") && error.contains("gone"),
         "{error}"
     );
-    assert!(!permanent, "it says nothing about the program");
-    let big = "x".repeat(4 * 1024 * 1024);
-    let (error, permanent) = refused(Setup::argv(&["/bin/echo", &big])).await;
-    assert!(permanent && error.len() < 200, "{error}");
+    assert_eq!(fault, Fault::Directory);
+    for text in ["x".repeat(4 * 1024 * 1024), "a\0b".to_owned()] {
+        let (error, fault) = refused(Setup::argv(&["/bin/echo", &text])).await;
+        assert_eq!(fault, Fault::Arguments, "{error}");
+        assert!(error.len() < 200, "{error}");
+    }
 }
 
 #[tokio::test]
@@ -445,7 +451,7 @@ async fn an_unknown_agent_is_refused_for_good() {
     let _orders = spawner.spawn(WorkerId(1), Generation(1), spawn_words());
     let event = inbox.recv().await.unwrap();
     assert!(
-        matches!(&event, Event::SpawnFailed { permanent: true, error, .. } if error.contains("echo")),
+        matches!(&event, Event::SpawnFailed { fault: Fault::Agent, error, .. } if error.contains("echo")),
         "{event:?}"
     );
 }
@@ -527,9 +533,11 @@ async fn a_process_that_was_idle_for_long_takes_what_it_is_told() {
 
 #[tokio::test]
 async fn an_over_long_line_is_skipped_with_a_note() {
-    let script = "head -c 16777300 /dev/zero | tr '\\0' x; echo; echo after";
-    let mut running = Setup::sh(script).start();
+    let line = "head -c 16777300 /dev/zero | tr '\\0' x; echo;";
+    let script = format!("{line} echo -n 'end '; {line} echo after");
+    let mut running = Setup::sh(&script).start();
     let mut noted = 0;
+    let mut said = String::new();
     loop {
         match running.next().await {
             Event::Worker {
@@ -539,10 +547,10 @@ async fn an_over_long_line_is_skipped_with_a_note() {
             Event::Worker {
                 event: WorkerEvent::Text { text, .. },
                 ..
-            } => assert_eq!(text, "after"),
+            } => said.push_str(&text),
             Event::Exited { .. } => break,
             _ => {}
         }
     }
-    assert_eq!(noted, 1);
+    assert_eq!((noted, said.as_str()), (2, "\"instead\"after"));
 }

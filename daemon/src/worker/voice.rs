@@ -107,7 +107,12 @@ impl Voice {
                 for frame in frames {
                     match frame {
                         Frame::Line(line) => self.decode(&line),
-                        Frame::TooLong => self.heard.push(too_long()),
+                        Frame::TooLong => {
+                            self.heard.push(too_long());
+                            if let Some(line) = self.adapter.instead_of(self.decoder.skipped()) {
+                                self.decode(line.to_string().as_bytes());
+                            }
+                        }
                     }
                     self.settle();
                 }

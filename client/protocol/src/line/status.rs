@@ -17,6 +17,9 @@ pub struct StatusAnswer {
     pub workers: Option<Vec<WorkerRow>>,
     pub store: StoreFacts,
     pub questions: u64,
+    /// A worker only: can its sessions be reopened?
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumes: Option<bool>,
 }
 
 /// Of the daemon as a whole.

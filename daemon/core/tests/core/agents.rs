@@ -70,6 +70,7 @@ pub fn settings() -> Settings {
         moved_aside: None,
         served: Served::Daemon,
         socket: Socket::Ours,
+        nested: false,
         max_workers: 4,
         seed: 7,
         looked_for: String::new(),

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use agentd_core::ids::TurnId;
 use agentd_core::limits::TEXT_ON_ITS_WAY;
 use agentd_core::store::Write;
-use agentd_protocol::JobId;
+use agentd_core::worker::{Failure, Outcome, WorkerEvent};
+use agentd_protocol::limits::MAX_LINE_OUT;
+use agentd_protocol::line::Stop;
+use agentd_protocol::{Code, JobId};
 
 use crate::scenarios::{running, say};
 use crate::world::{StoreOrder, World};
@@ -50,4 +54,97 @@ fn a_store_that_is_behind_is_given_no_more_text_than_the_limit_and_gets_all_of_i
     assert!(*stored == piece.repeat(said / piece.len()), "all, in order");
     say(&mut world, process, &piece);
     assert_eq!(on_its_way(&world), piece.len(), "there is room again");
+}
+
+fn started(turn: TurnId, call: String) -> WorkerEvent {
+    WorkerEvent::ToolStarted {
+        turn,
+        call,
+        name: "n".to_owned(),
+        input: "{}".to_owned(),
+        read_only: true,
+    }
+}
+
+fn ended(turn: TurnId, call: String) -> WorkerEvent {
+    WorkerEvent::ToolEnded {
+        turn,
+        call,
+        ok: true,
+        output: String::new(),
+    }
+}
+
+#[test]
+fn no_name_of_a_workers_makes_a_line_longer_than_announced() {
+    // What takes the most room in a line.
+    let long = "\u{1}".repeat(3_000_000);
+    let failed = Failure {
+        hint: Some(long.clone()),
+        ..Failure::new(Code::AgentFailed, long.clone())
+    };
+    let call = format!(r#"{{"model":"{}"}}"#, "m".repeat(3_000));
+    for result in [Ok(Stop::EndTurn), Err(failed)] {
+        let (mut world, conn, process) = running();
+        let turn = world.processes[&process].turns[0];
+        world.worker(process, started(turn, long.clone()));
+        world.worker(process, ended(turn, long.clone()));
+        let other = WorkerEvent::Other {
+            turn,
+            kind: long.clone(),
+            data: "1".to_owned(),
+        };
+        world.worker(process, other);
+        let outcome = Outcome {
+            result,
+            text: Some(long.clone()),
+            provider: Some(long.clone()),
+            model: Some(long.clone()),
+            api_calls: Some(vec![call.clone(); 1000]),
+            ..Outcome::ended(Stop::EndTurn)
+        };
+        let outcome = Box::new(outcome);
+        world.worker(process, WorkerEvent::Ended { turn, outcome });
+        for _ in 0..100 {
+            world.clients_read();
+        }
+        let lines = &world.clients[&conn].lines;
+        let last = lines.last().unwrap();
+        assert!(last["api_calls"].as_array().unwrap().len() > 10);
+        assert_eq!(
+            last["tool_trace"][0]["ok"], true,
+            "start and end belong together"
+        );
+        for line in lines {
+            let length = line.to_string().len();
+            assert!(length <= MAX_LINE_OUT, "{}: {length}", line["type"]);
+        }
+    }
+}
+
+#[test]
+fn whatever_a_turn_says_counts_against_its_limit() {
+    type Says = fn(TurnId, usize) -> WorkerEvent;
+    let says: [(usize, Says); 3] = [
+        (25, |turn, n| {
+            started(turn, n.to_string() + &"x".repeat(3_000_000))
+        }),
+        (300_000, |turn, _| WorkerEvent::MessageStarted {
+            turn,
+            replaces_last: false,
+        }),
+        (300_000, |turn, n| ended(turn, n.to_string())),
+    ];
+    for (times, says) in says {
+        let (mut world, _conn, process) = running();
+        world.keep_text = false;
+        world.prompt_store = false;
+        let turn = world.processes[&process].turns[0];
+        for n in 0..times {
+            world.worker(process, says(turn, n));
+            world.orders.clear();
+        }
+        let cancelled = &world.processes[&process].cancelled;
+        assert!(cancelled.contains(&turn), "after {times} of them");
+    }
 }

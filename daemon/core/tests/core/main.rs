@@ -23,6 +23,7 @@ mod races;
 mod recovery;
 mod replay;
 mod scenarios;
+mod spawns;
 mod steering;
 mod store;
 mod times;

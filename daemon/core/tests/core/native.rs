@@ -223,3 +223,41 @@ fn a_chain_is_a_part_of_the_request_that_a_key_stands_for() {
         assert_eq!(world.answer(conn, 4)["code"], "idempotency-conflict");
     }
 }
+
+#[test]
+fn an_agent_that_keeps_sessions_by_given_ids_gets_a_new_one_for_each_session() {
+    let mut settings = settings();
+    let describe = &mut settings.agents.get_mut("turn").unwrap().describe;
+    describe.resume = agentd_core::agent::Resume::Native;
+    let mut world = World::new(settings.clone());
+    let mut conn = world.connect();
+    let turn = |world: &mut World, conn, id, exit: Option<Exit>| {
+        let line = r#"{"type":"send","text":"x","session":"main","agent":"turn"}"#;
+        world.request(conn, id, line);
+        let process = only(world);
+        let resume = world.processes[&process].resume.clone().unwrap();
+        match exit {
+            Some(exit) => world.exit(process, exit),
+            None => world.end_turn(process),
+        }
+        (resume, world.answer(conn, id)["context"].clone())
+    };
+    // A turn that fails may have left something there.
+    let (first, context) = turn(&mut world, conn, 1, Some(Exit::Code(1)));
+    assert_eq!(context, "new");
+    assert_eq!(
+        turn(&mut world, conn, 2, None),
+        (first.clone(), "continued".into())
+    );
+    world.crash(settings);
+    conn = world.connect();
+    assert_eq!(
+        turn(&mut world, conn, 3, None),
+        (first.clone(), "continued".into())
+    );
+    world.request(conn, 4, r#"{"type":"session.close","session":"main"}"#);
+    assert_eq!(world.answer(conn, 4)["ok"], true);
+    let (second, context) = turn(&mut world, conn, 5, None);
+    assert_ne!(second, first, "what was closed is not gone on with");
+    assert_eq!(context, "new");
+}

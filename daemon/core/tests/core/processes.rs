@@ -5,7 +5,7 @@
 use agentd_core::Event;
 use agentd_core::attached::Attachments;
 use agentd_core::effect::Spawn;
-use agentd_core::event::Facts;
+use agentd_core::event::{Facts, Fault};
 use agentd_core::ids::{Generation, TurnId, WorkerId};
 use agentd_core::worker::{Exit, Outcome, Traits, WorkerCommand, WorkerEvent};
 use agentd_protocol::JobId;
@@ -27,6 +27,8 @@ impl World {
         self.spawns += 1;
         let mut process = Process {
             agent: spawn.agent.clone(),
+            cwd: spawn.cwd.clone(),
+            resume: spawn.resume.clone(),
             ..Process::default()
         };
         if let Some(prompt) = spawn.prompt {
@@ -116,7 +118,8 @@ impl World {
                 assert!(process.turns.len() <= 1, "two turns at once");
             }
             WorkerCommand::Recycle => assert!(process.turns.is_empty(), "recycled in a turn"),
-            WorkerCommand::Probe | WorkerCommand::Cancel { .. } => {}
+            WorkerCommand::Cancel { turn } => process.cancelled.push(turn),
+            WorkerCommand::Probe => {}
             WorkerCommand::Answer { question, reply } => process.heard.push((question, reply)),
             WorkerCommand::Steer { turn, word, text } => {
                 assert!(process.turns.contains(&turn), "a word to another's turn");
@@ -199,6 +202,19 @@ impl World {
         self.worker(process, WorkerEvent::Ended { turn, outcome });
         if per_turn {
             self.exit(process, Exit::Code(0));
+        }
+    }
+
+    /// No process came of it.
+    pub fn spawn_fails(&mut self, process: (WorkerId, Generation), fault: Fault) {
+        if self.processes.remove(&process).is_some() {
+            let (worker, generation) = process;
+            self.event(Event::SpawnFailed {
+                worker,
+                generation,
+                error: "why".to_owned(),
+                fault,
+            });
         }
     }
 

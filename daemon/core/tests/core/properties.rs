@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use agentd_core::event::Fault;
 use agentd_core::ids::ConnId;
 use agentd_core::store::Stored;
 use agentd_core::worker::{Exit, Failure, Outcome, QuestionKind, Steering, Traits, WorkerEvent};
@@ -231,13 +232,13 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
         (227..=229, _, Some((worker, generation)))
             if !world.processes[&(worker, generation)].ready =>
         {
-            world.processes.remove(&(worker, generation));
-            world.event(Event::SpawnFailed {
-                worker,
-                generation,
-                error: "EAGAIN".to_owned(),
-                permanent: pick(4) == 0,
-            });
+            let faults = [
+                Fault::Agent,
+                Fault::Machine,
+                Fault::Directory,
+                Fault::Arguments,
+            ];
+            world.spawn_fails((worker, generation), faults[pick(4)]);
         }
         (230..=239, _, _) => world.pass(Duration::from_millis(u64::from(choice >> 8) % 3_000)),
         (240..=241, _, _) => world.pass(Duration::from_secs(40)),

@@ -22,6 +22,9 @@ use agentd_protocol::{Body, Code, Envelope, Id, JobId, Request};
 #[derive(Debug, Default)]
 pub struct Process {
     pub agent: String,
+    pub cwd: String,
+    /// The agent's own id of the session that it was started for.
+    pub resume: Option<String>,
     pub ready: bool,
     pub turns: Vec<TurnId>,
     pub sessions: BTreeSet<String>,
@@ -29,6 +32,8 @@ pub struct Process {
     pub told_to_end: Option<Rung>,
     /// What became of its questions, as it was told.
     pub heard: Vec<(String, Reply)>,
+    /// Turns that it was told to end.
+    pub cancelled: Vec<TurnId>,
     /// Words to its turns.
     pub words: Vec<(u64, String)>,
     pub compacting: Option<String>,

@@ -107,6 +107,21 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+#[test]
+fn an_answer_that_is_too_long_a_line_fails_its_turn() {
+    let mut talk = Talk::running();
+    let id = talk.acp.turn.as_ref().unwrap().id;
+    let line = |id: u64| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"_meta":"aaa"#);
+    assert_eq!(talk.acp.instead_of(line(10 * id).as_bytes()), None);
+    let instead = talk.acp.instead_of(line(id).as_bytes()).unwrap();
+    talk.hear(&instead);
+    assert!(
+        talk.failure().error.contains(TOO_LONG),
+        "{:?}",
+        talk.failure()
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

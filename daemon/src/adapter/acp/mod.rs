@@ -24,11 +24,11 @@ use agentd_core::ids::TurnId;
 use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::{Level, Stop, Usage};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::object::{Object, beginning};
+use super::object::{Object, beginning, shows};
 use super::unknown::Unknown;
-use super::{Adapter, Launch, ended};
+use super::{Adapter, Launch, TOO_LONG, ended};
 use choices::{Offer, Setting, Unoffered};
 use handshake::Step;
 use questions::Question;
@@ -433,6 +433,14 @@ impl Adapter for Acp {
     fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
         self.record(bytes, events, write);
         self.advance(events, write);
+    }
+
+    fn instead_of(&self, beginning: &[u8]) -> Option<Value> {
+        let id = json!(self.turn.as_ref()?.id);
+        let error = json!({"code": -32603, "message": TOO_LONG});
+        let is_answer = beginning.windows(8).any(|name| name == br#""result""#);
+        (is_answer && shows(beginning, "id", &id))
+            .then(|| json!({"jsonrpc": "2.0", "id": id, "error": error}))
     }
 
     fn encode(

@@ -30,6 +30,19 @@ fn a_second_result_is_nobodys() {
 }
 
 #[test]
+fn a_result_that_is_too_long_a_line_fails_its_turn() {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    let other = br#"{"type":"user","message":{"content":"aaa"#;
+    assert_eq!(replay.claude.instead_of(other), None);
+    let line = br#"{"type":"result","subtype":"success","result":"aaa"#;
+    let instead = replay.claude.instead_of(line).unwrap();
+    replay.hear(&instead);
+    let failure = replay.outcome().result.clone().unwrap_err();
+    assert!(failure.error.contains(TOO_LONG), "{failure:?}");
+}
+
+#[test]
 fn a_run_that_nobody_asked_for_ends_no_turn() {
     let mut replay = Replay::bare();
     replay.tell(&prompt(1, "x"));

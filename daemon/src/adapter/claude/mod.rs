@@ -24,9 +24,9 @@ use agentd_protocol::Code;
 use agentd_protocol::line::Stop;
 use serde_json::{Value, json};
 
-use super::object::put_line;
+use super::object::{put_line, shows};
 use super::unknown::Unknown;
-use super::{Adapter, Launch, ended};
+use super::{Adapter, Launch, TOO_LONG, ended};
 use questions::Questions;
 use turn::{Abort, Turn};
 use words::Words;
@@ -245,6 +245,12 @@ impl Adapter for Claude {
         self.line(bytes, events, write);
         self.abort_held(write);
         self.say_words(events, write);
+    }
+
+    fn instead_of(&self, beginning: &[u8]) -> Option<Value> {
+        let end = json!("result");
+        shows(beginning, "type", &end)
+            .then(|| json!({"type": end, "subtype": "error", "is_error": true, "result": TOO_LONG}))
     }
 
     fn encode(

@@ -75,6 +75,22 @@ fn a_prompt_waits_for_the_end_of_a_compaction_and_none_begins_in_a_turn() {
 }
 
 #[test]
+fn an_end_that_is_too_long_a_line_fails_its_turn() {
+    let mut replay = Replay::running();
+    let line = |turn: &str| {
+        format!(
+            r#"{{"method":"turn/completed","params":{{"threadId":"t","turn":{{"id":"{turn}","items":["aaa"#
+        )
+    };
+    assert_eq!(replay.codex.instead_of(line("other").as_bytes()), None);
+    let instead = replay.codex.instead_of(line("n1").as_bytes()).unwrap();
+    replay.hear(&instead);
+    let outcomes = replay.outcomes();
+    let failure = outcomes[0].result.clone().unwrap_err();
+    assert!(failure.error.contains(TOO_LONG), "{failure:?}");
+}
+
+#[test]
 fn a_message_that_a_word_stops_is_replaced_by_the_next() {
     let mut replay = Replay::running();
     replay.events.clear();

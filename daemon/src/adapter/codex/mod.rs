@@ -26,9 +26,9 @@ use agentd_protocol::line::Stop;
 use serde_json::{Value, json};
 
 use super::attached::data_url;
-use super::object::put_line;
+use super::object::{put_line, shows};
 use super::unknown::Unknown;
-use super::{Adapter, Launch, ended};
+use super::{Adapter, Launch, TOO_LONG, ended};
 use requests::Requests;
 use turn::{Abort, Tokens, Turn};
 use words::Words;
@@ -336,6 +336,17 @@ impl Adapter for Codex {
     fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
         self.message(bytes, events, write);
         self.advance(events, write);
+    }
+
+    fn instead_of(&self, beginning: &[u8]) -> Option<Value> {
+        let end = json!("turn/completed");
+        let native = json!(self.turn.as_ref()?.native.as_ref()?);
+        let ours = shows(beginning, "method", &end) && shows(beginning, "id", &native);
+        let turn = json!({"id": native, "status": "failed", "error": {"message": TOO_LONG}});
+        let Thread::Open(thread) = &self.thread else {
+            return None;
+        };
+        ours.then(|| json!({"method": end, "params": {"threadId": thread, "turn": turn}}))
     }
 
     fn encode(

@@ -10,7 +10,7 @@ use agentd_protocol::Code;
 use agentd_protocol::line::{Cost, CostStatus, Stop, Usage};
 use serde_json::Value;
 
-use super::{Exec, session};
+use super::Exec;
 use crate::adapter::{Adapter, Framing, refusal};
 use agentd_core::effect::Spawn;
 
@@ -23,7 +23,6 @@ pub struct Openclaw {
     /// For the words about a failure.
     exec: Exec,
     turn: Option<TurnId>,
-    session: Option<String>,
     printed: Vec<u8>,
     beyond: usize,
 }
@@ -35,7 +34,6 @@ impl Openclaw {
         Self {
             exec: Exec::new(spawn),
             turn: spawn.prompt.as_deref().map(|prompt| prompt.turn),
-            session: session(spawn).map(str::to_owned),
             printed: Vec::new(),
             beyond: 0,
         }
@@ -186,17 +184,8 @@ impl Adapter for Openclaw {
         self.exec.decode(text.as_bytes(), events, &mut write);
         let mut rest = Vec::new();
         self.exec.exited(Exit::Code(0), "", &mut rest);
-        let is_text = |event: &WorkerEvent| {
-            !matches!(
-                event,
-                WorkerEvent::Ended { .. } | WorkerEvent::SessionNamed { .. }
-            )
-        };
+        let is_text = |event: &WorkerEvent| !matches!(event, WorkerEvent::Ended { .. });
         events.extend(rest.into_iter().filter(is_text));
-        if outcome.result.is_ok() {
-            let native = self.session.take();
-            events.extend(native.map(|native| WorkerEvent::SessionNamed { native }));
-        }
         events.push(WorkerEvent::Ended {
             turn,
             outcome: Box::new(outcome),

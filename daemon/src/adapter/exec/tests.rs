@@ -16,7 +16,7 @@ fn spawn(text: &str) -> Spawn {
         thinking: None,
         toolsets: None,
         session: Some("main".into()),
-        resume: None,
+        resume: Some("main".into()),
         prompt: Some(Box::new(Prompt {
             attachments: Attachments::None,
             turn: TurnId(7),
@@ -57,7 +57,6 @@ fn run(portions: &[&[u8]], exit: Exit, tail: &str) -> (String, Outcome) {
         WorkerEvent::Text {
             text, native: true, ..
         } => text.as_str(),
-        WorkerEvent::SessionNamed { native } if native == "main" => "",
         other => panic!("{other:?}"),
     });
     (text.collect(), *outcome)

@@ -47,6 +47,27 @@ pub(super) fn with(turns: &[u64]) -> Jsonl {
     jsonl
 }
 
+#[test]
+fn a_final_line_that_is_too_long_fails_its_turn() {
+    for (turns, id, kind, ends) in [
+        (&[1][..], "", "message_end", Some(1)),
+        (&[1, 2], r#""id":"t2","#, "error", Some(2)),
+        (&[1, 2], "", "message_end", None),
+        (&[1], "", "tool_end", None),
+    ] {
+        let mut jsonl = with(turns);
+        let line = format!(r#"{{"type":"{kind}",{id}"text":"aaa"#);
+        let instead = jsonl.instead_of(line.as_bytes());
+        let told = instead.map_or_else(Vec::new, |line| hear(&mut jsonl, &line.to_string()));
+        let failed = told.iter().find_map(|event| match event {
+            WorkerEvent::Ended { turn, outcome } => Some((turn.0, outcome.result.clone())),
+            _ => None,
+        });
+        let failure = Failure::new(Code::AgentFailed, TOO_LONG);
+        assert_eq!(failed, ends.map(|turn| (turn, Err(failure))), "{line}");
+    }
+}
+
 /// What a worker can do whose `status` names nothing.
 pub(super) fn says_nothing() -> Traits {
     Traits {

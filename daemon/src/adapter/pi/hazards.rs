@@ -149,6 +149,25 @@ fn hazard_06_one_idle_look_is_not_enough_in_the_old_dialect() {
 }
 
 #[test]
+fn a_run_whose_end_is_too_long_a_line_is_over_when_pi_is_idle() {
+    let mut replay = Replay::ready();
+    replay.tell(&prompt(1, "x"));
+    replay.hear(&json!({"type": "agent_start"}));
+    let mut skipped = |line: &str| {
+        let instead = replay.pi.instead_of(line.as_bytes());
+        instead.inspect(|line| replay.hear(line)).is_some()
+    };
+    assert!(!skipped(
+        r#"{"type":"message_end","message":{"content":"aaa"#
+    ));
+    assert!(skipped(
+        r#"{"type":"agent_end","messages":[{"content":"aaa"#
+    ));
+    replay.settle();
+    assert_eq!(replay.outcome().result, Ok(Stop::EndTurn));
+}
+
+#[test]
 fn hazard_06_an_abort_while_pi_waits_to_retry_ends_the_turn() {
     for dialect in DIALECTS {
         let replay = Replay::turn(dialect, "36", 1).play();

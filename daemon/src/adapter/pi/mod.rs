@@ -20,7 +20,7 @@ use agentd_protocol::line::Stop;
 use serde_json::{Value, json};
 
 use super::attached::base64;
-use super::object::put_line;
+use super::object::{put_line, shows};
 use super::unknown::Unknown;
 use super::{Adapter, Launch, ended};
 use turn::{Abort, Turn};
@@ -258,6 +258,12 @@ impl Adapter for Pi {
     fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
         self.record(bytes, events, write);
         self.advance(write);
+    }
+
+    fn instead_of(&self, beginning: &[u8]) -> Option<Value> {
+        // It has all the turn's messages; the old dialect says nothing behind it.
+        let end = json!("agent_end");
+        shows(beginning, "type", &end).then(|| json!({"type": end}))
     }
 
     fn encode(

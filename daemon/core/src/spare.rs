@@ -1,0 +1,146 @@
+//! Spare processes: how many there are to be, where, and when.
+//!
+//! Owns where an agent was used last. Which turn gets which process is in `pool.rs`.
+
+use std::time::Duration;
+
+use crate::agent::{Agent, Sessions};
+use crate::choice::per_turn;
+use crate::ids::WorkerId;
+use crate::limits::{BREAKER_RETRY, SPARE_WAITS};
+use crate::slot::{Fit, Slot};
+use crate::state::{Served, State};
+use crate::timers::Timer;
+
+/// What is known for the spares of one agent.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Spares {
+    /// Since when there are fewer than there should be.
+    missing: Option<Duration>,
+    /// What the process had that served a turn last: it got ready, so spares with it will.
+    last: Option<Fit>,
+    /// None are started before: the default directory was not there.
+    not_before: Option<Duration>,
+}
+
+impl State {
+    /// A ready process serves a turn: spares are for where its agent is used.
+    pub(crate) fn used(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.get(&worker).filter(|slot| slot.is_ready()) else {
+            return;
+        };
+        let agent = self.settings.agents.get(&slot.agent);
+        if agent.is_some_and(|agent| agent.warm > 0) {
+            let spares = self.spares.entry(slot.agent.clone()).or_default();
+            if spares.last.as_ref() != Some(&slot.fit) {
+                spares.last = Some(slot.fit.clone());
+            }
+        }
+    }
+
+    /// A directory is gone: spares are for the default one until the agent is used again, and for
+    /// none if it is that one.
+    pub(crate) fn no_spares_in(&mut self, agent: &str, cwd: &str) {
+        let spares = self.spares.entry(agent.to_owned()).or_default();
+        if spares.last.as_ref().is_some_and(|last| last.cwd == cwd) {
+            spares.last = None;
+        }
+        if self.settings.home == cwd {
+            spares.not_before = Some(self.now.mono + BREAKER_RETRY);
+        }
+    }
+
+    /// Keeps the spares that were asked for.
+    pub(crate) fn keep_warm(&mut self) {
+        if self.settings.served != Served::Daemon || !self.mode.starts_turns() {
+            return;
+        }
+        let wanting: Vec<Agent> = self
+            .settings
+            .agents
+            .values()
+            .filter(|agent| agent.warm > 0 && agent.usable.is_ok() && !per_turn(agent))
+            .cloned()
+            .collect();
+        for agent in wanting {
+            self.keep_warm_of(&agent);
+        }
+    }
+
+    fn keep_warm_of(&mut self, agent: &Agent) {
+        let now = self.now.mono;
+        if self
+            .health
+            .get_mut(&agent.name)
+            .is_some_and(|health| health.broken(now).is_some())
+        {
+            return self
+                .timers
+                .set_if_unset(Timer::Breaker, now + BREAKER_RETRY);
+        }
+        let spares = self.spares.entry(agent.name.clone()).or_default();
+        if let Some(until) = spares.not_before.filter(|until| *until > now) {
+            return self.timers.set_if_unset(Timer::Spare, until);
+        }
+        let last = spares.last.clone();
+        let fit = last.unwrap_or_else(|| Fit::usual(agent, &self.settings.home));
+        self.retire_others(agent, &fit);
+        let is_spare = |slot: &&Slot| {
+            let shared = agent.describe.sessions == Sessions::Many && !slot.one_session;
+            slot.agent == agent.name
+                && slot.takes_turns()
+                && slot.serves(&fit)
+                && (shared || slot.sessions.is_empty())
+        };
+        let there = self.slots.values().filter(is_spare).count();
+        if there >= agent.warm as usize || self.is_full() {
+            return self.spare_is_missing_no_more(&agent.name);
+        }
+        if let Some(until) = self.spare_would_disturb(&agent.name) {
+            self.timers.set_if_unset(Timer::Spare, until);
+        } else {
+            self.spare_is_missing_no_more(&agent.name);
+            let worker = WorkerId(self.number());
+            self.slots.insert(worker, Slot::new(agent, fit));
+            self.start(worker);
+        }
+    }
+
+    /// Spares for where the agent was used before make way.
+    fn retire_others(&mut self, agent: &Agent, fit: &Fit) {
+        // Who waits for one that is starting gets it first.
+        let others = self.slots.iter().filter(|(worker, slot)| {
+            slot.agent == agent.name
+                && slot.sessions.is_empty()
+                && slot.turns.is_empty()
+                && slot.is_ready()
+                && slot.takes_turns()
+                && !slot.serves(fit)
+                && !self.compacting.contains_key(worker)
+        });
+        let others: Vec<WorkerId> = others.map(|(worker, _)| *worker).collect();
+        for worker in others {
+            self.retire(worker);
+        }
+    }
+
+    fn spare_is_missing_no_more(&mut self, agent: &str) {
+        if let Some(spares) = self.spares.get_mut(agent) {
+            spares.missing = None;
+        }
+    }
+
+    /// Until when a new spare would take its cores from a turn that has just begun: often the one
+    /// that took the last spare. Others that begin meanwhile don't put it off any further.
+    fn spare_would_disturb(&mut self, agent: &str) -> Option<Duration> {
+        let now = self.now.mono;
+        let slots = self.slots.values().filter(|slot| slot.agent == agent);
+        let turns = slots.flat_map(|slot| &slot.turns);
+        let jobs = turns.filter_map(|turn| self.jobs.get(turn));
+        let began = jobs.map(|job| job.started_at.unwrap_or(now)).max()?;
+        let spares = self.spares.entry(agent.to_owned()).or_default();
+        let missing = *spares.missing.get_or_insert(now);
+        let until = began.min(missing) + SPARE_WAITS;
+        (until > now).then_some(until)
+    }
+}

@@ -1,0 +1,199 @@
+//! Spawns that make no process: whom they end, and whom they don't concern.
+
+use std::time::Duration;
+
+use agentd_core::event::Fault;
+use agentd_core::ids::{ConnId, Generation, WorkerId};
+use agentd_protocol::serde_json::json;
+
+use crate::agents::settings;
+use crate::world::World;
+
+fn send(world: &mut World, conn: ConnId, id: u64, session: &str, more: &str) {
+    let line = format!(r#"{{"type":"send","text":"x","session":"{session}"{more}}}"#);
+    world.request(conn, id, &line);
+}
+
+/// The process in this directory.
+fn there(world: &World, cwd: &str) -> (WorkerId, Generation) {
+    let mut found = world.processes.iter().filter(|(_, known)| known.cwd == cwd);
+    *found.next().expect("a process there").0
+}
+
+fn dirs(world: &World) -> Vec<&str> {
+    let processes = world.processes.values();
+    let living = processes.filter(|process| process.told_to_end.is_none());
+    living.map(|process| process.cwd.as_str()).collect()
+}
+
+#[test]
+fn a_prompt_that_no_command_takes_fails_alone() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    for id in 1..8 {
+        let before = there_after(&mut world, conn, id);
+        world.spawn_fails(before, Fault::Arguments);
+        assert_eq!(world.answer(conn, id)["code"], "invalid-request", "{id}");
+    }
+    let process = there_after(&mut world, conn, 8);
+    world.end_turn(process);
+    assert_eq!(world.answer(conn, 8)["type"], "message_end");
+}
+
+fn there_after(world: &mut World, conn: ConnId, id: u64) -> (WorkerId, Generation) {
+    send(
+        world,
+        conn,
+        id,
+        &format!("s{id}"),
+        r#","agent":"turn","cwd":"/w""#,
+    );
+    there(world, "/w")
+}
+
+#[test]
+fn a_directory_that_is_gone_ends_its_sessions_turns_and_counts_against_nobody() {
+    for agent in ["turn", "one", "many"] {
+        let mut world = World::new(settings());
+        let conn = world.connect();
+        for id in 1..8 {
+            let at = format!(r#","agent":"{agent}","cwd":"/gone""#);
+            send(&mut world, conn, 2 * id, "g", &at);
+            let process = there(&world, "/gone");
+            send(&mut world, conn, 2 * id + 1, "g", "");
+            world.spawn_fails(process, Fault::Directory);
+            world.pass(Duration::from_secs(1));
+            if agent == "turn" {
+                world.spawn_fails(there(&world, "/gone"), Fault::Directory);
+            }
+            for id in [2 * id, 2 * id + 1] {
+                assert_eq!(world.answer(conn, id)["code"], "invalid-request", "{agent}");
+            }
+            world.pass(Duration::from_secs(60));
+            assert!(world.processes.is_empty(), "{agent}: nobody wants one");
+        }
+        send(
+            &mut world,
+            conn,
+            100,
+            "other",
+            &format!(r#","agent":"{agent}","cwd":"/w""#),
+        );
+        world.work();
+        assert_eq!(world.answer(conn, 100)["type"], "message_end", "{agent}");
+    }
+}
+
+#[test]
+fn a_command_that_is_one_turn_never_runs_for_nothing() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    for id in 1..4 {
+        let process = there_after(&mut world, conn, id);
+        world.spawn_fails(process, Fault::Machine);
+        let code = &world.answer(conn, id)["code"];
+        assert!(code == "worker-exited", "{code}");
+        assert!(world.processes.is_empty());
+    }
+    // By now the agent is broken: a restart forgives it, and is no reason to run anything.
+    send(&mut world, conn, 5, "s", r#","agent":"turn","cwd":"/w""#);
+    assert_eq!(world.answer(conn, 5)["code"], "crash-looped");
+    world.request(conn, 6, r#"{"type":"restart_worker","agent":"turn"}"#);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.answer(conn, 6)["ok"], json!(true));
+    assert!(world.processes.is_empty());
+    let process = there_after(&mut world, conn, 7);
+    world.end_turn(process);
+    assert_eq!(world.answer(conn, 7)["type"], "message_end");
+}
+
+/// With a spare of the agent `one`.
+fn with_a_spare() -> World {
+    let mut settings = settings();
+    settings.agents.get_mut("one").unwrap().warm = 1;
+    let mut world = World::new(settings);
+    world.connect();
+    let spare = there(&world, "/home/u");
+    world.get_ready(spare);
+    world
+}
+
+/// A turn in a directory, and what follows from it.
+fn turn_in(world: &mut World, id: u64, cwd: &str) {
+    let conn = *world.clients.keys().next().unwrap();
+    let session = format!("s{id}");
+    send(
+        world,
+        conn,
+        id,
+        &session,
+        &format!(r#","agent":"one","cwd":"{cwd}""#),
+    );
+    let process = there(world, cwd);
+    world.get_ready(process);
+    world.end_turn(process);
+    assert_eq!(world.answer(conn, id)["type"], "message_end");
+}
+
+#[test]
+fn a_spare_is_where_its_agent_was_used_last() {
+    let mut world = with_a_spare();
+    turn_in(&mut world, 1, "/p");
+    assert_eq!(dirs(&world), ["/p", "/p"], "the home's made way");
+    let spawns = world.spawns;
+    let ended = |world: &World| {
+        let told = world
+            .processes
+            .iter()
+            .filter(|(_, known)| known.told_to_end.is_some());
+        told.map(|(process, _)| *process).collect::<Vec<_>>()
+    };
+    for process in ended(&world) {
+        world.exit(process, agentd_core::worker::Exit::Code(0));
+    }
+    let spare = *world
+        .processes
+        .iter()
+        .find(|(_, known)| !known.ready)
+        .unwrap()
+        .0;
+    world.get_ready(spare);
+    let conn = *world.clients.keys().next().unwrap();
+    send(&mut world, conn, 2, "s2", r#","agent":"one","cwd":"/p""#);
+    assert_eq!(
+        world.processes[&spare].turns.len(),
+        1,
+        "it serves the next one"
+    );
+    assert_eq!(world.spawns, spawns);
+}
+
+#[test]
+fn a_spare_whose_directory_is_gone_is_started_in_the_home_and_without_one_not_at_all() {
+    let mut world = with_a_spare();
+    turn_in(&mut world, 1, "/gone");
+    let spare = *world
+        .processes
+        .iter()
+        .find(|(_, known)| !known.ready)
+        .unwrap()
+        .0;
+    assert_eq!(world.processes[&spare].cwd, "/gone");
+    world.spawn_fails(spare, Fault::Directory);
+    assert_eq!(dirs(&world), ["/gone", "/home/u"]);
+    let spawns = world.spawns;
+    let spare = *world
+        .processes
+        .iter()
+        .find(|(_, known)| !known.ready)
+        .unwrap()
+        .0;
+    world.spawn_fails(spare, Fault::Directory);
+    for _ in 0..100 {
+        world.pass(Duration::from_secs(5));
+    }
+    assert_eq!(world.spawns, spawns, "it would fail alike");
+    world.pass(Duration::from_secs(200));
+    assert_eq!(world.spawns, spawns + 1, "once in a while");
+    turn_in(&mut world, 2, "/w");
+}
