@@ -14,6 +14,7 @@ use crate::effect::Rung;
 use crate::ids::{Generation, TurnId, WorkerId};
 use crate::job::Phase;
 use crate::limits::{ATTEMPTS, DEFAULT_EXPIRES, HEALTHY_AFTER, PERMANENT_EXITS};
+use crate::log::What;
 use crate::questions::Closed;
 use crate::session::SessionId;
 use crate::slot::{SlotPhase, Then};
@@ -33,6 +34,12 @@ impl State {
         if self.current(worker, generation).is_none() {
             return;
         }
+        self.log_worker(
+            worker,
+            What::NotStarted {
+                error: error.to_owned(),
+            },
+        );
         let death = Death {
             ready_for: None,
             permanent,
@@ -47,7 +54,9 @@ impl State {
             return;
         };
         slot.last_error = Some(why.to_owned());
-        if !slot.phase.is_stopping() {
+        let stops = slot.phase.is_stopping();
+        self.log_worker(worker, What::Unresponsive);
+        if !stops {
             self.stop_slot(worker, Rung::Kill);
         }
     }
@@ -71,7 +80,13 @@ impl State {
             SlotPhase::Stopping { then, .. } => Some(then),
             _ => None,
         };
-        if self.settings.agents.get(&agent).is_some_and(per_turn) {
+        let per_turn = self.settings.agents.get(&agent).is_some_and(per_turn);
+        let gone = What::Gone {
+            exit,
+            asked: asked.is_some() || per_turn,
+        };
+        self.log_worker(worker, gone);
+        if per_turn {
             // Its exit is its turn's end, which the adapter has told already.
             self.end_turns(worker, &format!("agent `{agent}` {exit}"), tail);
             return self.drop_slot(worker);

@@ -136,6 +136,7 @@ impl State {
             Request::Drain(drain) => self.drain(conn, id, drain.deadline),
             Request::Undrain => self.undrain(conn, id),
             Request::DaemonStop(stop) => self.daemon_stop(conn, id, &stop),
+            Request::LogLevel(log) => self.log_level(conn, id, &log, facts),
         }
     }
 
@@ -204,6 +205,9 @@ impl State {
             return self.refuse(conn, id, Rejected::new(Code::Unsupported, error).hint(hint));
         }
         self.questions.answers(conn, hello.answers);
+        if let Some(known) = self.conns.get_mut(&conn) {
+            known.client.clone_from(&hello.client);
+        }
         self.out.push(Effect::Keep { conn });
         let answer = HelloAnswer {
             ok: true,
@@ -262,5 +266,6 @@ const fn forbidden_to_workers(request: &Request) -> bool {
             | Request::Drain(_)
             | Request::Undrain
             | Request::DaemonStop(_)
+            | Request::LogLevel(_)
     )
 }
