@@ -111,6 +111,14 @@ impl Endpoint {
         }
     }
 
+    /// The process that holds the daemon's lock for this socket.
+    #[must_use]
+    pub fn holder(&self) -> Option<u32> {
+        let held = self.lock.as_deref().and_then(read_held)?;
+        let ours = same_socket(&held.socket, &self.path);
+        ours.then(|| u32::try_from(held.pid).ok()).flatten()
+    }
+
     /// Connects and checks that the server is us.
     ///
     /// # Errors

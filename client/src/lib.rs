@@ -13,6 +13,7 @@ pub mod copies;
 pub mod endpoint;
 pub mod events;
 pub mod fallback;
+pub mod health;
 pub mod jobs;
 pub mod key;
 pub mod oneshot;

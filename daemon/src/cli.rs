@@ -3,6 +3,7 @@
 //! Owns arguments, exit codes and messages of the program. Must not know how anything works.
 
 mod agents;
+mod doctor;
 
 use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use crate::platform::inherited;
 use crate::platform::lock::LockError;
 use crate::platform::log;
 use crate::platform::paths::{self, Paths};
+use crate::platform::process;
 use crate::server::daemon::{self, DaemonError, Options, Unwritable};
 use crate::server::oneshot::{self, AtEnd};
 
@@ -75,6 +77,8 @@ enum Command {
         #[command(subcommand)]
         command: agents::AgentsCommand,
     },
+    /// Look for what is wrong, for `agentctl doctor`
+    Doctor(doctor::DoctorArgs),
 }
 
 #[derive(Subcommand, Debug)]
@@ -91,6 +95,7 @@ enum ConfigCommand {
 #[must_use]
 pub fn main() -> ExitCode {
     inherited::keep();
+    process::leave_no_core();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -177,6 +182,15 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     if let Some(Command::Agents { command }) = arguments.command {
         return agents::run(command, &paths).map_err(edit_failure);
     }
+    if let Some(Command::Doctor(args)) = arguments.command {
+        let of = paths.clone();
+        let load = move || load(&of).map_err(|error| error.to_string());
+        let told = doctor::run(args, paths, own_directory, Box::new(load));
+        return told.map_err(|error| Failure {
+            code: FAILED,
+            error: error.into(),
+        });
+    }
     let mut config = load(&paths).map_err(configuration)?;
     // A list of agents shows them, too; a single run has other things to say.
     if !arguments.stdio {
@@ -197,7 +211,8 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         config.alias = Some(std::path::absolute(alias).map_err(configuration)?);
     }
     // A single run speaks up only when something is wrong. A logger that is there does as well.
-    let _there = log::start(if arguments.stdio { "warn" } else { "info" });
+    let usual = if arguments.stdio { "warn" } else { "info" };
+    let _there = log::start(usual, &paths.state);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -63,6 +63,7 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
         ],
         programs::agentctl,
     ),
+    (&["doctor"], programs::doctor),
     (&["one-shot"], programs::one_shot),
     (&["idle-rss", "idle-anonymous"], idle::memory),
     (&["idle-cpu"], idle::cpu),

@@ -110,3 +110,22 @@ pub(crate) fn one_shot(repetitions: usize) -> Vec<Figure> {
         aside: "`agentctl send` without a daemon; control: timmy -p".to_owned(),
     }]
 }
+
+/// A look at everything but what takes its time: versions of agents, the whole store, other machines.
+pub(crate) fn doctor(repetitions: usize) -> Vec<Figure> {
+    let place = Place::new();
+    let _daemon = place.daemon();
+    let (mut control, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..repetitions {
+        control.push(runs(|| ms(place.run(AGENTCTL, &["status"], 0))));
+        ours.push(runs(|| ms(place.run(AGENTCTL, &["doctor"], 0))));
+    }
+    vec![Figure {
+        name: "doctor",
+        unit: "ms",
+        control,
+        ours,
+        limit: Limit::Alone(300.0),
+        aside: "`agentctl doctor`; control: `agentctl status`".to_owned(),
+    }]
+}

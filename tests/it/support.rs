@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -401,6 +402,17 @@ pub fn finish(mut command: Command, input: &[u8]) -> Finished {
         stderr,
         took: started.elapsed(),
     }
+}
+
+/// The lines of a stream as they come, for whoever has a deadline.
+pub fn lines(stream: impl std::io::Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = sync_channel(1024);
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            let _test_is_over = sender.send(line);
+        }
+    });
+    lines
 }
 
 /// Looks again and again until a fact is there; the deadline is the only clock.

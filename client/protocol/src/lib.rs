@@ -6,6 +6,7 @@
 
 pub mod attachment;
 pub mod code;
+pub mod doctor;
 pub mod envelope;
 pub mod frame;
 pub mod ids;

@@ -36,6 +36,7 @@ pub const TYPES: &[&str] = &[
     "export",
     "hello",
     "jobs",
+    "log_level",
     "ping",
     "questions",
     "restart_worker",
@@ -152,6 +153,8 @@ pub enum Request {
     Undrain,
     /// Stop the daemon.
     DaemonStop(DaemonStop),
+    /// How much the daemon logs.
+    LogLevel(LogLevel),
 }
 
 /// `abort`; without a target, this connection's last send, else the only live one.
@@ -422,6 +425,7 @@ impl Request {
                 check_seconds("deadline", stop.deadline)?;
                 Self::DaemonStop(stop)
             }
+            "log_level" => Self::LogLevel(fields(body)?),
             other => return Err(unknown_command(other)),
         };
         Ok(Decoded {
@@ -576,4 +580,4 @@ mod tests;
 use check::{check_path, check_send};
 pub(crate) use check::{check_seconds, check_words};
 pub use check::{check_session, unix_ms};
-pub use control::{DaemonStop, Drain, Hello, RestartWorker, Status};
+pub use control::{DaemonStop, Drain, Hello, LogLevel, RestartWorker, Status};

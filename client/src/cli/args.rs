@@ -3,6 +3,7 @@
 //! Owns names, help and examples of every command. Must not know what a command does.
 
 mod agents;
+mod look;
 mod service;
 mod turn;
 mod work;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use agents::{
     AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
 };
+pub use look::{DoctorArgs, LogLevelArgs, LogsArgs, StatusArgs};
 pub use service::{
     ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs, ServiceRestartArgs,
 };
@@ -41,8 +43,8 @@ Examples:
   git diff | agentctl send --agent pi -
   agentctl status
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 refused, 69 no daemon, 75 outcome unknown,
-78 configuration, 124 timeout, 130 interrupted"
+Exit codes: 0 done, 1 failed, 2 usage, 3 refused, 69 no daemon, 70 daemon hangs,
+71 daemon stopped, 75 outcome unknown, 78 configuration, 124 timeout, 130 interrupted"
 )]
 pub struct Cli {
     /// The daemon's socket, instead of `$AGENTD_SOCKET` or the default
@@ -74,9 +76,44 @@ Examples:
 Examples:
   agentctl status
   agentctl status --rpc && echo \"a worker lives\"
+  agentctl status --watch
 
-With --rpc: exit 0 when a worker lives, 1 when none does, 69 without a daemon")]
+Answers within a second. With --rpc: exit 0 when a worker lives, 1 when none does.
+Exit 69 without a daemon, 70 when it does not answer, 71 when it was stopped (SIGSTOP)")]
     Status(StatusArgs),
+    /// Look for what is wrong with this installation, and say what to do about it
+    #[command(after_help = "\
+Examples:
+  agentctl doctor
+  agentctl doctor --fix
+  agentctl doctor --full --json
+
+Exit codes: 0 nothing is wrong, 1 something is")]
+    Doctor(DoctorArgs),
+    /// What the daemon logged: from the journal, or from its file where there is none
+    #[command(after_help = "\
+Examples:
+  agentctl logs -f
+  agentctl logs --job j41
+  agentctl logs --session main --since 2h --json
+
+Prompts, answers and keys are never logged; `agentctl history` shows what was said")]
+    Logs(LogsArgs),
+    /// How much the daemon logs, until it starts again
+    #[command(after_help = "\
+Examples:
+  agentctl log-level
+  agentctl log-level debug
+  agentctl log-level info,agentd_daemon::store=debug")]
+    LogLevel(LogLevelArgs),
+    /// The status for Prometheus
+    #[command(after_help = "\
+Examples:
+  agentctl metrics
+  agentctl metrics > agentd.prom
+
+Without a daemon it prints `agentd_up 0`; exit codes as `status`")]
+    Metrics,
     /// Which agents there are and whether each is usable; add, remove or test one
     #[command(after_help = "\
 Examples:
@@ -259,17 +296,6 @@ Examples:
     Completions(CompletionsArgs),
 }
 
-/// `status`.
-#[derive(Args, Clone, Debug)]
-pub struct StatusArgs {
-    /// Ask only whether a worker lives
-    #[arg(long)]
-    pub rpc: bool,
-    /// Print the protocol's own line
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// A command with nothing but `--json`.
 #[derive(Args, Clone, Debug)]
 pub struct JsonArgs {
@@ -421,6 +447,10 @@ mod tests {
             "agentctl collect j1 --timeout 0",
             "agentctl send hi --retry auto --mode reject --timeout 1.5 --socket /s",
             "agentctl --socket /s status --rpc",
+            "agentctl status --rpc --watch --json",
+            "agentctl logs --job j41 -f --since 2h -n 5",
+            "agentctl log-level",
+            "agentctl doctor --fix --full --json",
             "agentctl abort j41",
             "agentctl restart pi --now",
             "agentctl config show --json",

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use agentd_protocol::Line;
-use agentd_protocol::request::{Abort, DaemonStop, Drain, RestartWorker, Status, Subscribe};
+use agentd_protocol::request::{Abort, DaemonStop, Drain, RestartWorker, Subscribe};
 
-use super::args::{AbortArgs, DeadlineArgs, RestartArgs, StatusArgs, WatchArgs};
+use super::args::{AbortArgs, DeadlineArgs, RestartArgs, WatchArgs};
 use super::exit::Exit;
 use super::{ask, output, render};
 use crate::asked::Asking;
@@ -20,37 +20,6 @@ use crate::wire::Nothing;
 /// What running turns get when nothing is said, and a margin for the daemon to leave.
 const STOP_DEADLINE: f64 = 30.0;
 const LEAVE_MARGIN: f64 = 15.0;
-
-pub(super) async fn status(args: StatusArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let fields = Status { workers: !args.rpc };
-    let received = match ask::ask(
-        socket,
-        "status",
-        &fields,
-        Asking::Reads,
-        Fallback::Forbidden,
-    )
-    .await
-    {
-        Ok((_, received)) => received,
-        Err(exit) => return Ok(exit),
-    };
-    let Some(Line::Status(answer)) = &received.line else {
-        return Ok(ask::unexpected(&received));
-    };
-    if args.json {
-        output::out_json(&received.text)?;
-    } else if args.rpc {
-        output::out(&render::status_rpc(answer))?;
-    } else {
-        output::out(&render::status(answer))?;
-    }
-    Ok(if args.rpc && !answer.rpc.live {
-        Exit::Failed
-    } else {
-        Exit::Done
-    })
-}
 
 pub(super) async fn abort(args: AbortArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let fields = Abort {

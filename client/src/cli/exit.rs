@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::asked::RequestError;
 use crate::client::ClientError;
+use crate::health::Unwell;
 use crate::jobs::Collected;
 
 /// The exit codes of `agentctl`.
@@ -25,6 +26,10 @@ pub enum Exit {
     Refused = 3,
     /// No daemon, and no fallback.
     Unreachable = 69,
+    /// A daemon is there and doesn't answer.
+    Hung = 70,
+    /// A daemon is there and was stopped, as by SIGSTOP.
+    Stopped = 71,
     /// Ask again with the printed key.
     Unknown = 75,
     /// Something has to be configured first.
@@ -127,6 +132,18 @@ pub fn of_request_error(error: &RequestError) -> Exit {
         RequestError::NoAnswer(_) => Exit::Unreachable,
         RequestError::Unknown { .. } => Exit::Unknown,
         RequestError::Client(error) => of_client_error(error),
+    }
+}
+
+/// The exit code of a daemon that gave no status.
+#[must_use]
+pub fn of_unwell(unwell: &Unwell) -> Exit {
+    match unwell {
+        Unwell::Hung { .. } => Exit::Hung,
+        Unwell::Stopped { .. } => Exit::Stopped,
+        Unwell::Client(error) => of_client_error(error),
+        Unwell::Refused(line) => of_code(line.code, Stage::Refused),
+        Unwell::Strange(_) => Exit::Failed,
     }
 }
 

@@ -12,8 +12,11 @@ mod control;
 mod copies;
 mod demo;
 mod dispatch;
+mod doctor;
 pub mod exit;
 mod jobs;
+mod logs;
+mod metrics;
 pub mod output;
 mod questions;
 pub mod render;
@@ -21,6 +24,7 @@ pub mod rows;
 mod send;
 mod service;
 mod sessions;
+mod status;
 pub mod stream;
 mod terminal;
 mod turn;
@@ -74,7 +78,11 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
     match cli.command {
         Command::Send(args) => block_on(send::send(args, socket)),
         Command::Agent(args) => block_on(send::agent(args, socket)),
-        Command::Status(args) => block_on(control::status(args, socket)),
+        Command::Status(args) => block_on(status::status(args, socket)),
+        Command::Doctor(args) => block_on(doctor::doctor(args, socket)),
+        Command::Logs(args) => block_on(logs::logs(args)),
+        Command::LogLevel(args) => block_on(status::log_level(args, socket)),
+        Command::Metrics => block_on(status::metrics(socket)),
         Command::Agents(args) => block_on(agents::agents(args, socket)),
         Command::Provider(args) => Ok(built_in::run("provider", &args)),
         Command::Models(args) => Ok(built_in::run("models", &args)),

@@ -3,6 +3,7 @@
 //! Pure: a line in, text out. Must not know streams, time or the connection. What workers wrote goes
 //! through `output::safe` before it reaches a terminal, here or at the caller's.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use agentd_protocol::Line;
@@ -45,6 +46,9 @@ pub fn status(answer: &StatusAnswer) -> String {
     if let (Some(p50), Some(p95)) = (rpc.p50_ms, rpc.p95_ms) {
         let _ = write!(shown, ", p50 {p50} ms, p95 {p95} ms");
     }
+    if !rpc.clients.is_empty() {
+        let _ = write!(shown, "\nclients  {}", clients(&rpc.clients));
+    }
     let store = &answer.store;
     let _ = writeln!(
         shown,
@@ -81,16 +85,7 @@ pub fn status(answer: &StatusAnswer) -> String {
 }
 
 fn worker(row: &WorkerRow) -> Vec<String> {
-    let state = match row.state {
-        WorkerState::Starting => "starting",
-        WorkerState::Idle => "idle",
-        WorkerState::Busy => "busy",
-        WorkerState::Settling => "settling",
-        WorkerState::Backoff => "backoff",
-        WorkerState::Stopping => "stopping",
-        WorkerState::CrashLooped => "crash-looped",
-        WorkerState::Failed => "failed",
-    };
+    let state = worker_state(row.state);
     vec![
         row.agent.clone(),
         row.session.clone().unwrap_or_else(|| "-".to_owned()),
@@ -107,18 +102,102 @@ fn worker(row: &WorkerRow) -> Vec<String> {
     ]
 }
 
-/// `status --rpc` for people.
+const fn worker_state(state: WorkerState) -> &'static str {
+    match state {
+        WorkerState::Starting => "starting",
+        WorkerState::Idle => "idle",
+        WorkerState::Busy => "busy",
+        WorkerState::Settling => "settling",
+        WorkerState::Backoff => "backoff",
+        WorkerState::Stopping => "stopping",
+        WorkerState::CrashLooped => "crash-looped",
+        WorkerState::Failed => "failed",
+    }
+}
+
+/// `status --rpc` for people: everything about the workers.
 #[must_use]
 pub fn status_rpc(answer: &StatusAnswer) -> String {
-    let live = if answer.rpc.live {
+    let rpc = &answer.rpc;
+    let live = if rpc.live {
         "a worker lives"
     } else {
         "no worker lives"
     };
-    format!(
-        "{live}, {} turns in flight, {} restarts\n",
-        answer.rpc.in_flight, answer.rpc.restarts
-    )
+    let mut shown = format!(
+        "{live}, {} turns in flight, {} waiting, {} restarts\n",
+        rpc.in_flight, rpc.queued, rpc.restarts
+    );
+    let _ = writeln!(
+        shown,
+        "{} sent, {} failed, p50 {}, p95 {}, {} fallbacks",
+        rpc.sends,
+        rpc.failures,
+        ms(rpc.p50_ms),
+        ms(rpc.p95_ms),
+        rpc.fallbacks
+    );
+    if !rpc.clients.is_empty() {
+        let _ = writeln!(shown, "clients: {}", clients(&rpc.clients));
+    }
+    let workers = answer.workers.as_deref().unwrap_or_default();
+    for row in workers {
+        shown.push('\n');
+        shown.push_str(&worker_rpc(row));
+    }
+    shown
+}
+
+/// One worker with everything that is known of it.
+fn worker_rpc(row: &WorkerRow) -> String {
+    let live = if row.live { "live" } else { "not live" };
+    let of = match &row.session {
+        Some(session) => format!(", session {}", safe(session)),
+        None => String::new(),
+    };
+    let mut shown = format!(
+        "worker {} of {}{of}: {live}, {}",
+        row.worker,
+        safe(&row.agent),
+        worker_state(row.state)
+    );
+    if let Some(pid) = row.pid {
+        let _ = write!(shown, ", pid {pid}, up {}", span(row.uptime_s));
+    }
+    let _ = write!(
+        shown,
+        "\n  turns       {} in flight, {} waiting, {} ended, {} failed, p50 {}, p95 {}\
+         \n  restarts    {}\n",
+        row.in_flight,
+        row.queued,
+        row.turns,
+        row.failures,
+        ms(row.p50_ms),
+        ms(row.p95_ms),
+        row.restarts
+    );
+    for (name, text) in [
+        ("last exit ", &row.last_exit),
+        ("last error", &row.last_error),
+        ("last ok   ", &row.last_ok_at),
+    ] {
+        if let Some(text) = text {
+            let _ = writeln!(shown, "  {name}  {}", preview(text));
+        }
+    }
+    shown
+}
+
+fn ms(ms: Option<u64>) -> String {
+    ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms"))
+}
+
+fn clients(counts: &BTreeMap<String, u64>) -> String {
+    let shown: Vec<String> = counts
+        .iter()
+        .map(|(client, jobs)| format!("{} {jobs}", safe(client)))
+        .collect();
+    shown.join(", ")
 }
 
 /// `agents` for people.
@@ -367,7 +446,7 @@ pub(super) fn size(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    const STATUS: &str = r#"{"type":"status","ok":true,"details":"ready, 1 worker","state":"ready","daemon":{"version":"0.1.0","pid":7,"uptime_s":3720,"epoch":"e","rss_bytes":10485760},"rpc":{"live":true,"in_flight":1,"sends":3,"failures":0,"fallbacks":0,"restarts":2,"p50_ms":4,"p95_ms":9},"workers":[{"agent":"pi","session":"main","state":"busy","pid":9,"generation":1,"restarts":2,"last_exit":null,"last_error":"bad\u001b[2J","uptime_s":5,"in_flight":1,"queued":0,"last_ok_at":null}],"store":{"jobs":3,"events":12,"bytes":4096,"wal_bytes":0},"questions":0}"#;
+    const STATUS: &str = r#"{"type":"status","ok":true,"details":"ready, 1 worker","state":"ready","daemon":{"version":"0.1.0","pid":7,"uptime_s":3720,"epoch":"e","rss_bytes":10485760},"rpc":{"live":true,"in_flight":1,"sends":3,"failures":0,"fallbacks":0,"restarts":2,"p50_ms":4,"p95_ms":9,"clients":{"nc\u001b":1}},"workers":[{"worker":3,"live":true,"turns":7,"agent":"pi","session":"main","state":"busy","pid":9,"generation":1,"restarts":2,"last_exit":null,"last_error":"bad\u001b[2J","uptime_s":5,"in_flight":1,"queued":0,"last_ok_at":null}],"store":{"jobs":3,"events":12,"bytes":4096,"wal_bytes":0},"questions":0}"#;
 
     fn line(json: &str) -> Line {
         serde_json::from_str(json).unwrap()
@@ -384,6 +463,7 @@ mod tests {
 ready, 1 worker
 daemon   ready, version 0.1.0, pid 7, up 1 h 2 min, 10.0 MiB
 turns    1 in flight, 3 sent, 0 failed, 0 fallbacks, 2 restarts, p50 4 ms, p95 9 ms
+clients  nc\\u{1b} 1
 store    3 jobs, 12 events, 4.0 KiB + 0 B log
 
 AGENT  SESSION  STATE  PID  UP   RESTARTS  QUEUED  LAST ERROR
@@ -392,7 +472,16 @@ pi     main     busy   9    5 s  2         0       bad\\u{1b}[2J
         );
         assert_eq!(
             status_rpc(&answer),
-            "a worker lives, 1 turns in flight, 2 restarts\n"
+            "\
+a worker lives, 1 turns in flight, 0 waiting, 2 restarts
+3 sent, 0 failed, p50 4 ms, p95 9 ms, 0 fallbacks
+clients: nc\\u{1b} 1
+
+worker 3 of pi, session main: live, busy, pid 9, up 5 s
+  turns       1 in flight, 0 waiting, 7 ended, 0 failed, p50 -, p95 -
+  restarts    2
+  last error  bad\\u{1b}[2J
+"
         );
     }
 

@@ -106,7 +106,7 @@ fn short(ms: u64) -> String {
 }
 
 /// Seconds since 1970 as RFC 3339, by the usual arithmetic of years that begin in March.
-fn rfc3339(seconds: i64) -> String {
+pub(super) fn rfc3339(seconds: i64) -> String {
     let day_seconds = i64::try_from(DAY).unwrap_or(i64::MAX);
     let (days, second) = (
         seconds.div_euclid(day_seconds),

@@ -19,6 +19,7 @@ use crate::ids::TurnId;
 use crate::job::{Job, Phase, Position, Waiter};
 use crate::json;
 use crate::limits::DEFAULT_EXPIRES;
+use crate::log::What;
 use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{Due, NewJob, Stored, Write, Written};
@@ -231,6 +232,7 @@ impl State {
             let turns = batch.turns.iter();
             turns.map(|turn| (*turn, written.next())).collect()
         };
+        self.count_client(batch, &answers);
         if let Some(dispatch) = batch.dispatch {
             self.dispatched(dispatch, &answers);
         }
@@ -254,6 +256,24 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Counts new jobs for whoever asked for them.
+    fn count_client(&mut self, batch: &Batch, answers: &[(TurnId, Option<Written>)]) {
+        let is_new = |written: &Option<Written>| matches!(written, Some(Written::Accepted { .. }));
+        let new = answers
+            .iter()
+            .filter(|(_, written)| is_new(written))
+            .count();
+        let conn = match (batch.dispatch, batch.turns.first()) {
+            (Some(dispatch), _) => self.dispatching.get(&dispatch).map(|asked| asked.conn),
+            (None, turn) => turn
+                .and_then(|turn| self.jobs.get(turn)?.sender.as_ref())
+                .map(|sender| sender.conn),
+        };
+        let conn = conn.and_then(|conn| self.conns.get(&conn));
+        let client = conn.and_then(|conn| conn.client.as_deref());
+        self.counters.sent_by(client, new as u64);
     }
 
     fn accepted(&mut self, turn: TurnId, number: JobId, seq: u64, session_name: String) {
@@ -307,6 +327,7 @@ impl State {
             }
         }
         self.tell_subscribers(turn, accepted, seq);
+        self.log_job(turn, What::Accepted);
         if cancelled {
             self.unplace(turn);
             if let Some(job) = self.jobs.get_mut(&turn) {

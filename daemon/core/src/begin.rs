@@ -14,6 +14,7 @@ use crate::clock::allowed;
 use crate::effect::{Effect, Rung};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Notice, Phase, Process};
+use crate::log::What;
 use crate::session::Session;
 use crate::slot::Slot;
 use crate::state::State;
@@ -131,6 +132,13 @@ impl State {
             self.note(turn, &Notice::of(Code::ContextLost, format!("the session `{name}` goes on without its earlier turns: what held them is gone")));
         }
         let Some(prompt) = prompt else { return };
+        if let Some(job) = self.jobs.get(&turn) {
+            let started = What::Started {
+                attempt: job.attempt,
+                queued_ms: crate::status::millis(job.queued_for),
+            };
+            self.log_job(turn, started);
+        }
         if starts_now {
             self.spawn_for_turn(process.worker, prompt);
         } else {

@@ -15,6 +15,8 @@ use crate::limits::{ENDED_SENDS, READER_QUEUE};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Conn {
     pub(crate) origin: Origin,
+    /// What the other side calls itself.
+    pub(crate) client: Option<String>,
     pub(crate) follows: BTreeMap<FollowId, Follow>,
     /// Pending sends of it.
     pub(crate) pending: BTreeSet<TurnId>,
@@ -34,6 +36,7 @@ impl Conn {
     pub(crate) fn new(origin: Origin) -> Self {
         Self {
             origin,
+            client: None,
             follows: BTreeMap::new(),
             pending: BTreeSet::new(),
             last_send: None,

@@ -15,6 +15,7 @@ use crate::event::Fault;
 use crate::ids::{Generation, TurnId, WorkerId};
 use crate::job::Phase;
 use crate::limits::{ATTEMPTS, DEFAULT_EXPIRES, HEALTHY_AFTER, PERMANENT_EXITS};
+use crate::log::What;
 use crate::questions::Closed;
 use crate::session::SessionId;
 use crate::slot::{SlotPhase, Then};
@@ -53,6 +54,12 @@ impl State {
             }
             Fault::Agent | Fault::Machine | Fault::Arguments => {}
         }
+        self.log_worker(
+            worker,
+            What::NotStarted {
+                error: error.to_owned(),
+            },
+        );
         let death = Death {
             ready_for: None,
             permanent: fault != Fault::Machine,
@@ -113,7 +120,9 @@ impl State {
             return;
         };
         slot.last_error = Some(why.to_owned());
-        if !slot.phase.is_stopping() {
+        let stops = slot.phase.is_stopping();
+        self.log_worker(worker, What::Unresponsive);
+        if !stops {
             self.stop_slot(worker, Rung::Kill);
         }
     }
@@ -137,7 +146,13 @@ impl State {
             SlotPhase::Stopping { then, .. } => Some(then),
             _ => None,
         };
-        if self.is_per_turn(&agent) {
+        let per_turn = self.is_per_turn(&agent);
+        let gone = What::Gone {
+            exit,
+            asked: asked.is_some() || per_turn,
+        };
+        self.log_worker(worker, gone);
+        if per_turn {
             // Its exit is its turn's end, which the adapter has told already.
             self.end_turns(worker, &format!("agent `{agent}` {exit}"), tail);
             return self.drop_slot(worker);

@@ -4,6 +4,7 @@ use agentd_protocol::line::Telling;
 use agentd_protocol::{Body, Id};
 
 use crate::ids::{ConnId, Generation, Token, WorkerId};
+use crate::log::Entry;
 use crate::store::{Query, Urgency, Write};
 use crate::worker::{Prompt, WorkerCommand};
 
@@ -141,6 +142,10 @@ pub enum Effect {
         /// How.
         rung: Rung,
     },
+    /// Write a line of the log.
+    Log(Box<Entry>),
+    /// From now on log what these directives let through; they were read before.
+    SetLogLevel(String),
     /// Refuse nothing, but tell the service manager and the lock file what is going on.
     Announce(Announcement),
     /// Flush, close everything and leave with exit code 0.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use agentd_protocol::Id;
 use agentd_protocol::envelope::Rejected;
+use agentd_protocol::line::LogFacts;
 use agentd_protocol::request::Decoded;
 
 use crate::agent::Looked;
@@ -21,6 +22,9 @@ pub struct Facts {
     pub store_bytes: u64,
     /// For `status`: the write-ahead log's size.
     pub wal_bytes: u64,
+    /// For `status`: how this process logs. For `log_level`: how it would then, or what is wrong with
+    /// the level that was given.
+    pub log: Option<Result<LogFacts, String>>,
     /// For `agents`: by their names.
     pub agents: BTreeMap<String, Looked>,
     /// For `send`, `dispatch` and `session.new`: named directories that aren't there, or aren't any.

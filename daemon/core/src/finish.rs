@@ -21,6 +21,7 @@ use crate::questions::Closed;
 use crate::session::{Session, SessionId};
 use crate::slot::SlotPhase;
 use crate::state::{Served, State};
+use crate::status::millis;
 use crate::store::{End, Write};
 use crate::stored::Awaiting;
 use crate::subscription::telling;
@@ -190,7 +191,6 @@ impl State {
         let job = self.jobs.get(&turn)?;
         let (text, truncated) = head_and_tail(job.answer().to_owned(), limits::MAX_TEXT);
         let (tool_trace, tool_trace_truncated) = tool_trace(job);
-        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let (served_by, fallback_reason) = match &self.settings.served {
             Served::Daemon => ("daemon", None),
             Served::OneShot { reason } => ("oneshot", reason.clone()),
@@ -257,6 +257,17 @@ impl State {
         let ran = job.ran;
         let session_id = job.session;
         let took = job.started_at.map(|at| self.now.mono.saturating_sub(at));
+        let worker = job.process().map(|process| process.worker);
+        self.log_end(turn, &line, millis(took.unwrap_or_default()));
+        if let Some(slot) = worker.and_then(|worker| self.slots.get_mut(&worker)) {
+            match line {
+                Line::Error(_) => slot.tally.failed(took),
+                _ => slot.tally.ended(took),
+            }
+        }
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
         job.phase = Phase::Finishing;
         job.last = Some(body.clone());
         self.clear_timers(turn);

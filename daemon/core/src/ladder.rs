@@ -6,6 +6,7 @@ use crate::effect::{Effect, Rung};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Ending, Phase};
 use crate::limits::{RETIRE_WITHIN, RUNG};
+use crate::log::What;
 use crate::slot::{SlotPhase, Then};
 use crate::state::State;
 use crate::timers::Timer;
@@ -20,12 +21,14 @@ impl State {
             SlotPhase::Backoff => self.start(worker),
             SlotPhase::Starting { .. } => {
                 slot.last_error = Some("it did not get ready in time".to_owned());
+                self.log_worker(worker, What::Unresponsive);
                 self.end_slot(worker, Rung::Kill, Then::Death);
                 // It never got ready: that is a death, not a stop that somebody asked for.
                 self.unready(worker);
             }
             SlotPhase::Probing { .. } => {
                 slot.last_error = Some("it was idle and did not answer when asked".to_owned());
+                self.log_worker(worker, What::Unresponsive);
                 self.restart_slot(worker, true);
                 self.climb(worker, Rung::Kill);
             }

@@ -30,6 +30,7 @@ mod job;
 mod json;
 mod ladder;
 pub mod limits;
+pub mod log;
 mod lookup;
 mod model;
 pub mod pins;

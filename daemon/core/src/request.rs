@@ -160,6 +160,7 @@ impl State {
             Request::Drain(drain) => self.drain(conn, id, drain.deadline),
             Request::Undrain => self.undrain(conn, id),
             Request::DaemonStop(stop) => self.daemon_stop(conn, id, &stop),
+            Request::LogLevel(log) => self.log_level(conn, id, &log, facts),
         }
     }
 
@@ -228,6 +229,9 @@ impl State {
             return self.refuse(conn, id, Rejected::new(Code::Unsupported, error).hint(hint));
         }
         self.questions.answers(conn, hello.answers);
+        if let Some(known) = self.conns.get_mut(&conn) {
+            known.client.clone_from(&hello.client);
+        }
         self.out.push(Effect::Keep { conn });
         let answer = HelloAnswer {
             ok: true,
@@ -286,5 +290,6 @@ const fn forbidden_to_workers(request: &Request) -> bool {
             | Request::Drain(_)
             | Request::Undrain
             | Request::DaemonStop(_)
+            | Request::LogLevel(_)
     )
 }

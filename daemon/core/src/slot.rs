@@ -14,6 +14,7 @@ use crate::attached::Takes;
 use crate::effect::Rung;
 use crate::ids::{Generation, TurnId};
 use crate::session::SessionId;
+use crate::status::Tally;
 
 /// What a process was started with: it serves only what fits.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -104,6 +105,8 @@ pub(crate) struct Slot {
     pub(crate) retiring: bool,
     pub(crate) restart_when_idle: bool,
     pub(crate) strays: u64,
+    /// The turns that ended in it, over all its processes.
+    pub(crate) tally: Tally,
 }
 
 impl Slot {
@@ -247,6 +250,7 @@ impl Slot {
             retiring: false,
             restart_when_idle: false,
             strays: 0,
+            tally: Tally::default(),
         }
     }
 

@@ -59,6 +59,8 @@ pub struct Settings {
     pub ended_jobs: u64,
     /// Where the store went that was too broken to be opened, if one was.
     pub moved_aside: Option<String>,
+    /// Runs without a daemon that the store has seen when it was opened.
+    pub fallbacks: u64,
     /// Is this the daemon, or a run without one?
     pub served: Served,
     /// Does its socket outlive it?

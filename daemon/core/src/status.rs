@@ -1,20 +1,81 @@
 //! What `status` says: from counters kept here, whatever any worker, model or disk does.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{
-    DaemonFacts, DaemonState, RpcFacts, StatusAnswer, StoreFacts, WorkerRow,
+    DaemonFacts, DaemonState, Line, RpcFacts, StatusAnswer, StoreFacts, WorkerRow,
 };
+use agentd_protocol::request::LogLevel;
+use agentd_protocol::{Code, Id};
 
+use crate::effect::Effect;
 use crate::event::Facts;
-use crate::ids::WorkerId;
+use crate::ids::{ConnId, WorkerId};
 use crate::job::Phase;
 use crate::slot::Slot;
 use crate::state::{Served, State};
 
 /// How many durations the percentiles are taken over.
 const DURATIONS: usize = 256;
+/// The same for one process slot.
+const DURATIONS_OF_SLOT: usize = 64;
+/// Names of clients that are counted apart; anybody may call itself anything.
+const CLIENTS: usize = 32;
+/// Bytes of such a name.
+const CLIENT_NAME: usize = 64;
+/// Who came when all names were taken, or has none.
+const OTHER_CLIENT: &str = "other";
+
+/// The durations of the last turns.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+struct Durations(VecDeque<Duration>);
+
+impl Durations {
+    fn push(&mut self, took: Duration, most: usize) {
+        if self.0.len() >= most {
+            self.0.pop_front();
+        }
+        self.0.push_back(took);
+    }
+
+    fn percentile_ms(&self, percent: usize) -> Option<u64> {
+        let mut sorted: Vec<_> = self.0.iter().collect();
+        sorted.sort();
+        let index = (sorted.len() * percent).div_ceil(100).checked_sub(1)?;
+        sorted.get(index).map(|duration| millis(**duration))
+    }
+}
+
+/// The turns that ended in one process slot.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Tally {
+    ended: u64,
+    failures: u64,
+    durations: Durations,
+}
+
+impl Tally {
+    /// A turn failed, and ended.
+    pub(crate) fn failed(&mut self, took: Option<Duration>) {
+        self.failures += 1;
+        self.ended(took);
+    }
+
+    /// A turn ended after running for `took`.
+    pub(crate) fn ended(&mut self, took: Option<Duration>) {
+        self.ended += 1;
+        if let Some(took) = took {
+            self.durations.push(took, DURATIONS_OF_SLOT);
+        }
+    }
+}
+
+/// A duration as it is told.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// Sums since the start.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -25,7 +86,12 @@ pub(crate) struct Counters {
     pub(crate) finished: u64,
     /// The largest number of an event that is known here.
     pub(crate) last_seq: u64,
-    durations: VecDeque<Duration>,
+    durations: Durations,
+    /// Turns that ran to an end since the start, and for how long in all.
+    ran: u64,
+    ran_ms: u64,
+    /// New jobs by what their client calls itself.
+    clients: BTreeMap<String, u64>,
 }
 
 impl Counters {
@@ -42,20 +108,23 @@ impl Counters {
     pub(crate) fn ended(&mut self, took: Option<Duration>) {
         self.finished += 1;
         if let Some(took) = took {
-            if self.durations.len() == DURATIONS {
-                self.durations.pop_front();
-            }
-            self.durations.push_back(took);
+            self.ran += 1;
+            self.ran_ms = self.ran_ms.saturating_add(millis(took));
+            self.durations.push(took, DURATIONS);
         }
     }
 
-    fn percentile(&self, percent: usize) -> Option<u64> {
-        let mut sorted: Vec<_> = self.durations.iter().collect();
-        sorted.sort();
-        let index = (sorted.len() * percent).div_ceil(100).checked_sub(1)?;
-        sorted
-            .get(index)
-            .map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    /// So many new jobs came from a client of this name.
+    pub(crate) fn sent_by(&mut self, client: Option<&str>, jobs: u64) {
+        let name = client
+            .filter(|name| !name.is_empty() && name.len() <= CLIENT_NAME)
+            .filter(|name| self.clients.len() < CLIENTS || self.clients.contains_key(*name))
+            .unwrap_or(OTHER_CLIENT);
+        match self.clients.get_mut(name) {
+            Some(count) => *count += jobs,
+            None if jobs > 0 => drop(self.clients.insert(name.to_owned(), jobs)),
+            None => {}
+        }
     }
 }
 
@@ -120,17 +189,9 @@ impl State {
                 uptime_s: self.now.mono.as_secs(),
                 epoch: self.settings.epoch.clone(),
                 rss_bytes: facts.rss_bytes,
+                log: facts.log.clone().and_then(Result::ok),
             },
-            rpc: RpcFacts {
-                live: live > 0,
-                in_flight: in_flight as u64,
-                sends: self.counters.sends,
-                failures: self.counters.failures,
-                fallbacks: u64::from(self.settings.served != Served::Daemon),
-                restarts: self.counters.restarts,
-                p50_ms: self.counters.percentile(50),
-                p95_ms: self.counters.percentile(95),
-            },
+            rpc: self.rpc(live, in_flight),
             workers: with_workers.then(|| {
                 self.slots
                     .iter()
@@ -148,7 +209,24 @@ impl State {
         }
     }
 
-    fn row(&self, _worker: WorkerId, slot: &Slot) -> WorkerRow {
+    fn rpc(&self, live: usize, in_flight: usize) -> RpcFacts {
+        RpcFacts {
+            live: live > 0,
+            in_flight: in_flight as u64,
+            sends: self.counters.sends,
+            failures: self.counters.failures,
+            fallbacks: self.settings.fallbacks + u64::from(self.settings.served != Served::Daemon),
+            restarts: self.counters.restarts,
+            p50_ms: self.counters.durations.percentile_ms(50),
+            p95_ms: self.counters.durations.percentile_ms(95),
+            queued: self.waiting.len() as u64,
+            turns: self.counters.ran,
+            turns_ms: self.counters.ran_ms,
+            clients: self.counters.clients.clone(),
+        }
+    }
+
+    fn row(&self, worker: WorkerId, slot: &Slot) -> WorkerRow {
         let settling = slot.turns.iter().any(|turn| {
             self.jobs
                 .get(turn)
@@ -164,6 +242,7 @@ impl State {
                 .filter_map(|session| self.sessions.get(session))
         };
         WorkerRow {
+            worker: worker.0,
             agent: slot.agent.clone(),
             session: sessions().next().and_then(|session| session.name.clone()),
             state: slot.state(settling, health.is_some_and(|broken| broken.permanent)),
@@ -178,7 +257,39 @@ impl State {
             in_flight: slot.turns.len() as u64,
             queued: sessions().map(|session| session.queue.len() as u64).sum(),
             last_ok_at: slot.last_ok_ms.map(rfc3339),
+            live: slot.pid().is_some(),
+            turns: slot.tally.ended,
+            failures: slot.tally.failures,
+            p50_ms: slot.tally.durations.percentile_ms(50),
+            p95_ms: slot.tally.durations.percentile_ms(95),
         }
+    }
+
+    /// How much is logged, from now on or so far: the shell has read what was given.
+    pub(crate) fn log_level(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        asked: &LogLevel,
+        facts: &Facts,
+    ) {
+        let log = match &facts.log {
+            Some(Ok(log)) => log.clone(),
+            Some(Err(error)) => {
+                let hint = "a level is error, warn, info, debug, trace or off; \
+                            a list is as `info,agentd_daemon::store=debug`";
+                let rejected = Rejected::new(Code::InvalidRequest, error.clone()).hint(hint);
+                return self.refuse(conn, id, rejected);
+            }
+            None => {
+                let rejected = Rejected::new(Code::Unsupported, "this process has no log");
+                return self.refuse(conn, id, rejected);
+            }
+        };
+        if asked.level.is_some() {
+            self.out.push(Effect::SetLogLevel(log.level.clone()));
+        }
+        self.answer(conn, id, &Line::LogLevel { ok: true, log });
     }
 }
 
@@ -218,11 +329,39 @@ mod tests {
     #[test]
     fn percentiles_are_of_the_last_durations() {
         let mut counters = Counters::default();
-        assert_eq!(counters.percentile(50), None);
+        assert_eq!(counters.durations.percentile_ms(50), None);
         for ms in 1..=300 {
             counters.ended(Some(Duration::from_millis(ms)));
         }
-        assert_eq!(counters.percentile(50), Some(172));
-        assert_eq!(counters.percentile(95), Some(288));
+        assert_eq!(counters.durations.percentile_ms(50), Some(172));
+        assert_eq!(counters.durations.percentile_ms(95), Some(288));
+    }
+
+    #[test]
+    fn clients_are_counted_by_name_and_the_names_are_bounded() {
+        let mut counters = Counters::default();
+        for n in 0..100 {
+            counters.sent_by(Some(&format!("client {n}")), 1);
+        }
+        counters.sent_by(Some("client 0"), 2);
+        counters.sent_by(Some("client 1"), 0);
+        counters.sent_by(Some(&"x".repeat(CLIENT_NAME + 1)), 1);
+        counters.sent_by(None, 1);
+        assert_eq!(counters.clients.len(), CLIENTS + 1);
+        assert_eq!(counters.clients["client 0"], 3);
+        assert_eq!(counters.clients[OTHER_CLIENT], 100 - 32 + 2);
+    }
+
+    #[test]
+    fn a_slot_counts_its_turns_and_those_that_failed() {
+        let mut tally = Tally::default();
+        tally.ended(Some(Duration::from_millis(5)));
+        tally.failed(None);
+        for _ in 0..200 {
+            tally.ended(Some(Duration::from_millis(7)));
+        }
+        assert_eq!((tally.ended, tally.failures), (202, 1));
+        assert_eq!(tally.durations.percentile_ms(50), Some(7));
+        assert_eq!(tally.durations.0.len(), DURATIONS_OF_SLOT);
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::effect::Effect;
 use crate::ids::{Generation, WorkerId};
+use crate::log::What;
 use crate::session::SessionId;
 use crate::slot::{Slot, SlotPhase};
 use crate::state::State;
@@ -128,6 +129,10 @@ impl State {
         slot.idle_since = now;
         self.timers.clear(Timer::Slot(worker));
         if first {
+            self.log_worker(worker, What::Ready);
+            let Some(slot) = self.slots.get_mut(&worker) else {
+                return;
+            };
             if let Some(one) = traits.one_session {
                 slot.one_session = one;
             }

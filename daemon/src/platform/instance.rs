@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -54,7 +54,11 @@ impl Instance {
     /// Makes and locks the file.
     pub fn create(state_dir: &Path) -> io::Result<Self> {
         let dir = state_dir.join(DIR);
-        fs::create_dir_all(&dir)?;
+        // The state directory keeps others out already; whoever copies it keeps this mode.
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)?;
         let pid = std::process::id();
         let started = process::start_time(pid).unwrap_or(0);
         let mut random = [0; 8];

@@ -1,30 +1,130 @@
 //! Where the daemon's log goes, and how much of it.
 //!
-//! Owns `AGENTD_LOG`. Must not know what is logged.
+//! Owns `AGENTD_LOG`, the level in force, the journal, standard error and the file. Must not know
+//! what is logged; who logs gives no prompt, no answer and no key to anything above `trace`.
+//!
+//! In the journal each field has the prefix `AGENTD_`: `job` is `AGENTD_JOB`, so are `session`,
+//! `agent` and `worker`.
 
-use tracing_subscriber::filter::Targets;
+mod file;
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::str::FromStr as _;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::Registry;
+use tracing_subscriber::reload;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
-/// Starts logging: to the journal when standard error leads there, else to standard error.
+pub use file::FILE;
+
+/// The field of the journal that says which state directory's daemon this is.
+#[cfg(target_os = "linux")]
+const STATE: &str = "AGENTD_STATE";
+/// A pipe that has room at all takes so many bytes without making the writer wait.
+const AT_ONCE: usize = 4096;
+
+/// The filter in force.
+static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
+/// Lines that standard error did not take.
+static UNREAD: AtomicU64 = AtomicU64::new(0);
+
+/// Starts logging: to the journal when standard error leads there, else to standard error and, from
+/// [`keep_in`] on, to a file.
 ///
-/// `usual` is the level when `AGENTD_LOG` says nothing. `AGENTD_LOG` is a level or a list of directives as in `info,agentd_daemon::store=debug`; what
-/// can't be read in it counts as `usual`. There are no filters by span or field: their regular
-/// expressions would be a sixth of the program.
-pub fn start(usual: &str) -> Result<(), TryInitError> {
+/// `state` is the state directory: several daemons may have one journal. `usual` is the level when `AGENTD_LOG` says nothing. `AGENTD_LOG` is a level or a list of
+/// directives as in `info,agentd_daemon::store=debug`; what can't be read in it counts as `usual`.
+/// There are no filters by span or field: their regular expressions would be a sixth of the program.
+pub fn start(usual: &str, state: &Path) -> Result<(), TryInitError> {
     let wanted = std::env::var("AGENTD_LOG").unwrap_or_default();
-    let filter = filter(&wanted, usual);
+    let (filter, handle) = reload::Layer::new(filter(&wanted, usual));
     let registry = tracing_subscriber::registry().with(filter);
     #[cfg(target_os = "linux")]
     if leads_to_journal()
         && let Ok(journal) = tracing_journald::layer()
     {
-        return registry.with(journal).try_init();
+        let journal = journal
+            .with_field_prefix(Some("AGENTD".to_owned()))
+            .with_syslog_identifier("agentd".to_owned())
+            .with_custom_fields([(STATE, state.as_os_str().as_encoded_bytes())]);
+        registry.with(journal).try_init()?;
+        file::not_needed();
+        let _first = FILTER.set(handle);
+        return Ok(());
     }
     let stderr = tracing_subscriber::fmt::layer()
         .with_ansi(false)
-        .with_writer(std::io::stderr);
-    registry.with(stderr).try_init()
+        .log_internal_errors(false)
+        .with_writer(|| Stderr);
+    let kept = tracing_subscriber::fmt::layer()
+        .json()
+        .flatten_event(true)
+        .log_internal_errors(false)
+        .with_writer(|| file::Kept);
+    registry.with(stderr).with(kept).try_init()?;
+    let _first = FILTER.set(handle);
+    Ok(())
+}
+
+/// From now on the log is kept in a file of this directory, unless it is in the journal. Only for
+/// whoever holds the directory: two writers would rotate each other's file away.
+pub fn keep_in(dir: &Path) {
+    if let Err(error) = file::open(dir) {
+        tracing::warn!(%error, dir = %dir.display(), "the log can't be kept in a file");
+    }
+}
+
+/// How much is logged: a level, or a list of directives.
+#[must_use]
+pub fn level() -> String {
+    let level = |filter: &reload::Handle<_, _>| filter.with_current(Targets::to_string).ok();
+    FILTER
+        .get()
+        .and_then(level)
+        .unwrap_or_else(|| "off".to_owned())
+}
+
+/// How [`level`] would say these directives.
+///
+/// # Errors
+/// Says which of them can't be read.
+pub fn level_of(wanted: &str) -> Result<String, String> {
+    read(wanted).map(|filter| filter.to_string())
+}
+
+/// Where the log is: `journal`, `stderr`, or a file's path.
+#[must_use]
+pub fn place() -> String {
+    file::place()
+}
+
+/// Changes how much is logged until the process ends. What can't be read changes nothing.
+pub fn set(wanted: &str) {
+    let Ok(filter) = read(wanted) else { return };
+    if let Some(handle) = FILTER.get() {
+        // It fails only when the subscriber is gone, which lives as long as the process.
+        let _gone = handle.reload(filter);
+    }
+}
+
+/// Stricter than what the library reads, which takes any word for the name of a target: a typing
+/// error would turn everything off.
+fn read(wanted: &str) -> Result<Targets, String> {
+    for part in wanted.split(',').map(str::trim) {
+        let level = part.rsplit('=').next().unwrap_or_default().trim();
+        let is_level = LevelFilter::from_str(level).is_ok() && !level.is_empty();
+        if !is_level || part.starts_with('=') {
+            return Err(format!("`{part}` is no level"));
+        }
+    }
+    wanted
+        .parse()
+        .map_err(|error| format!("`{wanted}` can't be read: {error}"))
 }
 
 fn filter(wanted: &str, usual: &str) -> Targets {
@@ -36,11 +136,41 @@ fn filter(wanted: &str, usual: &str) -> Targets {
         .unwrap_or_default()
 }
 
+/// Standard error, for whom nobody waits: a pipe that nobody reads loses lines, and says so once
+/// it is read again.
+struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let stderr = io::stderr();
+        if !has_room(&stderr) {
+            UNREAD.fetch_add(1, Ordering::Relaxed);
+            return Ok(bytes.len());
+        }
+        let lost = UNREAD.swap(0, Ordering::Relaxed);
+        let mut stderr = stderr.lock();
+        if lost > 0 {
+            writeln!(stderr, "[{lost} lines of the log were not read in time]")?;
+        }
+        stderr.write(&bytes[..bytes.len().min(AT_ONCE)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn has_room(stream: &impl std::os::fd::AsFd) -> bool {
+    let mut fds = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
+    // What can't be polled is no pipe and no terminal.
+    poll(&mut fds, PollTimeout::ZERO).map_or(true, |ready| ready > 0)
+}
+
 /// `JOURNAL_STREAM` is inherited further than the stream itself, so it is compared.
 #[cfg(target_os = "linux")]
 fn leads_to_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
-    nix::sys::stat::fstat(std::io::stderr())
+    nix::sys::stat::fstat(io::stderr())
         .is_ok_and(|stderr| is_stream(&named, stderr.st_dev, stderr.st_ino))
 }
 
@@ -49,7 +179,6 @@ fn is_stream(named: &str, dev: u64, inode: u64) -> bool {
     named == format!("{dev}:{inode}")
 }
 
-#[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +198,36 @@ mod tests {
         assert!(shows("=what=", "agentd_daemon", &Level::INFO));
     }
 
+    #[test]
+    fn a_new_level_is_read_more_strictly_than_the_variable() {
+        for level in ["debug", "off", "warn,agentd_daemon::store=debug", "INFO"] {
+            assert!(read(level).is_ok(), "{level}");
+        }
+        for (wrong, part) in [
+            ("debgu", "debgu"),
+            ("", ""),
+            ("info,", ""),
+            ("info,agentd_daemon::store", "agentd_daemon::store"),
+            ("agentd_daemon=loud", "agentd_daemon=loud"),
+            ("=debug", "=debug"),
+        ] {
+            assert_eq!(read(wrong).unwrap_err(), format!("`{part}` is no level"));
+        }
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_has_no_room_in_the_end() {
+        let (_reader, mut writer) = io::pipe().unwrap();
+        let mut lines = 0;
+        while has_room(&writer) {
+            // Would wait for ever if it took less than is promised.
+            writer.write_all(&[b'x'; AT_ONCE]).unwrap();
+            lines += 1;
+        }
+        assert!(lines > 0);
+    }
+
+    #[cfg(target_os = "linux")]
     #[test]
     fn the_journal_is_used_only_when_this_very_stream_leads_there() {
         assert!(is_stream("8:42", 8, 42));

@@ -105,6 +105,20 @@ impl Alias {
         }
     }
 
+    /// What [`Self::check`] would do.
+    ///
+    /// # Errors
+    /// When it can't be looked at.
+    pub fn planned(&self) -> io::Result<Action> {
+        self.look().map(judge)
+    }
+
+    /// Does somebody listen on the socket that it is to lead to?
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        listens(&self.target)
+    }
+
     fn warn(&self, why: &str) -> String {
         format!("the alias `{}` is left alone: {why}", self.path.display())
     }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::platform::lock::{Lock, LockError};
+use crate::platform::log;
 use crate::platform::manager;
 use crate::platform::paths::{self, PathError, Paths};
 use crate::server::alias::Alias;
@@ -120,6 +121,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     paths::check_socket_length(&socket, here())?;
     paths::private_dir(&state)?;
     let lock = take(&state.join("daemon.lock"), &socket)?;
+    log::keep_in(&state);
     let (files, now) = listen::raise_file_limit().map_err(|source| DaemonError::Listen {
         path: socket.clone(),
         source,

@@ -18,6 +18,7 @@ use tokio::time::sleep_until;
 
 use crate::platform::process;
 use crate::server::boot_timer::BootTimer;
+use crate::server::logged;
 use crate::server::peer::PeerOrder;
 use crate::store::{self, Answers, Store};
 use crate::worker::{Order, Spawner};
@@ -52,6 +53,9 @@ pub struct Beat {
 
 /// What the owner asks of the host.
 pub trait Host {
+    /// How much is logged from now on.
+    fn set_log_level(&mut self, level: &str);
+
     /// The service manager and the lock file are told.
     fn announce(&mut self, announcement: Announcement);
 
@@ -386,13 +390,18 @@ impl<H: Host> Owner<H> {
                 generation,
                 rung,
             } => self.order(worker, generation, Order::End(rung)),
+            Effect::Log(entry) => logged::log(&entry),
+            Effect::SetLogLevel(level) => self.host.set_log_level(&level),
             Effect::Announce(announcement) => self.host.announce(announcement),
             Effect::Exit => self.leaving = true,
         }
     }
 
     fn spawn(&mut self, worker: WorkerId, generation: Generation, spawn: Spawn) {
+        let job = spawn.prompt.as_ref().map(|prompt| prompt.job);
         tracing::info!(
+            job = job.map(tracing::field::display),
+            session = spawn.session.as_deref(),
             agent = spawn.agent,
             worker = worker.0,
             generation = generation.0,

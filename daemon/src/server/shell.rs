@@ -14,6 +14,7 @@ use agentd_core::agent::Agent;
 use agentd_core::effect::Announcement;
 use agentd_core::event::Facts;
 use agentd_core::{Event, Served, Settings, Socket, State};
+use agentd_protocol::line::LogFacts;
 use agentd_protocol::{Request, request};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,7 @@ use crate::config::{self, Config, Look};
 use crate::platform::cgroup::Delegated;
 use crate::platform::instance::{self, Instance};
 use crate::platform::lock::{Doing, Lock};
+use crate::platform::log;
 use crate::platform::manager;
 use crate::platform::process;
 use crate::platform::remote;
@@ -272,6 +274,15 @@ pub fn peer_config(
             rss_bytes: process::rss_bytes(),
             store_bytes: size(&state_dir, "agentd.db"),
             wal_bytes: size(&state_dir, "agentd.db-wal"),
+            log: Some(Ok(log_facts(log::level()))),
+            ..Facts::default()
+        },
+        Request::LogLevel(asked) => Facts {
+            log: Some(match &asked.level {
+                Some(level) => log::level_of(level).map(log_facts),
+                None => Ok(log_facts(log::level())),
+            }),
+            ancestry: ancestry(),
             ..Facts::default()
         },
         Request::Send(send) => Facts {
@@ -305,6 +316,11 @@ pub fn peer_config(
         later: later(versions),
         partial,
     }
+}
+
+fn log_facts(level: String) -> LogFacts {
+    let to = log::place();
+    LogFacts { level, to }
 }
 
 /// Lists of agents wait for their versions, beside the connection and the owner.
@@ -495,6 +511,7 @@ fn settings(
         epoch: opened.epoch.clone(),
         last_seq: opened.last_seq,
         ended_jobs: opened.ended_jobs,
+        fallbacks: opened.fallbacks,
         moved_aside: (opened.moved_aside.as_ref()).map(|aside| aside.display().to_string()),
         served: plan.served.clone(),
         socket: plan.stays,
@@ -516,6 +533,11 @@ pub struct Machine {
 }
 
 impl Host for Machine {
+    fn set_log_level(&mut self, level: &str) {
+        log::set(level);
+        tracing::info!(level, "the log's level was changed");
+    }
+
     fn announce(&mut self, announcement: Announcement) {
         let doing = match announcement {
             // Whoever hears of a stop finds the lock as it says, so it says nothing yet.

@@ -8,6 +8,7 @@ mod backup;
 mod checkpoint;
 mod export;
 mod history;
+mod inspect;
 mod lists;
 mod log;
 mod migrations;
@@ -25,6 +26,7 @@ mod write;
 mod writer;
 
 pub use attachments::of_job as attachments_of_job;
+pub use inspect::{check_whole, inspect};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -222,6 +224,8 @@ pub struct Opened {
     pub last_seq: u64,
     /// Jobs that have their final line. Not counted for a one-shot.
     pub ended_jobs: u64,
+    /// Jobs that one-shots accepted. Not counted for a one-shot.
+    pub fallbacks: u64,
     /// What dead instances left, ours from now on. Nothing for a one-shot.
     pub orphans: Vec<Recovered>,
     /// Where a broken file went, when the store had to start afresh.
@@ -338,17 +342,23 @@ fn open_with(
         epoch: begun.epoch,
         last_seq: begun.last_seq,
         ended_jobs: begun.ended_jobs,
+        fallbacks: begun.fallbacks,
         orphans: begun.orphans,
         moved_aside: ready.moved_aside,
         writer,
     })
 }
 
+/// How many jobs one-shots accepted, as each of them adds to it.
+const FALLBACKS: &str =
+    "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'fallbacks'), 0)";
+
 /// What the store holds when it is opened.
 struct Begun {
     epoch: String,
     last_seq: u64,
     ended_jobs: u64,
+    fallbacks: u64,
     orphans: Vec<Recovered>,
 }
 
@@ -363,10 +373,11 @@ fn begin(conn: &mut Connection, opener: Opener<'_>, alive: &Alive) -> rusqlite::
         keep: _,
     } = opener;
     let mut orphans = Vec::new();
-    let mut ended_jobs = 0;
+    let (mut ended_jobs, mut fallbacks) = (0, 0);
     if role == Role::Daemon {
         let ended = "SELECT count(*) FROM jobs WHERE final_seq IS NOT NULL";
         ended_jobs = write::nat(conn.query_row(ended, [], |row| row.get(0))?);
+        fallbacks = write::nat(conn.query_row(FALLBACKS, [], |row| row.get(0))?);
         let dead = takeover::dead(conn, instance, alive)?;
         if !dead.is_empty() {
             let change =
@@ -384,6 +395,7 @@ fn begin(conn: &mut Connection, opener: Opener<'_>, alive: &Alive) -> rusqlite::
         epoch,
         last_seq,
         ended_jobs,
+        fallbacks,
         orphans,
     })
 }

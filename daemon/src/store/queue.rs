@@ -47,6 +47,12 @@ pub(super) fn only_releases(order: &Order) -> bool {
     matches!(order, Order::Commit { writes, .. } if writes.iter().all(releases))
 }
 
+/// Does it make a job?
+pub(super) fn is_accept(order: &Order) -> bool {
+    let accepts = |write: &Write| matches!(write, Write::Accept(_));
+    matches!(order, Order::Commit { writes, .. } if writes.iter().any(accepts))
+}
+
 /// Did somebody ask for it, although it writes no row by whose number it could be found again?
 pub(super) fn is_unnumbered_request(order: &Order) -> bool {
     let unnumbered = |write: &Write| {

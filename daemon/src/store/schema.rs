@@ -237,7 +237,7 @@ fn refuse_newer(path: &Path, found: u32, migrations: &[&str]) -> Result<(), Stor
 }
 
 /// `user_version` as it stands in the file, so that a newer file isn't even opened.
-fn header_version(path: &Path) -> std::io::Result<u32> {
+pub(super) fn header_version(path: &Path) -> std::io::Result<u32> {
     let mut header = [0; 64];
     let mut file = fs::File::open(path)?;
     match file.read_exact(&mut header) {

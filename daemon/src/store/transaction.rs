@@ -10,9 +10,9 @@ use agentd_core::Event;
 use agentd_core::store::{Query, Recovered};
 use rusqlite::{Connection, ErrorCode};
 
-use super::queue::is_unnumbered_request;
 #[cfg(feature = "failpoints")]
 use super::queue::kinds;
+use super::queue::{is_accept, is_unnumbered_request};
 use super::write::{Care, Numbers, Witness, Writing};
 use super::writer::Setting;
 use super::{Liveness, Moment, Order, Role};
@@ -115,6 +115,11 @@ fn attempt_with(
             )));
         }
     }
+    if setting.role == Role::OneShot
+        && let Err(error) = count_fallbacks(conn, queue.iter().take(orders))
+    {
+        return Ok(roll_back(conn, error));
+    }
     if writing.witness.is_none() && queue.iter().take(orders).any(is_unnumbered_request) {
         // Who asked must not hear "nothing was written" of something that was.
         *stamps += 1;
@@ -137,6 +142,19 @@ fn attempt_with(
         witness,
     };
     Ok(commit(conn, setting, queue, doubt))
+}
+
+/// A one-shot's jobs are runs without the daemon: the next daemon tells how many there were.
+fn count_fallbacks<'a>(
+    conn: &Connection,
+    mut orders: impl Iterator<Item = &'a Order>,
+) -> rusqlite::Result<()> {
+    if orders.any(is_accept) {
+        let counted = "INSERT INTO meta VALUES ('fallbacks', '1') ON CONFLICT (key)
+            DO UPDATE SET value = CAST(value AS INTEGER) + 1";
+        conn.execute(counted, [])?;
+    }
+    Ok(())
 }
 
 /// Ends the transaction, and says what its end means.

@@ -1,6 +1,8 @@
-//! What `status` answers.
+//! What the daemon says of itself: the answers to `hello` and `status`.
 //!
-//! Owns its members. Must not know where the numbers come from.
+//! Owns their members. Must not know where the numbers come from.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -41,11 +43,22 @@ pub struct DaemonFacts {
     pub uptime_s: u64,
     pub epoch: String,
     pub rss_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogFacts>,
+}
+
+/// How the daemon logs.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct LogFacts {
+    /// Directives as in `info,agentd_daemon::store=debug`.
+    pub level: String,
+    /// `journal`, `stderr`, or the file's path.
+    pub to: String,
 }
 
 /// Counters since the start.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the names are the documentation")]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct RpcFacts {
     /// Does at least one worker live?
     pub live: bool,
@@ -56,12 +69,26 @@ pub struct RpcFacts {
     pub restarts: u64,
     pub p50_ms: Option<u64>,
     pub p95_ms: Option<u64>,
+    /// Turns that wait.
+    #[serde(default)]
+    pub queued: u64,
+    /// Turns that ran to their end.
+    #[serde(default)]
+    pub turns: u64,
+    /// Milliseconds they ran, in all.
+    #[serde(default)]
+    pub turns_ms: u64,
+    /// New jobs by what their client calls itself in `hello`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub clients: BTreeMap<String, u64>,
 }
 
 /// One process slot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct WorkerRow {
+    #[serde(default)]
+    pub worker: u64,
     pub agent: String,
     pub session: Option<String>,
     pub state: WorkerState,
@@ -74,6 +101,16 @@ pub struct WorkerRow {
     pub in_flight: u64,
     pub queued: u64,
     pub last_ok_at: Option<String>,
+    #[serde(default)]
+    pub live: bool,
+    #[serde(default)]
+    pub turns: u64,
+    #[serde(default)]
+    pub failures: u64,
+    #[serde(default)]
+    pub p50_ms: Option<u64>,
+    #[serde(default)]
+    pub p95_ms: Option<u64>,
 }
 
 /// Of a process slot.
@@ -99,4 +136,28 @@ pub struct StoreFacts {
     pub events: u64,
     pub bytes: u64,
     pub wal_bytes: u64,
+}
+
+/// `hello`'s answer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
+pub struct HelloAnswer {
+    pub ok: bool,
+    pub server: String,
+    pub version: String,
+    pub protocol: u64,
+    pub epoch: String,
+    pub pid: u32,
+    pub uid: u32,
+    pub capabilities: Vec<String>,
+    pub limits: HelloLimits,
+}
+
+/// The limits a client may want to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub struct HelloLimits {
+    pub line_in: usize,
+    pub line_out: usize,
+    pub in_flight: usize,
 }

@@ -62,6 +62,14 @@ pub struct DaemonStop {
     pub restart: bool,
 }
 
+/// `log_level`; without a level it only asks.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct LogLevel {
+    /// A level, or directives as in `info,agentd_daemon::store=debug`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
+}
+
 const fn yes() -> bool {
     true
 }

@@ -67,6 +67,7 @@ pub fn settings() -> Settings {
         epoch: "e".to_owned(),
         last_seq: 0,
         ended_jobs: 0,
+        fallbacks: 0,
         moved_aside: None,
         served: Served::Daemon,
         socket: Socket::Ours,

@@ -292,7 +292,7 @@ impl World {
                     process.told_to_end = Some(rung);
                 }
             }
-            Effect::Announce(_) => {}
+            Effect::Announce(_) | Effect::Log(_) | Effect::SetLogLevel(_) => {}
             Effect::Exit => {
                 assert!(self.processes.is_empty(), "left with live processes");
                 self.exited = true;

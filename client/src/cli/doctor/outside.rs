@@ -1,0 +1,230 @@
+//! The checks of `doctor` that need neither the daemon's files nor its configuration.
+//!
+//! Each is a function from what was seen to findings. Must not know their order.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
+
+use agentd_protocol::Line;
+use agentd_protocol::doctor::Finding;
+use agentd_protocol::line::DaemonState;
+
+use super::Seen;
+use super::service::Manager;
+use crate::asked::Asking;
+use crate::cli::output;
+use crate::client::{Attended, Client, ClientError, Options};
+use crate::fallback::Fallback;
+use crate::health::Unwell;
+use crate::wire::Nothing;
+
+/// Does it answer, and is it well?
+pub(super) fn daemon(seen: &Seen<'_>) -> Vec<Finding> {
+    let unwell = match seen.looked {
+        Ok(healthy) => {
+            let answer = &healthy.answer;
+            let finding = match answer.state {
+                DaemonState::Ready => Finding::ok("daemon", answer.details.clone()),
+                DaemonState::Draining => Finding::warning(
+                    "daemon",
+                    answer.details.clone(),
+                    "`agentctl undrain` lets turns start again",
+                ),
+                DaemonState::Degraded => Finding::problem(
+                    "daemon",
+                    answer.details.clone(),
+                    "`agentctl logs` says since when; free some room, or look at the disk",
+                ),
+            };
+            return vec![finding];
+        }
+        Err(unwell) => unwell,
+    };
+    let remedy = unwell
+        .hint()
+        .unwrap_or_else(|| "look at `agentctl logs`".to_owned());
+    let found = unwell.to_string();
+    // Without a daemon turns still run, once each.
+    let is_down = matches!(unwell, Unwell::Client(ClientError::Unreachable { .. }));
+    vec![if is_down && seen.endpoint.holder().is_none() {
+        Finding::warning("daemon", format!("it is not running: {found}"), remedy)
+    } else {
+        Finding::problem("daemon", found, remedy)
+    }]
+}
+
+/// Can anybody else reach the socket?
+pub(super) fn socket(seen: &Seen<'_>) -> Vec<Finding> {
+    let path = &seen.endpoint.path;
+    let shown = path.display();
+    let Ok(found) = fs::metadata(path) else {
+        return Vec::new();
+    };
+    let ours = nix::unistd::Uid::effective().as_raw();
+    let mode = found.mode() & 0o777;
+    let elsewhere = "end the daemon, remove it, and start the daemon again";
+    vec![if !found.file_type().is_socket() {
+        Finding::problem("socket", format!("`{shown}` is no socket"), "move it away")
+    } else if found.uid() != ours {
+        let found = format!("`{shown}` belongs to uid {}, not to you", found.uid());
+        Finding::problem("socket", found, "name your own with `AGENTD_SOCKET`")
+    } else if mode & 0o077 != 0 && !is_private(path.parent()) {
+        let found = format!("`{shown}` has mode {mode:04o}, in a directory that others may enter");
+        Finding::problem("socket", found, elsewhere)
+    } else {
+        Finding::ok("socket", format!("`{shown}` is yours alone"))
+    }]
+}
+
+fn is_private(dir: Option<&Path>) -> bool {
+    dir.and_then(|dir| fs::metadata(dir).ok())
+        .is_some_and(|dir| dir.mode() & 0o077 == 0)
+}
+
+/// Is the daemon of this version?
+pub(super) fn version(seen: &Seen<'_>) -> Vec<Finding> {
+    let Ok(healthy) = seen.looked else {
+        return Vec::new();
+    };
+    let (ours, theirs) = (env!("CARGO_PKG_VERSION"), &healthy.answer.daemon.version);
+    vec![if ours == theirs {
+        Finding::ok("version", format!("agentctl and the daemon are {ours}"))
+    } else {
+        let found = format!("agentctl is {ours}, the daemon that runs is {theirs}");
+        Finding::warning("version", found, "start the daemon again")
+    }]
+}
+
+/// Is there a service, and does it run?
+pub(super) fn service(seen: &Seen<'_>) -> Vec<Finding> {
+    vec![match seen.manager {
+        Manager::Absent(why) => Finding::ok(
+            "service",
+            format!("no service manager for users here ({why}): agentd runs in the foreground"),
+        ),
+        Manager::There(unit) if !unit.is_installed() => Finding::ok(
+            "service",
+            "agentd is not installed as a service: it runs in the foreground, or not at all",
+        ),
+        Manager::There(unit) if unit.is_failed() => Finding::problem(
+            "service",
+            format!("agentd.service has failed ({})", unit.get("Result")),
+            "`agentctl logs` says why; then `systemctl --user reset-failed agentd.service` and \
+             `systemctl --user start agentd.service`",
+        ),
+        Manager::There(unit) if unit.is_active() || unit.socket_is_active() => Finding::ok(
+            "service",
+            format!(
+                "agentd.service is {}, {}",
+                unit.get("ActiveState"),
+                unit.get("UnitFileState")
+            ),
+        ),
+        Manager::There(_) => Finding::warning(
+            "service",
+            "agentd.service is installed and does not run",
+            "`systemctl --user enable --now agentd.socket agentd.service`",
+        ),
+    }]
+}
+
+/// Does the service outlive the last logout?
+pub(super) fn linger(seen: &Seen<'_>) -> Vec<Finding> {
+    let Manager::There(unit) = seen.manager else {
+        return Vec::new();
+    };
+    if !unit.is_installed() {
+        return Vec::new();
+    }
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective());
+    let Ok(Some(user)) = user else {
+        return Vec::new();
+    };
+    let lingers = Path::new("/var/lib/systemd/linger")
+        .join(&user.name)
+        .exists();
+    vec![if lingers {
+        Finding::ok(
+            "linger",
+            "the service goes on after logout, and starts with the machine",
+        )
+    } else {
+        let found = "the service ends at logout, and running turns with it";
+        Finding::warning("linger", found, "`loginctl enable-linger`")
+    }]
+}
+
+/// `PATH` as the daemon that runs has it, else as the service manager would give it.
+pub(super) fn service_path(seen: &Seen<'_>) -> Option<OsString> {
+    let running = seen
+        .looked
+        .as_ref()
+        .ok()
+        .map(|healthy| healthy.answer.daemon.pid);
+    let of_daemon = running.and_then(|pid| variable_of(pid, b"PATH="));
+    let of_manager = || match seen.manager {
+        Manager::There(unit) if unit.is_installed() => unit.path(),
+        _ => None,
+    };
+    of_daemon.or_else(of_manager)
+}
+
+/// A variable of another process of ours, where the system tells.
+fn variable_of(pid: u32, name: &[u8]) -> Option<OsString> {
+    use std::os::unix::ffi::OsStringExt as _;
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    environment
+        .split(|byte| *byte == 0)
+        .find_map(|pair| pair.strip_prefix(name))
+        .map(|value| OsString::from_vec(value.to_vec()))
+}
+
+/// Every agent's program is asked for its version.
+pub(super) async fn agents(socket: Option<&Path>) -> Vec<Finding> {
+    let failed = |why: String| {
+        let remedy = "`agentctl agents` asks again";
+        vec![Finding::problem("versions", why, remedy)]
+    };
+    let options = Options {
+        socket: socket.map(Path::to_owned),
+        fallback: Fallback::Allowed,
+        name: "agentctl doctor".to_owned(),
+        attended: Attended::No,
+    };
+    let mut client = match Client::connect_or_oneshot(options).await {
+        Ok(client) => client,
+        Err(error) => return failed(error.to_string()),
+    };
+    let answered = client.answer("agents", &Nothing {}, Asking::Looks).await;
+    client.close().await;
+    let rows = match answered {
+        Ok(received) => match received.line {
+            Some(Line::Agents { agents, .. }) => agents,
+            _ => return failed("the daemon did not say which agents there are".to_owned()),
+        },
+        Err(error) => return failed(error.to_string()),
+    };
+    rows.into_iter()
+        .filter(|row| row.found != "looked-for")
+        .map(|row| {
+            let name = output::safe(&row.name).into_owned();
+            let version = row
+                .version
+                .unwrap_or_else(|| "of unknown version".to_owned());
+            match (row.usable, row.why_not, row.note) {
+                (false, why, _) => {
+                    let why = why.unwrap_or_else(|| "it does not say why".to_owned());
+                    let found = format!("`{name}` can't be used: {why}");
+                    Finding::warning("versions", found, format!("`agentctl agents test {name}`"))
+                }
+                (true, _, Some(note)) => {
+                    let found = format!("`{name}` {version}: {note}");
+                    Finding::warning("versions", found, format!("`agentctl agents test {name}`"))
+                }
+                (true, _, None) => Finding::ok("versions", format!("`{name}` {version}")),
+            }
+        })
+        .collect()
+}

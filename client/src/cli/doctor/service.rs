@@ -1,0 +1,147 @@
+//! What the service manager of this user says about agentd.
+//!
+//! Owns the words to `systemctl --user` and the meaning of its answer. Must not know what is made of
+//! it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// The manager answers in some 20 ms; one that hangs must not keep the rest waiting.
+const WITHIN: Duration = Duration::from_secs(2);
+const ASKED: &str = "--property=Id,LoadState,ActiveState,UnitFileState,Result,Environment";
+
+/// What there is.
+#[derive(Debug)]
+pub(super) enum Manager {
+    /// None, or it can't be asked; in words for a person.
+    Absent(String),
+    /// One that answers.
+    There(Units),
+}
+
+/// The properties of the service, and whether its socket is active.
+#[derive(Default, Debug)]
+pub(super) struct Units {
+    service: BTreeMap<String, String>,
+    socket: BTreeMap<String, String>,
+    /// `PATH` of whatever it starts.
+    path: Option<String>,
+}
+
+impl Manager {
+    pub(super) async fn ask() -> Self {
+        if cfg!(target_os = "macos") {
+            return Self::Absent("launchd is not asked".to_owned());
+        }
+        let (units, environment) = tokio::join!(
+            systemctl(&["show", ASKED, "agentd.service", "agentd.socket"]),
+            systemctl(&["show-environment"])
+        );
+        match units {
+            Err(why) => Self::Absent(why),
+            Ok(units) => Self::There(Units::read(&units, &environment.unwrap_or_default())),
+        }
+    }
+}
+
+async fn systemctl(words: &[&str]) -> Result<String, String> {
+    let mut command = Command::new("systemctl");
+    command
+        .args(["--user", "--no-pager"])
+        .args(words)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    match timeout(WITHIN, command.output()).await {
+        Err(_) => Err(format!(
+            "`systemctl --user` said nothing within {} s",
+            WITHIN.as_secs()
+        )),
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err("there is no `systemctl`".to_owned())
+        }
+        Ok(Err(error)) => Err(format!("`systemctl` can't be run: {error}")),
+        Ok(Ok(printed)) if printed.status.success() => {
+            Ok(String::from_utf8_lossy(&printed.stdout).into_owned())
+        }
+        Ok(Ok(printed)) => {
+            let said = String::from_utf8_lossy(&printed.stderr);
+            let first = said.lines().next().unwrap_or("it failed");
+            Err(format!("`systemctl --user`: {first}"))
+        }
+    }
+}
+
+impl Units {
+    fn read(units: &str, environment: &str) -> Self {
+        let mut read = Self::default();
+        for block in units.split("\n\n") {
+            let properties: BTreeMap<String, String> = block
+                .lines()
+                .filter_map(|line| line.split_once('='))
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect();
+            match properties.get("Id").map(String::as_str) {
+                Some("agentd.service") => read.service = properties,
+                Some("agentd.socket") => read.socket = properties,
+                _ => {}
+            }
+        }
+        let path = |line: &str| line.strip_prefix("PATH=").map(str::to_owned);
+        read.path = environment.lines().find_map(path);
+        // The unit's own variables replace the manager's.
+        let own = read.get("Environment").split_whitespace().find_map(path);
+        read.path = own.or(read.path);
+        read
+    }
+
+    pub(super) fn get(&self, name: &str) -> &str {
+        self.service.get(name).map_or("", String::as_str)
+    }
+
+    pub(super) fn is_installed(&self) -> bool {
+        self.get("LoadState") == "loaded"
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        matches!(
+            self.get("ActiveState"),
+            "active" | "activating" | "reloading"
+        )
+    }
+
+    pub(super) fn is_failed(&self) -> bool {
+        self.get("ActiveState") == "failed"
+    }
+
+    pub(super) fn socket_is_active(&self) -> bool {
+        self.socket
+            .get("ActiveState")
+            .is_some_and(|state| state == "active")
+    }
+
+    pub(super) fn path(&self) -> Option<OsString> {
+        self.path.as_ref().map(OsString::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_is_read_and_the_units_own_path_goes_first() {
+        let said = "Id=agentd.service\nLoadState=loaded\nActiveState=inactive\nUnitFileState=enabled\nEnvironment=A=1 PATH=/own B=2\n\nId=agentd.socket\nLoadState=loaded\nActiveState=active\n";
+        let units = Units::read(said, "HOME=/x\nPATH=/usr/bin:/bin\n");
+        assert!(units.is_installed() && !units.is_active() && units.socket_is_active());
+        assert_eq!(units.path(), Some("/own".into()));
+        let none = "Id=agentd.service\nLoadState=not-found\nActiveState=inactive\nEnvironment=\n";
+        let units = Units::read(none, "PATH=/usr/bin:/bin\n");
+        assert!(!units.is_installed() && !units.socket_is_active());
+        assert_eq!(units.path(), Some("/usr/bin:/bin".into()));
+    }
+}

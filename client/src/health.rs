@@ -1,0 +1,258 @@
+//! How the daemon is, known within a second whatever state it is in.
+//!
+//! Owns the patience for that, and what it means when there is no answer: no daemon, one that hangs,
+//! one that was stopped. Never starts anything, nor waits for a daemon to come back. Must not know
+//! the command line, nor print.
+
+use std::time::Duration;
+
+use agentd_protocol::Line;
+use agentd_protocol::line::{ErrorLine, StatusAnswer};
+use agentd_protocol::request::{Hello, Status};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::client::ClientError;
+use crate::connection::{Connection, Greeting, HelloError, LostError};
+use crate::endpoint::Endpoint;
+use crate::fallback::{Fact, Lock};
+
+/// A daemon answers in some milliseconds; with the start of the program this stays below a second.
+const PATIENCE: Duration = Duration::from_millis(650);
+/// Until a daemon that is just starting is looked at again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A status, and the line it came on.
+#[derive(Debug)]
+pub struct Healthy {
+    /// What was answered.
+    pub answer: Box<StatusAnswer>,
+    /// As it came, without its newline.
+    pub line: String,
+}
+
+/// Why there is no status.
+#[derive(Debug, thiserror::Error)]
+pub enum Unwell {
+    /// Somebody has the socket, and says nothing.
+    #[error("the daemon{} does not answer within {} ms", named(*pid), PATIENCE.as_millis())]
+    Hung {
+        /// Who holds the daemon's lock.
+        pid: Option<u32>,
+    },
+    /// The process gets no time: SIGSTOP, or a debugger.
+    #[error("the daemon (pid {pid}) was stopped (SIGSTOP) and answers nobody")]
+    Stopped {
+        /// Its process.
+        pid: u32,
+    },
+    /// There is no daemon, or it is not to be talked to.
+    #[error(transparent)]
+    Client(ClientError),
+    /// It said no.
+    #[error("{}", .0.error)]
+    Refused(Box<ErrorLine>),
+    /// It said something else. It is the line.
+    #[error("the daemon answered with a line that this version does not know")]
+    Strange(String),
+}
+
+fn named(pid: Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (pid {pid})"))
+}
+
+impl Unwell {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Stopped { pid } => Some(format!("`kill -CONT {pid}` lets it go on")),
+            Self::Hung { pid: Some(pid) } => Some(format!(
+                "it may still be starting; if it stays so, `agentctl logs` says what it did last, and \
+                 `kill -9 {pid}` ends it: nothing that was accepted is lost"
+            )),
+            Self::Hung { pid: None } => Some(
+                "another process may have the socket, or the service manager keeps it while the \
+                 daemon starts"
+                    .to_owned(),
+            ),
+            Self::Client(ClientError::Unreachable { hint, .. }) => Some(
+                hint.clone()
+                    .unwrap_or_else(|| "start it with `agentd`".to_owned()),
+            ),
+            Self::Refused(line) => line.hint.clone(),
+            Self::Client(_) | Self::Strange(_) => None,
+        }
+    }
+
+    /// In one word, for programs.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Hung { .. } => "hung",
+            Self::Stopped { .. } => "stopped",
+            Self::Client(ClientError::Draining) => "draining",
+            Self::Client(_) => "down",
+            Self::Refused(_) | Self::Strange(_) => "failed",
+        }
+    }
+}
+
+/// Asks the daemon on this socket for its status.
+///
+/// # Errors
+/// Says what is known of a daemon that gives none.
+pub async fn look(endpoint: &Endpoint, name: &str) -> Result<Healthy, Unwell> {
+    look_within(endpoint, name, PATIENCE).await
+}
+
+async fn look_within(
+    endpoint: &Endpoint,
+    name: &str,
+    patience: Duration,
+) -> Result<Healthy, Unwell> {
+    let until = Instant::now() + patience;
+    let mut connection = match reach(endpoint, name, until).await {
+        Ok(connection) => connection,
+        Err(None) => return Err(silent(endpoint)),
+        Err(Some(unwell)) => return Err(unwell),
+    };
+    let fields = Status { workers: true };
+    let asked = timeout_at(until, connection.ask("status", &fields, None)).await;
+    let received = match asked {
+        Ok(Ok(received)) => received,
+        Ok(Err(lost @ (LostError::Ended | LostError::Failed(_)))) => {
+            return Err(unreachable(format!("the daemon left: {lost}"), None));
+        }
+        Ok(Err(_)) | Err(_) => return Err(silent(endpoint)),
+    };
+    let line = received.text;
+    match received.line {
+        Some(Line::Status(answer)) => Ok(Healthy { answer, line }),
+        Some(Line::Error(error)) => Err(Unwell::Refused(error)),
+        _ => Err(Unwell::Strange(line)),
+    }
+}
+
+/// A conversation; without any error, nobody answered in time.
+async fn reach(
+    endpoint: &Endpoint,
+    name: &str,
+    until: Instant,
+) -> Result<Connection, Option<Unwell>> {
+    let hello = Hello {
+        client: Some(name.to_owned()),
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        protocol: Some(1),
+        answers: false,
+    };
+    loop {
+        let failed = match endpoint.connect().await {
+            Ok(stream) => {
+                let (reader, writer) = stream.into_split();
+                let greeted = timeout_at(until, async {
+                    let mut greeting = Greeting::say(reader, writer, &hello).await?;
+                    greeting.answer(PATIENCE).await?;
+                    Ok::<_, HelloError>(greeting.into_connection())
+                });
+                match greeted.await {
+                    Ok(Ok(connection)) => return Ok(connection),
+                    Err(_) | Ok(Err(HelloError::Silent)) => return Err(None),
+                    Ok(Err(HelloError::Draining)) => {
+                        return Err(Some(Unwell::Client(ClientError::Draining)));
+                    }
+                    Ok(Err(why @ HelloError::Refused(_))) => {
+                        let shown = endpoint.path.display();
+                        return Err(Some(unreachable(
+                            format!("the daemon on `{shown}`: {why}"),
+                            None,
+                        )));
+                    }
+                    // It is leaving, or was killed; who comes next is asked.
+                    Ok(Err(HelloError::Closed)) => None,
+                }
+            }
+            Err(failed) => Some(failed),
+        };
+        let starting = matches!(endpoint.lock(), Lock::Running | Lock::Restarting);
+        match failed {
+            Some(failed) if !matches!(failed.fact, Fact::BacklogFull) => {
+                let may_come = matches!(failed.fact, Fact::NoSocket | Fact::Refused) && starting;
+                if !may_come {
+                    return Err(Some(unreachable(failed.error, failed.hint)));
+                }
+            }
+            _ => {}
+        }
+        if Instant::now() + PAUSE >= until {
+            return Err(None);
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+fn unreachable(error: String, hint: Option<String>) -> Unwell {
+    Unwell::Client(ClientError::Unreachable { error, hint })
+}
+
+/// Nobody answers: does the process that should get any time?
+fn silent(endpoint: &Endpoint) -> Unwell {
+    let pid = endpoint.holder();
+    match pid.filter(|pid| is_stopped(*pid)) {
+        Some(pid) => Unwell::Stopped { pid },
+        None => Unwell::Hung { pid },
+    }
+}
+
+/// Stopped by a signal or a debugger.
+#[cfg(target_os = "linux")]
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before it may hold anything.
+    let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
+    state.is_some_and(|state| state.starts_with(['T', 't']))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_stopped(pid: u32) -> bool {
+    let mut ps = std::process::Command::new("/bin/ps");
+    ps.args(["-o", "state=", "-p", &pid.to_string()]);
+    ps.output()
+        .is_ok_and(|printed| printed.stdout.trim_ascii_start().starts_with(b"T"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::places::{Environment, System};
+    use std::os::unix::net::UnixListener;
+    use std::path::Path;
+
+    fn endpoint(dir: &Path) -> Endpoint {
+        let environment = Environment {
+            system: System::Linux,
+            uid: 1,
+            home: None,
+            xdg_runtime_dir: None,
+            xdg_state_home: None,
+            agentd_socket: Some(dir.join("s")),
+            agentd_state_dir: Some(dir.to_owned()),
+            run_user_is_ours: false,
+        };
+        Endpoint::find(None, &environment)
+    }
+
+    #[tokio::test]
+    async fn nobody_and_somebody_who_says_nothing_are_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = async || {
+            let patience = Duration::from_millis(50);
+            let looked = look_within(&endpoint(dir.path()), "test", patience).await;
+            looked.unwrap_err().name()
+        };
+        assert_eq!(name().await, "down");
+        let listener = UnixListener::bind(dir.path().join("s")).unwrap();
+        assert_eq!(name().await, "hung");
+        drop(listener);
+        assert_eq!(name().await, "down");
+    }
+}

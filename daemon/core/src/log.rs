@@ -1,0 +1,195 @@
+//! What the log is told: what became of jobs and processes, by their names and numbers.
+//!
+//! Owns which events are worth a line, their words and their weight. There is no place for a
+//! prompt, an answer, a tool's input or what a process printed: those are nobody's but the user's.
+
+use std::fmt;
+
+use agentd_protocol::line::{Line, Stop};
+use agentd_protocol::{Code, JobId};
+
+use crate::effect::Effect;
+use crate::ids::{Generation, TurnId, WorkerId};
+use crate::state::State;
+use crate::worker::Exit;
+
+/// How much an entry matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weight {
+    /// Something is broken, or was lost.
+    Warning,
+    /// What happens anyway.
+    Info,
+    /// For whoever looks for a fault.
+    Debug,
+}
+
+/// What is known by name of what happened.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct About {
+    /// The job.
+    pub job: Option<JobId>,
+    /// Its session.
+    pub session: Option<String>,
+    /// The agent.
+    pub agent: Option<String>,
+    /// The process slot, and which of its processes.
+    pub worker: Option<(WorkerId, Generation)>,
+}
+
+/// One line of the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Of what.
+    pub about: About,
+    /// What.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum What {
+    /// A job is on the disk.
+    Accepted,
+    /// Its first byte goes to a worker.
+    Started {
+        /// 1, 2, 3.
+        attempt: u32,
+        /// Milliseconds it waited.
+        queued_ms: u64,
+    },
+    /// It has its final line.
+    Ended {
+        /// How, when it didn't fail.
+        stop: Option<Stop>,
+        /// Why it failed.
+        code: Option<Code>,
+        /// Milliseconds it ran.
+        took_ms: u64,
+    },
+    /// A process said that it is up.
+    Ready,
+    /// A process is gone.
+    Gone {
+        /// How.
+        exit: Exit,
+        /// Did anybody want that?
+        asked: bool,
+    },
+    /// No process came of a spawn.
+    NotStarted {
+        /// What the system said.
+        error: String,
+    },
+    /// A process doesn't answer, or takes nothing, and is ended.
+    Unresponsive,
+}
+
+impl Entry {
+    /// How much it matters.
+    #[must_use]
+    pub const fn weight(&self) -> Weight {
+        match self.what {
+            What::Accepted | What::Ready => Weight::Debug,
+            What::Started { .. } | What::Gone { asked: true, .. } => Weight::Info,
+            What::Ended { code, .. } if code.is_none() => Weight::Info,
+            What::Ended { .. }
+            | What::Gone { .. }
+            | What::NotStarted { .. }
+            | What::Unresponsive => Weight::Warning,
+        }
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Accepted => f.write_str("job accepted"),
+            Self::Started { attempt, queued_ms } => {
+                write!(
+                    f,
+                    "job started after {queued_ms} ms of waiting, attempt {attempt}"
+                )
+            }
+            Self::Ended {
+                code: Some(code),
+                took_ms,
+                ..
+            } => write!(f, "job failed after {took_ms} ms: {code}"),
+            Self::Ended { stop, took_ms, .. } => {
+                let how = match stop {
+                    None | Some(Stop::EndTurn) => "done",
+                    Some(Stop::MaxTokens) => "ended at its limit of tokens",
+                    Some(Stop::MaxTurnRequests) => "ended at its limit of requests",
+                    Some(Stop::Refusal) => "refused by the model",
+                    Some(Stop::Cancelled) => "cancelled",
+                };
+                write!(f, "job {how} after {took_ms} ms")
+            }
+            Self::Ready => f.write_str("worker ready"),
+            Self::Gone { exit, asked: true } => write!(f, "worker ended: it {exit}"),
+            Self::Gone { exit, asked: false } => write!(f, "worker died: it {exit}"),
+            Self::NotStarted { error } => write!(f, "worker could not be started: {error:?}"),
+            Self::Unresponsive => f.write_str("worker does not answer and is ended"),
+        }
+    }
+}
+
+impl State {
+    /// A line about a job.
+    pub(crate) fn log_job(&mut self, turn: TurnId, what: What) {
+        let Some(job) = self.jobs.get(&turn) else {
+            return;
+        };
+        let session = self.sessions.get(&job.session);
+        let about = About {
+            job: job.number,
+            session: session.and_then(|session| session.name.clone()),
+            agent: Some(job.agent.clone()),
+            worker: (job.process()).map(|process| (process.worker, process.generation)),
+        };
+        self.log(about, what);
+    }
+
+    /// A line about the end of a job, as its final line says it.
+    pub(crate) fn log_end(&mut self, turn: TurnId, line: &Line, took_ms: u64) {
+        let (stop, code) = match line {
+            Line::MessageEnd(end) => (Some(end.stop), None),
+            Line::Error(error) => (None, Some(error.code)),
+            _ => (None, None),
+        };
+        let ended = What::Ended {
+            stop,
+            code,
+            took_ms,
+        };
+        self.log_job(turn, ended);
+    }
+
+    /// A line about a process.
+    pub(crate) fn log_worker(&mut self, worker: WorkerId, what: What) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        let mut sessions = slot
+            .sessions
+            .iter()
+            .filter_map(|session| self.sessions.get(session));
+        let about = About {
+            job: None,
+            // One of many would be a wrong answer.
+            session: match (sessions.next(), sessions.next()) {
+                (Some(only), None) => only.name.clone(),
+                _ => None,
+            },
+            agent: Some(slot.agent.clone()),
+            worker: Some((worker, slot.generation)),
+        };
+        self.log(about, what);
+    }
+
+    fn log(&mut self, about: About, what: What) {
+        let entry = Entry { about, what };
+        self.out.push(Effect::Log(Box::new(entry)));
+    }
+}

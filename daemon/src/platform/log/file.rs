@@ -1,0 +1,280 @@
+//! The log in a file, where there is no journal: one JSON object on each line.
+//!
+//! Owns its size, its older parts and what happens when it can't be written: the daemon goes on,
+//! and the number of lost lines is told once it can. Must not know what is logged.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+
+/// Its name in the state directory; older parts have `.1` to `.4` behind it, `.1` the youngest.
+pub const FILE: &str = "agentd.log";
+/// Bytes of one part: some ten thousand turns.
+const MOST: u64 = 1024 * 1024;
+/// Older parts that are kept.
+const PARTS: u32 = 4;
+
+/// Where lines go.
+enum Target {
+    /// To nobody's file: standard error is all.
+    None,
+    /// To the journal.
+    Journal,
+    /// Here.
+    File(Rotated),
+}
+
+static TARGET: Mutex<Target> = Mutex::new(Target::None);
+
+fn target() -> MutexGuard<'static, Target> {
+    // A line that panicked half-way left nothing that the next one couldn't use.
+    TARGET.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The log is in the journal.
+pub(super) fn not_needed() {
+    *target() = Target::Journal;
+}
+
+/// Where the log can be read, as `status` says it.
+pub(super) fn place() -> String {
+    match &*target() {
+        Target::None => "stderr".to_owned(),
+        Target::Journal => "journal".to_owned(),
+        Target::File(rotated) => rotated.path.display().to_string(),
+    }
+}
+
+/// Keeps the log in this directory from now on, unless it is in the journal.
+pub(super) fn open(dir: &Path) -> io::Result<()> {
+    let mut target = target();
+    if !matches!(*target, Target::Journal) {
+        *target = Target::File(Rotated::open(dir.join(FILE), MOST)?);
+    }
+    Ok(())
+}
+
+/// The file as the logger writes to it, a whole line at a time.
+pub(super) struct Kept;
+
+impl Write for Kept {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if let Target::File(rotated) = &mut *target() {
+            rotated.line(line);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A file that becomes `.1` when it is full.
+struct Rotated {
+    path: PathBuf,
+    most: u64,
+    file: File,
+    size: u64,
+    /// Lines that could not be written, and why the first one couldn't.
+    lost: Option<(u64, String)>,
+}
+
+impl Rotated {
+    fn open(path: PathBuf, most: u64) -> io::Result<Self> {
+        let (file, size) = append(&path)?;
+        Ok(Self {
+            path,
+            most,
+            file,
+            size,
+            lost: None,
+        })
+    }
+
+    /// Writes a line, or counts it as lost.
+    fn line(&mut self, line: &[u8]) {
+        if let Err(error) = self.try_line(line) {
+            let (lost, _) = self.lost.get_or_insert_with(|| (0, error.to_string()));
+            *lost += 1;
+        }
+    }
+
+    fn try_line(&mut self, line: &[u8]) -> io::Result<()> {
+        if !self.is_at_its_place() {
+            // Somebody tidied up, or has a rotation of their own.
+            (self.file, self.size) = append(&self.path)?;
+        }
+        if self.size > 0 && self.size + line.len() as u64 > self.most {
+            self.rotate()?;
+        }
+        if let Some((lost, why)) = &self.lost {
+            // A line that was cut in two ends here.
+            let told = format!("\n{}\n", lost_line(*lost, why));
+            self.file.write_all(told.as_bytes())?;
+            self.size += told.len() as u64;
+            self.lost = None;
+        }
+        self.file.write_all(line)?;
+        self.size += line.len() as u64;
+        Ok(())
+    }
+
+    fn is_at_its_place(&self) -> bool {
+        let (Ok(named), Ok(open)) = (fs::symlink_metadata(&self.path), self.file.metadata()) else {
+            return false;
+        };
+        (named.dev(), named.ino()) == (open.dev(), open.ino())
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        for part in (1..PARTS).rev() {
+            match fs::rename(self.part(part), self.part(part + 1)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        fs::rename(&self.path, self.part(1))?;
+        (self.file, self.size) = append(&self.path)?;
+        Ok(())
+    }
+
+    fn part(&self, number: u32) -> PathBuf {
+        let mut name = self.path.as_os_str().to_owned();
+        name.push(format!(".{number}"));
+        PathBuf::from(name)
+    }
+}
+
+/// Opens what nobody else may read; a link is not followed.
+fn append(path: &Path) -> io::Result<(File, u64)> {
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)?;
+    let found = file.metadata()?;
+    if found.mode() & 0o077 != 0 {
+        file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    }
+    Ok((file, found.len()))
+}
+
+fn lost_line(lost: u64, why: &str) -> serde_json::Value {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = i64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(i64::MAX);
+    json!({
+        "timestamp": agentd_core::rfc3339(now),
+        "level": "WARN",
+        "message": format!("{lost} lines of the log could not be written: {why}"),
+        "target": module_path!(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    fn rotated(dir: &TempDir, most: u64) -> Rotated {
+        Rotated::open(dir.path().join(FILE), most).unwrap()
+    }
+
+    fn files(dir: &TempDir) -> Vec<(String, u64, u32)> {
+        let mut found: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| {
+                let entry = entry.unwrap();
+                let meta = entry.metadata().unwrap();
+                let name = entry.file_name().into_string().unwrap();
+                (name, meta.len(), meta.mode() & 0o777)
+            })
+            .collect();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn size_and_number_of_the_parts_are_bounded_and_only_the_user_reads_them() {
+        let dir = TempDir::new().unwrap();
+        let mut log = rotated(&dir, 100);
+        for line in 0..1000 {
+            log.line(format!("line {line:04}\n").as_bytes());
+        }
+        let files = files(&dir);
+        assert_eq!(files.len() as u32, PARTS + 1, "{files:?}");
+        assert!(
+            files
+                .iter()
+                .all(|(_, size, mode)| *size <= 100 && *mode == 0o600)
+        );
+        let last = fs::read_to_string(dir.path().join(FILE)).unwrap();
+        assert!(last.ends_with("line 0999\n"), "{last}");
+        let before = fs::read_to_string(dir.path().join("agentd.log.1")).unwrap();
+        let next =
+            |text: &str, at: usize| text.lines().nth(at).unwrap()[5..].parse::<u32>().unwrap();
+        assert_eq!(
+            next(&before, before.lines().count() - 1) + 1,
+            next(&last, 0),
+            "nothing is lost between two parts"
+        );
+    }
+
+    #[test]
+    fn a_file_that_was_taken_away_is_made_again_and_a_full_one_goes_on_where_it_was() {
+        let dir = TempDir::new().unwrap();
+        let mut log = rotated(&dir, 100);
+        log.line(b"one\n");
+        fs::remove_file(dir.path().join(FILE)).unwrap();
+        log.line(b"two\n");
+        fs::rename(dir.path().join(FILE), dir.path().join("elsewhere")).unwrap();
+        log.line(b"three\n");
+        let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(
+            (read("elsewhere"), read(FILE)),
+            ("two\n".into(), "three\n".into())
+        );
+        let mut again = rotated(&dir, 100);
+        again.line(b"four\n");
+        assert_eq!(read(FILE), "three\nfour\n");
+    }
+
+    #[test]
+    fn an_open_file_is_closed_to_others_and_a_link_is_not_followed() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join(FILE);
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        rotated(&dir, 100);
+        assert_eq!(files(&dir)[0].2, 0o600);
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("elsewhere", &path).unwrap();
+        assert!(Rotated::open(path, 100).is_err());
+        assert_eq!(files(&dir).len(), 1);
+    }
+
+    #[test]
+    fn lines_that_are_lost_are_counted_and_told() {
+        let dir = TempDir::new().unwrap();
+        let mut log = rotated(&dir, 1 << 20);
+        log.file = File::options().write(true).open("/dev/full").unwrap();
+        // It looks as if it were in its place.
+        log.path = "/dev/full".into();
+        log.line(b"one\n");
+        log.line(b"two\n");
+        log.path = dir.path().join(FILE);
+        log.line(b"three\n");
+        let told = fs::read_to_string(dir.path().join(FILE)).unwrap();
+        assert!(
+            told.contains("2 lines of the log could not be written: "),
+            "{told}"
+        );
+        assert!(told.ends_with("three\n"), "{told}");
+    }
+}

@@ -1,0 +1,451 @@
+//! What is wrong with the files, the configuration and the store of this user.
+//!
+//! Owns the list of checks and what each of them repairs when asked to. Starts nothing, and works
+//! beside a running daemon. Names of keys are told, values never. Must not know how findings are
+//! shown.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use agentd_protocol::doctor::Finding;
+
+use crate::config::{self, Config, Look};
+use crate::platform::paths::{self, Paths};
+use crate::platform::remote;
+use crate::server::alias::{Action, Alias};
+use crate::store;
+
+/// Less than this and new work is refused before long.
+const LITTLE_ROOM: u64 = 100 << 20;
+/// Less than this is worth knowing.
+const SOME_ROOM: u64 = 1 << 30;
+/// Files in the state directory that are looked at; it has a dozen.
+const FILES: usize = 1000;
+/// A file that is younger than the clock by this was not made by a clock like this one.
+const AHEAD: Duration = Duration::from_secs(60);
+
+/// What is looked at, and how.
+pub struct Patient {
+    /// Where everything is.
+    pub paths: Paths,
+    /// Is the socket in a directory of agentd's own?
+    pub own_directory: bool,
+    /// Reads the configuration; the error says why it can't be used.
+    pub load: Box<dyn Fn() -> Result<Config, String>>,
+    /// What this process sees.
+    pub look: Look,
+    /// `PATH` as the service has it, if that is another one.
+    pub service_path: Option<Vec<PathBuf>>,
+    /// Read the whole store, too.
+    pub full: bool,
+    /// Repair what is safe to repair.
+    pub fix: bool,
+}
+
+/// The checks of files, in the order of looking.
+const OF_FILES: &[fn(&Patient) -> Vec<Finding>] =
+    &[directories, files, disk, sqlite, integrity, clock];
+/// The checks that need the configuration.
+const OF_CONFIG: &[fn(&Patient, &Config) -> Vec<Finding>] = &[alias, doubts, agents, keys];
+
+/// Looks at everything.
+#[must_use]
+pub fn examine(patient: &Patient) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = OF_FILES.iter().flat_map(|check| check(patient)).collect();
+    // Only now: a repaired mode may make it readable.
+    match (patient.load)() {
+        Ok(config) => {
+            findings.extend(OF_CONFIG.iter().flat_map(|check| check(patient, &config)));
+        }
+        Err(error) => {
+            let remedy = "correct it; a daemon that runs goes on with what it read";
+            findings.push(Finding::problem("config", error, remedy));
+        }
+    }
+    findings
+}
+
+fn directories(patient: &Patient) -> Vec<Finding> {
+    let paths = &patient.paths;
+    let mut dirs = vec![("state", paths.state.as_path())];
+    let instances = paths.state.join("instances");
+    if instances.exists() {
+        dirs.push(("instances", &instances));
+    }
+    if patient.own_directory {
+        dirs.extend(paths.socket.parent().map(|dir| ("runtime", dir)));
+    }
+    dirs.into_iter()
+        .map(|(check, dir)| directory(check, dir, patient.fix))
+        .collect()
+}
+
+fn directory(check: &str, dir: &Path, fix: bool) -> Finding {
+    let shown = dir.display();
+    let found = match fs::symlink_metadata(dir) {
+        Ok(found) => found,
+        Err(_) if fix => {
+            return match paths::private_dir(dir) {
+                Ok(()) => Finding::fixed(check, format!("`{shown}` was made")),
+                Err(error) => Finding::problem(check, error.to_string(), "make it by hand"),
+            };
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let found = format!("`{shown}` is not there yet");
+            return Finding::warning(check, found, "the daemon makes it at its start");
+        }
+        Err(error) => {
+            let found = format!("`{shown}` can't be looked at: {error}");
+            return Finding::problem(check, found, "make it yours, or name another one");
+        }
+    };
+    let ours = nix::unistd::geteuid().as_raw();
+    let mode = found.mode() & 0o7777;
+    if !found.is_dir() || found.uid() != ours || mode & 0o1000 != 0 {
+        let found = if !found.is_dir() {
+            format!("`{shown}` is no directory")
+        } else if found.uid() != ours {
+            format!(
+                "`{shown}` belongs to uid {}, not to uid {ours}",
+                found.uid()
+            )
+        } else {
+            format!("`{shown}` is shared with other users")
+        };
+        let remedy = "move it away, or name another one with `AGENTD_STATE_DIR` or `AGENTD_SOCKET`";
+        return Finding::problem(check, found, remedy);
+    }
+    if mode == 0o700 {
+        return Finding::ok(check, format!("`{shown}` is yours alone"));
+    }
+    if fix {
+        return match paths::private_dir(dir) {
+            Ok(()) => Finding::fixed(check, format!("`{shown}` had mode {mode:04o}, now 0700")),
+            Err(error) => Finding::problem(check, error.to_string(), "repair it by hand"),
+        };
+    }
+    let found = format!("`{shown}` has mode {mode:04o}, expected 0700");
+    Finding::problem(
+        check,
+        found,
+        format!("`agentctl doctor --fix`, or `chmod 700 {shown}`"),
+    )
+}
+
+/// Files that only the user may read.
+fn files(patient: &Patient) -> Vec<Finding> {
+    let state = fs::read_dir(&patient.paths.state).into_iter().flatten();
+    let names = state.take(FILES).flatten().map(|entry| entry.path());
+    let mut wrong = Vec::new();
+    let mut private = 0_usize;
+    for file in names.chain([patient.paths.env_file.clone()]) {
+        let Ok(found) = fs::symlink_metadata(&file) else {
+            continue;
+        };
+        if !found.is_file() {
+            continue;
+        }
+        if found.mode() & 0o077 == 0 {
+            private += 1;
+        } else {
+            wrong.push(open_file(&file, &found, patient.fix));
+        }
+    }
+    if wrong.is_empty() {
+        wrong.push(Finding::ok(
+            "files",
+            format!("{private} files, each yours alone"),
+        ));
+    }
+    wrong
+}
+
+fn open_file(file: &Path, found: &fs::Metadata, fix: bool) -> Finding {
+    let (shown, mode) = (file.display(), found.mode() & 0o7777);
+    let ours = found.uid() == nix::unistd::geteuid().as_raw();
+    let what = format!("`{shown}` has mode {mode:04o}: others can read it, expected 0600");
+    if fix && ours && found.nlink() == 1 {
+        let private = fs::Permissions::from_mode(0o600);
+        return match fs::set_permissions(file, private) {
+            Ok(()) => Finding::fixed("files", format!("`{shown}` had mode {mode:04o}, now 0600")),
+            Err(error) => Finding::problem("files", format!("{what}: {error}"), "chmod it"),
+        };
+    }
+    Finding::problem(
+        "files",
+        what,
+        format!("`agentctl doctor --fix`, or `chmod 600 {shown}`"),
+    )
+}
+
+fn alias(patient: &Patient, config: &Config) -> Vec<Finding> {
+    let Some(path) = &config.alias else {
+        return vec![Finding::ok("alias", "the configuration wants none")];
+    };
+    let shown = path.display();
+    let alias = Alias::new(path.clone(), patient.paths.socket.clone());
+    let is_up = alias.is_served();
+    let finding = match alias.planned() {
+        Err(error) => Finding::problem(
+            "alias",
+            format!("`{shown}` can't be looked at: {error}"),
+            "look at it",
+        ),
+        Ok(Action::Keep) if is_up => Finding::ok("alias", format!("`{shown}` leads to the socket")),
+        Ok(Action::Create) if is_up => Finding::warning(
+            "alias",
+            format!("`{shown}` is not there"),
+            "the daemon makes it again within a minute",
+        ),
+        Ok(Action::Create) => Finding::ok("alias", format!("`{shown}` comes with the daemon")),
+        Ok(Action::LeaveAlone(why)) => Finding::problem(
+            "alias",
+            format!("`{shown}` is not ours: {why}; who connects there talks to somebody else"),
+            "take it away if you can, or set `alias` in config.toml to another path",
+        ),
+        Ok(Action::Keep | Action::Replace) if patient.fix => match fs::remove_file(path) {
+            Ok(()) => Finding::fixed("alias", format!("`{shown}` led nowhere and was removed")),
+            Err(error) => {
+                Finding::problem("alias", format!("`{shown}` stays: {error}"), "remove it")
+            }
+        },
+        Ok(Action::Keep | Action::Replace) => Finding::warning(
+            "alias",
+            format!("`{shown}` is a link of yours that leads to no daemon"),
+            "`agentctl doctor --fix` removes it; the daemon makes it anew",
+        ),
+    };
+    vec![finding]
+}
+
+/// What stands in it and was most likely not meant.
+fn doubts(patient: &Patient, config: &Config) -> Vec<Finding> {
+    let file = patient.paths.config.display();
+    let doubts = config.agents.values().flat_map(|agent| &agent.doubts);
+    let mut findings: Vec<Finding> = doubts
+        .map(|doubt| Finding::warning("config", doubt.what.clone(), doubt.hint.clone()))
+        .collect();
+    if findings.is_empty() {
+        let found = if patient.paths.config.exists() {
+            format!("`{file}` can be read")
+        } else {
+            format!("there is no `{file}`, and none is needed")
+        };
+        findings.push(Finding::ok("config", found));
+    }
+    findings
+}
+
+/// Every agent, as a look at directories shows it: nothing is run.
+fn agents(patient: &Patient, config: &Config) -> Vec<Finding> {
+    let agents = config::agents(config, &patient.look);
+    let mut findings = Vec::new();
+    let names: Vec<&str> = agents
+        .iter()
+        .filter(|(agent, _)| agent.usable.is_ok())
+        .map(|(agent, _)| agent.name.as_str())
+        .collect();
+    let default = match &config.default_agent {
+        Some(default) => format!("; without a name `{default}` is asked"),
+        None => String::new(),
+    };
+    findings.push(if names.is_empty() {
+        let remedy = "install one, or put `timmy` beside `agentd`";
+        Finding::problem("agents", "no agent can be used", remedy)
+    } else {
+        Finding::ok("agents", format!("usable: {}{default}", names.join(", ")))
+    });
+    for (agent, _) in &agents {
+        let Err(why) = &agent.usable else { continue };
+        // What was only looked for may be missing.
+        if config.agents.contains_key(&agent.name) {
+            let found = format!("`{}` can't be used: {why}", agent.name);
+            findings.push(Finding::problem(
+                "agents",
+                found,
+                "`agentctl agents` says more",
+            ));
+        }
+    }
+    if let Some(path) = &patient.service_path {
+        let service = Look {
+            path: path.clone(),
+            ..patient.look.clone()
+        };
+        let seen = config::agents(config, &service);
+        let usable = |name: &&str| {
+            let mut seen = seen.iter().map(|(agent, _)| agent);
+            seen.any(|agent| agent.name == *name && agent.usable.is_ok())
+        };
+        for name in names.into_iter().filter(|name| !usable(name)) {
+            let found = format!("`{name}` is on your PATH, but not on that of the service");
+            let remedy = format!(
+                "name its program in config.toml: `agentctl agents add {name} -- \"$(command -v {name})\"`"
+            );
+            findings.push(Finding::warning("path", found, remedy));
+        }
+    }
+    findings
+}
+
+/// Which keys agents would get, by their names.
+fn keys(patient: &Patient, config: &Config) -> Vec<Finding> {
+    let runs = config::agents(config, &patient.look);
+    let runs = runs.iter().filter_map(|(_, run)| run.as_ref());
+    let mut names: Vec<String> = runs
+        .flat_map(|agent| {
+            let by_default = config::passes(agent).into_iter().map(str::to_owned);
+            by_default.chain(agent.pass_env.iter().cloned())
+        })
+        .filter(|name| name.contains("KEY") || name.contains("TOKEN"))
+        .collect();
+    names.sort();
+    names.dedup();
+    let mut present = Vec::new();
+    let mut findings = Vec::new();
+    for name in names {
+        let (value, place) = match config.secrets.get(&name) {
+            Some(value) => (Some(value.clone()), "the file `env`"),
+            None => (std::env::var(&name).ok(), "this shell's environment"),
+        };
+        match value {
+            Some(value) if value.trim().is_empty() => findings.push(Finding::warning(
+                "keys",
+                format!("`{name}` is set in {place}, to nothing"),
+                "give it its value, or take it out",
+            )),
+            Some(_) => present.push(format!("{name} ({place})")),
+            None => {}
+        }
+    }
+    let found = match present.is_empty() {
+        true => "none; agents may be logged in by themselves".to_owned(),
+        false => present.join(", "),
+    };
+    findings.push(Finding::ok("keys", found));
+    findings
+}
+
+fn disk(patient: &Patient) -> Vec<Finding> {
+    let dir = nearest_existing(&patient.paths.state);
+    let mut findings = Vec::new();
+    let shown = dir.display();
+    let room = nix::sys::statvfs::statvfs(dir);
+    let room = room.map(|found| {
+        let bytes = u128::from(found.blocks_available()) * u128::from(found.fragment_size());
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    });
+    findings.push(match room {
+        Err(error) => {
+            let found = format!("the room in `{shown}` is not known: {error}");
+            Finding::warning("disk", found, "look at it")
+        }
+        Ok(room) if room < LITTLE_ROOM => {
+            let found = format!("only {} MiB are free in `{shown}`", room >> 20);
+            Finding::problem(
+                "disk",
+                found,
+                "free some room: new work is refused when it is full",
+            )
+        }
+        Ok(room) if room < SOME_ROOM => {
+            let found = format!("{} MiB are free in `{shown}`", room >> 20);
+            Finding::warning(
+                "disk",
+                found,
+                "`[retention]` in config.toml bounds the store",
+            )
+        }
+        Ok(room) => Finding::ok("disk", format!("{} GiB are free in `{shown}`", room >> 30)),
+    });
+    if let Some(kind) = remote::file_system(dir) {
+        findings.push(Finding::warning(
+            "disk",
+            format!("`{shown}` is on a file system of kind {kind}, which several machines may use"),
+            "set `AGENTD_STATE_DIR` to a local directory",
+        ));
+    }
+    findings
+}
+
+fn nearest_existing(dir: &Path) -> &Path {
+    dir.ancestors()
+        .find(|dir| dir.is_dir())
+        .unwrap_or(Path::new("/"))
+}
+
+fn sqlite(patient: &Patient) -> Vec<Finding> {
+    let seen = match store::inspect(&patient.paths.state) {
+        Ok(seen) => seen,
+        Err(error) => {
+            let found = format!("the store can't be read: {error}");
+            return vec![Finding::problem(
+                "store",
+                found,
+                "look at its owner and mode",
+            )];
+        }
+    };
+    let sqlite = seen.sqlite;
+    let mut findings = vec![if seen.sqlite_is_safe {
+        Finding::ok("sqlite", format!("version {sqlite}"))
+    } else {
+        let found = format!("version {sqlite} may damage its log");
+        Finding::problem("sqlite", found, "build agentd with a newer one")
+    }];
+    findings.push(match seen.tables {
+        None => Finding::ok("store", "there is none yet"),
+        Some(version) if version as usize > seen.known => Finding::problem(
+            "store",
+            format!(
+                "it is of version {version}, this program knows {}",
+                seen.known
+            ),
+            "install the newer agentd again",
+        ),
+        Some(version) => Finding::ok("store", format!("of version {version}")),
+    });
+    findings
+}
+
+fn integrity(patient: &Patient) -> Vec<Finding> {
+    if !patient.full
+        || !matches!(store::inspect(&patient.paths.state), Ok(seen) if seen.tables.is_some())
+    {
+        return Vec::new();
+    }
+    vec![match store::check_whole(&patient.paths.state) {
+        Ok(()) => Finding::ok("integrity", "the whole store was read and is well"),
+        Err(why) => Finding::problem(
+            "integrity",
+            format!("the store is damaged: {why}"),
+            "keep a copy of the state directory; `agentctl export` reads what can be read",
+        ),
+    }]
+}
+
+/// A clock that was set back: times of jobs, and what waits for a time, go by it.
+fn clock(patient: &Patient) -> Vec<Finding> {
+    let now = SystemTime::now();
+    let state = fs::read_dir(&patient.paths.state).into_iter().flatten();
+    let times = state
+        .take(FILES)
+        .flatten()
+        .filter_map(|entry| entry.metadata().ok()?.modified().ok());
+    let ahead = times
+        .max()
+        .and_then(|newest| newest.duration_since(now).ok());
+    vec![match ahead.filter(|ahead| *ahead > AHEAD) {
+        Some(ahead) => Finding::warning(
+            "clock",
+            format!(
+                "the newest file of the state is {} s ahead of it",
+                ahead.as_secs()
+            ),
+            "set the clock; `timedatectl` shows whether it is synchronised",
+        ),
+        None => Finding::ok("clock", "not behind what was written"),
+    }]
+}

@@ -1,0 +1,58 @@
+//! A look at the store from outside, for `doctor`.
+//!
+//! Changes nothing in it. Must not know what is done about what is found.
+
+use std::path::Path;
+
+use super::migrations::MIGRATIONS;
+use super::schema::{FILE, header_version, reopen_to_read};
+
+/// Older versions of SQLite may damage a write-ahead log when several connections begin it anew.
+const SAFE_SQLITE: i32 = 3_051_003;
+
+/// What was seen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Inspected {
+    /// The version of SQLite that is built in.
+    pub sqlite: &'static str,
+    /// Is it one without known damage?
+    pub sqlite_is_safe: bool,
+    /// The version of the tables; none when there is no store yet.
+    pub tables: Option<u32>,
+    /// The version that this program knows.
+    pub known: usize,
+}
+
+/// Looks at the file's header.
+///
+/// # Errors
+/// When it can't be read.
+pub fn inspect(dir: &Path) -> std::io::Result<Inspected> {
+    let tables = match header_version(&dir.join(FILE)) {
+        Ok(version) => Some(version),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    Ok(Inspected {
+        sqlite: rusqlite::version(),
+        sqlite_is_safe: rusqlite::version_number() >= SAFE_SQLITE,
+        tables,
+        known: MIGRATIONS.len(),
+    })
+}
+
+/// Reads the whole store; a daemon may go on writing meanwhile.
+///
+/// # Errors
+/// Says what is broken, or why it can't be read.
+pub fn check_whole(dir: &Path) -> Result<(), String> {
+    let read = || {
+        let conn = reopen_to_read(&dir.join(FILE))?;
+        conn.query_row("PRAGMA integrity_check(5)", [], |row| row.get(0))
+    };
+    match read() {
+        Ok(found) if found == "ok" => Ok(()),
+        Ok(broken) => Err::<(), String>(broken),
+        Err(error) => Err(error.to_string()),
+    }
+}

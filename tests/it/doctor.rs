@@ -1,0 +1,367 @@
+//! `agentctl doctor`: each way an installation can be wrong, what is said about it, and what
+//! `--fix` repairs.
+
+use std::fs;
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use nix::sys::signal::Signal;
+use rusqlite::Connection;
+use serde_json::Value;
+
+use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, kill};
+
+struct Told {
+    code: Option<i32>,
+    findings: Vec<Value>,
+    text: String,
+}
+
+impl Told {
+    /// The findings of a check.
+    fn of(&self, check: &str) -> Vec<&Value> {
+        let of = |finding: &&Value| finding["check"] == check;
+        self.findings.iter().filter(of).collect()
+    }
+
+    fn only(&self, check: &str) -> &Value {
+        let found = self.of(check);
+        assert_eq!(found.len(), 1, "{check}: {}", self.text);
+        found[0]
+    }
+
+    fn verdicts(&self, verdict: &str) -> Vec<&Value> {
+        let with = |finding: &&Value| finding["verdict"] == verdict;
+        self.findings.iter().filter(with).collect()
+    }
+}
+
+/// No service manager of this machine is asked.
+fn run(place: &Place, args: &[&str]) -> Finished {
+    let mut command = place.command(AGENTCTL);
+    command.arg("doctor").args(args);
+    command.env("PATH", place.path("bin"));
+    finish(command, b"")
+}
+
+fn doctor(place: &Place, args: &[&str]) -> Told {
+    let finished = run(place, &[&["--json"], args].concat());
+    told(finished)
+}
+
+fn told(finished: Finished) -> Told {
+    let object: Value =
+        serde_json::from_str(&finished.stdout).unwrap_or_else(|why| panic!("{why}: {finished:?}"));
+    assert_eq!(object["ok"], finished.code == Some(0), "{finished:?}");
+    let findings = object["findings"].as_array().unwrap().clone();
+    for finding in &findings {
+        let has_remedy = finding["remedy"].is_string();
+        assert_eq!(has_remedy, finding["verdict"] != "ok", "{finding}");
+    }
+    Told {
+        code: finished.code,
+        findings,
+        text: finished.stdout,
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A place that a daemon has used and left.
+fn used() -> Place {
+    let daemon = Daemon::start();
+    daemon.ask(r#"{"prompt":"hi"}"#);
+    daemon.agentctl(&["stop"]);
+    daemon.left().0
+}
+
+#[test]
+fn a_healthy_daemon_has_no_problem_and_every_check_says_what_it_saw() {
+    let daemon = Daemon::start();
+    let told = doctor(&daemon.place, &[]);
+    assert_eq!(told.code, Some(0), "{}", told.text);
+    assert!(
+        told.verdicts("problem").is_empty() && told.verdicts("warning").is_empty(),
+        "{}",
+        told.text
+    );
+    for check in [
+        "daemon", "socket", "version", "service", "state", "files", "alias", "config", "agents",
+        "keys", "disk", "sqlite", "store", "clock",
+    ] {
+        assert!(
+            !told.of(check).is_empty(),
+            "nothing about `{check}`: {}",
+            told.text
+        );
+    }
+    assert!(told.of("integrity").is_empty());
+    let full = doctor(&daemon.place, &["--full"]);
+    assert_eq!(full.code, Some(0), "{}", full.text);
+    assert_eq!(full.only("integrity")["verdict"], "ok");
+    assert!(
+        full.of("versions")
+            .iter()
+            .any(|finding| { finding["found"].as_str().unwrap().contains("`timmy`") })
+    );
+    let shown = run(&daemon.place, &[]);
+    assert!(shown.stdout.ends_with("nothing is wrong\n"), "{shown:?}");
+}
+
+#[test]
+fn without_a_daemon_it_says_so_and_looks_at_the_rest() {
+    let place = Place::new("");
+    let fresh = doctor(&place, &[]);
+    assert_eq!(fresh.code, Some(0), "{}", fresh.text);
+    assert_eq!(fresh.only("daemon")["verdict"], "warning");
+    assert_eq!(fresh.only("state")["verdict"], "warning");
+    assert!(!place.path("state").exists(), "a look makes nothing");
+    let fixed = doctor(&place, &["--fix"]);
+    assert_eq!(fixed.only("state")["fixed"], true);
+    assert_eq!(mode(&place.path("state")), 0o700);
+}
+
+#[test]
+fn a_daemon_that_was_stopped_is_a_problem_and_holds_nothing_up() {
+    let daemon = Daemon::start();
+    kill(daemon.pid(), Signal::SIGSTOP);
+    let told = doctor(&daemon.place, &[]);
+    let pid = daemon.pid();
+    kill(pid, Signal::SIGCONT);
+    assert_eq!(told.code, Some(1));
+    let finding = told.only("daemon");
+    assert_eq!(finding["verdict"], "problem");
+    assert_eq!(
+        finding["remedy"],
+        format!("`kill -CONT {pid}` lets it go on")
+    );
+    assert!(!told.of("sqlite").is_empty(), "{}", told.text);
+}
+
+#[test]
+fn open_modes_are_problems_until_they_are_repaired() {
+    let place = used();
+    let env = place.path("env");
+    fs::write(&env, "OPENAI_API_KEY=sk-CANARY\n").unwrap();
+    let (state, db) = (place.path("state"), place.path("state/agentd.db"));
+    set_mode(&state, 0o755);
+    set_mode(&db, 0o644);
+    set_mode(&env, 0o640);
+
+    let told = doctor(&place, &[]);
+    assert_eq!(told.code, Some(1));
+    assert_eq!(told.only("state")["verdict"], "problem");
+    let files: Vec<_> = told
+        .of("files")
+        .iter()
+        .map(|finding| finding["found"].to_string())
+        .collect();
+    assert_eq!(files.len(), 2, "{files:?}");
+    assert!(
+        files.iter().any(|found| found.contains("agentd.db")),
+        "{files:?}"
+    );
+    assert_eq!(
+        told.only("config")["verdict"],
+        "problem",
+        "its keys are open to others"
+    );
+    assert_eq!(
+        (mode(&state), mode(&db)),
+        (0o755, 0o644),
+        "a look changes nothing"
+    );
+
+    let fixed = doctor(&place, &["--fix"]);
+    assert_eq!(fixed.code, Some(0), "{}", fixed.text);
+    assert_eq!(fixed.of("files").len(), 2);
+    assert!(
+        fixed
+            .of("files")
+            .iter()
+            .all(|finding| finding["fixed"] == true)
+    );
+    assert_eq!((mode(&state), mode(&db), mode(&env)), (0o700, 0o600, 0o600));
+    let again = doctor(&place, &["--fix"]);
+    assert!(
+        again
+            .findings
+            .iter()
+            .all(|finding| finding["fixed"].is_null()),
+        "{}",
+        again.text
+    );
+
+    let keys = again.only("keys")["found"].as_str().unwrap();
+    assert!(keys.contains("OPENAI_API_KEY (the file `env`)"), "{keys}");
+    assert!(!again.text.contains("CANARY"), "a key is shown");
+}
+
+#[test]
+fn a_stale_alias_is_removed_and_somebody_elses_file_is_left_alone() {
+    let place = used();
+    let alias = place.path("timmy.sock");
+    symlink(place.socket(), &alias).unwrap();
+    let told = doctor(&place, &[]);
+    assert_eq!(told.only("alias")["verdict"], "warning", "{}", told.text);
+    let fixed = doctor(&place, &["--fix"]);
+    assert_eq!(fixed.only("alias")["fixed"], true, "{}", fixed.text);
+    assert!(fs::symlink_metadata(&alias).is_err());
+
+    fs::write(&alias, "not ours").unwrap();
+    let told = doctor(&place, &["--fix"]);
+    assert_eq!(told.code, Some(1));
+    assert_eq!(told.only("alias")["verdict"], "problem");
+    assert_eq!(fs::read_to_string(&alias).unwrap(), "not ours");
+}
+
+#[test]
+fn a_broken_configuration_is_named_with_its_line() {
+    let place = used();
+    place.configure("alias = 3\n");
+    let told = doctor(&place, &[]);
+    assert_eq!(told.code, Some(1));
+    let found = told.only("config")["found"].as_str().unwrap();
+    assert!(found.contains("config.toml:1:"), "{found}");
+    place.configure("[agents.gone]\nkind = \"jsonl\"\ncommand = [\"/no/such/program\"]\n");
+    let told = doctor(&place, &[]);
+    assert_eq!(told.code, Some(1));
+    let problem = told.verdicts("problem");
+    assert!(
+        problem[0]["found"].as_str().unwrap().contains("`gone`"),
+        "{problem:?}"
+    );
+}
+
+#[test]
+fn a_store_of_a_newer_version_and_a_damaged_one_are_problems() {
+    let place = used();
+    let file = place.path("state/agentd.db");
+    let conn = Connection::open(&file).unwrap();
+    conn.pragma_update(None, "user_version", 999).unwrap();
+    drop(conn);
+    let told = doctor(&place, &[]);
+    assert_eq!(told.code, Some(1));
+    assert!(
+        told.only("store")["found"]
+            .as_str()
+            .unwrap()
+            .contains("999"),
+        "{}",
+        told.text
+    );
+
+    let conn = Connection::open(&file).unwrap();
+    conn.pragma_update(None, "user_version", 4).unwrap();
+    conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
+        .unwrap();
+    drop(conn);
+    let pages = fs::metadata(&file).unwrap().len() / 4096;
+    let mut db = fs::File::options().write(true).open(&file).unwrap();
+    for page in 2..pages {
+        db.seek(SeekFrom::Start(page * 4096)).unwrap();
+        db.write_all(&[0xa5; 512]).unwrap();
+    }
+    drop(db);
+    assert!(doctor(&place, &[]).of("integrity").is_empty());
+    let full = doctor(&place, &["--full"]);
+    assert_eq!(
+        full.only("integrity")["verdict"],
+        "problem",
+        "{}",
+        full.text
+    );
+}
+
+#[test]
+fn a_clock_behind_what_was_written_is_told() {
+    let place = used();
+    let ahead = SystemTime::now() + Duration::from_secs(3600);
+    let db = fs::File::options()
+        .write(true)
+        .open(place.path("state/agentd.db"))
+        .unwrap();
+    db.set_modified(ahead).unwrap();
+    let told = doctor(&place, &[]);
+    assert_eq!(told.only("clock")["verdict"], "warning");
+}
+
+/// A `systemctl` that says what a real one would.
+fn service_manager(place: &Place, units: &str, path: &str) {
+    let bin = place.path("bin");
+    fs::create_dir_all(&bin).unwrap();
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in\n*show-environment*) echo 'PATH={path}' ;;\n*) cat <<'END'\n{units}\nEND\n;;\nesac\n"
+    );
+    let script = script.replace("cat <<", "/bin/cat <<");
+    fs::write(bin.join("systemctl"), script).unwrap();
+    set_mode(&bin.join("systemctl"), 0o755);
+}
+
+#[test]
+fn the_service_and_its_path_are_told_as_the_service_manager_says() {
+    let place = used();
+    assert!(
+        doctor(&place, &[]).only("service")["found"]
+            .as_str()
+            .unwrap()
+            .contains("no service manager")
+    );
+    let unit = |active: &str| {
+        format!(
+            "Id=agentd.service\nLoadState=loaded\nActiveState={active}\nUnitFileState=enabled\nResult=exit-code\nEnvironment=\n\nId=agentd.socket\nActiveState=inactive"
+        )
+    };
+    // An agent that the shell finds, and the service doesn't.
+    fs::create_dir_all(place.path("bin")).unwrap();
+    fs::write(place.path("bin/pi"), "#!/bin/sh\n").unwrap();
+    set_mode(&place.path("bin/pi"), 0o755);
+    for (active, verdict) in [
+        ("failed", "problem"),
+        ("inactive", "warning"),
+        ("active", "ok"),
+    ] {
+        service_manager(&place, &unit(active), "/nowhere");
+        let told = doctor(&place, &[]);
+        assert_eq!(
+            told.only("service")["verdict"],
+            verdict,
+            "{active}: {}",
+            told.text
+        );
+        assert!(
+            told.only("path")["found"]
+                .as_str()
+                .unwrap()
+                .contains("`pi`"),
+            "{}",
+            told.text
+        );
+    }
+    let here = place.path("bin");
+    service_manager(&place, &unit("active"), here.to_str().unwrap());
+    assert!(doctor(&place, &[]).of("path").is_empty());
+    service_manager(
+        &place,
+        "Id=agentd.service\nLoadState=not-found\nActiveState=inactive",
+        "/nowhere",
+    );
+    let told = doctor(&place, &[]);
+    assert!(
+        told.only("service")["found"]
+            .as_str()
+            .unwrap()
+            .contains("not installed"),
+        "{}",
+        told.text
+    );
+    assert!(told.of("path").is_empty(), "{}", told.text);
+}
