@@ -36,6 +36,8 @@ mod pi_steering;
 mod protocol;
 mod questions;
 mod readiness;
+mod ssh;
+mod sshd;
 mod stdio;
 mod supervision;
 mod support;

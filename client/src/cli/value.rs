@@ -42,6 +42,16 @@ pub(super) fn span(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected a span like 90s, 30m, 2h or 7d".to_owned())
 }
 
+/// A program's path that means the same to every shell.
+pub(super) fn program(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._/-+".contains(c);
+    if text.starts_with('/') && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected an absolute path of letters, digits and ._/-+".to_owned())
+    }
+}
+
 /// A time as it is, or a span from now as a time.
 pub(super) fn start_at(text: &str) -> Result<String, String> {
     if unix_ms(text).is_some() {
@@ -178,6 +188,14 @@ mod tests {
         assert_eq!(relative("2026-11-19T19:00:00Z", now), "2 d ago");
         assert_eq!(relative("2026-11-21T19:09:59Z", now), "in 9 min");
         assert_eq!(relative("never", now), "never");
+    }
+
+    #[test]
+    fn what_goes_into_keys_and_commands_is_plain() {
+        assert!(program("/opt/agentd-1.0/bin/agentctl").is_ok());
+        for bad in ["", "agentctl", "/a b", "/a\"", "/a;id", "/a$(id)", "/a\nb"] {
+            assert!(program(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]
