@@ -336,6 +336,17 @@ impl Client {
         }
     }
 
+    /// Leaves at once, whatever is outstanding; what was accepted goes on.
+    pub async fn abandon(mut self) -> String {
+        match &mut self.server {
+            Server::Remote(remote) => {
+                remote.abandon();
+                remote.last_words().await
+            }
+            Server::Daemon(_) | Server::OneShot(_) => String::new(),
+        }
+    }
+
     /// The conversation and its server apart, for a relay.
     pub(crate) fn into_parts(self) -> (Connection, Server) {
         (self.connection, self.server)

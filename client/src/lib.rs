@@ -23,6 +23,7 @@ pub mod remote;
 mod scripted;
 pub mod sessions;
 pub mod ssh;
+pub mod voice;
 pub mod wire;
 
 pub use asked::{Asking, Reply, RequestError};

@@ -43,3 +43,4 @@ mod supervision;
 mod support;
 mod tidy;
 mod timmy;
+mod voice;

@@ -217,6 +217,7 @@ fn nothing_in_a_target_is_an_option_or_a_command() {
             vec![host.as_str(), "send", "hi"],
             vec!["forward", "--", &target],
             vec!["ssh-key", "--", &target],
+            vec!["voice", "check", "--", &target],
         ] {
             let refused = world.run(&words);
             assert_eq!(refused.code, Some(2), "{words:?}: {refused:?}");

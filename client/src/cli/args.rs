@@ -18,7 +18,10 @@ use crate::ssh::Target;
 pub use agents::{
     AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
 };
-pub use remote::{ForwardArgs, SshKeyArgs};
+pub use remote::{
+    ForwardArgs, SshKeyArgs, VoiceArgs, VoiceCheckArgs, VoiceCommand, VoiceFlushArgs,
+    VoiceForwardArgs,
+};
 pub use turn::{
     AfterFailureArg, AgentArgs, HowArgs, ModeArg, OnQuestionArg, RetryArg, SendArgs, TurnArgs,
     WhoArgs,
@@ -267,6 +270,13 @@ Examples:
 The line goes into ~/.ssh/authorized_keys on that machine. Whoever has the key can ask its
 agents anything; it opens no shell, forwards nothing and runs no other command.")]
     SshKey(SshKeyArgs),
+    /// Send what was said to a session, now or as soon as its machine can be reached
+    #[command(after_help = "\
+Examples:
+  echo \"what is on today\" | agentctl voice forward --host me@mac
+  agentctl voice check me@mac
+  agentctl voice flush")]
+    Voice(VoiceArgs),
     /// Show the configuration in force
     #[command(after_help = "Examples:\n  agentctl config show\n  agentctl config show --json")]
     Config(ConfigArgs),
@@ -474,6 +484,9 @@ mod tests {
             "agentctl forward me@mac --local /tmp/s",
             "agentctl forward --print-socket",
             "agentctl ssh-key mac --key k.pub",
+            "agentctl voice forward --host mac --no-prefix --utterance u1",
+            "agentctl voice check mac",
+            "agentctl voice flush --max-age 2h",
             "agentctl stdio --send-only",
         ] {
             assert!(Cli::try_parse_from(words.split(' ')).is_ok(), "{words}");
@@ -506,6 +519,10 @@ mod tests {
             "agentctl --host mac --socket /s status",
             "agentctl forward",
             "agentctl forward -- -oProxyCommand=id",
+            "agentctl voice check -- -oProxyCommand=id",
+            "agentctl voice forward --prefix --no-prefix",
+            "agentctl voice forward --utterance a b",
+            "agentctl voice flush --max-age 25h",
         ] {
             assert!(Cli::try_parse_from(words.split(' ')).is_err(), "{words}");
         }

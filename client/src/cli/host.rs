@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use super::args::{AgentsCommand, Cli, Command};
+use super::args::{AgentsCommand, Cli, Command, VoiceCommand};
 use super::exit::Exit;
 use super::output;
 
@@ -52,6 +52,7 @@ fn goes_there(command: &Command) -> bool {
         | Command::Demo => true,
         // The list, or a turn; the others change this machine's configuration.
         Command::Agents(args) => matches!(args.command, None | Some(AgentsCommand::Test(_))),
+        Command::Voice(args) => !matches!(args.command, VoiceCommand::Check(_)),
         _ => false,
     }
 }
@@ -68,7 +69,13 @@ mod tests {
     #[test]
     fn what_is_asked_of_a_daemon_goes_there_and_what_is_done_here_does_not() {
         let there = Ok(Some(PathBuf::from("ssh://me@mac:2222")));
-        for words in ["status", "send hi", "agents", "agents test pi"] {
+        for words in [
+            "status",
+            "send hi",
+            "agents",
+            "agents test pi",
+            "voice flush",
+        ] {
             assert_eq!(
                 found(&format!("agentctl --host me@mac:2222 {words}")),
                 there
@@ -83,6 +90,7 @@ mod tests {
             "completions bash",
             "forward mac",
             "ssh-key mac",
+            "voice check mac",
         ] {
             let words = format!("agentctl --host mac {words}");
             assert_eq!(found(&words), Err(Exit::Usage), "{words}");

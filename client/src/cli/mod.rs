@@ -27,6 +27,7 @@ pub mod stream;
 mod terminal;
 mod turn;
 mod value;
+mod voice;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -105,6 +106,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Stdio(args) => block_on(stdio(args, socket)),
         Command::Forward(args) => block_on(forward::forward(args, socket)),
         Command::SshKey(args) => block_on(ssh::key(args)),
+        Command::Voice(args) => block_on(voice::voice(args, socket)),
         Command::Demo => block_on(demo::run(socket)),
         Command::Config(config) => match config.command {
             ConfigCommand::Show(args) => config_show(&args),
