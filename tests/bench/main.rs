@@ -26,6 +26,10 @@ mod place;
 mod programs;
 mod report;
 mod round_trips;
+#[path = "../it/sshd.rs"]
+#[allow(dead_code, unreachable_pub, reason = "what the tests do with it")]
+mod sshd;
+mod voice;
 
 use std::process::ExitCode;
 
@@ -62,6 +66,7 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
         programs::agentctl,
     ),
     (&["one-shot"], programs::one_shot),
+    (&["voice-forward"], voice::forward),
     (&["idle-rss", "idle-anonymous"], idle::memory),
     (&["idle-cpu"], idle::cpu),
     (&["connections"], idle::connections),
