@@ -107,7 +107,8 @@ impl Remote {
         });
         let (mut remote, output, input) = Self::start(target, command)?;
         match Connection::open(output, input, hello, HELLO_WITHIN).await {
-            Ok((connection, answer)) => {
+            Ok((mut connection, answer)) => {
+                connection.tell_arrivals();
                 remote.state = State::Serving;
                 Ok((remote, connection, answer))
             }
