@@ -23,6 +23,9 @@ use crate::wire::Received;
 /// A note that a restarted worker or daemon was noticed begins with it, to be found in a log.
 pub const RESTART_TAG: &str = "[rpc-restart]";
 
+/// For a note nobody waits longer.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
+
 /// Where, until when, and what is too old.
 #[derive(Clone, Debug)]
 pub struct Delivery {
@@ -64,10 +67,26 @@ pub type Notes = Vec<String>;
 /// Where a delivery is, should its time be over.
 #[derive(Default)]
 struct Progress {
-    client: Option<Client>,
+    link: Option<Link>,
     /// Of the utterance that is being sent.
     accepted: Option<(JobId, Box<Received>)>,
     flushed: Flushed,
+}
+
+/// The one connection of a delivery. How the daemon is, is asked beside the first utterance: it is
+/// for a note, and nothing waits for it.
+struct Link {
+    client: Client,
+    status: Asked,
+    seen: Option<Seen>,
+}
+
+/// A question beside the utterances.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    Not,
+    With(u64),
+    Answered,
 }
 
 /// Why a delivery stops here. What wasn't delivered waits.
@@ -101,12 +120,14 @@ impl Delivery {
             Err(_late) => Some(self.late(&mut progress).await),
         };
         let Progress {
-            client,
-            mut flushed,
-            ..
+            link, mut flushed, ..
         } = progress;
-        if let Some(client) = client {
-            client.close().await;
+        if let Some(mut link) = link {
+            if why.is_none() {
+                link.hear_status().await;
+            }
+            self.tell_restarts(&link, Some(spool), notes);
+            link.client.close().await;
         }
         if let Some(why) = why {
             let left = spool.waiting().unwrap_or_default();
@@ -136,10 +157,9 @@ impl Delivery {
                     Some(before.await?)
                 }
             };
-            let spool = queued.map(|(spool, _)| spool);
-            let client = self.client(&mut progress.client, spool, notes).await?;
-            let id = ask(client, own).await?;
-            let first = first(client, id).await?;
+            let link = self.link(&mut progress.link).await?;
+            let id = link.ask(own).await?;
+            let first = link.first(id).await?;
             let job = match &first.line {
                 Some(Line::Accepted(accepted)) => accepted.job,
                 _ => {
@@ -155,14 +175,14 @@ impl Delivery {
                     return Ok(refused);
                 }
             };
-            let alone = client.is_alone();
+            let alone = link.client.is_alone();
             progress.accepted = Some((job, Box::new(first)));
             if let (Some((spool, name)), false) = (queued, alone) {
                 spool.remove(name)?;
                 // It is in the session's queue: whoever comes next may hand in theirs.
                 drop(held);
             }
-            let last = last(client, id).await?;
+            let last = link.last(id).await?;
             if let (Some((spool, name)), true) = (queued, alone) {
                 spool.remove(name)?;
             }
@@ -171,8 +191,9 @@ impl Delivery {
         let ended = tokio::time::timeout_at(self.until, all).await;
         let why = match ended {
             Ok(Ok(last)) => {
-                if let Some(client) = progress.client {
-                    client.close().await;
+                if let Some(link) = progress.link {
+                    self.tell_restarts(&link, queued.map(|(spool, _)| spool), notes);
+                    link.client.close().await;
                 }
                 tell_death(&last, notes);
                 return Outcome::Ended(last);
@@ -223,11 +244,9 @@ impl Delivery {
                 progress.flushed.aside += 1;
                 continue;
             }
-            let client = self
-                .client(&mut progress.client, Some(spool), notes)
-                .await?;
-            let id = ask(client, &utterance).await?;
-            let first = first(client, id).await?;
+            let link = self.link(&mut progress.link).await?;
+            let id = link.ask(&utterance).await?;
+            let first = link.first(id).await?;
             if let Some(Line::Error(error)) = &first.line {
                 if is_for_later(error) {
                     return Err(Stopped::Waits(error.error.clone()));
@@ -241,8 +260,8 @@ impl Delivery {
                 continue;
             }
             // A run without a daemon ends what it has begun, and nothing else.
-            if client.is_alone() {
-                tell_death(&last(client, id).await?, notes);
+            if link.client.is_alone() {
+                tell_death(&link.last(id).await?, notes);
             }
             spool.remove(&name)?;
             progress.flushed.delivered += 1;
@@ -250,47 +269,30 @@ impl Delivery {
         Ok(held)
     }
 
-    /// The one connection of a delivery, made when it is needed first.
-    async fn client<'a>(
-        &self,
-        client: &'a mut Option<Client>,
-        spool: Option<&Spool>,
-        notes: &mut Notes,
-    ) -> Result<&'a mut Client, Stopped> {
-        if client.is_none() {
+    /// Made when it is needed first.
+    async fn link<'a>(&self, link: &'a mut Option<Link>) -> Result<&'a mut Link, Stopped> {
+        if link.is_none() {
             let options = Options {
                 socket: Some(PathBuf::from(&self.to)).filter(|to| !to.as_os_str().is_empty()),
                 fallback: Fallback::Allowed,
                 name: self.name.clone(),
                 attended: Attended::No,
             };
-            let mut made = Client::connect_or_oneshot(options).await.map_err(stopped)?;
-            if let Some(spool) = spool.filter(|_| !made.is_alone()) {
-                self.look_for_restarts(&mut made, spool, notes).await?;
-            }
-            return Ok(client.insert(made));
+            let client = Client::connect_or_oneshot(options).await.map_err(stopped)?;
+            return Ok(link.insert(Link {
+                client,
+                status: Asked::Not,
+                seen: None,
+            }));
         }
-        client
-            .as_mut()
+        link.as_mut()
             .ok_or_else(|| Stopped::Waits("there is no connection".to_owned()))
     }
 
     /// Says when the daemon, or a worker of it, isn't what it was the last time.
-    async fn look_for_restarts(
-        &self,
-        client: &mut Client,
-        spool: &Spool,
-        notes: &mut Notes,
-    ) -> Result<(), Stopped> {
-        let id = client.request("status", &Status { workers: false }).await?;
-        let answer = first(client, id).await?;
-        // A key that may only send isn't told.
-        let Some(Line::Status(status)) = answer.line else {
-            return Ok(());
-        };
-        let now = Seen {
-            pid: status.daemon.pid,
-            restarts: status.rpc.restarts,
+    fn tell_restarts(&self, link: &Link, spool: Option<&Spool>, notes: &mut Notes) {
+        let (Some(now), Some(spool)) = (link.seen, spool) else {
+            return;
         };
         let text = match spool.seen(&self.to, now) {
             Some(before) if before.pid != now.pid => {
@@ -303,10 +305,9 @@ impl Delivery {
                 let times = now.restarts - before.restarts;
                 format!("a worker was restarted, {times} times since the last utterance")
             }
-            _ => return Ok(()),
+            _ => return,
         };
         notes.push(format!("{RESTART_TAG} {}{text}", self.where_()));
-        Ok(())
     }
 
     fn where_(&self) -> String {
@@ -329,7 +330,7 @@ impl Delivery {
     }
 
     async fn late(&self, progress: &mut Progress) -> String {
-        let why = match (&progress.client, &progress.accepted) {
+        let why = match (&progress.link, &progress.accepted) {
             (Some(_), None) => "it did not say in time that it has it",
             (None, _) => "nobody answered in time",
             (Some(_), Some(_)) => "its answer takes longer",
@@ -339,8 +340,8 @@ impl Delivery {
 
     /// Ends the connection, and asks what carried it.
     async fn with_last_words(&self, why: String, progress: &mut Progress) -> String {
-        let said = match progress.client.take() {
-            Some(client) => client.abandon().await,
+        let said = match progress.link.take() {
+            Some(link) => link.client.abandon().await,
             None => String::new(),
         };
         match said.as_str() {
@@ -360,25 +361,58 @@ fn stopped(error: ClientError) -> Stopped {
     }
 }
 
-async fn ask(client: &mut Client, utterance: &Utterance) -> Result<u64, Stopped> {
-    Ok(client.request("send", &utterance.send).await?)
-}
+impl Link {
+    async fn ask(&mut self, utterance: &Utterance) -> Result<u64, Stopped> {
+        let id = self.client.request("send", &utterance.send).await?;
+        if self.status == Asked::Not && !self.client.is_alone() {
+            let status = Status { workers: false };
+            self.status = Asked::With(self.client.request("status", &status).await?);
+        }
+        Ok(id)
+    }
 
-/// The first line that answers.
-async fn first(client: &mut Client, id: u64) -> Result<Received, Stopped> {
-    loop {
-        let received = client.next().await?;
-        if received.answers(id) {
-            return Ok(received);
+    /// The first line that answers.
+    async fn first(&mut self, id: u64) -> Result<Received, Stopped> {
+        loop {
+            let received = self.client.next().await?;
+            if received.answers(id) {
+                return Ok(received);
+            }
+            self.look(&received);
         }
     }
-}
 
-async fn last(client: &mut Client, id: u64) -> Result<Received, Stopped> {
-    loop {
-        let received = first(client, id).await?;
-        if received.is_final() {
-            return Ok(received);
+    async fn last(&mut self, id: u64) -> Result<Received, Stopped> {
+        loop {
+            let received = self.first(id).await?;
+            if received.is_final() {
+                return Ok(received);
+            }
+        }
+    }
+
+    /// A key that may only send isn't told how the daemon is.
+    fn look(&mut self, received: &Received) {
+        match self.status {
+            Asked::With(id) if received.answers(id) => self.status = Asked::Answered,
+            Asked::Not | Asked::With(_) | Asked::Answered => return,
+        }
+        if let Some(Line::Status(status)) = &received.line {
+            self.seen = Some(Seen {
+                pid: status.daemon.pid,
+                restarts: status.rpc.restarts,
+            });
+        }
+    }
+
+    /// Waits a moment for what is not known yet.
+    async fn hear_status(&mut self) {
+        if let Asked::With(id) = self.status {
+            let heard = async {
+                let answer = self.first(id).await.ok();
+                answer.inspect(|answer| self.look(answer))
+            };
+            let _unheard = tokio::time::timeout(HEARD_WITHIN, heard).await;
         }
     }
 }
