@@ -3,6 +3,7 @@
 //! Owns connecting with retries and the moment of falling back; every choice is `fallback::decide`'s.
 //! Must not know the command line, nor print.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -19,19 +20,23 @@ use crate::fallback::{Decision, Fact, Fallback, Observation, Reason, decide};
 use crate::key;
 use crate::oneshot::{LEAVE_PATIENCE, OneShot, START_PATIENCE};
 use crate::places::Environment;
+use crate::remote::{self, Remote, RemoteError};
+use crate::ssh::Target;
 use crate::wire::Received;
 
 /// The first pause between two attempts; each later one is longer, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// A daemon that is ready is noticed within this time.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// The code of an `agentd` whose state can't be written: nothing happened, try again.
+const UNWRITABLE: i32 = 74;
 /// One look at a silent daemon; in between the lock is read again.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// How to connect.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `--socket`.
+    /// `--socket`; or `ssh://[USER@]HOST[:PORT]`, which is the daemon of another machine.
     pub socket: Option<PathBuf>,
     /// May a one-shot serve us?
     pub fallback: Fallback,
@@ -58,6 +63,8 @@ pub enum Server {
     Daemon(Endpoint),
     /// A process of our own.
     OneShot(OneShot),
+    /// Whoever serves on another machine.
+    Remote(Remote),
 }
 
 /// An open conversation and who is at its other end.
@@ -84,7 +91,7 @@ pub enum ClientError {
     /// The daemon refuses work: nothing happened.
     #[error("the daemon is stopping and takes no new work")]
     Draining,
-    /// The one-shot didn't get as far as `hello`: nothing happened.
+    /// The one-shot, here or on another machine, didn't get as far as `hello`: nothing happened.
     #[error("{error}")]
     OneShotFailed {
         /// What was found.
@@ -101,6 +108,21 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    fn of_remote(remote: RemoteError) -> Self {
+        let RemoteError {
+            error, hint, exit, ..
+        } = remote;
+        match exit {
+            // What it said there counts here, too.
+            Some(3) => Self::OneShotFailed {
+                error,
+                exit: Some(UNWRITABLE),
+            },
+            Some(78) => Self::OneShotFailed { error, exit },
+            _ => Self::Unreachable { error, hint },
+        }
+    }
+
     fn of_lost(lost: LostError) -> Self {
         match lost {
             LostError::Oversized(_) => {
@@ -118,6 +140,9 @@ impl Client {
     /// # Errors
     /// When nobody can serve us; nothing has happened then.
     pub async fn connect_or_oneshot(options: Options) -> Result<Self, ClientError> {
+        if let Some(target) = options.socket.as_deref().and_then(Target::of_socket) {
+            return Self::remote(target, options).await;
+        }
         let endpoint = Endpoint::find(options.socket.as_deref(), &Environment::of_process());
         match reach(&endpoint, &options).await? {
             Reached::Daemon(connection, hello) => Ok(Self {
@@ -128,6 +153,19 @@ impl Client {
             }),
             Reached::Nobody(reason) => Self::oneshot(options, reason).await,
         }
+    }
+
+    /// Whether there is a daemon is seen, and decided on, on the other machine.
+    async fn remote(target: Result<Target, String>, options: Options) -> Result<Self, ClientError> {
+        let target = target.map_err(|error| ClientError::Unreachable { error, hint: None })?;
+        let opened = Remote::open(&target, &greeting(&options), options.fallback).await;
+        let (remote, connection, hello) = opened.map_err(ClientError::of_remote)?;
+        Ok(Self {
+            connection,
+            server: Server::Remote(remote),
+            hello,
+            options,
+        })
     }
 
     async fn oneshot(options: Options, reason: Reason) -> Result<Self, ClientError> {
@@ -176,8 +214,23 @@ impl Client {
     #[must_use]
     pub const fn fallback_reason(&self) -> Option<Reason> {
         match &self.server {
-            Server::Daemon(_) => None,
+            Server::Daemon(_) | Server::Remote(_) => None,
             Server::OneShot(oneshot) => Some(oneshot.reason),
+        }
+    }
+
+    /// Does a run without a daemon serve us, here or on another machine?
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        let said = self.hello.served_by.as_deref();
+        matches!(self.server, Server::OneShot(_)) || said == Some("oneshot")
+    }
+
+    /// What a send has to be for whoever serves us.
+    pub(crate) fn fitting<'a>(&self, send: &'a Send) -> io::Result<Cow<'a, Send>> {
+        match &self.server {
+            Server::Daemon(_) | Server::OneShot(_) => Ok(Cow::Borrowed(send)),
+            Server::Remote(_) => remote::carried(send).map(Cow::Owned),
         }
     }
 
@@ -193,17 +246,27 @@ impl Client {
     pub async fn send(&mut self, send: &Send) -> Result<(u64, Received), ClientError> {
         let begun = Instant::now();
         let send = &*key::completed(send).map_err(ClientError::NotWritten)?;
+        let send = &*self.fitting(send).map_err(ClientError::NotWritten)?;
+        let mut called_again = false;
         loop {
             let first = self.first_line(send).await;
             let first = first.map_err(ClientError::of_lost)?;
             let draining = matches!(&first.1.line, Some(Line::Error(error))
                 if error.code == Code::Draining && error.turn.as_ref().is_none_or(|turn| turn.job.is_none()));
-            let Server::Daemon(endpoint) = &self.server else {
-                return Ok(first);
-            };
             if !draining {
                 return Ok(first);
             }
+            let endpoint = match &self.server {
+                Server::Daemon(endpoint) => endpoint,
+                // Whoever answers there next decides by the same rule.
+                Server::Remote(_) if !called_again => {
+                    called_again = true;
+                    let again = Self::connect_or_oneshot(self.options.clone());
+                    *self = Box::pin(again).await?;
+                    continue;
+                }
+                Server::OneShot(_) | Server::Remote(_) => return Ok(first),
+            };
             let seen = observe(
                 Fact::RequestDraining,
                 endpoint,
@@ -270,6 +333,17 @@ impl Client {
             self.connection.finish().await;
             // It has answered; one that takes longer may finish by itself.
             let _late = tokio::time::timeout(LEAVE_PATIENCE, self.connection.ended()).await;
+        }
+    }
+
+    /// Leaves at once, whatever is outstanding; what was accepted goes on.
+    pub async fn abandon(mut self) -> String {
+        match &mut self.server {
+            Server::Remote(remote) => {
+                remote.abandon();
+                remote.last_words().await
+            }
+            Server::Daemon(_) | Server::OneShot(_) => String::new(),
         }
     }
 

@@ -96,7 +96,10 @@ impl Client {
     ) -> Result<Reply<Vec<DispatchedRow>>, RequestError> {
         let completed: std::io::Result<Vec<Send>> = sends
             .iter()
-            .map(|send| key::completed(send).map(std::borrow::Cow::into_owned))
+            .map(|send| {
+                let completed = key::completed(send)?;
+                self.fitting(&completed).map(std::borrow::Cow::into_owned)
+            })
             .collect();
         let jobs = completed.map_err(ClientError::NotWritten)?;
         let take = |line| match line {

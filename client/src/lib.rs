@@ -19,9 +19,12 @@ pub mod key;
 pub mod oneshot;
 pub mod places;
 pub mod relay;
+pub mod remote;
 #[cfg(test)]
 mod scripted;
 pub mod sessions;
+pub mod ssh;
+pub mod voice;
 pub mod wire;
 
 pub use asked::{Asking, Reply, RequestError};

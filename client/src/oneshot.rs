@@ -87,6 +87,15 @@ pub fn sibling(name: &str) -> PathBuf {
     found(name, beside, &path)
 }
 
+/// A program that isn't ours: the first on `PATH`, else where it should be.
+pub(crate) fn on_path(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = std::env::split_paths(&path).filter(|dir| dir.is_absolute());
+    let mut places = dirs.map(|dir| dir.join(name));
+    let found = places.find(|place| is_program(place));
+    found.unwrap_or_else(|| Path::new("/usr/bin").join(name))
+}
+
 /// Relative and empty entries of `PATH` mean the current directory: nothing in it is ever run.
 fn found(name: &str, beside: Option<PathBuf>, path: &OsStr) -> PathBuf {
     // Where it should be, if it is nowhere: a bare name would be looked for once more.

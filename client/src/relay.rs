@@ -18,6 +18,39 @@ use crate::wire::Received;
 
 const READ: usize = 16 * 1024;
 
+/// What may pass to the daemon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Allowed {
+    /// Everything.
+    All,
+    /// Sends, and what a connection needs for them: for a key that may do nothing else.
+    Sends,
+}
+
+impl Allowed {
+    /// The one answer to a line that may not pass. What can't be read may not.
+    fn refuses(self, line: &[u8]) -> Option<String> {
+        if self == Self::All {
+            return None;
+        }
+        let (id, rejected) = match Envelope::parse(line) {
+            Ok(envelope) if matches!(&*envelope.kind, "hello" | "ping" | "send" | "shutdown") => {
+                return None;
+            }
+            Ok(envelope) => {
+                let error = format!(
+                    "`{}` is not allowed here: this way is for `send` only",
+                    envelope.kind
+                );
+                (envelope.id, Rejected::new(Code::Forbidden, error))
+            }
+            Err(refused) => refused,
+        };
+        let line = Line::Error(Box::new(ErrorLine::refusal(rejected)));
+        Some(line.body().render(id.as_ref(), None, Telling::First))
+    }
+}
+
 /// How a relay ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
@@ -42,9 +75,10 @@ pub async fn run(
     client: Client,
     input: impl AsyncRead + Unpin,
     output: impl AsyncWrite + Unpin,
+    allowed: Allowed,
 ) -> Ended {
     let (connection, mut server) = client.into_parts();
-    let ended = relay(connection, input, output).await;
+    let ended = relay(connection, input, output, allowed).await;
     if let Server::OneShot(oneshot) = &mut server {
         let _status = oneshot.leave().await;
     }
@@ -55,12 +89,13 @@ async fn relay(
     connection: Connection,
     mut input: impl AsyncRead + Unpin,
     output: impl AsyncWrite + Unpin,
+    allowed: Allowed,
 ) -> Ended {
     let (mut reader, writer, decoder, waiting) = connection.into_parts();
     let asked = RefCell::new(VecDeque::new());
     let output = tokio::sync::Mutex::new(output);
     let input_ended = {
-        let up = up(&mut input, writer, &output, &asked);
+        let up = up(&mut input, writer, &output, &asked, allowed);
         let down = down(&mut reader, decoder, waiting, &output, &asked);
         tokio::pin!(up, down);
         let first = tokio::select! {
@@ -113,6 +148,7 @@ async fn up(
     writer: Option<impl AsyncWrite + Unpin>,
     output: &tokio::sync::Mutex<impl AsyncWrite + Unpin>,
     asked: &RefCell<VecDeque<Asked>>,
+    allowed: Allowed,
 ) {
     let Some(mut writer) = writer else { return };
     let mut decoder = Decoder::new(MAX_LINE_IN);
@@ -128,6 +164,10 @@ async fn up(
         for frame in frames.drain(..) {
             match frame {
                 Frame::Line(mut line) => {
+                    if let Some(refusal) = allowed.refuses(&line) {
+                        let _gone = write_line(&mut *output.lock().await, refusal.as_bytes()).await;
+                        continue;
+                    }
                     note_asked(&line, asked);
                     line.push(b'\n');
                     // A daemon that is gone shows when it is read.
@@ -143,7 +183,10 @@ async fn up(
         }
         let _gone = writer.flush().await;
     }
-    if let Some(rest) = decoder.finish() {
+    let rest = decoder.finish();
+    if let Some(refusal) = rest.as_deref().and_then(|rest| allowed.refuses(rest)) {
+        let _gone = write_line(&mut *output.lock().await, refusal.as_bytes()).await;
+    } else if let Some(rest) = rest {
         note_asked(&rest, asked);
         let _gone = writer.write_all(&rest).await;
     }
@@ -264,9 +307,37 @@ mod tests {
         };
         let mut output = Vec::new();
         let input = &b"{\"type\":\"ping\", \"id\":[1,  2]}\n"[..];
-        let (ended, ()) = tokio::join!(relay(connection, input, &mut output), daemon);
+        let (ended, ()) = tokio::join!(relay(connection, input, &mut output, Allowed::All), daemon);
         assert_eq!(ended, Ended::Answered);
         assert_eq!(output, b"{\"type\":\"pong\",\"id\":[1,  2]}\n");
+    }
+
+    #[tokio::test]
+    async fn where_only_sends_are_allowed_nothing_else_reaches_the_daemon() {
+        let (connection, theirs) = connected().await;
+        let daemon = async move {
+            let mut theirs = BufReader::new(theirs);
+            let mut line = String::new();
+            theirs.read_line(&mut line).await.unwrap();
+            assert_eq!(line, "{\"prompt\":\"1\",\"id\":\"a\"}\n");
+            let answer = b"{\"type\":\"message_end\",\"id\":\"a\",\"text\":\"x\"}\n";
+            theirs.write_all(answer).await.unwrap();
+            line.clear();
+            assert_eq!(theirs.read_line(&mut line).await.unwrap(), 0, "{line}");
+        };
+        let mut output = Vec::new();
+        let input = &b"{\"prompt\":\"1\",\"id\":\"a\"}\n{\"type\":\"daemon.stop\",\"id\":\"b\"}\n{\"type\":\"s\\u0074atus\",\"id\":\"c\"}\nnonsense\n{\"type\":\"jobs\"}"[..];
+        let relaying = relay(connection, input, &mut output, Allowed::Sends);
+        let (ended, ()) = tokio::join!(relaying, daemon);
+        assert_eq!(ended, Ended::Answered);
+        let output = String::from_utf8(output).unwrap();
+        let forbidden = output.matches("\"code\":\"forbidden\"").count();
+        let unread = output.matches("\"code\":\"bad-json\"").count();
+        assert_eq!(
+            (forbidden, unread, output.lines().count()),
+            (3, 1, 5),
+            "{output}"
+        );
     }
 
     #[tokio::test]
@@ -283,7 +354,7 @@ mod tests {
         };
         let mut output = Vec::new();
         let input = &b"{\"prompt\":\"1\",\"id\":\"a\"}\n{\"prompt\":\"2\",\"id\":\"b\"}\n{\"prompt\":\"3\"}\n"[..];
-        let (ended, ()) = tokio::join!(relay(connection, input, &mut output), daemon);
+        let (ended, ()) = tokio::join!(relay(connection, input, &mut output, Allowed::All), daemon);
         assert_eq!(ended, Ended::Unknown);
         let output = String::from_utf8(output).unwrap();
         let lines: Vec<&str> = output.lines().collect();
@@ -299,7 +370,10 @@ mod tests {
         drop(theirs);
         let (input, _kept_open) = duplex(16);
         let mut output = Vec::new();
-        assert_eq!(relay(connection, input, &mut output).await, Ended::Closed);
+        assert_eq!(
+            relay(connection, input, &mut output, Allowed::All).await,
+            Ended::Closed
+        );
     }
 
     #[tokio::test]

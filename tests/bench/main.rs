@@ -27,7 +27,11 @@ mod programs;
 mod report;
 mod round_trips;
 mod service;
+#[path = "../it/sshd.rs"]
+#[allow(dead_code, unreachable_pub, reason = "what the tests do with it")]
+mod sshd;
 mod timmy;
+mod voice;
 
 use std::process::ExitCode;
 
@@ -65,6 +69,7 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
     ),
     (&["doctor"], programs::doctor),
     (&["one-shot"], programs::one_shot),
+    (&["voice-forward"], voice::forward),
     (&["idle-rss", "idle-anonymous"], idle::memory),
     (&["idle-cpu"], idle::cpu),
     (&["connections"], idle::connections),

@@ -72,6 +72,27 @@ pub fn is_known(mime: &str) -> bool {
     is_image(mime) || is_text(mime) || mime == PDF
 }
 
+/// What it is, whatever it is called; nothing that can't be attached.
+#[must_use]
+pub fn type_of(bytes: &[u8]) -> Option<&'static str> {
+    let begins = |magic: &[u8]| bytes.starts_with(magic);
+    if begins(b"\x89PNG\r\n\x1a\n") {
+        Some("image/png")
+    } else if begins(b"\xff\xd8\xff") {
+        Some("image/jpeg")
+    } else if begins(b"GIF87a") || begins(b"GIF89a") {
+        Some("image/gif")
+    } else if begins(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
+        Some("image/webp")
+    } else if begins(b"%PDF-") {
+        Some(PDF)
+    } else if !bytes.contains(&0) && std::str::from_utf8(bytes).is_ok() {
+        Some(TEXT)
+    } else {
+        None
+    }
+}
+
 pub(crate) fn check(attachments: &[Attachment]) -> Result<(), Rejected> {
     if attachments.len() > MAX_ATTACHMENTS {
         let count = attachments.len();

@@ -559,8 +559,10 @@ impl Body {
     }
 }
 
+mod hello;
 mod status;
 #[cfg(test)]
 mod tests;
 
+pub use hello::{HelloAnswer, HelloLimits};
 pub use status::*;

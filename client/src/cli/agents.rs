@@ -21,6 +21,7 @@ use super::{ask, output, render};
 use crate::asked::Asking;
 use crate::client::{Attended, Client, Options};
 use crate::fallback::Fallback;
+use crate::ssh::Target;
 use crate::wire::{Nothing, Received};
 use crate::{key, oneshot};
 
@@ -173,11 +174,13 @@ impl View for Silent {
 }
 
 async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let cwd = std::env::temp_dir();
+    // Of this machine, so not for another one.
+    let here = socket.and_then(Target::of_socket).is_none();
+    let cwd = here.then(std::env::temp_dir);
     let send = Send {
         text: args.prompt.unwrap_or_else(|| QUESTION.to_owned()),
         agent: Some(args.name.clone()),
-        cwd: cwd.to_str().map(str::to_owned),
+        cwd: cwd.and_then(|cwd| cwd.to_str().map(str::to_owned)),
         timeout: Some(args.timeout),
         on_question: Some(OnQuestion::Deny),
         ..Send::default()

@@ -4,6 +4,7 @@
 
 mod agents;
 mod look;
+mod remote;
 mod service;
 mod turn;
 mod work;
@@ -14,10 +15,16 @@ use std::path::PathBuf;
 use agentd_protocol::JobId;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::ssh::Target;
+
 pub use agents::{
     AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
 };
 pub use look::{DoctorArgs, LogLevelArgs, LogsArgs, StatusArgs};
+pub use remote::{
+    ForwardArgs, SshKeyArgs, VoiceArgs, VoiceCheckArgs, VoiceCommand, VoiceFlushArgs,
+    VoiceForwardArgs,
+};
 pub use service::{
     ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs, ServiceRestartArgs,
 };
@@ -50,6 +57,14 @@ pub struct Cli {
     /// The daemon's socket, instead of `$AGENTD_SOCKET` or the default
     #[arg(long, global = true, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// The daemon of another machine, by ssh
+    #[arg(
+        long,
+        global = true,
+        value_name = "[USER@]HOST[:PORT]",
+        conflicts_with = "socket"
+    )]
+    pub host: Option<Target>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -282,6 +297,34 @@ Examples:
   echo '{\"prompt\":\"hi\"}' | agentctl stdio
   ssh host agentctl stdio")]
     Stdio(StdioArgs),
+    /// Give the daemon of another machine a socket on this one, until Ctrl-C
+    #[command(after_help = "\
+Examples:
+  agentctl forward me@mac
+  agentctl forward mac --local /tmp/mac.sock
+  agentctl --socket /tmp/mac.sock send --no-fallback hi
+
+For programs that speak to sockets; `agentctl` itself needs no more than `--host`.
+Give `--no-fallback` with such a socket: else, while the daemon there is down, this machine
+would run the turn.")]
+    Forward(ForwardArgs),
+    /// Print the line for `authorized_keys` that lets a key send, and nothing else
+    #[command(after_help = "\
+Examples:
+  ssh-keygen -t ed25519 -N '' -f ~/.ssh/agentd_voice
+  agentctl ssh-key mac --key ~/.ssh/agentd_voice.pub
+  agentctl ssh-key mac --key ~/.ssh/agentd_voice.pub --program /opt/bin/agentctl
+
+The line goes into ~/.ssh/authorized_keys on that machine. Whoever has the key can ask its
+agents anything; it opens no shell, forwards nothing and runs no other command.")]
+    SshKey(SshKeyArgs),
+    /// Send what was said to a session, now or as soon as its machine can be reached
+    #[command(after_help = "\
+Examples:
+  echo \"what is on today\" | agentctl voice forward --host me@mac
+  agentctl voice check me@mac
+  agentctl voice flush")]
+    Voice(VoiceArgs),
     /// Show the configuration in force
     #[command(after_help = "Examples:\n  agentctl config show\n  agentctl config show --json")]
     Config(ConfigArgs),
@@ -382,6 +425,9 @@ pub struct StdioArgs {
     /// Fail rather than run without the daemon
     #[arg(long)]
     pub no_fallback: bool,
+    /// Let nothing but sends pass: for a key that may do nothing else
+    #[arg(long)]
+    pub send_only: bool,
 }
 
 /// `config`.
@@ -477,6 +523,15 @@ mod tests {
             "agentctl service restart --deadline 5",
             "agentctl service logs -f -n 5",
             "agentctl watch --job j1 --job j2 --after 0 --epoch e",
+            "agentctl --host me@mac:2222 send hi",
+            "agentctl status --host mac --json",
+            "agentctl forward me@mac --local /tmp/s",
+            "agentctl forward --print-socket",
+            "agentctl ssh-key mac --key k.pub",
+            "agentctl voice forward --host mac --no-prefix --utterance u1",
+            "agentctl voice check mac",
+            "agentctl voice flush --max-age 2h",
+            "agentctl stdio --send-only",
         ] {
             assert!(Cli::try_parse_from(words.split(' ')).is_ok(), "{words}");
         }
@@ -503,6 +558,15 @@ mod tests {
             "agentctl watch --epoch e",
             "agentctl send hi --fallback kimi",
             "agentctl dispatch a --collect --no-such",
+            "agentctl --host -oProxyCommand=id status",
+            "agentctl --host=-oProxyCommand=id status",
+            "agentctl --host mac --socket /s status",
+            "agentctl forward",
+            "agentctl forward -- -oProxyCommand=id",
+            "agentctl voice check -- -oProxyCommand=id",
+            "agentctl voice forward --prefix --no-prefix",
+            "agentctl voice forward --utterance a b",
+            "agentctl voice flush --max-age 25h",
         ] {
             assert!(Cli::try_parse_from(words.split(' ')).is_err(), "{words}");
         }

@@ -14,6 +14,8 @@ mod demo;
 mod dispatch;
 mod doctor;
 pub mod exit;
+mod forward;
+mod host;
 mod jobs;
 mod logs;
 mod metrics;
@@ -24,11 +26,13 @@ pub mod rows;
 mod send;
 mod service;
 mod sessions;
+mod ssh;
 mod status;
 pub mod stream;
 mod terminal;
 mod turn;
 mod value;
+mod voice;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -74,7 +78,11 @@ fn told(error: &clap::Error) -> Exit {
 }
 
 fn run_command(cli: Cli) -> io::Result<Exit> {
-    let socket = cli.socket.as_deref();
+    let socket = match host::socket(&cli) {
+        Ok(socket) => socket,
+        Err(exit) => return Ok(exit),
+    };
+    let socket = socket.as_deref();
     match cli.command {
         Command::Send(args) => block_on(send::send(args, socket)),
         Command::Agent(args) => block_on(send::agent(args, socket)),
@@ -106,6 +114,9 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Drain(args) => block_on(control::drain(args, socket)),
         Command::Undrain => block_on(control::undrain(socket)),
         Command::Stdio(args) => block_on(stdio(args, socket)),
+        Command::Forward(args) => block_on(forward::forward(args, socket)),
+        Command::SshKey(args) => block_on(ssh::key(args)),
+        Command::Voice(args) => block_on(voice::voice(args, socket)),
         Command::Demo => block_on(demo::run(socket)),
         Command::Config(config) => match config.command {
             ConfigCommand::Show(args) => config_show(&args),
@@ -138,16 +149,20 @@ async fn stdio(args: StdioArgs, socket: Option<&Path>) -> io::Result<Exit> {
             return Ok(exit::of_client_error(&error));
         }
     };
-    Ok(
-        match relay::run(client, tokio::io::stdin(), tokio::io::stdout()).await {
-            relay::Ended::Answered | relay::Ended::ReaderGone => Exit::Done,
-            relay::Ended::Unknown => Exit::Unknown,
-            relay::Ended::Closed => {
-                output::error("the daemon closed the connection", None);
-                Exit::Unreachable
-            }
-        },
-    )
+    let allowed = if args.send_only {
+        relay::Allowed::Sends
+    } else {
+        relay::Allowed::All
+    };
+    let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
+    Ok(match relay::run(client, input, output, allowed).await {
+        relay::Ended::Answered | relay::Ended::ReaderGone => Exit::Done,
+        relay::Ended::Unknown => Exit::Unknown,
+        relay::Ended::Closed => {
+            output::error("the daemon closed the connection", None);
+            Exit::Unreachable
+        }
+    })
 }
 
 /// The configuration is the daemon's to read: its own program shows it.

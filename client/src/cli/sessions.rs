@@ -14,7 +14,7 @@ use super::args::{
 use super::exit::Exit;
 use super::{ask, compose, output, rows, value};
 use crate::asked::RequestError;
-use crate::client::Client;
+use crate::client::{Client, Server};
 use crate::sessions::{HistoryPages, Model, SessionPages};
 
 pub(super) async fn sessions(args: SessionsArgs, socket: Option<&Path>) -> io::Result<Exit> {
@@ -70,6 +70,8 @@ async fn make(client: &mut Client, args: NewSessionArgs) -> io::Result<Exit> {
     let here = std::env::current_dir().ok();
     let cwd = match &args.cwd {
         Some(given) => Some(compose::absolute(given, here.as_deref())),
+        // Where we are is of no interest to another machine.
+        None if matches!(client.server(), Server::Remote(_)) => None,
         None => here,
     };
     let new = SessionNew {

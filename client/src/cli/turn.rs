@@ -16,7 +16,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use super::exit::{self, Exit};
 use super::output;
 use super::terminal::Asker;
-use crate::client::{Attended, Client, ClientError, Options};
+use crate::client::{Attended, Client, ClientError, Options, Server};
 use crate::connection::LostError;
 use crate::fallback::Fallback;
 use crate::wire::Received;
@@ -85,6 +85,14 @@ pub(super) async fn connect_as(
 fn tell_fallback(client: &Client) {
     if let Some(reason) = client.fallback_reason() {
         output::note(&format!("{}; ran once without it", reason.sentence()));
+    }
+    if let Server::Remote(remote) = client.server()
+        && client.is_alone()
+    {
+        let target = remote.target();
+        output::note(&format!(
+            "no daemon serves on `{target}`; ran once without it"
+        ));
     }
 }
 

@@ -42,6 +42,35 @@ pub(super) fn span(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected a span like 90s, 30m, 2h or 7d".to_owned())
 }
 
+/// An age that is still known to be new: a key is kept for 24 h.
+pub(super) fn age(text: &str) -> Result<Duration, String> {
+    let age = span(text)?;
+    match age.as_secs() {
+        1..=DAY => Ok(age),
+        _ => Err("expected 1s to 24h: for longer nobody knows what was delivered".to_owned()),
+    }
+}
+
+/// What a recogniser calls an utterance: part of a key.
+pub(super) fn utterance(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._:-".contains(c);
+    if (1..=128).contains(&text.len()) && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected 1 to 128 letters, digits and ._:-".to_owned())
+    }
+}
+
+/// A program's path that means the same to every shell.
+pub(super) fn program(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._/-+".contains(c);
+    if text.starts_with('/') && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected an absolute path of letters, digits and ._/-+".to_owned())
+    }
+}
+
 /// A time as it is, or a span from now as a time.
 pub(super) fn start_at(text: &str) -> Result<String, String> {
     if unix_ms(text).is_some() {
@@ -178,6 +207,20 @@ mod tests {
         assert_eq!(relative("2026-11-19T19:00:00Z", now), "2 d ago");
         assert_eq!(relative("2026-11-21T19:09:59Z", now), "in 9 min");
         assert_eq!(relative("never", now), "never");
+    }
+
+    #[test]
+    fn what_goes_into_keys_and_commands_is_plain() {
+        assert!(utterance("7F3A-b.c_d:1").is_ok());
+        for bad in ["", "a b", "a\nb", "$(id)", "\u{e4}", &"x".repeat(129)] {
+            assert!(utterance(bad).is_err(), "{bad}");
+        }
+        assert!(program("/opt/agentd-1.0/bin/agentctl").is_ok());
+        for bad in ["", "agentctl", "/a b", "/a\"", "/a;id", "/a$(id)", "/a\nb"] {
+            assert!(program(bad).is_err(), "{bad}");
+        }
+        assert_eq!(age("2h").map(|age| age.as_secs()), Ok(7_200));
+        assert!(age("0").is_err() && age("24h").is_ok() && age("25h").is_err());
     }
 
     #[test]

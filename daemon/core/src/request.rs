@@ -247,6 +247,7 @@ impl State {
                 line_out: limits::MAX_LINE_OUT,
                 in_flight: SENDS_PER_CONNECTION,
             },
+            served_by: Some(self.settings.served.name().to_owned()),
         };
         self.answer(conn, id, &Line::Hello(Box::new(answer)));
     }

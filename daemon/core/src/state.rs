@@ -96,6 +96,16 @@ pub enum Socket {
     Stays,
 }
 
+impl Served {
+    /// As it stands on the wire.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Daemon => "daemon",
+            Self::OneShot { .. } => "oneshot",
+        }
+    }
+}
+
 /// Everything that is true.
 #[derive(Clone, PartialEq, Debug)]
 pub struct State {

@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agentd_core::attached::Content;
-use agentd_protocol::attachment::{Attachment, IMAGES, PDF, TEXT, is_text};
+use agentd_protocol::attachment::{Attachment, IMAGES, PDF, TEXT, is_text, type_of};
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::limits::{MAX_ATTACHED, MAX_ATTACHMENT, MAX_LINE_IN};
 use agentd_protocol::request::{Decoded, Send};
@@ -229,26 +229,6 @@ fn as_it_was(file: &mut File, before: &Metadata, size: usize) -> std::io::Result
     });
     let same = bytes.len() == size && of(before) == of(&after);
     Ok(same.then_some(bytes))
-}
-
-/// What it is, whatever it is called.
-fn type_of(bytes: &[u8]) -> Option<&'static str> {
-    let begins = |magic: &[u8]| bytes.starts_with(magic);
-    if begins(b"\x89PNG\r\n\x1a\n") {
-        Some("image/png")
-    } else if begins(b"\xff\xd8\xff") {
-        Some("image/jpeg")
-    } else if begins(b"GIF87a") || begins(b"GIF89a") {
-        Some("image/gif")
-    } else if begins(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
-        Some("image/webp")
-    } else if begins(b"%PDF-") {
-        Some(PDF)
-    } else if !bytes.contains(&0) && std::str::from_utf8(bytes).is_ok() {
-        Some(TEXT)
-    } else {
-        None
-    }
 }
 
 fn invalid(error: impl Into<String>) -> Rejected {

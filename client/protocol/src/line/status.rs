@@ -137,27 +137,3 @@ pub struct StoreFacts {
     pub bytes: u64,
     pub wal_bytes: u64,
 }
-
-/// `hello`'s answer.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
-pub struct HelloAnswer {
-    pub ok: bool,
-    pub server: String,
-    pub version: String,
-    pub protocol: u64,
-    pub epoch: String,
-    pub pid: u32,
-    pub uid: u32,
-    pub capabilities: Vec<String>,
-    pub limits: HelloLimits,
-}
-
-/// The limits a client may want to know.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the names are the documentation")]
-pub struct HelloLimits {
-    pub line_in: usize,
-    pub line_out: usize,
-    pub in_flight: usize,
-}

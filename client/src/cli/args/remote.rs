@@ -1,0 +1,128 @@
+//! The words of the commands that reach another machine.
+//!
+//! Owns their names and help. Must not know how it is reached.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use crate::cli::value;
+use crate::ssh::Target;
+use crate::voice;
+
+/// `forward`.
+#[derive(Args, Clone, Debug)]
+pub struct ForwardArgs {
+    /// The other machine
+    #[arg(
+        value_name = "[USER@]HOST[:PORT]",
+        required_unless_present = "print_socket"
+    )]
+    pub to: Option<Target>,
+    /// The socket here; without, HOST.sock beside this machine's own
+    #[arg(long, value_name = "PATH")]
+    pub local: Option<PathBuf>,
+    /// Print where the socket of this machine's daemon is, and nothing else
+    #[arg(long, conflicts_with_all = ["to", "local"])]
+    pub print_socket: bool,
+}
+
+/// `ssh-key`.
+#[derive(Args, Clone, Debug)]
+pub struct SshKeyArgs {
+    /// The machine that the key is to be for
+    #[arg(value_name = "[USER@]HOST[:PORT]")]
+    pub to: Target,
+    /// The public key; without, the first that ssh would use for this machine
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Where `agentctl` is there, when it isn't on PATH
+    #[arg(long, value_name = "PATH", value_parser = value::program)]
+    pub program: Option<String>,
+}
+
+/// `voice`.
+#[derive(Args, Clone, Debug)]
+pub struct VoiceArgs {
+    /// What about it.
+    #[command(subcommand)]
+    pub command: VoiceCommand,
+}
+
+/// What about what was said.
+#[derive(Subcommand, Clone, Debug)]
+pub enum VoiceCommand {
+    /// Send the transcript on standard input and print the answer
+    #[command(after_help = "\
+Examples:
+  echo \"what is on today\" | agentctl voice forward --host me@mac
+  agentctl voice forward --utterance 7F3A --no-prefix < transcript.txt
+
+It is on disk before anything is sent. When the machine can't be reached it waits there for
+`agentctl voice flush`, or for the next one, and the exit code is 0: it isn't lost.
+The same --utterance again is the same turn, which never runs twice.")]
+    Forward(VoiceForwardArgs),
+    /// Deliver what waits, in the order it was said
+    #[command(after_help = "\
+Examples:
+  agentctl voice flush
+  agentctl voice flush --max-age 1h
+
+Exit codes: 0 nothing waits any more, 69 something still does")]
+    Flush(VoiceFlushArgs),
+    /// Can a machine be reached, and does its daemon serve?
+    #[command(after_help = "Examples:\n  agentctl voice check me@mac")]
+    Check(VoiceCheckArgs),
+}
+
+/// `voice forward`.
+#[derive(Args, Clone, Debug)]
+pub struct VoiceForwardArgs {
+    /// Say first that this is speech and may be misheard; so it is without a word
+    #[arg(long, conflicts_with = "no_prefix")]
+    pub prefix: bool,
+    /// Send the transcript as it is
+    #[arg(long)]
+    pub no_prefix: bool,
+    /// What the recogniser calls it, the same again when asked again; a random one when not given
+    #[arg(long, value_name = "ID", value_parser = value::utterance)]
+    pub utterance: Option<String>,
+    /// The conversation
+    #[arg(long, value_name = "NAME", default_value = voice::SESSION)]
+    pub session: String,
+    /// Who answers, instead of the default agent
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// How long to wait for the answer, everything before it included
+    #[arg(long, value_name = "SECS", default_value_t = 30.0, value_parser = value::positive, allow_hyphen_values = true)]
+    pub deadline: f64,
+    /// What waited longer isn't delivered any more, as 90s, 30m or 12h; at most 24h
+    #[arg(long, value_name = "SPAN", default_value = voice::MAX_AGE, value_parser = value::age)]
+    pub max_age: Duration,
+    /// Print one line of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `voice flush`.
+#[derive(Args, Clone, Debug)]
+pub struct VoiceFlushArgs {
+    /// How long each machine gets
+    #[arg(long, value_name = "SECS", default_value_t = 60.0, value_parser = value::positive, allow_hyphen_values = true)]
+    pub deadline: f64,
+    /// What waited longer isn't delivered any more, as 90s, 30m or 12h; at most 24h
+    #[arg(long, value_name = "SPAN", default_value = voice::MAX_AGE, value_parser = value::age)]
+    pub max_age: Duration,
+}
+
+/// `voice check`.
+#[derive(Args, Clone, Debug)]
+pub struct VoiceCheckArgs {
+    /// The other machine
+    #[arg(value_name = "[USER@]HOST[:PORT]")]
+    pub to: Target,
+    /// Print one line of JSON
+    #[arg(long)]
+    pub json: bool,
+}

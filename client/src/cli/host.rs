@@ -1,0 +1,105 @@
+//! `--host`: which commands may go to another machine.
+//!
+//! Owns that list. A command that isn't on it looks at files or runs programs of this machine, and
+//! would say something about the wrong one. Must not know how the other machine is reached.
+
+use std::path::PathBuf;
+
+use super::args::{AgentsCommand, Cli, Command, VoiceCommand};
+use super::exit::Exit;
+use super::output;
+
+/// Where the daemon is, as `--socket` or `--host` names it.
+pub(super) fn socket(cli: &Cli) -> Result<Option<PathBuf>, Exit> {
+    let Some(target) = &cli.host else {
+        return Ok(cli.socket.clone());
+    };
+    if goes_there(&cli.command) {
+        return Ok(Some(target.as_socket()));
+    }
+    output::error(
+        "this command is about this machine, and can't be given `--host`",
+        Some(&format!("run it there: `ssh {target} agentctl …`")),
+    );
+    Err(Exit::Usage)
+}
+
+/// Is all it does said to a daemon?
+fn goes_there(command: &Command) -> bool {
+    match command {
+        Command::Send(_)
+        | Command::Agent(_)
+        | Command::Status(_)
+        | Command::Metrics
+        | Command::LogLevel(_)
+        | Command::Abort(_)
+        | Command::Dispatch(_)
+        | Command::Collect(_)
+        | Command::Jobs(_)
+        | Command::Steer(_)
+        | Command::Sessions(_)
+        | Command::History(_)
+        | Command::Questions(_)
+        | Command::Answer(_)
+        | Command::Model(_)
+        | Command::Compact(_)
+        | Command::Backup(_)
+        | Command::Export(_)
+        | Command::Watch(_)
+        | Command::Restart(_)
+        | Command::Stop(_)
+        | Command::Drain(_)
+        | Command::Undrain
+        | Command::Stdio(_)
+        | Command::Demo => true,
+        // The list, or a turn; the others change this machine's configuration.
+        Command::Agents(args) => matches!(args.command, None | Some(AgentsCommand::Test(_))),
+        Command::Voice(args) => !matches!(args.command, VoiceCommand::Check(_)),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    fn found(words: &str) -> Result<Option<PathBuf>, Exit> {
+        socket(&Cli::try_parse_from(words.split(' ')).unwrap())
+    }
+
+    #[test]
+    fn what_is_asked_of_a_daemon_goes_there_and_what_is_done_here_does_not() {
+        let there = Ok(Some(PathBuf::from("ssh://me@mac:2222")));
+        for words in [
+            "status",
+            "send hi",
+            "agents",
+            "agents test pi",
+            "voice flush",
+        ] {
+            assert_eq!(
+                found(&format!("agentctl --host me@mac:2222 {words}")),
+                there
+            );
+        }
+        for words in [
+            "agents add mine -- x",
+            "agents default pi",
+            "config show",
+            "provider list",
+            "models",
+            "completions bash",
+            "forward mac",
+            "ssh-key mac",
+            "voice check mac",
+        ] {
+            let words = format!("agentctl --host mac {words}");
+            assert_eq!(found(&words), Err(Exit::Usage), "{words}");
+        }
+        assert_eq!(
+            found("agentctl --socket /s status"),
+            Ok(Some(PathBuf::from("/s")))
+        );
+    }
+}

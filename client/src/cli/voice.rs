@@ -1,0 +1,377 @@
+//! `voice`: what was said goes to a session; what waits is delivered; a machine is checked.
+//!
+//! Owns what is printed and the exit codes. Must not know how anything is kept or delivered
+//! (`voice`).
+
+use std::collections::BTreeSet;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use agentd_protocol::Line;
+use agentd_protocol::request::{Hello, Send};
+use serde_json::json;
+
+use super::args::{VoiceArgs, VoiceCheckArgs, VoiceCommand, VoiceFlushArgs, VoiceForwardArgs};
+use super::exit::{self, Exit};
+use super::output;
+use crate::fallback::Fallback;
+use crate::key;
+use crate::places::Environment;
+use crate::remote::{Remote, RemoteError, Stage, clipped};
+use crate::voice::deliver::{Delivery, Flushed, Notes, Outcome};
+use crate::voice::spool::{Name, Spool};
+use crate::voice::{self, MAX_TRANSCRIPT, Utterance};
+
+/// A machine that takes longer isn't fit for speech.
+const CHECKED_WITHIN: Duration = Duration::from_secs(20);
+/// In the daemon's log and in `hello`.
+const NAME: &str = "agentctl voice";
+
+pub(super) async fn voice(args: VoiceArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    match args.command {
+        VoiceCommand::Forward(args) => forward(args, socket).await,
+        VoiceCommand::Flush(args) => flush(args, socket).await,
+        VoiceCommand::Check(args) => check(args).await,
+    }
+}
+
+async fn forward(args: VoiceForwardArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let delivery = match delivery(to(socket)?, args.deadline, args.max_age) {
+        Ok(delivery) => delivery,
+        Err(exit) => return Ok(exit),
+    };
+    let mut said = Vec::new();
+    let most = u64::try_from(MAX_TRANSCRIPT).unwrap_or(u64::MAX);
+    io::stdin().lock().take(most + 1).read_to_end(&mut said)?;
+    let transcript = match voice::transcript(&said) {
+        Ok(transcript) => transcript,
+        Err(why) => {
+            output::error(
+                &why,
+                Some("nothing was sent; expected text on standard input"),
+            );
+            return Ok(Exit::Usage);
+        }
+    };
+    let (spool, mut lost) = match spool() {
+        Ok(spool) => (Some(spool), None),
+        Err(why) => (None, Some(why)),
+    };
+    let utterance = utterance(&args, transcript, &delivery.to, spool.as_ref())?;
+    let mut queued: Option<(&Spool, Name)> = None;
+    if let Some(spool) = &spool {
+        match spool.put(&utterance) {
+            Ok(name) => queued = Some((spool, name)),
+            Err(why) => lost = Some(why),
+        }
+    }
+    if let Some(why) = &lost {
+        let why = clipped(&why.to_string());
+        output::note(&format!(
+            "voice: it can't be kept on disk, and is sent without that: {why}"
+        ));
+    }
+    let mut notes = Notes::new();
+    let queued = queued.as_ref().map(|(spool, name)| (*spool, name));
+    let outcome = delivery.forward(queued, &utterance, &mut notes).await;
+    tell(&notes);
+    concluded(outcome, &utterance, lost.is_none(), &args, socket)
+}
+
+/// Prints what became of it.
+fn concluded(
+    outcome: Outcome,
+    utterance: &Utterance,
+    is_kept: bool,
+    args: &VoiceForwardArgs,
+    socket: Option<&Path>,
+) -> io::Result<Exit> {
+    let there = socket
+        .and_then(Path::to_str)
+        .and_then(|to| to.strip_prefix("ssh://"));
+    let option = there.map_or_else(String::new, |host| format!("--host {host} "));
+    match outcome {
+        Outcome::Ended(last) => {
+            if args.json {
+                output::out_json(&last.text)?;
+            }
+            Ok(match &last.line {
+                Some(line @ Line::MessageEnd(end)) => {
+                    if !args.json {
+                        output::out_line(&shown(&end.turn.text))?;
+                    }
+                    exit::of_line(line)
+                }
+                Some(line @ Line::Error(error)) => {
+                    output::error(&clipped(&error.error), error.hint.as_deref());
+                    exit::of_line(line)
+                }
+                _ => Exit::Failed,
+            })
+        }
+        Outcome::Accepted(job, first) => {
+            if args.json {
+                output::out_json(&first.text)?;
+            } else {
+                output::out_line(&format!("accepted, still working: {job}"))?;
+                output::note(&format!(
+                    "`agentctl {option}collect {job}` has its answer later"
+                ));
+            }
+            Ok(Exit::Done)
+        }
+        Outcome::Waits(why) if is_kept => {
+            let why = clipped(&why);
+            if args.json {
+                let line = json!({"type": "queued", "utterance": utterance.id, "error": why});
+                output::out_json(&line.to_string())?;
+            } else {
+                output::out_line("queued on disk, not delivered yet")?;
+            }
+            output::note(&format!("voice: {why}"));
+            Ok(Exit::Done)
+        }
+        Outcome::Waits(why) => {
+            output::error(
+                &format!("neither sent nor kept: {}", clipped(&why)),
+                Some(&format!(
+                    "say it again; with `--utterance {}` it can't run twice",
+                    utterance.id
+                )),
+            );
+            Ok(Exit::Unknown)
+        }
+    }
+}
+
+fn shown(text: &str) -> String {
+    if output::out_is_terminal() {
+        output::safe(text).into_owned()
+    } else {
+        text.to_owned()
+    }
+}
+
+fn utterance(
+    args: &VoiceForwardArgs,
+    transcript: String,
+    to: &str,
+    spool: Option<&Spool>,
+) -> io::Result<Utterance> {
+    let machine = voice::machine();
+    let text = if args.no_prefix {
+        transcript
+    } else {
+        voice::prefixed(&machine, &transcript)
+    };
+    let id = match &args.utterance {
+        Some(id) => id.clone(),
+        None => key::random()?,
+    };
+    // Without a place to keep one, any name will do that is the same the next time.
+    let device = spool.and_then(|spool| spool.device().ok());
+    let device = device.unwrap_or_else(|| machine.chars().take(64).collect());
+    Ok(Utterance {
+        to: to.to_owned(),
+        said_at: super::value::now_ms(),
+        send: Send {
+            text,
+            session: Some(args.session.clone()),
+            agent: args.agent.clone(),
+            idempotency_key: Some(voice::key(&device, &id)),
+            stream: Some(false),
+            ..Send::default()
+        },
+        id,
+    })
+}
+
+async fn flush(args: VoiceFlushArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let spool = match spool() {
+        Ok(spool) => spool,
+        Err(why) => {
+            output::error(&why.to_string(), None);
+            return Ok(Exit::Refused);
+        }
+    };
+    spool.sweep();
+    let waiting = match spool.waiting() {
+        Ok(waiting) => waiting,
+        Err(why) => {
+            output::error(&why.to_string(), None);
+            return Ok(Exit::Refused);
+        }
+    };
+    let known = waiting.iter().filter_map(|(_, one)| one.as_ref().ok());
+    let mut destinations: BTreeSet<String> = known.map(|one| one.to.clone()).collect();
+    if destinations.is_empty() && !waiting.is_empty() {
+        // What can't be read belongs to nobody: whoever looks puts it aside.
+        destinations.insert(String::new());
+    }
+    if socket.is_some() {
+        let only = to(socket)?;
+        destinations.retain(|to| *to == only);
+    }
+    let mut exit = Exit::Done;
+    for to in destinations {
+        let delivery = match delivery(to, args.deadline, args.max_age) {
+            Ok(delivery) => delivery,
+            Err(exit) => return Ok(exit),
+        };
+        let mut notes = Notes::new();
+        let flushed = delivery.flush(&spool, &mut notes).await;
+        tell(&notes);
+        output::out_line(&flushed_text(&delivery.to, &flushed))?;
+        if let Some((_, why)) = &flushed.left {
+            output::note(&format!("voice: {}", clipped(why)));
+            exit = Exit::Unreachable;
+        }
+    }
+    Ok(exit)
+}
+
+fn flushed_text(to: &str, flushed: &Flushed) -> String {
+    let to = match to {
+        "" => "this machine",
+        to => to.trim_start_matches("ssh://"),
+    };
+    let mut text = format!("{to}: {} delivered", flushed.delivered);
+    if flushed.aside > 0 {
+        text.push_str(&format!(", {} put aside", flushed.aside));
+    }
+    if let Some((count, _)) = &flushed.left {
+        text.push_str(&format!(", {count} waiting"));
+    }
+    text
+}
+
+/// First whether ssh gets there, then whether `agentctl` is there and a daemon serves.
+async fn check(args: VoiceCheckArgs) -> io::Result<Exit> {
+    let hello = Hello {
+        client: Some(NAME.to_owned()),
+        protocol: Some(1),
+        ..Hello::default()
+    };
+    let begun = Instant::now();
+    let opening = Remote::open(&args.to, &hello, Fallback::Forbidden);
+    let opened = tokio::time::timeout(CHECKED_WITHIN, opening).await;
+    let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let (ssh, found) = match opened {
+        Ok(Ok((_, _, hello))) if hello.served_by.as_deref() == Some("oneshot") => (
+            true,
+            Err("no daemon runs there: each turn would start one of its own".to_owned()),
+        ),
+        Ok(Ok((_, _, hello))) => (true, Ok(hello)),
+        Ok(Err(error)) => (error.stage != Stage::Ssh, Err(told(&error))),
+        Err(_late) => {
+            let error = format!("nobody answered within {} s", CHECKED_WITHIN.as_secs());
+            (false, Err(error))
+        }
+    };
+    let exit = match &found {
+        Ok(_) => Exit::Done,
+        Err(_) => Exit::Unreachable,
+    };
+    if args.json {
+        let (version, pid) = match &found {
+            Ok(hello) => (Some(&hello.version), Some(hello.pid)),
+            Err(_) => (None, None),
+        };
+        let line = json!({
+            "type": "voice.check", "host": args.to.to_string(), "ms": ms, "ssh": ssh,
+            "daemon": found.is_ok(), "version": version, "pid": pid, "error": found.as_ref().err(),
+        });
+        output::out_json(&line.to_string())?;
+        return Ok(exit);
+    }
+    let (first, second) = match (&found, ssh) {
+        (Ok(hello), _) => (
+            format!("ok, {ms} ms"),
+            format!(
+                "ok, agentd {} with pid {}",
+                output::safe(&hello.version),
+                hello.pid
+            ),
+        ),
+        (Err(why), true) => ("ok".to_owned(), format!("failed: {}", output::safe(why))),
+        (Err(why), false) => (
+            format!("failed: {}", output::safe(why)),
+            "not tried".to_owned(),
+        ),
+    };
+    output::out(&format!("ssh     {first}\ndaemon  {second}\n"))?;
+    Ok(exit)
+}
+
+fn told(error: &RemoteError) -> String {
+    match &error.hint {
+        Some(hint) => clipped(&format!("{}; {hint}", error.error)),
+        None => clipped(&error.error),
+    }
+}
+
+fn tell(notes: &Notes) {
+    for note in notes {
+        output::note(&format!("voice: {}", clipped(note)));
+    }
+}
+
+/// A destination as it is kept: whoever delivers later may be elsewhere.
+fn to(socket: Option<&Path>) -> io::Result<String> {
+    let Some(socket) = socket else {
+        return Ok(String::new());
+    };
+    if crate::ssh::Target::of_socket(socket).is_some() {
+        return Ok(socket.to_string_lossy().into_owned());
+    }
+    let socket = std::path::absolute(socket)?;
+    Ok(socket.to_string_lossy().into_owned())
+}
+
+fn delivery(to: String, deadline: f64, max_age: Duration) -> Result<Delivery, Exit> {
+    let until = Duration::try_from_secs_f64(deadline)
+        .ok()
+        .and_then(|deadline| tokio::time::Instant::now().checked_add(deadline));
+    let Some(until) = until else {
+        output::error("`--deadline` is longer than time is measured", None);
+        return Err(Exit::Usage);
+    };
+    Ok(Delivery {
+        to,
+        max_age,
+        until,
+        name: NAME.to_owned(),
+    })
+}
+
+fn spool() -> io::Result<Spool> {
+    let state = Environment::of_process().state_dir().ok_or_else(|| {
+        let error = "there is no home directory: set `AGENTD_STATE_DIR`";
+        io::Error::new(io::ErrorKind::NotFound, error)
+    })?;
+    Spool::open(&state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_says_what_it_came_to() {
+        let mut flushed = Flushed {
+            delivered: 2,
+            ..Flushed::default()
+        };
+        assert_eq!(
+            flushed_text("ssh://me@mac", &flushed),
+            "me@mac: 2 delivered"
+        );
+        flushed.aside = 1;
+        flushed.left = Some((3, "down".to_owned()));
+        assert_eq!(
+            flushed_text("", &flushed),
+            "this machine: 2 delivered, 1 put aside, 3 waiting"
+        );
+    }
+}

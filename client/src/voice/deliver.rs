@@ -1,0 +1,446 @@
+//! From the spool to a daemon: in order, each once, within a time.
+//!
+//! Owns the order of asking and what each answer means for a file that waits. A file goes when a
+//! daemon has accepted it: asked again before that, its key finds the same turn. Must not know the
+//! command line, nor print.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agentd_protocol::line::{ErrorLine, Stop};
+use agentd_protocol::request::Status;
+use agentd_protocol::{Code, JobId, Line};
+use tokio::time::Instant;
+
+use super::Utterance;
+use super::spool::{Name, Seen, Spool, now_ms};
+use crate::client::{Attended, Client, ClientError, Options};
+use crate::connection::LostError;
+use crate::fallback::Fallback;
+use crate::wire::Received;
+
+/// A note that a restarted worker or daemon was noticed begins with it, to be found in a log.
+pub const RESTART_TAG: &str = "[rpc-restart]";
+
+/// For a note nobody waits longer.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
+
+/// Where, until when, and what is too old.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// The socket, or `ssh://` and the machine; empty for this machine's own.
+    pub to: String,
+    /// What waited longer isn't delivered.
+    pub max_age: Duration,
+    /// Then it is given up for now.
+    pub until: Instant,
+    /// Our name, for the daemon's log.
+    pub name: String,
+}
+
+/// What became of an utterance.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It has its final line, or was refused: an `error` without a job.
+    Ended(Box<Received>),
+    /// The daemon has it; its answer takes longer.
+    Accepted(JobId, Box<Received>),
+    /// Nobody has it, or it isn't known that anybody has: it has to be asked again.
+    Waits(String),
+}
+
+/// What a delivery of all that waits came to.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Flushed {
+    /// As many were taken.
+    pub delivered: usize,
+    /// As many weren't delivered and never will be; the notes say why.
+    pub aside: usize,
+    /// As many wait, because of this.
+    pub left: Option<(usize, String)>,
+}
+
+/// What a person would want to know of, in order.
+pub type Notes = Vec<String>;
+
+/// Where a delivery is, should its time be over.
+#[derive(Default)]
+struct Progress {
+    link: Option<Link>,
+    /// Of the utterance that is being sent.
+    accepted: Option<(JobId, Box<Received>)>,
+    flushed: Flushed,
+}
+
+/// The one connection of a delivery. How the daemon is, is asked beside the first utterance: it is
+/// for a note, and nothing waits for it.
+struct Link {
+    client: Client,
+    status: Asked,
+    seen: Option<Seen>,
+}
+
+/// A question beside the utterances.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    Not,
+    With(u64),
+    Answered,
+}
+
+/// Why a delivery stops here. What wasn't delivered waits.
+enum Stopped {
+    Waits(String),
+    Lost(LostError),
+    Spool(io::Error),
+}
+
+impl From<LostError> for Stopped {
+    fn from(lost: LostError) -> Self {
+        Self::Lost(lost)
+    }
+}
+
+impl From<io::Error> for Stopped {
+    fn from(why: io::Error) -> Self {
+        Self::Spool(why)
+    }
+}
+
+impl Delivery {
+    /// Delivers what waits for this destination.
+    pub async fn flush(&self, spool: &Spool, notes: &mut Notes) -> Flushed {
+        let mut progress = Progress::default();
+        let all = self.deliver_before(spool, None, &mut progress, notes);
+        let ended = tokio::time::timeout_at(self.until, all).await;
+        let why = match ended {
+            Ok(Ok(_held)) => None,
+            Ok(Err(stopped)) => Some(self.why(stopped, &mut progress).await),
+            Err(_late) => Some(self.late(&mut progress).await),
+        };
+        let Progress {
+            link, mut flushed, ..
+        } = progress;
+        if let Some(mut link) = link {
+            if why.is_none() {
+                link.hear_status().await;
+            }
+            self.tell_restarts(&link, Some(spool), notes);
+            link.client.close().await;
+        }
+        if let Some(why) = why {
+            let left = spool.waiting().unwrap_or_default();
+            let left = left
+                .iter()
+                .filter(|(_, one)| self.is_there(one.as_ref().ok()));
+            flushed.left = Some((left.count(), why));
+        }
+        flushed
+    }
+
+    /// Delivers what waits in front of `own`, then `own`, and waits for its answer. Without a spool
+    /// it is sent at once.
+    pub async fn forward(
+        &self,
+        queued: Option<(&Spool, &Name)>,
+        own: &Utterance,
+        notes: &mut Notes,
+    ) -> Outcome {
+        let mut progress = Progress::default();
+        let all = async {
+            // Who delivers meanwhile may deliver ours: then it is found by its key.
+            let held = match queued {
+                None => None,
+                Some((spool, name)) => {
+                    let before = self.deliver_before(spool, Some(name), &mut progress, notes);
+                    Some(before.await?)
+                }
+            };
+            let link = self.link(&mut progress.link).await?;
+            let id = link.ask(own).await?;
+            let first = link.first(id).await?;
+            let job = match &first.line {
+                Some(Line::Accepted(accepted)) => accepted.job,
+                _ => {
+                    let refused = Box::new(first);
+                    if let Some((spool, name)) = queued {
+                        if let Some(Line::Error(error)) = &refused.line
+                            && is_for_later(error)
+                        {
+                            return Err(Stopped::Waits(error.error.clone()));
+                        }
+                        spool.remove(name)?;
+                    }
+                    return Ok(refused);
+                }
+            };
+            let alone = link.client.is_alone();
+            progress.accepted = Some((job, Box::new(first)));
+            if let (Some((spool, name)), false) = (queued, alone) {
+                spool.remove(name)?;
+                // It is in the session's queue: whoever comes next may hand in theirs.
+                drop(held);
+            }
+            let last = link.last(id).await?;
+            if let (Some((spool, name)), true) = (queued, alone) {
+                spool.remove(name)?;
+            }
+            Ok::<_, Stopped>(Box::new(last))
+        };
+        let ended = tokio::time::timeout_at(self.until, all).await;
+        let why = match ended {
+            Ok(Ok(last)) => {
+                if let Some(link) = progress.link {
+                    self.tell_restarts(&link, queued.map(|(spool, _)| spool), notes);
+                    link.client.close().await;
+                }
+                tell_death(&last, notes);
+                return Outcome::Ended(last);
+            }
+            Ok(Err(stopped)) => self.why(stopped, &mut progress).await,
+            Err(_late) => self.late(&mut progress).await,
+        };
+        match progress.accepted {
+            Some((job, first)) => Outcome::Accepted(job, first),
+            None => Outcome::Waits(why),
+        }
+    }
+
+    /// Delivers what waits there in front of `own`, or all. Nobody else delivers there meanwhile,
+    /// nor while what comes of it is held.
+    async fn deliver_before(
+        &self,
+        spool: &Spool,
+        own: Option<&Name>,
+        progress: &mut Progress,
+        notes: &mut Notes,
+    ) -> Result<super::spool::Held, Stopped> {
+        let held = spool.hold(&self.to).await?;
+        for (name, found) in spool.waiting()? {
+            if own.is_some_and(|own| name >= *own) {
+                break;
+            }
+            let utterance = match found {
+                Ok(utterance) if utterance.to == self.to => utterance,
+                Ok(_) => continue,
+                Err(why) => {
+                    notes.push(format!(
+                        "an utterance can't be read, and is put aside: {why}"
+                    ));
+                    spool.put_aside(&name)?;
+                    progress.flushed.aside += 1;
+                    continue;
+                }
+            };
+            let age = Duration::from_millis((now_ms() - utterance.said_at).try_into().unwrap_or(0));
+            if age > self.max_age {
+                notes.push(format!(
+                    "the utterance `{}` is {} min old, and is put aside",
+                    utterance.id,
+                    age.as_secs() / 60
+                ));
+                spool.put_aside(&name)?;
+                progress.flushed.aside += 1;
+                continue;
+            }
+            let link = self.link(&mut progress.link).await?;
+            let id = link.ask(&utterance).await?;
+            let first = link.first(id).await?;
+            if let Some(Line::Error(error)) = &first.line {
+                if is_for_later(error) {
+                    return Err(Stopped::Waits(error.error.clone()));
+                }
+                notes.push(format!(
+                    "the utterance `{}` was refused, and is put aside: {}",
+                    utterance.id, error.error
+                ));
+                spool.put_aside(&name)?;
+                progress.flushed.aside += 1;
+                continue;
+            }
+            // A run without a daemon ends what it has begun, and nothing else.
+            if link.client.is_alone() {
+                tell_death(&link.last(id).await?, notes);
+            }
+            spool.remove(&name)?;
+            progress.flushed.delivered += 1;
+        }
+        Ok(held)
+    }
+
+    /// Made when it is needed first.
+    async fn link<'a>(&self, link: &'a mut Option<Link>) -> Result<&'a mut Link, Stopped> {
+        if link.is_none() {
+            let options = Options {
+                socket: Some(PathBuf::from(&self.to)).filter(|to| !to.as_os_str().is_empty()),
+                fallback: Fallback::Allowed,
+                name: self.name.clone(),
+                attended: Attended::No,
+            };
+            let client = Client::connect_or_oneshot(options).await.map_err(stopped)?;
+            return Ok(link.insert(Link {
+                client,
+                status: Asked::Not,
+                seen: None,
+            }));
+        }
+        link.as_mut()
+            .ok_or_else(|| Stopped::Waits("there is no connection".to_owned()))
+    }
+
+    /// Says when the daemon, or a worker of it, isn't what it was the last time.
+    fn tell_restarts(&self, link: &Link, spool: Option<&Spool>, notes: &mut Notes) {
+        let (Some(now), Some(spool)) = (link.seen, spool) else {
+            return;
+        };
+        let text = match spool.seen(&self.to, now) {
+            Some(before) if before.pid != now.pid => {
+                format!(
+                    "the daemon was restarted: pid {}, before {}",
+                    now.pid, before.pid
+                )
+            }
+            Some(before) if before.restarts < now.restarts => {
+                let times = now.restarts - before.restarts;
+                format!("a worker was restarted, {times} times since the last utterance")
+            }
+            _ => return,
+        };
+        notes.push(format!("{RESTART_TAG} {}{text}", self.where_()));
+    }
+
+    fn where_(&self) -> String {
+        match self.to.as_str() {
+            "" => String::new(),
+            to => format!("`{}`: ", to.trim_start_matches("ssh://")),
+        }
+    }
+
+    fn is_there(&self, utterance: Option<&Utterance>) -> bool {
+        utterance.is_some_and(|utterance| utterance.to == self.to)
+    }
+
+    async fn why(&self, stopped: Stopped, progress: &mut Progress) -> String {
+        match stopped {
+            Stopped::Waits(why) => why,
+            Stopped::Spool(why) => why.to_string(),
+            Stopped::Lost(lost) => self.with_last_words(lost.to_string(), progress).await,
+        }
+    }
+
+    async fn late(&self, progress: &mut Progress) -> String {
+        let why = match (&progress.link, &progress.accepted) {
+            (Some(_), None) => "it did not say in time that it has it",
+            (None, _) => "nobody answered in time",
+            (Some(_), Some(_)) => "its answer takes longer",
+        };
+        self.with_last_words(why.to_owned(), progress).await
+    }
+
+    /// Ends the connection, and asks what carried it.
+    async fn with_last_words(&self, why: String, progress: &mut Progress) -> String {
+        let said = match progress.link.take() {
+            Some(link) => link.client.abandon().await,
+            None => String::new(),
+        };
+        match said.as_str() {
+            "" => why,
+            said => format!("{why}: {said}"),
+        }
+    }
+}
+
+fn stopped(error: ClientError) -> Stopped {
+    match error {
+        ClientError::Unreachable {
+            error,
+            hint: Some(hint),
+        } => Stopped::Waits(format!("{error}; {hint}")),
+        other => Stopped::Waits(other.to_string()),
+    }
+}
+
+impl Link {
+    async fn ask(&mut self, utterance: &Utterance) -> Result<u64, Stopped> {
+        let id = self.client.request("send", &utterance.send).await?;
+        if self.status == Asked::Not && !self.client.is_alone() {
+            let status = Status { workers: false };
+            self.status = Asked::With(self.client.request("status", &status).await?);
+        }
+        Ok(id)
+    }
+
+    /// The first line that answers.
+    async fn first(&mut self, id: u64) -> Result<Received, Stopped> {
+        loop {
+            let received = self.client.next().await?;
+            if received.answers(id) {
+                return Ok(received);
+            }
+            self.look(&received);
+        }
+    }
+
+    async fn last(&mut self, id: u64) -> Result<Received, Stopped> {
+        loop {
+            let received = self.first(id).await?;
+            if received.is_final() {
+                return Ok(received);
+            }
+        }
+    }
+
+    /// A key that may only send isn't told how the daemon is.
+    fn look(&mut self, received: &Received) {
+        match self.status {
+            Asked::With(id) if received.answers(id) => self.status = Asked::Answered,
+            Asked::Not | Asked::With(_) | Asked::Answered => return,
+        }
+        if let Some(Line::Status(status)) = &received.line {
+            self.seen = Some(Seen {
+                pid: status.daemon.pid,
+                restarts: status.rpc.restarts,
+            });
+        }
+    }
+
+    /// Waits a moment for what is not known yet.
+    async fn hear_status(&mut self) {
+        if let Asked::With(id) = self.status {
+            let heard = async {
+                let answer = self.first(id).await.ok();
+                answer.inspect(|answer| self.look(answer))
+            };
+            let _unheard = tokio::time::timeout(HEARD_WITHIN, heard).await;
+        }
+    }
+}
+
+/// A refusal that says nothing about the utterance.
+fn is_for_later(error: &ErrorLine) -> bool {
+    let accepted = error.turn.as_ref().is_some_and(|turn| turn.job.is_some());
+    !accepted && (error.retryable || error.code == Code::NeedsDaemon)
+}
+
+/// Says when a turn ended because its worker did, or was ended without anybody who speaks here.
+fn tell_death(last: &Received, notes: &mut Notes) {
+    match &last.line {
+        Some(Line::Error(error))
+            if matches!(
+                error.code,
+                Code::WorkerExited
+                    | Code::WorkerUnresponsive
+                    | Code::WorkerStartFailed
+                    | Code::CrashLooped
+                    | Code::Interrupted
+            ) =>
+        {
+            notes.push(format!("{RESTART_TAG} {}: {}", error.code, error.error));
+        }
+        Some(Line::MessageEnd(end)) if end.stop == Stop::Cancelled => {
+            notes.push("the turn was cancelled".to_owned());
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,473 @@
+//! Another machine's daemon by ssh: every command, the fallback there, a key that may only send,
+//! a socket of its own here, and what is refused.
+//!
+//! The other machine is a real sshd on loopback (`sshd`), with a daemon and directories of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::sshd::{self, Line, Sshd};
+use crate::support::{
+    AGENTCTL, Client, Daemon, Finished, Place, Reaped, finish, is_alive, kill, needs, skipped,
+    wait_for,
+};
+
+/// The machine on which this daemon or place is, or nothing where there is no sshd.
+pub fn machine(there: &Place) -> Option<Sshd> {
+    let bin = Path::new(AGENTCTL).parent().unwrap().display();
+    machine_with(there, &format!("{bin}:/usr/bin:/bin"))
+}
+
+fn machine_with(there: &Place, path: &str) -> Option<Sshd> {
+    let programs = match sshd::programs(needs) {
+        Ok(programs) => programs,
+        Err(missing) => {
+            skipped(missing);
+            return None;
+        }
+    };
+    let shown = |name: &str| there.path(name).display().to_string();
+    let environment = [
+        ("PATH", path.to_owned()),
+        ("HOME", shown("home")),
+        ("AGENTD_SOCKET", there.socket().display().to_string()),
+        ("AGENTD_STATE_DIR", shown("state")),
+        ("AGENTD_CONFIG", shown("config.toml")),
+        ("AGENTD_ALIAS", shown("timmy.sock")),
+    ];
+    Some(Sshd::start(programs, &environment))
+}
+
+/// `agentctl` on this machine, whose `ssh` knows the other one.
+pub fn here(place: &Place, mac: &Sshd, args: &[&str]) -> Command {
+    let mut command = place.command(AGENTCTL);
+    let path = format!("{}:{}", mac.bin().display(), std::env::var("PATH").unwrap());
+    command.env("PATH", path).args(args);
+    command
+}
+
+struct World {
+    daemon: Daemon,
+    mac: Sshd,
+    place: Place,
+}
+
+impl World {
+    fn new() -> Option<Self> {
+        let daemon = Daemon::start();
+        let mac = machine(&daemon.place)?;
+        let place = Place::new("");
+        Some(Self { daemon, mac, place })
+    }
+
+    fn run(&self, args: &[&str]) -> Finished {
+        finish(here(&self.place, &self.mac, args), b"")
+    }
+
+    fn ok(&self, args: &[&str]) -> String {
+        let done = self.run(args);
+        assert_eq!(done.code, Some(0), "{args:?}: {done:?}\n{}", self.mac.log());
+        done.stdout
+    }
+}
+
+#[test]
+fn every_command_that_asks_a_daemon_reaches_the_one_there() {
+    let Some(world) = World::new() else { return };
+    let literal = format!("{}@127.0.0.1:{}", world.mac.user, world.mac.port);
+    assert_eq!(world.ok(&["--host", &literal, "send", "hi"]), "hi\n");
+    let status = world.ok(&["status", "--host", "mac", "--json"]);
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["daemon"]["pid"], world.daemon.pid());
+
+    let file = world.place.path("note.txt");
+    std::fs::write(&file, "of this machine").unwrap();
+    let words = [
+        "--host",
+        "mac",
+        "send",
+        "--session",
+        "main",
+        "--agent",
+        "chaos",
+        "--attach",
+        file.to_str().unwrap(),
+        "chaos:attached",
+    ];
+    let attached = world.ok(&words);
+    assert!(attached.contains("text/plain note.txt"), "{attached}");
+    world.ok(&["--host", "mac", "sessions", "new", "made"]);
+    let sessions = world.ok(&["--host", "mac", "sessions", "--json"]);
+    assert!(
+        sessions.contains("\"main\"") && sessions.contains("\"made\""),
+        "{sessions}"
+    );
+    let jobs = world.ok(&["--host", "mac", "dispatch", "one", "two"]);
+    let jobs: Vec<&str> = jobs.split_whitespace().collect();
+    let collected = world.ok(&["--host", "mac", "collect", jobs[0], jobs[1]]);
+    let expected = format!("{} done\none\n{} done\ntwo\n", jobs[0], jobs[1]);
+    assert_eq!(collected, expected);
+    let lines = world.ok(&["--host", "mac", "export"]);
+    assert!(lines.lines().count() > 3, "{lines}");
+    assert_eq!(
+        world.ok(&["--host", "mac", "stop"]),
+        "the daemon has stopped\n"
+    );
+    // Nothing of this was on this machine.
+    assert!(!world.place.path("state").exists());
+}
+
+#[test]
+fn without_a_daemon_there_it_runs_once_there_and_what_needs_one_says_so() {
+    let there = Place::new(&Daemon::config(""));
+    let Some(mac) = machine(&there) else { return };
+    let place = Place::new(&Daemon::config(""));
+    let run = |args: &[&str]| finish(here(&place, &mac, args), b"");
+    let sent = run(&["--host", "mac", "send", "hi", "--json"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let last: Value = serde_json::from_str(sent.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (&last["text"], &last["served_by"]),
+        (&json!("hi"), &json!("oneshot"))
+    );
+    assert!(
+        sent.stderr.contains("no daemon serves on `mac`"),
+        "{sent:?}"
+    );
+    assert!(there.path("state/agentd.db").exists() && !place.path("state").exists());
+    for words in [
+        &["--host", "mac", "status"][..],
+        &["--host", "mac", "send", "--no-fallback", "hi"],
+    ] {
+        let refused = run(words);
+        assert_eq!(refused.code, Some(69), "{refused:?}");
+        assert!(refused.stderr.contains("on `mac`: "), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_machine_that_is_not_reached_is_told_apart_from_one_without_agentctl() {
+    let daemon = Daemon::start();
+    let Some(mac) = machine_with(&daemon.place, "/usr/bin:/bin") else {
+        return;
+    };
+    let place = Place::new("");
+    let run = || finish(here(&place, &mac, &["--host", "mac", "send", "hi"]), b"");
+    let missing = run();
+    assert_eq!(missing.code, Some(69), "{missing:?}");
+    assert!(
+        missing.stderr.contains("`mac` can't run `agentctl`"),
+        "{missing:?}"
+    );
+    assert!(
+        missing.stderr.contains("hint: install it there"),
+        "{missing:?}"
+    );
+    mac.is(Line::Down);
+    let down = run();
+    assert_eq!(down.code, Some(69), "{down:?}");
+    assert!(
+        down.stderr.contains("can't be reached by ssh: "),
+        "{down:?}"
+    );
+    // Neither ran anything on this machine.
+    assert!(!place.path("state").exists());
+}
+
+#[test]
+fn a_host_key_that_is_unknown_or_another_one_is_never_accepted() {
+    let Some(world) = World::new() else { return };
+    for spoil in [Sshd::change_known_key, Sshd::forget_known_key] {
+        spoil(&world.mac);
+        let known = std::fs::read_to_string(world.mac.path("known_hosts")).unwrap();
+        let refused = world.run(&["--host", "mac", "send", "hi"]);
+        assert_eq!(refused.code, Some(69), "{refused:?}");
+        assert!(
+            refused.stderr.contains("Host key verification failed"),
+            "{refused:?}"
+        );
+        assert!(
+            refused.stderr.contains("hint: nothing was sent"),
+            "{refused:?}"
+        );
+        let after = std::fs::read_to_string(world.mac.path("known_hosts")).unwrap();
+        assert_eq!(known, after);
+    }
+    assert_eq!(world.daemon.status()["store"]["jobs"], 0);
+}
+
+#[test]
+fn nothing_in_a_target_is_an_option_or_a_command() {
+    let Some(world) = World::new() else { return };
+    let pwned = world.place.path("pwned");
+    let touch = format!("touch {}", pwned.display());
+    for target in [
+        format!("-oProxyCommand={touch}"),
+        format!("-oProxyCommand={touch}@mac"),
+        format!("me@-oProxyCommand={touch}"),
+        format!("mac;{touch}"),
+        format!("mac$({touch})"),
+        format!("mac\n{touch}"),
+    ] {
+        let host = format!("--host={target}");
+        for words in [
+            vec![host.as_str(), "send", "hi"],
+            vec!["forward", "--", &target],
+            vec!["ssh-key", "--", &target],
+            vec!["voice", "check", "--", &target],
+        ] {
+            let refused = world.run(&words);
+            assert_eq!(refused.code, Some(2), "{words:?}: {refused:?}");
+        }
+    }
+    // One that comes by the environment is a path, and no target.
+    let mut command = here(&world.place, &world.mac, &["send", "--no-fallback", "hi"]);
+    command.env("AGENTD_SOCKET", "ssh://mac");
+    assert_eq!(finish(command, b"").code, Some(69));
+    assert!(!pwned.exists());
+    assert_eq!(world.mac.met(), 0);
+}
+
+/// The line of `ssh-key` for the key `voice`, in force there.
+pub fn restrict(place: &Place, mac: &Sshd) -> String {
+    let key = mac.path("voice.pub");
+    let words = [
+        "ssh-key",
+        "voice",
+        "--key",
+        key.to_str().unwrap(),
+        "--program",
+        AGENTCTL,
+    ];
+    let said = finish(here(place, mac, &words), b"");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.stdout.starts_with("restrict,command=\""), "{said:?}");
+    mac.allow_voice(said.stdout.trim_end());
+    said.stdout
+}
+
+#[test]
+fn a_restricted_key_sends_and_does_nothing_else() {
+    let Some(world) = World::new() else { return };
+    restrict(&world.place, &world.mac);
+    assert_eq!(world.ok(&["--host", "voice", "send", "hi"]), "hi\n");
+
+    for words in [
+        &["status"][..],
+        &["jobs"],
+        &["sessions"],
+        &["history", "main"],
+        &["abort"],
+        &["dispatch", "a"],
+        &["collect", "j1"],
+        &["watch"],
+        &["backup"],
+        &["export"],
+        &["drain"],
+        &["stop"],
+    ] {
+        let mut all = vec!["--host", "voice"];
+        all.extend(words);
+        let refused = world.run(&all);
+        assert_eq!(refused.code, Some(3), "{words:?}: {refused:?}");
+        assert!(refused.stderr.contains("is for `send` only"), "{refused:?}");
+    }
+    assert_eq!(world.daemon.status()["state"], "ready");
+
+    // Whatever ssh asks for, it gets the relay and nothing else.
+    let pwned = world.place.path("pwned");
+    let touch = format!("touch {}", pwned.display());
+    let ask = b"{\"type\":\"ping\",\"id\":1}\n{\"type\":\"daemon.stop\",\"id\":2}\n";
+    for words in [
+        vec!["voice", touch.as_str()],
+        vec!["voice"],
+        vec!["-tt", "voice", touch.as_str()],
+        vec!["-s", "voice", "sftp"],
+    ] {
+        let said = finish(world.mac.ssh(&words), ask);
+        if words[0] == "-tt" {
+            assert!(
+                said.stderr.contains("PTY allocation request failed"),
+                "{said:?}"
+            );
+            assert_eq!(
+                (said.code, said.stdout.as_str()),
+                (Some(255), ""),
+                "{said:?}"
+            );
+            continue;
+        }
+        assert!(
+            said.stdout.contains("\"type\":\"pong\""),
+            "{words:?}: {said:?}"
+        );
+        assert!(
+            said.stdout.contains("\"code\":\"forbidden\""),
+            "{words:?}: {said:?}"
+        );
+    }
+    assert!(!pwned.exists());
+
+    // Neither the daemon's socket nor any other is forwarded.
+    let local = world.place.path("stolen.sock");
+    let forwarding = format!(
+        "{}:{}",
+        local.display(),
+        world.daemon.place.socket().display()
+    );
+    let mut held = world.mac.ssh(&["-N", "-L", &forwarding, "voice"]);
+    let held = held
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let _held = Reaped(held.spawn().unwrap());
+    wait_for("ssh listens", || Client::try_connect(&local));
+    let mut client = Client::connect(&local);
+    client.write(b"{\"type\":\"ping\"}\n");
+    assert_eq!(ended(&mut client), None);
+    let forward = world.run(&["forward", "voice"]);
+    assert_eq!(forward.code, Some(69), "{forward:?}");
+}
+
+/// The next line of a connection that somebody closes, however.
+fn ended(client: &mut Client) -> Option<String> {
+    use std::io::Read as _;
+    let mut bytes = [0; 256];
+    match client.stream.read(&mut bytes) {
+        Ok(0) => None,
+        Ok(count) => Some(String::from_utf8_lossy(&bytes[..count]).into_owned()),
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_shared_connection_is_used_when_it_is_there() {
+    let Some(world) = World::new() else { return };
+    let mut master = world.mac.ssh(&["-M", "-N", "mac"]);
+    let master = master
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let _master = Reaped(master.spawn().unwrap());
+    wait_for("the shared connection", || {
+        let checked = finish(world.mac.ssh(&["-O", "check", "mac"]), b"");
+        (checked.code == Some(0)).then_some(())
+    });
+    let before = world.mac.met();
+    for _ in 0..3 {
+        assert_eq!(world.ok(&["--host", "mac", "send", "hi"]), "hi\n");
+    }
+    assert_eq!((before, world.mac.met()), (1, 1));
+}
+
+/// A running `agentctl forward`, with the pid of its `ssh`.
+struct Forwarding {
+    agentctl: Reaped,
+    local: PathBuf,
+    ssh: u32,
+}
+
+impl Forwarding {
+    fn start(world: &World) -> Self {
+        let local = world.place.path("mac.sock");
+        let words = ["forward", "mac", "--local", local.to_str().unwrap()];
+        let mut command = here(&world.place, &world.mac, &words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut agentctl = Reaped(command.spawn().unwrap());
+        let mut said = std::io::BufReader::new(agentctl.0.stdout.take().unwrap());
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+        assert!(line.contains("until Ctrl-C"), "{line}");
+        let ssh = children(agentctl.0.id()).into_iter().find(|pid| {
+            let said = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&said).contains("mac.sock:")
+        });
+        Self {
+            agentctl,
+            local,
+            ssh: ssh.expect("the ssh that forwards"),
+        }
+    }
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = std::fs::read_to_string(path).unwrap();
+    text.split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect()
+}
+
+#[test]
+fn a_forwarded_socket_is_the_one_there_and_goes_with_ctrl_c() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Some(world) = World::new() else { return };
+    let mut forwarding = Forwarding::start(&world);
+    let mode = std::fs::metadata(&forwarding.local)
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let mut client = Client::connect(&forwarding.local);
+    client.send(r#"{"prompt":"by a socket"}"#);
+    assert_eq!(client.last()["text"], "by a socket");
+    assert_eq!(world.daemon.status()["store"]["jobs"], 1);
+    let words = [
+        "forward",
+        "mac",
+        "--local",
+        forwarding.local.to_str().unwrap(),
+    ];
+    let again = world.run(&words);
+    assert_eq!(again.code, Some(3), "{again:?}");
+    kill(forwarding.agentctl.0.id(), Signal::SIGINT);
+    let status = wait_for("it leaves", || forwarding.agentctl.0.try_wait().unwrap());
+    assert_eq!(status.code(), Some(0));
+    assert!(!forwarding.local.exists());
+    wait_for("ssh leaves", || (!is_alive(forwarding.ssh)).then_some(()));
+}
+
+#[test]
+fn a_forwarding_that_is_killed_leaves_no_ssh_and_the_next_one_takes_its_place() {
+    let Some(world) = World::new() else { return };
+    let forwarding = Forwarding::start(&world);
+    let Forwarding {
+        mut agentctl,
+        local,
+        ssh,
+    } = forwarding;
+    agentctl.0.kill().unwrap();
+    agentctl.0.wait().unwrap();
+    wait_for("ssh leaves", || (!is_alive(ssh)).then_some(()));
+    assert!(local.exists());
+    let next = Forwarding::start(&world);
+    let mut client = Client::connect(&next.local);
+    assert_eq!(client.request(r#"{"type":"ping"}"#)["type"], "pong");
+}
+
+#[test]
+fn an_agentctl_that_is_killed_leaves_no_ssh_and_its_turn_goes_on() {
+    let Some(world) = World::new() else { return };
+    let words = ["--host", "mac", "send", "--json", "a [[sleep 600000]]"];
+    let mut command = here(&world.place, &world.mac, &words);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut agentctl = Reaped(command.spawn().unwrap());
+    let job = world.daemon.until("a turn runs", |status| {
+        (status["rpc"]["in_flight"] == 1).then_some("j1")
+    });
+    let ssh = children(agentctl.0.id());
+    agentctl.0.kill().unwrap();
+    agentctl.0.wait().unwrap();
+    assert_eq!(world.daemon.status()["rpc"]["in_flight"], 1);
+    world.ok(&["--host", "mac", "abort", job]);
+    for pid in ssh {
+        wait_for("ssh leaves", || (!is_alive(pid)).then_some(()));
+    }
+}

@@ -1,0 +1,218 @@
+//! What goes wrong on the way: kills, full disks, two at once, old and broken files, a silent or a
+//! wrong machine.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::World;
+use crate::ssh::here;
+use crate::sshd::Line;
+use crate::support::{Reaped, finish, needs, skipped, wait_for};
+
+#[test]
+fn two_flushes_at_once_deliver_each_once_and_in_order() {
+    let Some(world) = World::new() else { return };
+    world.mac.is(Line::Down);
+    let texts: Vec<String> = (0..12).map(|number| format!("number {number}")).collect();
+    for text in &texts {
+        world.queue(text);
+    }
+    world.mac.is(Line::Up);
+    let start = |words: &[&str], input: &str| {
+        let mut command = world.voice(words);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut running = Reaped(command.spawn().unwrap());
+        let mut stdin = running.0.stdin.take().unwrap();
+        std::io::Write::write_all(&mut stdin, input.as_bytes()).unwrap();
+        running
+    };
+    let mut running = vec![
+        start(&["flush"], ""),
+        start(&["flush"], ""),
+        start(&["forward", "--host", "mac", "--no-prefix"], "last"),
+        start(&["flush"], ""),
+    ];
+    for running in &mut running {
+        let status = wait_for("it ends", || running.0.try_wait().unwrap());
+        assert_eq!(status.code(), Some(0));
+    }
+    let told = world.told();
+    assert_eq!(told[..12], texts);
+    assert_eq!((told.len(), told[12].as_str()), (13, "last"));
+    assert!(world.files("new").is_empty());
+}
+
+#[test]
+fn a_kill_after_it_was_kept_loses_nothing_and_one_after_it_was_taken_repeats_nothing() {
+    let Some(world) = World::new() else { return };
+    world.mac.is(Line::Silent);
+    let mut command = world.voice(&["forward", "--host", "mac", "--no-prefix"]);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut running = Reaped(command.spawn().unwrap());
+    let mut input = running.0.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, b"survives").unwrap();
+    drop(input);
+    let kept = wait_for("it is kept", || world.files("new").pop());
+    wait_for("it calls", || (world.mac.met() == 1).then_some(()));
+    running.0.kill().unwrap();
+    running.0.wait().unwrap();
+    let copy = std::fs::read(&kept).unwrap();
+
+    world.mac.is(Line::Up);
+    assert_eq!(world.flush().stdout, "mac: 1 delivered\n");
+    assert_eq!(world.told(), ["survives"]);
+    // As if it had been killed before the file went: there it is again.
+    std::fs::write(&kept, copy).unwrap();
+    assert_eq!(world.flush().stdout, "mac: 1 delivered\n");
+    assert_eq!(world.told(), ["survives"]);
+    // What a killed writer leaves is no utterance.
+    std::fs::write(world.spool().join("tmp/half"), "{\"to\":\"ssh://m").unwrap();
+    assert_eq!(world.flush().stdout, "");
+    assert_eq!(world.told().len(), 1);
+}
+
+#[test]
+fn a_spool_that_takes_nothing_is_told_and_the_turn_is_sent_all_the_same() {
+    let Some(world) = World::new() else { return };
+    assert_eq!(world.say("first", &["--no-prefix"]).code, Some(0));
+    for number in 0..1000 {
+        std::fs::write(world.spool().join(format!("new/{number:020}")), "").unwrap();
+    }
+    let said = world.say("full", &["--no-prefix"]);
+    assert_eq!(
+        (said.code, said.stdout.as_str()),
+        (Some(0), "full\n"),
+        "{said:?}"
+    );
+    assert!(
+        said.stderr.contains("has 1000 utterances already"),
+        "{said:?}"
+    );
+    world.mac.is(Line::Down);
+    let lost = world.say("full and down", &["--no-prefix", "--utterance", "u"]);
+    assert_eq!(lost.code, Some(75), "{lost:?}");
+    assert!(lost.stderr.contains("neither sent nor kept"), "{lost:?}");
+    assert!(lost.stderr.contains("--utterance u"), "{lost:?}");
+
+    // A directory that is none.
+    world.mac.is(Line::Up);
+    std::fs::remove_dir_all(world.spool().join("new")).unwrap();
+    std::fs::write(world.spool().join("new"), "").unwrap();
+    let said = world.say("broken", &["--no-prefix"]);
+    assert_eq!(
+        (said.code, said.stdout.as_str()),
+        (Some(0), "broken\n"),
+        "{said:?}"
+    );
+    let flushed = world.flush();
+    assert_eq!(flushed.code, Some(3), "{flushed:?}");
+    assert_eq!(world.told(), ["first", "full", "broken"]);
+}
+
+#[test]
+fn a_full_disk_keeps_what_it_has_and_loses_nothing_silently() {
+    let Some(unshare) = needs("unshare") else {
+        return;
+    };
+    let Some(world) = World::new() else { return };
+    world.mac.is(Line::Down);
+    world.queue("kept");
+    let said = |how: &str| {
+        // The spool on a file system of its own, with what it had, and then full.
+        let script = "cp -r state/spool kept && mount -t tmpfs -o size=64k none state/spool && cp -r kept/. state/spool && { dd if=/dev/zero of=state/spool/full bs=1k 2>/dev/null; true; } && \"$0\" voice forward --host mac --no-prefix; code=$?; ls state/spool/new | wc -l; exit $code";
+        let mut command = here(&world.place, &world.mac, &[]);
+        let path = command.get_envs().find(|(name, _)| *name == "PATH");
+        let path = path.and_then(|(_, path)| path).unwrap().to_owned();
+        command = world.place.command(&unshare);
+        command.env("PATH", path).args([how, "sh", "-c"]);
+        command
+            .arg(format!("cd .. && {script}"))
+            .arg(crate::support::AGENTCTL);
+        finish(command, b"the last word")
+    };
+    let Some(done) = ["-m", "-Urm"]
+        .into_iter()
+        .map(said)
+        .find(|done| !done.stderr.contains("unshare") && !done.stderr.contains("mount"))
+    else {
+        skipped("mounts of its own: root, or user namespaces");
+        return;
+    };
+    assert_eq!(done.code, Some(75), "{done:?}");
+    assert!(done.stderr.contains("neither sent nor kept"), "{done:?}");
+    assert!(done.stderr.contains("No space left"), "{done:?}");
+    assert_eq!(done.stdout.trim(), "1", "{done:?}");
+}
+
+#[test]
+fn what_is_too_old_unreadable_or_refused_is_put_aside_and_blocks_nothing() {
+    let Some(world) = World::new() else { return };
+    world.mac.is(Line::Down);
+    world.queue("ancient");
+    let refused = world.say("refused", &["--no-prefix", "--agent", "nobody"]);
+    assert_eq!(refused.code, Some(0), "{refused:?}");
+    world.queue("fresh");
+    let ancient = world.files("new").remove(0);
+    let mut text: Value = serde_json::from_slice(&std::fs::read(&ancient).unwrap()).unwrap();
+    text["said_at"] = json!(text["said_at"].as_i64().unwrap() - 13 * 3_600_000);
+    std::fs::write(&ancient, text.to_string()).unwrap();
+    let unreadable = world.spool().join(format!("new/{:020}", 1));
+    std::fs::write(unreadable, "half of an utter").unwrap();
+
+    world.mac.is(Line::Up);
+    let flushed = world.flush();
+    assert_eq!(
+        (flushed.code, flushed.stdout.as_str()),
+        (Some(0), "mac: 1 delivered, 3 put aside\n"),
+        "{flushed:?}"
+    );
+    for told in ["780 min old", "no agent `nobody`", "can't be read"] {
+        assert!(flushed.stderr.contains(told), "{told}: {flushed:?}");
+    }
+    assert_eq!(world.told(), ["fresh"]);
+    assert_eq!((world.files("new").len(), world.files("old").len()), (0, 3));
+}
+
+#[test]
+fn an_ssh_that_hangs_ends_with_the_deadline_and_the_utterance_waits() {
+    let Some(world) = World::new() else { return };
+    world.mac.is(Line::Silent);
+    let said = world.say("patience", &["--no-prefix", "--deadline", "1"]);
+    assert_eq!(
+        (said.code, said.stdout.as_str()),
+        (Some(0), "queued on disk, not delivered yet\n"),
+        "{said:?}"
+    );
+    assert!(said.took < Duration::from_secs(8), "{said:?}");
+    assert!(said.stderr.contains("nobody answered in time"), "{said:?}");
+    assert_eq!(world.files("new").len(), 1);
+    let key = world.place.path("state/spool/device");
+    assert_eq!(std::fs::read_to_string(key).unwrap().len(), 32);
+}
+
+#[test]
+fn a_wrong_host_key_sends_nothing_and_says_so_shortly() {
+    let Some(world) = World::new() else { return };
+    world.mac.change_known_key();
+    let said = world.say("secret words", &["--no-prefix"]);
+    assert_eq!(
+        said.stdout, "queued on disk, not delivered yet\n",
+        "{said:?}"
+    );
+    assert!(
+        said.stderr.contains("Host key verification failed"),
+        "{said:?}"
+    );
+    let longest = said.stderr.lines().map(|line| line.chars().count()).max();
+    assert!(longest < Some(270), "{said:?}");
+    assert!(world.told().is_empty());
+    assert_eq!(world.files("new").len(), 1);
+}
