@@ -535,6 +535,10 @@ mod tests {
         ] {
             assert!(Cli::try_parse_from(words.split(' ')).is_ok(), "{words}");
         }
+    }
+
+    #[test]
+    fn what_can_not_be_meant_is_refused() {
         for word in ["-1", "0", "--", "nan", "inf", "soon"] {
             let words = ["agentctl", "send", "hi", "--timeout", word];
             let error = Cli::try_parse_from(words).unwrap_err().to_string();
