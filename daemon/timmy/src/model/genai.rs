@@ -113,6 +113,7 @@ impl HttpModels {
         let answer = Answer {
             frames: &frames,
             wire,
+            begins_within: patience.begins_within,
             silent_for: patience.silent_for,
         };
         listen(stream, &answer, request, pieces).await
@@ -133,6 +134,7 @@ fn lock(frames: &Mutex<Frames>) -> MutexGuard<'_, Frames> {
 struct Answer<'a> {
     frames: &'a Mutex<Frames>,
     wire: Wire,
+    begins_within: Duration,
     silent_for: Duration,
 }
 
@@ -182,7 +184,12 @@ async fn whole_frames(
     loop {
         let before = lock(answer.frames).count();
         let next = next(stream.as_mut(), answer.frames);
-        match tokio::time::timeout(answer.silent_for, next).await {
+        // Until the first frame the crate itself says whether the answer began: later than both.
+        let patience = match before {
+            0 => answer.begins_within + answer.silent_for,
+            _ => answer.silent_for,
+        };
+        match tokio::time::timeout(patience, next).await {
             Ok(next) => return next,
             Err(_late) if lock(answer.frames).count() > before => {}
             Err(_late) => return Err(failure::stopped()),
