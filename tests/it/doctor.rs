@@ -246,6 +246,9 @@ fn a_store_of_a_newer_version_and_a_damaged_one_are_problems() {
     let place = used();
     let file = place.path("state/agentd.db");
     let conn = Connection::open(&file).unwrap();
+    let ours: u32 = conn
+        .query_row("PRAGMA user_version", [], |row| row.get(0))
+        .unwrap();
     conn.pragma_update(None, "user_version", 999).unwrap();
     drop(conn);
     let told = doctor(&place, &[]);
@@ -260,7 +263,7 @@ fn a_store_of_a_newer_version_and_a_damaged_one_are_problems() {
     );
 
     let conn = Connection::open(&file).unwrap();
-    conn.pragma_update(None, "user_version", 4).unwrap();
+    conn.pragma_update(None, "user_version", ours).unwrap();
     conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
         .unwrap();
     drop(conn);

@@ -89,11 +89,11 @@ fn candidates(
 ) -> rusqlite::Result<Vec<Candidate>> {
     conn.prepare_cached(
         "SELECT jobs.job, jobs.session, jobs.final_seq, jobs.finished_at
-         FROM jobs INDEXED BY jobs_ended_at CROSS JOIN sessions ON sessions.id = jobs.session
+         FROM jobs INDEXED BY jobs_ended CROSS JOIN sessions ON sessions.id = jobs.session
          WHERE jobs.final_seq IS NOT NULL AND jobs.finished_at < ?1
             AND (jobs.key IS NULL OR jobs.accepted_at < ?2)
             AND (sessions.named OR sessions.instance IS NULL)
-         ORDER BY jobs.finished_at LIMIT ?3",
+         ORDER BY jobs.final_seq LIMIT ?3",
     )?
     .query_map(
         params![before, now_ms.saturating_sub(KEY_MS), limit],

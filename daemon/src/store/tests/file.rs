@@ -145,6 +145,26 @@ fn no_question_of_the_start_or_of_an_accept_reads_a_whole_table() {
     );
 }
 
+/// A sender waits for the sync of both: a turn's time is mostly that.
+#[test]
+fn a_job_is_accepted_with_three_pages_and_ends_with_six() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let frames = || {
+        let log = std::fs::metadata(dir.path().join(format!("{FILE}-wal"))).unwrap();
+        (log.len() - 32) / (24 + 4096)
+    };
+    let mut jobs = Vec::new();
+    for _ in 0..3 {
+        let before = frames();
+        let (job, ..) = store.accept(started("busy"));
+        let accepted = frames();
+        store.commit(vec![finish(job, End::Completed)]);
+        jobs.push((accepted - before, frames() - accepted));
+    }
+    assert_eq!(jobs.last(), Some(&(3, 6)), "{jobs:?}");
+}
+
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/store")
 }
