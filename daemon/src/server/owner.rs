@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use agentd_core::effect::{Announcement, Spawn};
 use agentd_core::event::Origin;
 use agentd_core::ids::{ConnId, Generation, Now, WorkerId};
+use agentd_core::log::Entry;
 use agentd_core::store::{Recovered, Stored};
 use agentd_core::{Effect, Event, State};
 use agentd_protocol::Code;
@@ -120,6 +121,8 @@ pub struct Owner<H> {
     recoveries: BTreeMap<String, Recovery>,
     /// What the store is to be told when the events that came together are handled.
     held: Vec<store::Order>,
+    /// Lines of the log that nobody waits for: they are written when everybody else had their turn.
+    to_log: Vec<Entry>,
     handled: usize,
     /// Empty; its room is used again.
     effects: Vec<Effect>,
@@ -138,6 +141,7 @@ impl<H: Host> Owner<H> {
             workers: BTreeMap::new(),
             recoveries: BTreeMap::new(),
             held: Vec::new(),
+            to_log: Vec::new(),
             handled: 0,
             effects: Vec::new(),
             leaving: false,
@@ -162,6 +166,7 @@ impl<H: Host> Owner<H> {
         loop {
             if self.leaving || self.wires.inbox.is_empty() || self.handled >= TOGETHER {
                 self.hand_over();
+                self.log_when_told().await;
             }
             if self.leaving {
                 return self.wires.store;
@@ -213,6 +218,20 @@ impl<H: Host> Owner<H> {
             }
         }
         self.held = later;
+    }
+
+    /// Connections, workers and the store go first: two lines take as long as a fifth of a sync.
+    async fn log_when_told(&mut self) {
+        if !self.to_log.is_empty() {
+            tokio::task::yield_now().await;
+            self.log();
+        }
+    }
+
+    fn log(&mut self) {
+        for entry in self.to_log.drain(..) {
+            logged::log(&entry);
+        }
     }
 
     fn arrived(
@@ -390,14 +409,19 @@ impl<H: Host> Owner<H> {
                 generation,
                 rung,
             } => self.order(worker, generation, Order::End(rung)),
-            Effect::Log(entry) => logged::log(&entry),
-            Effect::SetLogLevel(level) => self.host.set_log_level(&level),
+            Effect::Log(entry) => self.to_log.push(*entry),
+            Effect::SetLogLevel(level) => {
+                self.log();
+                self.host.set_log_level(&level);
+            }
             Effect::Announce(announcement) => self.host.announce(announcement),
             Effect::Exit => self.leaving = true,
         }
     }
 
     fn spawn(&mut self, worker: WorkerId, generation: Generation, spawn: Spawn) {
+        // What led to it comes before it.
+        self.log();
         let job = spawn.prompt.as_ref().map(|prompt| prompt.job);
         tracing::info!(
             job = job.map(tracing::field::display),
