@@ -181,11 +181,16 @@ mod opencode {
     }
 
     fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
+        // Of models that it doesn't know it has to be told what they take.
+        let takes = |name: &str| {
+            let kinds = json!({"input": ["text", "image"], "output": ["text"]});
+            json!({"name": name, "attachment": true, "modalities": kinds})
+        };
         let mock: Value = json!({
             "npm": "@ai-sdk/openai-compatible",
             "name": "mock",
             "options": {"baseURL": model.url, "apiKey": "none"},
-            "models": {"mock-1": {"name": "mock-1"}, "mock-2": {"name": "mock-2"}},
+            "models": {"mock-1": takes("mock-1"), "mock-2": takes("mock-2")},
         });
         let settings = json!({
             "autoupdate": false,
@@ -230,7 +235,7 @@ mod hermes {
             // What a provider refuses is its answer, as text.
             errors: &[],
             overflow: None,
-            attached: &["pixel.png", "notes.txt"],
+            attached: &["pixel.png"],
             models: [(Some("custom"), "mock-1"), (Some("custom"), "mock-2")],
             beside: None,
             tries_again: &[],

@@ -1,4 +1,4 @@
-//! OpenAI's chat completions, streamed: as much as agents need.
+//! OpenAI's chat completions, streamed, and what is said also whole: as much as agents need.
 //!
 //! What OpenClaw puts into the user's mouth by itself (the time before a message, the machine after it,
 //! messages of nothing but its own state) is no word of the user.
@@ -70,6 +70,12 @@ fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Res
         Answer::Fail(failing) => {
             let body = error(failing.code, &failing.message);
             return failed_answer(stream, failing.status, failing.wait.as_deref(), &body);
+        }
+        Answer::Say(pieces) if asked.body["stream"] != true => {
+            let message = json!({"role": "assistant", "content": pieces.concat()});
+            let choice = json!({"index": 0, "message": message, "finish_reason": "stop"});
+            let whole = json!({"id": "mock", "object": "chat.completion", "created": 1, "model": asked.model, "choices": [choice]});
+            return json_answer(stream, 200, &whole);
         }
         _ => events_follow(stream, answer)?,
     }
