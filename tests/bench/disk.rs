@@ -11,15 +11,15 @@ use std::time::Instant;
 use crate::place::ms;
 
 /// A file that grows by a page before each sync, as a log does.
-struct Growing(File);
+pub(crate) struct Growing(File);
 
 impl Growing {
-    fn at(path: &Path) -> Self {
+    pub(crate) fn at(path: &Path) -> Self {
         Self(File::create(path).unwrap())
     }
 
     /// How long one sync takes in milliseconds, without the writing.
-    fn sync(&mut self) -> f64 {
+    pub(crate) fn sync(&mut self) -> f64 {
         self.0.write_all(&[7; 4096]).unwrap();
         let begun = Instant::now();
         self.0.sync_data().unwrap();

@@ -13,7 +13,7 @@ mod pi;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -23,13 +23,17 @@ use crate::place::{AGENTCTL, Client, Place, Server, ms};
 use crate::report::{Figure, Limit, median};
 
 /// Turns of one repetition, each a pair: one through agentd and one without it. One turn of an agent
-/// differs from the next by more than agentd adds, so what counts is the median over all pairs.
+/// differs from the next by more than agentd adds, so what counts is the median over all pairs, and
+/// there are more of them than this while there is `TIME`, but not more than `MOST_TURNS`.
 const TURNS: usize = 60;
+const MOST_TURNS: usize = 150;
+const TIME: Duration = Duration::from_secs(12);
+/// First turns of one repetition, pairs, too.
+const FIRSTS: usize = 4;
 /// The first ones find cold caches.
 const WARM_UP: usize = 3;
 /// Runs of a program that takes a second.
 const RUNS: usize = 3;
-const SYNCS: usize = 100;
 
 /// An agent without agentd.
 pub(crate) struct Own {
@@ -187,7 +191,7 @@ impl Rig {
             if workers.iter().any(spare) {
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
@@ -239,12 +243,11 @@ fn of(measured: &Measured, program: &Path, repetitions: usize) -> Vec<Figure> {
         first(&rig, &mut pairs.firsts);
         let mut pipe = Pipe::start(&rig.place, &rig.own);
         let context = (rig.own.open)(&mut pipe);
-        turn_by_turn(&rig, &mut pipe, &context, &mut pairs.turns);
+        syncs.extend(turn_by_turn(&rig, &mut pipe, &context, &mut pairs.turns));
         pairs.memory.control.push(memory_of_tree(pipe.child.id()));
         pairs.memory.ours.push(mib_of(daemon.pid()));
         abort(&rig, &mut pipe, &context, &mut pairs.aborts);
         one_shot(&rig, &mut pairs.programs);
-        syncs.extend(disk::syncs(&rig.place.path("synced"), SYNCS));
         daemon.stop();
     }
     figures(measured.name, pairs, median(&syncs))
@@ -333,24 +336,55 @@ impl Pair {
     }
 }
 
-/// The first turn on a process that is ready.
+/// The first turn on a process that is ready, which nothing else is measured beside.
 fn first(rig: &Rig, firsts: &mut Pair) {
-    let mut pipe = Pipe::start(&rig.place, &rig.own);
-    let context = (rig.own.open)(&mut pipe);
-    let begun = Instant::now();
-    pipe.send(&(rig.own.prompt)(&context, 1, "hello"));
-    pipe.until(rig.own.ends);
-    firsts.control.push(ms(begun.elapsed()));
-    let mut client = Client::connect(&rig.place.socket());
-    let begun = Instant::now();
-    client.send(r#"{"id":1,"prompt":"hello","session":"first"}"#);
-    client.finish();
-    firsts.ours.push(ms(begun.elapsed()));
+    let own = || {
+        let mut pipe = Pipe::start(&rig.place, &rig.own);
+        let context = (rig.own.open)(&mut pipe);
+        let begun = Instant::now();
+        pipe.send(&(rig.own.prompt)(&context, 1, "hello"));
+        pipe.until(rig.own.ends);
+        ms(begun.elapsed())
+    };
+    let through = |number: usize| {
+        rig.until_spare();
+        let mut client = Client::connect(&rig.place.socket());
+        client.ask(r#"{"type":"hello","client":"bench"}"#);
+        let begun = Instant::now();
+        client.send(&format!(
+            r#"{{"id":1,"prompt":"hello","session":"first-{number}"}}"#
+        ));
+        client.finish();
+        let took = ms(begun.elapsed());
+        client.ask(&format!(
+            r#"{{"type":"session.close","id":2,"session":"first-{number}"}}"#
+        ));
+        took
+    };
+    for number in 0..FIRSTS {
+        let (control, ours) = in_turn(number, own, || through(number));
+        firsts.control.push(control);
+        firsts.ours.push(ours);
+    }
 }
 
-/// In each pair another one comes first: what a turn leaves to be done after it would otherwise
-/// always be done in the other's.
-fn turn_by_turn(rig: &Rig, pipe: &mut Pipe, context: &str, turns: &mut Pair) {
+/// In each pair another one comes first: what one leaves to be done after it would otherwise always
+/// be done in the other's time.
+fn in_turn<T>(number: usize, mut own: impl FnMut() -> T, mut through: impl FnMut() -> T) -> (T, T) {
+    if number.is_multiple_of(2) {
+        let control = own();
+        (control, through())
+    } else {
+        let ours = through();
+        (own(), ours)
+    }
+}
+
+/// Beside each pair is one sync of a page, whose times are returned: one that follows another takes
+/// half as long as one of a disk and a core that rested, as those of a turn do.
+fn turn_by_turn(rig: &Rig, pipe: &mut Pipe, context: &str, turns: &mut Pair) -> Vec<f64> {
+    let mut disk = disk::Growing::at(&rig.place.path("synced"));
+    let mut syncs = Vec::new();
     let mut client = Client::connect(&rig.place.socket());
     client.ask(r#"{"type":"hello","client":"bench"}"#);
     let mut own = |number: usize| {
@@ -367,22 +401,19 @@ fn turn_by_turn(rig: &Rig, pipe: &mut Pipe, context: &str, turns: &mut Pair) {
         client.finish();
         ms(begun.elapsed())
     };
-    for number in 0..WARM_UP + TURNS {
-        let (control, ours) = match number % 2 {
-            0 => {
-                let control = own(number);
-                (control, through(number))
-            }
-            _ => {
-                let ours = through(number);
-                (own(number), ours)
-            }
-        };
+    let begun = Instant::now();
+    for number in 0..WARM_UP + MOST_TURNS {
+        if number >= WARM_UP + TURNS && begun.elapsed() >= TIME {
+            break;
+        }
+        let (control, ours) = in_turn(number, || own(number), || through(number));
         if number >= WARM_UP {
             turns.control.push(control);
             turns.ours.push(ours);
+            syncs.push(disk.sync());
         }
     }
+    syncs
 }
 
 fn abort(rig: &Rig, pipe: &mut Pipe, context: &str, aborts: &mut Pair) {
