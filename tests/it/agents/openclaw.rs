@@ -36,7 +36,7 @@ fn installed() -> Vec<Driven> {
             errors: &[(401, "agent-auth")],
             overflow: Some("context-overflow"),
             attached: &[],
-            models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
+            models: [(None, "mock-1"), (None, "mock-2")],
             // Its state belongs to one process at a time; with its gateway both run.
             beside: Some("agent-failed"),
             // Up to ten times, each after a longer while.
@@ -87,8 +87,12 @@ fn an_answer_has_its_model_its_provider_and_its_tokens() {
         );
         let usage = &last["usage"];
         assert_eq!(
-            (&usage["input_tokens"], &usage["output_tokens"]),
-            (&json!(12), &json!(3)),
+            (
+                &usage["input_tokens"],
+                &usage["cache_read_tokens"],
+                &usage["output_tokens"],
+            ),
+            (&json!(12), &json!(5), &json!(3)),
             "{last:#}"
         );
     }
