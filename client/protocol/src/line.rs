@@ -285,16 +285,57 @@ pub enum Context {
     Lost,
 }
 
-/// Tokens of a turn.
+/// Tokens of a turn. What was cached is part of the input and reasoning of the output, as in
+/// OpenTelemetry's conventions for generative AI.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "the names are the documentation")]
 pub struct Usage {
+    /// All of the input.
     pub input_tokens: u64,
+    /// All of the output.
     pub output_tokens: u64,
+    /// Of the input, what was read from a cache.
     pub cache_read_tokens: u64,
+    /// Of the input, what was written to a cache.
     pub cache_write_tokens: u64,
+    /// Of the output, what was thought.
     pub reasoning_tokens: u64,
+}
+
+impl Usage {
+    /// The same, from whoever counts the input without what was cached.
+    #[must_use]
+    pub const fn cached_apart(mut self) -> Self {
+        self.input_tokens = (self.input_tokens)
+            .saturating_add(self.cache_read_tokens)
+            .saturating_add(self.cache_write_tokens);
+        self
+    }
+
+    /// What came since `before`, from counters; all of it if they began anew.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        let more = |field: fn(&Self) -> u64| field(&self).checked_sub(field(&before));
+        let difference = || {
+            Some(Self {
+                input_tokens: more(|usage| usage.input_tokens)?,
+                output_tokens: more(|usage| usage.output_tokens)?,
+                cache_read_tokens: more(|usage| usage.cache_read_tokens)?,
+                cache_write_tokens: more(|usage| usage.cache_write_tokens)?,
+                reasoning_tokens: more(|usage| usage.reasoning_tokens)?,
+            })
+        };
+        difference().unwrap_or(self)
+    }
+
+    /// Both together.
+    pub const fn add(&mut self, more: Self) {
+        self.input_tokens = self.input_tokens.saturating_add(more.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(more.output_tokens);
+        self.cache_read_tokens = (self.cache_read_tokens).saturating_add(more.cache_read_tokens);
+        self.cache_write_tokens = (self.cache_write_tokens).saturating_add(more.cache_write_tokens);
+        self.reasoning_tokens = self.reasoning_tokens.saturating_add(more.reasoning_tokens);
+    }
 }
 
 /// What a turn cost.

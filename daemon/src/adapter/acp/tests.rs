@@ -459,6 +459,21 @@ fn a_model_that_is_not_listed_is_still_its_providers() {
 }
 
 #[test]
+fn what_was_cached_is_part_of_the_input_however_the_agent_counts_it() {
+    for (total, input) in [(107, 105), (7, 5), (110, 105), (10, 5)] {
+        let mut talk = Talk::running();
+        let usage = json!({"inputTokens": 5, "outputTokens": 2, "cachedReadTokens": 60,
+            "cachedWriteTokens": 40, "thoughtTokens": 3, "totalTokens": total});
+        talk.answer(&json!({"stopReason": "end_turn", "usage": usage}));
+        assert_eq!(
+            talk.outcomes()[0].usage.unwrap().input_tokens,
+            input,
+            "{total}"
+        );
+    }
+}
+
+#[test]
 fn stop_reasons_and_usage_are_taken_over() {
     for (reason, stop) in [
         ("end_turn", Stop::EndTurn),

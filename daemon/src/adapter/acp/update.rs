@@ -159,6 +159,16 @@ impl Acp {
             cache_write_tokens: tokens("cachedWriteTokens"),
             reasoning_tokens: tokens("thoughtTokens"),
         };
+        // The protocol doesn't say whether the input holds what was cached, but its sum does.
+        let apart = told.cached_apart();
+        let sum = apart.input_tokens.saturating_add(apart.output_tokens);
+        let total: Option<u64> = usage.get("totalTokens");
+        let is_sum = |total| total == sum || total == sum.saturating_add(told.reasoning_tokens);
+        let told = if total.is_some_and(is_sum) {
+            apart
+        } else {
+            told
+        };
         let all = self
             .name
             .as_deref()
@@ -166,19 +176,8 @@ impl Acp {
         if !all {
             return Some(told);
         }
+        // They begin anew when it was rebuilt.
         let before = std::mem::replace(&mut self.counted, told);
-        Some(since(&before, &told).unwrap_or(told))
+        Some(told.since(before))
     }
-}
-
-/// What was counted since; `None` if the counters began anew, as those of an agent that was rebuilt.
-fn since(before: &Usage, now: &Usage) -> Option<Usage> {
-    let more = |field: fn(&Usage) -> u64| field(now).checked_sub(field(before));
-    Some(Usage {
-        input_tokens: more(|usage| usage.input_tokens)?,
-        output_tokens: more(|usage| usage.output_tokens)?,
-        cache_read_tokens: more(|usage| usage.cache_read_tokens)?,
-        cache_write_tokens: more(|usage| usage.cache_write_tokens)?,
-        reasoning_tokens: more(|usage| usage.reasoning_tokens)?,
-    })
 }

@@ -77,7 +77,8 @@ fn an_answer_arrives_as_deltas_and_ends_once() {
     assert_eq!(outcome.model.as_deref(), Some("mock-1"));
     assert_eq!(outcome.provider.as_deref(), Some("firstParty"));
     let usage = outcome.usage.unwrap();
-    assert_eq!((usage.input_tokens, usage.output_tokens), (12, 30));
+    // Claude counts the twelve without the seven.
+    assert_eq!((usage.input_tokens, usage.output_tokens), (19, 30));
     assert_eq!((usage.cache_read_tokens, usage.cache_write_tokens), (5, 2));
     assert_eq!(outcome.cost.status, CostStatus::Estimated);
     assert_eq!(outcome.api_calls.as_ref().unwrap().len(), 1);

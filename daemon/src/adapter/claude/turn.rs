@@ -117,14 +117,7 @@ impl Turn {
         let usage = result.object("usage").map(|usage| tokens(&usage));
         // An interrupted run reports zeros for what it has used.
         if let Some(one) = usage.filter(|usage| *usage != Usage::default()) {
-            let all = self.usage.get_or_insert_default();
-            all.input_tokens = all.input_tokens.saturating_add(one.input_tokens);
-            all.output_tokens = all.output_tokens.saturating_add(one.output_tokens);
-            all.cache_read_tokens = all.cache_read_tokens.saturating_add(one.cache_read_tokens);
-            all.cache_write_tokens = all
-                .cache_write_tokens
-                .saturating_add(one.cache_write_tokens);
-            all.reasoning_tokens = all.reasoning_tokens.saturating_add(one.reasoning_tokens);
+            self.usage.get_or_insert_default().add(one);
         }
         if let Some(usd) = usd {
             *self.cost.get_or_insert_default() += usd;
@@ -196,6 +189,7 @@ fn tokens(usage: &Object<'_>) -> Usage {
             .and_then(|details| details.get("thinking_tokens"))
             .unwrap_or(0),
     }
+    .cached_apart()
 }
 
 /// Why a run failed: by the agent's own name of the error, by the provider's status, by its words.

@@ -5,11 +5,11 @@
 
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Traits, WorkerEvent};
-use agentd_protocol::line::{Level, Stop};
+use agentd_protocol::line::{Level, Stop, Usage};
 use serde_json::json;
 
 use super::items::{result, tool};
-use super::turn::{Tokens, Turn, failed, failure};
+use super::turn::{Turn, failed, failure, tokens};
 use super::{Asked, Codex, Thread, WARNING, WARNINGS, cut};
 use crate::adapter::object::{Object, beginning, put_line};
 use crate::adapter::unknown::Unknown;
@@ -120,7 +120,7 @@ impl Codex {
         match (error, id) {
             (Some(error), _) if self.resume.is_some() && is_gone(error) => {
                 self.resume = None;
-                self.total = Some(Tokens::default());
+                self.total = Some(Usage::default());
                 let text =
                     format!("Codex has nothing left of the session's earlier turns: {error}");
                 events.push(WorkerEvent::Noted {
@@ -292,7 +292,7 @@ impl Codex {
         let Some(usage) = params.object("tokenUsage") else {
             return;
         };
-        let read = |name| usage.object(name).map(|tokens| Tokens::read(&tokens));
+        let read = |name| usage.object(name).map(|counted| tokens(&counted));
         let Some(total) = read("total") else { return };
         let more = match self.total.replace(total) {
             Some(before) => total.since(before),

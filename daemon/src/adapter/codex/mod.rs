@@ -22,7 +22,7 @@ use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
-use agentd_protocol::line::Stop;
+use agentd_protocol::line::{Stop, Usage};
 use serde_json::{Value, json};
 
 use super::attached::data_url;
@@ -30,7 +30,7 @@ use super::object::{put_line, shows};
 use super::unknown::Unknown;
 use super::{Adapter, Launch, TOO_LONG, ended};
 use requests::Requests;
-use turn::{Abort, Tokens, Turn};
+use turn::{Abort, Turn};
 use words::Words;
 
 /// Notifications that say nothing the core has a word for, or that repeat what an item says.
@@ -141,7 +141,7 @@ pub struct Codex {
     /// Has the core heard the thread's id? It is worth nothing before its first turn.
     named: bool,
     /// All tokens of the thread so far; unknown for one that was resumed.
-    total: Option<Tokens>,
+    total: Option<Usage>,
     turn: Option<Turn>,
     waiting: Option<Box<Prompt>>,
     words: Words,
@@ -160,7 +160,7 @@ impl Codex {
             cwd: spawn.cwd.clone(),
             provider: spawn.provider.clone(),
             model: spawn.model.clone(),
-            total: spawn.resume.is_none().then(Tokens::default),
+            total: spawn.resume.is_none().then(Usage::default),
             ..Self::default()
         }
     }

@@ -170,16 +170,10 @@ impl Turn {
         }
     }
 
-    pub(super) fn count(&mut self, more: Tokens) {
-        if more == Tokens::default() {
-            return;
+    pub(super) fn count(&mut self, more: Usage) {
+        if more != Usage::default() {
+            self.usage.get_or_insert_default().add(more);
         }
-        let all = self.usage.get_or_insert_default();
-        all.input_tokens = all.input_tokens.saturating_add(more.input);
-        all.output_tokens = all.output_tokens.saturating_add(more.output);
-        all.cache_read_tokens = all.cache_read_tokens.saturating_add(more.cached);
-        all.cache_write_tokens = all.cache_write_tokens.saturating_add(more.written);
-        all.reasoning_tokens = all.reasoning_tokens.saturating_add(more.reasoning);
     }
 
     pub(super) fn outcome(&self, result: Result<Stop, Failure>) -> Outcome {
@@ -202,41 +196,15 @@ impl Turn {
     }
 }
 
-/// Tokens as Codex counts them: of the input, `cached` were read from a cache.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Tokens {
-    input: u64,
-    output: u64,
-    cached: u64,
-    written: u64,
-    reasoning: u64,
-}
-
-impl Tokens {
-    pub(super) fn read(usage: &Object<'_>) -> Self {
-        let count = |name| usage.get(name).unwrap_or(0);
-        Self {
-            input: count("inputTokens"),
-            output: count("outputTokens"),
-            cached: count("cachedInputTokens"),
-            written: count("cacheWriteInputTokens"),
-            reasoning: count("reasoningOutputTokens"),
-        }
-    }
-
-    /// What came since `before`. Codex begins anew at zero when a context overflowed.
-    pub(super) fn since(self, before: Self) -> Self {
-        let less = |now: u64, before: u64| now.checked_sub(before);
-        let difference = || {
-            Some(Self {
-                input: less(self.input, before.input)?,
-                output: less(self.output, before.output)?,
-                cached: less(self.cached, before.cached)?,
-                written: less(self.written, before.written)?,
-                reasoning: less(self.reasoning, before.reasoning)?,
-            })
-        };
-        difference().unwrap_or(self)
+/// Codex counts what was cached in the input.
+pub(super) fn tokens(usage: &Object<'_>) -> Usage {
+    let count = |name| usage.get(name).unwrap_or(0);
+    Usage {
+        input_tokens: count("inputTokens"),
+        output_tokens: count("outputTokens"),
+        cache_read_tokens: count("cachedInputTokens"),
+        cache_write_tokens: count("cacheWriteInputTokens"),
+        reasoning_tokens: count("reasoningOutputTokens"),
     }
 }
 

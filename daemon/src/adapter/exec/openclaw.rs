@@ -135,13 +135,14 @@ fn text(inner: &Value, has_failed: bool) -> String {
 
 fn usage(usage: &Value) -> Option<Usage> {
     let count = |name: &str| usage[name].as_u64();
-    Some(Usage {
+    let usage = Usage {
         input_tokens: count("input")?,
         output_tokens: count("output").unwrap_or(0),
         cache_read_tokens: count("cacheRead").unwrap_or(0),
         cache_write_tokens: count("cacheWrite").unwrap_or(0),
         reasoning_tokens: 0,
-    })
+    };
+    Some(usage.cached_apart())
 }
 
 fn cost(usage: &Value) -> Cost {

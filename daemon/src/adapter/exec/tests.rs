@@ -281,7 +281,7 @@ fn openclaws_object_becomes_text_model_and_usage() {
                 usage.output_tokens,
                 usage.cache_read_tokens
             ),
-            (3, 2, 1)
+            (4, 2, 1)
         );
         assert_eq!(outcome.cost.usd, Some(0.5));
     }

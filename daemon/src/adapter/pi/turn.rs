@@ -102,15 +102,7 @@ impl Turn {
     }
 
     fn count(&mut self, usage: &Object<'_>) {
-        let one = tokens(usage);
-        let all = self.usage.get_or_insert_default();
-        all.input_tokens = all.input_tokens.saturating_add(one.input_tokens);
-        all.output_tokens = all.output_tokens.saturating_add(one.output_tokens);
-        all.cache_read_tokens = all.cache_read_tokens.saturating_add(one.cache_read_tokens);
-        all.cache_write_tokens = all
-            .cache_write_tokens
-            .saturating_add(one.cache_write_tokens);
-        all.reasoning_tokens = all.reasoning_tokens.saturating_add(one.reasoning_tokens);
+        self.usage.get_or_insert_default().add(tokens(usage));
         if let Some((usd, actual)) = price(usage) {
             let (sum, all_actual) = self.cost.unwrap_or((0.0, true));
             self.cost = Some((sum + usd, all_actual && actual));
@@ -225,6 +217,7 @@ fn tokens(usage: &Object<'_>) -> Usage {
         cache_write_tokens: usage.get("cacheWrite").unwrap_or(0),
         reasoning_tokens: usage.get("reasoning").unwrap_or(0),
     }
+    .cached_apart()
 }
 
 fn price(usage: &Object<'_>) -> Option<(f64, bool)> {
