@@ -22,7 +22,7 @@ from unittest import mock
 
 import agentd
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(os.environ.get("AGENTD_REPOSITORY", Path(__file__).resolve().parents[3]))
 PROGRAMS = Path(os.environ.get("AGENTD_PROGRAMS", REPOSITORY / "target" / "debug"))
 DEADLINE = 30.0
 """No single wait is longer: a test that needs more is stuck."""

@@ -7,6 +7,7 @@ import os
 import socket
 import unittest
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import agentd
@@ -57,7 +58,7 @@ class WithoutDaemon(Place):
 
 
 class Strange(Place):
-    def harness(self, *connections: list[object]) -> agentd.Harness:
+    def harness(self, *connections: list[Any]) -> agentd.Harness:
         self.server = Scripted(self.socket, *connections)
         self.addCleanup(self.server.close)
         return agentd.Harness(fallback=False, patience=1.0)
