@@ -1,10 +1,12 @@
 """What the package costs, each figure beside a control of the same run.
 
-    python bench/figures.py PROGRAMS        the directory of `agentd` and `examples/chaos-worker`
+    python bench/figures.py PROGRAMS [--strict]
+
+PROGRAMS is the directory of `agentd` and `examples/chaos-worker`, of a release build.
 
 `run_session`, warm: beside the same turn over a connection that is open already, one after the
 other. 100 dispatches on 8 workers: beside the same 100 turns given by hand, by pipe, to 8 workers
-of their own, each the next one when it is free. Exits with 1 when a limit is missed.
+of their own, each the next one when it is free. With `--strict` a missed limit is an error.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ def main() -> int:
                 time.sleep(0.01)
             print("| figure | control | Python, median [range] | judged | limit | |")
             print("|---|---|---|---|---|---|")
-            return int(not (session_figure() and dispatch_figure(worker)))
+            held = [session_figure(), dispatch_figure(worker)]
+            return int("--strict" in sys.argv and not all(held))
         finally:
             daemon.terminate()
             daemon.wait()

@@ -13,7 +13,7 @@ from unittest import mock
 import agentd
 from agentd import aio, errors
 
-from .support import DEADLINE, HELLO, Place, Scripted
+from .support import DEADLINE, HELLO, PROGRAMS, Place, Scripted
 
 ACCEPTED = {"type": "accepted", "job": "j1", "session": "s", "agent": "a", "seq": 1}
 END = {"type": "message_end", "job": "j1", "session": "s", "stop": "end_turn", "text": "hi"}
@@ -50,7 +50,9 @@ class WithoutDaemon(Place):
         Path(os.environ["AGENTD_CONFIG"]).write_text("nonsense = [")
         with self.assertRaisesRegex(errors.UnreachableError, "config.toml"):
             agentd.run_session("hello")
-        nowhere = mock.patch.dict(os.environ, {"PATH": f".:{os.path.relpath('/')}:"})
+        # Relative: as good as the current directory.
+        path = f":{os.path.relpath(PROGRAMS)}:"
+        nowhere = mock.patch.dict(os.environ, {"PATH": path})
         with nowhere, self.assertRaisesRegex(errors.UnreachableError, "not on `PATH`"):
             agentd.run_session("hello")
         with self.assertRaisesRegex(errors.UnreachableError, "/nowhere/agentctl"):
