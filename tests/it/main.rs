@@ -16,6 +16,7 @@ mod cli_jobs;
 mod cli_lists;
 mod cli_models;
 mod cli_questions;
+mod cli_usage;
 mod clients;
 mod crash;
 mod cursors;

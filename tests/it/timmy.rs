@@ -78,6 +78,7 @@ fn a_refusal_a_suspicion_of_one_and_who_it_is_are_told_and_kept() {
     assert_eq!(failed["code"], "agent-auth", "{failed:#}");
     for last in [&refused, &suspected, &failed] {
         assert_eq!(last["soul_sha256"], soul, "{last:#}");
+        assert_eq!(last["local"], true, "the model is on loopback: {last:#}");
     }
 
     // The stored results say the same after a crash.
@@ -89,7 +90,7 @@ fn a_refusal_a_suspicion_of_one_and_who_it_is_are_told_and_kept() {
             .as_array()
             .unwrap_or_else(|| panic!("{collected:#}")),
     ) {
-        for member in ["refusal", "suspected_refusal", "soul_sha256"] {
+        for member in ["refusal", "suspected_refusal", "soul_sha256", "local"] {
             assert_eq!(kept[member], told[member], "{kept:#}");
         }
     }

@@ -122,6 +122,13 @@ pub enum Line {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<JobId>,
     },
+    Usage {
+        ok: bool,
+        /// Each a [`crate::rows::UsageRow`].
+        turns: Vec<Value>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<JobId>,
+    },
     Steer {
         ok: bool,
         job: JobId,
@@ -410,6 +417,8 @@ pub struct TurnFacts {
     pub provider: Option<String>,
     #[serde(default)]
     pub model: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<bool>,
     #[serde(default)]
     pub thinking: Option<String>,
     #[serde(default)]

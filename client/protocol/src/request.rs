@@ -19,7 +19,7 @@ use crate::nearest::nearest;
 use crate::strict::Key;
 use crate::work::{
     Answer, Backup, Compact, Dispatch, Dispatched, Export, Jobs, Named, Questions, SessionHistory,
-    SessionList, SessionNew, SetModel, Steer, check_limit,
+    SessionList, SessionNew, SetModel, Steer, Usage, check_limit,
 };
 
 /// Every request type of protocol 1, served by this version or not.
@@ -53,6 +53,7 @@ pub const TYPES: &[&str] = &[
     "subscribe",
     "undrain",
     "unsubscribe",
+    "usage",
 ];
 
 /// The fields of a `send` that this version acts on, aliases and `type`/`id` included.
@@ -111,6 +112,8 @@ pub enum Request {
     Dispatch(Dispatch),
     /// Which jobs are there?
     Jobs(Jobs),
+    /// What ended turns used.
+    Usage(Usage),
     /// A word to a running turn.
     Steer(Steer),
     /// What do agents ask?
@@ -380,6 +383,7 @@ impl Request {
             }
             "dispatch" => Self::Dispatch(dispatch(body)?),
             "jobs" => Self::Jobs(fields::<Jobs>(body)?.check()?),
+            "usage" => Self::Usage(fields::<Usage>(body)?.check()?),
             "steer" => Self::Steer(fields::<Steer>(body)?.check()?),
             "questions" => Self::Questions(fields(body)?),
             "answer" => Self::Answer(fields::<Answer>(body)?.check()?),

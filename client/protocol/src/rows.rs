@@ -1,4 +1,4 @@
-//! The rows that lists are made of: jobs, sessions, turns, questions.
+//! The rows that lists are made of: jobs, sessions, turns, questions, what turns used.
 //!
 //! Owns their members. Must not know where they come from.
 
@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::attachment::Attachment;
 use crate::ids::JobId;
+use crate::line::{Cost, Usage};
 use crate::request::Ignored;
 use crate::work::JobPhase;
 
@@ -50,6 +51,51 @@ pub struct JobRow {
     /// Of an `error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
+}
+
+/// What one ended turn used: enough to add up by any of it, and nothing that was said.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
+pub struct UsageRow {
+    pub job: JobId,
+    pub accepted_at: String,
+    pub agent: String,
+    pub provider: Option<String>,
+    pub model: Option<String>,
+    /// `None` where nobody knows.
+    pub local: Option<bool>,
+    pub state: JobPhase,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    pub usage: Option<Usage>,
+    pub cost: Cost,
+    pub queued_ms: u64,
+    pub duration_ms: u64,
+}
+
+/// Providers whose models run on the user's own machines, wherever an agent is that doesn't say it
+/// itself.
+const LOCAL_PROVIDERS: &[&str] = &[
+    "echo",
+    "gpt4all",
+    "jan",
+    "llama.cpp",
+    "llamacpp",
+    "llama-cpp",
+    "lm-studio",
+    "lmstudio",
+    "local",
+    "localai",
+    "mlx",
+    "ollama",
+    "sglang",
+    "vllm",
+];
+
+/// Does a provider of this name serve models on the user's own machines?
+#[must_use]
+pub fn is_local_provider(name: &str) -> bool {
+    LOCAL_PROVIDERS.contains(&name.to_ascii_lowercase().as_str())
 }
 
 /// What a session is doing.

@@ -88,6 +88,24 @@ impl Jobs {
     }
 }
 
+/// `usage`: what turns that have ended used, newest first, in pages as large as a line takes.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct Usage {
+    /// Accepted no longer ago than so many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<f64>,
+    /// Older than this one: the `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<JobId>,
+}
+
+impl Usage {
+    pub(crate) fn check(self) -> Result<Self, Rejected> {
+        crate::request::check_seconds("since", self.since)?;
+        Ok(self)
+    }
+}
+
 /// `steer`: a word to a running turn. Without a target, this connection's last send, else the only
 /// live one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

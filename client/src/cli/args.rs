@@ -20,7 +20,7 @@ use crate::ssh::Target;
 pub use agents::{
     AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
 };
-pub use look::{DoctorArgs, LogLevelArgs, LogsArgs, StatusArgs};
+pub use look::{DoctorArgs, LogLevelArgs, LogsArgs, StatusArgs, UsageArgs, UsageBy};
 pub use remote::{
     ForwardArgs, SshKeyArgs, VoiceArgs, VoiceCheckArgs, VoiceCommand, VoiceFlushArgs,
     VoiceForwardArgs,
@@ -194,6 +194,16 @@ Examples:
   agentctl jobs --state running
   agentctl jobs --label run=7 --since 2h --json | jq -r '.jobs[].job'")]
     Jobs(JobsArgs),
+    /// What turns used and cost, and how much of it local models served
+    #[command(after_help = "\
+Examples:
+  agentctl usage
+  agentctl usage --since 7d --by model
+  agentctl usage --by day --csv > usage.csv
+
+It is counted from the results that are stored: what is forgotten isn't in it. `local` is what a
+model on your own machines answered. Days are those of UTC. Nothing leaves this machine.")]
+    Usage(UsageArgs),
     /// Say something to a running turn
     #[command(after_help = "\
 Examples:

@@ -36,6 +36,7 @@ fn goes_there(command: &Command) -> bool {
         | Command::Dispatch(_)
         | Command::Collect(_)
         | Command::Jobs(_)
+        | Command::Usage(_)
         | Command::Steer(_)
         | Command::Sessions(_)
         | Command::History(_)

@@ -125,6 +125,18 @@ fn turns(text: &mut Text, answer: &StatusAnswer) {
             rpc.restarts,
         ),
         (
+            "agentd_pool_hits_total",
+            "counter",
+            "Turns that began in a process that was there already.",
+            rpc.pool_hits,
+        ),
+        (
+            "agentd_pool_misses_total",
+            "counter",
+            "Turns for which a process had to be started.",
+            rpc.pool_misses,
+        ),
+        (
             "agentd_turns_in_flight",
             "gauge",
             "Turns that run.",

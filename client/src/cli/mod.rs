@@ -31,6 +31,7 @@ mod status;
 pub mod stream;
 mod terminal;
 mod turn;
+mod usage;
 mod value;
 mod voice;
 
@@ -98,6 +99,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Dispatch(args) => block_on(dispatch::dispatch(args, socket)),
         Command::Collect(args) => block_on(dispatch::collect(args, socket)),
         Command::Jobs(args) => block_on(jobs::jobs(args, socket)),
+        Command::Usage(args) => block_on(usage::usage(args, socket)),
         Command::Steer(args) => block_on(jobs::steer(args, socket)),
         Command::Sessions(args) => block_on(sessions::sessions(args, socket)),
         Command::History(args) => block_on(sessions::history(args, socket)),

@@ -46,6 +46,10 @@ pub fn status(answer: &StatusAnswer) -> String {
     if let (Some(p50), Some(p95)) = (rpc.p50_ms, rpc.p95_ms) {
         let _ = write!(shown, ", p50 {p50} ms, p95 {p95} ms");
     }
+    if rpc.pool_hits + rpc.pool_misses > 0 {
+        let (hits, misses) = (rpc.pool_hits, rpc.pool_misses);
+        let _ = write!(shown, "\npool     {hits} hits, {misses} misses");
+    }
     if !rpc.clients.is_empty() {
         let _ = write!(shown, "\nclients  {}", clients(&rpc.clients));
     }
@@ -136,6 +140,11 @@ pub fn status_rpc(answer: &StatusAnswer) -> String {
         ms(rpc.p50_ms),
         ms(rpc.p95_ms),
         rpc.fallbacks
+    );
+    let (hits, misses) = (rpc.pool_hits, rpc.pool_misses);
+    let _ = writeln!(
+        shown,
+        "{hits} turns began in a process that was there, {misses} had to wait for one"
     );
     if !rpc.clients.is_empty() {
         let _ = writeln!(shown, "clients: {}", clients(&rpc.clients));

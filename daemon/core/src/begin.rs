@@ -16,7 +16,7 @@ use crate::ids::{TurnId, WorkerId};
 use crate::job::{Notice, Phase, Process};
 use crate::log::What;
 use crate::session::Session;
-use crate::slot::Slot;
+use crate::slot::{Slot, SlotPhase};
 use crate::state::State;
 use crate::store::Write;
 use crate::stored::Awaiting;
@@ -95,6 +95,7 @@ impl State {
         if starts_now {
             self.make_native(turn);
         }
+        self.count_process(turn, process.worker);
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
@@ -150,6 +151,23 @@ impl State {
             });
         }
         self.tell_words(turn);
+    }
+
+    /// Counts whether a turn begins in a process that was there already, or one was started for it.
+    fn count_process(&mut self, turn: TurnId, worker: WorkerId) {
+        let (Some(job), Some(slot)) = (self.jobs.get(&turn), self.slots.get_mut(&worker)) else {
+            return;
+        };
+        let was_there = match slot.phase {
+            SlotPhase::Ready { since, .. } => slot.served || since < job.accepted_at,
+            _ => false,
+        };
+        slot.served = true;
+        if was_there {
+            self.counters.pool_hits += 1;
+        } else {
+            self.counters.pool_misses += 1;
+        }
     }
 
     /// What a turn will know of its session's earlier ones, and the id by which the agent reopens

@@ -211,6 +211,7 @@ impl State {
             agent: Some(job.agent.clone()),
             provider: outcome.provider.or_else(|| job.send.provider.clone()),
             model: outcome.model.or_else(|| job.send.model.clone()),
+            local: outcome.local,
             thinking: job.send.thinking.clone(),
             usage: outcome.usage,
             cost: outcome.cost,

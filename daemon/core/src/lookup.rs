@@ -5,7 +5,7 @@
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Line;
 use agentd_protocol::rows::{JobRow, MessageRow, SessionPhase, SessionRow, TurnRow};
-use agentd_protocol::work::{Backup, Export, JobPhase, Jobs, SessionHistory, SessionList};
+use agentd_protocol::work::{Backup, Export, JobPhase, Jobs, SessionHistory, SessionList, Usage};
 use agentd_protocol::{Code, Id, JobId, limits};
 
 use crate::ids::ConnId;
@@ -23,6 +23,7 @@ const PAGE: usize = 50;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
     Jobs,
+    Usage,
     Sessions,
     History { session: String },
     Message { session: String, job: JobId },
@@ -36,12 +37,7 @@ impl State {
             Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
             None => (label, None),
         });
-        let since = jobs.since.map(|seconds| {
-            let ago = std::time::Duration::from_secs_f64(seconds).as_millis();
-            self.now
-                .wall_ms
-                .saturating_sub(i64::try_from(ago).unwrap_or(i64::MAX))
-        });
+        let since = jobs.since.map(|seconds| self.wall_before(seconds));
         let filter = JobFilter {
             session: jobs.session,
             state: jobs.state,
@@ -52,6 +48,21 @@ impl State {
         };
         let limit = jobs.limit.unwrap_or(PAGE);
         self.look_up(conn, id, Asked::Jobs, Query::JobList { filter, limit });
+    }
+
+    pub(crate) fn usage(&mut self, conn: ConnId, id: Option<Id>, usage: &Usage) {
+        let query = Query::Usage {
+            since: usage.since.map(|seconds| self.wall_before(seconds)),
+            before: usage.before,
+        };
+        self.look_up(conn, id, Asked::Usage, query);
+    }
+
+    /// The wall clock so many seconds ago.
+    fn wall_before(&self, seconds: f64) -> i64 {
+        let ago = std::time::Duration::from_secs_f64(seconds).as_millis();
+        let ago = i64::try_from(ago).unwrap_or(i64::MAX);
+        self.now.wall_ms.saturating_sub(ago)
     }
 
     pub(crate) fn session_list(&mut self, conn: ConnId, id: Option<Id>, list: &SessionList) {
@@ -140,6 +151,11 @@ impl State {
                     next,
                 })
             }
+            (Asked::Usage, Loaded::Usage { turns, next }) => Ok(Line::Usage {
+                ok: true,
+                turns: turns.iter().map(|turn| json::value(turn)).collect(),
+                next,
+            }),
             (Asked::Sessions, Loaded::SessionList { sessions, more }) => {
                 let next = sessions.last().map(|(place, _)| *place).filter(|_| more);
                 let rows = sessions.into_iter();

@@ -137,6 +137,7 @@ impl State {
             Request::Abort(abort) => self.abort(conn, id, abort, facts),
             Request::Dispatch(dispatch) => self.dispatch(conn, id, dispatch, facts),
             Request::Jobs(jobs) => self.jobs(conn, id, jobs),
+            Request::Usage(usage) => self.usage(conn, id, &usage),
             Request::Steer(steer) => self.steer(conn, id, steer, facts),
             Request::Questions(questions) => self.questions(conn, id, &questions),
             Request::Answer(answer) => self.answer_question(conn, id, answer),

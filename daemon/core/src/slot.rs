@@ -104,6 +104,8 @@ pub(crate) struct Slot {
     /// It takes no new turns and goes when the last one ended.
     pub(crate) retiring: bool,
     pub(crate) restart_when_idle: bool,
+    /// Did a turn begin in this generation?
+    pub(crate) served: bool,
     pub(crate) strays: u64,
     /// The turns that ended in it, over all its processes.
     pub(crate) tally: Tally,
@@ -249,6 +251,7 @@ impl Slot {
             idle_since: Duration::ZERO,
             retiring: false,
             restart_when_idle: false,
+            served: false,
             strays: 0,
             tally: Tally::default(),
         }

@@ -83,6 +83,9 @@ pub(crate) struct Counters {
     pub(crate) sends: u64,
     pub(crate) failures: u64,
     pub(crate) restarts: u64,
+    /// Turns that began in a process that was there already, and those for which one was started.
+    pub(crate) pool_hits: u64,
+    pub(crate) pool_misses: u64,
     pub(crate) finished: u64,
     /// The largest number of an event that is known here.
     pub(crate) last_seq: u64,
@@ -222,6 +225,8 @@ impl State {
             queued: self.waiting.len() as u64,
             turns: self.counters.ran,
             turns_ms: self.counters.ran_ms,
+            pool_hits: self.counters.pool_hits,
+            pool_misses: self.counters.pool_misses,
             clients: self.counters.clients.clone(),
         }
     }

@@ -47,6 +47,7 @@ impl State {
         slot.resuming = resuming;
         slot.retiring = false;
         slot.restart_when_idle = false;
+        slot.served = false;
         let generation = slot.generation;
         self.timers.clear(Timer::Retire(worker));
         self.timers.set(Timer::Slot(worker), now + ready_within);

@@ -358,6 +358,8 @@ pub struct Outcome {
     pub provider: Option<String>,
     /// As the agent names it.
     pub model: Option<String>,
+    /// Was it a model on the user's own machines? `None` where the agent doesn't say.
+    pub local: Option<bool>,
     /// `None` where the agent reports none: never invented.
     pub usage: Option<Usage>,
     /// What the agent says it cost.
@@ -390,6 +392,7 @@ impl Outcome {
             text: None,
             provider: None,
             model: None,
+            local: None,
             usage: None,
             cost: Cost::default(),
             api_calls: None,

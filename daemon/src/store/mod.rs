@@ -22,6 +22,7 @@ mod takeover;
 mod tests;
 mod transaction;
 mod trouble;
+mod usage;
 mod write;
 mod writer;
 

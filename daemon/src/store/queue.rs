@@ -101,6 +101,7 @@ pub(super) fn changes(order: &Order, query: &Query) -> bool {
         // What is in the file is right by itself; the core adds what it knows better.
         Query::Backup { .. }
         | Query::JobList { .. }
+        | Query::Usage { .. }
         | Query::SessionList { .. }
         | Query::History { .. }
         | Query::Message { .. }
@@ -137,6 +138,7 @@ pub(super) const fn can_do_without(query: &Query) -> bool {
     match query {
         Query::Backup { .. }
         | Query::JobList { .. }
+        | Query::Usage { .. }
         | Query::SessionList { .. }
         | Query::History { .. }
         | Query::Message { .. }

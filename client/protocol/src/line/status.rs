@@ -78,6 +78,12 @@ pub struct RpcFacts {
     /// Milliseconds they ran, in all.
     #[serde(default)]
     pub turns_ms: u64,
+    /// Turns that began in a process that was there already.
+    #[serde(default)]
+    pub pool_hits: u64,
+    /// Turns for which a process had to be started.
+    #[serde(default)]
+    pub pool_misses: u64,
     /// New jobs by what their client calls itself in `hello`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub clients: BTreeMap<String, u64>,

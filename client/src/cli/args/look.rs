@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentd_protocol::JobId;
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 /// `status`.
 #[derive(Args, Clone, Debug)]
@@ -43,6 +43,33 @@ pub struct LogsArgs {
     /// One JSON object on each line
     #[arg(long)]
     pub json: bool,
+}
+
+/// `usage`.
+#[derive(Args, Clone, Debug)]
+pub struct UsageArgs {
+    /// Only turns accepted no longer ago than this: 90s, 30m, 2h, 7d
+    #[arg(long, value_name = "SPAN", value_parser = crate::cli::value::span)]
+    pub since: Option<Duration>,
+    /// By what it is added up
+    #[arg(long, value_enum, default_value_t = UsageBy::Provider)]
+    pub by: UsageBy,
+    /// One JSON object
+    #[arg(long, conflicts_with = "csv")]
+    pub json: bool,
+    /// One line for each sum, with a head
+    #[arg(long)]
+    pub csv: bool,
+}
+
+/// `--by`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum UsageBy {
+    Agent,
+    Provider,
+    Model,
+    Day,
 }
 
 /// `log-level`.

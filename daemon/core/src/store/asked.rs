@@ -22,6 +22,13 @@ pub enum Query {
         /// At most so many.
         limit: usize,
     },
+    /// What ended turns used, newest first. Answered by [`Loaded::Usage`].
+    Usage {
+        /// Accepted no earlier, milliseconds since 1970.
+        since: Option<i64>,
+        /// With a smaller number.
+        before: Option<JobId>,
+    },
     /// All sessions, in the order they were made. Answered by [`Loaded::SessionList`].
     SessionList {
         /// Only those with a larger place.
@@ -133,6 +140,13 @@ pub enum Loaded {
         jobs: Vec<rows::JobRow>,
         /// Are there more?
         more: bool,
+    },
+    /// A page of what turns used.
+    Usage {
+        /// Newest first, one JSON object each.
+        turns: Vec<String>,
+        /// Where the next page begins; `None` at the end.
+        next: Option<JobId>,
     },
     /// A page of sessions, as far as the store knows them: none of them works or waits.
     SessionList {

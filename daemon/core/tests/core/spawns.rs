@@ -197,3 +197,22 @@ fn a_spare_whose_directory_is_gone_is_started_in_the_home_and_without_one_not_at
     assert_eq!(world.spawns, spawns + 1, "once in a while");
     turn_in(&mut world, 2, "/w");
 }
+
+#[test]
+fn a_turn_that_a_process_is_started_for_is_a_miss_and_any_other_a_hit() {
+    for (agent, expected) in [("many", [2, 1]), ("one", [2, 1])] {
+        let mut world = World::new(settings());
+        let conn = world.connect();
+        // The second waits behind the first, whose process isn't there yet; the third comes later.
+        let at = format!(r#","agent":"{agent}""#);
+        send(&mut world, conn, 1, "s", &at);
+        send(&mut world, conn, 2, "s", &at);
+        world.settle();
+        send(&mut world, conn, 3, "s", &at);
+        world.settle();
+        world.request(conn, 4, r#"{"type":"status"}"#);
+        let rpc = &world.answer(conn, 4)["rpc"];
+        let found = [&rpc["pool_hits"], &rpc["pool_misses"]];
+        assert_eq!(found, [&json!(expected[0]), &json!(expected[1])], "{agent}");
+    }
+}

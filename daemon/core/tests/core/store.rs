@@ -317,6 +317,7 @@ impl World {
                 }
             }
             Query::JobList { .. }
+            | Query::Usage { .. }
             | Query::History { .. }
             | Query::Message { .. }
             | Query::Backup { .. }

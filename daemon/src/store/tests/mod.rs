@@ -24,6 +24,7 @@ mod file;
 mod lists;
 mod orders;
 mod prune;
+mod usage;
 mod whole;
 
 /// Every wait of these tests ends here.

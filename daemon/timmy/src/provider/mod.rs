@@ -46,6 +46,13 @@ pub(crate) struct Provider {
     pub(crate) price: Option<(Price, Price)>,
 }
 
+impl Provider {
+    /// Does it serve models on the user's own machines? Then nothing of a turn leaves them.
+    pub(crate) fn is_at_home(&self) -> bool {
+        table::is_private(&self.base_url)
+    }
+}
+
 impl Target {
     /// How many tokens fit into a conversation with it, where that is known.
     pub(crate) fn window(&self) -> Option<u64> {

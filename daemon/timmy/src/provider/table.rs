@@ -416,7 +416,7 @@ pub(crate) fn is_loopback(url: &str) -> bool {
 }
 
 /// Is it in this house? A model server of the user's own costs nothing wherever it stands.
-fn is_private(url: &str) -> bool {
+pub(crate) fn is_private(url: &str) -> bool {
     is_loopback(url)
         || host(url).is_some_and(|host| match host.parse::<std::net::IpAddr>() {
             Ok(std::net::IpAddr::V4(address)) => address.is_private() || address.is_link_local(),

@@ -23,6 +23,8 @@ use crate::session::store::StoreError;
 pub(crate) struct Attempt {
     pub(crate) provider: String,
     pub(crate) model: String,
+    /// Does it run on the user's own machines?
+    pub(crate) local: bool,
     /// Milliseconds of the wall clock.
     pub(crate) started: u64,
     pub(crate) ended: u64,
@@ -40,6 +42,7 @@ impl Attempt {
         Self {
             provider: target.provider.id.clone(),
             model: target.model.clone(),
+            local: target.provider.is_at_home(),
             started,
             ended,
             class: None,
@@ -141,6 +144,7 @@ impl Report {
         if let Some(attempt) = answered.or(self.attempts.last()) {
             say("provider", json!(attempt.provider));
             say("model", json!(attempt.model));
+            say("local", json!(attempt.local));
         }
         say("usage", json!(self.usage()));
         say("cost", self.cost());

@@ -11,6 +11,7 @@ fn of_a_cost_that_nobody_knows_there_is_no_sum() {
         as_of: None,
     };
     let attempt = |cost| Attempt {
+        local: false,
         provider: "p".to_owned(),
         model: "m".to_owned(),
         started: 0,

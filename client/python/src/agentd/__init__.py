@@ -1,0 +1,35 @@
+"""AI agents through agentd, the daemon of this machine.
+
+    from agentd import run_session
+    print(run_session("hello", agent="timmy", provider="echo").final_response)
+
+``agentd.aio`` has the same for asyncio, ``agentd.errors`` what is raised.
+"""
+
+from . import aio, errors
+from ._sync import Harness, Session, Stream, run_session
+from ._version import VERSION
+from .errors import AgentdError, OutcomeUnknownError, StillPendingError
+from .result import Cost, Result
+from .types import Attachment, Event, Options, Send
+
+__version__ = VERSION
+
+__all__ = [
+    "AgentdError",
+    "Attachment",
+    "Cost",
+    "Event",
+    "Harness",
+    "Options",
+    "OutcomeUnknownError",
+    "Result",
+    "Send",
+    "Session",
+    "StillPendingError",
+    "Stream",
+    "__version__",
+    "aio",
+    "errors",
+    "run_session",
+]

@@ -1,0 +1,140 @@
+"""Two ways to wait: blocking, and on asyncio's loop.
+
+Everything else of this library is written once, as coroutines over these few words. Blocking, none
+of them ever gives up control, so that one step runs a coroutine to its end.
+Must not know lines or requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Coroutine
+from typing import Any, Protocol, TypeVar, cast
+
+T = TypeVar("T")
+
+_READ = 64 * 1024
+_WRITE_PATIENCE = 60.0
+"""A daemon that is up takes what is written at once."""
+
+
+class Channel(Protocol):
+    """Bytes to and from whoever serves us."""
+
+    async def read(self, timeout: float) -> bytes:
+        """Some bytes, none at the end. Raises ``TimeoutError``; nothing is lost then."""
+
+    async def write(self, data: bytes) -> None:
+        """All of it, or an ``OSError``."""
+
+    def finish(self) -> None:
+        """No more is written."""
+
+    def close(self) -> None:
+        """Neither is read."""
+
+
+class Io(Protocol):
+    """How to wait."""
+
+    async def channel(self, sock: socket.socket) -> Channel:
+        """A channel over a connected socket, which is its own from now on."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits."""
+
+    async def sheltered(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs something to its end though the caller was cancelled."""
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine over ``Blocking``."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return cast(T, end.value)
+    work.close()
+    raise RuntimeError("a blocking coroutine waited for a loop: a bug in agentd")
+
+
+class Blocking:
+    """For programs without a loop."""
+
+    async def channel(self, sock: socket.socket) -> Channel:
+        return _BlockingChannel(sock)
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def sheltered(self, work: Coroutine[Any, Any, None]) -> None:
+        await work
+
+
+class _BlockingChannel:
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    async def read(self, timeout: float) -> bytes:
+        self._sock.settimeout(max(timeout, 0.001))
+        return self._sock.recv(_READ)
+
+    async def write(self, data: bytes) -> None:
+        self._sock.settimeout(_WRITE_PATIENCE)
+        self._sock.sendall(data)
+
+    def finish(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class Asyncio:
+    """On the running loop."""
+
+    async def channel(self, sock: socket.socket) -> Channel:
+        return _AsyncioChannel(*await asyncio.open_unix_connection(sock=sock))
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def sheltered(self, work: Coroutine[Any, Any, None]) -> None:
+        await asyncio.shield(work)
+
+
+class _AsyncioChannel:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._reading: asyncio.Future[bytes] | None = None
+
+    async def read(self, timeout: float) -> bytes:
+        # A read that comes too late, or whose reader is cancelled, is the next one's.
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(self._reader.read(_READ))
+        await asyncio.wait((self._reading,), timeout=timeout)
+        if not self._reading.done():
+            raise TimeoutError
+        done, self._reading = self._reading, None
+        return done.result()
+
+    async def write(self, data: bytes) -> None:
+        self._writer.write(data)
+        try:
+            await asyncio.wait_for(self._writer.drain(), _WRITE_PATIENCE)
+        except asyncio.TimeoutError as late:
+            raise TimeoutError from late
+
+    def finish(self) -> None:
+        with contextlib.suppress(OSError, RuntimeError):
+            self._writer.write_eof()
+
+    def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+        with contextlib.suppress(RuntimeError):
+            self._writer.close()

@@ -1,0 +1,102 @@
+"""What became of a turn.
+
+Owns the names of its parts; the words are those of the final line in ``client/PROTOCOL.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import AgentdError, of_line
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a turn cost."""
+
+    usd: float | None
+    """US dollars; ``None`` unless ``status`` is ``actual`` or ``estimated``."""
+    status: str
+    """``actual``, ``estimated``, ``included`` or ``unknown``."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The final line of a turn, well or not.
+
+    ``run_session`` and ``dispatch`` raise for a turn that failed; ``collect`` gives it back, with
+    ``error`` set and what it had said and done so far.
+    """
+
+    final_response: str
+    """What the agent said last."""
+    stop: str | None
+    """``end_turn``, ``max_tokens``, ``max_turn_requests``, ``refusal``, ``cancelled``; ``None`` for
+    a failure."""
+    job: str | None
+    session: str | None
+    agent: str | None
+    provider: str | None
+    model: str | None
+    messages: list[str]
+    """All that the agent said, message by message."""
+    tool_trace: list[dict[str, Any]]
+    """Each tool call: ``name``, ``input``, ``ok``, ``output``, ``duration_ms``."""
+    api_calls: list[dict[str, Any]] | None
+    """Each request to a model; ``None`` where the agent reports none."""
+    usage: dict[str, int] | None
+    """Tokens; ``None`` where the agent reports none."""
+    cost: Cost
+    context: str | None
+    """``new``, ``continued`` or ``lost``."""
+    queued_ms: int
+    duration_ms: int
+    served_by: str | None
+    """``daemon``, or ``oneshot`` when none was running."""
+    replayed: bool
+    """Was it the job of an earlier request with the same key?"""
+    error: AgentdError | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The whole line, with what a newer daemon may say."""
+
+    @property
+    def ok(self) -> bool:
+        """Did the turn end by itself, neither failed, cancelled nor refused?"""
+        return self.error is None and self.stop not in ("cancelled", "refusal")
+
+    def raise_for_error(self) -> Result:
+        """Itself, or the failure as an exception."""
+        if self.error is not None:
+            raise self.error
+        return self
+
+    @classmethod
+    def of_line(cls, line: Mapping[str, Any]) -> Result:
+        """Reads a final line. Members that are missing are empty."""
+        cost = line.get("cost") or {}
+        result = cls(
+            final_response=line.get("text") or "",
+            stop=line.get("stop"),
+            job=line.get("job"),
+            session=line.get("session"),
+            agent=line.get("agent"),
+            provider=line.get("provider"),
+            model=line.get("model"),
+            messages=line.get("messages") or [],
+            tool_trace=line.get("tool_trace") or [],
+            api_calls=line.get("api_calls"),
+            usage=line.get("usage"),
+            cost=Cost(cost.get("usd"), cost.get("status") or "unknown"),
+            context=line.get("context"),
+            queued_ms=line.get("queued_ms") or 0,
+            duration_ms=line.get("duration_ms") or 0,
+            served_by=line.get("served_by"),
+            replayed=bool(line.get("replayed")),
+            error=of_line(line) if line.get("type") == "error" else None,
+            raw=line,
+        )
+        if result.error is not None:
+            result.error.result = result
+        return result

@@ -1,0 +1,1 @@
+"""Tests against real daemons, and against recorded lines."""

@@ -1,0 +1,170 @@
+"""A daemon of its own for each test, a server that says what it is told, and facts to wait for.
+
+Owns private directories and what is started in them: when a test ends, its processes are gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import agentd
+
+REPOSITORY = Path(os.environ.get("AGENTD_REPOSITORY", Path(__file__).resolve().parents[3]))
+PROGRAMS = Path(os.environ.get("AGENTD_PROGRAMS", REPOSITORY / "target" / "debug"))
+DEADLINE = 30.0
+"""No single wait is longer: a test that needs more is stuck."""
+
+CONFIG = """default_agent = "timmy"
+[agents.timmy]
+provider = "echo"
+[agents.chaos]
+kind = "jsonl"
+command = [{chaos}]
+"""
+
+
+def until(fact: Callable[[], Any], what: str) -> Any:
+    """Waits for a fact and gives it."""
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        found = fact()
+        if found:
+            return found
+        threading.Event().wait(0.005)
+    raise AssertionError(f"waited {DEADLINE:g} s in vain for {what}")
+
+
+class Place(unittest.TestCase):
+    """Private directories, which are this process's, too."""
+
+    def setUp(self) -> None:
+        # Socket paths are short.
+        self.dir = Path(tempfile.mkdtemp(prefix="agentd-py-", dir="/tmp"))
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+        (self.dir / "home").mkdir()
+        chaos = json.dumps(str(PROGRAMS / "examples" / "chaos-worker"))
+        (self.dir / "config.toml").write_text(CONFIG.format(chaos=chaos))
+        self.socket = str(self.dir / "agentd.sock")
+        path = f"{PROGRAMS}{os.pathsep}{os.environ.get('PATH', '')}"
+        variables = {
+            "PATH": path,
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            "HOME": str(self.dir / "home"),
+            "AGENTD_SOCKET": self.socket,
+            "AGENTD_STATE_DIR": str(self.dir / "state"),
+            "AGENTD_CONFIG": str(self.dir / "config.toml"),
+            "AGENTD_ALIAS": str(self.dir / "timmy.sock"),
+        }
+        patched = mock.patch.dict(os.environ, variables, clear=True)
+        patched.start()
+        self.addCleanup(patched.stop)
+
+
+class WithDaemon(Place):
+    """A place with a daemon: its agents are `timmy`, which says its prompt back, and `chaos`."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.harness = agentd.Harness(fallback=False)
+        self.start()
+
+    def start(self) -> None:
+        """Starts it and waits until it answers."""
+        with open(self.dir / "log", "ab") as log:
+            self.daemon = subprocess.Popen(
+                [PROGRAMS / "agentd"], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self.addCleanup(self.kill, self.daemon)
+        until(self.is_up, "the daemon")
+
+    def is_up(self) -> bool:
+        """Does it answer?"""
+        try:
+            return bool(self.harness.status())
+        except agentd.errors.UnreachableError:
+            return False
+
+    @staticmethod
+    def kill(daemon: subprocess.Popen[bytes]) -> None:
+        """As `kill -9` does."""
+        daemon.kill()
+        daemon.wait()
+
+    def running(self, count: int = 1) -> list[dict[str, Any]]:
+        """Waits until so many jobs run."""
+
+        def found() -> list[dict[str, Any]] | None:
+            jobs: list[dict[str, Any]] = self.harness.request("jobs", state="running")["jobs"]
+            return jobs if len(jobs) >= count else None
+
+        rows: list[dict[str, Any]] = until(found, f"{count} running jobs")
+        return rows
+
+
+HELLO: dict[str, Any] = {
+    "type": "hello",
+    "ok": True,
+    "server": "agentd",
+    "version": "0.1.0",
+    "protocol": 1,
+    "capabilities": [],
+}
+
+
+class Scripted:
+    """A server that answers each line with what its script says, on one connection after another.
+
+    An answer is an object, whose ``id`` is put in; bytes, as they are; or None: it leaves.
+    """
+
+    def __init__(self, path: str, *connections: list[Any]) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(path)
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._serve, args=connections, daemon=True)
+        self._thread.start()
+
+    def _serve(self, *connections: list[Any]) -> None:
+        for script in connections:
+            try:
+                stream, _ = self._listener.accept()
+            except OSError:
+                return
+            with stream, stream.makefile("rb") as lines:
+                for answers in script:
+                    line = json.loads(lines.readline() or "{}")
+                    self.asked.append(line)
+                    # A client that heard enough leaves.
+                    with contextlib.suppress(OSError):
+                        for answer in answers if isinstance(answers, list) else [answers]:
+                            self._say(stream, line, answer)
+                with contextlib.suppress(OSError):
+                    while stream.recv(1024):
+                        pass
+
+    @staticmethod
+    def _say(stream: socket.socket, asked: dict[str, Any], answer: Any) -> None:
+        if answer is None:
+            stream.shutdown(socket.SHUT_RDWR)
+        elif isinstance(answer, bytes):
+            stream.sendall(answer)
+        else:
+            stream.sendall(json.dumps({**answer, "id": asked.get("id")}).encode() + b"\n")
+
+    def close(self) -> None:
+        """Accepts nobody any more."""
+        self._listener.close()

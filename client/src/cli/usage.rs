@@ -1,0 +1,242 @@
+//! `usage`: what turns used, added up, as a table, JSON or CSV.
+//!
+//! Owns how sums look. Must not know how they are made (`usage` of the library).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+use agentd_protocol::rows::UsageRow;
+use serde_json::json;
+
+use super::args::{UsageArgs, UsageBy};
+use super::exit::Exit;
+use super::output::safe;
+use super::render::table;
+use super::{ask, output};
+use crate::usage::{Sum, sums};
+
+/// Characters of the longest bar.
+const BAR: u64 = 20;
+
+type Sums = Vec<(Option<String>, Sum)>;
+
+pub(super) async fn usage(args: UsageArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let mut client = match ask::daemon(socket).await {
+        Ok(client) => client,
+        Err(exit) => return Ok(exit),
+    };
+    let rows = match client.usage(args.since).await {
+        Ok(rows) => rows,
+        Err(error) => return Ok(ask::tell(&error)),
+    };
+    let (total, by) = sums(&rows, |row| name_of(row, args.by));
+    let by = in_order(by, args.by);
+    if args.json {
+        output::out_json(&as_json(&total, &by, args.by))?;
+    } else if args.csv {
+        output::out(&as_csv(&by, args.by))?;
+    } else {
+        output::out(&as_text(&total, &by, args.by))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn name_of(row: &UsageRow, by: UsageBy) -> Option<String> {
+    match by {
+        UsageBy::Agent => Some(row.agent.clone()),
+        UsageBy::Provider => row.provider.clone(),
+        UsageBy::Model => match (&row.provider, &row.model) {
+            (Some(provider), Some(model)) => Some(format!("{provider}/{model}")),
+            (_, model) => model.clone(),
+        },
+        UsageBy::Day => row.accepted_at.get(..10).map(str::to_owned),
+    }
+}
+
+const fn word(by: UsageBy) -> &'static str {
+    match by {
+        UsageBy::Agent => "agent",
+        UsageBy::Provider => "provider",
+        UsageBy::Model => "model",
+        UsageBy::Day => "day",
+    }
+}
+
+/// Days as they follow each other, everything else by how many turns it had.
+fn in_order(by: BTreeMap<Option<String>, Sum>, how: UsageBy) -> Sums {
+    let mut sums: Sums = by.into_iter().collect();
+    if how != UsageBy::Day {
+        sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.turns));
+    }
+    sums
+}
+
+fn as_json(total: &Sum, by: &Sums, how: UsageBy) -> String {
+    let sums: Vec<_> = by
+        .iter()
+        .map(|(name, sum)| json!({"name": name, "sum": sum}))
+        .collect();
+    json!({"by": word(how), "total": total, "sums": sums}).to_string()
+}
+
+fn as_csv(by: &Sums, how: UsageBy) -> String {
+    let mut text = format!(
+        "{},turns,failed,cancelled,local,hosted,input_tokens,output_tokens,local_tokens,usd,\
+         cost_unknown,mean_ms,p95_ms\n",
+        word(how)
+    );
+    for (name, sum) in by {
+        let name = quoted(name.as_deref().unwrap_or_default());
+        let _ = writeln!(
+            text,
+            "{name},{},{},{},{},{},{},{},{},{:.6},{},{},{}",
+            sum.turns,
+            sum.failed,
+            sum.cancelled,
+            sum.local,
+            sum.hosted,
+            sum.input_tokens,
+            sum.output_tokens,
+            sum.local_tokens,
+            sum.usd,
+            sum.cost_unknown,
+            sum.mean_ms,
+            sum.p95_ms,
+        );
+    }
+    text
+}
+
+/// A name as a field. What a spreadsheet would take for a formula is shown to be text.
+fn quoted(name: &str) -> String {
+    let formula = name.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let name = if formula {
+        format!("'{name}")
+    } else {
+        name.to_owned()
+    };
+    if name.contains(['"', ',', '\n', '\r']) {
+        format!("\"{}\"", name.replace('"', "\"\""))
+    } else {
+        name
+    }
+}
+
+fn as_text(total: &Sum, by: &Sums, how: UsageBy) -> String {
+    if total.turns == 0 {
+        return "no turn has ended\n".to_owned();
+    }
+    let mut text = format!(
+        "{} turns, {} failed, {} tokens in, {} out, {}\n",
+        total.turns,
+        total.failed,
+        short(total.input_tokens),
+        short(total.output_tokens),
+        cost(total),
+    );
+    let _ = write!(
+        text,
+        "served by local models: {} of the turns",
+        percent(total.local, total.turns)
+    );
+    if total.tokens() > 0 {
+        let share = percent(total.local_tokens, total.tokens());
+        let _ = write!(text, ", {share} of the tokens");
+    }
+    let unknown = total.turns - total.local - total.hosted;
+    if unknown > 0 {
+        let _ = write!(text, " ({unknown} turns: not known)");
+    }
+    text.push_str("\n\n");
+    let most = by.iter().map(|(_, sum)| sum.turns).max().unwrap_or(1);
+    let head = word(how).to_uppercase();
+    let rows: Vec<Vec<String>> = by
+        .iter()
+        .map(|(name, sum)| {
+            vec![
+                safe(name.as_deref().unwrap_or("(not told)")).into_owned(),
+                sum.turns.to_string(),
+                sum.failed.to_string(),
+                short(sum.input_tokens),
+                short(sum.output_tokens),
+                cost(sum),
+                format!("{} ms", sum.mean_ms),
+                format!("{} ms", sum.p95_ms),
+                percent(sum.local, sum.turns),
+                bar(sum.turns, most),
+            ]
+        })
+        .collect();
+    let head = [
+        head.as_str(),
+        "TURNS",
+        "FAILED",
+        "IN",
+        "OUT",
+        "COST",
+        "MEAN",
+        "P95",
+        "LOCAL",
+        "",
+    ];
+    text.push_str(&table(&head, &rows));
+    text
+}
+
+/// At least one sign for anything at all.
+fn bar(turns: u64, most: u64) -> String {
+    let length = (turns * BAR).div_ceil(most.max(1));
+    "█".repeat(usize::try_from(length).unwrap_or_default())
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    match (part * 100).checked_div(whole) {
+        None => "-".to_owned(),
+        Some(percent) => format!("{percent} %"),
+    }
+}
+
+fn cost(sum: &Sum) -> String {
+    let unknown = match sum.cost_unknown {
+        0 => String::new(),
+        count => format!(" + {count} not known"),
+    };
+    format!("${:.2}{unknown}", sum.usd)
+}
+
+/// A count in few signs.
+fn short(count: u64) -> String {
+    match count {
+        0..10_000 => count.to_string(),
+        10_000..1_000_000 => format!("{}k", count / 1000),
+        _ => format!("{}.{}M", count / 1_000_000, count / 100_000 % 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_one_field_and_are_no_formula() {
+        assert_eq!(quoted("ollama"), "ollama");
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(quoted("=1+1"), "'=1+1");
+    }
+
+    #[test]
+    fn bars_and_shares_are_of_the_whole() {
+        assert_eq!(bar(10, 10).chars().count(), 20);
+        assert_eq!(bar(1, 1000).chars().count(), 1);
+        assert_eq!(
+            (percent(1, 3), percent(0, 0)),
+            ("33 %".to_owned(), "-".to_owned())
+        );
+        assert_eq!(
+            (short(9_999), short(12_345), short(2_540_000)),
+            ("9999".into(), "12k".into(), "2.5M".into())
+        );
+    }
+}

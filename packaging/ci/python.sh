@@ -1,0 +1,38 @@
+#!/bin/bash
+# The Python package as a newcomer gets it: a wheel, in a fresh environment, against the daemon of
+# target/debug; and its types and style.
+#
+#   bash packaging/ci/python.sh DIRECTORY      where mypy and ruff are kept between runs
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+mkdir -p "$1"
+tools=$(cd "$1" && pwd)
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PYTHONDONTWRITEBYTECODE=1
+
+versions="mypy==2.4.1 ruff==0.17.6 setuptools==84.2.1"
+if [ "$(cat "$tools/versions" 2>/dev/null)" != "$versions" ]; then
+    rm -rf "$tools"
+    python3 -m venv "$tools"
+    # shellcheck disable=SC2086
+    "$tools/bin/pip" install --quiet $versions
+    echo "$versions" >"$tools/versions"
+fi
+
+# Built from a copy: building leaves files beside the sources.
+cp -r client/python "$place/package"
+"$tools/bin/pip" wheel --quiet --no-deps --no-build-isolation --wheel-dir "$place" "$place/package"
+python3 -m venv "$place/fresh"
+"$place/fresh/bin/pip" install --quiet --no-index "$place"/agentd-*.whl
+rm -rf "$place/package/src"
+
+(cd client/python && "$tools/bin/ruff" check --no-cache . && "$tools/bin/ruff" format --no-cache --check .)
+(cd client/python && "$tools/bin/mypy" --cache-dir "$place/mypy")
+# The types of the installed package, as its users see them.
+echo 'import agentd; reveal_type(agentd.run_session("x", timeout=5).cost.usd)' >"$place/user.py"
+"$tools/bin/mypy" --strict --cache-dir "$place/mypy" --python-executable "$place/fresh/bin/python" \
+    "$place/user.py" | grep -F 'float | None'
+
+(cd "$place/package" && env -u PYTHONPATH AGENTD_REPOSITORY="$OLDPWD" "$place/fresh/bin/python" -W error::ResourceWarning -m unittest)
