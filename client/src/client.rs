@@ -108,7 +108,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    fn of_remote(remote: RemoteError) -> Self {
+    pub(crate) fn of_remote(remote: RemoteError) -> Self {
         let RemoteError {
             error, hint, exit, ..
         } = remote;

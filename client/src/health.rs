@@ -9,17 +9,27 @@ use std::time::Duration;
 use agentd_protocol::Line;
 use agentd_protocol::line::{ErrorLine, StatusAnswer};
 use agentd_protocol::request::{Hello, Status};
+use serde::Deserialize;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::client::ClientError;
 use crate::connection::{Connection, Greeting, HelloError, LostError};
 use crate::endpoint::Endpoint;
 use crate::fallback::{Fact, Lock};
+use crate::remote::{Remote, RemoteError};
+use crate::ssh::{STATUS, Target};
+use crate::wire::Received;
 
 /// A daemon answers in some milliseconds; with the start of the program this stays below a second.
 const PATIENCE: Duration = Duration::from_millis(650);
 /// Until a daemon that is just starting is looked at again.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// Of another machine, the way there included.
+const THERE_WITHIN: Duration = Duration::from_secs(20);
+/// More than any status has.
+const MAX_SAID: u64 = 4 * 1024 * 1024;
 
 /// A status, and the line it came on.
 #[derive(Debug)]
@@ -45,6 +55,14 @@ pub enum Unwell {
         /// Its process.
         pid: u32,
     },
+    /// Another machine's `agentctl` looked at its daemon, and this is what it found.
+    #[error("on `{target}`: {}", .found.error)]
+    There {
+        /// Which machine.
+        target: String,
+        /// In its words.
+        found: Found,
+    },
     /// There is no daemon, or it is not to be talked to.
     #[error(transparent)]
     Client(ClientError),
@@ -54,6 +72,14 @@ pub enum Unwell {
     /// It said something else. It is the line.
     #[error("the daemon answered with a line that this version does not know")]
     Strange(String),
+}
+
+/// What `status --json` says without a status.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Found {
+    state: String,
+    error: String,
+    hint: Option<String>,
 }
 
 fn named(pid: Option<u32>) -> String {
@@ -80,17 +106,25 @@ impl Unwell {
                     .unwrap_or_else(|| "start it with `agentd`".to_owned()),
             ),
             Self::Refused(line) => line.hint.clone(),
+            Self::There { found, .. } => found.hint.clone(),
             Self::Client(_) | Self::Strange(_) => None,
         }
     }
 
     /// In one word, for programs.
     #[must_use]
-    pub const fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Hung { .. } => "hung",
             Self::Stopped { .. } => "stopped",
             Self::Client(ClientError::Draining) => "draining",
+            Self::There { found, .. } => match found.state.as_bytes() {
+                b"hung" => "hung",
+                b"stopped" => "stopped",
+                b"draining" => "draining",
+                b"down" => "down",
+                _ => "failed",
+            },
             Self::Client(_) => "down",
             Self::Refused(_) | Self::Strange(_) => "failed",
         }
@@ -103,6 +137,55 @@ impl Unwell {
 /// Says what is known of a daemon that gives none.
 pub async fn look(endpoint: &Endpoint, name: &str) -> Result<Healthy, Unwell> {
     look_within(endpoint, name, PATIENCE).await
+}
+
+/// Lets another machine look at its own daemon, in the same time: what hangs is told apart from what
+/// was stopped only there.
+///
+/// # Errors
+/// The same, and says why that machine can't be asked.
+pub async fn look_there(target: &Target) -> Result<Healthy, Unwell> {
+    let failed = |error: RemoteError| Unwell::Client(ClientError::of_remote(error));
+    let (mut remote, output, mut input) =
+        Remote::start(target, target.run(STATUS)).map_err(failed)?;
+    let asked = async {
+        // A key that may only send gets the relay, which answers this line that it may not ask.
+        let _unread = input.write_all(b"{\"type\":\"status\"}\n").await;
+        drop(input);
+        let mut said = Vec::new();
+        let read = output.take(MAX_SAID).read_to_end(&mut said).await;
+        read.map(|_| said)
+    };
+    let late = || {
+        let error = format!(
+            "`{target}` did not answer within {} s",
+            THERE_WITHIN.as_secs()
+        );
+        unreachable(error, None)
+    };
+    let ended = tokio::time::timeout(THERE_WITHIN, asked).await;
+    let said = ended.map_err(|_| late())?;
+    let said = said.map_err(|error| unreachable(format!("`{target}`: {error}"), None))?;
+    // What shells print by themselves comes before it.
+    let last = said
+        .split(|byte| *byte == b'\n')
+        .rfind(|line| line.starts_with(b"{"));
+    let Some(last) = last else {
+        return Err(failed(remote.why_ended().await));
+    };
+    if let Ok(found) = serde_json::from_slice::<Found>(last)
+        && !found.error.is_empty()
+    {
+        let target = target.to_string();
+        return Err(Unwell::There { target, found });
+    }
+    let received = Received::parse(last);
+    let line = received.text;
+    match received.line {
+        Some(Line::Status(answer)) => Ok(Healthy { answer, line }),
+        Some(Line::Error(error)) => Err(Unwell::Refused(error)),
+        _ => Err(Unwell::Strange(line)),
+    }
 }
 
 async fn look_within(

@@ -208,11 +208,12 @@ async fn down(
     let mut buffer = vec![0; READ];
     loop {
         for frame in frames.drain(..) {
-            let Frame::Line(line) = frame else {
+            let Frame::Line(mut line) = frame else {
                 return Down::DaemonGone;
             };
             let received = Received::parse(&line);
-            if write_line(&mut *output.lock().await, &line).await.is_err() {
+            line.push(b'\n');
+            if write_whole(&mut *output.lock().await, &line).await.is_err() {
                 return Down::ReaderGone;
             }
             note_answered(&received, asked);
@@ -225,8 +226,12 @@ async fn down(
 }
 
 async fn write_line(output: &mut (impl AsyncWrite + Unpin), line: &[u8]) -> std::io::Result<()> {
+    write_whole(output, &[line, b"\n"].concat()).await
+}
+
+/// At once, as each write is a packet of its own on the way to another machine.
+async fn write_whole(output: &mut (impl AsyncWrite + Unpin), line: &[u8]) -> std::io::Result<()> {
     output.write_all(line).await?;
-    output.write_all(b"\n").await?;
     output.flush().await
 }
 

@@ -24,6 +24,8 @@ const CONNECT_TIMEOUT: u32 = 10;
 pub(crate) const RELAY: &str = "agentctl stdio";
 /// The same, with a daemon or not at all.
 pub(crate) const RELAY_DAEMON: &str = "agentctl stdio --no-fallback";
+/// Say how the daemon is, within a second.
+pub(crate) const STATUS: &str = "agentctl status --json";
 /// Print where the daemon's socket is.
 pub(crate) const SOCKET: &str = "agentctl forward --print-socket";
 /// Live until the input ends.

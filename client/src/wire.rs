@@ -81,6 +81,13 @@ impl Received {
             .is_some_and(|found| found.as_json() == id.to_string())
     }
 
+    /// Is it the last line of a turn? What this version doesn't know isn't: a newer daemon may say
+    /// more on the way.
+    #[must_use]
+    pub fn ends_turn(&self) -> bool {
+        matches!(self.kind.as_str(), "message_end" | "error")
+    }
+
     /// Is it the last line of its request? A line of a running turn isn't, nor is a note.
     #[must_use]
     pub fn is_final(&self) -> bool {

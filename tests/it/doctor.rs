@@ -206,6 +206,30 @@ fn open_modes_are_problems_until_they_are_repaired() {
 }
 
 #[test]
+fn keys_of_own_providers_are_named_and_never_shown() {
+    let place = Place::new(
+        "[providers.work]\nbase_url = \"http://127.0.0.1:1/v1\"\nkey_env = \"WORK_LLM_SECRET\"\n\
+         [providers.other]\nbase_url = \"http://127.0.0.1:1/v1\"\n",
+    );
+    let keys = |told: &Told| told.only("keys")["found"].as_str().unwrap().to_owned();
+    assert!(keys(&doctor(&place, &[])).starts_with("none"));
+    let file = place.path("env");
+    fs::write(&file, "WORK_LLM_SECRET=s3cret\n").unwrap();
+    set_mode(&file, 0o600);
+    let mut command = place.command(AGENTCTL);
+    command
+        .args(["doctor", "--json"])
+        .env("PATH", place.path("bin"));
+    command.env("OTHER_API_KEY", "s3cret");
+    let told = told(finish(command, b""));
+    assert_eq!(
+        keys(&told),
+        "OTHER_API_KEY (this shell's environment), WORK_LLM_SECRET (the file `env`)"
+    );
+    assert!(!told.text.contains("s3cret"), "{}", told.text);
+}
+
+#[test]
 fn a_stale_alias_is_removed_and_somebody_elses_file_is_left_alone() {
     let place = used();
     let alias = place.path("timmy.sock");

@@ -49,4 +49,6 @@ mod support;
 mod tidy;
 mod timmy;
 mod timmy_tools;
+mod units;
+mod upgrade;
 mod voice;

@@ -4,6 +4,8 @@
 //! with a service manager, a home, `/tmp` and `/run` of its own. What is asserted, is asserted
 //! there. Not here: launchd, whose list is read back in the client's tests.
 
+mod home;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -49,6 +51,11 @@ struct Machine;
 
 /// The machine, when called inside. Outside it runs the calling test there, and gives `None`.
 fn machine(test: &str) -> Option<Machine> {
+    machine_with(&[], test)
+}
+
+/// The same with more words for the script.
+fn machine_with(more: &[&str], test: &str) -> Option<Machine> {
     if std::env::var_os(INSIDE).is_some() {
         let config = home().join(".config/agentd");
         fs::create_dir_all(&config).unwrap();
@@ -59,6 +66,7 @@ fn machine(test: &str) -> Option<Machine> {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();
     let mut command = Command::new(MANAGER);
+    command.args(more);
     for program in [Path::new(AGENTD), AGENTCTL.as_ref(), TIMMY.as_ref()] {
         command.arg("--bin").arg(program);
     }

@@ -3,8 +3,10 @@
 //!
 //! The other machine is a real sshd on loopback (`sshd`), with a daemon and directories of its own.
 
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -49,14 +51,15 @@ pub fn here(place: &Place, mac: &Sshd, args: &[&str]) -> Command {
     command
 }
 
-struct World {
-    daemon: Daemon,
-    mac: Sshd,
-    place: Place,
+/// This machine, and another one with a daemon.
+pub struct World {
+    pub daemon: Daemon,
+    pub mac: Sshd,
+    pub place: Place,
 }
 
 impl World {
-    fn new() -> Option<Self> {
+    pub fn new() -> Option<Self> {
         let daemon = Daemon::start();
         let mac = machine(&daemon.place)?;
         let place = Place::new("");
@@ -146,6 +149,51 @@ fn without_a_daemon_there_it_runs_once_there_and_what_needs_one_says_so() {
         assert_eq!(refused.code, Some(69), "{refused:?}");
         assert!(refused.stderr.contains("on `mac`: "), "{refused:?}");
     }
+}
+
+#[test]
+fn how_the_daemon_there_is_is_told_apart_as_here() {
+    let Some(world) = World::new() else { return };
+    let told = |name: &str, code: i32| {
+        let said = world.run(&["--host", "mac", "status", "--json"]);
+        assert_eq!(
+            said.code,
+            Some(code),
+            "{name}: {said:?}\n{}",
+            world.mac.log()
+        );
+        let line: Value = serde_json::from_str(&said.stdout).unwrap();
+        assert_eq!(line["state"], name, "{said:?}");
+        // A second for the daemon, and what ssh takes on a busy machine.
+        assert!(said.took < Duration::from_secs(5), "{said:?}");
+        let text = world.run(&["--host", "mac", "status"]);
+        assert_eq!(text.code, Some(code), "{text:?}");
+        text.stderr
+    };
+    assert_eq!(told("ready", 0), "");
+    let pid = world.daemon.pid();
+    kill(pid, Signal::SIGSTOP);
+    let text = told("stopped", 71);
+    kill(pid, Signal::SIGCONT);
+    let expected = format!("error: on `mac`: the daemon (pid {pid}) was stopped");
+    assert!(text.starts_with(&expected), "{text}");
+    assert!(text.contains(&format!("`kill -CONT {pid}`")), "{text}");
+    let World { daemon, mac, place } = world;
+    let there = daemon.kill();
+    let told = || {
+        let said = finish(
+            here(&place, &mac, &["--host", "mac", "status", "--json"]),
+            b"",
+        );
+        let line: Value = serde_json::from_str(&said.stdout).unwrap();
+        (said.code, line["state"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(told(), (Some(69), "down".to_owned()));
+    std::fs::remove_file(there.socket()).unwrap();
+    let _mute = UnixListener::bind(there.socket()).unwrap();
+    assert_eq!(told(), (Some(70), "hung".to_owned()));
+    mac.is(Line::Down);
+    assert_eq!(told(), (Some(69), "down".to_owned()));
 }
 
 #[test]

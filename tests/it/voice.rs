@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::ssh::{here, machine, restrict};
-use crate::sshd::{Line, Sshd};
+use crate::ssh::{World, here, machine, restrict};
+use crate::sshd::Line;
 use crate::support::{Daemon, Finished, Place, Reaped, finish};
 
 /// Said by the product, checked here word by word.
@@ -24,20 +24,7 @@ fn prefix() -> String {
     )
 }
 
-struct World {
-    daemon: Daemon,
-    mac: Sshd,
-    place: Place,
-}
-
 impl World {
-    fn new() -> Option<Self> {
-        let daemon = Daemon::start();
-        let mac = machine(&daemon.place)?;
-        let place = Place::new("");
-        Some(Self { daemon, mac, place })
-    }
-
     fn voice(&self, words: &[&str]) -> Command {
         let mut all = vec!["voice"];
         all.extend(words);
@@ -341,6 +328,46 @@ fn a_check_says_how_far_it_got() {
         said.stdout.contains("ssh     ok\ndaemon  failed: on `mac`"),
         "{said:?}"
     );
+}
+
+#[test]
+fn doctor_says_what_waits_and_which_machines_are_reached() {
+    let Some(world) = World::new() else { return };
+    let doctor = |more: &[&str]| -> Vec<String> {
+        let mut words = vec!["doctor", "--json"];
+        words.extend(more);
+        let said = finish(here(&world.place, &world.mac, &words), b"");
+        let told: Value = serde_json::from_str(&said.stdout).unwrap();
+        let findings = told["findings"].as_array().unwrap().iter();
+        let voice = findings.filter(|finding| finding["check"] == "voice");
+        let text = |finding: &Value| {
+            let (verdict, found) = (&finding["verdict"], &finding["found"]);
+            format!("{}: {}", verdict.as_str().unwrap(), found.as_str().unwrap())
+        };
+        voice.map(text).collect()
+    };
+    let none: [&str; 0] = [];
+    assert_eq!(doctor(&[]), none);
+    assert!(!world.spool().exists(), "a look makes nothing");
+    world.mac.is(Line::Down);
+    world.queue("for later");
+    assert_eq!(
+        doctor(&[]),
+        ["warning: waiting for `mac`: 1, the oldest for 0 min"]
+    );
+    let full = doctor(&["--full"]);
+    assert_eq!(full.len(), 2, "{full:?}");
+    assert!(
+        full[1].starts_with("warning: `mac` can't be reached by ssh"),
+        "{full:?}"
+    );
+    world.mac.is(Line::Up);
+    let full = doctor(&["--full"]);
+    assert!(full[1].starts_with("ok: `mac` answers in "), "{full:?}");
+    assert_eq!(world.files("new").len(), 1, "a look delivers nothing");
+    world.flush();
+    assert_eq!(doctor(&[]), ["ok: nothing that was said waits"]);
+    assert_eq!(doctor(&["--full"]).len(), 2);
 }
 
 #[test]

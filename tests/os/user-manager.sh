@@ -3,10 +3,13 @@
 # its own. Nothing outside of its namespaces is seen or changed: a service manager in the machine's
 # own would move every process into its scopes.
 #
-#   user-manager.sh [--bin FILE]… -- COMMAND [ARGUMENT]…
+#   user-manager.sh [--other] [--bin FILE]… -- COMMAND [ARGUMENT]…
 #
-# The files are in the command's PATH. Needs root (or sudo without a password), systemd, util-linux
-# and a unified cgroup hierarchy. Ends with the command's status; 77, and why, where this can't be.
+# The files are in the command's PATH. The command is in a session of the user: it may end the
+# service manager and start another one, as logging out and in does. With --other there is another
+# account `other` on this machine, and `ssh other` gets there: a real sshd, over a Unix socket.
+# Needs root (or sudo without a password), systemd, util-linux and a unified cgroup hierarchy; for
+# --other sshd and nc. Ends with the command's status; 77, and why, where this can't be.
 set -euo pipefail
 me=$(readlink -f "$0")
 user=agent uid=4242 within=${AGENTD_OS_WITHIN:-120}
@@ -22,6 +25,12 @@ if [ "${1:-}" != --inner ]; then
     for program in unshare setpriv journalctl systemctl; do
         command -v $program >/dev/null || cannot "$program"
     done
+    if [ "${1:-}" = --other ]; then
+        [ -x /usr/sbin/sshd ] || cannot "sshd"
+        for program in ssh ssh-keygen nc systemd-socket-activate; do
+            command -v $program >/dev/null || cannot "$program"
+        done
+    fi
     groups=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
     [ -n "$groups" ] || cannot "cgroup2"
     below=$(sed -n 's/^0:://p' /proc/self/cgroup)
@@ -50,6 +59,11 @@ fi
 # ------------------------------------------------ process 1 of the namespaces
 place=$2
 shift 2
+other=
+if [ "${1:-}" = --other ]; then
+    other=other
+    shift
+fi
 mount -t tmpfs -o mode=755 tmpfs /run
 programs=/run/agentd-programs
 mkdir "$programs"
@@ -83,14 +97,20 @@ mount -t tmpfs -o mode=2755 tmpfs /var/log/journal
 tr -d - </proc/sys/kernel/random/uuid >"$place/machine-id"
 [ -e /etc/machine-id ] || : >/etc/machine-id
 mount --bind "$place/machine-id" /etc/machine-id
-{ cat /etc/passwd; echo "$user:x:$uid:$uid::/home/$user:/bin/bash"; } >"$place/passwd"
-{ cat /etc/group; echo "$user:x:$uid:"; } >"$place/group"
+{
+    cat /etc/passwd
+    echo "$user:x:$uid:$uid::/home/$user:/bin/bash"
+    echo "other:x:$((uid + 1)):$((uid + 1))::/home/other:/bin/bash"
+} >"$place/passwd"
+{ cat /etc/group; echo "$user:x:$uid:"; echo "other:x:$((uid + 1)):"; } >"$place/group"
 mount --bind "$place/passwd" /etc/passwd
 mount --bind "$place/group" /etc/group
 # The home is on the disk that the place is on; /tmp hides it from here on.
 mkdir -p /home "$place/home/$user/.config/systemd/user"
 chmod 755 "$place/home"
 chown -R $uid:$uid "$place/home/$user"
+mkdir -m 700 "$place/home/other"
+chown $((uid + 1)):$((uid + 1)) "$place/home/other"
 mount --bind "$place/home" /home
 mkdir "$place/tmp"
 chmod 1777 "$place/tmp"
@@ -119,6 +139,10 @@ done
 [ -S /run/systemd/journal/stdout ] || { cat $log/journald >&2; exit 70; }
 
 chown $uid:$uid "$service" "$service"/cgroup.{procs,threads,subtree_control}
+# Between a session and the manager the user may go by himself.
+session=$(dirname "$service")/session-1.scope
+mkdir "$session"
+chown $uid:$uid "$(dirname "$service")/cgroup.procs" "$session"/cgroup.{procs,threads}
 environment=(env -i "HOME=/home/$user" USER=$user LOGNAME=$user SHELL=/bin/bash LANG=C.UTF-8
     PATH=$programs:/usr/local/bin:/usr/bin:/bin XDG_RUNTIME_DIR=/run/user/$uid)
 as_user=(setpriv --reuid $uid --regid $uid --clear-groups)
@@ -135,15 +159,44 @@ for _ in $(seq 500); do
 done
 is_up || { echo "the user manager did not come up" >&2; cat $log/manager >&2; exit 70; }
 
+# The other account, and the way there. No port: nothing of the machine's network is used.
+if [ -n "$other" ]; then
+    at=/run/sshd-of-other
+    mkdir -p /run/sshd $at
+    install -d -m 700 -o $uid -g $uid /home/$user/.ssh
+    install -d -m 700 -o $((uid + 1)) -g $((uid + 1)) /home/other/.ssh
+    ssh-keygen -q -t ed25519 -N '' -f $at/host
+    ssh-keygen -q -t ed25519 -N '' -f /home/$user/.ssh/id_ed25519
+    install -m 600 -o $((uid + 1)) -g $((uid + 1)) /home/$user/.ssh/id_ed25519.pub \
+        /home/other/.ssh/authorized_keys
+    echo "other $(cut -d' ' -f1,2 $at/host.pub)" >/home/$user/.ssh/known_hosts
+    printf '%s\n' 'Host other' '  User other' "  ProxyCommand nc -U $at/socket" \
+        >/home/$user/.ssh/config
+    chown -R $uid:$uid /home/$user/.ssh
+    printf '%s\n' "HostKey $at/host" 'PidFile none' 'UsePAM no' 'PasswordAuthentication no' \
+        'KbdInteractiveAuthentication no' 'UseDNS no' \
+        "SetEnv PATH=$programs:/usr/local/bin:/usr/bin:/bin" >$at/config
+    systemd-socket-activate --accept --inetd --listen=$at/socket \
+        /usr/sbin/sshd -i -e -f $at/config >$log/sshd 2>&1 &
+    for _ in $(seq 200); do
+        [ -S $at/socket ] && break
+        sleep 0.02
+    done
+    chmod 666 $at/socket || { cat $log/sshd >&2; exit 70; }
+fi
+
 # With this process all others of the namespace end.
 cd /home/$user
 status=0
 for name in AGENTD_TEST_INSIDE AGENTD_TEST_NEEDS; do
     [ -z "${!name:-}" ] || environment+=("$name=${!name}")
 done
-timeout --kill-after=5 "$within" "${as_user[@]}" --bounding-set -all "${environment[@]}" "$@" ||
-    status=$?
+(
+    echo $BASHPID >"$session/cgroup.procs"
+    exec timeout --kill-after=5 "$within" "${as_user[@]}" --bounding-set -all "${environment[@]}" "$@"
+) || status=$?
 if [ $status != 0 ]; then
+    [ -z "$other" ] || cat $log/sshd >&2
     echo "--- the journal of the service" >&2
     journalctl --sync 2>/dev/null || true
     journalctl --no-pager --lines=60 _UID=$uid >&2 || true

@@ -6,6 +6,7 @@
 
 mod outside;
 mod service;
+mod voice;
 
 use std::io;
 use std::path::Path;
@@ -46,6 +47,7 @@ const CHECKS: &[Check] = &[
     outside::version,
     outside::service,
     outside::linger,
+    |_| voice::waiting(),
 ];
 
 pub(super) async fn doctor(args: DoctorArgs, socket: Option<&Path>) -> io::Result<Exit> {
@@ -77,7 +79,9 @@ pub(super) async fn doctor(args: DoctorArgs, socket: Option<&Path>) -> io::Resul
 
 /// What takes its time: programs are run, machines are asked. Another one is another line here.
 async fn full(seen: &Seen<'_>) -> Vec<Finding> {
-    outside::agents(seen.socket).await
+    let (mut findings, machines) = tokio::join!(outside::agents(seen.socket), voice::machines());
+    findings.extend(machines);
+    findings
 }
 
 /// What the daemon's own program sees.

@@ -143,6 +143,13 @@ pub fn of_unwell(unwell: &Unwell) -> Exit {
         Unwell::Stopped { .. } => Exit::Stopped,
         Unwell::Client(error) => of_client_error(error),
         Unwell::Refused(line) => of_code(line.code, Stage::Refused),
+        Unwell::There { .. } => match unwell.name() {
+            "hung" => Exit::Hung,
+            "stopped" => Exit::Stopped,
+            "draining" => Exit::Refused,
+            "down" => Exit::Unreachable,
+            _ => Exit::Failed,
+        },
         Unwell::Strange(_) => Exit::Failed,
     }
 }

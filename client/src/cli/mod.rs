@@ -46,7 +46,7 @@ use clap::{CommandFactory, Parser};
 use self::args::{Cli, Command, ConfigCommand, JsonArgs, Shell, StdioArgs};
 use self::exit::Exit;
 use crate::fallback::Fallback;
-use crate::{oneshot, relay};
+use crate::{oneshot, relay, stdio};
 
 /// Runs one command line, from the program's name on.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
@@ -156,8 +156,8 @@ async fn stdio(args: StdioArgs, socket: Option<&Path>) -> io::Result<Exit> {
     } else {
         relay::Allowed::All
     };
-    let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
-    Ok(match relay::run(client, input, output, allowed).await {
+    let relayed = relay::run(client, stdio::input(), stdio::output(), allowed);
+    Ok(match relayed.await {
         relay::Ended::Answered | relay::Ended::ReaderGone => Exit::Done,
         relay::Ended::Unknown => Exit::Unknown,
         relay::Ended::Closed => {

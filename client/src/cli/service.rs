@@ -14,17 +14,18 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use agentd_protocol::Line;
-use agentd_protocol::request::Status;
+use serde_json::{Value, json};
 
 use self::installation::Installation;
 use self::step::{Failed, Mode, Step};
-use super::args::{ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs};
-use super::exit::Exit;
+use super::args::{JsonArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs};
+use super::exit::{self, Exit};
 use super::output;
-use crate::asked::Asking;
 use crate::client::{Attended, Client, ClientError, Options};
+use crate::endpoint::Endpoint;
 use crate::fallback::Fallback;
+use crate::health;
+use crate::places::Environment;
 
 /// What to do without a service manager.
 const BY_HAND: &str = "`agentd` serves in the foreground; \
@@ -38,7 +39,7 @@ pub(super) async fn service(args: ServiceArgs, socket: Option<&Path>) -> io::Res
         ServiceCommand::Start(args) => start(args).await,
         ServiceCommand::Stop(args) => stop(args),
         ServiceCommand::Restart(args) => restart::restart(args).await,
-        ServiceCommand::Status => status().await,
+        ServiceCommand::Status(args) => status(&args).await,
         ServiceCommand::Logs(args) => logs(args),
     };
     match done {
@@ -82,7 +83,14 @@ impl From<installation::NotInstallable> for Trouble {
 
 impl Trouble {
     fn tell(&self) -> Exit {
-        let (text, hint, exit) = match self {
+        let (text, hint, exit) = self.words();
+        output::error(&text, Some(hint));
+        exit
+    }
+
+    /// What is wrong, what to do, and the exit code.
+    fn words(&self) -> (String, &str, Exit) {
+        match self {
             Self::NoManager(failed) => (
                 format!("there is no service manager for you here: {failed}"),
                 BY_HAND,
@@ -112,9 +120,7 @@ impl Trouble {
                 "`agentctl service logs` says more",
                 Exit::Unreachable,
             ),
-        };
-        output::error(&text, Some(hint));
-        exit
+        }
     }
 }
 
@@ -175,6 +181,13 @@ impl State {
         match self {
             Self::Systemd(state) => state.pid(),
             Self::Launchd(state) => state.pid(),
+        }
+    }
+
+    fn facts(&self) -> Value {
+        match self {
+            Self::Systemd(state) => state.facts(),
+            Self::Launchd(state) => state.facts(),
         }
     }
 
@@ -307,6 +320,12 @@ fn uninstall(args: ServiceChangeArgs) -> Done<Exit> {
     step::perform(&steps, mode(args.dry_run))?;
     if !args.dry_run {
         output::note("what was stored and configured is still there");
+        for dir in systemd::drop_ins(&of) {
+            output::note(&format!(
+                "`{}` is yours and stays: it holds for the next installation, too",
+                dir.display()
+            ));
+        }
     }
     Ok(Exit::Done)
 }
@@ -326,28 +345,63 @@ fn stop(args: ServiceChangeArgs) -> Done<Exit> {
     Ok(Exit::Done)
 }
 
-/// Asks only a daemon that runs: a question would start one that doesn't.
-async fn status() -> Done<Exit> {
-    let (of, state) = installed()?;
+async fn status(args: &JsonArgs) -> Done<Exit> {
+    let (of, state) = match installed() {
+        Err(trouble) if args.json => {
+            let (error, hint, exit) = trouble.words();
+            let told = json!({
+                "type": "service.status", "installed": false, "error": error, "hint": hint,
+            });
+            output::out_json(&told.to_string())?;
+            return Ok(exit);
+        }
+        found => found?,
+    };
+    // Asks only a daemon that runs: a question would start one that doesn't.
+    let looked = match state.pid() {
+        None => None,
+        Some(_) => {
+            let environment = Environment::of_process();
+            let endpoint = Endpoint::find(Some(&state.socket(&of)), &environment);
+            Some(health::look(&endpoint, "agentctl").await)
+        }
+    };
+    let exit = match &looked {
+        None => Exit::Unreachable,
+        Some(Ok(_)) => Exit::Done,
+        Some(Err(unwell)) => exit::of_unwell(unwell),
+    };
+    if args.json {
+        let daemon = match &looked {
+            None => json!({"state": "down"}),
+            Some(Ok(healthy)) => json!({
+                "state": healthy.answer.state, "version": healthy.answer.daemon.version,
+                "details": healthy.answer.details,
+            }),
+            Some(Err(unwell)) => json!({
+                "state": unwell.name(), "error": unwell.to_string(), "hint": unwell.hint(),
+            }),
+        };
+        let mut told = json!({"type": "service.status", "installed": true, "daemon": daemon});
+        if let (Some(told), Value::Object(facts)) = (told.as_object_mut(), state.facts()) {
+            told.extend(facts);
+        }
+        output::out_json(&told.to_string())?;
+        return Ok(exit);
+    }
     for line in state.lines() {
         output::out_line(&line)?;
     }
-    if state.pid().is_none() {
-        output::out_line("daemon    is not running; the next connection starts it, if it listens")?;
-        return Ok(Exit::Unreachable);
-    }
-    let socket = state.socket(&of);
-    let mut client = connect(Some(&socket)).await.map_err(Trouble::Silent)?;
-    let asked = client.answer("status", &Status { workers: false }, Asking::Reads);
-    let details = match asked.await {
-        Ok(received) => match received.line {
-            Some(Line::Status(answer)) => answer.details,
-            _ => "answers in words that this version does not know".to_owned(),
+    let details = match looked {
+        None => "is not running; the next connection starts it, if it listens".to_owned(),
+        Some(Ok(healthy)) => healthy.answer.details,
+        Some(Err(unwell)) => match unwell.hint() {
+            Some(hint) => format!("{unwell}; {hint}"),
+            None => unwell.to_string(),
         },
-        Err(error) => error.to_string(),
     };
     output::out_line(&format!("daemon    {}", output::safe(&details)))?;
-    Ok(Exit::Done)
+    Ok(exit)
 }
 
 /// Becomes the program that shows the log.

@@ -8,20 +8,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use agentd_protocol::Line;
-use agentd_protocol::request::{LogLevel, Status};
+use agentd_protocol::request::LogLevel;
 use serde_json::json;
 
 use super::args::{LogLevelArgs, StatusArgs};
 use super::exit::{self, Exit};
-use super::{ask, metrics, output, render, turn};
-use crate::asked::{Asking, RequestError};
+use super::{ask, metrics, output, render};
+use crate::asked::Asking;
 use crate::client::ClientError;
 use crate::endpoint::Endpoint;
 use crate::fallback::Fallback;
 use crate::health::{self, Healthy, Unwell};
 use crate::places::Environment;
 use crate::ssh::Target;
-use crate::wire::Received;
 
 /// Between two looks of `--watch`.
 const EVERY: Duration = Duration::from_secs(1);
@@ -80,31 +79,15 @@ pub(super) async fn log_level(args: LogLevelArgs, socket: Option<&Path>) -> io::
 }
 
 async fn look(socket: Option<&Path>) -> Result<Healthy, Unwell> {
-    if socket.and_then(Target::of_socket).is_some() {
-        return look_there(socket).await;
-    }
-    let endpoint = Endpoint::find(socket, &Environment::of_process());
-    health::look(&endpoint, "agentctl").await
-}
-
-/// Of another machine nothing is known but what its daemon answers.
-async fn look_there(socket: Option<&Path>) -> Result<Healthy, Unwell> {
-    let connected = turn::connect(socket, Fallback::Forbidden).await;
-    let mut client = connected.map_err(Unwell::Client)?;
-    let fields = Status { workers: true };
-    match client.answer("status", &fields, Asking::Reads).await {
-        Ok(Received {
-            line: Some(Line::Status(answer)),
-            text: line,
-            ..
-        }) => Ok(Healthy { answer, line }),
-        Ok(received) => Err(Unwell::Strange(received.text)),
-        Err(RequestError::Refused(line)) => Err(Unwell::Refused(line)),
-        Err(RequestError::Strange(line)) => Err(Unwell::Strange(line)),
-        Err(RequestError::Client(error)) => Err(Unwell::Client(error)),
-        Err(error @ (RequestError::NoAnswer(_) | RequestError::Unknown { .. })) => {
-            let (error, hint) = (error.to_string(), None);
-            Err(Unwell::Client(ClientError::Unreachable { error, hint }))
+    match socket.and_then(Target::of_socket) {
+        Some(Ok(target)) => health::look_there(&target).await,
+        Some(Err(error)) => Err(Unwell::Client(ClientError::Unreachable {
+            error,
+            hint: None,
+        })),
+        None => {
+            let endpoint = Endpoint::find(socket, &Environment::of_process());
+            health::look(&endpoint, "agentctl").await
         }
     }
 }

@@ -133,7 +133,7 @@ pub(super) async fn run(
         stops.hear_more(&client)?;
     }
     let job = job_of(&received);
-    if abort == Interrupted::Yes && !received.is_final() {
+    if abort == Interrupted::Yes && !received.ends_turn() {
         ask_abort(&mut client, job).await;
     }
     loop {
@@ -144,7 +144,7 @@ pub(super) async fn run(
         if let Some(asker) = &mut asker {
             asker.line(&received);
         }
-        if received.answers(id) && received.is_final() {
+        if received.answers(id) && received.ends_turn() {
             client.close().await;
             return Ok(Outcome::Final(Box::new(received), abort));
         }

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agentd_protocol::Line;
+use agentd_protocol::line::HelloAnswer;
 use agentd_protocol::request::{Hello, Send};
 use serde_json::json;
 
@@ -19,8 +20,9 @@ use crate::fallback::Fallback;
 use crate::key;
 use crate::places::Environment;
 use crate::remote::{Remote, RemoteError, Stage, clipped};
-use crate::voice::deliver::{Delivery, Flushed, Notes, Outcome};
-use crate::voice::spool::{Name, Spool};
+use crate::ssh::Target;
+use crate::voice::deliver::{Delivery, Flushed, Forwarded, Notes, Outcome};
+use crate::voice::spool::Spool;
 use crate::voice::{self, MAX_TRANSCRIPT, Utterance};
 
 /// A machine that takes longer isn't fit for speech.
@@ -54,39 +56,29 @@ async fn forward(args: VoiceForwardArgs, socket: Option<&Path>) -> io::Result<Ex
             return Ok(Exit::Usage);
         }
     };
-    let (spool, mut lost) = match spool() {
-        Ok(spool) => (Some(spool), None),
-        Err(why) => (None, Some(why)),
-    };
-    let utterance = utterance(&args, transcript, &delivery.to, spool.as_ref())?;
-    let mut queued: Option<(&Spool, Name)> = None;
-    if let Some(spool) = &spool {
-        match spool.put(&utterance) {
-            Ok(name) => queued = Some((spool, name)),
-            Err(why) => lost = Some(why),
-        }
-    }
-    if let Some(why) = &lost {
-        let why = clipped(&why.to_string());
-        output::note(&format!(
-            "voice: it can't be kept on disk, and is sent without that: {why}"
-        ));
-    }
+    let spool = spool();
+    let utterance = utterance(&args, transcript, &delivery.to, spool.as_ref().ok())?;
     let mut notes = Notes::new();
-    let queued = queued.as_ref().map(|(spool, name)| (*spool, name));
-    let outcome = delivery.forward(queued, &utterance, &mut notes).await;
+    let spool = spool
+        .as_ref()
+        .map_err(|why| io::Error::new(why.kind(), why.to_string()));
+    let forwarded = delivery.forward(spool, &utterance, &mut notes).await;
     tell(&notes);
-    concluded(outcome, &utterance, lost.is_none(), &args, socket)
+    concluded(forwarded, &utterance, &args, socket)
 }
 
 /// Prints what became of it.
 fn concluded(
-    outcome: Outcome,
+    forwarded: Forwarded,
     utterance: &Utterance,
-    is_kept: bool,
     args: &VoiceForwardArgs,
     socket: Option<&Path>,
 ) -> io::Result<Exit> {
+    let Forwarded { outcome, lost } = forwarded;
+    if let Some(why) = &lost {
+        let why = clipped(why);
+        output::note(&format!("voice: it can't be kept on disk: {why}"));
+    }
     let there = socket
         .and_then(Path::to_str)
         .and_then(|to| to.strip_prefix("ssh://"));
@@ -121,7 +113,7 @@ fn concluded(
             }
             Ok(Exit::Done)
         }
-        Outcome::Waits(why) if is_kept => {
+        Outcome::Waits(why) if lost.is_none() => {
             let why = clipped(&why);
             if args.json {
                 let line = json!({"type": "queued", "utterance": utterance.id, "error": why});
@@ -246,18 +238,27 @@ fn flushed_text(to: &str, flushed: &Flushed) -> String {
     text
 }
 
+/// How far a call to another machine gets.
+pub(super) struct Reached {
+    pub(super) ms: u64,
+    /// Does ssh get there?
+    pub(super) ssh: bool,
+    /// The daemon there, or why none serves.
+    pub(super) daemon: Result<Box<HelloAnswer>, String>,
+}
+
 /// First whether ssh gets there, then whether `agentctl` is there and a daemon serves.
-async fn check(args: VoiceCheckArgs) -> io::Result<Exit> {
+pub(super) async fn reached(to: &Target) -> Reached {
     let hello = Hello {
         client: Some(NAME.to_owned()),
         protocol: Some(1),
         ..Hello::default()
     };
     let begun = Instant::now();
-    let opening = Remote::open(&args.to, &hello, Fallback::Forbidden);
+    let opening = Remote::open(to, &hello, Fallback::Forbidden);
     let opened = tokio::time::timeout(CHECKED_WITHIN, opening).await;
     let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let (ssh, found) = match opened {
+    let (ssh, daemon) = match opened {
         Ok(Ok((_, _, hello))) if hello.served_by.as_deref() == Some("oneshot") => (
             true,
             Err("no daemon runs there: each turn would start one of its own".to_owned()),
@@ -269,23 +270,29 @@ async fn check(args: VoiceCheckArgs) -> io::Result<Exit> {
             (false, Err(error))
         }
     };
-    let exit = match &found {
+    Reached { ms, ssh, daemon }
+}
+
+async fn check(args: VoiceCheckArgs) -> io::Result<Exit> {
+    let Reached { ms, ssh, daemon } = reached(&args.to).await;
+    let exit = match &daemon {
         Ok(_) => Exit::Done,
         Err(_) => Exit::Unreachable,
     };
     if args.json {
-        let (version, pid) = match &found {
+        let (version, pid) = match &daemon {
             Ok(hello) => (Some(&hello.version), Some(hello.pid)),
             Err(_) => (None, None),
         };
         let line = json!({
             "type": "voice.check", "host": args.to.to_string(), "ms": ms, "ssh": ssh,
-            "daemon": found.is_ok(), "version": version, "pid": pid, "error": found.as_ref().err(),
+            "daemon": daemon.is_ok(), "version": version, "pid": pid,
+            "error": daemon.as_ref().err(),
         });
         output::out_json(&line.to_string())?;
         return Ok(exit);
     }
-    let (first, second) = match (&found, ssh) {
+    let (first, second) = match (&daemon, ssh) {
         (Ok(hello), _) => (
             format!("ok, {ms} ms"),
             format!(
@@ -322,7 +329,7 @@ fn to(socket: Option<&Path>) -> io::Result<String> {
     let Some(socket) = socket else {
         return Ok(String::new());
     };
-    if crate::ssh::Target::of_socket(socket).is_some() {
+    if Target::of_socket(socket).is_some() {
         return Ok(socket.to_string_lossy().into_owned());
     }
     let socket = std::path::absolute(socket)?;

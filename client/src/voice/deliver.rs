@@ -50,6 +50,15 @@ pub enum Outcome {
     Waits(String),
 }
 
+/// What became of an utterance that was just said.
+#[derive(Debug)]
+pub struct Forwarded {
+    /// Of the turn.
+    pub outcome: Outcome,
+    /// Why it isn't on the disk, if it isn't.
+    pub lost: Option<String>,
+}
+
 /// What a delivery of all that waits came to.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Flushed {
@@ -77,6 +86,8 @@ struct Progress {
 /// for a note, and nothing waits for it.
 struct Link {
     client: Client,
+    /// As many were handed in over it; their turns may run for long.
+    asked: usize,
     status: Asked,
     seen: Option<Seen>,
 }
@@ -139,15 +150,43 @@ impl Delivery {
         flushed
     }
 
-    /// Delivers what waits in front of `own`, then `own`, and waits for its answer. Without a spool
-    /// it is sent at once.
+    /// Keeps `own`, delivers what waits in front of it, then `own`, and waits for its answer. Nothing
+    /// is asked before it is kept; the way there is made meanwhile, as both take some milliseconds.
+    /// Without a spool, or when that doesn't keep it, it is sent all the same.
     pub async fn forward(
+        &self,
+        spool: io::Result<&Spool>,
+        own: &Utterance,
+        notes: &mut Notes,
+    ) -> Forwarded {
+        let opening = tokio::time::timeout_at(self.until, self.connect());
+        let keeping = async { spool.and_then(|spool| Ok((spool, spool.put(own)?))) };
+        // In this order: the disk is waited for while somebody else makes the way.
+        let (opened, kept) = tokio::join!(opening, keeping);
+        let (queued, lost) = match &kept {
+            Ok((spool, name)) => (Some((*spool, name)), None),
+            Err(why) => (None, Some(why.to_string())),
+        };
+        let mut progress = Progress::default();
+        let outcome = match opened {
+            Ok(Ok(link)) => {
+                progress.link = Some(link);
+                self.say(queued, own, progress, notes).await
+            }
+            Ok(Err(stopped)) => Outcome::Waits(self.why(stopped, &mut progress).await),
+            Err(_late) => Outcome::Waits(self.late(&mut progress).await),
+        };
+        Forwarded { outcome, lost }
+    }
+
+    /// Says it over the connection, behind what waits.
+    async fn say(
         &self,
         queued: Option<(&Spool, &Name)>,
         own: &Utterance,
+        mut progress: Progress,
         notes: &mut Notes,
     ) -> Outcome {
-        let mut progress = Progress::default();
         let all = async {
             // Who delivers meanwhile may deliver ours: then it is found by its key.
             let held = match queued {
@@ -271,22 +310,32 @@ impl Delivery {
 
     /// Made when it is needed first.
     async fn link<'a>(&self, link: &'a mut Option<Link>) -> Result<&'a mut Link, Stopped> {
-        if link.is_none() {
-            let options = Options {
-                socket: Some(PathBuf::from(&self.to)).filter(|to| !to.as_os_str().is_empty()),
-                fallback: Fallback::Allowed,
-                name: self.name.clone(),
-                attended: Attended::No,
-            };
-            let client = Client::connect_or_oneshot(options).await.map_err(stopped)?;
-            return Ok(link.insert(Link {
-                client,
-                status: Asked::Not,
-                seen: None,
-            }));
-        }
-        link.as_mut()
-            .ok_or_else(|| Stopped::Waits("there is no connection".to_owned()))
+        let made = match link.take() {
+            Some(link) if link.takes_more() => link,
+            // Its turns go on; another connection takes as many again.
+            Some(full) => {
+                full.client.close().await;
+                self.connect().await?
+            }
+            None => self.connect().await?,
+        };
+        Ok(link.insert(made))
+    }
+
+    async fn connect(&self) -> Result<Link, Stopped> {
+        let options = Options {
+            socket: Some(PathBuf::from(&self.to)).filter(|to| !to.as_os_str().is_empty()),
+            fallback: Fallback::Allowed,
+            name: self.name.clone(),
+            attended: Attended::No,
+        };
+        let client = Client::connect_or_oneshot(options).await.map_err(stopped)?;
+        Ok(Link {
+            client,
+            asked: 0,
+            status: Asked::Not,
+            seen: None,
+        })
     }
 
     /// Says when the daemon, or a worker of it, isn't what it was the last time.
@@ -362,8 +411,14 @@ fn stopped(error: ClientError) -> Stopped {
 }
 
 impl Link {
+    /// A connection has a limit of turns that are not done.
+    fn takes_more(&self) -> bool {
+        self.client.is_alone() || self.asked < self.client.hello.limits.in_flight
+    }
+
     async fn ask(&mut self, utterance: &Utterance) -> Result<u64, Stopped> {
         let id = self.client.request("send", &utterance.send).await?;
+        self.asked += 1;
         if self.status == Asked::Not && !self.client.is_alone() {
             let status = Status { workers: false };
             self.status = Asked::With(self.client.request("status", &status).await?);
@@ -385,7 +440,7 @@ impl Link {
     async fn last(&mut self, id: u64) -> Result<Received, Stopped> {
         loop {
             let received = self.first(id).await?;
-            if received.is_final() {
+            if received.ends_turn() {
                 return Ok(received);
             }
         }

@@ -4,6 +4,7 @@
 //! isn't delivered any more, and one lock for each destination. What is in `new` is whole and
 //! survives a power cut. Must not know how anything is delivered.
 
+use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 use serde::{Deserialize, Serialize};
 
 use super::Utterance;
@@ -68,6 +69,25 @@ impl Spool {
             made.map_err(|why| named(&dir.join(name), why))?;
         }
         Ok(Self { dir })
+    }
+
+    /// The one in a state directory, if it is there. Nothing is made.
+    #[must_use]
+    pub fn existing(state: &Path) -> Option<Self> {
+        let dir = state.join("spool");
+        dir.join("new").is_dir().then_some(Self { dir })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The file that makes a destination one of [`Self::machines`].
+    #[must_use]
+    pub fn lock(&self, to: &str) -> PathBuf {
+        self.dir.join(format!("lock.{}", lane(to)))
     }
 
     /// What distinguishes this machine's keys from another one's, made on first use.
@@ -185,7 +205,20 @@ impl Spool {
     fn read(&self, name: &Name) -> io::Result<Utterance> {
         let path = self.dir.join("new").join(&name.0);
         let mut text = String::new();
-        let file = File::open(&path).map_err(|why| named(&path, why))?;
+        // A pipe of that name would be waited for, and a link leads elsewhere.
+        let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
+        let mut options = OpenOptions::new();
+        let opened = options.read(true).custom_flags(flags.bits()).open(&path);
+        let file =
+            opened.map_err(
+                |why| match Errno::from_raw(why.raw_os_error().unwrap_or(0)) {
+                    Errno::ELOOP => named(
+                        &path,
+                        io::Error::new(ErrorKind::InvalidData, "it is a link"),
+                    ),
+                    _ => named(&path, why),
+                },
+            )?;
         let read = file.take(MAX_FILE).read_to_string(&mut text);
         read.map_err(|why| named(&path, why))?;
         serde_json::from_str(&text).map_err(|why| named(&path, why.into()))
@@ -222,7 +255,8 @@ impl Spool {
             .collect();
         kept.sort();
         for path in kept.iter().rev().skip(MAX_OLD) {
-            std::fs::remove_file(path)?;
+            // What somebody else put there stays, and is in nobody's way.
+            let _stays = std::fs::remove_file(path);
         }
         Ok(())
     }
@@ -254,7 +288,7 @@ impl Spool {
     /// # Errors
     /// When there can't be a lock.
     pub async fn hold(&self, to: &str) -> io::Result<Held> {
-        let path = self.dir.join(format!("lock.{}", lane(to)));
+        let path = self.lock(to);
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -272,6 +306,28 @@ impl Spool {
         }
     }
 
+    /// Every machine that something was ever delivered to, or waits for, in order.
+    ///
+    /// # Errors
+    /// When the directory can't be read.
+    pub fn machines(&self) -> io::Result<BTreeSet<String>> {
+        let entries = std::fs::read_dir(&self.dir).map_err(|why| named(&self.dir, why))?;
+        let mut found = BTreeSet::new();
+        for entry in entries {
+            let name = entry.map_err(|why| named(&self.dir, why))?.file_name();
+            let lane = name.to_str().and_then(|name| name.strip_prefix("lock."));
+            found.extend(lane.map(|lane| lane.replace('!', "/")));
+        }
+        let waiting = self.waiting()?;
+        found.extend(
+            waiting
+                .into_iter()
+                .filter_map(|(_, one)| Some(one.ok()?.to)),
+        );
+        found.retain(|to| to.starts_with("ssh://"));
+        Ok(found)
+    }
+
     /// What was seen there the last time; kept for the next.
     pub fn seen(&self, to: &str, now: Seen) -> Option<Seen> {
         let path = self.dir.join(format!("seen.{}", lane(to)));
@@ -287,11 +343,15 @@ impl Spool {
     }
 }
 
-/// Is the file itself wrong, rather than the disk?
+/// Is the file itself wrong, rather than the disk? One that can't be read must not keep the others
+/// waiting.
 fn is_of_content(why: &io::Error) -> bool {
     matches!(
         why.kind(),
-        ErrorKind::InvalidData | ErrorKind::UnexpectedEof
+        ErrorKind::InvalidData
+            | ErrorKind::UnexpectedEof
+            | ErrorKind::PermissionDenied
+            | ErrorKind::IsADirectory
     )
 }
 
@@ -368,6 +428,50 @@ mod tests {
         assert_eq!(ids(&spool), ["first", "second"]);
         let left = std::fs::read_dir(dir.path().join("spool/tmp")).unwrap();
         assert_eq!(left.count(), 0);
+    }
+
+    #[test]
+    fn what_is_no_readable_file_is_told_and_keeps_no_other_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        let new = dir.path().join("spool/new");
+        std::fs::create_dir(new.join(format!("{:020}", 1))).unwrap();
+        nix::unistd::mkfifo(
+            &new.join(format!("{:020}", 2)),
+            nix::sys::stat::Mode::S_IRWXU,
+        )
+        .unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", new.join(format!("{:020}", 3))).unwrap();
+        let closed = new.join(format!("{:020}", 4));
+        std::fs::write(&closed, "").unwrap();
+        std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o000)).unwrap();
+        spool.put(&utterance("a")).unwrap();
+        let waiting = spool.waiting().unwrap();
+        let readable = waiting.iter().filter_map(|(_, one)| one.as_ref().ok());
+        assert_eq!(
+            readable.map(|one| one.id.as_str()).collect::<Vec<_>>(),
+            ["a"]
+        );
+        assert_eq!(waiting.len(), 5);
+        for (name, one) in waiting {
+            if one.is_err() {
+                spool.put_aside(&name).unwrap();
+            }
+        }
+        assert_eq!(ids(&spool), ["a"]);
+    }
+
+    #[tokio::test]
+    async fn machines_are_those_that_were_talked_to_and_those_that_something_waits_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        assert!(spool.machines().unwrap().is_empty());
+        drop(spool.hold("").await.unwrap());
+        drop(spool.hold("/run/agentd.sock").await.unwrap());
+        drop(spool.hold("ssh://me@old:22").await.unwrap());
+        spool.put(&utterance("a")).unwrap();
+        let machines: Vec<String> = spool.machines().unwrap().into_iter().collect();
+        assert_eq!(machines, ["ssh://mac", "ssh://me@old:22"]);
     }
 
     #[test]

@@ -300,6 +300,8 @@ fn keys(patient: &Patient, config: &Config) -> Vec<Finding> {
             by_default.chain(agent.pass_env.iter().cloned())
         })
         .filter(|name| name.contains("KEY") || name.contains("TOKEN"))
+        // Of the built-in agent's own providers.
+        .chain(config.provider_keys.iter().cloned())
         .collect();
     names.sort();
     names.dedup();

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::World;
-use crate::ssh::here;
+use crate::ssh::{World, here};
 use crate::sshd::Line;
 use crate::support::{Reaped, finish, needs, skipped, wait_for};
 
@@ -179,6 +178,55 @@ fn what_is_too_old_unreadable_or_refused_is_put_aside_and_blocks_nothing() {
     }
     assert_eq!(world.told(), ["fresh"]);
     assert_eq!((world.files("new").len(), world.files("old").len()), (0, 3));
+}
+
+#[test]
+fn a_flood_fills_the_sessions_queue_and_the_rest_waits_here() {
+    const SAID: usize = 300;
+    let Some(world) = World::new() else { return };
+    let slow = world.say("a [[sleep 600000]]", &["--no-prefix", "--deadline", "2"]);
+    assert_eq!(slow.stdout, "accepted, still working: j1\n", "{slow:?}");
+    world.mac.is(Line::Down);
+    world.queue("number 0");
+    world.mac.is(Line::Up);
+    let first = world.files("new").remove(0);
+    let mut one: Value = serde_json::from_slice(&std::fs::read(&first).unwrap()).unwrap();
+    let number: u64 = first
+        .file_name()
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    for next in 1..SAID as u64 {
+        one["id"] = json!(format!("u-{next}"));
+        one["send"]["text"] = json!(format!("number {next}"));
+        one["send"]["idempotency_key"] = json!(format!("key-{next}"));
+        let name = format!("{:020}", number + next);
+        std::fs::write(world.spool().join("new").join(name), one.to_string()).unwrap();
+    }
+    // 256 wait in a session at most.
+    let flushed = world.flush();
+    assert_eq!(flushed.code, Some(69), "{flushed:?}");
+    assert_eq!(flushed.stdout, "mac: 256 delivered, 44 waiting\n");
+    assert!(flushed.stderr.contains("256"), "{flushed:?}");
+    assert_eq!(world.files("new").len(), SAID - 256);
+    // One more is kept, and is behind them.
+    let more = world.say("one more", &["--no-prefix"]);
+    assert_eq!(
+        (more.code, more.stdout.as_str()),
+        (Some(0), "queued on disk, not delivered yet\n"),
+        "{more:?}"
+    );
+    world.daemon.agentctl(&["abort", "j1"]);
+    wait_for("all are delivered", || {
+        (world.flush().code == Some(0)).then_some(())
+    });
+    let told = world.told();
+    let expected = (0..SAID).map(|number| format!("number {number}"));
+    let expected: Vec<String> = expected.chain(["one more".to_owned()]).collect();
+    assert_eq!(told[1..], expected);
+    assert!(world.files("new").is_empty() && world.files("old").is_empty());
 }
 
 #[test]

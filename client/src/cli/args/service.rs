@@ -4,6 +4,8 @@
 
 use clap::{Args, Subcommand};
 
+use super::JsonArgs;
+
 /// `service`.
 #[derive(Args, Clone, Debug)]
 pub struct ServiceArgs {
@@ -49,9 +51,10 @@ Meanwhile new turns are accepted and wait; who connects in between waits for the
     #[command(after_help = "\
 Examples:
   agentctl service status
+  agentctl service status --json
 
-Exit codes: 0 it serves, 69 it doesn't")]
-    Status,
+Exit codes: 0 it serves, 69 it doesn't, 70 it hangs, 71 it was stopped, 78 it is not installed")]
+    Status(JsonArgs),
     /// What the service logged
     #[command(after_help = "\
 Examples:

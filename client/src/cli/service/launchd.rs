@@ -5,8 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::{Value, json};
+
 use super::installation::Installation;
-use super::step::{Failed, Step, run};
+use super::step::{Failed, Step, before, run};
 
 const LABEL: &str = "local.agentd";
 const TEMPLATE: &str = include_str!("../../../../packaging/launchd/agentd.plist");
@@ -91,6 +93,7 @@ pub(super) fn restart_hard(of: &Installation) -> Vec<Step> {
 pub(super) fn uninstall(of: &Installation) -> Vec<Step> {
     vec![
         Step::Try(launchctl(&["bootout", &service(of.uid)])),
+        Step::Remove(before(&file(of))),
         Step::Remove(file(of)),
     ]
 }
@@ -129,6 +132,16 @@ impl State {
         let printed = self.printed.as_deref()?;
         let found = |line: &str| line.trim().strip_prefix("pid = ")?.parse().ok();
         printed.lines().find_map(found)
+    }
+
+    /// For programs.
+    pub(super) fn facts(&self) -> Value {
+        let service = match (self.is_listening(), self.pid()) {
+            (false, _) => "inactive",
+            (true, None) => "waiting",
+            (true, Some(_)) => "active",
+        };
+        json!({"manager": "launchd", "service": service, "pid": self.pid()})
     }
 
     /// For people, one line each.

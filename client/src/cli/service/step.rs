@@ -83,9 +83,13 @@ fn show(step: &Step) -> Result<(), Failed> {
             format!("would keep    {}", path.display())
         }
         Step::Write { path, text } => {
+            let kept = match path.exists() {
+                true => format!("\nwould keep    {}, as it was", before(path).display()),
+                false => String::new(),
+            };
             let indented: String = text.lines().map(|line| format!("    {line}\n")).collect();
             let text = format!("would write   {}\n{indented}", path.display());
-            text.trim_end().to_owned()
+            format!("{}{kept}", text.trim_end())
         }
         Step::PrivateDir(path) if path.is_dir() => return Ok(()),
         Step::PrivateDir(path) => format!("would make    {}", path.display()),
@@ -106,6 +110,7 @@ fn perform_one(step: &Step) -> Result<(), Failed> {
             if is_there(path, text)? {
                 Some(("kept", path))
             } else {
+                keep_before(path).map_err(Failed::of(path))?;
                 write(path, text).map_err(Failed::of(path))?;
                 Some(("wrote", path))
             }
@@ -140,10 +145,17 @@ fn perform_one(step: &Step) -> Result<(), Failed> {
             };
         }
     };
-    match told {
-        Some((what, path)) => Ok(output::out_line(&format!("{what:<7}  {}", path.display()))?),
-        None => Ok(()),
+    let Some((what, path)) = told else {
+        return Ok(());
+    };
+    output::out_line(&format!("{what:<7}  {}", path.display()))?;
+    if what == "wrote" && before(path).exists() {
+        output::note(&format!(
+            "as it was before it is kept as `{}`; changes of yours belong into a drop-in",
+            before(path).display()
+        ));
     }
+    Ok(())
 }
 
 fn tell_run(words: &[String]) -> Result<(), Failed> {
@@ -198,6 +210,20 @@ pub(super) fn ours(path: &Path) -> Result<Option<String>, Failed> {
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Failed::of(path)(error)),
+    }
+}
+
+/// Where a file is kept that is written anew: somebody may have changed it by hand.
+pub(super) fn before(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".old");
+    PathBuf::from(name)
+}
+
+fn keep_before(path: &Path) -> io::Result<()> {
+    match fs::copy(path, before(path)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -262,6 +288,22 @@ mod tests {
             assert!(matches!(failed, Failed::Foreign(_)), "{failed}");
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), "[Service]\n");
+    }
+
+    #[test]
+    fn what_was_changed_by_hand_is_kept_beside_what_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agentd.service");
+        let changed = format!("# {OURS}\n[Service]\nNice=5\n");
+        fs::write(&path, &changed).unwrap();
+        let text = format!("# {OURS}\n");
+        let write = Step::Write {
+            path: path.clone(),
+            text: text.clone(),
+        };
+        perform(&[write.clone(), write], Mode::Do).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        assert_eq!(fs::read_to_string(before(&path)).unwrap(), changed);
     }
 
     #[test]

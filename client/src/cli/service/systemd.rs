@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde_json::{Value, json};
+
 use super::installation::Installation;
-use super::step::{Failed, Step, run};
+use super::step::{Failed, Step, before, run};
 
 const SOCKET_UNIT: &str = "agentd.socket";
 const SERVICE_UNIT: &str = "agentd.service";
@@ -97,7 +99,10 @@ pub(super) fn uninstall(of: &Installation, state: &State) -> Vec<Step> {
             SERVICE_UNIT,
         ])));
     }
-    steps.extend(units(of).map(|(path, _)| Step::Remove(path)));
+    for (path, _) in units(of) {
+        steps.push(Step::Remove(before(&path)));
+        steps.push(Step::Remove(path));
+    }
     steps.push(Step::Run(systemctl(&["daemon-reload"])));
     steps.push(Step::Try(systemctl(&[
         "reset-failed",
@@ -105,6 +110,18 @@ pub(super) fn uninstall(of: &Installation, state: &State) -> Vec<Step> {
         SERVICE_UNIT,
     ])));
     steps
+}
+
+/// What the user added to the units, which is theirs.
+pub(super) fn drop_ins(of: &Installation) -> Vec<PathBuf> {
+    let dirs = units(of).map(|(path, _)| {
+        let mut name = path.into_os_string();
+        name.push(".d");
+        PathBuf::from(name)
+    });
+    let is_used =
+        |dir: &PathBuf| std::fs::read_dir(dir).is_ok_and(|mut found| found.next().is_some());
+    dirs.into_iter().filter(is_used).collect()
 }
 
 /// What follows the service's log.
@@ -170,6 +187,23 @@ impl State {
     pub(super) fn listens_at(&self) -> Option<PathBuf> {
         let at = self.socket("Listen").strip_suffix(" (Stream)")?;
         Some(PathBuf::from(at))
+    }
+
+    /// For programs: what the manager says of both units.
+    pub(super) fn facts(&self) -> Value {
+        json!({
+            "manager": "systemd",
+            "service": self.service("ActiveState"),
+            "sub_state": self.service("SubState"),
+            "result": self.service("Result"),
+            "pid": self.pid(),
+            "restarts": self.service("NRestarts").parse::<u64>().ok(),
+            "socket": self.socket("ActiveState"),
+            "listens_at": self.listens_at(),
+            "at_login": self.service("UnitFileState") == "enabled",
+            "lingers": lingers(),
+            "needs_reload": self.service("NeedDaemonReload") == "yes",
+        })
     }
 
     /// For people, one line each.
