@@ -34,6 +34,7 @@ mod misbehaviour;
 mod mock_model;
 mod native;
 mod nested;
+mod packaging;
 mod pi;
 mod pi_steering;
 mod protocol;
