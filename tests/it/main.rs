@@ -27,6 +27,7 @@ mod faults_framing;
 mod faults_socket;
 mod faults_terminal;
 mod first;
+mod install_script;
 mod instances;
 mod logs;
 mod metrics;
