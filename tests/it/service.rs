@@ -4,6 +4,8 @@
 //! with a service manager, a home, `/tmp` and `/run` of its own. What is asserted, is asserted
 //! there. Not here: launchd, whose list is read back in the client's tests.
 
+mod packaged;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -49,6 +51,11 @@ struct Machine;
 
 /// The machine, when called inside. Outside it runs the calling test there, and gives `None`.
 fn machine(test: &str) -> Option<Machine> {
+    machine_with(test, &[])
+}
+
+/// The same with units that a package has for every user.
+fn machine_with(test: &str, units: &[(&str, &str)]) -> Option<Machine> {
     if std::env::var_os(INSIDE).is_some() {
         let config = home().join(".config/agentd");
         fs::create_dir_all(&config).unwrap();
@@ -66,6 +73,13 @@ fn machine(test: &str) -> Option<Machine> {
     let itself = std::env::current_exe().unwrap();
     command.arg("--bin").arg(&itself);
     let itself = itself.file_name().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    if !units.is_empty() {
+        for (name, text) in units {
+            fs::write(dir.path().join(name), text).unwrap();
+        }
+        command.arg("--units").arg(dir.path());
+    }
     let ended = command
         .arg("--")
         .arg(itself)

@@ -5,6 +5,7 @@
 
 mod installation;
 mod launchd;
+mod packaged;
 mod restart;
 mod step;
 mod systemd;
@@ -196,7 +197,7 @@ impl State {
 
     fn start(&self, of: &Installation) -> Vec<Step> {
         match self {
-            Self::Systemd(_) => systemd::start(),
+            Self::Systemd(state) => systemd::start(state),
             Self::Launchd(_) => launchd::start(of),
         }
     }
@@ -243,7 +244,7 @@ async fn install(args: ServiceChangeArgs, socket: Option<&Path>) -> Done<Exit> {
     let (changed, mut steps) = match &state {
         State::Systemd(before) => {
             let mut steps = Vec::new();
-            let [(socket, text), (service, service_text)] = systemd::units(&of);
+            let [(socket, text), (service, service_text)] = systemd::files(&of);
             let socket_changed = !step::is_there(&socket, &text)?;
             // Where it listens can't change while it does.
             if before.is_listening() && socket_changed {
