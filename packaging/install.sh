@@ -140,7 +140,7 @@ install() {
     new=''
     for dir in "$stage"/unpacked/*/; do new=${dir%/}; done
     [ -f "$new/bin/agentctl" ] || fail "\`$tarball\` is no release of agentd"
-    for program in agentd timmy agentctl; do
+    for program in agentctl timmy agentd; do
         version=$("$new/bin/$program" --version 2>&1) ||
             fail "this release does not run here: $version" "build it: cargo install --path ."
     done
