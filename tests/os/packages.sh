@@ -73,6 +73,15 @@ work=$(mktemp -d /tmp/agentd-packages-XXXXXX)
 trap 'rm -rf "$work"' EXIT
 
 (cd "$dir" && sha256sum --check --strict SHA256SUMS)
+if [ -e "$dir/agentd.rb" ]; then
+    grep -q "$(sha256sum <"$(echo "$dir"/agentd-[0-9]*[0-9].tar.gz)" | cut -d' ' -f1)" "$dir/agentd.rb" ||
+        fail "the formula has another sum than the sources"
+fi
+bill=$(echo "$dir"/*.cdx.json)
+for crate in agentd-daemon rusqlite tokio; do
+    grep -q "\"name\": \"$crate\"" "$bill" || fail "the bill of materials does not name $crate"
+done
+if grep 'file:///' "$bill" | grep -v 'file:///agentd'; then fail "the bill names a directory of this machine"; fi
 deb=$(echo "$dir"/agentd_*.deb)
 lintian --allow-root --fail-on error "$deb"
 
