@@ -25,13 +25,15 @@ usage() {
 has() { command -v "$1" >/dev/null 2>&1; }
 
 fetch() {
+    proto='=http,https'
     case $1 in
-        https://*) ;;
+        # Nor may it be led to where it isn't.
+        https://*) proto='=https' ;;
         # Whoever could change the one on the way could change the other.
         http://*) [ -n "$sum" ] || fail "$1 is not encrypted" "use https://, or give --sha256" ;;
     esac
     if has curl; then
-        curl --fail --silent --show-error --location --output "$2" -- "$1" || fail "can't fetch $1"
+        curl --fail --silent --show-error --location --proto "$proto" --output "$2" -- "$1" || fail "can't fetch $1"
     elif has wget; then
         wget --quiet --output-document="$2" -- "$1" || fail "can't fetch $1"
     else
