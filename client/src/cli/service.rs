@@ -195,9 +195,18 @@ impl State {
         .unwrap_or_else(|| of.socket.clone())
     }
 
+    /// Before a start that is not an installation.
+    fn reload(&self) -> Vec<Step> {
+        match self {
+            Self::Systemd(state) => state.reload(),
+            // It is loaded anew by each installation.
+            Self::Launchd(_) => Vec::new(),
+        }
+    }
+
     fn start(&self, of: &Installation) -> Vec<Step> {
         match self {
-            Self::Systemd(state) => systemd::start(state),
+            Self::Systemd(_) => systemd::start(),
             Self::Launchd(_) => launchd::start(of),
         }
     }
@@ -314,6 +323,7 @@ fn uninstall(args: ServiceChangeArgs) -> Done<Exit> {
 
 async fn start(args: ServiceChangeArgs) -> Done<Exit> {
     let (of, state) = installed()?;
+    step::perform(&state.reload(), mode(args.dry_run))?;
     step::perform(&state.start(&of), mode(args.dry_run))?;
     if !args.dry_run {
         verify(&state.socket(&of)).await?;

@@ -105,16 +105,11 @@ fn remove_additions(of: &Installation) -> Vec<Step> {
     steps
 }
 
-/// A package that was upgraded meanwhile has other units.
-pub(super) fn start(state: &State) -> Vec<Step> {
-    let reload = state.service("NeedDaemonReload") == "yes";
-    let mut steps = Vec::new();
-    steps.extend(reload.then(|| Step::Run(systemctl(&["daemon-reload"]))));
-    steps.extend([
+pub(super) fn start() -> Vec<Step> {
+    vec![
         Step::Try(systemctl(&["reset-failed", SOCKET_UNIT, SERVICE_UNIT])),
         Step::Run(systemctl(&["start", SOCKET_UNIT, SERVICE_UNIT])),
-    ]);
-    steps
+    ]
 }
 
 /// Both at once: a socket that stays would start the service again.
@@ -204,6 +199,14 @@ impl State {
                 || both.iter().any(|unit| {
                     says(unit, "UnitFileState", "enabled") || says(unit, "ActiveState", "active")
                 }))
+    }
+
+    /// What a package's upgrade asks for, which changes the units of managers that run.
+    pub(super) fn reload(&self) -> Vec<Step> {
+        let changed =
+            self.service("NeedDaemonReload") == "yes" || self.socket("NeedDaemonReload") == "yes";
+        let reload = changed.then(|| Step::Run(systemctl(&["daemon-reload"])));
+        reload.into_iter().collect()
     }
 
     /// Does the socket wait, or the service run?
@@ -433,6 +436,18 @@ mod tests {
         assert!(!with(idle, idle).is_installed());
         assert!(with(idle, "UnitFileState=enabled\n").is_installed());
         assert!(with(idle, "ActiveState=active\n").is_installed());
+    }
+
+    #[test]
+    fn units_that_an_upgrade_changed_are_read_again() {
+        let with = |service: &str, socket: &str| State {
+            service: properties_of(&format!("NeedDaemonReload={service}\n")),
+            socket: properties_of(&format!("NeedDaemonReload={socket}\n")),
+        };
+        let reload = [Step::Run(systemctl(&["daemon-reload"]))];
+        assert_eq!(with("no", "no").reload(), []);
+        assert_eq!(with("yes", "no").reload(), reload);
+        assert_eq!(with("no", "yes").reload(), reload);
     }
 
     #[test]
