@@ -3,11 +3,12 @@
 # its own. Nothing outside of its namespaces is seen or changed: a service manager in the machine's
 # own would move every process into its scopes.
 #
-#   user-manager.sh [--other] [--bin FILE]… -- COMMAND [ARGUMENT]…
+#   user-manager.sh [--other] [--bin FILE]… [--units DIR] -- COMMAND [ARGUMENT]…
 #
-# The files are in the command's PATH. The command is in a session of the user: it may end the
-# service manager and start another one, as logging out and in does. With --other there is another
-# account `other` on this machine, and `ssh other` gets there: a real sshd, over a Unix socket.
+# The files are in the command's PATH; the units are there for every user, as a package has them. The
+# command is in a session of the user: it may end the service manager and start another one, as
+# logging out and in does. With --other there is another account `other` on this machine, and `ssh
+# other` gets there: a real sshd, over a Unix socket.
 # Needs root (or sudo without a password), systemd, util-linux and a unified cgroup hierarchy; for
 # --other sshd and nc. Ends with the command's status; 77, and why, where this can't be.
 set -euo pipefail
@@ -72,6 +73,12 @@ while [ "${1:-}" = --bin ]; do
     mount --bind "$2" "$programs/$(basename "$2")"
     shift 2
 done
+if [ "${1:-}" = --units ]; then
+    cp -r /usr/lib/systemd/user "$place/units"
+    cp "$2"/* "$place/units"
+    mount --bind "$place/units" /usr/lib/systemd/user
+    shift 2
+fi
 [ "${1:-}" = -- ] && shift
 
 # The journal leaves a link in /dev, which all namespaces share: a small one of our own.

@@ -347,6 +347,11 @@ Examples:
   agentctl completions bash > ~/.local/share/bash-completion/completions/agentctl
   agentctl completions fish > ~/.config/fish/completions/agentctl.fish")]
     Completions(CompletionsArgs),
+    /// Write the manual pages
+    #[command(after_help = "\
+Examples:
+  agentctl man --to ~/.local/share/man/man1 && man agentctl-send")]
+    Man(ManArgs),
 }
 
 /// A command with nothing but `--json`.
@@ -462,6 +467,14 @@ pub struct CompletionsArgs {
     /// Which shell
     #[arg(value_enum)]
     pub shell: Shell,
+}
+
+/// `man`.
+#[derive(Args, Clone, Debug)]
+pub struct ManArgs {
+    /// The directory, which is made when it is not there
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
 }
 
 /// A shell we write completions for.

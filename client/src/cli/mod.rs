@@ -18,6 +18,7 @@ mod forward;
 mod host;
 mod jobs;
 mod logs;
+mod man;
 mod metrics;
 pub mod output;
 mod questions;
@@ -124,6 +125,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
             ConfigCommand::Show(args) => config_show(&args),
         },
         Command::Completions(args) => completions(args.shell),
+        Command::Man(args) => man::man(&args),
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod installation;
 mod launchd;
+mod packaged;
 mod restart;
 mod step;
 mod systemd;
@@ -207,6 +208,15 @@ impl State {
         .unwrap_or_else(|| of.socket.clone())
     }
 
+    /// Before a start that is not an installation.
+    fn reload(&self) -> Vec<Step> {
+        match self {
+            Self::Systemd(state) => state.reload(),
+            // It is loaded anew by each installation.
+            Self::Launchd(_) => Vec::new(),
+        }
+    }
+
     fn start(&self, of: &Installation) -> Vec<Step> {
         match self {
             Self::Systemd(_) => systemd::start(),
@@ -256,7 +266,7 @@ async fn install(args: ServiceChangeArgs, socket: Option<&Path>) -> Done<Exit> {
     let (changed, mut steps) = match &state {
         State::Systemd(before) => {
             let mut steps = Vec::new();
-            let [(socket, text), (service, service_text)] = systemd::units(&of);
+            let [(socket, text), (service, service_text)] = systemd::files(&of);
             let socket_changed = !step::is_there(&socket, &text)?;
             // Where it listens can't change while it does.
             if before.is_listening() && socket_changed {
@@ -332,6 +342,7 @@ fn uninstall(args: ServiceChangeArgs) -> Done<Exit> {
 
 async fn start(args: ServiceChangeArgs) -> Done<Exit> {
     let (of, state) = installed()?;
+    step::perform(&state.reload(), mode(args.dry_run))?;
     step::perform(&state.start(&of), mode(args.dry_run))?;
     if !args.dry_run {
         verify(&state.socket(&of)).await?;

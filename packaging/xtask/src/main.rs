@@ -10,12 +10,13 @@
 
 mod agents;
 mod demo;
+mod dist;
 mod figures;
 mod msrv;
 mod sandbox;
 mod torture;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, bail};
@@ -26,6 +27,7 @@ usage: cargo xtask TASK
 
   agents    write the tables of daemon/AGENTS.md from the code
   demo      build the product and see its main job done, step by step
+  dist      make the files of a release: [--profile P] [--bins DIR] [--to DIR] [--url URL] [--fast]
   figures   measure a release build against controls; `--strict` fails on a miss
   msrv      check that no dependency needs a newer Rust than the workspace says
   torture   kill everything and cut the power while clients work, and look what was lost:
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     let done = match task.as_str() {
         "agents" => agents::run(),
         "demo" => demo::run(),
+        "dist" => dist::run(&rest),
         "figures" => figures::run(&rest),
         "msrv" => msrv::run(),
         "torture" => torture::run(&rest),
@@ -59,11 +62,16 @@ fn main() -> ExitCode {
     }
 }
 
+/// The workspace's directory.
+fn root() -> &'static Path {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    packaging.and_then(Path::parent).unwrap_or(Path::new("/"))
+}
+
 /// The cargo that runs this task, in the workspace's directory.
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    command.current_dir(root).stdin(Stdio::null());
+    command.current_dir(root()).stdin(Stdio::null());
     command
 }
 

@@ -294,7 +294,7 @@ fn its_state_is_told_to_programs_and_what_was_changed_by_hand_is_kept() {
 #[test]
 fn what_is_said_in_one_account_reaches_the_agent_of_another() {
     let test = "home::what_is_said_in_one_account_reaches_the_agent_of_another";
-    let Some(_machine) = machine_with(&["--other"], test) else {
+    let Some(_machine) = machine_with(test, &["--other"], &[]) else {
         return;
     };
     let there = |script: &str| -> Finished {

@@ -41,6 +41,7 @@ pub(super) async fn restart(args: ServiceRestartArgs) -> Done<Exit> {
 
 /// Says what [`gently`] would do.
 pub(super) fn show(state: &State, of: &Installation, deadline: f64) -> Done<()> {
+    step::perform(&state.reload(), Mode::Show)?;
     if state.pid().is_some() {
         output::out_line(&format!(
             "would ask     the daemon to end its turns within {deadline} s and to leave"
@@ -61,6 +62,8 @@ pub(super) enum Left {
 /// Replaces the daemon by another one of what is installed now.
 pub(super) async fn gently(of: &Installation, deadline: f64) -> Done<Left> {
     let state = Manager::ask()?;
+    // Before the daemon leaves: who waits in the socket's queue starts the next one.
+    step::perform(&state.reload(), Mode::Do)?;
     let Some(pid) = state.pid() else {
         step::perform(&state.start(of), Mode::Do)?;
         return Ok(Left::Yes);

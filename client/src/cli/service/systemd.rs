@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::installation::Installation;
+use super::packaged;
 use super::step::{Failed, Step, before, run};
 
-const SOCKET_UNIT: &str = "agentd.socket";
-const SERVICE_UNIT: &str = "agentd.service";
+pub(super) const SOCKET_UNIT: &str = "agentd.socket";
+pub(super) const SERVICE_UNIT: &str = "agentd.service";
 const SOCKET_TEMPLATE: &str = include_str!("../../../../packaging/systemd/agentd.socket");
 const SERVICE_TEMPLATE: &str = include_str!("../../../../packaging/systemd/agentd.service");
 /// Where logind notes whose services outlive their sessions.
@@ -32,39 +33,77 @@ pub(super) fn is_there() -> Result<(), Failed> {
 /// The units with their paths.
 pub(super) fn units(of: &Installation) -> [(PathBuf, String); 2] {
     let dir = unit_dir(of);
-    let symlinks = of
-        .alias
-        .as_deref()
-        .map(|alias| format!("Symlinks={}", quoted(&shown(alias))));
     let socket = SOCKET_TEMPLATE
-        .replace("@SOCKET@", &escaped(&shown(&of.socket)))
-        .replace("@SYMLINKS@", &symlinks.unwrap_or_default());
-    let environment = of
-        .environment
-        .iter()
-        .map(|(name, value)| format!("Environment={}", quoted(&format!("{name}={value}"))));
-    let environment: Vec<String> = environment.collect();
+        .replace("@SOCKET@", &socket(of))
+        .replace("@SYMLINKS@", &symlinks(of));
     let service = SERVICE_TEMPLATE
         .replace("@PROGRAM@", &quoted(&shown(&of.program)))
-        .replace("@ENVIRONMENT@", &environment.join("\n"));
+        .replace("@ENVIRONMENT@", &environment(of));
     [
         (dir.join(SOCKET_UNIT), socket),
         (dir.join(SERVICE_UNIT), service),
     ]
 }
 
-fn unit_dir(of: &Installation) -> PathBuf {
+pub(super) fn unit_dir(of: &Installation) -> PathBuf {
     of.config_home.join("systemd/user")
+}
+
+pub(super) fn socket(of: &Installation) -> String {
+    escaped(&shown(&of.socket))
+}
+
+pub(super) fn symlinks(of: &Installation) -> String {
+    let alias = of.alias.as_deref();
+    let line = alias.map(|alias| format!("Symlinks={}", quoted(&shown(alias))));
+    line.unwrap_or_default()
+}
+
+pub(super) fn environment(of: &Installation) -> String {
+    let lines = of
+        .environment
+        .iter()
+        .map(|(name, value)| format!("Environment={}", quoted(&format!("{name}={value}"))));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The user's own files, the socket's first: both units, or what is added to a package's.
+pub(super) fn files(of: &Installation) -> [(PathBuf, String); 2] {
+    if packaged::run(&of.program) {
+        packaged::additions(of)
+    } else {
+        units(of)
+    }
 }
 
 /// From files to a service that is started at login, now and after a crash.
 pub(super) fn install(of: &Installation) -> Vec<Step> {
-    let mut steps: Vec<Step> = units(of)
-        .into_iter()
-        .map(|(path, text)| Step::Write { path, text })
-        .collect();
+    // Units of the user's own would hide those of a package, whatever its version.
+    let mut steps = if packaged::run(&of.program) {
+        units(of).map(|(path, _)| Step::Remove(path)).to_vec()
+    } else {
+        remove_additions(of)
+    };
+    let files = files(of).into_iter();
+    steps.extend(files.map(|(path, text)| Step::Write { path, text }));
     steps.push(Step::Run(systemctl(&["daemon-reload"])));
-    steps.push(Step::Run(systemctl(&["enable", SOCKET_UNIT, SERVICE_UNIT])));
+    // Not `enable`: there may be links to units that are gone.
+    steps.push(Step::Run(systemctl(&[
+        "reenable",
+        SOCKET_UNIT,
+        SERVICE_UNIT,
+    ])));
+    steps
+}
+
+fn remove_additions(of: &Installation) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (path, _) in packaged::additions(of) {
+        let dir = path.parent().map(Path::to_owned);
+        steps.push(Step::Remove(path));
+        // It stays when the user has something there.
+        steps.extend(dir.map(Step::RemoveDir));
+    }
     steps
 }
 
@@ -103,6 +142,7 @@ pub(super) fn uninstall(of: &Installation, state: &State) -> Vec<Step> {
         steps.push(Step::Remove(before(&path)));
         steps.push(Step::Remove(path));
     }
+    steps.extend(remove_additions(of));
     steps.push(Step::Run(systemctl(&["daemon-reload"])));
     steps.push(Step::Try(systemctl(&[
         "reset-failed",
@@ -146,7 +186,7 @@ pub(super) struct State {
 impl State {
     pub(super) fn ask() -> Result<Self, Failed> {
         let show = |unit: &str| {
-            let properties = "--property=LoadState,ActiveState,SubState,Result,MainPID,NRestarts,\
+            let properties = "--property=LoadState,FragmentPath,ActiveState,SubState,Result,MainPID,NRestarts,\
                               UnitFileState,NeedDaemonReload,StatusText,Listen,ActiveEnterTimestamp";
             run(&systemctl(&["show", unit, properties])).map(|text| properties_of(&text))
         };
@@ -164,8 +204,26 @@ impl State {
         self.socket.get(name).map_or("", String::as_str)
     }
 
+    /// A package's units are there for every user; only who enabled or started them has the service.
     pub(super) fn is_installed(&self) -> bool {
-        self.service("LoadState") == "loaded" && self.socket("LoadState") == "loaded"
+        let both = [&self.service, &self.socket];
+        let says = |unit: &&BTreeMap<String, String>, name: &str, value: &str| {
+            unit.get(name).is_some_and(|found| found == value)
+        };
+        let packaged = Path::new(self.service("FragmentPath")).starts_with("/usr");
+        both.iter().all(|unit| says(unit, "LoadState", "loaded"))
+            && (!packaged
+                || both.iter().any(|unit| {
+                    says(unit, "UnitFileState", "enabled") || says(unit, "ActiveState", "active")
+                }))
+    }
+
+    /// What a package's upgrade asks for, which changes the units of managers that run.
+    pub(super) fn reload(&self) -> Vec<Step> {
+        let changed =
+            self.service("NeedDaemonReload") == "yes" || self.socket("NeedDaemonReload") == "yes";
+        let reload = changed.then(|| Step::Run(systemctl(&["daemon-reload"])));
+        reload.into_iter().collect()
     }
 
     /// Does the socket wait, or the service run?
@@ -381,6 +439,49 @@ mod tests {
             assert!(text.contains(part), "{part}\n{text}");
         }
         assert!(!State::default().is_installed());
+    }
+
+    #[test]
+    fn what_is_added_to_a_packages_units_is_the_users_alone() {
+        let [(path, socket), (_, service)] = packaged::additions(&installation());
+        assert_eq!(
+            path,
+            Path::new("/h/.config/systemd/user/agentd.socket.d/agentctl.conf")
+        );
+        let listens = "\nListenStream=\nListenStream=/run/user/1000/agentd/agentd.sock\n\
+                       Symlinks=\nSymlinks=\"/tmp/timmy.sock\"\n";
+        assert!(socket.contains(listens), "{socket}");
+        assert!(!service.contains("ExecStart"), "{service}");
+        assert!(service.contains("\nEnvironment=\"PATH=/a "), "{service}");
+    }
+
+    #[test]
+    fn units_of_a_package_are_a_service_only_when_they_are_used() {
+        let unit = |more: &str| {
+            properties_of(&format!(
+                "LoadState=loaded\nFragmentPath=/usr/lib/systemd/user/x\n{more}"
+            ))
+        };
+        let with = |service: &str, socket: &str| State {
+            service: unit(service),
+            socket: unit(socket),
+        };
+        let idle = "UnitFileState=disabled\nActiveState=inactive\n";
+        assert!(!with(idle, idle).is_installed());
+        assert!(with(idle, "UnitFileState=enabled\n").is_installed());
+        assert!(with(idle, "ActiveState=active\n").is_installed());
+    }
+
+    #[test]
+    fn units_that_an_upgrade_changed_are_read_again() {
+        let with = |service: &str, socket: &str| State {
+            service: properties_of(&format!("NeedDaemonReload={service}\n")),
+            socket: properties_of(&format!("NeedDaemonReload={socket}\n")),
+        };
+        let reload = [Step::Run(systemctl(&["daemon-reload"]))];
+        assert_eq!(with("no", "no").reload(), []);
+        assert_eq!(with("yes", "no").reload(), reload);
+        assert_eq!(with("no", "yes").reload(), reload);
     }
 
     #[test]

@@ -1,0 +1,111 @@
+//! What a release consists of, laid out below a prefix.
+//!
+//! Owns which file goes where, and how the units of a package differ from those of one user. Must
+//! not know what is packed from it.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+
+use super::{Release, command, compress, done, said};
+use crate::root;
+
+const PROGRAMS: [&str; 3] = ["agentctl", "agentd", "timmy"];
+/// What units say of who wrote them, and what stands there in a package.
+const WRITTEN: &str = "Written by `agentctl service install`, which writes it anew";
+const PACKAGED: &str = "Of the package agentd, which replaces it";
+/// For who enables the units by hand; `agentctl service install` adds the PATH of the user's shell.
+const ENVIRONMENT: &str =
+    "Environment=PATH=%h/.cargo/bin:%h/.local/bin:/usr/local/bin:/usr/bin:/bin";
+
+/// Fills an empty directory.
+pub(super) fn fill(release: &Release, bins: &Path, stage: &Path) -> anyhow::Result<()> {
+    let bin = stage.join("bin");
+    fs::create_dir_all(&bin)?;
+    for name in PROGRAMS {
+        let from = bins.join(name);
+        fs::copy(&from, bin.join(name))
+            .with_context(|| format!("can't copy `{}`", from.display()))?;
+        // A release has no symbols already; what a debug build has is ten times the program.
+        done(command("strip", &[]).arg(bin.join(name)))?;
+    }
+    let agentctl = bin.join("agentctl");
+    done(command(&agentctl, &["man", "--to"]).arg(stage.join("share/man/man1")))?;
+    for (shell, to) in [
+        ("bash", "share/bash-completion/completions/agentctl"),
+        ("zsh", "share/zsh/site-functions/_agentctl"),
+        ("fish", "share/fish/vendor_completions.d/agentctl.fish"),
+    ] {
+        let script = said(&mut command(&agentctl, &["completions", shell]))?;
+        write(&stage.join(to), &(script + "\n"))?;
+    }
+    for name in ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
+        copy(name, &stage.join("share/doc/agentd").join(name))?;
+    }
+    copy("packaging/install.sh", &stage.join("install.sh"))?;
+    copy("README.md", &stage.join("README.md"))?;
+    // The user's manager looks there below ~/.local, too.
+    for name in ["agentd-voice-flush.service", "agentd-voice-flush.timer"] {
+        let to = stage.join("share/systemd/user").join(name);
+        copy(&format!("packaging/systemd/{name}"), &to)?;
+    }
+    debian(release, &stage.with_file_name("debian"))
+}
+
+/// What only the Debian package has: units for its paths, and a changelog of its own kind.
+fn debian(release: &Release, to: &Path) -> anyhow::Result<()> {
+    for name in ["agentd.service", "agentd.socket"] {
+        let template = fs::read_to_string(root().join("packaging/systemd").join(name))?;
+        if !template.contains(WRITTEN) {
+            bail!("packaging/systemd/{name} doesn't say `{WRITTEN}`");
+        }
+        let unit = template
+            .replace(WRITTEN, PACKAGED)
+            .replace("@PROGRAM@", "/usr/bin/agentd")
+            .replace("@ENVIRONMENT@", ENVIRONMENT)
+            .replace("@SOCKET@", "%t/agentd/agentd.sock")
+            .replace("@SYMLINKS@", "Symlinks=/tmp/timmy.sock");
+        if let Some(left) = unit
+            .lines()
+            .find(|line| line.contains("=@") || line.starts_with('@'))
+        {
+            bail!("packaging/systemd/{name}: nothing is known for `{left}`");
+        }
+        write(&to.join("systemd").join(name), &unit)?;
+    }
+    let date = format!("--date=@{}", release.epoch);
+    let date = said(command("date", &["--utc", "--rfc-email"]).arg(date))?;
+    let changelog = format!(
+        "agentd ({}-1) unstable; urgency=medium\n\n  * Release {}: see CHANGELOG.md.\n\n -- {}  {date}\n",
+        release.version,
+        release.version,
+        maintainer()?
+    );
+    write(&to.join("changelog"), &changelog)?;
+    copy("CHANGELOG.md", &to.join("upstream/changelog"))?;
+    compress(&to.join("upstream/changelog"))
+}
+
+/// As the package names them.
+fn maintainer() -> anyhow::Result<String> {
+    let manifest = fs::read_to_string(root().join("Cargo.toml"))?;
+    let line = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("maintainer = "));
+    let line = line.context("Cargo.toml names no maintainer")?;
+    Ok(line.trim_matches('"').to_owned())
+}
+
+fn copy(from: &str, to: &Path) -> anyhow::Result<()> {
+    let text =
+        fs::read_to_string(root().join(from)).with_context(|| format!("can't read `{from}`"))?;
+    write(to, &text)
+}
+
+fn write(to: &Path, text: &str) -> anyhow::Result<()> {
+    if let Some(dir) = to.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    Ok(fs::write(to, text)?)
+}

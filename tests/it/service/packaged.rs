@@ -1,0 +1,72 @@
+//! The same service from the units of a package: the user adds to them, and hides none.
+
+use super::*;
+
+const PACKAGED: [(&str, &str); 2] = [
+    (
+        "agentd.service",
+        "[Service]\nType=notify\nExecStart=/run/agentd-programs/agentd\n\
+         Environment=PATH=/usr/bin AGENTD_LOG=warn\n[Install]\nWantedBy=default.target\n",
+    ),
+    (
+        "agentd.socket",
+        "[Socket]\nListenStream=%t/of-the-package.sock\nSymlinks=/tmp/of-the-package.sock\n\
+         RemoveOnStop=yes\nFileDescriptorName=agentd\n\
+         [Install]\nWantedBy=sockets.target\n",
+    ),
+];
+
+#[test]
+fn a_packages_units_are_used_and_only_added_to() {
+    let Some(machine) = machine_with(
+        "packaged::a_packages_units_are_used_and_only_added_to",
+        &[],
+        &PACKAGED,
+    ) else {
+        return;
+    };
+    let before = machine.files();
+    let none = run("agentctl", &["service", "status"]);
+    assert_eq!(none.code, Some(78), "it is nobody's yet: {none:?}");
+
+    // Units of the user's own, from before there was a package, don't hide it.
+    fs::write(
+        machine.units().join("agentd.service"),
+        "# Written by `agentctl service install`\n[Service]\nExecStart=/nowhere/agentd\n\
+         [Install]\nWantedBy=default.target\n",
+    )
+    .unwrap();
+    systemctl(&["daemon-reload"]);
+    systemctl(&["enable", "agentd.service"]);
+    agentctl(&["service", "install"]);
+    assert!(!machine.units().join("agentd.service").exists());
+    for unit in ["agentd.service", "agentd.socket"] {
+        let fragment = property(unit, "FragmentPath");
+        assert_eq!(fragment, format!("/usr/lib/systemd/user/{unit}"));
+        assert_eq!(property(unit, "UnitFileState"), "enabled");
+    }
+    assert_eq!(fs::read_link("/tmp/timmy.sock").unwrap(), machine.socket());
+    assert!(!Path::new("/tmp/of-the-package.sock").exists());
+    let environment = property("agentd.service", "Environment");
+    assert!(
+        environment.contains("PATH=/run/agentd-programs:"),
+        "{environment}"
+    );
+    assert!(environment.contains("AGENTD_LOG=warn"), "{environment}");
+
+    let pid = machine.pid();
+    let again = agentctl(&["service", "install"]);
+    assert!(
+        again.contains("kept") && !again.contains("wrote"),
+        "{again}"
+    );
+    assert_eq!(machine.pid(), pid);
+    agentctl(&["service", "restart"]);
+    assert_ne!(machine.pid(), pid);
+
+    agentctl(&["service", "uninstall"]);
+    assert_eq!(machine.files(), before);
+    let none = run("agentctl", &["service", "status"]);
+    assert_eq!(none.code, Some(78), "{none:?}");
+    assert_eq!(property("agentd.socket", "UnitFileState"), "disabled");
+}
