@@ -4,6 +4,7 @@
 #   bash macos/test-on-debian.sh setup              fetches the toolchain when it is missing (575 MB, 2.8 GB on disk)
 #   bash macos/test-on-debian.sh test [BIN] [ARG…]  builds and tests; BIN has agentd and agentctl (default target/debug)
 #   bash macos/test-on-debian.sh lint               swift-format in its default style; `format` makes it so
+#   bash macos/test-on-debian.sh bundle [BIN]       the app's bundle, laid out but not signed, and its plists checked
 #   bash macos/test-on-debian.sh figures [BIN]      the figures, from an optimised build
 #   bash macos/test-on-debian.sh run COMMAND…       anything else, with the repository as /src
 #
@@ -109,7 +110,8 @@ binaries() {
     echo "$bin"
 }
 
-package=(--package-path macos --scratch-path target/swift -j 2)
+# Swift 6.0's libswiftObservation.so wants a function for its last words that no library has.
+package=(--package-path macos --scratch-path target/swift -j 2 -Xlinker --allow-shlib-undefined)
 
 command=${1:-test}
 [ $# -eq 0 ] || shift
@@ -130,6 +132,20 @@ case $command in
         setup
         inside "" swift-format lint --strict --recursive macos/Package.swift macos/Sources macos/Tests
         ;;
+    bundle)
+        bin=$(binaries "${1:-}")
+        setup
+        inside "$bin" swift build "${package[@]}" --product AgentHelper
+        mkdir -p "$repo/target/swift/programs"
+        for program in "$bin"/{agentd,agentctl,timmy} "$repo/target/swift/debug/AgentHelper"; do
+            ln -sf "$program" "$repo/target/swift/programs/"
+        done
+        bash "$repo/packaging/bundle-macos.sh" --layout "$repo/target/swift/bundle" "$repo/target/swift/programs"
+        python3 -c 'import plistlib, sys
+for name in sys.argv[1:]:
+    with open(name, "rb") as file:
+        print(name, len(plistlib.load(file)), "keys")' "$repo"/target/swift/bundle/AgentHelper.app/Contents/{,Library/LaunchAgents/}*.plist
+        ;;
     figures)
         bin=$(binaries "${1:-}")
         setup
@@ -140,5 +156,5 @@ case $command in
         setup
         inside "$([ -x "$repo/target/debug/agentd" ] && realpath "$repo/target/debug")" "$@"
         ;;
-    *) fail "there is no \`$command\`: expected setup, test, lint, format, figures or run" ;;
+    *) fail "there is no \`$command\`: expected setup, test, lint, format, bundle, figures or run" ;;
 esac
