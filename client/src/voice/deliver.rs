@@ -282,7 +282,9 @@ impl Delivery {
         let ended = tokio::time::timeout_at(self.until, all).await;
         let why = match ended {
             Ok(Ok(last)) => {
-                if let Some(link) = progress.link {
+                if let Some(mut link) = progress.link {
+                    // A fast turn's last line may come before it.
+                    link.hear_status().await;
                     self.tell_restarts(&link, queued.map(|(spool, _)| spool), notes);
                     link.client.close().await;
                 }
