@@ -51,11 +51,11 @@ struct Machine;
 
 /// The machine, when called inside. Outside it runs the calling test there, and gives `None`.
 fn machine(test: &str) -> Option<Machine> {
-    machine_with(test, &[])
+    machine_with(&[], test)
 }
 
-/// The same with units that a package has for every user.
-fn machine_with(test: &str, units: &[(&str, &str)]) -> Option<Machine> {
+/// The same with more words for the script.
+fn machine_with(more: &[&str], test: &str) -> Option<Machine> {
     if std::env::var_os(INSIDE).is_some() {
         let config = home().join(".config/agentd");
         fs::create_dir_all(&config).unwrap();
@@ -66,6 +66,7 @@ fn machine_with(test: &str, units: &[(&str, &str)]) -> Option<Machine> {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();
     let mut command = Command::new(MANAGER);
+    command.args(more);
     for program in [Path::new(AGENTD), AGENTCTL.as_ref(), TIMMY.as_ref()] {
         command.arg("--bin").arg(program);
     }
@@ -73,13 +74,6 @@ fn machine_with(test: &str, units: &[(&str, &str)]) -> Option<Machine> {
     let itself = std::env::current_exe().unwrap();
     command.arg("--bin").arg(&itself);
     let itself = itself.file_name().unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    if !units.is_empty() {
-        for (name, text) in units {
-            fs::write(dir.path().join(name), text).unwrap();
-        }
-        command.arg("--units").arg(dir.path());
-    }
     let ended = command
         .arg("--")
         .arg(itself)

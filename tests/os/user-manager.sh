@@ -3,10 +3,11 @@
 # its own. Nothing outside of its namespaces is seen or changed: a service manager in the machine's
 # own would move every process into its scopes.
 #
-#   user-manager.sh [--bin FILE]… [--units DIR] -- COMMAND [ARGUMENT]…
+#   user-manager.sh [--units DIR] [--bin FILE]… -- COMMAND [ARGUMENT]…
 #
-# The files are in the command's PATH; the units are there for every user, as a package has them. Needs root (or sudo without a password), systemd, util-linux
-# and a unified cgroup hierarchy. Ends with the command's status; 77, and why, where this can't be.
+# The files are in the command's PATH; the units are there for every user, as a package has them.
+# Needs root (or sudo without a password), systemd, util-linux and a unified cgroup hierarchy. Ends
+# with the command's status; 77, and why, where this can't be.
 set -euo pipefail
 me=$(readlink -f "$0")
 user=agent uid=4242 within=${AGENTD_OS_WITHIN:-120}
@@ -50,6 +51,12 @@ fi
 # ------------------------------------------------ process 1 of the namespaces
 place=$2
 shift 2
+if [ "${1:-}" = --units ]; then
+    cp -r /usr/lib/systemd/user "$place/units"
+    cp "$2"/* "$place/units"
+    mount --bind "$place/units" /usr/lib/systemd/user
+    shift 2
+fi
 mount -t tmpfs -o mode=755 tmpfs /run
 programs=/run/agentd-programs
 mkdir "$programs"
@@ -58,12 +65,6 @@ while [ "${1:-}" = --bin ]; do
     mount --bind "$2" "$programs/$(basename "$2")"
     shift 2
 done
-if [ "${1:-}" = --units ]; then
-    cp -r /usr/lib/systemd/user "$place/units"
-    cp "$2"/* "$place/units"
-    mount --bind "$place/units" /usr/lib/systemd/user
-    shift 2
-fi
 [ "${1:-}" = -- ] && shift
 
 # The journal leaves a link in /dev, which all namespaces share: a small one of our own.

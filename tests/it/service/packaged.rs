@@ -18,10 +18,13 @@ const PACKAGED: [(&str, &str); 2] = [
 
 #[test]
 fn a_packages_units_are_used_and_only_added_to() {
-    let Some(machine) = machine_with(
-        "packaged::a_packages_units_are_used_and_only_added_to",
-        &PACKAGED,
-    ) else {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in PACKAGED {
+        fs::write(dir.path().join(name), text).unwrap();
+    }
+    let units = ["--units", dir.path().to_str().unwrap()];
+    let test = "packaged::a_packages_units_are_used_and_only_added_to";
+    let Some(machine) = machine_with(&units, test) else {
         return;
     };
     let before = machine.files();
