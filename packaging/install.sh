@@ -1,11 +1,5 @@
 #!/bin/sh
-# Installs a release of agentd for one user, without root.
-#
-#   sh install.sh [--prefix DIR] [--sha256 SUM] TARBALL
-#   sh install.sh --uninstall [--prefix DIR]
-#
-# TARBALL is a file or a URL. It is unpacked only when its SHA-256 is SUM, or without --sha256 what
-# the file SHA256SUMS beside it says. DIR is ~/.local when not given.
+# Installs a release of agentd for one user, without root; --help says how.
 #
 # Every file is put in its place whole. Cut off at any point, the programs that are there work, and
 # the same command goes on; it may be run again at any time.
@@ -19,7 +13,15 @@ fail() {
 }
 
 usage() {
-    sed -n '2,9s/^# \{0,1\}//p' "$0"
+    cat <<'END'
+Installs a release of agentd for one user, without root.
+
+  sh install.sh [--prefix DIR] [--sha256 SUM] TARBALL
+  sh install.sh --uninstall [--prefix DIR]
+
+TARBALL is a file or a URL. It is unpacked only when its SHA-256 is SUM, or without --sha256 what
+the file SHA256SUMS beside it says. DIR is ~/.local when not given.
+END
 }
 
 has() { command -v "$1" >/dev/null 2>&1; }
@@ -34,40 +36,50 @@ fetch() {
     esac
     if has curl; then
         curl --fail --silent --show-error --location --proto "$proto" --output "$2" -- "$1" || fail "can't fetch $1"
-    elif has wget; then
-        wget --quiet --output-document="$2" -- "$1" || fail "can't fetch $1"
     else
-        fail "neither curl nor wget is there" "fetch $1 in another way, and give the file"
+        wget -q -O "$2" -- "$1" || fail "can't fetch $1"
     fi
+}
+
+# What is needed later is asked for before anything is done.
+check_tools() {
+    has sha256sum || has shasum || fail "neither sha256sum nor shasum is there" "install one of them"
+    case $tarball in
+        https://* | http://*)
+            has curl && return
+            has wget || fail "neither curl nor wget is there" "fetch $tarball in another way, and give the file"
+            # It can't be kept from a redirection to where nothing is encrypted.
+            [ -n "$sum" ] || fail "curl is not there" "install curl, or give --sha256"
+            ;;
+    esac
 }
 
 sha256_of() {
     if has sha256sum; then
         sha256sum <"$1"
-    elif has shasum; then
-        shasum -a 256 <"$1"
     else
-        fail "neither sha256sum nor shasum is there" "install one of them"
+        shasum -a 256 <"$1"
     fi | sed 's/ .*//'
 }
 
 # The file SHA256SUMS has one line for each file: its sum, and its name.
 expected_sum() {
-    while read -r found name; do
+    while read -r found name || [ -n "$found" ]; do
         case $name in
             "$1" | "*$1")
-                echo "$found"
+                echo "$found" | tr A-F a-f
                 return
                 ;;
         esac
     done
 }
 
-# What a run left that was cut off. The number in its name is that of its process.
+# What runs left that were cut off. The number in its name is that of the process: ours made none yet.
 remove_leftovers() {
-    for left in "$prefix"/.agentd-install.*; do
-        [ -d "$left" ] || continue
-        kill -0 "${left##*.}" 2>/dev/null || rm -rf "$left"
+    for left in "$1".*; do
+        [ -e "$left" ] || continue
+        [ "${left##*.}" = $$ ] || ! kill -0 "${left##*.}" 2>/dev/null || continue
+        rm -rf "$left"
     done
 }
 
@@ -81,33 +93,75 @@ each() {
     done
 }
 
-is_free() {
-    [ ! -d "$prefix/$1" ] || fail "\`$prefix/$1\` is a directory" "move it away"
-    [ -e "$prefix/$1" ] || [ -L "$prefix/$1" ] || return 0
-    grep -qxF -- "$1" "$installed" 2>/dev/null ||
-        fail "\`$prefix/$1\` is there and is not of a release" "move it away, or give another --prefix"
+# The list of what is there has one line for each file, with its sum, and one for each directory
+# that was not there before.
+listed_files() { sed -e '/^directory  /d' -e 's/^[^ ]*  //' "$1" | sort -ru; }
+listed_dirs() { sed -n 's/^directory  //p' "$1" | sort -ru; }
+
+# As a release put it there?
+is_ours() {
+    [ -f "$prefix/$1" ] && ! [ -L "$prefix/$1" ] &&
+        grep -qxF -- "$(sha256_of "$prefix/$1")  $1" "$installed" 2>/dev/null
 }
 
+is_free() {
+    [ ! -d "$prefix/$1" ] || fail "\`$prefix/$1\` is a directory" "move it away, or --uninstall first"
+    dir=$(dirname "$1")
+    while [ "$dir" != . ]; do
+        [ -d "$prefix/$dir" ] || ! { [ -e "$prefix/$dir" ] || [ -L "$prefix/$dir" ]; } ||
+            fail "\`$prefix/$dir\` is no directory" "move it away, or --uninstall first"
+        dir=$(dirname "$dir")
+    done
+    [ -e "$prefix/$1" ] || [ -L "$prefix/$1" ] || return 0
+    is_ours "$1" || fail "\`$prefix/$1\` is there and is not of a release, or was changed since" \
+        "move it away, or give another --prefix"
+}
+
+list_new() {
+    echo "$(sha256_of "$new/$1")  $1"
+    list_missing "$1"
+}
+
+list_missing() {
+    dir=$(dirname "$1")
+    while [ "$dir" != . ] && [ ! -d "$prefix/$dir" ]; do
+        echo "directory  $dir"
+        dir=$(dirname "$dir")
+    done
+}
+
+# Whole, even where the directory is on another file system.
 put() {
-    mkdir -p "$(dirname "$prefix/$1")"
-    mv -f "$new/$1" "$prefix/$1"
+    dir=$prefix/$(dirname "$1")
+    mkdir -p "$dir"
+    remove_leftovers "$dir/.agentd-new"
+    cp "$new/$1" "$dir/.agentd-new.$$"
+    mv -f "$dir/.agentd-new.$$" "$prefix/$1"
 }
 
 remove() {
-    rm -f "$prefix/$1"
-    dir=$(dirname "$1")
-    while [ "$dir" != . ] && rmdir "$prefix/$dir" 2>/dev/null; do
-        dir=$(dirname "$dir")
-    done
+    remove_leftovers "$prefix/$(dirname "$1")/.agentd-new"
+    [ -e "$prefix/$1" ] || [ -L "$prefix/$1" ] || return 0
+    if is_ours "$1"; then
+        rm -f "$prefix/$1"
+    else
+        echo "note: \`$prefix/$1\` was changed since it was installed, and stays"
+    fi
 }
 
 remove_unless_new() {
     grep -qxF -- "$1" "$stage/files" || remove "$1"
 }
 
+# Somebody may keep something there.
+remove_dir() { rmdir "$prefix/$1" 2>/dev/null || :; }
+
+list_kept() { [ ! -d "$prefix/$1" ] || echo "directory  $1"; }
+
 install() {
+    check_tools
     mkdir -p "$prefix"
-    remove_leftovers
+    remove_leftovers "$prefix/.agentd-install"
     stage=$prefix/.agentd-install.$$
     trap 'rm -rf "$stage"' EXIT
     trap 'exit 130' INT
@@ -144,22 +198,24 @@ install() {
     [ -f "$new/bin/agentctl" ] || fail "\`$tarball\` is no release of agentd"
     for program in agentctl timmy agentd; do
         version=$("$new/bin/$program" --version 2>&1) ||
-            fail "this release does not run here: $version" "build it: cargo install --path ."
+            fail "this release does not run here: $version" "build it: cargo install --locked --path ."
     done
     (cd "$new" && find bin share -type f) | sort -r >"$stage/files"
     each is_free <"$stage/files"
 
     before=''
     [ ! -e "$prefix/bin/agentctl" ] || before=$("$prefix/bin/agentctl" --version 2>/dev/null) || :
+    { each list_new <"$stage/files"; list_missing "${installed#"$prefix"/}"; } >"$stage/list"
     # From here on everything that may be there is noted down first.
+    { cat "$stage/list"; [ ! -f "$installed" ] || cat "$installed"; } | sort -u >"$stage/all"
     mkdir -p "$(dirname "$installed")"
-    { cat "$stage/files"; [ ! -f "$installed" ] || cat "$installed"; } | sort -ru >"$stage/noted"
-    cp "$stage/noted" "$stage/all"
+    cp "$stage/all" "$stage/noted"
     mv -f "$stage/noted" "$installed"
     # The programs come last.
     each put <"$stage/files"
-    each remove_unless_new <"$stage/all"
-    cp "$stage/files" "$stage/noted"
+    listed_files "$stage/all" | each remove_unless_new
+    listed_dirs "$stage/all" | each remove_dir
+    { sed '/^directory  /d' "$stage/list"; listed_dirs "$stage/all" | each list_kept; } | sort >"$stage/noted"
     mv -f "$stage/noted" "$installed"
     rm -rf "$stage"
 
@@ -175,22 +231,41 @@ install() {
     fi
 }
 
+# Whatever links lead there.
+same_dir() {
+    found=$(cd "$1" 2>/dev/null && pwd -P) && [ "$found" = "$(cd "$2" 2>/dev/null && pwd -P)" ]
+}
+
+# Does a unit or a launch agent start the daemon of this prefix?
+runs_ours() {
+    [ -f "$1" ] || return 1
+    sed -n -e 's/%%/%/g' -e 's|^ExecStart="\{0,1\}\(/.*\)/agentd"\{0,1\}$|\1|p' \
+        -e 's|.*<string>\(/.*\)/agentd</string>.*|\1|p' "$1" |
+        { while IFS= read -r dir; do same_dir "$dir" "$prefix/bin" && exit 0; done; exit 1; }
+}
+
 uninstall() {
     if ! [ -f "$installed" ]; then
         echo "nothing of agentd is installed in $prefix"
         return
     fi
-    for unit in "${XDG_CONFIG_HOME:-$HOME/.config}/systemd/user/agentd.service" \
-        "$HOME/Library/LaunchAgents/local.agentd.plist"; do
-        if grep -qF -- "$prefix/bin/agentd" "$unit" 2>/dev/null; then
+    units=${XDG_CONFIG_HOME:-$HOME/.config}/systemd/user
+    for unit in "$units/agentd.service" "$HOME/Library/LaunchAgents/local.agentd.plist"; do
+        if runs_ours "$unit"; then
             fail "the service runs $prefix/bin/agentd" "first: agentctl service uninstall"
         fi
     done
+    timer=$(readlink "$units/timers.target.wants/agentd-voice-flush.timer") || :
+    if [ -n "$timer" ] && same_dir "$(dirname "$timer")" "$prefix/share/systemd/user"; then
+        fail "the timer agentd-voice-flush.timer is enabled" \
+            "first: systemctl --user disable --now agentd-voice-flush.timer"
+    fi
     list=$(cat "$installed")
-    echo "$list" | each remove
+    listed_files "$installed" | each remove
     # A list that is gone is the end of it.
-    remove "${installed#"$prefix"/}"
-    remove_leftovers
+    rm -f "$installed"
+    echo "$list" | sed -n 's/^directory  //p' | sort -r | each remove_dir
+    remove_leftovers "$prefix/.agentd-install"
     echo "removed agentd from $prefix; what was stored and configured is still there"
 }
 

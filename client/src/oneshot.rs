@@ -87,6 +87,29 @@ pub fn sibling(name: &str) -> PathBuf {
     found(name, beside, &path)
 }
 
+/// Where a program of ours is found after an upgrade, too: package managers link a directory on
+/// `PATH` to one of each version. The same path when nothing leads to it.
+pub(crate) fn lasting(program: PathBuf) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let started_as = std::env::args_os().next().map(PathBuf::from);
+    linked(&program, started_as, &path).unwrap_or(program)
+}
+
+/// The first of the directories of `path`, and that of `started_as`, in which a link leads to the
+/// program.
+fn linked(program: &Path, started_as: Option<PathBuf>, path: &OsStr) -> Option<PathBuf> {
+    let (name, real) = (program.file_name()?, std::fs::canonicalize(program).ok()?);
+    let dirs = std::env::split_paths(path);
+    let mut dirs = dirs.chain(started_as.and_then(|exe| Some(exe.parent()?.to_owned())));
+    // systemd takes no `..`.
+    let is_plain = |dir: &Path| dir.is_absolute() && !dir.iter().any(|part| part == "..");
+    dirs.find_map(|dir| {
+        let place = dir.join(name);
+        let leads = std::fs::canonicalize(&place).is_ok_and(|leads| leads == real);
+        (is_plain(&dir) && leads).then_some(place)
+    })
+}
+
 /// A program that isn't ours: the first on `PATH`, else where it should be.
 pub(crate) fn on_path(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -152,6 +175,42 @@ mod tests {
         runs(&beside);
         assert_eq!(look(&absolute), beside);
         assert!(found("agentd", None, OsStr::new("")).is_absolute());
+    }
+
+    #[test]
+    fn a_program_lasts_where_a_link_leads_to_its_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(dir.path()).unwrap();
+        let (keg, bin, opt) = (
+            root.join("agentd/0.1/bin"),
+            root.join("bin"),
+            root.join("opt"),
+        );
+        for dir in [&keg, &bin, &opt] {
+            std::fs::create_dir_all(dir).unwrap();
+        }
+        let program = keg.join("agentd");
+        std::fs::write(&program, "").unwrap();
+        for dir in [&bin, &opt] {
+            std::os::unix::fs::symlink(&program, dir.join("agentd")).unwrap();
+        }
+        std::fs::write(root.join("agentd/agentd"), "another's").unwrap();
+        let other = root.join("agentd");
+        let look = |dirs: &[&Path], started_as: &Path| {
+            let path = std::env::join_paths(dirs).unwrap();
+            linked(&program, Some(started_as.to_owned()), &path)
+        };
+        let bare = Path::new("agentctl");
+        assert_eq!(look(&[&other, &bin, &keg], bare), Some(bin.join("agentd")));
+        assert_eq!(
+            look(&[&other], &opt.join("agentctl")),
+            Some(opt.join("agentd"))
+        );
+        assert_eq!(look(&[&other, &keg.join("../../../bin")], bare), None);
+        assert_eq!(
+            lasting("/nowhere/agentd".into()),
+            Path::new("/nowhere/agentd")
+        );
     }
 
     #[tokio::test]

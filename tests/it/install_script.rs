@@ -114,12 +114,54 @@ impl Target {
     }
 
     fn refused(&self, args: &[&str], why: &str) {
+        self.is_refused(self.script(args), why);
+    }
+
+    fn is_refused(&self, script: Command, why: &str) {
         let before = self.files();
-        let refused = self.run(args);
+        let refused = finish(script, b"");
         assert_eq!(refused.code, Some(1), "{refused:?}");
         assert!(refused.stderr.contains(why), "{why}: {refused:?}");
         assert_eq!(self.files(), before, "nothing is changed");
     }
+}
+
+/// A directory with what the script runs, but for some.
+fn tools_without(target: &Target, missing: &[&str]) -> PathBuf {
+    let dir = target.0.path(&format!("without-{}", missing.join("-")));
+    fs::create_dir(&dir).unwrap();
+    for name in [
+        "basename",
+        "cat",
+        "cp",
+        "curl",
+        "dirname",
+        "find",
+        "grep",
+        "gzip",
+        "mkdir",
+        "mv",
+        "readlink",
+        "rm",
+        "rmdir",
+        "sed",
+        "sh",
+        "sha256sum",
+        "shasum",
+        "sort",
+        "tar",
+        "tr",
+        "wget",
+    ] {
+        let dirs = std::env::var_os("PATH").unwrap();
+        let mut places = std::env::split_paths(&dirs).map(|dir| dir.join(name));
+        if let Some(program) = places.find(|place| place.is_file())
+            && !missing.contains(&name)
+        {
+            std::os::unix::fs::symlink(program, dir.join(name)).unwrap();
+        }
+    }
+    dir
 }
 
 fn text(path: &Path) -> &str {
@@ -162,12 +204,6 @@ fn a_release_is_installed_upgraded_and_removed_again() {
     assert!(!files.contains_key("README.md"), "{files:?}");
 
     fs::write(target.prefix().join("bin/mine"), "is somebody's").unwrap();
-    let units = target.0.path("home/.config/systemd/user");
-    fs::create_dir_all(&units).unwrap();
-    let unit = format!("ExecStart=\"{}/bin/agentd\"\n", text(&target.prefix()));
-    fs::write(units.join("agentd.service"), unit).unwrap();
-    target.refused(&["--uninstall"], "agentctl service uninstall");
-    fs::remove_file(units.join("agentd.service")).unwrap();
     let done = target.run(&["--uninstall"]);
     assert_eq!(done.code, Some(0), "{done:?}");
     let left: Vec<String> = target.files().into_keys().collect();
@@ -317,4 +353,155 @@ fn over_a_network_only_what_has_a_sum_from_elsewhere_or_is_encrypted() {
     let done = target.run(&["--sha256", &release.sum, &url]);
     assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!(target.says("agentctl"), "agentd 1");
+}
+
+#[test]
+fn nothing_is_fetched_or_unpacked_without_what_keeps_it_safe() {
+    let target = Target::new();
+    fs::create_dir(target.prefix()).unwrap();
+    let release = target.good("1");
+    let with = |missing: &[&str], args: &[&str]| {
+        let mut script = target.script(args);
+        script.env("PATH", tools_without(&target, missing));
+        script
+    };
+    let url = "https://agentd.invalid/agentd-1-here.tar.gz";
+    if needs("wget").is_some() {
+        target.is_refused(with(&["curl"], &[url]), "install curl, or give --sha256");
+    }
+    let none = with(&["wget", "curl"], &["--sha256", &release.sum, url]);
+    target.is_refused(none, "neither curl nor wget");
+    let none = with(&["sha256sum", "shasum"], &[text(&release.tarball)]);
+    target.is_refused(none, "neither sha256sum nor shasum");
+}
+
+#[test]
+fn what_was_changed_since_is_neither_replaced_nor_removed() {
+    let target = Target::new();
+    let (old, new) = (target.good("1"), target.good("2"));
+    assert_eq!(target.install(&old).code, Some(0));
+    let (timmy, agentctl) = (
+        target.prefix().join("bin/timmy"),
+        target.prefix().join("bin/agentctl"),
+    );
+    let mine = target.0.path("mine");
+    fs::copy(&agentctl, &mine).unwrap();
+    fs::remove_file(&agentctl).unwrap();
+    std::os::unix::fs::symlink(&mine, &agentctl).unwrap();
+    target.refused(&[text(&new.tarball)], "bin/agentctl` is there and is not");
+    fs::write(&timmy, "mine").unwrap();
+    target.refused(&[text(&new.tarball)], "bin/timmy` is there and is not");
+    // As is a page that the next release doesn't have.
+    fs::remove_file(&timmy).unwrap();
+    fs::remove_file(&agentctl).unwrap();
+    fs::write(target.prefix().join("share/man/man1/only-in-1.1"), "mine").unwrap();
+    let done = target.install(&new);
+    assert!(done.stdout.contains("only-in-1.1` was changed"), "{done:?}");
+    fs::write(&timmy, "mine").unwrap();
+    let done = target.run(&["--uninstall"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.stdout.contains("bin/timmy` was changed"), "{done:?}");
+    let left: Vec<String> = target.files().into_keys().collect();
+    let page = "share/man/man1/only-in-1.1";
+    assert_eq!(
+        left,
+        [
+            "bin",
+            "bin/timmy",
+            "share",
+            "share/man",
+            "share/man/man1",
+            page
+        ]
+    );
+}
+
+#[test]
+fn a_service_or_a_timer_of_this_prefix_goes_before_its_programs() {
+    let target = Target::new();
+    let real = target.0.path("real");
+    fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, target.prefix()).unwrap();
+    assert_eq!(target.install(&target.good("1")).code, Some(0));
+    let home = target.0.path("home");
+    let (units, agents) = (
+        home.join(".config/systemd/user"),
+        home.join("Library/LaunchAgents"),
+    );
+    for dir in [&units, &agents, &units.join("timers.target.wants")] {
+        fs::create_dir_all(dir).unwrap();
+    }
+    let prefix = target.prefix();
+    // Under the name that was given, and under that where it is.
+    for dir in [&prefix, &real] {
+        let dir = text(dir);
+        let unit = format!("[Service]\nExecStart=\"{dir}/bin/agentd\"\n");
+        let list = format!(
+            "<string>/state/agentd</string>\n\t\t<string>{dir}/bin/agentd</string>\n\t<string>/x</string>\n"
+        );
+        for (file, text) in [
+            (units.join("agentd.service"), unit),
+            (agents.join("local.agentd.plist"), list),
+        ] {
+            fs::write(&file, text).unwrap();
+            target.refused(&["--uninstall"], "first: agentctl service uninstall");
+            fs::remove_file(file).unwrap();
+        }
+    }
+    fs::create_dir_all(prefix.join("share/systemd/user")).unwrap();
+    let timer = units.join("timers.target.wants/agentd-voice-flush.timer");
+    let unit = real.join("share/systemd/user/agentd-voice-flush.timer");
+    std::os::unix::fs::symlink(unit, &timer).unwrap();
+    target.refused(&["--uninstall"], "disable --now agentd-voice-flush.timer");
+    fs::remove_file(timer).unwrap();
+    // Another prefix's is no obstacle.
+    fs::write(units.join("agentd.service"), "ExecStart=/usr/bin/agentd\n").unwrap();
+    let done = target.run(&["--uninstall"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+}
+
+#[test]
+fn directories_that_were_there_stay_and_files_in_their_place_are_found_first() {
+    let target = Target::new();
+    let man = target.prefix().join("share/man");
+    fs::create_dir_all(&man).unwrap();
+    let before = target.files();
+    for version in ["1", "2"] {
+        assert_eq!(target.install(&target.good(version)).code, Some(0));
+    }
+    assert_eq!(target.run(&["--uninstall"]).code, Some(0));
+    assert_eq!(target.files(), before);
+    // An empty list is the end of it, too.
+    let list = target.prefix().join("share/agentd/installed");
+    fs::create_dir(list.parent().unwrap()).unwrap();
+    fs::write(&list, "").unwrap();
+    let done = target.run(&["--uninstall"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(!list.exists());
+
+    fs::write(man.join("man1"), "a file").unwrap();
+    target.refused(&[text(&target.good("3").tarball)], "is no directory");
+}
+
+#[test]
+fn sums_are_read_however_they_are_written_and_leftovers_are_no_obstacle() {
+    let target = Target::new();
+    let release = target.good("1");
+    let name = release.tarball.file_name().unwrap().to_str().unwrap();
+    let sums = release.tarball.with_file_name("SHA256SUMS");
+    fs::write(sums, format!("{} *{name}", release.sum.to_uppercase())).unwrap();
+    // As if an earlier run had had the same number.
+    let mut script = target.0.command("sh");
+    let text_of = "mkdir -p \"$1/.agentd-install.$$\" && exec sh \"$0\" --prefix \"$1\" \"$2\"";
+    script.args(["-c", text_of, SCRIPT]);
+    script.arg(target.prefix()).arg(&release.tarball);
+    let done = finish(script, b"");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(target.says("agentd"), "agentd 1");
+
+    let mut help = target.0.command("sh");
+    help.args(["-s", "--", "--help"]);
+    let done = finish(help, &fs::read(SCRIPT).unwrap());
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.stdout.contains("--uninstall"), "{done:?}");
 }

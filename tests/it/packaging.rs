@@ -68,6 +68,11 @@ fn every_command_has_a_manual_page_that_names_its_options() {
         let expected = format!(" 1 \"\" \"agentd {version}\" agentd");
         assert!(title.ends_with(&expected), "{page}: {title}");
     }
+    let first = read("agentctl.1");
+    for part in [".SH ENVIRONMENT", ".SH FILES", "AGENTD_SOCKET"] {
+        assert!(first.contains(part), "{part}");
+    }
+    assert!(!read("agentctl-send.1").contains(".SH FILES"));
     // What a page refers to is there.
     for entry in fs::read_dir(&dir).unwrap() {
         let page = entry.unwrap().path();

@@ -53,13 +53,15 @@ if [ "${1:-}" = --inside ]; then
     done
     # Somebody's agentd of this machine is not the package's.
     rm -f /usr/local/bin/agentd /usr/local/bin/agentctl /usr/local/bin/timmy
-    dpkg --install "$deb"
+    # Images of containers leave them out.
+    dpkg --path-include='/usr/share/man/*' --path-include='/usr/share/doc/*' --install "$deb"
+    zgrep -q '^tokio ' /usr/share/doc/agentd/THIRD-PARTY.gz || fail "the package has no licence of tokio's"
     [ -z "$(dpkg --verify agentd)" ] || fail "dpkg finds files changed"
     XDG_RUNTIME_DIR=$place systemd-analyze --user verify /usr/lib/systemd/user/agentd*.{service,socket,timer}
     "$here/user-manager.sh" --bin "$me" -- packages.sh --as-a-user
     # Without files of its own in /etc that is all of a purge, too.
     dpkg --purge agentd
-    left=$(cd "$place" && find usr/new etc/new var/new -name '*agentd*' -o -name 'agentctl*' -o -name 'timmy*')
+    left=$(cd "$place" && find usr/new etc/new var/new ! -type c \( -name '*agentd*' -o -name 'agentctl*' -o -name 'timmy*' \))
     [ -z "$left" ] || fail "left behind: $left"
     exit
 fi
@@ -74,8 +76,8 @@ trap 'rm -rf "$work"' EXIT
 
 (cd "$dir" && sha256sum --check --strict SHA256SUMS)
 if [ -e "$dir/agentd.rb" ]; then
-    grep -q "$(sha256sum <"$(echo "$dir"/agentd-[0-9]*[0-9].tar.gz)" | cut -d' ' -f1)" "$dir/agentd.rb" ||
-        fail "the formula has another sum than the sources"
+    sum=$(sha256sum <"$(echo "$dir"/agentd-[0-9]*[0-9].tar.gz)" | cut -d' ' -f1)
+    grep -qxF "  sha256 \"${sum:?}\"" "$dir/agentd.rb" || fail "the formula has another sum than the sources"
 fi
 bill=$(echo "$dir"/*.cdx.json)
 for crate in agentd-daemon rusqlite tokio; do
@@ -88,12 +90,14 @@ lintian --allow-root --fail-on error "$deb"
 # The tarball, into a home of its own.
 tarball=$(echo "$dir"/agentd-*-*.tar.gz)
 tar -xzf "$tarball" -C "$work" --strip-components=1 --wildcards '*/install.sh'
+cmp "$work/install.sh" "$dir/install.sh"
 mkdir "$work/home"
 export HOME=$work/home
 env=(env -i "HOME=$HOME" "PATH=$HOME/.local/bin:/usr/bin:/bin" AGENTD_SOCKET="$work/s")
 for _ in 1 2; do "${env[@]}" sh "$work/install.sh" "$tarball"; done
 "${env[@]}" agentctl send --agent timmy --provider echo hello | grep -x 'hello'
 "${env[@]}" man -w agentctl-send >/dev/null || fail "man doesn't find agentctl-send(1)"
+zgrep -q '^tokio ' "$HOME/.local/share/doc/agentd/THIRD-PARTY.gz" || fail "the tarball has no licence of tokio's"
 "${env[@]}" sh "$work/install.sh" --uninstall
 for left in bin share; do
     [ ! -e "$HOME/.local/$left" ] || fail "left: $(find "$HOME/.local/$left")"

@@ -22,6 +22,40 @@ const OTHERS: [(&str, &str); 2] = [
     ("timmy.1", include_str!("../../../packaging/man/timmy.1")),
 ];
 
+/// What the first page says of the program's surroundings, as in agentd.1.
+const SURROUNDINGS: [(&str, &[(&str, &str)]); 2] = [
+    (
+        "ENVIRONMENT",
+        &[
+            (
+                "AGENTD_SOCKET",
+                "The daemon's socket, when no option names one.",
+            ),
+            (
+                "AGENTD_STATE_DIR",
+                "The state, of a turn that runs without a daemon.",
+            ),
+            ("AGENTD_CONFIG", "The configuration file, likewise."),
+            (
+                "XDG_RUNTIME_DIR",
+                "Where the socket is when nothing else is said.",
+            ),
+            (
+                "PATH",
+                "Where ssh is found, and agentd and timmy when they are not beside agentctl.",
+            ),
+        ],
+    ),
+    (
+        "FILES",
+        &[
+            ("$XDG_RUNTIME_DIR/agentd/agentd.sock", "the socket"),
+            ("~/.config/agentd/config.toml", "the configuration"),
+            ("~/.config/systemd/user/agentd.*", "the service's units"),
+        ],
+    ),
+];
+
 pub(super) fn man(args: &ManArgs) -> io::Result<Exit> {
     let pages = pages()?;
     match write(&args.to, &pages) {
@@ -88,6 +122,9 @@ fn collect(
     if let Some(help) = command.get_after_help() {
         after_help(&mut rest, &help.to_string());
     }
+    if above.is_none() {
+        surroundings(&mut rest);
+    }
     see_also(&mut rest, above);
     rest.to_writer(&mut page)?;
     pages.push((man.get_filename(), page));
@@ -134,6 +171,16 @@ fn after_help(roff: &mut Roff, help: &str) {
             roff.control("PP", []);
         } else {
             roff.text([roman(line)]);
+        }
+    }
+}
+
+fn surroundings(roff: &mut Roff) {
+    for (section, entries) in SURROUNDINGS {
+        roff.control("SH", [section]);
+        for (name, text) in entries {
+            roff.control("TP", []).text([bold(*name)]);
+            roff.text([roman(*text)]);
         }
     }
 }

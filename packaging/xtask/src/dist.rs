@@ -4,6 +4,7 @@
 //! or a bill of materials looks inside: `cargo deb` and `cargo cyclonedx` do.
 
 mod build;
+mod licences;
 mod tree;
 
 use std::ffi::OsStr;
@@ -141,15 +142,20 @@ pub(crate) fn run(words: &[String]) -> anyhow::Result<()> {
     let stage = release.empty("stage")?;
     tree::fill(&release, &bins, &stage)?;
     let made = release.empty("made")?;
+    let bill = bill_of_materials(&release, &made)?;
+    let texts = stage.join("share/doc/agentd/THIRD-PARTY");
+    fs::write(&texts, licences::texts(&bill)?)?;
+    compress(&texts)?;
     tarball(&release, &stage, &made)?;
     source(&release, &made)?;
     if cfg!(target_os = "linux") {
         debian_package(&release, options.packing, &made)?;
     }
-    bill_of_materials(&release, &made)?;
     if let Some(url) = &options.url {
         formula(&release, url, &made)?;
     }
+    // Who fetches it finds it by itself, and its sum with the others.
+    fs::copy(stage.join("install.sh"), made.join("install.sh"))?;
     publish(&made, &options.to)
 }
 
@@ -174,18 +180,33 @@ fn tarball(release: &Release, stage: &Path, made: &Path) -> anyhow::Result<()> {
 fn source(release: &Release, made: &Path) -> anyhow::Result<()> {
     let name = format!("agentd-{}", release.version);
     let tar = made.join(format!("{name}.tar"));
-    let mut command = command("git", &["archive", "--format=tar", "HEAD"]);
-    command
-        .arg(format!("--prefix={name}/"))
-        .arg("--output")
-        .arg(&tar);
-    done(&mut command)?;
+    archive(&tar, &format!("{name}/"))?;
     compress(&tar)
+}
+
+/// The commit's files below a prefix, whatever this user's git is configured to do to them.
+fn archive(tar: &Path, prefix: &str) -> anyhow::Result<()> {
+    let mut command = command(
+        "git",
+        &["-c", "tar.umask=0022", "-c", "core.autocrlf=false"],
+    );
+    command
+        .args([
+            "-c",
+            "core.attributesFile=/dev/null",
+            "archive",
+            "--format=tar",
+        ])
+        .arg(format!("--prefix={prefix}"))
+        .arg("--output")
+        .arg(tar);
+    done(command.arg("HEAD"))
 }
 
 /// Without a name and a time.
 fn compress(file: &Path) -> anyhow::Result<()> {
-    done(command("gzip", &["-9", "--no-name", "--force"]).arg(file))
+    let mut command = command("gzip", &["-9", "--no-name", "--force"]);
+    done(command.arg(file).env_remove("GZIP"))
 }
 
 fn debian_package(release: &Release, packing: Packing, made: &Path) -> anyhow::Result<()> {
@@ -197,9 +218,14 @@ fn debian_package(release: &Release, packing: Packing, made: &Path) -> anyhow::R
             "--no-build",
             "--no-strip",
             "--locked",
+            "--compress-system",
             "--output",
         ])
         .arg(made)
+        // Each number of threads makes other bytes, and so may what a user has set.
+        .env("XZ_DEFAULTS", "-T1")
+        .env_remove("XZ_OPT")
+        .env_remove("GZIP")
         .env("SOURCE_DATE_EPOCH", &release.epoch);
     if packing == Packing::Fast {
         command.arg("--fast");
@@ -208,11 +234,11 @@ fn debian_package(release: &Release, packing: Packing, made: &Path) -> anyhow::R
 }
 
 /// Every crate that is in the programs, with its version and licence.
-fn bill_of_materials(release: &Release, made: &Path) -> anyhow::Result<()> {
+fn bill_of_materials(release: &Release, made: &Path) -> anyhow::Result<PathBuf> {
     // It writes a file beside each manifest, so it gets a copy.
     let copy = release.empty("sources")?;
     let tar = release.place.join("sources.tar");
-    done(command("git", &["archive", "--format=tar", "HEAD", "--output"]).arg(&tar))?;
+    archive(&tar, "")?;
     done(
         command("tar", &["--extract", "--file"])
             .arg(&tar)
@@ -236,9 +262,11 @@ fn bill_of_materials(release: &Release, made: &Path) -> anyhow::Result<()> {
     // It names our crates by where they are.
     let here = format!("file://{}", copy.display());
     let bill = bill.replace(&here, "file:///agentd");
-    fs::write(made.join(format!("{}.cdx.json", release.name())), bill)?;
+    let file = made.join(format!("{}.cdx.json", release.name()));
+    fs::write(&file, bill)?;
     fs::remove_dir_all(copy)?;
-    Ok(fs::remove_file(tar)?)
+    fs::remove_file(tar)?;
+    Ok(file)
 }
 
 /// The formula with this release's address and sum.
@@ -259,7 +287,8 @@ fn formula(release: &Release, url: &str, made: &Path) -> anyhow::Result<()> {
     Ok(fs::write(made.join("agentd.rb"), lines.join("\n") + "\n")?)
 }
 
-/// Puts the files where they were asked for, and their sums last.
+/// Puts the files where they were asked for, in the place of those of an earlier release, and their
+/// sums last.
 fn publish(made: &Path, to: &Path) -> anyhow::Result<()> {
     let mut names: Vec<_> = fs::read_dir(made)?
         .map(|entry| Ok(entry?.file_name()))
@@ -273,6 +302,16 @@ fn publish(made: &Path, to: &Path) -> anyhow::Result<()> {
     names.push("SHA256SUMS".into());
     fs::write(made.join("SHA256SUMS"), &sums)?;
     fs::create_dir_all(to)?;
+    let earlier = fs::read_to_string(to.join("SHA256SUMS")).unwrap_or_default();
+    let earlier = earlier.lines().filter_map(|line| line.split_once("  "));
+    for (_, name) in earlier.filter(|(_, name)| !name.contains('/')) {
+        match fs::remove_file(to.join(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("can't remove `{name}`"));
+            }
+            _ => {}
+        }
+    }
     for name in names {
         let from = made.join(&name);
         // Another file system, perhaps.

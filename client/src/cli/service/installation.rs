@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::packaged;
 use crate::oneshot;
 use crate::places::Environment;
 
@@ -76,7 +77,11 @@ impl Installation {
             error: format!("the socket `{}`: {error}", socket.display()),
             hint: "name it with an absolute path",
         })?;
-        let program = oneshot::program();
+        let mut program = oneshot::program();
+        // A package's unit names it as it is.
+        if !packaged::run(&program) {
+            program = oneshot::lasting(program);
+        }
         let alias = alias(&program)?;
         let config_home = std::env::var_os("XDG_CONFIG_HOME")
             .map(PathBuf::from)

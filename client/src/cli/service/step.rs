@@ -66,8 +66,14 @@ impl Failed {
     }
 }
 
-/// Does or shows the steps, in order, and tells each.
+/// Does or shows the steps, in order, and tells each. None of them when a file that one writes or
+/// removes is somebody else's.
 pub(super) fn perform(steps: &[Step], mode: Mode) -> Result<(), Failed> {
+    for step in steps {
+        if let Step::Write { path, .. } | Step::Remove(path) = step {
+            ours(path)?;
+        }
+    }
     for step in steps {
         match mode {
             Mode::Show => show(step)?,
@@ -288,6 +294,20 @@ mod tests {
             assert!(matches!(failed, Failed::Foreign(_)), "{failed}");
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), "[Service]\n");
+    }
+
+    #[test]
+    fn nothing_is_begun_when_a_later_step_meets_a_file_of_somebody_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let [ours, foreign] = ["agentd.socket", "agentd.service"].map(|name| dir.path().join(name));
+        fs::write(&ours, format!("# {OURS}\n")).unwrap();
+        fs::write(&foreign, "[Service]\n").unwrap();
+        let steps = [Step::Remove(ours.clone()), Step::Remove(foreign)];
+        for mode in [Mode::Show, Mode::Do] {
+            let failed = perform(&steps, mode).unwrap_err();
+            assert!(matches!(failed, Failed::Foreign(_)), "{failed}");
+            assert!(ours.exists());
+        }
     }
 
     #[test]

@@ -26,7 +26,9 @@ pub(super) fn programs(release: &Release, profile: &str) -> anyhow::Result<PathB
     }
     let status = cargo()
         .args(["build", "--locked", "--package", "agentd", "--bins"])
-        .args(["--profile", profile, "--target-dir"])
+        // Named, or a variable or a configuration file could say another, and another directory.
+        .args(["--profile", profile, "--target", &release.target])
+        .arg("--target-dir")
         .arg(&target)
         .env("CARGO_ENCODED_RUSTFLAGS", rust.join("\u{1f}"))
         .env("CFLAGS", c.trim())
@@ -39,7 +41,7 @@ pub(super) fn programs(release: &Release, profile: &str) -> anyhow::Result<PathB
         bail!("the build failed");
     }
     let dir = if profile == "dev" { "debug" } else { profile };
-    Ok(target.join(dir))
+    Ok(target.join(&release.target).join(dir))
 }
 
 /// Directories of this machine that compilers write into programs, and what stands there instead.

@@ -50,7 +50,11 @@ pub(super) fn fill(release: &Release, bins: &Path, stage: &Path) -> anyhow::Resu
         let to = stage.join("share/systemd/user").join(name);
         copy(&format!("packaging/systemd/{name}"), &to)?;
     }
-    debian(release, &stage.with_file_name("debian"))
+    if cfg!(target_os = "linux") {
+        // What a pattern of the package takes is of this release.
+        debian(release, &release.empty("debian")?)?;
+    }
+    Ok(())
 }
 
 /// What only the Debian package has: units for its paths, and a changelog of its own kind.
