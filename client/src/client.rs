@@ -141,7 +141,8 @@ impl Client {
     /// When nobody can serve us; nothing has happened then.
     pub async fn connect_or_oneshot(options: Options) -> Result<Self, ClientError> {
         if let Some(target) = options.socket.as_deref().and_then(Target::of_socket) {
-            return Self::remote(target, options).await;
+            let target = target.map_err(|error| ClientError::Unreachable { error, hint: None })?;
+            return Call::begin(&target, options).await?.answered().await;
         }
         let endpoint = Endpoint::find(options.socket.as_deref(), &Environment::of_process());
         match reach(&endpoint, &options).await? {
@@ -153,19 +154,6 @@ impl Client {
             }),
             Reached::Nobody(reason) => Self::oneshot(options, reason).await,
         }
-    }
-
-    /// Whether there is a daemon is seen, and decided on, on the other machine.
-    async fn remote(target: Result<Target, String>, options: Options) -> Result<Self, ClientError> {
-        let target = target.map_err(|error| ClientError::Unreachable { error, hint: None })?;
-        let opened = Remote::open(&target, &greeting(&options), options.fallback).await;
-        let (remote, connection, hello) = opened.map_err(ClientError::of_remote)?;
-        Ok(Self {
-            connection,
-            server: Server::Remote(remote),
-            hello,
-            options,
-        })
     }
 
     async fn oneshot(options: Options, reason: Reason) -> Result<Self, ClientError> {
@@ -350,6 +338,47 @@ impl Client {
     /// The conversation and its server apart, for a relay.
     pub(crate) fn into_parts(self) -> (Connection, Server) {
         (self.connection, self.server)
+    }
+}
+
+/// A conversation with another machine that has not begun. Whether there is a daemon is seen, and
+/// decided on, there.
+pub(crate) struct Call {
+    remote: Remote,
+    greeting: Greeting,
+    options: Options,
+}
+
+impl Call {
+    pub(crate) async fn begin(target: &Target, options: Options) -> Result<Self, ClientError> {
+        let called = Remote::call(target, &greeting(&options), options.fallback).await;
+        let (remote, greeting) = called.map_err(ClientError::of_remote)?;
+        Ok(Self {
+            remote,
+            greeting,
+            options,
+        })
+    }
+
+    /// Asks without waiting for the answer to `hello`, which saves a way there and back. Should
+    /// none come, the outcome isn't known: only for what may be asked again.
+    pub(crate) async fn request(
+        &mut self,
+        kind: &str,
+        fields: &impl Serialize,
+    ) -> Result<u64, LostError> {
+        self.greeting.request(kind, fields).await
+    }
+
+    pub(crate) async fn answered(self) -> Result<Client, ClientError> {
+        let answered = self.remote.answered(self.greeting).await;
+        let (remote, connection, hello) = answered.map_err(ClientError::of_remote)?;
+        Ok(Client {
+            connection,
+            server: Server::Remote(remote),
+            hello,
+            options: self.options,
+        })
     }
 }
 

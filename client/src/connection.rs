@@ -122,6 +122,14 @@ impl Greeting {
         Ok(Self(connection))
     }
 
+    /// Asks behind `hello`, before it is known who answers: only for what may be asked again.
+    ///
+    /// # Errors
+    /// As [`Connection::request`].
+    pub async fn request(&mut self, kind: &str, fields: &impl Serialize) -> Result<u64, LostError> {
+        self.0.request(kind, fields).await
+    }
+
     /// Waits for the answer, at most until the deadline. May be called again after `Silent`.
     ///
     /// # Errors

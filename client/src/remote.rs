@@ -20,7 +20,7 @@ use base64::engine::general_purpose::STANDARD;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
-use crate::connection::{Connection, HelloError};
+use crate::connection::{Connection, Greeting, HelloError};
 use crate::fallback::Fallback;
 use crate::ssh::{RELAY, RELAY_DAEMON, Target};
 
@@ -101,18 +101,40 @@ impl Remote {
         hello: &Hello,
         fallback: Fallback,
     ) -> Result<(Self, Connection, Box<HelloAnswer>), RemoteError> {
+        let (remote, greeting) = Self::call(target, hello, fallback).await?;
+        remote.answered(greeting).await
+    }
+
+    /// Calls and says `hello`, whose answer takes as long as the way there.
+    pub(crate) async fn call(
+        target: &Target,
+        hello: &Hello,
+        fallback: Fallback,
+    ) -> Result<(Self, Greeting), RemoteError> {
         let command = target.run(match fallback {
             Fallback::Allowed => RELAY,
             Fallback::Forbidden => RELAY_DAEMON,
         });
         let (mut remote, output, input) = Self::start(target, command)?;
-        match Connection::open(output, input, hello, HELLO_WITHIN).await {
-            Ok((mut connection, answer)) => {
-                connection.tell_arrivals();
-                remote.state = State::Serving;
-                Ok((remote, connection, answer))
-            }
+        match Greeting::say(output, input, hello).await {
+            Ok(greeting) => Ok((remote, greeting)),
             Err(why) => Err(remote.failed(why).await),
+        }
+    }
+
+    /// Waits for the answer to `hello`.
+    pub(crate) async fn answered(
+        mut self,
+        mut greeting: Greeting,
+    ) -> Result<(Self, Connection, Box<HelloAnswer>), RemoteError> {
+        match greeting.answer(HELLO_WITHIN).await {
+            Ok(answer) => {
+                let mut connection = greeting.into_connection();
+                connection.tell_arrivals();
+                self.state = State::Serving;
+                Ok((self, connection, answer))
+            }
+            Err(why) => Err(self.failed(why).await),
         }
     }
 

@@ -14,15 +14,17 @@ use agentd_protocol::{Code, JobId, Line};
 use tokio::time::Instant;
 
 use super::Utterance;
-use super::spool::{Name, Seen, Spool, now_ms};
-use crate::client::{Attended, Client, ClientError, Options};
+use super::spool::{Held, Name, Seen, Spool, now_ms};
+use crate::client::{Attended, Call, Client, ClientError, Options};
 use crate::connection::LostError;
 use crate::fallback::Fallback;
+use crate::ssh::Target;
 use crate::wire::Received;
 
 /// A note that a restarted worker or daemon was noticed begins with it, to be found in a log.
 pub const RESTART_TAG: &str = "[rpc-restart]";
 
+const NOBODY: &str = "nobody answered in time";
 /// For a note nobody waits longer.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
@@ -150,33 +152,77 @@ impl Delivery {
         flushed
     }
 
-    /// Keeps `own`, delivers what waits in front of it, then `own`, and waits for its answer. Nothing
-    /// is asked before it is kept; the way there is made meanwhile, as both take some milliseconds.
-    /// Without a spool, or when that doesn't keep it, it is sent all the same.
+    /// Keeps `own`, delivers what waits in front of it, then `own`, and waits for its answer. It is
+    /// asked only when it is kept; the way to another machine is made meanwhile, as both take some
+    /// milliseconds. Without a spool, or when that doesn't keep it, it is sent all the same.
     pub async fn forward(
         &self,
         spool: io::Result<&Spool>,
         own: &Utterance,
         notes: &mut Notes,
     ) -> Forwarded {
-        let opening = tokio::time::timeout_at(self.until, self.connect());
-        let keeping = async { spool.and_then(|spool| Ok((spool, spool.put(own)?))) };
-        // In this order: the disk is waited for while somebody else makes the way.
-        let (opened, kept) = tokio::join!(opening, keeping);
+        let calling = tokio::time::timeout_at(self.until, self.call()).await;
+        let kept = spool.and_then(|spool| Ok((spool, spool.put(own)?)));
         let (queued, lost) = match &kept {
             Ok((spool, name)) => (Some((*spool, name)), None),
             Err(why) => (None, Some(why.to_string())),
         };
         let mut progress = Progress::default();
-        let outcome = match opened {
-            Ok(Ok(link)) => {
-                progress.link = Some(link);
-                self.say(queued, own, progress, notes).await
+        let begun = async {
+            let mut early = None;
+            match calling.map_err(|_late| Stopped::Waits(NOBODY.to_owned()))?? {
+                None => progress.link = Some(self.connect().await?),
+                Some(mut call) => {
+                    if let Some((spool, name)) = queued {
+                        early = self.say_early(&mut call, spool, name, own).await?;
+                    }
+                    let client = call.answered().await.map_err(stopped)?;
+                    progress.link = Some(Link::new(client));
+                }
             }
+            Ok::<_, Stopped>(early)
+        };
+        let outcome = match tokio::time::timeout_at(self.until, begun).await {
+            Ok(Ok(early)) => self.say(queued, own, early, progress, notes).await,
             Ok(Err(stopped)) => Outcome::Waits(self.why(stopped, &mut progress).await),
             Err(_late) => Outcome::Waits(self.late(&mut progress).await),
         };
         Forwarded { outcome, lost }
+    }
+
+    /// Another machine is called, and not waited for.
+    async fn call(&self) -> Result<Option<Call>, Stopped> {
+        let options = self.options();
+        let Some(target) = options.socket.as_deref().and_then(Target::of_socket) else {
+            return Ok(None);
+        };
+        let target = target.map_err(Stopped::Waits)?;
+        Ok(Some(Call::begin(&target, options).await.map_err(stopped)?))
+    }
+
+    /// Asks before it is known who answers, if it is nobody's turn before. It is on the disk, and
+    /// its key finds it, whatever comes of the call.
+    async fn say_early(
+        &self,
+        call: &mut Call,
+        spool: &Spool,
+        name: &Name,
+        own: &Utterance,
+    ) -> Result<Option<(Held, u64)>, Stopped> {
+        let Some(held) = spool.try_hold(&self.to)? else {
+            return Ok(None);
+        };
+        let waiting = spool.waiting()?;
+        let is_first = |(found, one): &(Name, Result<Utterance, String>)| {
+            found >= name || !self.is_there(one.as_ref().ok())
+        };
+        // What can't be read is put aside on the longer way.
+        if !waiting.iter().all(|one| one.1.is_ok() && is_first(one)) {
+            return Ok(None);
+        }
+        // Why it can't be written, the end of the call says.
+        let asked = call.request("send", &own.send).await.ok();
+        Ok(asked.map(|id| (held, id)))
     }
 
     /// Says it over the connection, behind what waits.
@@ -184,20 +230,26 @@ impl Delivery {
         &self,
         queued: Option<(&Spool, &Name)>,
         own: &Utterance,
+        early: Option<(Held, u64)>,
         mut progress: Progress,
         notes: &mut Notes,
     ) -> Outcome {
         let all = async {
             // Who delivers meanwhile may deliver ours: then it is found by its key.
-            let held = match queued {
-                None => None,
-                Some((spool, name)) => {
+            let (held, id) = match (early, queued) {
+                (Some((held, id)), _) => (Some(held), Some(id)),
+                (None, None) => (None, None),
+                (None, Some((spool, name))) => {
                     let before = self.deliver_before(spool, Some(name), &mut progress, notes);
-                    Some(before.await?)
+                    (Some(before.await?), None)
                 }
             };
             let link = self.link(&mut progress.link).await?;
-            let id = link.ask(own).await?;
+            let id = match id {
+                Some(id) => id,
+                None => link.ask(own).await?,
+            };
+            link.ask_status().await?;
             let first = link.first(id).await?;
             let job = match &first.line {
                 Some(Line::Accepted(accepted)) => accepted.job,
@@ -254,7 +306,7 @@ impl Delivery {
         own: Option<&Name>,
         progress: &mut Progress,
         notes: &mut Notes,
-    ) -> Result<super::spool::Held, Stopped> {
+    ) -> Result<Held, Stopped> {
         let held = spool.hold(&self.to).await?;
         for (name, found) in spool.waiting()? {
             if own.is_some_and(|own| name >= *own) {
@@ -285,6 +337,7 @@ impl Delivery {
             }
             let link = self.link(&mut progress.link).await?;
             let id = link.ask(&utterance).await?;
+            link.ask_status().await?;
             let first = link.first(id).await?;
             if let Some(Line::Error(error)) = &first.line {
                 if is_for_later(error) {
@@ -323,19 +376,17 @@ impl Delivery {
     }
 
     async fn connect(&self) -> Result<Link, Stopped> {
-        let options = Options {
+        let client = Client::connect_or_oneshot(self.options()).await;
+        Ok(Link::new(client.map_err(stopped)?))
+    }
+
+    fn options(&self) -> Options {
+        Options {
             socket: Some(PathBuf::from(&self.to)).filter(|to| !to.as_os_str().is_empty()),
             fallback: Fallback::Allowed,
             name: self.name.clone(),
             attended: Attended::No,
-        };
-        let client = Client::connect_or_oneshot(options).await.map_err(stopped)?;
-        Ok(Link {
-            client,
-            asked: 0,
-            status: Asked::Not,
-            seen: None,
-        })
+        }
     }
 
     /// Says when the daemon, or a worker of it, isn't what it was the last time.
@@ -381,7 +432,7 @@ impl Delivery {
     async fn late(&self, progress: &mut Progress) -> String {
         let why = match (&progress.link, &progress.accepted) {
             (Some(_), None) => "it did not say in time that it has it",
-            (None, _) => "nobody answered in time",
+            (None, _) => NOBODY,
             (Some(_), Some(_)) => "its answer takes longer",
         };
         self.with_last_words(why.to_owned(), progress).await
@@ -411,6 +462,15 @@ fn stopped(error: ClientError) -> Stopped {
 }
 
 impl Link {
+    const fn new(client: Client) -> Self {
+        Self {
+            client,
+            asked: 0,
+            status: Asked::Not,
+            seen: None,
+        }
+    }
+
     /// A connection has a limit of turns that are not done.
     fn takes_more(&self) -> bool {
         self.client.is_alone() || self.asked < self.client.hello.limits.in_flight
@@ -419,11 +479,16 @@ impl Link {
     async fn ask(&mut self, utterance: &Utterance) -> Result<u64, Stopped> {
         let id = self.client.request("send", &utterance.send).await?;
         self.asked += 1;
+        Ok(id)
+    }
+
+    /// Beside the first utterance.
+    async fn ask_status(&mut self) -> Result<(), Stopped> {
         if self.status == Asked::Not && !self.client.is_alone() {
             let status = Status { workers: false };
             self.status = Asked::With(self.client.request("status", &status).await?);
         }
-        Ok(id)
+        Ok(())
     }
 
     /// The first line that answers.

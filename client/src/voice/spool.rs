@@ -288,21 +288,31 @@ impl Spool {
     /// # Errors
     /// When there can't be a lock.
     pub async fn hold(&self, to: &str) -> io::Result<Held> {
+        loop {
+            if let Some(held) = self.try_hold(to)? {
+                return Ok(held);
+            }
+            tokio::time::sleep(LOOKS_EVERY).await;
+        }
+    }
+
+    /// The same without waiting.
+    ///
+    /// # Errors
+    /// When there can't be a lock.
+    pub fn try_hold(&self, to: &str) -> io::Result<Option<Held>> {
         let path = self.lock(to);
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
             .mode(0o600)
             .open(&path)
             .map_err(|why| named(&path, why))?;
-        loop {
-            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(held) => return Ok(Held(held)),
-                Err((again, Errno::EWOULDBLOCK)) => file = again,
-                Err((_, why)) => return Err(named(&path, why.into())),
-            }
-            tokio::time::sleep(LOOKS_EVERY).await;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(held) => Ok(Some(Held(held))),
+            Err((_, Errno::EWOULDBLOCK)) => Ok(None),
+            Err((_, why)) => Err(named(&path, why.into())),
         }
     }
 
