@@ -12,6 +12,7 @@ use agentd_protocol::line::{ErrorLine, Stop};
 use agentd_protocol::request::Status;
 use agentd_protocol::{Code, JobId, Line};
 use tokio::time::Instant;
+use tokio::time::error::Elapsed;
 
 use super::Utterance;
 use super::spool::{Held, Name, Seen, Spool, now_ms};
@@ -49,7 +50,12 @@ pub enum Outcome {
     /// The daemon has it; its answer takes longer.
     Accepted(JobId, Box<Received>),
     /// Nobody has it, or it isn't known that anybody has: it has to be asked again.
-    Waits(String),
+    Waits {
+        /// Why.
+        why: String,
+        /// Was it handed in? Then somebody may have it.
+        asked: bool,
+    },
 }
 
 /// What became of an utterance that was just said.
@@ -59,6 +65,10 @@ pub struct Forwarded {
     pub outcome: Outcome,
     /// Why it isn't on the disk, if it isn't.
     pub lost: Option<String>,
+    /// Did it run without a daemon?
+    pub alone: bool,
+    /// To be closed when the answer was shown: who served without a daemon takes time to leave.
+    pub client: Option<Client>,
 }
 
 /// What a delivery of all that waits came to.
@@ -79,7 +89,9 @@ pub type Notes = Vec<String>;
 #[derive(Default)]
 struct Progress {
     link: Option<Link>,
-    /// Of the utterance that is being sent.
+    /// Was the utterance handed in that is being sent?
+    asked: bool,
+    alone: bool,
     accepted: Option<(JobId, Box<Received>)>,
     flushed: Flushed,
 }
@@ -175,6 +187,7 @@ impl Delivery {
                 Some(mut call) => {
                     if let Some((spool, name)) = queued {
                         early = self.say_early(&mut call, spool, name, own).await?;
+                        progress.asked = early.is_some();
                     }
                     let client = call.answered().await.map_err(stopped)?;
                     progress.link = Some(Link::new(client));
@@ -182,12 +195,29 @@ impl Delivery {
             }
             Ok::<_, Stopped>(early)
         };
-        let outcome = match tokio::time::timeout_at(self.until, begun).await {
-            Ok(Ok(early)) => self.say(queued, own, early, progress, notes).await,
-            Ok(Err(stopped)) => Outcome::Waits(self.why(stopped, &mut progress).await),
-            Err(_late) => Outcome::Waits(self.late(&mut progress).await),
+        let began = tokio::time::timeout_at(self.until, begun).await;
+        let outcome = match began {
+            Ok(Ok(early)) => self.say(queued, own, early, &mut progress, notes).await,
+            Ok(Err(stopped)) => self.waits(Ok(stopped), &mut progress).await,
+            Err(late) => self.waits(Err(late), &mut progress).await,
         };
-        Forwarded { outcome, lost }
+        Forwarded {
+            outcome,
+            lost,
+            alone: progress.alone,
+            client: progress.link.map(|link| link.client),
+        }
+    }
+
+    async fn waits(&self, stopped: Result<Stopped, Elapsed>, progress: &mut Progress) -> Outcome {
+        let why = match stopped {
+            Ok(stopped) => self.why(stopped, progress).await,
+            Err(_late) => self.late(progress).await,
+        };
+        Outcome::Waits {
+            why,
+            asked: progress.asked,
+        }
     }
 
     /// Another machine is called, and not waited for.
@@ -231,7 +261,7 @@ impl Delivery {
         queued: Option<(&Spool, &Name)>,
         own: &Utterance,
         early: Option<(Held, u64)>,
-        mut progress: Progress,
+        progress: &mut Progress,
         notes: &mut Notes,
     ) -> Outcome {
         let all = async {
@@ -240,11 +270,12 @@ impl Delivery {
                 (Some((held, id)), _) => (Some(held), Some(id)),
                 (None, None) => (None, None),
                 (None, Some((spool, name))) => {
-                    let before = self.deliver_before(spool, Some(name), &mut progress, notes);
+                    let before = self.deliver_before(spool, Some(name), progress, notes);
                     (Some(before.await?), None)
                 }
             };
             let link = self.link(&mut progress.link).await?;
+            progress.asked = true;
             let id = match id {
                 Some(id) => id,
                 None => link.ask(own).await?,
@@ -259,6 +290,7 @@ impl Delivery {
                         if let Some(Line::Error(error)) = &refused.line
                             && is_for_later(error)
                         {
+                            progress.asked = false;
                             return Err(Stopped::Waits(error.error.clone()));
                         }
                         spool.remove(name)?;
@@ -267,6 +299,7 @@ impl Delivery {
                 }
             };
             let alone = link.client.is_alone();
+            progress.alone = alone;
             progress.accepted = Some((job, Box::new(first)));
             if let (Some((spool, name)), false) = (queued, alone) {
                 spool.remove(name)?;
@@ -280,21 +313,21 @@ impl Delivery {
             Ok::<_, Stopped>(Box::new(last))
         };
         let ended = tokio::time::timeout_at(self.until, all).await;
-        let why = match ended {
+        let stopped = match ended {
             Ok(Ok(last)) => {
-                if let Some(link) = progress.link {
-                    self.tell_restarts(&link, queued.map(|(spool, _)| spool), notes);
-                    link.client.close().await;
+                if let Some(link) = &progress.link {
+                    self.tell_restarts(link, queued.map(|(spool, _)| spool), notes);
                 }
                 tell_death(&last, notes);
                 return Outcome::Ended(last);
             }
-            Ok(Err(stopped)) => self.why(stopped, &mut progress).await,
-            Err(_late) => self.late(&mut progress).await,
+            Ok(Err(stopped)) => Ok(stopped),
+            Err(late) => Err(late),
         };
-        match progress.accepted {
+        let waits = self.waits(stopped, progress).await;
+        match progress.accepted.take() {
             Some((job, first)) => Outcome::Accepted(job, first),
-            None => Outcome::Waits(why),
+            None => waits,
         }
     }
 
@@ -351,9 +384,20 @@ impl Delivery {
                 progress.flushed.aside += 1;
                 continue;
             }
-            // A run without a daemon ends what it has begun, and nothing else.
+            // A run without a daemon ends what it has begun, and nothing else: what it failed at
+            // nobody tries again.
             if link.client.is_alone() {
-                tell_death(&link.last(id).await?, notes);
+                let last = link.last(id).await?;
+                tell_death(&last, notes);
+                if let Some(Line::Error(error)) = &last.line {
+                    notes.push(format!(
+                        "the turn of the utterance `{}` failed, and it is put aside: {}",
+                        utterance.id, error.error
+                    ));
+                    spool.put_aside(&name)?;
+                    progress.flushed.aside += 1;
+                    continue;
+                }
             }
             spool.remove(&name)?;
             progress.flushed.delivered += 1;
