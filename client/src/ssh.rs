@@ -15,8 +15,8 @@ use crate::oneshot;
 
 /// How a remote endpoint is written where a socket's path may stand.
 const SCHEME: &str = "ssh://";
-/// No name of a host or a user is longer.
-const MAX_TARGET: usize = 300;
+/// Files are called by it, whose names have at most 255 bytes: `lock.ssh:!!` and `.sock` go with it.
+const MAX_TARGET: usize = 240;
 /// Of the network and of the handshake, in seconds.
 const CONNECT_TIMEOUT: u32 = 10;
 

@@ -34,11 +34,16 @@ const CARRIED: [&str; 18] = [
     "no_proxy",
 ];
 
+/// Those of them that may be relative to the current directory.
+const PATHS: [&str; 3] = ["AGENTD_ALIAS", "AGENTD_CONFIG", "AGENTD_STATE_DIR"];
+
 /// This installation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Installation {
     /// The daemon's program.
     pub(super) program: PathBuf,
+    /// This one.
+    pub(super) control: PathBuf,
     /// Where it is to listen.
     pub(super) socket: PathBuf,
     /// The link to the socket, if there is to be one.
@@ -62,36 +67,42 @@ pub(super) struct NotInstallable {
 }
 
 impl Installation {
-    /// As this process finds it.
-    pub(super) fn find(socket: Option<&Path>) -> Result<Self, NotInstallable> {
+    /// As far as it is known without the daemon's program: what may be there, not how it is to be.
+    pub(super) fn known() -> Result<Self, NotInstallable> {
         let environment = Environment::of_process();
-        let uid = environment.uid;
         let home = environment.home.clone().ok_or_else(|| NotInstallable {
             error: "`HOME` is not set, expected an absolute path".to_owned(),
             hint: "set it",
         })?;
-        let named = socket.or(environment.agentd_socket.as_deref());
-        let socket = named.map_or_else(|| environment.default_socket(), Path::to_owned);
-        let socket = std::path::absolute(&socket).map_err(|error| NotInstallable {
+        let named = environment.agentd_socket.clone();
+        Ok(Self {
+            program: oneshot::program(),
+            control: oneshot::sibling("agentctl"),
+            socket: named.unwrap_or_else(|| environment.default_socket()),
+            alias: None,
+            environment: Vec::new(),
+            withheld: Vec::new(),
+            config_home: home.join(".config"),
+            home,
+            uid: environment.uid,
+        })
+    }
+
+    /// As it is to be installed from this shell.
+    pub(super) fn find(socket: Option<&Path>) -> Result<Self, NotInstallable> {
+        let known = Self::known()?;
+        let socket = socket.unwrap_or(&known.socket);
+        let socket = std::path::absolute(socket).map_err(|error| NotInstallable {
             error: format!("the socket `{}`: {error}", socket.display()),
             hint: "name it with an absolute path",
         })?;
-        let program = oneshot::program();
-        let alias = alias(&program)?;
-        let config_home = std::env::var_os("XDG_CONFIG_HOME")
-            .map(PathBuf::from)
-            .filter(|dir| dir.is_absolute())
-            .unwrap_or_else(|| home.join(".config"));
         let (environment, withheld) = carried(|name| std::env::var_os(name))?;
         let found = Self {
-            program,
             socket,
-            alias,
+            alias: alias(&known.program)?,
             environment,
             withheld,
-            home,
-            config_home,
-            uid,
+            ..known
         };
         found.check()?;
         Ok(found)
@@ -99,8 +110,8 @@ impl Installation {
 
     /// What can't be written down in a unit is refused, not guessed.
     fn check(&self) -> Result<(), NotInstallable> {
-        let paths = [Some(&self.program), Some(&self.socket), self.alias.as_ref()];
-        for path in paths.into_iter().flatten() {
+        let paths = [&self.program, &self.control, &self.socket];
+        for path in paths.into_iter().chain(&self.alias) {
             let can_stand = path
                 .to_str()
                 .is_some_and(|text| !text.contains(|c: char| c.is_control() || c == '$'));
@@ -116,7 +127,7 @@ impl Installation {
 }
 
 /// The configuration is the daemon's to read: its own program says where the alias is.
-fn alias(program: &Path) -> Result<Option<PathBuf>, NotInstallable> {
+pub(super) fn alias(program: &Path) -> Result<Option<PathBuf>, NotInstallable> {
     let failed = |error: String| NotInstallable {
         error,
         hint: "put `agentd` next to `agentctl`; `agentd config show` has to work",
@@ -156,6 +167,11 @@ fn carried(variable: impl Fn(&str) -> Option<OsString>) -> Result<Carried, NotIn
             error: format!("`{name}` can't stand in a unit: expected plain text"),
             hint: "unset it, or set it to another value",
         })?;
+        let value = match PATHS.contains(&name) {
+            // The service begins elsewhere.
+            true => std::path::absolute(&value).map_or(value, |path| path.display().to_string()),
+            false => value,
+        };
         // `http://user:password@proxy`.
         if name.to_ascii_uppercase().ends_with("_PROXY") && value.contains('@') {
             withheld.push(name.to_owned());
@@ -191,14 +207,17 @@ mod tests {
         let variable = |name: &str| match name {
             "PATH" => Some("/usr/bin:relative::/nowhere/at/all:/usr/bin".into()),
             "AGENTD_CONFIG" => Some("/a/config.toml".into()),
+            "AGENTD_STATE_DIR" => Some("state".into()),
             "AGENTD_LOG" => Some("".into()),
             "ANTHROPIC_API_KEY" => Some("secret".into()),
             "https_proxy" => Some("http://me:secret@proxy:1".into()),
             "http_proxy" => Some("http://proxy:1".into()),
             _ => None,
         };
+        let state = std::env::current_dir().unwrap().join("state");
         let expected = [
             ("AGENTD_CONFIG", "/a/config.toml"),
+            ("AGENTD_STATE_DIR", state.to_str().unwrap()),
             ("http_proxy", "http://proxy:1"),
             ("PATH", "/usr/bin"),
         ];
@@ -218,6 +237,7 @@ mod tests {
         );
         let mut installation = Installation {
             program: "/opt/agentd".into(),
+            control: "/opt/agentctl".into(),
             socket: "/run/x.sock".into(),
             alias: None,
             environment: Vec::new(),
