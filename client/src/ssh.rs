@@ -68,6 +68,10 @@ impl Target {
         ]);
         // What the user's configuration runs or says by itself isn't for us.
         command.args(["-o", "RemoteCommand=none", "-o", "PermitLocalCommand=no"]);
+        // A program that forwards speech may have a key for just that.
+        if let Some(key) = key_file() {
+            command.args(["-o", "IdentitiesOnly=yes", "-i"]).arg(key);
+        }
         if let Some(port) = self.port {
             command.arg("-p").arg(port.to_string());
         }
@@ -104,6 +108,12 @@ impl Target {
         command.args(["-G", "--", self.host.as_str()]);
         command
     }
+}
+
+/// The private key that `$AGENTD_SSH_KEY` names, besides those of the user's configuration.
+fn key_file() -> Option<PathBuf> {
+    let named = PathBuf::from(std::env::var_os("AGENTD_SSH_KEY")?);
+    named.is_absolute().then_some(named)
 }
 
 /// The first `ssh` on `PATH`, never one in the current directory.

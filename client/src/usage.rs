@@ -41,7 +41,7 @@ pub struct Sum {
     /// Most took no longer.
     pub p95_ms: u64,
     #[serde(skip)]
-    durations: Vec<u64>,
+    pub(crate) durations: Vec<u64>,
 }
 
 impl Sum {

@@ -32,7 +32,7 @@ fn turns_are_added_up_by_whatever_is_asked() {
         share.starts_with("served by local models: 66 % of the turns"),
         "{shown:?}"
     );
-    assert!(share.ends_with("(1 turns: not known)"), "{shown:?}");
+    assert!(share.ends_with("; not known of 1"), "{shown:?}");
     assert!(shown.stdout.contains("echo"), "{shown:?}");
     assert!(shown.stdout.contains("(not told)"), "{shown:?}");
 

@@ -203,6 +203,20 @@ fn no_argument_of_any_process_has_what_was_said() {
 }
 
 #[test]
+fn a_key_of_its_own_lets_speech_in_where_no_other_does() {
+    let Some(world) = World::new() else { return };
+    let only = std::fs::read(world.mac.path("voice.pub")).unwrap();
+    std::fs::write(world.mac.path("authorized_keys"), only).unwrap();
+    let refused = world.say("one", &["--no-prefix"]);
+    assert_eq!(refused.stdout, "queued on disk, not delivered yet\n");
+    let mut command = world.voice(&["forward", "--host", "mac", "--no-prefix"]);
+    command.env("AGENTD_SSH_KEY", world.mac.path("voice"));
+    let said = finish(command, b"two");
+    assert_eq!(said.stdout, "two\n", "{said:?}");
+    assert_eq!(world.told(), ["one", "two"]);
+}
+
+#[test]
 fn what_was_said_while_the_machine_was_down_comes_later_in_order_and_once() {
     let Some(world) = World::new() else { return };
     world.mac.is(Line::Down);

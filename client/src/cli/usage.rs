@@ -147,7 +147,7 @@ fn as_text(total: &Sum, by: &Sums, how: UsageBy) -> String {
     }
     let unknown = total.turns - total.local - total.hosted;
     if unknown > 0 {
-        let _ = write!(text, " ({unknown} turns: not known)");
+        let _ = write!(text, "; not known of {unknown}");
     }
     text.push_str("\n\n");
     let most = by.iter().map(|(_, sum)| sum.turns).max().unwrap_or(1);
@@ -164,7 +164,7 @@ fn as_text(total: &Sum, by: &Sums, how: UsageBy) -> String {
                 cost(sum),
                 format!("{} ms", sum.mean_ms),
                 format!("{} ms", sum.p95_ms),
-                percent(sum.local, sum.turns),
+                percent(sum.local, sum.local + sum.hosted),
                 bar(sum.turns, most),
             ]
         })
@@ -203,6 +203,10 @@ fn cost(sum: &Sum) -> String {
         0 => String::new(),
         count => format!(" + {count} not known"),
     };
+    // Less than a dollar is told to the hundredth of a cent.
+    if sum.usd > 0.0 && sum.usd < 1.0 {
+        return format!("${:.4}{unknown}", sum.usd);
+    }
     format!("${:.2}{unknown}", sum.usd)
 }
 
@@ -224,6 +228,18 @@ mod tests {
         assert_eq!(quoted("ollama"), "ollama");
         assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
         assert_eq!(quoted("=1+1"), "'=1+1");
+    }
+
+    #[test]
+    fn small_costs_are_not_nothing_and_unknown_ones_are_told() {
+        let sum = |usd, cost_unknown| Sum {
+            usd,
+            cost_unknown,
+            ..Sum::default()
+        };
+        assert_eq!(cost(&sum(0.0, 0)), "$0.00");
+        assert_eq!(cost(&sum(0.000_38, 2)), "$0.0004 + 2 not known");
+        assert_eq!(cost(&sum(12.5, 0)), "$12.50");
     }
 
     #[test]

@@ -315,7 +315,9 @@ impl Delivery {
         let ended = tokio::time::timeout_at(self.until, all).await;
         let stopped = match ended {
             Ok(Ok(last)) => {
-                if let Some(link) = &progress.link {
+                if let Some(link) = &mut progress.link {
+                    // A fast turn's last line may come before it.
+                    link.hear_status().await;
                     self.tell_restarts(link, queued.map(|(spool, _)| spool), notes);
                 }
                 tell_death(&last, notes);

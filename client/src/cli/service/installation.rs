@@ -12,11 +12,12 @@ use crate::oneshot;
 use crate::places::Environment;
 
 /// Variables of this shell that are the service's, too: they say where agentd's files are, how much
-/// it logs, and how its agents reach the network.
-const CARRIED: [&str; 18] = [
+/// it logs, and how it reaches the network.
+const CARRIED: [&str; 19] = [
     "AGENTD_ALIAS",
     "AGENTD_CONFIG",
     "AGENTD_LOG",
+    "AGENTD_SSH_KEY",
     "AGENTD_STATE_DIR",
     "ALL_PROXY",
     "HTTPS_PROXY",

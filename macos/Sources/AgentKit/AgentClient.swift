@@ -1,0 +1,183 @@
+// A program's way to the agents of its user.
+//
+// Owns the one connection to the daemon, and when a request goes through `agentctl stdio` instead.
+// Must not know how either is reached, nor what is shown.
+
+import Foundation
+
+public actor AgentClient {
+  public struct Options: Sendable {
+    /// The daemon's socket; nil: where it is by itself.
+    public var endpoint: Endpoint?
+    /// What we call ourselves.
+    public var name = "AgentKit"
+    /// What serves where there is no daemon; nil: nothing does.
+    public var agentctl: Command? = Command("agentctl")
+    /// May a turn run once without a daemon?
+    public var runsAlone = true
+    /// Is somebody there who answers questions?
+    public var answersQuestions = false
+
+    public init() {}
+  }
+
+  private let options: Options
+  private var connection: Connection?
+  private var opening: Task<Connection, Error>?
+
+  public init(_ options: Options = Options()) {
+    self.options = options
+  }
+
+  /// Sends, and waits for the answer. A refused or failed turn is thrown.
+  public func send(text: String, session: String? = nil, thinking: Thinking? = nil) async throws
+    -> TurnResult
+  {
+    try await send(Send(text, session: session, thinking: thinking))
+  }
+
+  /// The same with everything a send has. `seconds` is how long we wait: then the turn is aborted.
+  public func send(_ send: Send, within seconds: Double? = nil) async throws -> TurnResult {
+    var send = send
+    send.stream = send.stream ?? false
+    for try await line in try await lines(send, within: seconds) where line.isFinal {
+      switch line.body {
+      case .messageEnd(let result): return result
+      case .error(let error): throw AgentError.answered(error)
+      default: continue
+      }
+    }
+    throw AgentError.outcomeUnknown(key: send.key)
+  }
+
+  /// The same with all its lines. Cancelling the task that reads them aborts the turn.
+  public func lines(_ send: Send, within seconds: Double? = nil) async throws
+    -> Lines
+  {
+    // With a key, an unknown outcome can be asked for.
+    var keyed = send
+    keyed.key = send.key ?? UUID().uuidString.lowercased()
+    do {
+      return try await direct { [keyed] in
+        try await $0.linesOnceBegun(keyed, within: seconds)
+      }
+    } catch AgentError.notConnected(let fact, let reason) {
+      return try await relayed(keyed, fact, reason, within: seconds)
+    }
+  }
+
+  /// Asks the daemon something else, and waits for its one answer.
+  public func ask(_ kind: String, _ members: Members = [], within seconds: Double = 10) async throws
+    -> Line
+  {
+    try await direct { try await $0.ask(kind, members, within: seconds) }
+  }
+
+  /// How the daemon is. On a connection of its own, so that nothing else is waited for.
+  public func status(within seconds: Double = 2) async throws -> Status {
+    let (connection, _) = try await greeted(within: seconds)
+    defer { Task { await connection.close() } }
+    let line = try await connection.ask("status", within: seconds)
+    guard case .status(let status) = line.body else {
+      throw AgentError.helloRefused("it answered `\(line.kind)`")
+    }
+    return status
+  }
+
+  /// Everything that happens from now on, or after the cursor, over any number of connections.
+  public nonisolated func events(after cursor: Cursor? = nil, session: String? = nil)
+    -> Lines
+  {
+    let follower = Follower(session: session, cursor: cursor) { [options] in
+      try await Self.greeted(options, within: Fallback.patience).0
+    }
+    return Lines { try await follower.next() }
+  }
+
+  public func close() async {
+    opening?.cancel()
+    await connection?.close()
+    connection = nil
+  }
+
+  /// Over the connection that is open, or a new one. What certainly wasn't sent is sent once more.
+  private func direct<Result: Sendable>(
+    _ use: @Sendable (Connection) async throws -> Result
+  ) async throws -> Result {
+    if let connection, await connection.isOpen {
+      do { return try await use(connection) } catch AgentError.notSent { self.connection = nil }
+    }
+    let fresh = try await open()
+    do {
+      return try await use(fresh)
+    } catch AgentError.notSent {
+      throw AgentError.notConnected(.helloClosed, reason: "\(AgentError.notSent)")
+    }
+  }
+
+  /// One connection, however many ask for it at once.
+  private func open() async throws -> Connection {
+    if let opening { return try await opening.value }
+    if let connection, await connection.isOpen { return connection }
+    if let opening { return try await opening.value }
+    let task = Task {
+      defer { opening = nil }
+      let (fresh, _) = try await greeted(within: Fallback.patience)
+      connection = fresh
+      return fresh
+    }
+    opening = task
+    return try await task.value
+  }
+
+  private func greeted(within seconds: Double) async throws -> (Connection, HelloAnswer) {
+    try await Self.greeted(options, within: seconds)
+  }
+
+  private static func greeted(_ options: Options, within seconds: Double) async throws
+    -> (Connection, HelloAnswer)
+  {
+    let socket = try (options.endpoint ?? Endpoint.find()).connect()
+    let reading = try socket.duplicate()
+    let transport = try LineTransport(
+      reading: reading, writing: socket, limit: Connection.maxLine)
+    return try await Connection.greeted(
+      transport, as: options.name, within: seconds, answersQuestions: options.answersQuestions)
+  }
+
+  /// Nothing left so far. Who holds the whole rule decides what is right now.
+  private func relayed(
+    _ send: Send, _ fact: Fact, _ reason: String, within seconds: Double?
+  ) async throws -> Lines {
+    guard Fallback.decide(fact, waited: Fallback.patience) == .relay, var command = options.agentctl
+    else { throw AgentError.notConnected(fact, reason: reason) }
+    if let endpoint = options.endpoint { command.arguments += ["--socket", endpoint.path] }
+    command.arguments += options.runsAlone ? ["stdio"] : ["stdio", "--no-fallback"]
+    let worker = try Worker(command)
+    do {
+      let lines = try await worker.connection.linesOnceBegun(send, within: seconds)
+      await worker.connection.finish()
+      Task { _ = await worker.end(within: Self.relayLeavesWithin) }
+      return lines
+    } catch AgentError.childExited(let why) {
+      throw Self.meaning(of: await worker.end(within: 1), why, send)
+    } catch AgentError.notSent {
+      _ = await worker.end(within: 1)
+      throw AgentError.notConnected(fact, reason: "\(reason); \(worker.log.lastWords)")
+    } catch {
+      Task { _ = await worker.end(within: 1) }
+      throw error
+    }
+  }
+
+  /// A relay that has answered leaves by itself; a turn may take as long as it takes.
+  private static let relayLeavesWithin = 48.0 * 3600
+
+  /// `agentctl` ends with 3, 69 or 78 when nobody got the request.
+  private static func meaning(of exit: ExitReason, _ why: String, _ send: Send) -> AgentError {
+    switch exit.code {
+    case 3, 69, 78: .notConnected(.noSocket, reason: why)
+    default: .outcomeUnknown(key: send.key)
+    }
+  }
+}

@@ -1,0 +1,329 @@
+// One open conversation: requests with ids, and the lines that answer each.
+//
+// Owns the ids, who waits for which, deadlines, and what becomes of everybody when the other side
+// goes. Must not know how the other side was reached, nor what a request means.
+
+import Foundation
+
+/// Who is on the other side.
+enum Peer: Sendable, Equatable {
+  /// A daemon, or `agentctl stdio`: only lines, and an over-long one is the end.
+  case daemon
+  /// A child: what isn't a line of the protocol is its log.
+  case child
+}
+
+/// How much of what came nobody could use.
+public struct Strays: Sendable, Equatable {
+  /// Lines that aren't JSON objects, or are too long.
+  public var noise = 0
+  /// Lines with an id that nobody asked under, or not any more.
+  public var unasked = 0
+}
+
+public actor Connection {
+  /// Twice what a daemon of this version sends: a newer one may send more.
+  static let maxLine = 2 * 1024 * 1024
+
+  private struct Pending {
+    let mailbox: Mailbox
+    let kind: String
+    var key: String?
+    var deadline: Task<Void, Never>?
+    /// Did the child get it, or may it have?
+    var isWritten = false
+    /// It is late or cancelled and was aborted: what still comes is dropped.
+    var isGivenUp = false
+  }
+
+  private let transport: LineTransport
+  private let peer: Peer
+  private let onNoise: @Sendable ([UInt8]) -> Void
+  private let ending: @Sendable () async -> AgentError?
+  private let onGivenUp: @Sendable () -> Void
+  private var pending: [Int: Pending] = [:]
+  private var lastID = 0
+  private var ended: AgentError?
+  private var endWaiters: [CheckedContinuation<Void, Never>] = []
+  private var pump: Task<Void, Never>?
+  public private(set) var strays = Strays()
+
+  /// `ending` is asked, once nothing comes any more, why: only who owns a child knows. `onGivenUp`
+  /// is told of each send that was aborted.
+  init(
+    _ transport: LineTransport, peer: Peer = .daemon,
+    onNoise: @escaping @Sendable ([UInt8]) -> Void = { _ in },
+    onGivenUp: @escaping @Sendable () -> Void = {},
+    ending: @escaping @Sendable () async -> AgentError? = { nil }
+  ) {
+    self.transport = transport
+    self.peer = peer
+    self.onNoise = onNoise
+    self.onGivenUp = onGivenUp
+    self.ending = ending
+  }
+
+  deinit {
+    transport.close()
+  }
+
+  /// Says `hello` on a fresh connection, and waits for its answer.
+  static func greeted(
+    _ transport: LineTransport, as name: String, within seconds: Double,
+    answersQuestions: Bool = false
+  ) async throws -> (Connection, HelloAnswer) {
+    let connection = Connection(transport)
+    var members: Members = [("client", .string(name)), ("protocol", 1)]
+    if answersQuestions { members.append(("answers", true)) }
+    let line: Line
+    do {
+      line = try await connection.ask("hello", members, within: seconds)
+    } catch {
+      await connection.close()
+      throw Self.greetingFailed(error, within: seconds)
+    }
+    if case .hello(let hello) = line.body, hello.isOK, hello.protocolVersion == 1 {
+      return (connection, hello)
+    }
+    await connection.close()
+    if case .hello(let hello) = line.body {
+      throw AgentError.helloRefused(
+        "it speaks protocol \(hello.protocolVersion) (version \(hello.version)), this is protocol 1"
+      )
+    }
+    throw AgentError.helloRefused("it answered `\(line.json.text.prefix(200))`")
+  }
+
+  private static func greetingFailed(_ error: Error, within seconds: Double) -> Error {
+    switch error {
+    case AgentError.late:
+      AgentError.notConnected(.helloSilent, reason: "`hello` was not answered in \(seconds) s")
+    case AgentError.answered(let line) where line.code == .draining:
+      AgentError.notConnected(.helloDraining, reason: "the daemon is stopping")
+    case AgentError.answered(let line): AgentError.helloRefused(line.message)
+    case is CancellationError, AgentError.helloRefused: error
+    default:
+      AgentError.notConnected(
+        .helloClosed, reason: "the connection was closed before `hello` was answered")
+    }
+  }
+
+  /// Is the other side still there, as far as is known?
+  public var isOpen: Bool { ended == nil }
+
+  /// Requests that wait for their last line.
+  public var inFlight: Int { pending.count }
+
+  /// Asks, and waits for the one answer. An `error` is thrown.
+  public func ask(_ kind: String, _ members: Members = [], within seconds: Double? = nil)
+    async throws -> Line
+  {
+    let (_, mailbox) = try await begin(kind, members, key: nil, within: seconds)
+    while let line = try await mailbox.next() {
+      guard line.isFinal else { continue }
+      if case .error(let error) = line.body { throw AgentError.answered(error) }
+      return line
+    }
+    throw AgentError.outcomeUnknown(key: nil)
+  }
+
+  /// Asks, and gives all lines that answer, the last one included. An `error` is the last line, and
+  /// isn't thrown. Cancelling the task that reads aborts the turn; leaving the loop doesn't.
+  public func lines(
+    _ kind: String, _ members: Members = [], key: String? = nil, within seconds: Double? = nil
+  ) async throws -> Lines {
+    let (_, mailbox) = try await begin(kind, members, key: key, within: seconds)
+    return mailbox.stream()
+  }
+
+  /// The same for one reader that comes and goes.
+  func mailbox(_ kind: String, _ members: Members) async throws -> Mailbox {
+    try await begin(kind, members, key: nil, within: nil).1
+  }
+
+  /// The same, once the first line is there: a daemon that is stopping says so by it, and then the
+  /// request may go elsewhere.
+  func linesOnceBegun(_ send: Send, within seconds: Double?) async throws
+    -> Lines
+  {
+    let (_, mailbox) = try await begin("send", send.members, key: send.key, within: seconds)
+    guard let first = try await mailbox.next() else { throw AgentError.outcomeUnknown(key: nil) }
+    if case .error(let error) = first.body, error.code == .draining, error.job == nil {
+      throw AgentError.notConnected(.requestDraining, reason: error.message)
+    }
+    mailbox.putBack(first)
+    return mailbox.stream()
+  }
+
+  /// Waits until the other side is gone.
+  public func end() async {
+    if ended != nil { return }
+    await withCheckedContinuation { endWaiters.append($0) }
+  }
+
+  /// No more requests; what is asked is still answered.
+  public func finish() {
+    transport.finishWriting()
+  }
+
+  /// Ends it at once. What was accepted goes on there.
+  public func close() {
+    over(.stopped)
+    transport.close()
+  }
+
+  /// The other side is gone for a reason that its own end doesn't tell.
+  func fail(_ error: AgentError) {
+    over(error)
+    transport.close()
+  }
+
+  private func begin(_ kind: String, _ members: Members, key: String?, within seconds: Double?)
+    async throws -> (Int, Mailbox)
+  {
+    if let ended { throw ended == .stopped ? ended : AgentError.notSent }
+    listen()
+    lastID += 1
+    let id = lastID
+    let line = Request.line(kind, id: id, members)
+    guard line.count <= Request.maxLine + 1 else { throw AgentError.oversized(line.count - 1) }
+    let mailbox = Mailbox { [weak self] in
+      Task { await self?.giveUp(id) }
+    }
+    var one = Pending(mailbox: mailbox, kind: kind, key: key)
+    if let seconds {
+      one.deadline = Task { [weak self] in
+        try? await Task.sleep(for: .seconds(seconds))
+        if !Task.isCancelled { await self?.late(id, after: seconds) }
+      }
+    }
+    pending[id] = one
+    do {
+      // From here on it may be gone before the call is back: it is asked for when it isn't.
+      pending[id]?.isWritten = true
+      try await transport.write(line)
+    } catch {
+      let wasThere = remove(id) != nil
+      if case AgentError.notSent = error { throw error }
+      if wasThere { throw AgentError.outcomeUnknown(key: key) }
+    }
+    return (id, mailbox)
+  }
+
+  /// The one task that takes what comes, begun with the first request.
+  private func listen() {
+    guard pump == nil else { return }
+    let inbound = transport.inbound
+    pump = Task { [weak self, transport, ending] in
+      for await frames in inbound {
+        await self?.take(frames)
+        transport.taken()
+      }
+      let why = await ending()
+      await self?.over(why)
+    }
+  }
+
+  /// Takes nothing more, though somebody may still hold the other end open.
+  func stopReading() {
+    transport.stopReading()
+  }
+
+  private func take(_ frames: [Frame]) {
+    for frame in frames {
+      switch frame {
+      case .line(let bytes):
+        if let line = try? Line(bytes) {
+          route(line)
+        } else {
+          strays.noise += 1
+          onNoise(bytes)
+          // Before `hello` is answered, whatever this is isn't a daemon.
+          if peer == .daemon, pending.values.contains(where: { $0.kind == "hello" }) {
+            let shown = String(decoding: bytes.prefix(200), as: UTF8.self)
+            fail(.helloRefused("it answered `\(shown)`"))
+          }
+        }
+      case .tooLong:
+        strays.noise += 1
+        if peer == .daemon { fail(.outcomeUnknown(key: nil)) }
+      }
+    }
+  }
+
+  private func route(_ line: Line) {
+    guard let id = owner(of: line), let one = pending[id] else {
+      strays.unasked += 1
+      return
+    }
+    // An abort goes under the id of its send, and is answered under it, too.
+    if line.kind == "abort" && one.kind != "abort" { return }
+    one.mailbox.put(line)
+    if line.isFinal {
+      // A subscription has its answer, and goes on.
+      if line.kind == "live" || (one.kind == "subscribe" && line.kind != "error") { return }
+      remove(id)?.mailbox.finish()
+    }
+  }
+
+  /// Whose line it is. Without an id it belongs to the only send there is.
+  private func owner(of line: Line) -> Int? {
+    if let id = line.id { return id.integer }
+    guard peer == .child else { return nil }
+    let sends = pending.filter { $0.value.kind == "send" }
+    return sends.count == 1 ? sends.first?.key : nil
+  }
+
+  @discardableResult
+  private func remove(_ id: Int) -> Pending? {
+    let one = pending.removeValue(forKey: id)
+    one?.deadline?.cancel()
+    return one
+  }
+
+  private func late(_ id: Int, after seconds: Double) {
+    guard let one = pending[id] else { return }
+    one.mailbox.finish(.failure(AgentError.late(seconds: seconds)))
+    giveUp(id)
+  }
+
+  /// Nobody waits for it any more: a send is aborted, anything else forgotten.
+  private func giveUp(_ id: Int) {
+    guard let one = pending[id], !one.isGivenUp else { return }
+    guard one.kind == "send" else {
+      remove(id)
+      return
+    }
+    pending[id]?.isGivenUp = true
+    pending[id]?.deadline?.cancel()
+    let line = Request.line("abort", id: id)
+    // A connection that is gone says so by its end.
+    Task { [transport] in try? await transport.write(line) }
+    onGivenUp()
+  }
+
+  /// Ids of sends that were given up and have not ended.
+  var stuck: Set<Int> {
+    Set(pending.filter { $0.value.isGivenUp }.keys)
+  }
+
+  /// The other side is gone: everybody hears it, each by what is known of its own request.
+  private func over(_ error: AgentError?) {
+    guard ended == nil else { return }
+    ended = error ?? .notSent
+    for (id, _) in pending {
+      guard let one = remove(id) else { continue }
+      let lost = AgentError.outcomeUnknown(key: one.key)
+      let why: AgentError =
+        switch error {
+        case nil, .outcomeUnknown, .notSent: one.isWritten ? lost : .notSent
+        case .stopped?: one.kind == "send" ? lost : .stopped
+        case let error?: error
+        }
+      one.mailbox.finish(.failure(why))
+    }
+    for waiter in endWaiters { waiter.resume() }
+    endWaiters = []
+    transport.close()
+  }
+}

@@ -1,0 +1,77 @@
+// One child that speaks lines: its process, its conversation, and what it says besides.
+//
+// Owns these three together, from the start to the reaping. Must not know when one is wanted.
+
+import Foundation
+
+final class Worker: Sendable {
+  let child: Child
+  let connection: Connection
+  let log: LogTail
+  private let stderr: Reader
+
+  /// Longest line of a worker: PROTOCOL.md part 8.
+  static let maxLine = 16 * 1024 * 1024
+  /// What a dead child wrote is in the pipe; who else holds it open isn't waited for longer.
+  private static let drain = 0.5
+
+  init(_ command: Command, onGivenUp: @escaping @Sendable () -> Void = {}) throws {
+    let log = LogTail()
+    let input = try Descriptor.socketPair()
+    let output = try Descriptor.pipe()
+    let errors = try Descriptor.pipe()
+    let started: Child
+    do {
+      started = try Child(
+        command, input: input.1, output: output.writing, error: errors.writing)
+    } catch {
+      for ours in [input.0, output.reading, errors.reading] { ours.close() }
+      throw error
+    }
+    child = started
+    self.log = log
+    stderr = try Reader(errors.reading, take: { log.append($0) }, end: {})
+    let transport = try LineTransport(
+      reading: output.reading, writing: input.0, limit: Self.maxLine)
+    connection = Connection(
+      transport, peer: .child, onNoise: { log.append(line: $0) }, onGivenUp: onGivenUp,
+      ending: { await Self.reason(started, log) })
+    let connection = connection
+    Task {
+      _ = await started.ended()
+      _ = await Deadline(Self.drain).race { await connection.end() }
+      await connection.stopReading()
+    }
+  }
+
+  /// Nothing comes from it any more: why? One that lives and closed its output is as good as dead.
+  private static func reason(_ child: Child, _ log: LogTail) async -> AgentError {
+    let exit = await child.ended(within: drain)
+    // What it said last may be a moment behind its end.
+    let said = log.lastWords
+    let tail = said.isEmpty ? "" : "; it said: \(said)"
+    return .childExited("the process \(exit?.description ?? "closed its output")\(tail)")
+  }
+
+  /// Ends it: first by the end of its input, then with signals to its group. At most three times as
+  /// long as given, and then it is reaped.
+  func end(within seconds: Double) async -> ExitReason {
+    await connection.finish()
+    var exit = await child.ended(within: seconds)
+    if exit == nil {
+      child.signal(SIGTERM)
+      exit = await child.ended(within: seconds)
+    }
+    if exit == nil { child.signal(SIGKILL) }
+    let last = await child.ended()
+    await connection.close()
+    stderr.stop()
+    return exit ?? last
+  }
+
+  deinit {
+    // Its input ends with the connection; one that doesn't heed that is told.
+    child.signal(SIGTERM)
+    stderr.stop()
+  }
+}

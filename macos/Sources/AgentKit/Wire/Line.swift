@@ -1,0 +1,270 @@
+// The lines from the daemon, or from a worker.
+//
+// Owns their types and which of them end a request. Must not know where they come from.
+
+/// One line: what of it is known, and all of it.
+public struct Line: Sendable, Equatable {
+  /// Its `type`; empty when it has none.
+  public let kind: String
+  /// The `id` of the request it answers.
+  public let id: JSONValue?
+  /// Its number in the store, if it has one.
+  public let seq: Int?
+  /// The job it belongs to.
+  public let job: String?
+  public let body: LineBody
+  /// All members as they came.
+  public let json: JSONValue
+
+  /// Reads a line.
+  public init(_ bytes: [UInt8]) throws {
+    self.init(json: try StrictJSON.object(bytes))
+  }
+
+  public init(json: JSONValue) {
+    self.json = json
+    kind = json["type"]?.string ?? ""
+    id = json["id"]
+    seq = json["seq"]?.integer
+    job = json["job"]?.string
+    body = LineBody(kind: kind, json: json)
+  }
+
+  /// Is it the last line of its request?
+  public var isFinal: Bool {
+    !Self.running.contains(kind)
+  }
+
+  private static let running: Set<String> = [
+    "accepted", "running", "message_start", "message_delta", "thinking_delta", "tool_start",
+    "tool_update", "tool_end", "question", "question_closed", "note", "agent_event", "session",
+  ]
+}
+
+/// What a line says. A type or a shape that this version doesn't know is `other`.
+public enum LineBody: Sendable, Equatable {
+  case accepted(Accepted)
+  case running(attempt: Int)
+  case messageStart(message: Int, role: String, replaces: Int?)
+  case messageDelta(Delta)
+  case thinkingDelta(Delta)
+  case toolStart(ToolStart)
+  case toolUpdate(call: String, offset: Int, output: String)
+  case toolEnd(ToolEnd)
+  case question(Question)
+  case questionClosed(id: String, by: String)
+  case note(level: String, code: String, text: String)
+  case messageEnd(TurnResult)
+  case error(ErrorLine)
+  case hello(HelloAnswer)
+  case status(Status)
+  case live(seq: Int, epoch: String)
+  case pong
+  case other
+
+  init(kind: String, json: JSONValue) {
+    self = Self.turn(kind: kind, json: json) ?? Self.answer(kind: kind, json: json) ?? .other
+  }
+
+  private static func turn(kind: String, json: JSONValue) -> LineBody? {
+    switch kind {
+    case "accepted": return Accepted(json).map(LineBody.accepted)
+    case "running": return .running(attempt: json["attempt"]?.integer ?? 1)
+    case "message_start":
+      return .messageStart(
+        message: json["message"]?.integer ?? 0, role: json["role"]?.string ?? "assistant",
+        replaces: json["replaces"]?.integer)
+    case "message_delta": return Delta(json).map(LineBody.messageDelta)
+    case "thinking_delta": return Delta(json).map(LineBody.thinkingDelta)
+    case "tool_start": return ToolStart(json).map(LineBody.toolStart)
+    case "tool_update":
+      guard let call = json["tool_call_id"]?.string else { return nil }
+      return .toolUpdate(
+        call: call, offset: json["offset"]?.integer ?? 0, output: json["output"]?.string ?? "")
+    case "tool_end": return ToolEnd(json).map(LineBody.toolEnd)
+    case "question": return Question(json).map(LineBody.question)
+    case "question_closed":
+      guard let id = json["question_id"]?.string else { return nil }
+      return .questionClosed(id: id, by: json["by"]?.string ?? "")
+    case "note":
+      return .note(
+        level: json["level"]?.string ?? "info", code: json["code"]?.string ?? "",
+        text: json["text"]?.string ?? "")
+    default: return nil
+    }
+  }
+
+  private static func answer(kind: String, json: JSONValue) -> LineBody? {
+    switch kind {
+    case "message_end": return .messageEnd(TurnResult(json))
+    case "error": return .error(ErrorLine(json))
+    case "hello": return HelloAnswer(json).map(LineBody.hello)
+    case "status": return .status(Status(json))
+    case "pong": return .pong
+    case "live":
+      guard let seq = json["seq"]?.integer, let epoch = json["epoch"]?.string else { return nil }
+      return .live(seq: seq, epoch: epoch)
+    default: return nil
+    }
+  }
+}
+
+/// A send survives power loss from here on.
+public struct Accepted: Sendable, Equatable {
+  public let job: String
+  public let session: String?
+  public let agent: String?
+  public let replayed: Bool
+
+  init?(_ json: JSONValue) {
+    guard let job = json["job"]?.string else { return nil }
+    self.job = job
+    session = json["session"]?.string
+    agent = json["agent"]?.string
+    replayed = json["replayed"]?.bool ?? false
+  }
+}
+
+/// A piece of text. `offset` is the number of bytes of its message before it.
+public struct Delta: Sendable, Equatable {
+  public let message: Int
+  public let offset: Int
+  public internal(set) var text: String
+
+  init?(_ json: JSONValue) {
+    guard let text = json["text"]?.string else { return nil }
+    self.text = text
+    message = json["message"]?.integer ?? 0
+    offset = json["offset"]?.integer ?? 0
+  }
+}
+
+public struct ToolStart: Sendable, Equatable {
+  public let call: String
+  public let name: String
+  public let input: JSONValue
+  public let isReadOnly: Bool
+
+  init?(_ json: JSONValue) {
+    guard let call = json["tool_call_id"]?.string else { return nil }
+    self.call = call
+    name = json["name"]?.string ?? ""
+    input = json["input"] ?? .null
+    isReadOnly = json["read_only"]?.bool ?? false
+  }
+}
+
+public struct ToolEnd: Sendable, Equatable {
+  public let call: String
+  public let isOK: Bool
+  public let output: String
+
+  init?(_ json: JSONValue) {
+    guard let call = json["tool_call_id"]?.string else { return nil }
+    self.call = call
+    isOK = json["ok"]?.bool ?? false
+    output = json["output"]?.string ?? ""
+  }
+}
+
+/// What an agent asks.
+public struct Question: Sendable, Equatable, Identifiable {
+  public let id: String
+  public let job: String
+  public let session: String?
+  /// `approval`, `choice`, `text` or `secret`.
+  public let kind: String
+  public let title: String
+  public let detail: String?
+  public let options: [String]
+  public let expiresAt: String?
+
+  public init?(_ json: JSONValue) {
+    guard let id = json["question_id"]?.string else { return nil }
+    self.id = id
+    job = json["job"]?.string ?? ""
+    session = json["session"]?.string
+    kind = json["kind"]?.string ?? ""
+    title = json["title"]?.string ?? ""
+    detail = json["detail"]?.string
+    options = json["options"]?.array?.compactMap(\.string) ?? []
+    expiresAt = json["expires_at"]?.string
+  }
+}
+
+/// A turn that ended without an error.
+public struct TurnResult: Sendable, Equatable {
+  /// None from a worker that has no jobs.
+  public let job: String?
+  public let session: String?
+  public let text: String
+  /// `end_turn`, `max_tokens`, `max_turn_requests`, `refusal` or `cancelled`.
+  public let stop: String
+  /// `continued`, `new` or `lost`.
+  public let context: String?
+  public let agent: String?
+  public let model: String?
+  public let isTruncated: Bool
+  /// `daemon`, or `oneshot` with a `fallbackReason`.
+  public let servedBy: String?
+  public let fallbackReason: String?
+  public let replayed: Bool
+  public let json: JSONValue
+
+  init(_ json: JSONValue) {
+    self.json = json
+    job = json["job"]?.string
+    session = json["session"]?.string
+    text = json["text"]?.string ?? ""
+    stop = json["stop"]?.string ?? "end_turn"
+    context = json["context"]?.string
+    agent = json["agent"]?.string
+    model = json["model"]?.string
+    isTruncated = json["truncated"]?.bool ?? false
+    servedBy = json["served_by"]?.string
+    fallbackReason = json["fallback_reason"]?.string
+    replayed = json["replayed"]?.bool ?? false
+  }
+}
+
+/// A refusal (without `job`: nothing happened), or the failure of a turn that was accepted.
+public struct ErrorLine: Error, Sendable, Equatable {
+  public let code: ErrorCode
+  public let message: String
+  public let hint: String?
+  public let isRetryable: Bool
+  public let job: String?
+  /// What a failed turn had said.
+  public let text: String?
+
+  init(_ json: JSONValue) {
+    code = ErrorCode(rawValue: json["code"]?.string ?? "unknown")
+    message = json["error"]?.string ?? "the other side gave no reason"
+    hint = json["hint"]?.string
+    isRetryable = json["retryable"]?.bool ?? false
+    job = json["job"]?.string
+    text = json["text"]?.string
+  }
+}
+
+/// Who answers.
+public struct HelloAnswer: Sendable, Equatable {
+  public let isOK: Bool
+  public let version: String
+  public let protocolVersion: Int
+  public let epoch: String?
+  public let pid: Int?
+  public let capabilities: [String]
+  public let servedBy: String?
+
+  init?(_ json: JSONValue) {
+    guard let version = json["protocol"]?.integer else { return nil }
+    protocolVersion = version
+    isOK = json["ok"]?.bool ?? false
+    self.version = json["version"]?.string ?? "?"
+    epoch = json["epoch"]?.string
+    pid = json["pid"]?.integer
+    capabilities = json["capabilities"]?.array?.compactMap(\.string) ?? []
+    servedBy = json["served_by"]?.string
+  }
+}

@@ -1,0 +1,229 @@
+// AgentKit and a real agentd.
+
+import Foundation
+import Testing
+
+@testable import AgentKit
+
+@Suite(.enabled(if: binaries != nil, needsDaemon), .timeLimit(.minutes(1)))
+struct RealDaemon {
+  @Test func aSendIsAnswered() async throws {
+    let daemon = try await Daemon()
+    let client = daemon.client()
+    let result = try await client.send(text: "hello there", session: "main")
+    #expect(result.text == "hello there" && result.session == "main")
+    #expect(result.servedBy == "daemon" && result.context == "new")
+    let again = try await client.send(text: "again", session: "main")
+    #expect(again.context == "continued")
+    let status = try await client.status()
+    #expect(status.state == "ready" && status.isLive && status.workers.count == 1)
+    await client.close()
+  }
+
+  @Test func aTurnIsStreamedAndToldApart() async throws {
+    let daemon = try await Daemon()
+    let client = daemon.client()
+    var kinds: [String] = []
+    var text = ""
+    for try await line in try await client.lines(Send("[[tool ls]] a b c", session: "s")) {
+      kinds.append(line.kind)
+      if case .messageDelta(let delta) = line.body { text += delta.text }
+    }
+    #expect(kinds.first == "accepted" && kinds.last == "message_end", "\(kinds)")
+    #expect(kinds.contains("tool_start") && kinds.contains("tool_end"))
+    #expect(text.contains("a b c"))
+  }
+
+  @Test func aFailedTurnIsThrownWithItsCodeAndJob() async throws {
+    let daemon = try await Daemon()
+    do {
+      _ = try await daemon.client().send(text: "[[error=rate-limit]]")
+      Issue.record("no error")
+    } catch AgentError.answered(let line) {
+      #expect(line.code == .rateLimit && line.isRetryable && line.job != nil)
+    }
+    do {
+      _ = try await daemon.client().send(Send("a", agent: "tmmy"))
+      Issue.record("no error")
+    } catch let error as AgentError {
+      #expect(error.nothingHappened && "\(error)".contains("timmy"))
+    }
+  }
+
+  @Test func manyAtOnceGetTheirOwnAnswers() async throws {
+    let daemon = try await Daemon()
+    let client = daemon.client()
+    try await withThrowingTaskGroup(of: Void.self) { group in
+      for number in 0..<16 {
+        group.addTask {
+          let text = "number \(number)"
+          let result = try await client.send(text: text, session: "s\(number % 4)")
+          #expect(result.text == text)
+        }
+      }
+      try await group.waitForAll()
+    }
+  }
+
+  @Test func cancellingTheTaskAbortsTheTurn() async throws {
+    let daemon = try await Daemon()
+    let client = daemon.client()
+    let turn = Task { try await client.send(Send("[[sleep 600000]]", session: "long")) }
+    _ = try await until("it runs") {
+      (try? await client.status())?.inFlight == 1 ? true : nil
+    }
+    turn.cancel()
+    await #expect(throws: CancellationError.self) { _ = try await turn.value }
+    _ = try await until("it was aborted") {
+      (try? await client.status())?.inFlight == 0 ? true : nil
+    }
+  }
+
+  @Test func theSameKeyFindsTheTurnWhoseOutcomeWasUnknown() async throws {
+    let daemon = try await Daemon()
+    let client = daemon.client()
+    let send = Send("[[sleep 300]] once", session: "s", key: "k1")
+    let lines = try await client.lines(send)
+    // The connection goes, the turn goes on.
+    await client.close()
+    await #expect(throws: AgentError.outcomeUnknown(key: "k1")) { for try await _ in lines {} }
+    let found = try await client.send(send)
+    #expect(found.replayed && found.text == "once")
+  }
+
+  @Test func eventsGoOnBehindTheCursorAfterACrashOfTheDaemon() async throws {
+    let daemon = try await Daemon()
+    let client = daemon.client()
+    let seen = Guarded<[Line]>([])
+    let following = Task {
+      for try await line in client.events() { seen.with { $0.append(line) } }
+    }
+    defer { following.cancel() }
+    _ = try await until("it follows") { seen.with { $0.isEmpty ? nil : true } }
+    _ = try await client.send(text: "before", session: "s")
+    await daemon.kill()
+    try await daemon.start()
+    _ = try await client.send(text: "after", session: "s")
+    let ends = try await until("both ends") { () -> [Line]? in
+      let ends = seen.with { $0.filter { $0.kind == "message_end" } }
+      return ends.count >= 2 ? ends : nil
+    }
+    #expect(ends.compactMap { $0.json["text"]?.string } == ["before", "after"])
+    let numbers = seen.with { $0.filter { $0.kind != "live" }.compactMap(\.seq) }
+    #expect(numbers == numbers.sorted() && Set(numbers).count == numbers.count, "\(numbers)")
+  }
+
+  @Test func aCursorOfAnotherStoreIsRefusedAndNotTriedForEver() async throws {
+    let daemon = try await Daemon()
+    let events = daemon.client().events(after: Cursor(seq: 1, epoch: "another"))
+    let error = await failure {
+      for try await _ in events {}
+    }
+    guard case .answered(let line)? = error as? AgentError else {
+      Issue.record("\(String(describing: error))")
+      return
+    }
+    #expect(line.code == .cursorInvalid)
+  }
+
+  @Test func aQuestionIsAnswered() async throws {
+    let daemon = try await Daemon()
+    let client = daemon.client { $0.answersQuestions = true }
+    let lines = try await client.lines(Send("chaos:ask approval", session: "q", agent: "chaos"))
+    var text = ""
+    for try await line in lines {
+      switch line.body {
+      case .question(let question):
+        #expect(question.kind == "approval")
+        _ = try await client.ask(
+          "answer", [("question_id", .string(question.id)), ("approve", true)])
+      case .messageEnd(let end): text = end.text
+      default: continue
+      }
+    }
+    #expect(text == "approve=true")
+  }
+}
+
+@Suite(.enabled(if: binaries != nil, needsDaemon), .timeLimit(.minutes(1)))
+struct WithoutDaemon {
+  private func client(_ place: Place, alone: Bool = true) -> AgentClient {
+    var options = AgentClient.Options()
+    options.endpoint = Endpoint(path: place["agentd.sock"])
+    options.agentctl = Daemon.command(place, "agentctl")
+    options.runsAlone = alone
+    return AgentClient(options)
+  }
+
+  private func place() throws -> Place {
+    let place = Place()
+    let config = "default_agent = \"timmy\"\n[agents.timmy]\nprovider = \"echo\"\n"
+    try Data(config.utf8).write(to: URL(fileURLWithPath: place["config.toml"]))
+    return place
+  }
+
+  @Test func theTurnRunsOnceThroughTheRelayAndSaysSo() async throws {
+    let place = try place()
+    let result = try await client(place).send(text: "alone", session: "s")
+    #expect(result.text == "alone" && result.servedBy == "oneshot")
+    #expect(result.fallbackReason == "no-socket")
+  }
+
+  @Test func whereItMayNotRunAloneNothingHappened() async throws {
+    let place = try place()
+    do {
+      _ = try await client(place, alone: false).send(text: "alone", session: "s")
+      Issue.record("it ran")
+    } catch let error as AgentError {
+      #expect(error.nothingHappened, "\(error)")
+    }
+    #expect(!FileManager.default.fileExists(atPath: place["state/agentd.db"]))
+  }
+
+  /// A daemon that is stopping accepts nothing: the turn runs elsewhere, once.
+  @Test func aDaemonThatStopsHandsOver() async throws {
+    let daemon = try await Daemon()
+    let (busy, other) = (daemon.client(), daemon.client())
+    let turn = try await busy.lines(Send("[[sleep 600000]]", session: "busy"))
+    _ = try await other.status()
+    let stopping = Task { try await other.ask("daemon.stop", [("deadline", 3)]) }
+    let result = try await until("it doesn't accept any more") { () -> TurnResult? in
+      let result = try? await daemon.client().send(text: "after", session: UUID().uuidString)
+      return result?.servedBy == "oneshot" ? result : nil
+    }
+    // By then it is stopping, or gone.
+    #expect(["draining", "no-socket", "refused"].contains(result.fallbackReason))
+    _ = try? await stopping.value
+    _ = turn
+  }
+
+  /// Killed with the request: nobody sends it again by itself, and the same key finds what it did.
+  @Test func aDaemonKilledInTheTurnIsUnknownAndNothingRunsTwice() async throws {
+    let daemon = try await Daemon()
+    let client = daemon.client()
+    let send = Send("a [[sleep 600000]]", session: "s", key: "k")
+    let lines = try await client.lines(send)
+    // It runs: what only waited would run after the restart, for the first time.
+    for try await line in lines where line.kind == "message_delta" { break }
+    await daemon.kill()
+    await #expect(throws: AgentError.outcomeUnknown(key: "k")) { for try await _ in lines {} }
+    try await daemon.start()
+    do {
+      _ = try await client.send(send)
+      Issue.record("it ran again")
+    } catch AgentError.answered(let line) {
+      #expect(line.code == .interrupted)
+    }
+  }
+
+  @Test func noAgentctlIsSaidToBeMissing() async throws {
+    let place = try place()
+    var options = AgentClient.Options()
+    options.endpoint = Endpoint(path: place["agentd.sock"])
+    options.agentctl = Command("agentctl", environment: ["PATH": "/nowhere:."])
+    let error = await failure {
+      _ = try await AgentClient(options).send(text: "a")
+    }
+    #expect("\(String(describing: error))".contains("there is no `agentctl` on PATH"))
+  }
+}

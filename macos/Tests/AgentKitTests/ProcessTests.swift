@@ -1,0 +1,219 @@
+// A child in worse shape than any worker has been: the rows of bad input.
+
+import Foundation
+import Testing
+
+@testable import AgentKit
+
+private func configuration(_ place: Place, _ script: String) -> RpcAgentProcess.Configuration {
+  var configuration = RpcAgentProcess.Configuration(
+    Command(
+      place.script("child", script), environment: ["PATH": "/usr/bin:/bin"],
+      directory: place.path))
+  configuration.stopWithin = 0.5
+  configuration.settleWithin = 0.3
+  configuration.readyWithin = 10
+  configuration.restarts.first = 0.01
+  return configuration
+}
+
+@Suite(.timeLimit(.minutes(1))) struct BadChildren {
+  @Test(arguments: [
+    ("exit 7", "exited with code 7"),
+    ("read line; exit 7", "exited with code 7"),
+    ("read line; printf '{\"type\":\"status\",\"id\":1'; exit 0", "exited with code 0"),
+    ("kill -9 $$", "ended by signal 9"),
+  ])
+  func oneThatDiesInTheHandshakeIsNotUp(script: String, words: String) async throws {
+    let place = Place()
+    let child = RpcAgentProcess(configuration(place, "echo why >&2\n" + script))
+    let error = await failure { try await child.start() }
+    guard case .notStarted(let why)? = error as? AgentError else {
+      Issue.record("\(String(describing: error))")
+      return
+    }
+    #expect(why.contains(words) && why.contains("it said: why"), "\(why)")
+    #expect(await child.health.restarts == 1)
+    await child.stop()
+  }
+
+  @Test func oneThatNeverAnswersTheHandshakeIsEnded() async throws {
+    let place = Place()
+    var slow = configuration(place, "trap '' TERM; while :; do sleep 1; done")
+    slow.readyWithin = 0.2
+    let child = RpcAgentProcess(slow)
+    let error = await failure { try await child.start() }
+    #expect("\(String(describing: error))".contains("no answer came within 0.2 s"))
+    #expect(await child.health.pid == nil)
+    await child.stop()
+  }
+
+  @Test func aProgramThatIsNotThereIsNamed() async throws {
+    let child = RpcAgentProcess(.init(Command("no-such-agent", environment: ["PATH": "/bin"])))
+    let error = await failure { try await child.start() }
+    #expect("\(String(describing: error))".contains("there is no `no-such-agent` on PATH"))
+    let wrong = RpcAgentProcess(.init(Command("/etc/passwd")))
+    let refused = await failure { try await wrong.start() }
+    #expect("\(String(describing: refused))".contains("cannot start `/etc/passwd`"))
+  }
+
+  @Test func halfALineAndThenDeathIsNoAnswer() async throws {
+    let place = Place()
+    let child = RpcAgentProcess(
+      configuration(
+        place,
+        """
+        read line; echo '{"type":"status","id":1,"ok":true}'
+        read line; printf '{"type":"message_end","id":2,"text":"ha'; exit 0
+        """))
+    let error = await failure { _ = try await child.send(Send("a")) }
+    guard case .childExited? = error as? AgentError else {
+      Issue.record("\(String(describing: error))")
+      return
+    }
+    await child.stop()
+  }
+
+  /// A whole last line counts though nobody ended it.
+  @Test func aWholeLastLineWithoutItsNewlineIsAnAnswer() async throws {
+    let place = Place()
+    let child = RpcAgentProcess(
+      configuration(
+        place,
+        """
+        read line; echo '{"type":"status","id":1,"ok":true}'
+        read line; printf '{"type":"message_end","id":2,"text":"whole"}'; exit 0
+        """))
+    #expect(try await child.send(Send("a")).text == "whole")
+    await child.stop()
+  }
+
+  @Test func oneThatFloodsBothOutputsWhileItAnswersIsHeard() async throws {
+    let place = Place()
+    let child = RpcAgentProcess(
+      configuration(
+        place,
+        """
+        read line; echo '{"type":"status","id":1,"ok":true}'
+        (head -c 8000000 /dev/zero | tr '\\0' e >&2) &
+        read line
+        head -c 20000000 /dev/zero | tr '\\0' l; echo
+        wait
+        echo '{"type":"message_end","id":98,"text":"stray"}'
+        echo '{"type":"message_end","id":2,"text":"answer"}'
+        read line
+        """))
+    #expect(try await child.send(Send("a"), within: 30).text == "answer")
+    #expect(await child.strays == Strays(noise: 1, unasked: 1))
+    await child.stop()
+  }
+
+  /// PROTOCOL.md part 8: without an id it belongs to the only send there is.
+  @Test func aWorkerOfOldThatKnowsNoIdsIsUnderstood() async throws {
+    let place = Place()
+    let child = RpcAgentProcess(
+      configuration(
+        place,
+        """
+        read line; echo '{"type":"status","id":1,"ok":true}'
+        while read line; do
+          echo '{"type":"message_start","role":"assistant"}'
+          echo '{"type":"message_end","text":"hi"}'
+        done
+        """))
+    #expect(try await child.send(Send("a")).text == "hi")
+    #expect(try await child.send(Send("b")).text == "hi")
+    await child.stop()
+  }
+
+  /// One that neither ends what was aborted nor answers `status` is at fault.
+  @Test func oneThatHangsIsReplacedAndTheNextOneServes() async throws {
+    let place = Place()
+    let child = RpcAgentProcess(
+      configuration(
+        place,
+        """
+        read line; echo '{"type":"status","id":1,"ok":true}'
+        if [ -e hung ]; then
+          read line; echo '{"type":"message_end","id":2,"text":"well"}'; read line; exit
+        fi
+        touch hung; while :; do sleep 1; done
+        """))
+    try await child.start()
+    #expect(await failure { _ = try await child.send(Send("a"), within: 0.5) } != nil)
+    _ = try await until("it is replaced") { await child.health.generation == 2 ? true : nil }
+    #expect(try await child.send(Send("b")).text == "well")
+    await child.stop()
+  }
+
+  /// One that holds its standard output open in a session of its own holds nobody up.
+  @Test func aGrandchildThatHoldsTheOutputOpenIsNotWaitedFor() async throws {
+    let place = Place()
+    let child = RpcAgentProcess(
+      configuration(
+        place,
+        """
+        read line; echo '{"type":"status","id":1,"ok":true}'
+        read line; setsid sleep 15 & exit 4
+        """))
+    let begun = RpcAgentProcess.now
+    let error = await failure { _ = try await child.send(Send("a"), within: 30) }
+    #expect("\(String(describing: error))".contains("code 4"))
+    #expect(RpcAgentProcess.now - begun < 10)
+    await child.stop()
+  }
+
+  @Test func oneThatIsDroppedWithoutAWordLeaves() async throws {
+    let place = Place()
+    var pid: Int32?
+    do {
+      let child = RpcAgentProcess(
+        configuration(
+          place, "read line; echo '{\"type\":\"status\",\"id\":1,\"ok\":true}'; cat >/dev/null"))
+      try await child.start()
+      pid = await child.health.pid
+    }
+    let gone = try #require(pid)
+    _ = try await until("it is gone and reaped") { kill(gone, 0) != 0 ? true : nil }
+  }
+
+  @Test func aDaemonOfANewerProtocolIsRefusedThroughTheRelayToo() async throws {
+    let place = Place()
+    var newer = configuration(
+      place,
+      "read line; echo '{\"type\":\"hello\",\"id\":1,\"ok\":true,\"protocol\":2}'; cat >/dev/null")
+    newer.handshake = .hello
+    let child = RpcAgentProcess(newer)
+    let error = await failure { try await child.start() }
+    #expect("\(String(describing: error))".contains("protocol"))
+    await child.stop()
+  }
+}
+
+@Suite struct Pauses {
+  @Test func theyDoubleUpToTheMostAndBeginAnewAfterHealth() {
+    var restarts = Restarts()
+    restarts.deaths = 100
+    var pauses: [Double] = []
+    for now in 0..<9 {
+      restarts.died(at: Double(now), after: 1)
+      pauses.append(restarts.pause(at: Double(now)))
+    }
+    #expect(pauses == [0.5, 1, 2, 4, 8, 16, 32, 60, 60])
+    restarts.died(at: 200, after: 61)
+    #expect(restarts.pause(at: 200) == 0.5)
+    #expect(restarts.pause(at: 200.5) == 0)
+  }
+
+  @Test func fiveDeathsInThreeMinutesBreakItForTen() {
+    var restarts = Restarts()
+    for now in [0.0, 50, 100, 150, 181] { restarts.died(at: now, after: 1) }
+    #expect(!restarts.isBroken(at: 181))
+    restarts.died(at: 190, after: 1)
+    #expect(restarts.isBroken(at: 190) && restarts.isBroken(at: 789))
+    #expect(!restarts.isBroken(at: 790))
+    restarts.died(at: 791, after: 1)
+    restarts.forget()
+    #expect(restarts.pause(at: 791) == 0)
+  }
+}
