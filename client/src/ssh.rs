@@ -258,4 +258,12 @@ mod tests {
         let loosened = |word: &String| word.contains("HostKey") || word.contains("KnownHosts");
         assert!(!given.iter().any(loosened), "{given:?}");
     }
+
+    #[test]
+    fn a_target_fits_into_the_name_of_a_file() {
+        let target = |length: usize| "a".repeat(length).parse::<Target>();
+        assert!(target(MAX_TARGET + 1).is_err());
+        let longest = target(MAX_TARGET).unwrap().as_socket();
+        assert!(format!("lock.{}", longest.display()).len() <= 255);
+    }
 }

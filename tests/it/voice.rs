@@ -475,3 +475,19 @@ fn what_failed_without_a_daemon_is_put_aside_and_said() {
     let kept = std::fs::read_dir(place.path("state/spool/old")).unwrap();
     assert_eq!(kept.count(), 1);
 }
+
+#[test]
+fn who_speaks_slowly_has_the_whole_time_for_the_answer() {
+    let ours = Daemon::start();
+    let script = "(sleep 2; echo slow) | agentctl voice forward --no-prefix --deadline 1.9";
+    let mut command = ours.place.command("sh");
+    let bin = std::path::Path::new(crate::support::AGENTCTL)
+        .parent()
+        .unwrap();
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    command.args(["-c", script]).env("PATH", path);
+    let said = finish(command, b"");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(!said.stdout.contains("queued"), "{said:?}");
+    assert_eq!(told(&ours), ["slow"]);
+}

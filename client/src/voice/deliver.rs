@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agentd_protocol::line::{ErrorLine, Stop};
-use agentd_protocol::request::Status;
 use agentd_protocol::{Code, JobId, Line};
 use tokio::time::Instant;
 use tokio::time::error::Elapsed;
 
 use super::Utterance;
-use super::spool::{Held, Name, Seen, Spool, now_ms};
+use super::link::Link;
+use super::spool::{Held, Name, Spool, now_ms};
 use crate::client::{Attended, Call, Client, ClientError, Options};
 use crate::connection::LostError;
 use crate::fallback::Fallback;
@@ -26,8 +26,6 @@ use crate::wire::Received;
 pub const RESTART_TAG: &str = "[rpc-restart]";
 
 const NOBODY: &str = "nobody answered in time";
-/// For a note nobody waits longer.
-const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
 /// Where, until when, and what is too old.
 #[derive(Clone, Debug)]
@@ -94,24 +92,6 @@ struct Progress {
     alone: bool,
     accepted: Option<(JobId, Box<Received>)>,
     flushed: Flushed,
-}
-
-/// The one connection of a delivery. How the daemon is, is asked beside the first utterance: it is
-/// for a note, and nothing waits for it.
-struct Link {
-    client: Client,
-    /// As many were handed in over it; their turns may run for long.
-    asked: usize,
-    status: Asked,
-    seen: Option<Seen>,
-}
-
-/// A question beside the utterances.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Asked {
-    Not,
-    With(u64),
-    Answered,
 }
 
 /// Why a delivery stops here. What wasn't delivered waits.
@@ -504,82 +484,6 @@ fn stopped(error: ClientError) -> Stopped {
             hint: Some(hint),
         } => Stopped::Waits(format!("{error}; {hint}")),
         other => Stopped::Waits(other.to_string()),
-    }
-}
-
-impl Link {
-    const fn new(client: Client) -> Self {
-        Self {
-            client,
-            asked: 0,
-            status: Asked::Not,
-            seen: None,
-        }
-    }
-
-    /// A connection has a limit of turns that are not done.
-    fn takes_more(&self) -> bool {
-        self.client.is_alone() || self.asked < self.client.hello.limits.in_flight
-    }
-
-    async fn ask(&mut self, utterance: &Utterance) -> Result<u64, Stopped> {
-        let id = self.client.request("send", &utterance.send).await?;
-        self.asked += 1;
-        Ok(id)
-    }
-
-    /// Beside the first utterance.
-    async fn ask_status(&mut self) -> Result<(), Stopped> {
-        if self.status == Asked::Not && !self.client.is_alone() {
-            let status = Status { workers: false };
-            self.status = Asked::With(self.client.request("status", &status).await?);
-        }
-        Ok(())
-    }
-
-    /// The first line that answers.
-    async fn first(&mut self, id: u64) -> Result<Received, Stopped> {
-        loop {
-            let received = self.client.next().await?;
-            if received.answers(id) {
-                return Ok(received);
-            }
-            self.look(&received);
-        }
-    }
-
-    async fn last(&mut self, id: u64) -> Result<Received, Stopped> {
-        loop {
-            let received = self.first(id).await?;
-            if received.ends_turn() {
-                return Ok(received);
-            }
-        }
-    }
-
-    /// A key that may only send isn't told how the daemon is.
-    fn look(&mut self, received: &Received) {
-        match self.status {
-            Asked::With(id) if received.answers(id) => self.status = Asked::Answered,
-            Asked::Not | Asked::With(_) | Asked::Answered => return,
-        }
-        if let Some(Line::Status(status)) = &received.line {
-            self.seen = Some(Seen {
-                pid: status.daemon.pid,
-                restarts: status.rpc.restarts,
-            });
-        }
-    }
-
-    /// Waits a moment for what is not known yet.
-    async fn hear_status(&mut self) {
-        if let Asked::With(id) = self.status {
-            let heard = async {
-                let answer = self.first(id).await.ok();
-                answer.inspect(|answer| self.look(answer))
-            };
-            let _unheard = tokio::time::timeout(HEARD_WITHIN, heard).await;
-        }
     }
 }
 

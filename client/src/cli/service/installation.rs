@@ -200,6 +200,24 @@ fn path(path: &OsString) -> String {
 }
 
 #[cfg(test)]
+impl Installation {
+    /// With every character that is hard to write down.
+    pub(in crate::cli::service) fn example() -> Self {
+        Self {
+            program: "/opt/my agents/50%/agentd".into(),
+            control: "/opt/my agents/50%/agentctl".into(),
+            socket: "/run/user/1000/agentd/agentd.sock".into(),
+            alias: Some("/tmp/timmy.sock".into()),
+            environment: vec![("PATH".to_owned(), "/a \"b\"\\c:/usr/bin".to_owned())],
+            withheld: Vec::new(),
+            home: "/h".into(),
+            config_home: "/h/.config".into(),
+            uid: 1000,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

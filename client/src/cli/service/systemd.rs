@@ -377,21 +377,11 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
-    pub(in crate::cli::service) fn installation() -> Installation {
-        Installation {
-            program: "/opt/my agents/50%/agentd".into(),
-            control: "/opt/my agents/50%/agentctl".into(),
-            socket: "/run/user/1000/agentd/agentd.sock".into(),
-            alias: Some("/tmp/timmy.sock".into()),
-            environment: vec![("PATH".to_owned(), "/a \"b\"\\c:/usr/bin".to_owned())],
-            withheld: Vec::new(),
-            home: "/h".into(),
-            config_home: "/h/.config".into(),
-            uid: 1000,
-        }
+    fn installation() -> Installation {
+        Installation::example()
     }
 
     #[test]

@@ -68,12 +68,11 @@ pub(super) fn remove(of: &Installation) -> Vec<Step> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::systemd::tests::installation;
     use super::*;
 
     #[test]
     fn it_looks_where_the_shells_speech_waits() {
-        let [(path, service), (_, timer)] = units(&installation());
+        let [(path, service), (_, timer)] = units(&Installation::example());
         let expected = "/h/.config/systemd/user/agentd-voice-flush.service";
         assert_eq!(path, PathBuf::from(expected));
         for line in [
@@ -95,7 +94,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let of = Installation {
             config_home: dir.path().to_owned(),
-            ..installation()
+            ..Installation::example()
         };
         assert_eq!(files(&of).len(), 2);
         std::fs::create_dir_all(unit_dir(&of)).unwrap();
