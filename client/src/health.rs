@@ -63,6 +63,14 @@ pub enum Unwell {
         /// In its words.
         found: Found,
     },
+    /// Another machine was not reached, or has no `agentctl`: how its daemon is, isn't known.
+    #[error("{error}")]
+    Unreached {
+        /// Why.
+        error: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
     /// There is no daemon, or it is not to be talked to.
     #[error(transparent)]
     Client(ClientError),
@@ -105,6 +113,7 @@ impl Unwell {
                 hint.clone()
                     .unwrap_or_else(|| "start it with `agentd`".to_owned()),
             ),
+            Self::Unreached { hint, .. } => hint.clone(),
             Self::Refused(line) => line.hint.clone(),
             Self::There { found, .. } => found.hint.clone(),
             Self::Client(_) | Self::Strange(_) => None,
@@ -125,6 +134,7 @@ impl Unwell {
                 b"down" => "down",
                 _ => "failed",
             },
+            Self::Unreached { .. } => "unknown",
             Self::Client(_) => "down",
             Self::Refused(_) | Self::Strange(_) => "failed",
         }
@@ -145,7 +155,8 @@ pub async fn look(endpoint: &Endpoint, name: &str) -> Result<Healthy, Unwell> {
 /// # Errors
 /// The same, and says why that machine can't be asked.
 pub async fn look_there(target: &Target) -> Result<Healthy, Unwell> {
-    let failed = |error: RemoteError| Unwell::Client(ClientError::of_remote(error));
+    let unreached = |error, hint| Unwell::Unreached { error, hint };
+    let failed = |error: RemoteError| unreached(error.error, error.hint);
     let (mut remote, output, mut input) =
         Remote::start(target, target.run(STATUS)).map_err(failed)?;
     let asked = async {
@@ -161,11 +172,11 @@ pub async fn look_there(target: &Target) -> Result<Healthy, Unwell> {
             "`{target}` did not answer within {} s",
             THERE_WITHIN.as_secs()
         );
-        unreachable(error, None)
+        unreached(error, None)
     };
     let ended = tokio::time::timeout(THERE_WITHIN, asked).await;
     let said = ended.map_err(|_| late())?;
-    let said = said.map_err(|error| unreachable(format!("`{target}`: {error}"), None))?;
+    let said = said.map_err(|error| unreached(format!("`{target}`: {error}"), None))?;
     // What shells print by themselves comes before it.
     let last = said
         .split(|byte| *byte == b'\n')

@@ -100,6 +100,21 @@ impl Environment {
     }
 }
 
+/// A directory as it is compared: absolute, without needless slashes. Links stay.
+#[must_use]
+pub fn plain(dir: &Path) -> PathBuf {
+    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    dir.components().collect()
+}
+
+/// What a command needs to find this user's service manager: a shell of `su` or cron has no runtime
+/// directory, and the manager may be there all the same.
+pub(crate) fn of_manager() -> Option<(&'static str, PathBuf)> {
+    const NAME: &str = "XDG_RUNTIME_DIR";
+    let is_set = std::env::var_os(NAME).is_some();
+    (!is_set).then(|| (NAME, run_user(nix::unistd::Uid::effective().as_raw())))
+}
+
 fn run_user(uid: u32) -> PathBuf {
     PathBuf::from(format!("/run/user/{uid}"))
 }

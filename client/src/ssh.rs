@@ -15,8 +15,8 @@ use crate::oneshot;
 
 /// How a remote endpoint is written where a socket's path may stand.
 const SCHEME: &str = "ssh://";
-/// No name of a host or a user is longer.
-const MAX_TARGET: usize = 300;
+/// Files are called by it, whose names have at most 255 bytes: `lock.ssh:!!` and `.sock` go with it.
+const MAX_TARGET: usize = 240;
 /// Of the network and of the handshake, in seconds.
 const CONNECT_TIMEOUT: u32 = 10;
 
@@ -257,5 +257,13 @@ mod tests {
         }
         let loosened = |word: &String| word.contains("HostKey") || word.contains("KnownHosts");
         assert!(!given.iter().any(loosened), "{given:?}");
+    }
+
+    #[test]
+    fn a_target_fits_into_the_name_of_a_file() {
+        let target = |length: usize| "a".repeat(length).parse::<Target>();
+        assert!(target(MAX_TARGET + 1).is_err());
+        let longest = target(MAX_TARGET).unwrap().as_socket();
+        assert!(format!("lock.{}", longest.display()).len() <= 255);
     }
 }

@@ -5,6 +5,7 @@
 //! is text and nothing else: it travels inside of JSON, and no command line ever has it.
 
 pub mod deliver;
+mod link;
 pub mod spool;
 
 use agentd_protocol::request::Send;

@@ -392,3 +392,46 @@ fn the_service_and_its_path_are_told_as_the_service_manager_says() {
     );
     assert!(told.of("path").is_empty(), "{}", told.text);
 }
+
+#[test]
+fn a_key_of_this_shell_that_the_service_lacks_is_said() {
+    let place = Place::new(
+        "[agents.x]\nkind = \"exec\"\ncommand = [\"/bin/cat\"]\npass_env = [\"X_API_KEY\"]\n",
+    );
+    let keys = |service: &[&str]| -> Vec<String> {
+        let mut command = place.command(crate::support::AGENTD);
+        command
+            .arg("doctor")
+            .args(service)
+            .env("X_API_KEY", "s3cret");
+        let said = finish(command, b"");
+        assert!(!said.stdout.contains("s3cret"), "{said:?}");
+        let report: Value = serde_json::from_str(&said.stdout).unwrap();
+        let findings = report["findings"].as_array().unwrap().clone();
+        let of_keys = findings.iter().filter(|finding| finding["check"] == "keys");
+        of_keys
+            .map(|finding| finding["found"].to_string())
+            .collect()
+    };
+    assert!(keys(&[])[0].contains("X_API_KEY (this shell's"));
+    let with = ["--service-variables", "PATH,X_API_KEY"];
+    assert!(keys(&with)[0].contains("X_API_KEY (this shell's"));
+    let without = keys(&["--service-variables", "PATH,HOME"]);
+    assert!(
+        without[0].contains("`X_API_KEY` is set in this shell only"),
+        "{without:?}"
+    );
+}
+
+#[test]
+fn why_the_daemons_program_fails_is_the_finding() {
+    let place = Place::new("");
+    let mut command = place.command(AGENTCTL);
+    command
+        .args(["doctor", "--json"])
+        .env("PATH", place.path("bin"));
+    command.env_remove("HOME").env_remove("AGENTD_STATE_DIR");
+    let told = told(finish(command, b""));
+    let found = told.only("program")["found"].to_string();
+    assert!(found.contains("`HOME` is not set"), "{found}");
+}

@@ -299,7 +299,7 @@ fn its_units_are_right_and_as_closed_as_they_can_be() {
         &[
             "--user",
             "--offline=true",
-            "--threshold=85",
+            "--threshold=86",
             "security",
             service,
         ],

@@ -192,8 +192,11 @@ fn how_the_daemon_there_is_is_told_apart_as_here() {
     std::fs::remove_file(there.socket()).unwrap();
     let _mute = UnixListener::bind(there.socket()).unwrap();
     assert_eq!(told(), (Some(70), "hung".to_owned()));
+    // Who can't be asked is not said to be down.
     mac.is(Line::Down);
-    assert_eq!(told(), (Some(69), "down".to_owned()));
+    assert_eq!(told(), (Some(69), "unknown".to_owned()));
+    let said = finish(here(&place, &mac, &["--host", "mac", "status"]), b"");
+    assert!(!said.stderr.contains("is not running"), "{said:?}");
 }
 
 #[test]

@@ -456,3 +456,38 @@ fn a_restricted_key_is_all_that_speech_needs() {
     let checked = finish(world.voice(&["check", "voice"]), b"");
     assert_eq!(checked.code, Some(0), "{checked:?}");
 }
+
+#[test]
+fn what_failed_without_a_daemon_is_put_aside_and_said() {
+    let there = Place::new(&Daemon::config(""));
+    let Some(mac) = machine(&there) else { return };
+    let place = Place::new("");
+    let world = |words: &[&str], said: &str| finish(here(&place, &mac, words), said.as_bytes());
+    mac.is(Line::Down);
+    let forward = ["voice", "forward", "--host", "mac", "--no-prefix"];
+    let words = [&forward[..], &["--agent", "chaos"]].concat();
+    assert_eq!(world(&words, "chaos:exit 3").code, Some(0));
+    mac.is(Line::Up);
+    let flushed = world(&["voice", "flush"], "");
+    assert_eq!(flushed.code, Some(0), "{flushed:?}\n{}", mac.log());
+    assert_eq!(flushed.stdout, "mac: 0 delivered, 1 put aside\n");
+    assert!(flushed.stderr.contains("failed, and it is put aside"));
+    let kept = std::fs::read_dir(place.path("state/spool/old")).unwrap();
+    assert_eq!(kept.count(), 1);
+}
+
+#[test]
+fn who_speaks_slowly_has_the_whole_time_for_the_answer() {
+    let ours = Daemon::start();
+    let script = "(sleep 2; echo slow) | agentctl voice forward --no-prefix --deadline 1.9";
+    let mut command = ours.place.command("sh");
+    let bin = std::path::Path::new(crate::support::AGENTCTL)
+        .parent()
+        .unwrap();
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    command.args(["-c", script]).env("PATH", path);
+    let said = finish(command, b"");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(!said.stdout.contains("queued"), "{said:?}");
+    assert_eq!(told(&ours), ["slow"]);
+}

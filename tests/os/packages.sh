@@ -29,9 +29,10 @@ as_a_user() {
     agentctl send --no-fallback --agent timmy --provider echo again | grep again
     # The link would be followed by a manager that has no `man`.
     zcat /usr/share/man/man1/agentctl-send.1.gz | grep -q 'SEE ALSO'
-    systemctl --user enable --now agentd-voice-flush.timer
+    systemctl --user is-active agentd-voice-flush.timer
+    [ "$(systemctl --user show agentd-voice-flush.service --property=FragmentPath --value)" = \
+        /usr/lib/systemd/user/agentd-voice-flush.service ]
     systemctl --user start agentd-voice-flush.service
-    systemctl --user disable --now agentd-voice-flush.timer
     agentctl service uninstall
     [ -z "$(systemctl --user list-units --all --no-legend 'agentd*.s*')" ]
     [ -z "$(find ~/.config/systemd -name '*agentd*')" ]

@@ -47,7 +47,7 @@ const CHECKS: &[Check] = &[
     outside::version,
     outside::service,
     outside::linger,
-    |_| voice::waiting(),
+    |seen| voice::waiting(seen.manager),
 ];
 
 pub(super) async fn doctor(args: DoctorArgs, socket: Option<&Path>) -> io::Result<Exit> {
@@ -91,7 +91,6 @@ async fn inside(args: DoctorArgs, seen: &Seen<'_>) -> Vec<Finding> {
     command
         .arg("doctor")
         .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
         .kill_on_drop(true);
     if args.fix {
         command.arg("--fix");
@@ -104,6 +103,9 @@ async fn inside(args: DoctorArgs, seen: &Seen<'_>) -> Vec<Finding> {
     }
     if let Some(path) = outside::service_path(seen) {
         command.arg("--service-path").arg(path);
+    }
+    if let Some(names) = outside::service_variables(seen) {
+        command.arg("--service-variables").arg(names);
     }
     let within = if args.full {
         PROGRAM_WITHIN_FULL
@@ -123,6 +125,15 @@ async fn inside(args: DoctorArgs, seen: &Seen<'_>) -> Vec<Finding> {
         Ok(Err(error)) => broken(format!("cannot start `{shown}`: {error}")),
         Ok(Ok(printed)) => match serde_json::from_slice::<Report>(&printed.stdout) {
             Ok(report) => report.findings,
+            Err(_) if !printed.status.success() && !printed.stderr.is_empty() => {
+                let said = String::from_utf8_lossy(&printed.stderr);
+                let said = said.trim().trim_start_matches("error: ").to_owned();
+                let (found, remedy) = match said.split_once("; hint: ") {
+                    Some((found, hint)) => (found.to_owned(), hint.to_owned()),
+                    None => (said, format!("`{shown} doctor` says it, too")),
+                };
+                vec![Finding::problem("program", found, remedy)]
+            }
             Err(error) => broken(format!(
                 "`{shown} doctor` said nothing that is known: {error}"
             )),

@@ -484,6 +484,7 @@ pi     main     busy   9    5 s  2         0       bad\\u{1b}[2J
             "\
 a worker lives, 1 turns in flight, 0 waiting, 2 restarts
 3 sent, 0 failed, p50 4 ms, p95 9 ms, 0 fallbacks
+0 turns began in a process that was there, 0 had to wait for one
 clients: nc\\u{1b} 1
 
 worker 3 of pi, session main: live, busy, pid 9, up 5 s

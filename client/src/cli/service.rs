@@ -9,6 +9,7 @@ mod packaged;
 mod restart;
 mod step;
 mod systemd;
+mod timer;
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -18,6 +19,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use self::installation::Installation;
+use self::restart::Left;
 use self::step::{Failed, Mode, Step};
 use super::args::{JsonArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs};
 use super::exit::{self, Exit};
@@ -108,6 +110,11 @@ impl Trouble {
                 "stop it with `agentctl stop`, then ask again",
                 Exit::Refused,
             ),
+            Self::Step(failed @ Failed::Late { .. }) => (
+                failed.to_string(),
+                "it hangs: ask again, or log out and in",
+                Exit::Unreachable,
+            ),
             Self::Step(failed @ Failed::Foreign(_)) => {
                 (failed.to_string(), "move it away", Exit::Refused)
             }
@@ -151,19 +158,42 @@ impl Manager {
     fn ask() -> Done<State> {
         let uid = nix::unistd::Uid::effective().as_raw();
         match Self::HERE {
-            Self::Systemd => {
-                systemd::is_there().map_err(Trouble::NoManager)?;
-                Ok(State::Systemd(systemd::State::ask()?))
-            }
+            Self::Systemd => Ok(State::Systemd(systemd::State::ask().map_err(no_manager)?)),
             Self::Launchd => {
-                launchd::is_there(uid).map_err(Trouble::NoManager)?;
+                launchd::is_there(uid).map_err(no_manager)?;
                 Ok(State::Launchd(launchd::State::ask(uid)?))
             }
         }
     }
 }
 
+/// One that hangs is there.
+fn no_manager(failed: Failed) -> Trouble {
+    match failed {
+        Failed::Late { .. } => Trouble::Step(failed),
+        other => Trouble::NoManager(other),
+    }
+}
+
 impl State {
+    /// The installation with its files where this manager looks for them.
+    fn placed(&self, of: Installation) -> Installation {
+        match self {
+            Self::Systemd(state) => Installation {
+                config_home: state.config_home().cloned().unwrap_or(of.config_home),
+                ..of
+            },
+            Self::Launchd(_) => of,
+        }
+    }
+
+    fn alias(&self) -> Option<PathBuf> {
+        match self {
+            Self::Systemd(state) => state.alias(),
+            Self::Launchd(_) => None,
+        }
+    }
+
     fn is_listening(&self) -> bool {
         match self {
             Self::Systemd(state) => state.is_listening(),
@@ -220,14 +250,14 @@ impl State {
     fn start(&self, of: &Installation) -> Vec<Step> {
         match self {
             Self::Systemd(_) => systemd::start(),
-            Self::Launchd(_) => launchd::start(of),
+            Self::Launchd(state) => launchd::start(of, state),
         }
     }
 
     fn stop(&self, of: &Installation) -> Vec<Step> {
         match self {
             Self::Systemd(_) => systemd::stop(),
-            Self::Launchd(_) => launchd::stop(of),
+            Self::Launchd(state) => launchd::stop(of, state),
         }
     }
 
@@ -243,10 +273,21 @@ const fn mode(dry_run: bool) -> Mode {
     if dry_run { Mode::Show } else { Mode::Do }
 }
 
+/// Is there a service of this user's? Files only, as a manager that hangs would be waited for.
+pub(super) fn is_there() -> bool {
+    let Ok(of) = Installation::known() else {
+        return false;
+    };
+    match Manager::HERE {
+        Manager::Systemd => systemd::is_enabled(&of),
+        Manager::Launchd => launchd::file(&of).exists(),
+    }
+}
+
 /// The installed service, and how it is.
 fn installed() -> Done<(Installation, State)> {
     let state = Manager::ask()?;
-    let of = Installation::find(None)?;
+    let of = state.placed(Installation::known()?);
     if state.is_installed(&of) {
         Ok((of, state))
     } else {
@@ -255,49 +296,92 @@ fn installed() -> Done<(Installation, State)> {
 }
 
 async fn install(args: ServiceChangeArgs, socket: Option<&Path>) -> Done<Exit> {
-    let of = Installation::find(socket)?;
     let state = Manager::ask()?;
+    let of = state.placed(Installation::find(socket)?);
     // A socket that the service manager holds is never another daemon's.
     if !state.is_listening()
         && let Ok(client) = connect(socket).await
     {
         return Err(Trouble::Outsider(client.hello.pid));
     }
-    let (changed, mut steps) = match &state {
-        State::Systemd(before) => {
-            let mut steps = Vec::new();
+    let (changed, moves) = match &state {
+        State::Systemd(_) => {
             let [(socket, text), (service, service_text)] = systemd::files(&of);
-            let socket_changed = !step::is_there(&socket, &text)?;
-            // Where it listens can't change while it does.
-            if before.is_listening() && socket_changed {
-                steps.extend(systemd::stop());
-            }
-            steps.extend(systemd::install(&of));
-            (!step::is_there(&service, &service_text)?, steps)
+            let moves = state.is_listening() && !step::is_there(&socket, &text)?;
+            (!step::is_there(&service, &service_text)?, moves)
         }
         // It is loaded anew whatever changed.
-        State::Launchd(_) => (false, launchd::install(&of)),
+        State::Launchd(_) => (false, state.is_listening()),
     };
-    let restarts = changed && state.pid().is_some() && state.is_listening();
-    if !restarts {
-        steps.extend(state.start(&of));
+    let mut steps = match &state {
+        State::Systemd(_) if moves => moved(&state, &of),
+        _ => Vec::new(),
+    };
+    steps.extend(match &state {
+        State::Systemd(_) => systemd::install(&of),
+        State::Launchd(_) => launchd::install(&of),
+    });
+    let restarts = !moves && changed && state.pid().is_some() && state.is_listening();
+    if !restarts && matches!(state, State::Systemd(_)) {
+        steps.extend(systemd::start());
     }
-    step::perform(&steps, mode(args.dry_run))?;
     if args.dry_run {
+        if moves {
+            restart::show_drain(&state, restart::DEADLINE)?;
+        }
+        step::perform(&steps, Mode::Show)?;
         if restarts {
             restart::show(&state, &of, restart::DEADLINE)?;
         }
         return Ok(Exit::Done);
     }
-    if restarts && restart::gently(&of, restart::DEADLINE).await? == restart::Left::Interrupted {
+    // What it stops may end its turns first.
+    if moves && restart::drained(&state, &of, restart::DEADLINE).await? == Left::Interrupted {
+        return Ok(Exit::Interrupted);
+    }
+    let done = step::perform(&steps, Mode::Do);
+    if done.is_err() && moves {
+        restart::undrain(&state.socket(&of)).await;
+    }
+    done?;
+    if restarts && restart::gently(&of, restart::DEADLINE).await? == Left::Interrupted {
         return Ok(Exit::Interrupted);
     }
     verify(&of.socket).await?;
+    notes(&of, &state);
+    Ok(Exit::Done)
+}
+
+/// Where it listens can't change while it does.
+fn moved(state: &State, of: &Installation) -> Vec<Step> {
+    let before = state.socket(of);
+    let mut steps = state.stop(of);
+    if before != of.socket {
+        steps.extend(state.alias().map(|path| Step::RemoveLink {
+            path,
+            target: before.clone(),
+        }));
+        steps.push(Step::RemoveSocket(before));
+    }
+    steps
+}
+
+/// What an installation can't do by itself.
+fn notes(of: &Installation, state: &State) {
     if !of.withheld.is_empty() {
         output::note(&format!(
             "{} holds a password, which is not written into a unit: the service's agents do \
              without it",
             of.withheld.join(", ")
+        ));
+    }
+    if let Some(alias) = &of.alias
+        && std::fs::symlink_metadata(alias).is_ok()
+        && std::fs::read_link(alias).ok().as_ref() != Some(&of.socket)
+    {
+        output::note(&format!(
+            "`{}` is something else and stays: who connects there doesn't reach agentd",
+            alias.display()
         ));
     }
     if matches!(state, State::Systemd(_)) && !systemd::lingers() {
@@ -306,23 +390,23 @@ async fn install(args: ServiceChangeArgs, socket: Option<&Path>) -> Done<Exit> {
              starts it with the machine",
         );
     }
-    Ok(Exit::Done)
 }
 
 fn uninstall(args: ServiceChangeArgs) -> Done<Exit> {
-    let of = Installation::find(None)?;
     let state = Manager::ask()?;
+    let of = state.placed(Installation::known()?);
     let socket = state.socket(&of);
     let mut steps = match &state {
         State::Systemd(state) => systemd::uninstall(&of, state),
         State::Launchd(_) => launchd::uninstall(&of),
     };
-    if let Some(alias) = &of.alias {
-        steps.push(Step::RemoveLink {
-            path: alias.clone(),
-            target: socket.clone(),
-        });
+    // As it was installed; else what the configuration says, if it can be read.
+    let configured = || installation::alias(&of.program).ok().flatten();
+    if let Some(path) = state.alias().or_else(configured) {
+        let target = socket.clone();
+        steps.push(Step::RemoveLink { path, target });
     }
+    steps.push(Step::RemoveSocket(socket.clone()));
     // A directory of this name was made for the socket; another may be the user's own.
     if let Some(dir) = socket.parent().filter(|dir| dir.ends_with("agentd")) {
         steps.push(Step::RemoveDir(dir.to_owned()));
@@ -360,8 +444,10 @@ async fn status(args: &JsonArgs) -> Done<Exit> {
     let (of, state) = match installed() {
         Err(trouble) if args.json => {
             let (error, hint, exit) = trouble.words();
+            // Whoever could not be asked did not say so.
+            let installed = matches!(trouble, Trouble::NotInstalled).then_some(false);
             let told = json!({
-                "type": "service.status", "installed": false, "error": error, "hint": hint,
+                "type": "service.status", "installed": installed, "error": error, "hint": hint,
             });
             output::out_json(&told.to_string())?;
             return Ok(exit);
@@ -419,7 +505,7 @@ async fn status(args: &JsonArgs) -> Done<Exit> {
 fn logs(args: ServiceLogsArgs) -> Done<Exit> {
     let words = match Manager::HERE {
         Manager::Systemd => systemd::logs(args.follow, args.lines),
-        Manager::Launchd => launchd::logs(&Installation::find(None)?, args.follow, args.lines),
+        Manager::Launchd => launchd::logs(&Installation::known()?, args.follow, args.lines),
     };
     let (program, rest) = words.split_first().ok_or(Trouble::NotInstalled)?;
     let source = Command::new(program).args(rest).exec();

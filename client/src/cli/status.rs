@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::args::{LogLevelArgs, StatusArgs};
 use super::exit::{self, Exit};
-use super::{ask, metrics, output, render};
+use super::{ask, metrics, output, render, service};
 use crate::asked::Asking;
 use crate::client::ClientError;
 use crate::endpoint::Endpoint;
@@ -99,7 +99,7 @@ fn show(args: &StatusArgs, looked: Result<Healthy, Unwell>) -> io::Result<Exit> 
             if args.json {
                 let name = unwell.name();
                 let told = json!({"type": "status", "ok": false, "state": name,
-                    "error": unwell.to_string(), "hint": unwell.hint()});
+                    "error": unwell.to_string(), "hint": hint(&unwell)});
                 output::out_json(&told.to_string())?;
                 return Ok(exit::of_unwell(&unwell));
             }
@@ -127,6 +127,17 @@ fn tell(unwell: &Unwell) -> Exit {
         }
         other => other.to_string(),
     };
-    output::error(&error, unwell.hint().as_deref());
+    output::error(&error, hint(unwell).as_deref());
     exit::of_unwell(unwell)
+}
+
+fn hint(unwell: &Unwell) -> Option<String> {
+    let is_nowhere = matches!(
+        unwell,
+        Unwell::Client(ClientError::Unreachable { hint: None, .. })
+    );
+    match is_nowhere && service::is_there() {
+        true => Some("start it with `agentctl service start`".to_owned()),
+        false => unwell.hint(),
+    }
 }

@@ -39,10 +39,6 @@ pub(super) async fn voice(args: VoiceArgs, socket: Option<&Path>) -> io::Result<
 }
 
 async fn forward(args: VoiceForwardArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let delivery = match delivery(to(socket)?, args.deadline, args.max_age) {
-        Ok(delivery) => delivery,
-        Err(exit) => return Ok(exit),
-    };
     let mut said = Vec::new();
     let most = u64::try_from(MAX_TRANSCRIPT).unwrap_or(u64::MAX);
     io::stdin().lock().take(most + 1).read_to_end(&mut said)?;
@@ -56,15 +52,25 @@ async fn forward(args: VoiceForwardArgs, socket: Option<&Path>) -> io::Result<Ex
             return Ok(Exit::Usage);
         }
     };
+    // Whoever speaks may take longer than that.
+    let delivery = match delivery(to(socket)?, args.deadline, args.max_age) {
+        Ok(delivery) => delivery,
+        Err(exit) => return Ok(exit),
+    };
     let spool = spool();
     let utterance = utterance(&args, transcript, &delivery.to, spool.as_ref().ok())?;
     let mut notes = Notes::new();
     let spool = spool
         .as_ref()
         .map_err(|why| io::Error::new(why.kind(), why.to_string()));
-    let forwarded = delivery.forward(spool, &utterance, &mut notes).await;
+    let mut forwarded = delivery.forward(spool, &utterance, &mut notes).await;
+    let client = forwarded.client.take();
     tell(&notes);
-    concluded(forwarded, &utterance, &args, socket)
+    let exit = concluded(forwarded, &utterance, &args, socket);
+    if let Some(client) = client {
+        client.close().await;
+    }
+    exit
 }
 
 /// Prints what became of it.
@@ -74,15 +80,16 @@ fn concluded(
     args: &VoiceForwardArgs,
     socket: Option<&Path>,
 ) -> io::Result<Exit> {
-    let Forwarded { outcome, lost } = forwarded;
+    let Forwarded {
+        outcome,
+        lost,
+        alone,
+        ..
+    } = forwarded;
     if let Some(why) = &lost {
         let why = clipped(why);
         output::note(&format!("voice: it can't be kept on disk: {why}"));
     }
-    let there = socket
-        .and_then(Path::to_str)
-        .and_then(|to| to.strip_prefix("ssh://"));
-    let option = there.map_or_else(String::new, |host| format!("--host {host} "));
     match outcome {
         Outcome::Ended(last) => {
             if args.json {
@@ -107,13 +114,15 @@ fn concluded(
                 output::out_json(&first.text)?;
             } else {
                 output::out_line(&format!("accepted, still working: {job}"))?;
+                let needs = if alone { "; that needs a daemon" } else { "" };
                 output::note(&format!(
-                    "`agentctl {option}collect {job}` has its answer later"
+                    "`agentctl {}collect {job}` has its answer later{needs}",
+                    option(socket)
                 ));
             }
             Ok(Exit::Done)
         }
-        Outcome::Waits(why) if lost.is_none() => {
+        Outcome::Waits { why, .. } if lost.is_none() => {
             let why = clipped(&why);
             if args.json {
                 let line = json!({"type": "queued", "utterance": utterance.id, "error": why});
@@ -124,16 +133,37 @@ fn concluded(
             output::note(&format!("voice: {why}"));
             Ok(Exit::Done)
         }
-        Outcome::Waits(why) => {
+        Outcome::Waits { why, asked } => {
+            let (what, exit) = neither(asked);
             output::error(
-                &format!("neither sent nor kept: {}", clipped(&why)),
+                &format!("{what}: {}", clipped(&why)),
                 Some(&format!(
                     "say it again; with `--utterance {}` it can't run twice",
                     utterance.id
                 )),
             );
-            Ok(Exit::Unknown)
+            Ok(exit)
         }
+    }
+}
+
+/// What is known of an utterance that isn't on the disk and has no answer.
+fn neither(asked: bool) -> (&'static str, Exit) {
+    match asked {
+        true => ("not kept, and not known whether it arrived", Exit::Unknown),
+        false => ("neither sent nor kept", Exit::Unreachable),
+    }
+}
+
+/// The words that lead another command to the same daemon, with a space behind them.
+fn option(socket: Option<&Path>) -> String {
+    let Some(socket) = socket else {
+        return String::new();
+    };
+    let socket = socket.to_string_lossy();
+    match socket.strip_prefix("ssh://") {
+        Some(host) => format!("--host {host} "),
+        None => format!("--socket '{socket}' "),
     }
 }
 
@@ -363,6 +393,19 @@ fn spool() -> io::Result<Spool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hint_leads_to_the_daemon_that_was_asked() {
+        assert_eq!(option(None), "");
+        assert_eq!(option(Some(Path::new("ssh://me@mac"))), "--host me@mac ");
+        assert_eq!(option(Some(Path::new("/a b/s"))), "--socket '/a b/s' ");
+    }
+
+    #[test]
+    fn only_what_was_handed_in_may_have_arrived() {
+        assert_eq!(neither(false).1, Exit::Unreachable);
+        assert_eq!(neither(true).1, Exit::Unknown);
+    }
 
     #[test]
     fn a_flush_says_what_it_came_to() {

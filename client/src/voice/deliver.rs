@@ -9,12 +9,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agentd_protocol::line::{ErrorLine, Stop};
-use agentd_protocol::request::Status;
 use agentd_protocol::{Code, JobId, Line};
 use tokio::time::Instant;
+use tokio::time::error::Elapsed;
 
 use super::Utterance;
-use super::spool::{Held, Name, Seen, Spool, now_ms};
+use super::link::Link;
+use super::spool::{Held, Name, Spool, now_ms};
 use crate::client::{Attended, Call, Client, ClientError, Options};
 use crate::connection::LostError;
 use crate::fallback::Fallback;
@@ -25,8 +26,6 @@ use crate::wire::Received;
 pub const RESTART_TAG: &str = "[rpc-restart]";
 
 const NOBODY: &str = "nobody answered in time";
-/// For a note nobody waits longer.
-const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
 /// Where, until when, and what is too old.
 #[derive(Clone, Debug)]
@@ -49,7 +48,12 @@ pub enum Outcome {
     /// The daemon has it; its answer takes longer.
     Accepted(JobId, Box<Received>),
     /// Nobody has it, or it isn't known that anybody has: it has to be asked again.
-    Waits(String),
+    Waits {
+        /// Why.
+        why: String,
+        /// Was it handed in? Then somebody may have it.
+        asked: bool,
+    },
 }
 
 /// What became of an utterance that was just said.
@@ -59,6 +63,10 @@ pub struct Forwarded {
     pub outcome: Outcome,
     /// Why it isn't on the disk, if it isn't.
     pub lost: Option<String>,
+    /// Did it run without a daemon?
+    pub alone: bool,
+    /// To be closed when the answer was shown: who served without a daemon takes time to leave.
+    pub client: Option<Client>,
 }
 
 /// What a delivery of all that waits came to.
@@ -79,27 +87,11 @@ pub type Notes = Vec<String>;
 #[derive(Default)]
 struct Progress {
     link: Option<Link>,
-    /// Of the utterance that is being sent.
+    /// Was the utterance handed in that is being sent?
+    asked: bool,
+    alone: bool,
     accepted: Option<(JobId, Box<Received>)>,
     flushed: Flushed,
-}
-
-/// The one connection of a delivery. How the daemon is, is asked beside the first utterance: it is
-/// for a note, and nothing waits for it.
-struct Link {
-    client: Client,
-    /// As many were handed in over it; their turns may run for long.
-    asked: usize,
-    status: Asked,
-    seen: Option<Seen>,
-}
-
-/// A question beside the utterances.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Asked {
-    Not,
-    With(u64),
-    Answered,
 }
 
 /// Why a delivery stops here. What wasn't delivered waits.
@@ -175,6 +167,7 @@ impl Delivery {
                 Some(mut call) => {
                     if let Some((spool, name)) = queued {
                         early = self.say_early(&mut call, spool, name, own).await?;
+                        progress.asked = early.is_some();
                     }
                     let client = call.answered().await.map_err(stopped)?;
                     progress.link = Some(Link::new(client));
@@ -182,12 +175,29 @@ impl Delivery {
             }
             Ok::<_, Stopped>(early)
         };
-        let outcome = match tokio::time::timeout_at(self.until, begun).await {
-            Ok(Ok(early)) => self.say(queued, own, early, progress, notes).await,
-            Ok(Err(stopped)) => Outcome::Waits(self.why(stopped, &mut progress).await),
-            Err(_late) => Outcome::Waits(self.late(&mut progress).await),
+        let began = tokio::time::timeout_at(self.until, begun).await;
+        let outcome = match began {
+            Ok(Ok(early)) => self.say(queued, own, early, &mut progress, notes).await,
+            Ok(Err(stopped)) => self.waits(Ok(stopped), &mut progress).await,
+            Err(late) => self.waits(Err(late), &mut progress).await,
         };
-        Forwarded { outcome, lost }
+        Forwarded {
+            outcome,
+            lost,
+            alone: progress.alone,
+            client: progress.link.map(|link| link.client),
+        }
+    }
+
+    async fn waits(&self, stopped: Result<Stopped, Elapsed>, progress: &mut Progress) -> Outcome {
+        let why = match stopped {
+            Ok(stopped) => self.why(stopped, progress).await,
+            Err(_late) => self.late(progress).await,
+        };
+        Outcome::Waits {
+            why,
+            asked: progress.asked,
+        }
     }
 
     /// Another machine is called, and not waited for.
@@ -231,7 +241,7 @@ impl Delivery {
         queued: Option<(&Spool, &Name)>,
         own: &Utterance,
         early: Option<(Held, u64)>,
-        mut progress: Progress,
+        progress: &mut Progress,
         notes: &mut Notes,
     ) -> Outcome {
         let all = async {
@@ -240,11 +250,12 @@ impl Delivery {
                 (Some((held, id)), _) => (Some(held), Some(id)),
                 (None, None) => (None, None),
                 (None, Some((spool, name))) => {
-                    let before = self.deliver_before(spool, Some(name), &mut progress, notes);
+                    let before = self.deliver_before(spool, Some(name), progress, notes);
                     (Some(before.await?), None)
                 }
             };
             let link = self.link(&mut progress.link).await?;
+            progress.asked = true;
             let id = match id {
                 Some(id) => id,
                 None => link.ask(own).await?,
@@ -259,6 +270,7 @@ impl Delivery {
                         if let Some(Line::Error(error)) = &refused.line
                             && is_for_later(error)
                         {
+                            progress.asked = false;
                             return Err(Stopped::Waits(error.error.clone()));
                         }
                         spool.remove(name)?;
@@ -267,6 +279,7 @@ impl Delivery {
                 }
             };
             let alone = link.client.is_alone();
+            progress.alone = alone;
             progress.accepted = Some((job, Box::new(first)));
             if let (Some((spool, name)), false) = (queued, alone) {
                 spool.remove(name)?;
@@ -280,23 +293,23 @@ impl Delivery {
             Ok::<_, Stopped>(Box::new(last))
         };
         let ended = tokio::time::timeout_at(self.until, all).await;
-        let why = match ended {
+        let stopped = match ended {
             Ok(Ok(last)) => {
-                if let Some(mut link) = progress.link {
+                if let Some(link) = &mut progress.link {
                     // A fast turn's last line may come before it.
                     link.hear_status().await;
-                    self.tell_restarts(&link, queued.map(|(spool, _)| spool), notes);
-                    link.client.close().await;
+                    self.tell_restarts(link, queued.map(|(spool, _)| spool), notes);
                 }
                 tell_death(&last, notes);
                 return Outcome::Ended(last);
             }
-            Ok(Err(stopped)) => self.why(stopped, &mut progress).await,
-            Err(_late) => self.late(&mut progress).await,
+            Ok(Err(stopped)) => Ok(stopped),
+            Err(late) => Err(late),
         };
-        match progress.accepted {
+        let waits = self.waits(stopped, progress).await;
+        match progress.accepted.take() {
             Some((job, first)) => Outcome::Accepted(job, first),
-            None => Outcome::Waits(why),
+            None => waits,
         }
     }
 
@@ -353,9 +366,20 @@ impl Delivery {
                 progress.flushed.aside += 1;
                 continue;
             }
-            // A run without a daemon ends what it has begun, and nothing else.
+            // A run without a daemon ends what it has begun, and nothing else: what it failed at
+            // nobody tries again.
             if link.client.is_alone() {
-                tell_death(&link.last(id).await?, notes);
+                let last = link.last(id).await?;
+                tell_death(&last, notes);
+                if let Some(Line::Error(error)) = &last.line {
+                    notes.push(format!(
+                        "the turn of the utterance `{}` failed, and it is put aside: {}",
+                        utterance.id, error.error
+                    ));
+                    spool.put_aside(&name)?;
+                    progress.flushed.aside += 1;
+                    continue;
+                }
             }
             spool.remove(&name)?;
             progress.flushed.delivered += 1;
@@ -460,82 +484,6 @@ fn stopped(error: ClientError) -> Stopped {
             hint: Some(hint),
         } => Stopped::Waits(format!("{error}; {hint}")),
         other => Stopped::Waits(other.to_string()),
-    }
-}
-
-impl Link {
-    const fn new(client: Client) -> Self {
-        Self {
-            client,
-            asked: 0,
-            status: Asked::Not,
-            seen: None,
-        }
-    }
-
-    /// A connection has a limit of turns that are not done.
-    fn takes_more(&self) -> bool {
-        self.client.is_alone() || self.asked < self.client.hello.limits.in_flight
-    }
-
-    async fn ask(&mut self, utterance: &Utterance) -> Result<u64, Stopped> {
-        let id = self.client.request("send", &utterance.send).await?;
-        self.asked += 1;
-        Ok(id)
-    }
-
-    /// Beside the first utterance.
-    async fn ask_status(&mut self) -> Result<(), Stopped> {
-        if self.status == Asked::Not && !self.client.is_alone() {
-            let status = Status { workers: false };
-            self.status = Asked::With(self.client.request("status", &status).await?);
-        }
-        Ok(())
-    }
-
-    /// The first line that answers.
-    async fn first(&mut self, id: u64) -> Result<Received, Stopped> {
-        loop {
-            let received = self.client.next().await?;
-            if received.answers(id) {
-                return Ok(received);
-            }
-            self.look(&received);
-        }
-    }
-
-    async fn last(&mut self, id: u64) -> Result<Received, Stopped> {
-        loop {
-            let received = self.first(id).await?;
-            if received.ends_turn() {
-                return Ok(received);
-            }
-        }
-    }
-
-    /// A key that may only send isn't told how the daemon is.
-    fn look(&mut self, received: &Received) {
-        match self.status {
-            Asked::With(id) if received.answers(id) => self.status = Asked::Answered,
-            Asked::Not | Asked::With(_) | Asked::Answered => return,
-        }
-        if let Some(Line::Status(status)) = &received.line {
-            self.seen = Some(Seen {
-                pid: status.daemon.pid,
-                restarts: status.rpc.restarts,
-            });
-        }
-    }
-
-    /// Waits a moment for what is not known yet.
-    async fn hear_status(&mut self) {
-        if let Asked::With(id) = self.status {
-            let heard = async {
-                let answer = self.first(id).await.ok();
-                answer.inspect(|answer| self.look(answer))
-            };
-            let _unheard = tokio::time::timeout(HEARD_WITHIN, heard).await;
-        }
     }
 }
 

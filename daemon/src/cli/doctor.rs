@@ -24,6 +24,9 @@ pub(super) struct DoctorArgs {
     /// PATH as the service has it
     #[arg(long, value_name = "PATH")]
     service_path: Option<std::ffi::OsString>,
+    /// The names of the service's variables, with commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    service_variables: Option<Vec<String>>,
 }
 
 /// Looks, and prints what was found.
@@ -41,6 +44,7 @@ pub(super) fn run(
         load,
         look: Look::here(),
         service_path: args.service_path.as_ref().map(split),
+        service_variables: args.service_variables,
         full: args.full,
         fix: args.fix,
     };

@@ -9,7 +9,7 @@
 mod file;
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +51,7 @@ pub fn start(usual: &str, state: &Path) -> Result<(), TryInitError> {
         let journal = journal
             .with_field_prefix(Some("AGENTD".to_owned()))
             .with_syslog_identifier("agentd".to_owned())
-            .with_custom_fields([(STATE, state.as_os_str().as_encoded_bytes())]);
+            .with_custom_fields([(STATE, plain(state).as_os_str().as_encoded_bytes())]);
         registry.with(journal).try_init()?;
         file::not_needed();
         let _first = FILTER.set(handle);
@@ -69,6 +69,12 @@ pub fn start(usual: &str, state: &Path) -> Result<(), TryInitError> {
     registry.with(stderr).with(kept).try_init()?;
     let _first = FILTER.set(handle);
     Ok(())
+}
+
+/// As who looks for it writes it: absolute, without needless slashes.
+fn plain(dir: &Path) -> PathBuf {
+    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    dir.components().collect()
 }
 
 /// From now on the log is kept in a file of this directory, unless it is in the journal. Only for

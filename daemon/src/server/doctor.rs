@@ -38,6 +38,8 @@ pub struct Patient {
     pub look: Look,
     /// `PATH` as the service has it, if that is another one.
     pub service_path: Option<Vec<PathBuf>>,
+    /// The names of the service's variables, if it has others than this process.
+    pub service_variables: Option<Vec<String>>,
     /// Read the whole store, too.
     pub full: bool,
     /// Repair what is safe to repair.
@@ -318,6 +320,11 @@ fn keys(patient: &Patient, config: &Config) -> Vec<Finding> {
                 format!("`{name}` is set in {place}, to nothing"),
                 "give it its value, or take it out",
             )),
+            Some(_) if is_shells_alone(patient, config, &name) => findings.push(Finding::warning(
+                "keys",
+                format!("`{name}` is set in this shell only: the service does not have it"),
+                format!("put it into `{}`", patient.paths.env_file.display()),
+            )),
             Some(_) => present.push(format!("{name} ({place})")),
             None => {}
         }
@@ -328,6 +335,12 @@ fn keys(patient: &Patient, config: &Config) -> Vec<Finding> {
     };
     findings.push(Finding::ok("keys", found));
     findings
+}
+
+/// The service gets what stands in its file, and what it was started with.
+fn is_shells_alone(patient: &Patient, config: &Config, name: &String) -> bool {
+    let service = patient.service_variables.as_ref();
+    !config.secrets.contains_key(name) && service.is_some_and(|names| !names.contains(name))
 }
 
 fn disk(patient: &Patient) -> Vec<Finding> {

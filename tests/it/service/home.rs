@@ -361,3 +361,65 @@ fn what_is_said_in_one_account_reaches_the_agent_of_another() {
     );
     assert_eq!(there("agentctl stop").code, Some(0));
 }
+
+#[test]
+fn what_is_somebody_elses_stays_and_a_change_of_the_socket_waits_for_turns() {
+    let Some(machine) =
+        machine("home::what_is_somebody_elses_stays_and_a_change_of_the_socket_waits_for_turns")
+    else {
+        return;
+    };
+    let link = Path::new("/tmp/timmy.sock");
+    fs::write(link, "mine").unwrap();
+    let installed = run("agentctl", &["service", "install"]);
+    assert_eq!(installed.code, Some(0), "{installed:?}");
+    assert!(installed.stderr.contains("stays"), "{installed:?}");
+    assert_eq!(fs::read_to_string(link).unwrap(), "mine");
+    assert_eq!(
+        property("agentd-voice-flush.timer", "ActiveState"),
+        "active"
+    );
+    systemctl(&["start", "agentd-voice-flush.service"]);
+
+    // Who stops it and asks again is no crash loop.
+    for _ in 0..11 {
+        agentctl(&["stop"]);
+        machine.serving_pid();
+    }
+
+    let gate = home().join("gate");
+    let prompt = format!("chaos:wait-file {};say done", gate.display());
+    let job = agentctl(&["dispatch", "--agent", "chaos", &prompt]);
+    let pid = machine.pid();
+    let mut moved = Command::new("agentctl");
+    moved.args(["service", "install"]);
+    moved
+        .env("AGENTD_ALIAS", "/tmp/other.sock")
+        .stdout(Stdio::null());
+    let mut moved = Reaped(moved.spawn().unwrap());
+    wait_for("no turn starts any more", || {
+        (machine.ask(r#"{"type":"status"}"#)["state"] == "draining").then_some(())
+    });
+    fs::write(&gate, "").unwrap();
+    let ended = wait_for("it is installed", || moved.0.try_wait().unwrap());
+    assert!(ended.success());
+    assert_ne!(machine.pid(), pid);
+    assert_eq!(fs::read_link("/tmp/other.sock").unwrap(), machine.socket());
+    let collected = agentctl(&["collect", job.trim()]);
+    assert!(collected.contains("done"), "{collected}");
+
+    // What the daemon can't read is in nobody's way but its own.
+    fs::write(home().join(".config/agentd/config.toml"), "= broken").unwrap();
+    let status = run("agentctl", &["service", "status", "--json"]);
+    assert_eq!(status.code, Some(0), "{status:?}");
+    agentctl(&["service", "stop"]);
+    let down = run("agentctl", &["status"]);
+    assert!(down.stderr.contains("agentctl service start"), "{down:?}");
+    agentctl(&["service", "uninstall"]);
+    assert!(!Path::new("/tmp/other.sock").is_symlink() && !machine.socket().exists());
+    assert_eq!(fs::read_to_string(link).unwrap(), "mine");
+    assert_eq!(
+        property("agentd-voice-flush.timer", "LoadState"),
+        "not-found"
+    );
+}

@@ -11,7 +11,7 @@ const PACKAGED: [(&str, &str); 2] = [
     (
         "agentd.socket",
         "[Socket]\nListenStream=%t/of-the-package.sock\nSymlinks=/tmp/of-the-package.sock\n\
-         RemoveOnStop=yes\nFileDescriptorName=agentd\n\
+         FileDescriptorName=agentd\n\
          [Install]\nWantedBy=sockets.target\n",
     ),
 ];

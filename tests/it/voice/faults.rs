@@ -97,7 +97,7 @@ fn a_spool_that_takes_nothing_is_told_and_the_turn_is_sent_all_the_same() {
     );
     world.mac.is(Line::Down);
     let lost = world.say("full and down", &["--no-prefix", "--utterance", "u"]);
-    assert_eq!(lost.code, Some(75), "{lost:?}");
+    assert_eq!(lost.code, Some(69), "{lost:?}");
     assert!(lost.stderr.contains("neither sent nor kept"), "{lost:?}");
     assert!(lost.stderr.contains("--utterance u"), "{lost:?}");
 
@@ -145,7 +145,7 @@ fn a_full_disk_keeps_what_it_has_and_loses_nothing_silently() {
         skipped("mounts of its own: root, or user namespaces");
         return;
     };
-    assert_eq!(done.code, Some(75), "{done:?}");
+    assert_eq!(done.code, Some(69), "{done:?}");
     assert!(done.stderr.contains("neither sent nor kept"), "{done:?}");
     assert!(done.stderr.contains("No space left"), "{done:?}");
     assert_eq!(done.stdout.trim(), "1", "{done:?}");

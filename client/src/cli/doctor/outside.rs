@@ -171,11 +171,43 @@ pub(super) fn service_path(seen: &Seen<'_>) -> Option<OsString> {
     of_daemon.or_else(of_manager)
 }
 
-/// A variable of another process of ours, where the system tells.
+/// The names of the variables that the daemon has that runs, else that the service would have; none
+/// where that isn't known, or there is no service.
+pub(super) fn service_variables(seen: &Seen<'_>) -> Option<String> {
+    let Manager::There(unit) = seen.manager else {
+        return None;
+    };
+    if !unit.is_installed() {
+        return None;
+    }
+    let running = seen.looked.as_ref().ok();
+    let environment = running.and_then(|healthy| environment_of(healthy.answer.daemon.pid));
+    Some(match environment {
+        None => unit.variables().join(","),
+        Some(environment) => names(&environment).join(","),
+    })
+}
+
+/// Never the values. A name that isn't plain is nobody's key.
+fn names(environment: &[u8]) -> Vec<String> {
+    let pairs = environment.split(|byte| *byte == 0);
+    let names = pairs.filter_map(|pair| pair.split(|byte| *byte == b'=').next());
+    let names = names.filter_map(|name| String::from_utf8(name.to_vec()).ok());
+    let is_plain = |name: &String| {
+        let mut chars = name.chars();
+        !name.is_empty() && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    names.filter(is_plain).collect()
+}
+
+/// Of another process of ours, where the system tells.
+fn environment_of(pid: u32) -> Option<Vec<u8>> {
+    fs::read(format!("/proc/{pid}/environ")).ok()
+}
+
 fn variable_of(pid: u32, name: &[u8]) -> Option<OsString> {
     use std::os::unix::ffi::OsStringExt as _;
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    environment
+    environment_of(pid)?
         .split(|byte| *byte == 0)
         .find_map(|pair| pair.strip_prefix(name))
         .map(|value| OsString::from_vec(value.to_vec()))
@@ -227,4 +259,15 @@ pub(super) async fn agents(socket: Option<&Path>) -> Vec<Finding> {
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_variables_only_the_names_are_told() {
+        let environment = b"A_KEY=secret=1\0PATH=/bin\0b,c=2\0";
+        assert_eq!(names(environment), ["A_KEY", "PATH"]);
+    }
 }

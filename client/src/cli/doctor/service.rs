@@ -11,8 +11,13 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use crate::places;
+
 /// The manager answers in some 20 ms; one that hangs must not keep the rest waiting.
 const WITHIN: Duration = Duration::from_secs(2);
+const SERVICE: &str = "agentd.service";
+const SOCKET: &str = "agentd.socket";
+const TIMER: &str = "agentd-voice-flush.timer";
 const ASKED: &str = "--property=Id,LoadState,ActiveState,UnitFileState,Result,Environment";
 
 /// What there is.
@@ -29,8 +34,11 @@ pub(super) enum Manager {
 pub(super) struct Units {
     service: BTreeMap<String, String>,
     socket: BTreeMap<String, String>,
+    timer: BTreeMap<String, String>,
     /// `PATH` of whatever it starts.
     path: Option<String>,
+    /// The names of the variables that the service would have.
+    variables: Vec<String>,
 }
 
 impl Manager {
@@ -39,7 +47,7 @@ impl Manager {
             return Self::Absent("launchd is not asked".to_owned());
         }
         let (units, environment) = tokio::join!(
-            systemctl(&["show", ASKED, "agentd.service", "agentd.socket"]),
+            systemctl(&["show", ASKED, SERVICE, SOCKET, TIMER]),
             systemctl(&["show-environment"])
         );
         match units {
@@ -54,6 +62,7 @@ async fn systemctl(words: &[&str]) -> Result<String, String> {
     command
         .args(["--user", "--no-pager"])
         .args(words)
+        .envs(places::of_manager())
         .stdin(Stdio::null())
         .kill_on_drop(true);
     match timeout(WITHIN, command.output()).await {
@@ -86,8 +95,9 @@ impl Units {
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .collect();
             match properties.get("Id").map(String::as_str) {
-                Some("agentd.service") => read.service = properties,
-                Some("agentd.socket") => read.socket = properties,
+                Some(SERVICE) => read.service = properties,
+                Some(SOCKET) => read.socket = properties,
+                Some(TIMER) => read.timer = properties,
                 _ => {}
             }
         }
@@ -96,6 +106,10 @@ impl Units {
         // The unit's own variables replace the manager's.
         let own = read.get("Environment").split_whitespace().find_map(path);
         read.path = own.or(read.path);
+        let of_unit = read.get("Environment").split_whitespace();
+        let pairs = environment.lines().chain(of_unit);
+        let names = pairs.filter_map(|pair| Some(pair.split_once('=')?.0.trim_matches('"')));
+        read.variables = names.map(str::to_owned).collect();
         read
     }
 
@@ -119,9 +133,16 @@ impl Units {
     }
 
     pub(super) fn socket_is_active(&self) -> bool {
-        self.socket
-            .get("ActiveState")
-            .is_some_and(|state| state == "active")
+        is_active(&self.socket)
+    }
+
+    /// Is speech that waits delivered each minute?
+    pub(super) fn timer_is_active(&self) -> bool {
+        is_active(&self.timer)
+    }
+
+    pub(super) fn variables(&self) -> &[String] {
+        &self.variables
     }
 
     pub(super) fn path(&self) -> Option<OsString> {
@@ -129,9 +150,22 @@ impl Units {
     }
 }
 
+fn is_active(unit: &BTreeMap<String, String>) -> bool {
+    unit.get("ActiveState")
+        .is_some_and(|state| state == "active")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_timer_of_speech_is_looked_at() {
+        let said = |state: &str| format!("Id=agentd-voice-flush.timer\nActiveState={state}\n");
+        assert!(Units::read(&said("active"), "").timer_is_active());
+        assert!(!Units::read(&said("inactive"), "").timer_is_active());
+        assert!(!Units::default().timer_is_active());
+    }
 
     #[test]
     fn the_answer_is_read_and_the_units_own_path_goes_first() {
@@ -139,6 +173,7 @@ mod tests {
         let units = Units::read(said, "HOME=/x\nPATH=/usr/bin:/bin\n");
         assert!(units.is_installed() && !units.is_active() && units.socket_is_active());
         assert_eq!(units.path(), Some("/own".into()));
+        assert_eq!(units.variables(), ["HOME", "PATH", "A", "PATH", "B"]);
         let none = "Id=agentd.service\nLoadState=not-found\nActiveState=inactive\nEnvironment=\n";
         let units = Units::read(none, "PATH=/usr/bin:/bin\n");
         assert!(!units.is_installed() && !units.socket_is_active());

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use agentd_protocol::doctor::Finding;
 
+use super::service::Manager;
 use crate::cli::voice::{Reached, reached};
 use crate::cli::{output, value};
 use crate::places::Environment;
@@ -20,7 +21,7 @@ fn spool() -> Option<Spool> {
 }
 
 /// What waits, and since when.
-pub(super) fn waiting() -> Vec<Finding> {
+pub(super) fn waiting(manager: &Manager) -> Vec<Finding> {
     let Some(spool) = spool() else {
         return Vec::new();
     };
@@ -62,8 +63,15 @@ pub(super) fn waiting() -> Vec<Finding> {
             to => format!("`{}`", output::safe(to.trim_start_matches("ssh://"))),
         };
         let found = format!("waiting for {to}: {count}, the oldest for {minutes} min");
-        let remedy = "`agentctl voice flush` delivers it, or says why not; a timer does that each \
-                      minute (packaging/README.md)";
+        let remedy = match manager {
+            Manager::There(units) if units.timer_is_active() => {
+                "`agentctl voice flush` says why; a timer tries it each minute"
+            }
+            _ => {
+                "`agentctl voice flush` delivers it, or says why not; no timer does that here, \
+                 which `agentctl service install` starts"
+            }
+        };
         findings.push(Finding::warning(CHECK, found, remedy));
     }
     if unreadable > 0 {

@@ -13,6 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use super::{Row, Wanted, text_of};
+use crate::places;
 
 /// A `journalctl` that goes on.
 #[derive(Debug)]
@@ -95,8 +96,9 @@ fn words(wanted: &Wanted, most: usize, uid: u32) -> Vec<String> {
     ] {
         words.extend(value.as_ref().map(|value| format!("{field}={value}")));
     }
-    let state = wanted.state.as_ref().map(|dir| dir.display());
-    words.extend(state.map(|state| format!("AGENTD_STATE={state}")));
+    // As the daemon writes it: without a slash at its end, and absolute.
+    let state = wanted.state.as_ref().map(|dir| places::plain(dir));
+    words.extend(state.map(|state| format!("AGENTD_STATE={}", state.display())));
     words
 }
 
@@ -132,7 +134,7 @@ mod tests {
         let wanted = Wanted {
             session: Some("--vacuum-size=1".to_owned()),
             since_ms: Some(1_500),
-            state: Some("/s".into()),
+            state: Some("/s//".into()),
             ..Wanted::default()
         };
         assert_eq!(

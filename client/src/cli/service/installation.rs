@@ -13,11 +13,12 @@ use crate::oneshot;
 use crate::places::Environment;
 
 /// Variables of this shell that are the service's, too: they say where agentd's files are, how much
-/// it logs, and how its agents reach the network.
-const CARRIED: [&str; 18] = [
+/// it logs, and how it reaches the network.
+const CARRIED: [&str; 19] = [
     "AGENTD_ALIAS",
     "AGENTD_CONFIG",
     "AGENTD_LOG",
+    "AGENTD_SSH_KEY",
     "AGENTD_STATE_DIR",
     "ALL_PROXY",
     "HTTPS_PROXY",
@@ -35,11 +36,16 @@ const CARRIED: [&str; 18] = [
     "no_proxy",
 ];
 
+/// Those of them that may be relative to the current directory.
+const PATHS: [&str; 3] = ["AGENTD_ALIAS", "AGENTD_CONFIG", "AGENTD_STATE_DIR"];
+
 /// This installation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Installation {
     /// The daemon's program.
     pub(super) program: PathBuf,
+    /// This one.
+    pub(super) control: PathBuf,
     /// Where it is to listen.
     pub(super) socket: PathBuf,
     /// The link to the socket, if there is to be one.
@@ -63,40 +69,47 @@ pub(super) struct NotInstallable {
 }
 
 impl Installation {
-    /// As this process finds it.
-    pub(super) fn find(socket: Option<&Path>) -> Result<Self, NotInstallable> {
+    /// As far as it is known without the daemon's program: what may be there, not how it is to be.
+    pub(super) fn known() -> Result<Self, NotInstallable> {
         let environment = Environment::of_process();
-        let uid = environment.uid;
         let home = environment.home.clone().ok_or_else(|| NotInstallable {
             error: "`HOME` is not set, expected an absolute path".to_owned(),
             hint: "set it",
         })?;
-        let named = socket.or(environment.agentd_socket.as_deref());
-        let socket = named.map_or_else(|| environment.default_socket(), Path::to_owned);
-        let socket = std::path::absolute(&socket).map_err(|error| NotInstallable {
+        let named = environment.agentd_socket.clone();
+        let (mut program, mut control) = (oneshot::program(), oneshot::sibling("agentctl"));
+        // A package's units name them as they are.
+        if !packaged::run(&program) {
+            (program, control) = (oneshot::lasting(program), oneshot::lasting(control));
+        }
+        Ok(Self {
+            program,
+            control,
+            socket: named.unwrap_or_else(|| environment.default_socket()),
+            alias: None,
+            environment: Vec::new(),
+            withheld: Vec::new(),
+            config_home: home.join(".config"),
+            home,
+            uid: environment.uid,
+        })
+    }
+
+    /// As it is to be installed from this shell.
+    pub(super) fn find(socket: Option<&Path>) -> Result<Self, NotInstallable> {
+        let known = Self::known()?;
+        let socket = socket.unwrap_or(&known.socket);
+        let socket = std::path::absolute(socket).map_err(|error| NotInstallable {
             error: format!("the socket `{}`: {error}", socket.display()),
             hint: "name it with an absolute path",
         })?;
-        let mut program = oneshot::program();
-        // A package's unit names it as it is.
-        if !packaged::run(&program) {
-            program = oneshot::lasting(program);
-        }
-        let alias = alias(&program)?;
-        let config_home = std::env::var_os("XDG_CONFIG_HOME")
-            .map(PathBuf::from)
-            .filter(|dir| dir.is_absolute())
-            .unwrap_or_else(|| home.join(".config"));
         let (environment, withheld) = carried(|name| std::env::var_os(name))?;
         let found = Self {
-            program,
             socket,
-            alias,
+            alias: alias(&known.program)?,
             environment,
             withheld,
-            home,
-            config_home,
-            uid,
+            ..known
         };
         found.check()?;
         Ok(found)
@@ -104,8 +117,8 @@ impl Installation {
 
     /// What can't be written down in a unit is refused, not guessed.
     fn check(&self) -> Result<(), NotInstallable> {
-        let paths = [Some(&self.program), Some(&self.socket), self.alias.as_ref()];
-        for path in paths.into_iter().flatten() {
+        let paths = [&self.program, &self.control, &self.socket];
+        for path in paths.into_iter().chain(&self.alias) {
             let can_stand = path
                 .to_str()
                 .is_some_and(|text| !text.contains(|c: char| c.is_control() || c == '$'));
@@ -121,7 +134,7 @@ impl Installation {
 }
 
 /// The configuration is the daemon's to read: its own program says where the alias is.
-fn alias(program: &Path) -> Result<Option<PathBuf>, NotInstallable> {
+pub(super) fn alias(program: &Path) -> Result<Option<PathBuf>, NotInstallable> {
     let failed = |error: String| NotInstallable {
         error,
         hint: "put `agentd` next to `agentctl`; `agentd config show` has to work",
@@ -161,6 +174,11 @@ fn carried(variable: impl Fn(&str) -> Option<OsString>) -> Result<Carried, NotIn
             error: format!("`{name}` can't stand in a unit: expected plain text"),
             hint: "unset it, or set it to another value",
         })?;
+        let value = match PATHS.contains(&name) {
+            // The service begins elsewhere.
+            true => std::path::absolute(&value).map_or(value, |path| path.display().to_string()),
+            false => value,
+        };
         // `http://user:password@proxy`.
         if name.to_ascii_uppercase().ends_with("_PROXY") && value.contains('@') {
             withheld.push(name.to_owned());
@@ -188,6 +206,24 @@ fn path(path: &OsString) -> String {
 }
 
 #[cfg(test)]
+impl Installation {
+    /// With every character that is hard to write down.
+    pub(in crate::cli::service) fn example() -> Self {
+        Self {
+            program: "/opt/my agents/50%/agentd".into(),
+            control: "/opt/my agents/50%/agentctl".into(),
+            socket: "/run/user/1000/agentd/agentd.sock".into(),
+            alias: Some("/tmp/timmy.sock".into()),
+            environment: vec![("PATH".to_owned(), "/a \"b\"\\c:/usr/bin".to_owned())],
+            withheld: Vec::new(),
+            home: "/h".into(),
+            config_home: "/h/.config".into(),
+            uid: 1000,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -196,14 +232,17 @@ mod tests {
         let variable = |name: &str| match name {
             "PATH" => Some("/usr/bin:relative::/nowhere/at/all:/usr/bin".into()),
             "AGENTD_CONFIG" => Some("/a/config.toml".into()),
+            "AGENTD_STATE_DIR" => Some("state".into()),
             "AGENTD_LOG" => Some("".into()),
             "ANTHROPIC_API_KEY" => Some("secret".into()),
             "https_proxy" => Some("http://me:secret@proxy:1".into()),
             "http_proxy" => Some("http://proxy:1".into()),
             _ => None,
         };
+        let state = std::env::current_dir().unwrap().join("state");
         let expected = [
             ("AGENTD_CONFIG", "/a/config.toml"),
+            ("AGENTD_STATE_DIR", state.to_str().unwrap()),
             ("http_proxy", "http://proxy:1"),
             ("PATH", "/usr/bin"),
         ];
@@ -223,6 +262,7 @@ mod tests {
         );
         let mut installation = Installation {
             program: "/opt/agentd".into(),
+            control: "/opt/agentctl".into(),
             socket: "/run/x.sock".into(),
             alias: None,
             environment: Vec::new(),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::installation::Installation;
-use super::step::{Failed, Step, before, run};
+use super::step::{Failed, Step, ask};
 
 const LABEL: &str = "local.agentd";
 const TEMPLATE: &str = include_str!("../../../../packaging/launchd/agentd.plist");
@@ -29,7 +29,7 @@ fn service(uid: u32) -> String {
 
 /// Is there a session to which launchd can add an agent? Over ssh, without a login, there is none.
 pub(super) fn is_there(uid: u32) -> Result<(), Failed> {
-    run(&launchctl(&["print", &domain(uid)])).map(drop)
+    ask(&launchctl(&["print", &domain(uid)])).map(drop)
 }
 
 pub(super) fn file(of: &Installation) -> PathBuf {
@@ -67,22 +67,25 @@ pub(super) fn install(of: &Installation) -> Vec<Step> {
     });
     steps.push(Step::Try(launchctl(&["bootout", &service])));
     steps.push(Step::Run(launchctl(&["enable", &service])));
-    steps.extend(start(of));
+    steps.extend(start(of, &State::default()));
     steps
 }
 
-pub(super) fn start(of: &Installation) -> Vec<Step> {
+pub(super) fn start(of: &Installation, state: &State) -> Vec<Step> {
     let path = shown(&file(of));
-    vec![
-        // It is loaded already, unless it was stopped.
-        Step::Try(launchctl(&["bootstrap", &domain(of.uid), &path])),
-        Step::Run(launchctl(&["kickstart", &service(of.uid)])),
-    ]
+    let load = Step::Run(launchctl(&["bootstrap", &domain(of.uid), &path]));
+    let mut steps: Vec<Step> = (!state.is_listening())
+        .then_some(load)
+        .into_iter()
+        .collect();
+    steps.push(Step::Run(launchctl(&["kickstart", &service(of.uid)])));
+    steps
 }
 
 /// Out of launchd, the socket with it; the list stays.
-pub(super) fn stop(of: &Installation) -> Vec<Step> {
-    vec![Step::Run(launchctl(&["bootout", &service(of.uid)]))]
+pub(super) fn stop(of: &Installation, state: &State) -> Vec<Step> {
+    let unload = Step::Run(launchctl(&["bootout", &service(of.uid)]));
+    state.is_listening().then_some(unload).into_iter().collect()
 }
 
 /// Without asking the daemon first.
@@ -93,7 +96,7 @@ pub(super) fn restart_hard(of: &Installation) -> Vec<Step> {
 pub(super) fn uninstall(of: &Installation) -> Vec<Step> {
     vec![
         Step::Try(launchctl(&["bootout", &service(of.uid)])),
-        Step::Remove(before(&file(of))),
+        Step::RemoveKept(file(of)),
         Step::Remove(file(of)),
     ]
 }
@@ -114,7 +117,7 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn ask(uid: u32) -> Result<Self, Failed> {
-        match run(&launchctl(&["print", &service(uid)])) {
+        match ask(&launchctl(&["print", &service(uid)])) {
             Ok(printed) => Ok(Self {
                 printed: Some(printed),
             }),
@@ -171,6 +174,7 @@ mod tests {
     fn installation() -> Installation {
         Installation {
             program: "/opt/a & b/agentd".into(),
+            control: "/opt/a & b/agentctl".into(),
             socket: "/h/Library/Application Support/agentd/agentd.sock".into(),
             alias: Some("/tmp/timmy.sock".into()),
             environment: vec![("PATH".to_owned(), "/opt/<x>/bin:/usr/bin".to_owned())],
@@ -225,6 +229,23 @@ mod tests {
                 "launchctl bootstrap gui/501 /h/Library/LaunchAgents/local.agentd.plist",
                 "launchctl kickstart gui/501/local.agentd",
             ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_loaded_is_not_unloaded_once_more() {
+        let of = installation();
+        let loaded = State {
+            printed: Some(String::new()),
+        };
+        assert_eq!(stop(&of, &State::default()), []);
+        assert_eq!(stop(&of, &loaded).len(), 1);
+        assert_eq!(
+            (
+                start(&of, &loaded).len(),
+                start(&of, &State::default()).len()
+            ),
+            (1, 2)
         );
     }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::installation::Installation;
 use super::systemd::{SERVICE_UNIT, SOCKET_UNIT, environment, socket, symlinks, unit_dir};
+use super::timer;
 
 /// Where packages put them.
 const DIRS: [&str; 2] = ["/usr/local/lib/systemd/user", "/usr/lib/systemd/user"];
@@ -33,6 +34,18 @@ fn among(dirs: &[&str], program: &Path) -> bool {
         dir.join(SOCKET_UNIT).is_file()
             && fs::read_to_string(dir.join(SERVICE_UNIT)).is_ok_and(starts_it)
     })
+}
+
+/// Does the package have the timer of speech, too?
+pub(super) fn has_timer(of: &Installation) -> bool {
+    let mut dirs = DIRS.iter().map(Path::new);
+    run(&of.program) && dirs.any(|dir| dir.join(timer::TIMER).is_file())
+}
+
+/// Of the service that the timer starts.
+pub(super) fn addition_to_timer(of: &Installation) -> (PathBuf, String) {
+    let path = unit_dir(of).join(format!("{}.d/agentctl.conf", timer::SERVICE));
+    (path, format!("{OPENING}\n[Service]\n{}\n", environment(of)))
 }
 
 /// What the user adds to them, the socket's first.

@@ -4,6 +4,7 @@
 //! leaves, the service manager starts the next. What is sent meanwhile waits: accepted in the
 //! store, or in the socket's queue. Must not know how the service manager is told.
 
+use std::path::Path;
 use std::time::Duration;
 
 use agentd_protocol::Code;
@@ -42,12 +43,17 @@ pub(super) async fn restart(args: ServiceRestartArgs) -> Done<Exit> {
 /// Says what [`gently`] would do.
 pub(super) fn show(state: &State, of: &Installation, deadline: f64) -> Done<()> {
     step::perform(&state.reload(), Mode::Show)?;
+    show_drain(state, deadline)?;
+    step::perform(&state.start(of), Mode::Show)?;
+    Ok(())
+}
+
+pub(super) fn show_drain(state: &State, deadline: f64) -> Done<()> {
     if state.pid().is_some() {
         output::out_line(&format!(
             "would ask     the daemon to end its turns within {deadline} s and to leave"
         ))?;
     }
-    step::perform(&state.start(of), Mode::Show)?;
     Ok(())
 }
 
@@ -68,24 +74,56 @@ pub(super) async fn gently(of: &Installation, deadline: f64) -> Done<Left> {
         step::perform(&state.start(of), Mode::Do)?;
         return Ok(Left::Yes);
     };
-    let socket = state.socket(of);
-    match connect(Some(&socket)).await {
+    match quiet(pid, &state.socket(of), deadline).await? {
+        Quiet::Interrupted => return Ok(Left::Interrupted),
+        Quiet::Asked(client) => {
+            // One that stays is ended; the next one may be there already.
+            if leave(*client).await || Manager::ask()?.pid() != Some(pid) {
+                step::perform(&state.start(of), Mode::Do)?;
+            } else {
+                output::note("the daemon does not leave, so it is ended");
+                step::perform(&state.restart_hard(of), Mode::Do)?;
+            }
+        }
+        Quiet::Silent => step::perform(&state.restart_hard(of), Mode::Do)?,
+    }
+    Ok(Left::Yes)
+}
+
+/// Lets the daemon end its turns, if there is one. It starts no others from then on.
+pub(super) async fn drained(state: &State, of: &Installation, deadline: f64) -> Done<Left> {
+    let Some(pid) = state.pid() else {
+        return Ok(Left::Yes);
+    };
+    Ok(match quiet(pid, &state.socket(of), deadline).await? {
+        Quiet::Interrupted => Left::Interrupted,
+        Quiet::Asked(_) | Quiet::Silent => Left::Yes,
+    })
+}
+
+/// What came of asking it to end its turns.
+enum Quiet {
+    Asked(Box<Client>),
+    /// It doesn't answer.
+    Silent,
+    Interrupted,
+}
+
+async fn quiet(pid: u32, socket: &Path, deadline: f64) -> Done<Quiet> {
+    match connect(Some(socket)).await {
         Ok(client) if client.hello.pid != pid => Err(Trouble::Outsider(client.hello.pid)),
         Ok(mut client) => {
             if drain(&mut client, deadline).await == Left::Interrupted {
-                undrain(&state, of).await;
-                return Ok(Left::Interrupted);
+                undrain(socket).await;
+                return Ok(Quiet::Interrupted);
             }
-            leave(client).await;
-            step::perform(&state.start(of), Mode::Do)?;
-            Ok(Left::Yes)
+            Ok(Quiet::Asked(Box::new(client)))
         }
         Err(error) => {
             output::note(&format!(
                 "the daemon does not answer ({error}), so it is not asked to end its turns"
             ));
-            step::perform(&state.restart_hard(of), Mode::Do)?;
-            Ok(Left::Yes)
+            Ok(Quiet::Silent)
         }
     }
 }
@@ -112,9 +150,8 @@ async fn drain(client: &mut Client, deadline: f64) -> Left {
     Left::Yes
 }
 
-async fn undrain(state: &State, of: &Installation) {
-    let socket = state.socket(of);
-    let undone = match connect(Some(&socket)).await {
+pub(super) async fn undrain(socket: &Path) {
+    let undone = match connect(Some(socket)).await {
         Ok(mut client) => client
             .answer("undrain", &Nothing {}, Asking::Changes)
             .await
@@ -128,8 +165,8 @@ async fn undrain(state: &State, of: &Installation) {
     });
 }
 
-/// Tells it to leave, and waits until it has.
-async fn leave(mut client: Client) {
+/// Tells it to leave, and waits until it has. Did it?
+async fn leave(mut client: Client) -> bool {
     let fields = DaemonStop {
         deadline: Some(0.0),
         restart: true,
@@ -139,6 +176,5 @@ async fn leave(mut client: Client) {
         output::note(&format!("the daemon was told to leave: {error}"));
     }
     let closed = async { while client.next().await.is_ok() {} };
-    // One that stays is ended by the service manager.
-    let _stays = tokio::time::timeout(LEAVES_WITHIN, closed).await;
+    tokio::time::timeout(LEAVES_WITHIN, closed).await.is_ok()
 }

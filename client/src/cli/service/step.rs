@@ -3,15 +3,26 @@
 //! Owns how each step is done and told. Must not know why.
 
 use std::fs;
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::super::output;
+use crate::places;
 
 /// Every file of ours says so; one that doesn't is somebody else's.
 const OURS: &str = "Written by `agentctl service install`";
+/// More by hand than anybody does.
+const MAX_KEPT: u32 = 100;
+/// A service manager answers a question in some 20 ms.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,6 +33,10 @@ pub(super) enum Step {
     PrivateDir(PathBuf),
     /// A file of ours away, if it is there.
     Remove(PathBuf),
+    /// What was kept beside it away, as far as it is ours.
+    RemoveKept(PathBuf),
+    /// A socket away that nobody listens on.
+    RemoveSocket(PathBuf),
     /// A link away, if it leads to the target.
     RemoveLink { path: PathBuf, target: PathBuf },
     /// A directory away, if it is empty.
@@ -54,6 +69,9 @@ pub(super) enum Failed {
     /// The command ended with an error.
     #[error("`{command}` failed: {said}")]
     Command { command: String, said: String },
+    /// The command takes too long for a question.
+    #[error("`{command}` did not answer within {} s", ANSWERS_WITHIN.as_secs())]
+    Late { command: String },
     /// Standard output can't be written.
     #[error(transparent)]
     Output(#[from] io::Error),
@@ -89,9 +107,9 @@ fn show(step: &Step) -> Result<(), Failed> {
             format!("would keep    {}", path.display())
         }
         Step::Write { path, text } => {
-            let kept = match path.exists() {
-                true => format!("\nwould keep    {}, as it was", before(path).display()),
-                false => String::new(),
+            let kept = match to_keep(path).map_err(Failed::of(path))? {
+                Some(kept) => format!("\nwould keep    {}, as it was", kept.display()),
+                None => String::new(),
             };
             let indented: String = text.lines().map(|line| format!("    {line}\n")).collect();
             let text = format!("would write   {}\n{indented}", path.display());
@@ -99,7 +117,17 @@ fn show(step: &Step) -> Result<(), Failed> {
         }
         Step::PrivateDir(path) if path.is_dir() => return Ok(()),
         Step::PrivateDir(path) => format!("would make    {}", path.display()),
-        Step::Remove(path) | Step::RemoveLink { path, .. } | Step::RemoveDir(path) => {
+        Step::RemoveKept(path) => {
+            for kept in kept_of_ours(path) {
+                output::out_line(&format!("would remove  {}", kept.display()))?;
+            }
+            return Ok(());
+        }
+        Step::RemoveLink { path, target } if !leads(path, target) => return Ok(()),
+        Step::Remove(path)
+        | Step::RemoveSocket(path)
+        | Step::RemoveLink { path, .. }
+        | Step::RemoveDir(path) => {
             if fs::symlink_metadata(path).is_err() {
                 return Ok(());
             }
@@ -112,14 +140,22 @@ fn show(step: &Step) -> Result<(), Failed> {
 
 fn perform_one(step: &Step) -> Result<(), Failed> {
     let told = match step {
+        Step::Write { path, text } if is_there(path, text)? => Some(("kept", path)),
         Step::Write { path, text } => {
-            if is_there(path, text)? {
-                Some(("kept", path))
-            } else {
-                keep_before(path).map_err(Failed::of(path))?;
-                write(path, text).map_err(Failed::of(path))?;
-                Some(("wrote", path))
+            let kept = to_keep(path).map_err(Failed::of(path))?;
+            if let Some(kept) = &kept {
+                let before = fs::read(path).map_err(Failed::of(path))?;
+                write(kept, &before).map_err(Failed::of(kept))?;
             }
+            write(path, text.as_bytes()).map_err(Failed::of(path))?;
+            output::out_line(&format!("wrote    {}", path.display()))?;
+            if let Some(kept) = kept {
+                output::note(&format!(
+                    "as it was before it is kept as `{}`; changes of yours belong into a drop-in",
+                    kept.display()
+                ));
+            }
+            None
         }
         Step::PrivateDir(path) => make_private(path)
             .map_err(Failed::of(path))?
@@ -131,10 +167,20 @@ fn perform_one(step: &Step) -> Result<(), Failed> {
                 Some(("removed", path))
             }
         },
+        Step::RemoveKept(path) => {
+            for kept in kept_of_ours(path) {
+                fs::remove_file(&kept).map_err(Failed::of(&kept))?;
+                output::out_line(&format!("removed  {}", kept.display()))?;
+            }
+            None
+        }
+        Step::RemoveSocket(path) => {
+            let removed = is_dead_socket(path) && fs::remove_file(path).is_ok();
+            removed.then_some(("removed", path))
+        }
         Step::RemoveLink { path, target } => {
-            let leads = fs::read_link(path).is_ok_and(|found| found == *target);
             // Gone already, or another user's.
-            (leads && fs::remove_file(path).is_ok()).then_some(("removed", path))
+            (leads(path, target) && fs::remove_file(path).is_ok()).then_some(("removed", path))
         }
         // Somebody keeps something there.
         Step::RemoveDir(path) => fs::remove_dir(path).is_ok().then_some(("removed", path)),
@@ -154,36 +200,42 @@ fn perform_one(step: &Step) -> Result<(), Failed> {
     let Some((what, path)) = told else {
         return Ok(());
     };
-    output::out_line(&format!("{what:<7}  {}", path.display()))?;
-    if what == "wrote" && before(path).exists() {
-        output::note(&format!(
-            "as it was before it is kept as `{}`; changes of yours belong into a drop-in",
-            before(path).display()
-        ));
-    }
-    Ok(())
+    Ok(output::out_line(&format!("{what:<7}  {}", path.display()))?)
 }
 
 fn tell_run(words: &[String]) -> Result<(), Failed> {
     Ok(output::out_line(&format!("ran      {}", words.join(" ")))?)
 }
 
-/// Runs a command to its end and gives what it printed.
+/// Runs a command to its end, however long it takes, and gives what it printed.
 pub(super) fn run(words: &[String]) -> Result<String, Failed> {
+    run_within(words, None)
+}
+
+/// Asks the service manager, which may hang.
+pub(super) fn ask(words: &[String]) -> Result<String, Failed> {
+    run_within(words, Some(ANSWERS_WITHIN))
+}
+
+fn run_within(words: &[String], within: Option<Duration>) -> Result<String, Failed> {
     let Some((program, rest)) = words.split_first() else {
         return Ok(String::new());
     };
     let mut command = Command::new(program);
-    command.args(rest);
-    // A shell of `su` or cron has none, and the user's manager may be there all the same.
-    if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
-        let uid = nix::unistd::Uid::effective().as_raw();
-        command.env("XDG_RUNTIME_DIR", format!("/run/user/{uid}"));
-    }
-    let ended = command.output().map_err(|source| Failed::NoProgram {
+    command.args(rest).envs(places::of_manager());
+    let ended = match within {
+        None => command.output().map(Some),
+        Some(within) => output_within(&mut command, within),
+    };
+    let ended = ended.map_err(|source| Failed::NoProgram {
         program: program.clone(),
         source,
     })?;
+    let Some(ended) = ended else {
+        return Err(Failed::Late {
+            command: words.join(" "),
+        });
+    };
     if ended.status.success() {
         return Ok(String::from_utf8_lossy(&ended.stdout).into_owned());
     }
@@ -196,6 +248,33 @@ pub(super) fn run(words: &[String]) -> Result<String, Failed> {
             false => said,
         },
     })
+}
+
+/// What it printed; none when it took longer, and was ended.
+fn output_within(command: &mut Command, within: Duration) -> io::Result<Option<Output>> {
+    let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = piped.stdin(Stdio::null()).spawn()?;
+    let pid = child.id();
+    let (sender, ended) = mpsc::sync_channel(1);
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    if let Ok(output) = ended.recv_timeout(within) {
+        return output.map(Some);
+    }
+    if let Ok(pid) = i32::try_from(pid) {
+        // Gone in this moment, or it is: nobody waits for it any more.
+        let _gone = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    Ok(None)
+}
+
+fn leads(path: &Path, target: &Path) -> bool {
+    fs::read_link(path).is_ok_and(|found| found == target)
+}
+
+fn is_dead_socket(path: &Path) -> bool {
+    let is_socket = |found: fs::Metadata| found.file_type().is_socket();
+    let refused = |error: io::Error| error.kind() == ErrorKind::ConnectionRefused;
+    fs::symlink_metadata(path).is_ok_and(is_socket) && UnixStream::connect(path).is_err_and(refused)
 }
 
 /// Is the file there, with this text?
@@ -214,27 +293,58 @@ pub(super) fn ours(path: &Path) -> Result<Option<String>, Failed> {
                 Err(Failed::Foreign(path.to_owned()))
             }
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Failed::of(path)(error)),
     }
 }
 
-/// Where a file is kept that is written anew: somebody may have changed it by hand.
-pub(super) fn before(path: &Path) -> PathBuf {
+/// How files are called that are kept beside this one.
+fn kept_name(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".old");
     PathBuf::from(name)
 }
 
-fn keep_before(path: &Path) -> io::Result<()> {
-    match fs::copy(path, before(path)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+/// Where a file goes that is written anew, as somebody may have changed it by hand: a name that is
+/// free. None when there is nothing to keep, or it is kept already.
+fn to_keep(path: &Path) -> io::Result<Option<PathBuf>> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    for number in 1..=MAX_KEPT {
+        let mut name = kept_name(path).into_os_string();
+        if number > 1 {
+            name.push(format!(".{number}"));
+        }
+        let name = PathBuf::from(name);
+        match fs::read(&name) {
+            Ok(kept) if kept == text => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Some(name)),
+            _ => {}
+        }
     }
+    let error = format!("there are {MAX_KEPT} older ones beside it: remove some");
+    Err(io::Error::new(ErrorKind::AlreadyExists, error))
+}
+
+fn kept_of_ours(path: &Path) -> Vec<PathBuf> {
+    let prefix = kept_name(path).into_os_string();
+    let prefix = prefix.as_encoded_bytes();
+    let dir = path.parent().map(fs::read_dir);
+    let entries = dir.into_iter().flatten().flatten().flatten();
+    let beside = entries.map(|entry| entry.path());
+    let mut kept: Vec<PathBuf> = beside
+        .filter(|path| path.as_os_str().as_encoded_bytes().starts_with(prefix))
+        .filter(|path| matches!(ours(path), Ok(Some(_))))
+        .collect();
+    kept.sort();
+    kept
 }
 
 /// The whole text or nothing, whenever this process is killed.
-fn write(path: &Path, text: &str) -> io::Result<()> {
+fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir)?;
     }
@@ -247,7 +357,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
         .mode(0o600)
         .open(&unfinished)
         .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
+            file.write_all(text)?;
             file.sync_all()
         })
         .and_then(|()| fs::rename(&unfinished, path));
@@ -321,9 +431,52 @@ mod tests {
             path: path.clone(),
             text: text.clone(),
         };
+        // Somebody else's file of that name is not written over.
+        let old = kept_name(&path);
+        fs::write(&old, "mine").unwrap();
         perform(&[write.clone(), write], Mode::Do).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
-        assert_eq!(fs::read_to_string(before(&path)).unwrap(), changed);
+        assert_eq!(fs::read_to_string(&old).unwrap(), "mine");
+        let second = dir.path().join("agentd.service.old.2");
+        assert_eq!(fs::read_to_string(&second).unwrap(), changed);
+        // What comes later doesn't replace it.
+        let newer = format!("# {OURS}\nnewer\n");
+        let write = Step::Write {
+            path: path.clone(),
+            text: newer,
+        };
+        perform(&[write], Mode::Do).unwrap();
+        assert_eq!(fs::read_to_string(&second).unwrap(), changed);
+        assert!(dir.path().join("agentd.service.old.3").exists());
+        perform(&[Step::RemoveKept(path.clone())], Mode::Do).unwrap();
+        assert!(path.exists() && old.exists() && !second.exists());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn only_a_socket_that_nobody_listens_on_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let remove = || perform(&[Step::RemoveSocket(path.clone())], Mode::Do).unwrap();
+        fs::write(&path, "a file").unwrap();
+        remove();
+        assert!(path.exists());
+        fs::remove_file(&path).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        remove();
+        assert!(path.exists());
+        drop(listener);
+        remove();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_question_is_given_up_and_who_does_not_answer_is_ended() {
+        let mut command = Command::new("sleep");
+        command.arg("4322");
+        let ended = output_within(&mut command, Duration::from_millis(50)).unwrap();
+        assert!(ended.is_none());
+        assert_eq!(ask(&words("echo a")).unwrap(), "a\n");
     }
 
     #[test]

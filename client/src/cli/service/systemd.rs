@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::installation::Installation;
 use super::packaged;
-use super::step::{Failed, Step, before, run};
+use super::step::{Failed, Step, ask};
+use super::timer;
 
 pub(super) const SOCKET_UNIT: &str = "agentd.socket";
 pub(super) const SERVICE_UNIT: &str = "agentd.service";
@@ -23,11 +24,6 @@ const LINGERING: &str = "/var/lib/systemd/linger";
 pub(super) fn systemctl(words: &[&str]) -> Vec<String> {
     let all = ["systemctl", "--user"].iter().chain(words);
     all.map(|word| (*word).to_owned()).collect()
-}
-
-/// Does a manager for the user's services answer?
-pub(super) fn is_there() -> Result<(), Failed> {
-    run(&systemctl(&["show", "--property=Version"])).map(drop)
 }
 
 /// The units with their paths.
@@ -84,7 +80,7 @@ pub(super) fn install(of: &Installation) -> Vec<Step> {
     } else {
         remove_additions(of)
     };
-    let files = files(of).into_iter();
+    let files = files(of).into_iter().chain(timer::files(of));
     steps.extend(files.map(|(path, text)| Step::Write { path, text }));
     steps.push(Step::Run(systemctl(&["daemon-reload"])));
     // Not `enable`: there may be links to units that are gone.
@@ -93,7 +89,14 @@ pub(super) fn install(of: &Installation) -> Vec<Step> {
         SOCKET_UNIT,
         SERVICE_UNIT,
     ])));
+    steps.extend(timer::start(of));
     steps
+}
+
+/// As `reenable` left it.
+pub(super) fn is_enabled(of: &Installation) -> bool {
+    let wanted = unit_dir(of).join("sockets.target.wants");
+    std::fs::symlink_metadata(wanted.join(SOCKET_UNIT)).is_ok()
 }
 
 fn remove_additions(of: &Installation) -> Vec<Step> {
@@ -129,7 +132,7 @@ pub(super) fn restart_hard() -> Vec<Step> {
 }
 
 pub(super) fn uninstall(of: &Installation, state: &State) -> Vec<Step> {
-    let mut steps = Vec::new();
+    let mut steps = timer::stop();
     if state.is_installed() {
         steps.extend(stop());
         steps.push(Step::Run(systemctl(&[
@@ -139,10 +142,11 @@ pub(super) fn uninstall(of: &Installation, state: &State) -> Vec<Step> {
         ])));
     }
     for (path, _) in units(of) {
-        steps.push(Step::Remove(before(&path)));
+        steps.push(Step::RemoveKept(path.clone()));
         steps.push(Step::Remove(path));
     }
     steps.extend(remove_additions(of));
+    steps.extend(timer::remove(of));
     steps.push(Step::Run(systemctl(&["daemon-reload"])));
     steps.push(Step::Try(systemctl(&[
         "reset-failed",
@@ -179,21 +183,35 @@ pub(super) fn logs(follow: bool, lines: u32) -> Vec<String> {
 /// What the manager says of both units.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct State {
+    /// Where the manager looks for the user's units, when it isn't `~/.config`.
+    config_home: Option<PathBuf>,
     service: BTreeMap<String, String>,
     socket: BTreeMap<String, String>,
 }
 
 impl State {
+    /// Asks the manager; fails when there is none.
     pub(super) fn ask() -> Result<Self, Failed> {
-        let show = |unit: &str| {
-            let properties = "--property=LoadState,FragmentPath,ActiveState,SubState,Result,MainPID,NRestarts,\
-                              UnitFileState,NeedDaemonReload,StatusText,Listen,ActiveEnterTimestamp";
-            run(&systemctl(&["show", unit, properties])).map(|text| properties_of(&text))
-        };
+        let environment = ask(&systemctl(&["show-environment"]))?;
+        let properties = "--property=LoadState,FragmentPath,ActiveState,SubState,Result,MainPID,NRestarts,\
+                          UnitFileState,NeedDaemonReload,StatusText,Listen,Symlinks,ActiveEnterTimestamp";
+        let shown = ask(&systemctl(&["show", properties, SERVICE_UNIT, SOCKET_UNIT]))?;
+        let (service, socket) = shown.split_once("\n\n").unwrap_or((&shown, ""));
         Ok(Self {
-            service: show(SERVICE_UNIT)?,
-            socket: show(SOCKET_UNIT)?,
+            config_home: config_home(&environment),
+            service: properties_of(service),
+            socket: properties_of(socket),
         })
+    }
+
+    pub(super) const fn config_home(&self) -> Option<&PathBuf> {
+        self.config_home.as_ref()
+    }
+
+    /// The link to the socket, as it was installed.
+    pub(super) fn alias(&self) -> Option<PathBuf> {
+        let alias = PathBuf::from(self.socket("Symlinks"));
+        alias.is_absolute().then_some(alias)
     }
 
     fn service(&self, name: &str) -> &str {
@@ -329,6 +347,13 @@ pub(super) fn lingers() -> bool {
     user.is_some_and(|user| Path::new(LINGERING).join(user.name).exists())
 }
 
+/// The manager's own variable counts, not this shell's.
+fn config_home(environment: &str) -> Option<PathBuf> {
+    let value = |line: &str| line.strip_prefix("XDG_CONFIG_HOME=").map(PathBuf::from);
+    let home = environment.lines().find_map(value);
+    home.filter(|home| home.is_absolute())
+}
+
 fn properties_of(text: &str) -> BTreeMap<String, String> {
     let pairs = text.lines().filter_map(|line| line.split_once('='));
     pairs
@@ -336,7 +361,7 @@ fn properties_of(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn shown(path: &Path) -> String {
+pub(super) fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
@@ -346,7 +371,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// One word of a value that is a list of words.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let text = escaped(text).replace('\\', "\\\\").replace('"', "\\\"");
     format!("\"{text}\"")
 }
@@ -356,16 +381,7 @@ mod tests {
     use super::*;
 
     fn installation() -> Installation {
-        Installation {
-            program: "/opt/my agents/50%/agentd".into(),
-            socket: "/run/user/1000/agentd/agentd.sock".into(),
-            alias: Some("/tmp/timmy.sock".into()),
-            environment: vec![("PATH".to_owned(), "/a \"b\"\\c:/usr/bin".to_owned())],
-            withheld: Vec::new(),
-            home: "/h".into(),
-            config_home: "/h/.config".into(),
-            uid: 1000,
-        }
+        Installation::example()
     }
 
     #[test]
@@ -418,6 +434,7 @@ mod tests {
     #[test]
     fn what_systemctl_shows_is_read() {
         let state = State {
+            config_home: None,
             service: properties_of(
                 "LoadState=loaded\nActiveState=failed\nSubState=failed\nResult=start-limit-hit\n\
                  MainPID=0\nNRestarts=9\nUnitFileState=enabled\nNeedDaemonReload=no\n",
@@ -456,6 +473,35 @@ mod tests {
     }
 
     #[test]
+    fn a_service_is_there_when_its_socket_is_enabled() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = Installation {
+            config_home: dir.path().to_owned(),
+            ..installation()
+        };
+        assert!(!is_enabled(&of));
+        let wanted = unit_dir(&of).join("sockets.target.wants");
+        std::fs::create_dir_all(&wanted).unwrap();
+        std::os::unix::fs::symlink("/nowhere", wanted.join(SOCKET_UNIT)).unwrap();
+        assert!(is_enabled(&of));
+    }
+
+    #[test]
+    fn the_managers_own_directory_of_units_counts() {
+        let found = |text: &str| config_home(text);
+        let said = "HOME=/h\nXDG_CONFIG_HOME=/h/c\nPATH=/bin\n";
+        assert_eq!(found(said), Some("/h/c".into()));
+        assert_eq!(found("XDG_CONFIG_HOME=c\n"), None);
+        assert_eq!(found("HOME=/h\n"), None);
+    }
+
+    #[test]
+    fn nothing_of_the_sockets_unit_removes_a_file() {
+        // With it systemd replaces whatever stands where the link is to be.
+        assert!(!SOCKET_TEMPLATE.contains("RemoveOnStop"));
+    }
+
+    #[test]
     fn units_of_a_package_are_a_service_only_when_they_are_used() {
         let unit = |more: &str| {
             properties_of(&format!(
@@ -463,6 +509,7 @@ mod tests {
             ))
         };
         let with = |service: &str, socket: &str| State {
+            config_home: None,
             service: unit(service),
             socket: unit(socket),
         };
@@ -475,6 +522,7 @@ mod tests {
     #[test]
     fn units_that_an_upgrade_changed_are_read_again() {
         let with = |service: &str, socket: &str| State {
+            config_home: None,
             service: properties_of(&format!("NeedDaemonReload={service}\n")),
             socket: properties_of(&format!("NeedDaemonReload={socket}\n")),
         };

@@ -48,7 +48,7 @@ pub(super) fn fill(release: &Release, bins: &Path, stage: &Path) -> anyhow::Resu
     // The user's manager looks there below ~/.local, too.
     for name in ["agentd-voice-flush.service", "agentd-voice-flush.timer"] {
         let to = stage.join("share/systemd/user").join(name);
-        copy(&format!("packaging/systemd/{name}"), &to)?;
+        write(&to, &unit(name)?)?;
     }
     if cfg!(target_os = "linux") {
         // What a pattern of the package takes is of this release.
@@ -60,23 +60,7 @@ pub(super) fn fill(release: &Release, bins: &Path, stage: &Path) -> anyhow::Resu
 /// What only the Debian package has: units for its paths, and a changelog of its own kind.
 fn debian(release: &Release, to: &Path) -> anyhow::Result<()> {
     for name in ["agentd.service", "agentd.socket"] {
-        let template = fs::read_to_string(root().join("packaging/systemd").join(name))?;
-        if !template.contains(WRITTEN) {
-            bail!("packaging/systemd/{name} doesn't say `{WRITTEN}`");
-        }
-        let unit = template
-            .replace(WRITTEN, PACKAGED)
-            .replace("@PROGRAM@", "/usr/bin/agentd")
-            .replace("@ENVIRONMENT@", ENVIRONMENT)
-            .replace("@SOCKET@", "%t/agentd/agentd.sock")
-            .replace("@SYMLINKS@", "Symlinks=/tmp/timmy.sock");
-        if let Some(left) = unit
-            .lines()
-            .find(|line| line.contains("=@") || line.starts_with('@'))
-        {
-            bail!("packaging/systemd/{name}: nothing is known for `{left}`");
-        }
-        write(&to.join("systemd").join(name), &unit)?;
+        write(&to.join("systemd").join(name), &unit(name)?)?;
     }
     let date = format!("--date=@{}", release.epoch);
     let date = said(command("date", &["--utc", "--rfc-email"]).arg(date))?;
@@ -89,6 +73,26 @@ fn debian(release: &Release, to: &Path) -> anyhow::Result<()> {
     write(&to.join("changelog"), &changelog)?;
     copy("CHANGELOG.md", &to.join("upstream/changelog"))?;
     compress(&to.join("upstream/changelog"))
+}
+
+/// A template with what holds for every user.
+fn unit(name: &str) -> anyhow::Result<String> {
+    let template = fs::read_to_string(root().join("packaging/systemd").join(name))?;
+    if !template.contains(WRITTEN) {
+        bail!("packaging/systemd/{name} doesn't say `{WRITTEN}`");
+    }
+    let unit = template
+        .replace(WRITTEN, PACKAGED)
+        .replace("@PROGRAM@", "/usr/bin/agentd")
+        .replace("@AGENTCTL@", "/usr/bin/env agentctl")
+        .replace("@ENVIRONMENT@", ENVIRONMENT)
+        .replace("@SOCKET@", "%t/agentd/agentd.sock")
+        .replace("@SYMLINKS@", "Symlinks=/tmp/timmy.sock");
+    let mut lines = unit.lines();
+    if let Some(left) = lines.find(|line| line.contains("=@") || line.starts_with('@')) {
+        bail!("packaging/systemd/{name}: nothing is known for `{left}`");
+    }
+    Ok(unit)
 }
 
 /// As the package names them.
