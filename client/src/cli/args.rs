@@ -12,10 +12,9 @@ mod work;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::ssh::Target;
 use agentd_protocol::JobId;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-
-use crate::ssh::Target;
 
 pub use agents::{
     AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
