@@ -92,7 +92,8 @@ fn it_thinks_and_says_what_that_cost() {
             .collect();
         assert_eq!(thought, "let me see");
         let last = lines.last().unwrap();
-        let usage = json!({"input_tokens": 12, "output_tokens": 3, "cache_read_tokens": 5, "cache_write_tokens": 2, "reasoning_tokens": 0});
+        // The twelve that Claude counts, and the seven that were cached.
+        let usage = json!({"input_tokens": 19, "output_tokens": 3, "cache_read_tokens": 5, "cache_write_tokens": 2, "reasoning_tokens": 0});
         assert_eq!(last["usage"], usage);
         assert_eq!(last["cost"]["status"], "estimated", "{last:#}");
         let first = last["cost"]["usd"].as_f64().unwrap();
