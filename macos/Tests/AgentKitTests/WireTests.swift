@@ -169,6 +169,7 @@ private func utf8(_ text: String) -> [UInt8] { Array(text.utf8) }
         .replacingOccurrences(of: ",…}", with: "}")
         .replacingOccurrences(of: ",…,", with: ",")
         .replacingOccurrences(of: "{…}", with: "{}")
+        .replacingOccurrences(of: "[…]", with: "[]")
         .replacingOccurrences(of: ":…", with: ":1")
         .replacingOccurrences(of: ",…]", with: "]")
         .replacingOccurrences(of: "…", with: "x")
