@@ -153,6 +153,7 @@ final class Daemon: Sendable {
 final class FakeServer: Sendable {
   let place = Place()
   private let listener: Int32
+  private let stopped = Guarded(false)
   var endpoint: Endpoint { Endpoint(path: place["fake.sock"]) }
 
   /// `serve` gets each connection on a thread of its own, and closes nothing.
@@ -167,11 +168,17 @@ final class FakeServer: Sendable {
       pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(listener, $0, size) }
     }
     try #require(bound == 0 && listen(listener, 8) == 0)
-    let number = listener
+    let (number, stopped) = (listener, stopped)
     Thread.detachNewThread {
+      // Closed by whoever accepts on it: its number may soon be another server's.
+      defer { _ = close(number) }
       while true {
         let accepted = accept(number, nil, nil)
         guard accepted >= 0 else { return }
+        guard !stopped.with({ $0 }) else {
+          _ = close(accepted)
+          return
+        }
         Thread.detachNewThread {
           serve(Descriptor(number: accepted))
           _ = close(accepted)
@@ -181,8 +188,10 @@ final class FakeServer: Sendable {
   }
 
   deinit {
+    // On Linux this ends the accepting, on macOS a connection does.
     _ = shutdown(listener, Int32(SHUT_RDWR))
-    _ = close(listener)
+    stopped.with { $0 = true }
+    (try? endpoint.connect())?.close()
   }
 }
 

@@ -7,6 +7,9 @@ import Foundation
 final class LogTail: Sendable {
   private let limit: Int
   private let bytes = Guarded<[UInt8]>([])
+  /// Is it whole, and who waits for that?
+  private let end = Guarded<(isThere: Bool, waiting: [CheckedContinuation<Void, Never>])>(
+    (false, []))
 
   init(limit: Int = 64 * 1024) {
     self.limit = limit
@@ -24,6 +27,28 @@ final class LogTail: Sendable {
     line.withUnsafeBytes { append($0) }
     let newline: [UInt8] = [0x0A]
     newline.withUnsafeBytes { append($0) }
+  }
+
+  /// Nothing more comes.
+  func finish() {
+    let waiting = end.with { end in
+      defer { end = (true, []) }
+      return end.waiting
+    }
+    for one in waiting { one.resume() }
+  }
+
+  /// Waits until nothing more comes, but not longer than that.
+  func finished(within seconds: Double) async {
+    _ = await Deadline(seconds).race {
+      await withCheckedContinuation { one in
+        let isThere = self.end.with { end in
+          if !end.isThere { end.waiting.append(one) }
+          return end.isThere
+        }
+        if isThere { one.resume() }
+      }
+    }
   }
 
   /// The last bytes, as text.

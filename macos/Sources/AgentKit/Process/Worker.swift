@@ -30,7 +30,7 @@ final class Worker: Sendable {
     }
     child = started
     self.log = log
-    stderr = try Reader(errors.reading, take: { log.append($0) }, end: {})
+    stderr = try Reader(errors.reading, take: { log.append($0) }, end: { log.finish() })
     let transport = try LineTransport(
       reading: output.reading, writing: input.0, limit: Self.maxLine)
     connection = Connection(
@@ -48,6 +48,7 @@ final class Worker: Sendable {
   private static func reason(_ child: Child, _ log: LogTail) async -> AgentError {
     let exit = await child.ended(within: drain)
     // What it said last may be a moment behind its end.
+    await log.finished(within: drain)
     let said = log.lastWords
     let tail = said.isEmpty ? "" : "; it said: \(said)"
     return .childExited("the process \(exit?.description ?? "closed its output")\(tail)")
@@ -64,6 +65,7 @@ final class Worker: Sendable {
     }
     if exit == nil { child.signal(SIGKILL) }
     let last = await child.ended()
+    await log.finished(within: Self.drain)
     await connection.close()
     stderr.stop()
     return exit ?? last
