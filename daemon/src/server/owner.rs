@@ -220,7 +220,7 @@ impl<H: Host> Owner<H> {
         self.held = later;
     }
 
-    /// Connections, workers and the store go first: two lines take as long as a fifth of a sync.
+    /// Connections, workers and the store go first: they have somebody who waits.
     async fn log_when_told(&mut self) {
         if !self.to_log.is_empty() {
             tokio::task::yield_now().await;
