@@ -8,6 +8,7 @@
 
 mod file;
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
@@ -24,7 +25,6 @@ use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 pub use file::FILE;
 
 /// The field of the journal that says which state directory's daemon this is.
-#[cfg(target_os = "linux")]
 const STATE: &str = "AGENTD_STATE";
 /// A pipe that has room at all takes so many bytes without making the writer wait.
 const AT_ONCE: usize = 4096;
@@ -37,14 +37,14 @@ static UNREAD: AtomicU64 = AtomicU64::new(0);
 /// Starts logging: to the journal when standard error leads there, else to standard error and, from
 /// [`keep_in`] on, to a file.
 ///
-/// `state` is the state directory: several daemons may have one journal. `usual` is the level when `AGENTD_LOG` says nothing. `AGENTD_LOG` is a level or a list of
-/// directives as in `info,agentd_daemon::store=debug`; what can't be read in it counts as `usual`.
+/// `state` is the state directory: several daemons may have one journal. `usual` is the level when
+/// `AGENTD_LOG` says nothing. `AGENTD_LOG` is a level or a list of directives as in
+/// `info,agentd_daemon::store=debug`; what can't be read in it counts as `usual`.
 /// There are no filters by span or field: their regular expressions would be a sixth of the program.
 pub fn start(usual: &str, state: &Path) -> Result<(), TryInitError> {
     let wanted = std::env::var("AGENTD_LOG").unwrap_or_default();
     let (filter, handle) = reload::Layer::new(filter(&wanted, usual));
     let registry = tracing_subscriber::registry().with(filter);
-    #[cfg(target_os = "linux")]
     if leads_to_journal()
         && let Ok(journal) = tracing_journald::layer()
     {
@@ -173,15 +173,14 @@ fn has_room(stream: &impl std::os::fd::AsFd) -> bool {
 }
 
 /// `JOURNAL_STREAM` is inherited further than the stream itself, so it is compared.
-#[cfg(target_os = "linux")]
 fn leads_to_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     nix::sys::stat::fstat(io::stderr())
         .is_ok_and(|stderr| is_stream(&named, stderr.st_dev, stderr.st_ino))
 }
 
-#[cfg(target_os = "linux")]
-fn is_stream(named: &str, dev: u64, inode: u64) -> bool {
+/// A device's number has another type on each system.
+fn is_stream(named: &str, dev: impl Display, inode: u64) -> bool {
     named == format!("{dev}:{inode}")
 }
 
@@ -233,7 +232,6 @@ mod tests {
         assert!(lines > 0);
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn the_journal_is_used_only_when_this_very_stream_leads_there() {
         assert!(is_stream("8:42", 8, 42));

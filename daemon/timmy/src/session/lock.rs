@@ -47,7 +47,7 @@ impl Drop for Open {
         locks.held.remove(&self.id);
         if let Some(file) = &locks.file {
             // The kernel does it when the process ends, should it not be possible now.
-            let _held = set_lock(file, self.id, libc::F_UNLCK);
+            let _held = set_lock(file, self.id, libc::F_UNLCK as libc::c_short);
         }
     }
 }
@@ -60,7 +60,8 @@ pub(super) fn lock(locks: &Arc<Locks>, directory: &Path, id: i64) -> Result<Open
         Some(file) => file,
         None => private(&directory.join("timmy.lock")).map_err(failed)?,
     };
-    let taken = !all.held.contains(&id) && set_lock(&file, id, libc::F_WRLCK).map_err(failed)?;
+    let taken = !all.held.contains(&id)
+        && set_lock(&file, id, libc::F_WRLCK as libc::c_short).map_err(failed)?;
     all.file = Some(file);
     if !taken {
         return Err(StoreError::Open);
@@ -74,10 +75,10 @@ pub(super) fn lock(locks: &Arc<Locks>, directory: &Path, id: i64) -> Result<Open
 }
 
 /// Takes or gives back a session's byte of the lock file; was it to be had?
-fn set_lock(file: &File, id: i64, kind: libc::c_int) -> io::Result<bool> {
+fn set_lock(file: &File, id: i64, kind: libc::c_short) -> io::Result<bool> {
     use nix::fcntl::{FcntlArg, fcntl};
     let lock = libc::flock {
-        l_type: kind as libc::c_short,
+        l_type: kind,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: id,
         l_len: 1,

@@ -47,14 +47,6 @@ const RESOLVERS: &[&str] = &[
     "/run/NetworkManager",
     "/run/resolvconf",
 ];
-/// Devices without anything behind them.
-const DEVICES: &[&str] = &[
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-];
 /// Tools below the home, and what they have fetched: to be read only, or a command could plant
 /// what runs later without a sandbox. Tokens are beside these, not in them.
 const TOOLCHAINS: &[&str] = &[
@@ -333,8 +325,16 @@ mod enforced {
         SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     };
 
-    use super::{DEVICES, Grants};
+    use super::Grants;
 
+    /// Devices without anything behind them.
+    const DEVICES: &[&str] = &[
+        "/dev/null",
+        "/dev/zero",
+        "/dev/full",
+        "/dev/random",
+        "/dev/urandom",
+    ];
     /// Without these, a file that may not be written could still be emptied: Linux 6.2.
     const LEAST: ABI = ABI::V3;
     /// All that this version of the crate knows; a kernel that knows less does less.
