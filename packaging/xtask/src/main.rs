@@ -69,9 +69,18 @@ fn root() -> &'static Path {
 }
 
 /// The cargo that runs this task, in the workspace's directory.
+///
+/// What cargo tells this program about its own package stays here: a build script that reads such a
+/// variable would run again, and with it half of what is built be built anew, here and after it.
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).stdin(Stdio::null());
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
     command
 }
 
