@@ -4,6 +4,10 @@
 //! say through the library.
 
 mod agents;
+#[expect(
+    missing_docs,
+    reason = "what a type says of itself would be its command's help"
+)]
 pub mod args;
 mod ask;
 mod built_in;

@@ -11,7 +11,7 @@ use crate::cli::value;
 use crate::ssh::Target;
 use crate::voice;
 
-/// `forward`.
+// `forward`.
 #[derive(Args, Clone, Debug)]
 pub struct ForwardArgs {
     /// The other machine
@@ -28,7 +28,7 @@ pub struct ForwardArgs {
     pub print_socket: bool,
 }
 
-/// `ssh-key`.
+// `ssh-key`.
 #[derive(Args, Clone, Debug)]
 pub struct SshKeyArgs {
     /// The machine that the key is to be for
@@ -42,7 +42,7 @@ pub struct SshKeyArgs {
     pub program: Option<String>,
 }
 
-/// `voice`.
+// `voice`.
 #[derive(Args, Clone, Debug)]
 pub struct VoiceArgs {
     /// What about it.
@@ -50,7 +50,7 @@ pub struct VoiceArgs {
     pub command: VoiceCommand,
 }
 
-/// What about what was said.
+// What about what was said.
 #[derive(Subcommand, Clone, Debug)]
 pub enum VoiceCommand {
     /// Send the transcript on standard input and print the answer
@@ -76,7 +76,7 @@ Exit codes: 0 nothing waits any more, 69 something still does")]
     Check(VoiceCheckArgs),
 }
 
-/// `voice forward`.
+// `voice forward`.
 #[derive(Args, Clone, Debug)]
 pub struct VoiceForwardArgs {
     /// Say first that this is speech and may be misheard; so it is without a word
@@ -105,7 +105,7 @@ pub struct VoiceForwardArgs {
     pub json: bool,
 }
 
-/// `voice flush`.
+// `voice flush`.
 #[derive(Args, Clone, Debug)]
 pub struct VoiceFlushArgs {
     /// How long each machine gets
@@ -116,7 +116,7 @@ pub struct VoiceFlushArgs {
     pub max_age: Duration,
 }
 
-/// `voice check`.
+// `voice check`.
 #[derive(Args, Clone, Debug)]
 pub struct VoiceCheckArgs {
     /// The other machine
