@@ -195,8 +195,13 @@ fn completions(shell: Shell) -> io::Result<Exit> {
         Shell::Zsh => clap_complete::Shell::Zsh,
         Shell::Fish => clap_complete::Shell::Fish,
     };
+    let mut whole = Cli::command();
+    for (name, words) in built_in::COMMANDS {
+        let words = words.iter().map(|word| clap::Command::new(*word));
+        whole = whole.mut_subcommand(name, |command| command.subcommands(words));
+    }
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "agentctl", &mut script);
+    clap_complete::generate(shell, &mut whole, "agentctl", &mut script);
     output::out(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Done)
 }
