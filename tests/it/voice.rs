@@ -214,6 +214,18 @@ fn a_key_of_its_own_lets_speech_in_where_no_other_does() {
     let said = finish(command, b"two");
     assert_eq!(said.stdout, "two\n", "{said:?}");
     assert_eq!(world.told(), ["one", "two"]);
+    // One that isn't there is not passed over for others.
+    for wrong in ["voice", "/nowhere/key"] {
+        let mut command = here(
+            &world.place,
+            &world.mac,
+            &["--host", "mac", "send", "three"],
+        );
+        command.env("AGENTD_SSH_KEY", wrong);
+        let refused = finish(command, b"");
+        assert_eq!(refused.code, Some(78), "{refused:?}");
+        assert!(refused.stderr.contains("AGENTD_SSH_KEY"), "{refused:?}");
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::key;
 use crate::places::Environment;
 use crate::remote::{Remote, RemoteError, Stage, clipped};
 use crate::ssh::Target;
+use crate::voice::age::Moment;
 use crate::voice::deliver::{Delivery, Flushed, Forwarded, Notes, Outcome};
 use crate::voice::spool::Spool;
 use crate::voice::{self, MAX_TRANSCRIPT, Utterance};
@@ -197,6 +198,7 @@ fn utterance(
     Ok(Utterance {
         to: to.to_owned(),
         said_at: super::value::now_ms(),
+        moment: Moment::now(),
         send: Send {
             text,
             session: Some(args.session.clone()),
@@ -356,7 +358,8 @@ fn tell(notes: &Notes) {
 
 /// A destination as it is kept: whoever delivers later may be elsewhere.
 fn to(socket: Option<&Path>) -> io::Result<String> {
-    let Some(socket) = socket else {
+    let named = Environment::of_process().agentd_socket;
+    let Some(socket) = socket.or(named.as_deref()) else {
         return Ok(String::new());
     };
     if Target::of_socket(socket).is_some() {
