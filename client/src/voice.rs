@@ -7,6 +7,7 @@
 pub mod age;
 pub mod deliver;
 mod link;
+pub mod rate;
 pub mod spool;
 
 use agentd_protocol::request::Send;

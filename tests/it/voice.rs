@@ -503,3 +503,21 @@ fn who_speaks_slowly_has_the_whole_time_for_the_answer() {
     assert!(!said.stdout.contains("queued"), "{said:?}");
     assert_eq!(told(&ours), ["slow"]);
 }
+
+#[test]
+fn what_is_said_too_often_is_refused_before_anything_is_sent() {
+    let Some(world) = World::new() else { return };
+    let say = |id: &str| {
+        let more = ["--no-prefix", "--per-minute", "2", "--utterance", id];
+        world.say(id, &more)
+    };
+    for id in ["one", "two", "one"] {
+        let said = say(id);
+        assert_eq!(said.code, Some(0), "{said:?}");
+    }
+    let refused = say("three");
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(refused.stderr.contains("within a minute"), "{refused:?}");
+    assert_eq!(world.told(), ["one", "two"]);
+    assert!(world.files("new").is_empty());
+}

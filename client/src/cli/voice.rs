@@ -24,7 +24,7 @@ use crate::ssh::Target;
 use crate::voice::age::Moment;
 use crate::voice::deliver::{Delivery, Flushed, Forwarded, Notes, Outcome};
 use crate::voice::spool::Spool;
-use crate::voice::{self, MAX_TRANSCRIPT, Utterance};
+use crate::voice::{self, MAX_TRANSCRIPT, Utterance, rate};
 
 /// A machine that takes longer isn't fit for speech.
 const CHECKED_WITHIN: Duration = Duration::from_secs(20);
@@ -60,6 +60,11 @@ async fn forward(args: VoiceForwardArgs, socket: Option<&Path>) -> io::Result<Ex
     };
     let spool = spool();
     let utterance = utterance(&args, transcript, &delivery.to, spool.as_ref().ok())?;
+    if let Ok(spool) = &spool
+        && !is_allowed(spool, &utterance, args.per_minute)
+    {
+        return Ok(Exit::Refused);
+    }
     let mut notes = Notes::new();
     let spool = spool
         .as_ref()
@@ -72,6 +77,20 @@ async fn forward(args: VoiceForwardArgs, socket: Option<&Path>) -> io::Result<Ex
         client.close().await;
     }
     exit
+}
+
+/// Says so when too much was said within a minute.
+fn is_allowed(spool: &Spool, utterance: &Utterance, most: usize) -> bool {
+    let allowed = rate::allows(spool.dir(), &utterance.id, most, utterance.said_at);
+    // Where nothing can be counted, as on a full disk, it is sent all the same.
+    if allowed.unwrap_or(true) {
+        return true;
+    }
+    output::error(
+        &format!("{most} utterances were said within a minute: nothing was sent"),
+        Some("look at what wakes the recogniser; `--per-minute` allows more"),
+    );
+    false
 }
 
 /// Prints what became of it.

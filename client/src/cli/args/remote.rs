@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 use crate::cli::value;
 use crate::ssh::Target;
-use crate::voice;
+use crate::voice::{self, rate};
 
 // `forward`.
 #[derive(Args, Clone, Debug)]
@@ -100,6 +100,9 @@ pub struct VoiceForwardArgs {
     /// What waited longer isn't delivered any more, as 90s, 30m or 12h; at most 24h
     #[arg(long, value_name = "SPAN", default_value = voice::MAX_AGE, value_parser = value::age)]
     pub max_age: Duration,
+    /// As many utterances are taken within a minute; what comes more often is no speech
+    #[arg(long, value_name = "N", default_value_t = rate::PER_MINUTE)]
+    pub per_minute: usize,
     /// Print one line of JSON
     #[arg(long)]
     pub json: bool,
