@@ -293,7 +293,8 @@ async fn reach(
         }
         if Instant::now() + PAUSE >= until {
             let nowhere = failed.is_some_and(|failed| failed.fact == Fact::NoSocket);
-            let lost = endpoint.holder().filter(|_| nowhere);
+            let lost = nowhere && matches!(endpoint.lock(), Lock::Running);
+            let lost = endpoint.holder().filter(|_| lost);
             return Err(lost.map(|pid| Unwell::Lost {
                 pid,
                 path: endpoint.path.clone(),

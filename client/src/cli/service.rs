@@ -309,7 +309,8 @@ async fn install(args: ServiceChangeArgs, socket: Option<&Path>) -> Done<Exit> {
         State::Systemd(_) => {
             let [(socket, text), (service, service_text)] = systemd::files(&of);
             let changed = !step::is_there(&socket, &text)?;
-            let moves = state.is_listening() && (changed || restart::is_lost(&state, &of).await);
+            let lost = restart::is_lost(&state, &of, mode(args.dry_run)).await;
+            let moves = state.is_listening() && (changed || lost);
             (!step::is_there(&service, &service_text)?, moves)
         }
         // It is loaded anew whatever changed.
@@ -437,7 +438,7 @@ fn uninstall(args: ServiceChangeArgs) -> Done<Exit> {
 async fn start(args: ServiceChangeArgs) -> Done<Exit> {
     let (of, state) = installed()?;
     step::perform(&state.reload(), mode(args.dry_run))?;
-    if restart::is_lost(&state, &of).await {
+    if restart::is_lost(&state, &of, mode(args.dry_run)).await {
         step::perform(&state.stop(&of), mode(args.dry_run))?;
     }
     step::perform(&state.start(&of), mode(args.dry_run))?;

@@ -43,9 +43,14 @@ fn a_socket_that_was_taken_away_is_named_and_made_again() {
         assert!(status.stderr.contains("service restart"), "{status:?}");
         let looked = run("agentctl", &["doctor"]);
         assert!(looked.stdout.contains(&named), "{looked:?}");
+        let shown = agentctl(&["service", "start", "--dry-run"]);
+        assert!(shown.contains("stop agentd.socket"), "{shown}");
         agentctl(&mends);
         assert_eq!(machine.serving_pid(), u64::from(machine.pid()));
     }
+    systemctl(&["stop", "agentd.service"]);
+    agentctl(&["service", "install", "--dry-run"]);
+    assert_eq!(machine.pid(), 0, "what is only shown starts nothing");
     // Another one in its place leads nowhere either.
     fs::remove_file(machine.socket()).unwrap();
     drop(std::os::unix::net::UnixListener::bind(machine.socket()).unwrap());

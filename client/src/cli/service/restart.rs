@@ -73,7 +73,7 @@ pub(super) async fn gently(of: &Installation, deadline: f64) -> Done<Left> {
     let state = Manager::ask()?;
     // Before the daemon leaves: who waits in the socket's queue starts the next one.
     step::perform(&state.reload(), Mode::Do)?;
-    if is_lost(&state, of).await {
+    if is_lost(&state, of, Mode::Do).await {
         output::note("its socket is gone, so nobody can ask it to end its turns: it is ended");
         step::perform(&state.stop(of), Mode::Do)?;
         step::perform(&state.start(of), Mode::Do)?;
@@ -100,10 +100,13 @@ pub(super) async fn gently(of: &Installation, deadline: f64) -> Done<Left> {
 }
 
 /// Does the manager listen where nobody gets to it? The socket's file was taken away, or another
-/// one left in its place.
-pub(super) async fn is_lost(state: &State, of: &Installation) -> bool {
+/// one left in its place. Only shown, it is looked at alone: who connects starts the daemon.
+pub(super) async fn is_lost(state: &State, of: &Installation, mode: Mode) -> bool {
     if !state.is_listening() {
         return false;
+    }
+    if mode == Mode::Show {
+        return !state.socket(of).exists();
     }
     let endpoint = Endpoint::find(Some(&state.socket(of)), &Environment::of_process());
     let connected = endpoint.connect().await;
