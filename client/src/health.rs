@@ -4,6 +4,7 @@
 //! one that was stopped. Never starts anything, nor waits for a daemon to come back. Must not know
 //! the command line, nor print.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use agentd_protocol::Line;
@@ -48,6 +49,14 @@ pub enum Unwell {
     Hung {
         /// Who holds the daemon's lock.
         pid: Option<u32>,
+    },
+    /// It runs, and nobody gets to it.
+    #[error("the daemon (pid {pid}) runs, and its socket `{}` is gone", path.display())]
+    Lost {
+        /// Its process.
+        pid: u32,
+        /// Where it should be.
+        path: PathBuf,
     },
     /// The process gets no time: SIGSTOP, or a debugger.
     #[error("the daemon (pid {pid}) was stopped (SIGSTOP) and answers nobody")]
@@ -100,6 +109,11 @@ impl Unwell {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Stopped { pid } => Some(format!("`kill -CONT {pid}` lets it go on")),
+            Self::Lost { .. } => Some(
+                "`agentctl service restart` makes it again; a daemon that is no service does so \
+                 itself within a minute"
+                    .to_owned(),
+            ),
             Self::Hung { pid: Some(pid) } => Some(format!(
                 "it may still be starting; if it stays so, `agentctl logs` says what it did last, and \
                  `kill -9 {pid}` ends it: nothing that was accepted is lost"
@@ -135,7 +149,7 @@ impl Unwell {
                 _ => "failed",
             },
             Self::Unreached { .. } => "unknown",
-            Self::Client(_) => "down",
+            Self::Client(_) | Self::Lost { .. } => "down",
             Self::Refused(_) | Self::Strange(_) => "failed",
         }
     }
@@ -269,16 +283,22 @@ async fn reach(
         };
         let starting = matches!(endpoint.lock(), Lock::Running | Lock::Restarting);
         match failed {
-            Some(failed) if !matches!(failed.fact, Fact::BacklogFull) => {
+            Some(ref failed) if !matches!(failed.fact, Fact::BacklogFull) => {
                 let may_come = matches!(failed.fact, Fact::NoSocket | Fact::Refused) && starting;
                 if !may_come {
-                    return Err(Some(unreachable(failed.error, failed.hint)));
+                    return Err(Some(unreachable(failed.error.clone(), failed.hint.clone())));
                 }
             }
             _ => {}
         }
         if Instant::now() + PAUSE >= until {
-            return Err(None);
+            let nowhere = failed.is_some_and(|failed| failed.fact == Fact::NoSocket);
+            let lost = nowhere && matches!(endpoint.lock(), Lock::Running);
+            let lost = endpoint.holder().filter(|_| lost);
+            return Err(lost.map(|pid| Unwell::Lost {
+                pid,
+                path: endpoint.path.clone(),
+            }));
         }
         sleep(PAUSE).await;
     }

@@ -24,7 +24,7 @@ pub mod remote;
 mod scripted;
 pub mod sessions;
 pub mod ssh;
-mod stdio;
+pub mod stdio;
 pub mod usage;
 pub mod voice;
 pub mod wire;

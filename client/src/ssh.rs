@@ -112,8 +112,26 @@ impl Target {
 
 /// The private key that `$AGENTD_SSH_KEY` names, besides those of the user's configuration.
 fn key_file() -> Option<PathBuf> {
-    let named = PathBuf::from(std::env::var_os("AGENTD_SSH_KEY")?);
-    named.is_absolute().then_some(named)
+    let named = std::env::var_os("AGENTD_SSH_KEY")?;
+    Some(PathBuf::from(named)).filter(|named| !named.as_os_str().is_empty())
+}
+
+/// Is the key there that is to be used? Without it ssh would try others.
+pub(crate) fn check_key() -> Result<(), String> {
+    let Some(key) = key_file() else {
+        return Ok(());
+    };
+    let shown = key.display();
+    if !key.is_absolute() {
+        return Err(format!(
+            "`AGENTD_SSH_KEY` is `{shown}`: expected an absolute path"
+        ));
+    }
+    match key.metadata() {
+        Ok(found) if found.is_file() => Ok(()),
+        Ok(_) => Err(format!("`AGENTD_SSH_KEY`: `{shown}` is no file")),
+        Err(error) => Err(format!("`AGENTD_SSH_KEY`: `{shown}`: {error}")),
+    }
 }
 
 /// The first `ssh` on `PATH`, never one in the current directory.
@@ -257,6 +275,13 @@ mod tests {
         }
         let loosened = |word: &String| word.contains("HostKey") || word.contains("KnownHosts");
         assert!(!given.iter().any(loosened), "{given:?}");
+    }
+
+    #[test]
+    fn the_configuration_of_a_host_is_asked_for_behind_all_options() {
+        let target: Target = "me@mac".parse().unwrap();
+        let given = words(&target.configuration());
+        assert_eq!(given[given.len() - 3..], ["-G", "--", "mac"]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tokio::net::unix::pipe;
 
 /// Standard input.
 #[must_use]
-pub(crate) fn input() -> Box<dyn AsyncRead + Unpin> {
+pub fn input() -> Box<dyn AsyncRead + Unpin + Send> {
     match own_pipe(0).map(|path| pipe::OpenOptions::new().open_receiver(path)) {
         Some(Ok(pipe)) => Box::new(pipe),
         Some(Err(_)) | None => Box::new(tokio::io::stdin()),
@@ -17,7 +17,7 @@ pub(crate) fn input() -> Box<dyn AsyncRead + Unpin> {
 
 /// Standard output.
 #[must_use]
-pub(crate) fn output() -> Box<dyn AsyncWrite + Unpin> {
+pub fn output() -> Box<dyn AsyncWrite + Unpin + Send> {
     match own_pipe(1).map(|path| pipe::OpenOptions::new().open_sender(path)) {
         Some(Ok(pipe)) => Box::new(pipe),
         Some(Err(_)) | None => Box::new(tokio::io::stdout()),

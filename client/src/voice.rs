@@ -4,12 +4,16 @@
 //! `spool` keeps it on disk until a daemon has it, `deliver` brings it there in order. A transcript
 //! is text and nothing else: it travels inside of JSON, and no command line ever has it.
 
+pub mod age;
 pub mod deliver;
 mod link;
+pub mod rate;
 pub mod spool;
 
 use agentd_protocol::request::Send;
 use serde::{Deserialize, Serialize};
+
+use self::age::Moment;
 
 /// Where everything goes that was said, unless somebody says otherwise.
 pub const SESSION: &str = "main";
@@ -28,6 +32,9 @@ pub struct Utterance {
     pub id: String,
     /// When it was said, in milliseconds since 1970.
     pub said_at: i64,
+    /// The same by a clock that nobody sets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moment: Option<Moment>,
     /// The whole request, with its key: the same again is the same turn.
     pub send: Send,
 }

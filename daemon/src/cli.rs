@@ -10,12 +10,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use agentd_protocol::nearest::nearest;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::config::{self, Config, EditError, Look};
 use crate::platform::inherited;
 use crate::platform::lock::LockError;
 use crate::platform::log;
+use crate::platform::manager;
 use crate::platform::paths::{self, Paths};
 use crate::platform::process;
 use crate::server::daemon::{self, DaemonError, Options, Unwritable};
@@ -79,6 +81,11 @@ enum Command {
     },
     /// Look for what is wrong, for `agentctl doctor`
     Doctor(doctor::DoctorArgs),
+    /// Print a script that completes commands in your shell
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
 }
 
 #[derive(Subcommand, Debug)]
@@ -109,6 +116,9 @@ pub fn main() -> ExitCode {
         Err(failure) => {
             // Every error names its source itself.
             let _closed = writeln!(std::io::stderr(), "error: {}", failure.error);
+            if matches!(failure.code, HELD | UNWRITABLE | CONFIGURATION) {
+                manager::pause_before_the_next();
+            }
             ExitCode::from(failure.code)
         }
     }
@@ -134,6 +144,7 @@ impl From<DaemonError> for Failure {
         }
         let code = match &error {
             DaemonError::Lock(LockError::Held { .. }) => HELD,
+            DaemonError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse => HELD,
             DaemonError::Path(_) => CONFIGURATION,
             DaemonError::Listen { source, .. } if source.kind() == ErrorKind::InvalidInput => {
                 CONFIGURATION
@@ -173,6 +184,12 @@ fn edit_failure(error: EditError) -> Failure {
 }
 
 fn run(arguments: Arguments) -> Result<(), Failure> {
+    if let Some(Command::Completions { shell }) = arguments.command {
+        return completions(shell).map_err(|error| Failure {
+            code: FAILED,
+            error: error.into(),
+        });
+    }
     let mut paths = paths::here().map_err(configuration)?;
     let given = std::env::var_os("AGENTD_SOCKET").is_some_and(|socket| !socket.is_empty());
     let own_directory = !given && arguments.place.socket.is_none();
@@ -282,6 +299,12 @@ fn tell_doubts(config: &Config) {
         // Nobody has to read it.
         let _closed = writeln!(std::io::stderr(), "warning: {doubt}");
     }
+}
+
+fn completions(shell: Shell) -> std::io::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "agentd", &mut script);
+    std::io::stdout().write_all(&script)
 }
 
 fn show(config: &Config, json: bool) -> anyhow::Result<()> {

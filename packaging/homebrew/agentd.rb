@@ -11,7 +11,9 @@ class Agentd < Formula
 
   def install
     system "cargo", "install", *std_cargo_args
-    generate_completions_from_executable(bin/"agentctl", "completions")
+    %w[agentctl agentd timmy].each do |name|
+      generate_completions_from_executable(bin/name, "completions")
+    end
     system bin/"agentctl", "man", "--to", man1
     doc.install "CHANGELOG.md", "client/PROTOCOL.md"
   end

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::{AGENTCTL, AGENTD, Place, TIMMY, finish, needs};
@@ -115,14 +115,67 @@ fn the_shells_take_the_completions() {
         let Some(program) = needs(shell) else {
             continue;
         };
-        let script = place.agentctl(&["completions", shell]);
-        assert!(script.stdout.contains("agentctl"), "{script:?}");
-        let path = place.path(shell);
-        fs::write(&path, script.stdout).unwrap();
-        let mut command = place.command(program);
-        command.arg("-n").arg(&path);
-        let done = finish(command, b"");
-        let silent = done.code == Some(0) && done.stderr.is_empty();
-        assert!(silent, "{shell}: {done:?}");
+        for (name, path) in [("agentctl", AGENTCTL), ("agentd", AGENTD), ("timmy", TIMMY)] {
+            let mut command = place.command(path);
+            command.args(["completions", shell]);
+            let script = finish(command, b"");
+            assert!(script.stdout.contains(name), "{script:?}");
+            let path = place.path(shell);
+            fs::write(&path, script.stdout).unwrap();
+            let mut command = place.command(&program);
+            command.arg("-n").arg(&path);
+            let done = finish(command, b"");
+            let silent = done.code == Some(0) && done.stderr.is_empty();
+            assert!(silent, "{shell}: {done:?}");
+        }
+    }
+}
+
+/// What bash offers behind these words.
+fn offered(place: &Place, bash: &Path, program: (&str, &str), words: &str) -> Vec<String> {
+    let mut command = place.command(program.1);
+    command.args(["completions", "bash"]);
+    let script = place.path("completions.bash");
+    fs::write(&script, finish(command, b"").stdout).unwrap();
+    let name = program.0;
+    let asks = format!(
+        "source {}; COMP_WORDS=({name} {words} ''); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+         _{name} {name} '' ''; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        script.display()
+    );
+    let mut command = place.command(bash);
+    command.args(["-c", &asks]);
+    let done = finish(command, b"");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    done.stdout.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_commands_of_each_program_are_completed() {
+    let Some(bash) = needs("bash") else { return };
+    let place = Place::new("");
+    let (agentctl, timmy) = (("agentctl", AGENTCTL), ("timmy", TIMMY));
+    let offers = |program, words| offered(&place, &bash, program, words);
+    assert!(offers(agentctl, "").contains(&"voice".to_owned()));
+    assert!(offers(agentctl, "voice").contains(&"flush".to_owned()));
+    assert!(offers(("agentd", AGENTD), "config").contains(&"show".to_owned()));
+    // The two commands that are timmy's complete as there.
+    for command in ["provider", "models"] {
+        let words = |program| -> Vec<String> {
+            let mut offered = offers(program, command);
+            offered.retain(|word| !word.starts_with('-') && word != "help");
+            offered
+        };
+        assert!(words(timmy).contains(&"list".to_owned()), "{command}");
+        let (here, there) = (words(agentctl), words(timmy));
+        assert!(
+            there.iter().all(|word| here.contains(word)),
+            "{there:?} {here:?}"
+        );
+        let plain = |word: &&String| word.chars().all(char::is_lowercase);
+        assert!(
+            here.iter().filter(plain).all(|word| there.contains(word)),
+            "{here:?}"
+        );
     }
 }

@@ -6,6 +6,7 @@
 
 mod home;
 mod packaged;
+mod trouble;
 
 use std::collections::BTreeSet;
 use std::fs;

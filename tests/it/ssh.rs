@@ -269,6 +269,7 @@ fn nothing_in_a_target_is_an_option_or_a_command() {
             vec!["forward", "--", &target],
             vec!["ssh-key", "--", &target],
             vec!["voice", "check", "--", &target],
+            vec!["voice", "forward", &host],
         ] {
             let refused = world.run(&words);
             assert_eq!(refused.code, Some(2), "{words:?}: {refused:?}");

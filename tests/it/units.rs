@@ -27,9 +27,11 @@ fn lists(dir: &Path) -> Vec<PathBuf> {
                 "<key>PATH</key>\n<string>/usr/bin:/bin</string>",
             )
             .replace("@PROGRAM@", "/opt/a &amp; b/agentd")
+            .replace("@AGENTCTL@", "/opt/a &amp; b/agentctl")
             .replace("@SOCKET@", "/h/agentd.sock")
             .replace("@LOG@", "/h/agentd.log");
         assert!(!text.contains('@'), "{text}");
+        let text = text + "<!-- as written: 0 -->\n";
         let to = dir.join(from.file_name().unwrap());
         std::fs::write(&to, text).unwrap();
         lists.push(to);

@@ -214,6 +214,18 @@ fn a_key_of_its_own_lets_speech_in_where_no_other_does() {
     let said = finish(command, b"two");
     assert_eq!(said.stdout, "two\n", "{said:?}");
     assert_eq!(world.told(), ["one", "two"]);
+    // One that isn't there is not passed over for others.
+    for wrong in ["voice", "/nowhere/key"] {
+        let mut command = here(
+            &world.place,
+            &world.mac,
+            &["--host", "mac", "send", "three"],
+        );
+        command.env("AGENTD_SSH_KEY", wrong);
+        let refused = finish(command, b"");
+        assert_eq!(refused.code, Some(78), "{refused:?}");
+        assert!(refused.stderr.contains("AGENTD_SSH_KEY"), "{refused:?}");
+    }
 }
 
 #[test]
@@ -490,4 +502,22 @@ fn who_speaks_slowly_has_the_whole_time_for_the_answer() {
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(!said.stdout.contains("queued"), "{said:?}");
     assert_eq!(told(&ours), ["slow"]);
+}
+
+#[test]
+fn what_is_said_too_often_is_refused_before_anything_is_sent() {
+    let Some(world) = World::new() else { return };
+    let say = |id: &str| {
+        let more = ["--no-prefix", "--per-minute", "2", "--utterance", id];
+        world.say(id, &more)
+    };
+    for id in ["one", "two", "one"] {
+        let said = say(id);
+        assert_eq!(said.code, Some(0), "{said:?}");
+    }
+    let refused = say("three");
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(refused.stderr.contains("within a minute"), "{refused:?}");
+    assert_eq!(world.told(), ["one", "two"]);
+    assert!(world.files("new").is_empty());
 }

@@ -29,6 +29,11 @@ as_a_user() {
     agentctl send --no-fallback --agent timmy --provider echo again | grep again
     # The link would be followed by a manager that has no `man`.
     zcat /usr/share/man/man1/agentctl-send.1.gz | grep -q 'SEE ALSO'
+    for name in agentctl agentd timmy; do
+        for script in bash-completion/completions/$name zsh/vendor-completions/_$name fish/vendor_completions.d/$name.fish; do
+            grep -q "$name" "/usr/share/$script"
+        done
+    done
     systemctl --user is-active agentd-voice-flush.timer
     [ "$(systemctl --user show agentd-voice-flush.service --property=FragmentPath --value)" = \
         /usr/lib/systemd/user/agentd-voice-flush.service ]

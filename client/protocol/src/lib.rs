@@ -13,6 +13,7 @@ pub mod ids;
 pub mod limits;
 pub mod line;
 pub mod nearest;
+pub mod network;
 pub mod request;
 pub mod rows;
 pub mod strict;

@@ -17,7 +17,7 @@ use super::args::{
 };
 use super::exit::{self, Exit};
 use super::turn::{self, View};
-use super::{ask, output, render};
+use super::{ask, output, render, service};
 use crate::asked::Asking;
 use crate::client::{Attended, Client, Options};
 use crate::fallback::Fallback;
@@ -142,10 +142,13 @@ async fn change(words: &[String], socket: Option<&Path>) -> io::Result<Exit> {
         _ => Exit::Failed,
     };
     if exit == Exit::Done && is_up(socket).await {
-        output::note(
-            "the daemon that runs knows the old configuration until it starts again: \
-             `agentctl stop`, then `agentd`",
-        );
+        let again = match service::is_there() {
+            true => "`agentctl service restart`",
+            false => "`agentctl stop`, then `agentd`",
+        };
+        output::note(&format!(
+            "the daemon that runs knows the old configuration until it starts again: {again}"
+        ));
     }
     Ok(exit)
 }

@@ -1,6 +1,7 @@
 //! The words of the command line.
 //!
-//! Owns names, help and examples of every command. Must not know what a command does.
+//! Owns names, help and examples of every command. Must not know what a command does. What a type
+//! says of itself would be help, so it is a plain comment.
 
 mod agents;
 mod look;
@@ -69,8 +70,8 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// What to do.
 #[derive(Subcommand, Debug)]
+#[command(defer = true)]
 pub enum Command {
     /// Send one turn and print the answer
     #[command(after_help = "\
@@ -353,7 +354,7 @@ Examples:
     Man(ManArgs),
 }
 
-/// A command with nothing but `--json`.
+// A command with nothing but `--json`.
 #[derive(Args, Clone, Debug)]
 pub struct JsonArgs {
     /// Print the protocol's own line
@@ -361,7 +362,7 @@ pub struct JsonArgs {
     pub json: bool,
 }
 
-/// Words that are for another program.
+// Words that are for another program.
 #[derive(Args, Clone, Debug)]
 pub struct PassedArgs {
     /// What about them
@@ -373,7 +374,6 @@ pub struct PassedArgs {
     pub words: Vec<OsString>,
 }
 
-/// `abort`.
 #[derive(Args, Clone, Debug)]
 pub struct AbortArgs {
     /// One job
@@ -390,7 +390,6 @@ pub struct AbortArgs {
     pub json: bool,
 }
 
-/// `watch`.
 #[derive(Args, Clone, Debug)]
 pub struct WatchArgs {
     /// Only this session
@@ -410,7 +409,6 @@ pub struct WatchArgs {
     pub json: bool,
 }
 
-/// `restart`.
 #[derive(Args, Clone, Debug)]
 #[command(group(clap::ArgGroup::new("which").required(true).args(["agent", "session"])))]
 pub struct RestartArgs {
@@ -425,7 +423,7 @@ pub struct RestartArgs {
     pub now: bool,
 }
 
-/// `stop` and `drain`.
+// `stop` and `drain`.
 #[derive(Args, Clone, Debug)]
 pub struct DeadlineArgs {
     /// Seconds that running turns get
@@ -433,7 +431,6 @@ pub struct DeadlineArgs {
     pub deadline: Option<f64>,
 }
 
-/// `stdio`.
 #[derive(Args, Clone, Debug)]
 pub struct StdioArgs {
     /// Fail rather than run without the daemon
@@ -444,7 +441,6 @@ pub struct StdioArgs {
     pub send_only: bool,
 }
 
-/// `config`.
 #[derive(Args, Clone, Debug)]
 pub struct ConfigArgs {
     /// What about it.
@@ -452,7 +448,6 @@ pub struct ConfigArgs {
     pub command: ConfigCommand,
 }
 
-/// What about the configuration.
 #[derive(Subcommand, Clone, Debug)]
 pub enum ConfigCommand {
     /// Print each value and where it comes from
@@ -460,7 +455,6 @@ pub enum ConfigCommand {
     Show(JsonArgs),
 }
 
-/// `completions`.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct CompletionsArgs {
     /// Which shell
@@ -468,7 +462,6 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-/// `man`.
 #[derive(Args, Clone, Debug)]
 pub struct ManArgs {
     /// The directory, which is made when it is not there

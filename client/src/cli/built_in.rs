@@ -10,6 +10,15 @@ use super::exit::Exit;
 use super::output;
 use crate::oneshot;
 
+/// What that program takes behind each of the two words, for completion.
+pub(super) const COMMANDS: [(&str, &[&str]); 2] = [
+    ("provider", &["add", "list", "remove", "test"]),
+    (
+        "models",
+        &["aliases", "default", "fallbacks", "list", "status"],
+    ),
+];
+
 /// Becomes `timmy COMMAND WORDS`; comes back only when that can't be started.
 pub(super) fn run(command: &str, args: &PassedArgs) -> Exit {
     let program = oneshot::sibling("timmy");

@@ -66,6 +66,7 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
 
 pub(super) async fn drain(args: DeadlineArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let fields = Drain {
+        while_connected: false,
         deadline: args.deadline,
     };
     ask::done(

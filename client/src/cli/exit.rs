@@ -141,7 +141,7 @@ pub fn of_unwell(unwell: &Unwell) -> Exit {
     match unwell {
         Unwell::Hung { .. } => Exit::Hung,
         Unwell::Stopped { .. } => Exit::Stopped,
-        Unwell::Unreached { .. } => Exit::Unreachable,
+        Unwell::Unreached { .. } | Unwell::Lost { .. } => Exit::Unreachable,
         Unwell::Client(error) => of_client_error(error),
         Unwell::Refused(line) => of_code(line.code, Stage::Refused),
         Unwell::There { .. } => match unwell.name() {

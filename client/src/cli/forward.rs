@@ -3,13 +3,17 @@
 //! Owns the socket here and its checks. It listens for this user only, in a directory that is
 //! private. Must not know how `ssh` is called (`ssh`).
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
+};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Uid;
 use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{SignalKind, signal};
@@ -41,10 +45,13 @@ pub(super) async fn forward(args: ForwardArgs, socket: Option<&Path>) -> io::Res
         Some(local) => std::path::absolute(local)?,
         None => beside(&environment.default_socket(), &target),
     };
-    if let Err((why, exit)) = is_free(&local) {
-        output::error(&why, None);
-        return Ok(exit);
-    }
+    let _held = match is_free(&local) {
+        Ok(held) => held,
+        Err((why, exit)) => {
+            output::error(&why, None);
+            return Ok(exit);
+        }
+    };
     match serve(&target, &local).await {
         Ok(exit) => exit,
         Err(error) => {
@@ -70,7 +77,8 @@ fn is_plain(path: &str) -> bool {
 }
 
 /// Makes the directory, and removes what an earlier one left. Never what isn't a dead socket of ours.
-fn is_free(local: &Path) -> Result<(), (String, Exit)> {
+/// While what comes of it is held nobody else forwards there: until `ssh` listens the path is free.
+fn is_free(local: &Path) -> Result<Flock<File>, (String, Exit)> {
     let shown = local.display();
     if !local.to_str().is_some_and(is_plain) {
         let length = local.as_os_str().as_bytes().len();
@@ -84,8 +92,25 @@ fn is_free(local: &Path) -> Result<(), (String, Exit)> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.map_err(|why| failed("cannot make the directory of", why))?;
     }
+    let mut beside = local.as_os_str().to_owned();
+    beside.push(".lock");
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&beside)
+        .map_err(|why| failed("cannot lock", why))?;
+    let held = Flock::lock(lock, FlockArg::LockExclusiveNonblock);
+    let held = held.map_err(|(_, why)| match why {
+        Errno::EWOULDBLOCK => {
+            let error = format!("somebody forwards to `{shown}` already");
+            (error, Exit::Refused)
+        }
+        why => failed("cannot lock", why.into()),
+    })?;
     let found = match std::fs::symlink_metadata(local) {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(held),
         Err(why) => return Err(failed("cannot look at", why)),
         Ok(found) => found,
     };
@@ -95,7 +120,8 @@ fn is_free(local: &Path) -> Result<(), (String, Exit)> {
     }
     match std::os::unix::net::UnixStream::connect(local) {
         Err(why) if why.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(local).map_err(|why| failed("cannot remove", why))
+            let removed = std::fs::remove_file(local).map(|()| held);
+            removed.map_err(|why| failed("cannot remove", why))
         }
         _ => Err((
             format!("somebody listens on `{shown}` already"),
@@ -214,6 +240,10 @@ mod tests {
         assert_eq!(is_free(&path).unwrap_err().1, Exit::Refused);
         drop(listener);
         assert!(is_free(&path).is_ok() && !path.exists());
+        let held = is_free(&path).unwrap();
+        let (why, exit) = is_free(&path).unwrap_err();
+        assert!(why.contains("forwards") && exit == Exit::Refused, "{why}");
+        drop(held);
         std::fs::write(&path, "mine").unwrap();
         assert_eq!(is_free(&path).unwrap_err().1, Exit::Refused);
         assert!(path.exists());

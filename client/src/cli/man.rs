@@ -32,10 +32,22 @@ const SURROUNDINGS: [(&str, &[(&str, &str)]); 2] = [
                 "The daemon's socket, when no option names one.",
             ),
             (
-                "AGENTD_STATE_DIR",
-                "The state, of a turn that runs without a daemon.",
+                "AGENTD_STATE_DIR, XDG_STATE_HOME",
+                "The state: the lock by which the daemon is found, its log, speech that waits, and the \
+                 store of a turn that runs without a daemon.",
             ),
-            ("AGENTD_CONFIG", "The configuration file, likewise."),
+            (
+                "AGENTD_CONFIG",
+                "The configuration file of a turn that runs without a daemon.",
+            ),
+            (
+                "AGENTD_ALIAS",
+                "The link to the socket that service install has made.",
+            ),
+            (
+                "AGENTD_SSH_KEY",
+                "The private key that ssh uses instead of the default ones: an absolute path.",
+            ),
             (
                 "XDG_RUNTIME_DIR",
                 "Where the socket is when nothing else is said.",
@@ -51,7 +63,8 @@ const SURROUNDINGS: [(&str, &[(&str, &str)]); 2] = [
         &[
             ("$XDG_RUNTIME_DIR/agentd/agentd.sock", "the socket"),
             ("~/.config/agentd/config.toml", "the configuration"),
-            ("~/.config/systemd/user/agentd.*", "the service's units"),
+            ("~/.local/state/agentd/spool", "speech that waits"),
+            ("~/.config/systemd/user/agentd*", "the service's units"),
         ],
     ),
 ];

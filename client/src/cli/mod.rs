@@ -4,6 +4,10 @@
 //! say through the library.
 
 mod agents;
+#[expect(
+    missing_docs,
+    reason = "what a type says of itself would be its command's help"
+)]
 pub mod args;
 mod ask;
 mod built_in;
@@ -191,8 +195,13 @@ fn completions(shell: Shell) -> io::Result<Exit> {
         Shell::Zsh => clap_complete::Shell::Zsh,
         Shell::Fish => clap_complete::Shell::Fish,
     };
+    let mut whole = Cli::command();
+    for (name, words) in built_in::COMMANDS {
+        let words = words.iter().map(|word| clap::Command::new(*word));
+        whole = whole.mut_subcommand(name, |command| command.subcommands(words));
+    }
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "agentctl", &mut script);
+    clap_complete::generate(shell, &mut whole, "agentctl", &mut script);
     output::out(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Done)
 }

@@ -7,6 +7,7 @@ mod installation;
 mod launchd;
 mod packaged;
 mod restart;
+mod seal;
 mod step;
 mod systemd;
 mod timer;
@@ -19,7 +20,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use self::installation::Installation;
-use self::restart::Left;
+use self::restart::{Left, Quiet};
 use self::step::{Failed, Mode, Step};
 use super::args::{JsonArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs};
 use super::exit::{self, Exit};
@@ -307,7 +308,9 @@ async fn install(args: ServiceChangeArgs, socket: Option<&Path>) -> Done<Exit> {
     let (changed, moves) = match &state {
         State::Systemd(_) => {
             let [(socket, text), (service, service_text)] = systemd::files(&of);
-            let moves = state.is_listening() && !step::is_there(&socket, &text)?;
+            let changed = !step::is_there(&socket, &text)?;
+            let lost = restart::is_lost(&state, &of, mode(args.dry_run)).await;
+            let moves = state.is_listening() && (changed || lost);
             (!step::is_there(&service, &service_text)?, moves)
         }
         // It is loaded anew whatever changed.
@@ -336,10 +339,15 @@ async fn install(args: ServiceChangeArgs, socket: Option<&Path>) -> Done<Exit> {
         return Ok(Exit::Done);
     }
     // What it stops may end its turns first.
-    if moves && restart::drained(&state, &of, restart::DEADLINE).await? == Left::Interrupted {
+    let quiet = match moves {
+        true => restart::drained(&state, &of, restart::DEADLINE).await?,
+        false => Quiet::Silent,
+    };
+    if matches!(quiet, Quiet::Interrupted) {
         return Ok(Exit::Interrupted);
     }
     let done = step::perform(&steps, Mode::Do);
+    drop(quiet);
     if done.is_err() && moves {
         restart::undrain(&state.socket(&of)).await;
     }
@@ -402,7 +410,10 @@ fn uninstall(args: ServiceChangeArgs) -> Done<Exit> {
     };
     // As it was installed; else what the configuration says, if it can be read.
     let configured = || installation::alias(&of.program).ok().flatten();
-    if let Some(path) = state.alias().or_else(configured) {
+    // A daemon by hand has a link of its own.
+    if state.is_installed(&of)
+        && let Some(path) = state.alias().or_else(configured)
+    {
         let target = socket.clone();
         steps.push(Step::RemoveLink { path, target });
     }
@@ -427,6 +438,9 @@ fn uninstall(args: ServiceChangeArgs) -> Done<Exit> {
 async fn start(args: ServiceChangeArgs) -> Done<Exit> {
     let (of, state) = installed()?;
     step::perform(&state.reload(), mode(args.dry_run))?;
+    if restart::is_lost(&state, &of, mode(args.dry_run)).await {
+        step::perform(&state.stop(&of), mode(args.dry_run))?;
+    }
     step::perform(&state.start(&of), mode(args.dry_run))?;
     if !args.dry_run {
         verify(&state.socket(&of)).await?;

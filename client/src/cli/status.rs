@@ -131,7 +131,8 @@ fn tell(unwell: &Unwell) -> Exit {
     exit::of_unwell(unwell)
 }
 
-fn hint(unwell: &Unwell) -> Option<String> {
+/// What to do, where there is a service, too.
+pub(super) fn hint(unwell: &Unwell) -> Option<String> {
     let is_nowhere = matches!(
         unwell,
         Unwell::Client(ClientError::Unreachable { hint: None, .. })

@@ -21,9 +21,10 @@ use crate::key;
 use crate::places::Environment;
 use crate::remote::{Remote, RemoteError, Stage, clipped};
 use crate::ssh::Target;
+use crate::voice::age::Moment;
 use crate::voice::deliver::{Delivery, Flushed, Forwarded, Notes, Outcome};
 use crate::voice::spool::Spool;
-use crate::voice::{self, MAX_TRANSCRIPT, Utterance};
+use crate::voice::{self, MAX_TRANSCRIPT, Utterance, rate};
 
 /// A machine that takes longer isn't fit for speech.
 const CHECKED_WITHIN: Duration = Duration::from_secs(20);
@@ -59,6 +60,11 @@ async fn forward(args: VoiceForwardArgs, socket: Option<&Path>) -> io::Result<Ex
     };
     let spool = spool();
     let utterance = utterance(&args, transcript, &delivery.to, spool.as_ref().ok())?;
+    if let Ok(spool) = &spool
+        && !is_allowed(spool, &utterance, args.per_minute)
+    {
+        return Ok(Exit::Refused);
+    }
     let mut notes = Notes::new();
     let spool = spool
         .as_ref()
@@ -71,6 +77,20 @@ async fn forward(args: VoiceForwardArgs, socket: Option<&Path>) -> io::Result<Ex
         client.close().await;
     }
     exit
+}
+
+/// Says so when too much was said within a minute.
+fn is_allowed(spool: &Spool, utterance: &Utterance, most: usize) -> bool {
+    let allowed = rate::allows(spool.dir(), &utterance.id, most, utterance.said_at);
+    // Where nothing can be counted, as on a full disk, it is sent all the same.
+    if allowed.unwrap_or(true) {
+        return true;
+    }
+    output::error(
+        &format!("{most} utterances were said within a minute: nothing was sent"),
+        Some("look at what wakes the recogniser; `--per-minute` allows more"),
+    );
+    false
 }
 
 /// Prints what became of it.
@@ -197,6 +217,7 @@ fn utterance(
     Ok(Utterance {
         to: to.to_owned(),
         said_at: super::value::now_ms(),
+        moment: Moment::now(),
         send: Send {
             text,
             session: Some(args.session.clone()),
@@ -356,7 +377,8 @@ fn tell(notes: &Notes) {
 
 /// A destination as it is kept: whoever delivers later may be elsewhere.
 fn to(socket: Option<&Path>) -> io::Result<String> {
-    let Some(socket) = socket else {
+    let named = Environment::of_process().agentd_socket;
+    let Some(socket) = socket.or(named.as_deref()) else {
         return Ok(String::new());
     };
     if Target::of_socket(socket).is_some() {

@@ -14,8 +14,9 @@ use tokio::time::Instant;
 use tokio::time::error::Elapsed;
 
 use super::Utterance;
-use super::link::Link;
-use super::spool::{Held, Name, Spool, now_ms};
+use super::age;
+use super::link::{self, Link};
+use super::spool::{Held, Name, Spool};
 use crate::client::{Attended, Call, Client, ClientError, Options};
 use crate::connection::LostError;
 use crate::fallback::Fallback;
@@ -169,8 +170,13 @@ impl Delivery {
                         early = self.say_early(&mut call, spool, name, own).await?;
                         progress.asked = early.is_some();
                     }
+                    // Answered while the utterance is committed there, it is in nobody's way.
+                    let status = match &early {
+                        Some(_) => call.request("status", &link::STATUS).await.ok(),
+                        None => None,
+                    };
                     let client = call.answered().await.map_err(stopped)?;
-                    progress.link = Some(Link::new(client));
+                    progress.link = Some(Link::new(client).asked_before(status));
                 }
             }
             Ok::<_, Stopped>(early)
@@ -339,7 +345,7 @@ impl Delivery {
                     continue;
                 }
             };
-            let age = Duration::from_millis((now_ms() - utterance.said_at).try_into().unwrap_or(0));
+            let age = age::since(utterance.moment.as_ref(), utterance.said_at);
             if age > self.max_age {
                 notes.push(format!(
                     "the utterance `{}` is {} min old, and is put aside",

@@ -17,6 +17,9 @@ use crate::wire::Received;
 /// For a note nobody waits longer.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
+/// How the daemon is.
+pub(super) const STATUS: Status = Status { workers: false };
+
 /// How the daemon is, is asked beside the first utterance: it is
 /// for a note, and nothing waits for it.
 pub(super) struct Link {
@@ -45,6 +48,12 @@ impl Link {
         }
     }
 
+    /// How the daemon is, was asked before anybody answered.
+    pub(super) fn asked_before(mut self, status: Option<u64>) -> Self {
+        self.status = status.map_or(self.status, Asked::With);
+        self
+    }
+
     /// A connection has a limit of turns that are not done.
     pub(super) fn takes_more(&self) -> bool {
         self.client.is_alone() || self.asked < self.client.hello.limits.in_flight
@@ -59,8 +68,7 @@ impl Link {
     /// Beside the first utterance.
     pub(super) async fn ask_status(&mut self) -> Result<(), LostError> {
         if self.status == Asked::Not && !self.client.is_alone() {
-            let status = Status { workers: false };
-            self.status = Asked::With(self.client.request("status", &status).await?);
+            self.status = Asked::With(self.client.request("status", &STATUS).await?);
         }
         Ok(())
     }
@@ -91,7 +99,10 @@ impl Link {
             Asked::With(id) if received.answers(id) => self.status = Asked::Answered,
             Asked::Not | Asked::With(_) | Asked::Answered => return,
         }
-        if let Some(Line::Status(status)) = &received.line {
+        // What serves one turn is another one each time.
+        if let Some(Line::Status(status)) = &received.line
+            && !self.client.is_alone()
+        {
             self.seen = Some(Seen {
                 pid: status.daemon.pid,
                 restarts: status.rpc.restarts,

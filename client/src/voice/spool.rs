@@ -402,6 +402,7 @@ mod tests {
             to: "ssh://mac".to_owned(),
             id: id.to_owned(),
             said_at: now_ms(),
+            moment: None,
             send: Send {
                 text: format!("{id} `$(id)`\n"),
                 ..Send::default()

@@ -176,6 +176,11 @@ pub enum Event {
     StopAsked,
     /// Standard input of a one-shot worker ended: cancel everything and leave.
     InputLost,
+    /// On a connection that said `hello` nothing more can be asked, while answers are outstanding.
+    AskedLast {
+        /// Which.
+        conn: ConnId,
+    },
     /// Nobody asks on a connection any more, and nobody reads what it says: what was asked there
     /// and has not begun need not begin.
     ReaderLeft {

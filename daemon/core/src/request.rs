@@ -158,7 +158,7 @@ impl State {
                 self.answer(conn, id, &Line::Shutdown { ok: true });
                 self.out.push(Effect::Finish { conn });
             }
-            Request::Drain(drain) => self.drain(conn, id, drain.deadline),
+            Request::Drain(drain) => self.drain(conn, id, &drain),
             Request::Undrain => self.undrain(conn, id),
             Request::DaemonStop(stop) => self.daemon_stop(conn, id, &stop),
             Request::LogLevel(log) => self.log_level(conn, id, &log, facts),

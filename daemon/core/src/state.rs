@@ -255,6 +255,7 @@ impl State {
             Event::Ticked => {}
             Event::StopAsked => self.stop_asked(),
             Event::InputLost => self.input_lost(),
+            Event::AskedLast { conn } => self.release_drain(conn),
             Event::ReaderLeft { conn } => self.reader_left(conn),
         }
         let rang = self.ring();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Line;
-use agentd_protocol::request::DaemonStop;
+use agentd_protocol::request::{DaemonStop, Drain};
 use agentd_protocol::{Code, Id};
 
 use crate::effect::{Announcement, Effect, Rung};
@@ -21,10 +21,19 @@ use crate::timers::Timer;
 pub(crate) enum Mode {
     /// Yes.
     Ready,
-    /// No, but it accepts them; these wait until nothing runs.
-    Draining(Vec<(ConnId, Option<Id>)>),
+    /// No, but it accepts them.
+    Draining(Draining),
     /// No, and it refuses everything new.
     Stopping(Hurry),
+}
+
+/// Who keeps turns from starting.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Draining {
+    /// They wait until nothing runs.
+    asking: Vec<(ConnId, Option<Id>)>,
+    /// It ends with this connection; without one somebody has to end it.
+    holder: Option<ConnId>,
 }
 
 /// A stop that was asked for.
@@ -72,12 +81,20 @@ impl State {
         self.refuse(conn, id, rejected);
     }
 
-    pub(crate) fn drain(&mut self, conn: ConnId, id: Option<Id>, deadline: Option<f64>) {
-        let within = deadline.map_or(DRAIN_WITHIN, Duration::from_secs_f64);
+    pub(crate) fn drain(&mut self, conn: ConnId, id: Option<Id>, drain: &Drain) {
+        let within = drain.deadline.map_or(DRAIN_WITHIN, Duration::from_secs_f64);
+        let holder = drain.while_connected.then_some(conn);
         match &mut self.mode {
             Mode::Stopping(_) => return self.refuse_stopping(conn, id),
-            Mode::Draining(asking) => asking.push((conn, id)),
-            Mode::Ready => self.mode = Mode::Draining(vec![(conn, id)]),
+            Mode::Draining(draining) => {
+                draining.asking.push((conn, id));
+                // Whoever wants it to last, has it so.
+                draining.holder = draining.holder.and(holder);
+            }
+            Mode::Ready => {
+                let asking = vec![(conn, id)];
+                self.mode = Mode::Draining(Draining { asking, holder });
+            }
         }
         self.timers.set(Timer::Drain, self.now.mono + within);
     }
@@ -86,20 +103,23 @@ impl State {
         if self.mode.is_stopping() {
             return self.refuse_stopping(conn, id);
         }
+        self.end_drain("`undrain` came before everything had ended");
+        self.answer(conn, id, &Line::Undrain { ok: true });
+    }
+
+    fn end_drain(&mut self, error: &str) {
         self.timers.clear(Timer::Drain);
-        if let Mode::Draining(asking) = std::mem::replace(&mut self.mode, Mode::Ready) {
-            for (asker, its_id) in asking {
-                let error = "`undrain` came before everything had ended";
+        if let Mode::Draining(draining) = std::mem::replace(&mut self.mode, Mode::Ready) {
+            for (asker, its_id) in draining.asking {
                 self.refuse(asker, its_id, Rejected::new(Code::Interrupted, error));
             }
         }
-        self.answer(conn, id, &Line::Undrain { ok: true });
     }
 
     pub(crate) fn drain_timeout(&mut self) {
         let in_flight = self.in_flight();
-        if let Mode::Draining(asking) = &mut self.mode {
-            for (conn, id) in std::mem::take(asking) {
+        if let Mode::Draining(draining) = &mut self.mode {
+            for (conn, id) in std::mem::take(&mut draining.asking) {
                 let error = format!("{in_flight} turns still run; the daemon stays drained");
                 self.refuse(
                     conn,
@@ -111,11 +131,22 @@ impl State {
     }
 
     pub(crate) fn forget_asker(&mut self, conn: ConnId) {
-        if let Mode::Draining(asking) = &mut self.mode {
-            asking.retain(|(asker, _)| *asker != conn);
-        }
         if let Some(leave) = &mut self.leaving {
             leave.asked.take_if(|(asker, _)| *asker == conn);
+        }
+        if let Mode::Draining(draining) = &mut self.mode {
+            draining.asking.retain(|(asker, _)| *asker != conn);
+        }
+        self.release_drain(conn);
+    }
+
+    /// A stop will not be asked for on this connection any more.
+    pub(crate) fn release_drain(&mut self, conn: ConnId) {
+        if let Mode::Draining(draining) = &self.mode
+            && draining.holder == Some(conn)
+            && self.leaving.is_none()
+        {
+            self.end_drain("the connection that asked for it has ended");
         }
     }
 
@@ -211,10 +242,10 @@ impl State {
         if self.mode.is_stopping() {
             return;
         }
-        if let Mode::Draining(asking) =
+        if let Mode::Draining(draining) =
             std::mem::replace(&mut self.mode, Mode::Stopping(Hurry::Waiting))
         {
-            for (conn, id) in asking {
+            for (conn, id) in draining.asking {
                 self.refuse_stopping(conn, id);
             }
         }
@@ -273,7 +304,7 @@ impl State {
         match &self.mode {
             Mode::Ready => return,
             // Whoever asked was answered: nothing is waited for.
-            Mode::Draining(asking) if asking.is_empty() => return,
+            Mode::Draining(draining) if draining.asking.is_empty() => return,
             Mode::Draining(_) | Mode::Stopping(_) => {}
         }
         let busy = self
@@ -283,10 +314,8 @@ impl State {
         if busy {
             return;
         }
-        if matches!(&self.mode, Mode::Draining(asking) if !asking.is_empty())
-            && let Mode::Draining(asking) = &mut self.mode
-        {
-            for (conn, id) in std::mem::take(asking) {
+        if let Mode::Draining(draining) = &mut self.mode {
+            for (conn, id) in std::mem::take(&mut draining.asking) {
                 self.answer(conn, id, &Line::Drain { ok: true });
             }
             self.timers.clear(Timer::Drain);

@@ -12,6 +12,9 @@ use sd_notify::NotifyState;
 const BEATS: u32 = 3;
 /// A stop that goes on asks for so much more time with each beat.
 const MORE_TIME: Duration = Duration::from_secs(45);
+/// Who waits in the socket's queue has the next one started at once, and too many starts end the
+/// service for good: twenty of the socket in 2 s, thirty of the service in a minute.
+const PAUSE: Duration = Duration::from_secs(3);
 /// A service's status is one line on a screen.
 const LONGEST_STATUS: usize = 300;
 
@@ -46,6 +49,17 @@ pub fn beat(status: &str, is_stopping: bool) {
         said.push(NotifyState::Status(shown(status)));
     }
     tell(&said);
+}
+
+/// Keeps a service that can't be up yet from being started again and again: with room on the disk,
+/// or the configuration mended, the next start succeeds.
+pub fn pause_before_the_next() {
+    if std::env::var_os("LISTEN_FDS").is_some() && std::env::var_os("NOTIFY_SOCKET").is_some() {
+        tell(&[NotifyState::Status(
+            "can't serve; tried again for whoever connects",
+        )]);
+        std::thread::park_timeout(PAUSE);
+    }
 }
 
 /// The first line, as far as it is shown.

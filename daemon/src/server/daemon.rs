@@ -144,7 +144,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     // The socket comes first, so that whoever starts the daemon can connect; they are answered when
     // the store is open.
     let (listening, listener) = match inherited {
-        Some(Inherited { listener, .. }) => (Listening::Inherited, listener),
+        Some(Inherited { listener, .. }) => (Listening::Inherited { is_there: true }, listener),
         None => Listening::open(&socket, own_directory)?,
     };
     let shell = Shell::start(plan)?;
@@ -154,7 +154,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     // Whoever connects to a socket that outlives us waits for the next daemon, from the moment
     // this one stops; otherwise there may be none, and they are told.
     let until = match listening {
-        Listening::Inherited => shell.stopping.clone(),
+        Listening::Inherited { .. } => shell.stopping.clone(),
         Listening::Bound(..) => stop.clone(),
     };
     accept(&shell, listener, replacements, now, until);
@@ -248,8 +248,8 @@ type Prepare = Box<dyn Fn(&Path) -> io::Result<()> + Send>;
 enum Listening {
     /// Bound by us, under the lock at this path.
     Bound(Box<Binding<Lock, Prepare>>, PathBuf),
-    /// Handed in by the service manager, who keeps it, and the alias with it.
-    Inherited,
+    /// Handed in by the service manager, who keeps it, and the alias with it. The file may be gone.
+    Inherited { is_there: bool },
 }
 
 impl Listening {
@@ -280,8 +280,17 @@ impl Listening {
 
     /// Makes sure that the socket is there and ours; gives the listener that took its place.
     fn check(&mut self, socket: &Path) -> Result<Option<UnixListener>, DaemonError> {
-        let Self::Bound(binding, beside) = self else {
-            return Ok(None);
+        let (binding, beside) = match self {
+            Self::Bound(binding, beside) => (binding, beside),
+            Self::Inherited { is_there } => {
+                let before = std::mem::replace(is_there, socket.exists());
+                if before && !*is_there {
+                    tracing::error!(
+                        "the socket was taken away; `agentctl service restart` makes it again"
+                    );
+                }
+                return Ok(None);
+            }
         };
         let failed = |source| DaemonError::Listen {
             path: socket.to_owned(),

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,11 @@ use std::time::Duration;
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{ErrorLine, Line, Telling};
-use interprocess::local_socket::{GenericFilePath, ListenerOptions, ToFsName as _};
+use interprocess::ConnectWaitMode;
+use interprocess::local_socket::{ConnectOptions, GenericFilePath, ListenerOptions, ToFsName as _};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::socket::{Backlog, UnixAddr, getsockname, getsockopt, listen, sockopt};
+use nix::sys::socket::{Backlog, SockType, UnixAddr, getsockname, getsockopt, listen, sockopt};
 use nix::unistd::geteuid;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -109,14 +110,13 @@ pub fn from_service_manager() -> io::Result<Option<UnixListener>> {
 
 /// Is it what the service manager should have handed over?
 fn check_listening(fd: BorrowedFd<'_>) -> io::Result<()> {
-    use std::os::fd::AsRawFd as _;
     if nix::sys::stat::fstat(fd).is_err() {
         return Err(invalid("the service manager's socket is not open"));
     }
     if getsockname::<UnixAddr>(fd.as_raw_fd()).is_err() {
         return Err(invalid("the socket handed over is not a Unix socket"));
     }
-    if getsockopt(&fd, sockopt::SockType)? != nix::sys::socket::SockType::Stream {
+    if getsockopt(&fd, sockopt::SockType)? != SockType::Stream {
         return Err(invalid("the socket handed over is not a stream socket"));
     }
     if !getsockopt(&fd, sockopt::AcceptConn)? {
@@ -233,6 +233,8 @@ fn bind<L>(
     Ok((into_tokio(listener)?, identity(path)?))
 }
 
+/// Takes away what a dead daemon left, and nothing that somebody listens on: the service manager's
+/// socket has no lock beside it.
 fn make_room(path: &Path) -> io::Result<()> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
@@ -243,7 +245,21 @@ fn make_room(path: &Path) -> io::Result<()> {
         let error = format!("`{}` is there and is not our socket", path.display());
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, error));
     }
+    if is_listened_on(path)? {
+        let error = "somebody listens there, as the service manager does for an installed service; \
+                     hint: `agentctl service status`";
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, error));
+    }
     fs::remove_file(path)
+}
+
+/// Never waits: a full queue is somebody's, too.
+fn is_listened_on(path: &Path) -> io::Result<bool> {
+    let name = path.to_fs_name::<GenericFilePath>()?;
+    let options = ConnectOptions::new()
+        .name(name)
+        .wait_mode(ConnectWaitMode::Deferred);
+    Ok(options.connect_sync().is_ok())
 }
 
 /// Accepts connections of our own user until told to stop; `replacements` bring the listeners that

@@ -157,6 +157,7 @@ struct Peer {
     stage: Stage,
     closing_since: Option<Instant>,
     reading: Reading,
+    told_last: bool,
 }
 
 /// What happened in one step, where it isn't done with at once.
@@ -189,6 +190,7 @@ impl Peer {
             stage: Stage::Bare,
             closing_since: None,
             reading: Reading::Nothing,
+            told_last: false,
         }
     }
 
@@ -238,7 +240,7 @@ impl Peer {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
     {
-        let posting = self.output.caught_up() || self.may_serve();
+        let posting = self.output.caught_up() || self.may_serve() || self.has_asked_last();
         let (reading, ordering) = (self.may_read(), self.stage < Stage::Closing);
         let Self {
             input,
@@ -263,8 +265,8 @@ impl Peer {
     /// Posts and answers as much as there is room for, without waiting.
     fn digest(&mut self, inbox: &mpsc::Sender<Event>) {
         loop {
-            let caught_up = self.output.caught_up();
-            if !caught_up && !self.may_serve() {
+            let (caught_up, last) = (self.output.caught_up(), self.has_asked_last());
+            if !caught_up && !last && !self.may_serve() {
                 return;
             }
             let Ok(permit) = inbox.try_reserve() else {
@@ -273,6 +275,11 @@ impl Peer {
             if caught_up {
                 self.output.told_caught_up();
                 permit.send(Event::CaughtUp { conn: self.conn });
+                continue;
+            }
+            if last {
+                self.told_last = true;
+                permit.send(Event::AskedLast { conn: self.conn });
                 continue;
             }
             let event = self.next_event();
@@ -395,6 +402,13 @@ impl Peer {
             self.input.stop();
             self.stage = self.stage.max(Stage::Finishing);
         }
+    }
+
+    /// Does it still wait for answers, and can't ask for anything more? To be told once.
+    fn has_asked_last(&self) -> bool {
+        let served = matches!(self.reading, Reading::Nothing) && !self.input.has_items();
+        let waits = self.stage == Stage::Kept && self.ledger.unanswered() > 0;
+        self.input.ended() && served && waits && !self.told_last
     }
 
     fn may_read(&self) -> bool {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use agentd_core::effect::Spawn;
 use agentd_core::ids::{Generation, WorkerId};
+use agentd_protocol::network;
 
 use super::Spawner;
 use crate::adapter::Launch;
@@ -17,21 +18,6 @@ use crate::config::{self, AgentConfig};
 /// Keys, tokens and agent sockets pass by `pass_env` only.
 const PASSED: &[&str] = &[
     "HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER",
-];
-/// How the network is reached here: without these, agents behind a proxy are mute.
-const NETWORK: &[&str] = &[
-    "ALL_PROXY",
-    "HTTPS_PROXY",
-    "HTTP_PROXY",
-    "NODE_EXTRA_CA_CERTS",
-    "NO_PROXY",
-    "REQUESTS_CA_BUNDLE",
-    "SSL_CERT_DIR",
-    "SSL_CERT_FILE",
-    "all_proxy",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
 ];
 const PASSED_PREFIXES: &[&str] = &["LC_", "XDG_"];
 
@@ -135,7 +121,7 @@ fn search_path(path: Option<&OsString>, own: Option<&Path>) -> OsString {
 fn passes(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| {
         PASSED.contains(&name)
-            || NETWORK.contains(&name)
+            || network::VARIABLES.contains(&name)
             || PASSED_PREFIXES
                 .iter()
                 .any(|prefix| name.starts_with(prefix))

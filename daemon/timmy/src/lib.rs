@@ -26,7 +26,6 @@ mod provider;
 mod rpc;
 mod send;
 mod session;
-mod stdio;
 mod tool;
 mod turn;
 
@@ -37,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_client::cli::output;
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 
 use config::nothing::CalledAs;
 use house::Machine;
@@ -116,7 +115,7 @@ pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let named = |word: &OsString| cli::COMMANDS.iter().any(|command| word == command);
     if words.get(1).is_some_and(named) {
-        return cli::run(words);
+        return cli::run(words, Args::command());
     }
     let args = match Args::try_parse() {
         Ok(args) => args,

@@ -10,6 +10,7 @@ use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use agentd_client::stdio;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::ids::Id;
 use agentd_protocol::limits::MAX_LINE_IN;
@@ -28,7 +29,7 @@ use crate::line::{Line, Said};
 use crate::send::{Agent, Reins, Wish, died};
 use crate::turn::asker::{ByLine, Nobody, Questions};
 use crate::turn::inbox::{Inbox, Unwelcome, Word};
-use crate::{ECHO, LEAVE_WITHIN, WAITING_LINES, echo, stdio};
+use crate::{ECHO, LEAVE_WITHIN, WAITING_LINES, echo};
 
 /// Turns at once, announced in `status`: each costs a task and its conversation.
 const CONCURRENT_SENDS: usize = 64;

@@ -10,7 +10,7 @@ use super::*;
 use crate::support::{Reaped, needs};
 
 /// The user's own manager, as it is started when somebody logs in.
-fn log_in() -> Reaped {
+pub(super) fn log_in() -> Reaped {
     let uid = nix::unistd::Uid::effective();
     let group = format!("/sys/fs/cgroup/user.slice/user-{uid}.slice/user@{uid}.service");
     let mut manager = Command::new("sh");
@@ -27,7 +27,7 @@ fn log_in() -> Reaped {
     manager
 }
 
-fn log_out(machine: &Machine) {
+pub(super) fn log_out(machine: &Machine) {
     let pid = machine.pid();
     systemctl(&["exit"]);
     wait_for("the service ends with its user's last session", || {

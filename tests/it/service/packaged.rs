@@ -1,5 +1,6 @@
 //! The same service from the units of a package: the user adds to them, and hides none.
 
+use super::home::{log_in, log_out};
 use super::*;
 
 const PACKAGED: [(&str, &str); 2] = [
@@ -28,6 +29,8 @@ fn a_packages_units_are_used_and_only_added_to() {
     let before = machine.files();
     let none = run("agentctl", &["service", "status"]);
     assert_eq!(none.code, Some(78), "it is nobody's yet: {none:?}");
+    let looked = run("agentctl", &["doctor"]);
+    assert!(looked.stdout.contains("not enabled"), "{looked:?}");
 
     // Units of the user's own, from before there was a package, don't hide it.
     fs::write(
@@ -69,4 +72,28 @@ fn a_packages_units_are_used_and_only_added_to() {
     let none = run("agentctl", &["service", "status"]);
     assert_eq!(none.code, Some(78), "{none:?}");
     assert_eq!(property("agentd.socket", "UnitFileState"), "disabled");
+}
+
+#[test]
+fn a_packages_service_is_there_after_logging_out_and_in() {
+    let Some(machine) = machine_with(
+        "packaged::a_packages_service_is_there_after_logging_out_and_in",
+        &[],
+        &PACKAGED,
+    ) else {
+        return;
+    };
+    let machine = machine.installed();
+    agentctl(&["drain"]);
+    let waiting = agentctl(&["dispatch", "after the night"]);
+    log_out(&machine);
+    let _manager = log_in();
+    let pid = wait_for("it runs", || Some(machine.pid()).filter(|pid| *pid != 0));
+    let collected = agentctl(&["collect", waiting.trim()]);
+    assert!(collected.contains("after the night"), "{collected}");
+    assert_eq!(machine.serving_pid(), u64::from(pid));
+    assert_eq!(
+        property("agentd.service", "FragmentPath"),
+        "/usr/lib/systemd/user/agentd.service"
+    );
 }

@@ -162,6 +162,8 @@ fn what_is_too_old_unreadable_or_refused_is_put_aside_and_blocks_nothing() {
     let ancient = world.files("new").remove(0);
     let mut text: Value = serde_json::from_slice(&std::fs::read(&ancient).unwrap()).unwrap();
     text["said_at"] = json!(text["said_at"].as_i64().unwrap() - 13 * 3_600_000);
+    // Said before the machine was started: only the wall clock knows.
+    text["moment"]["boot"] = json!("another");
     std::fs::write(&ancient, text.to_string()).unwrap();
     let unreadable = world.spool().join(format!("new/{:020}", 1));
     std::fs::write(unreadable, "half of an utter").unwrap();

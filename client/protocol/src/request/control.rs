@@ -49,6 +49,9 @@ pub struct Drain {
     /// Seconds to wait for running turns; 600 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<f64>,
+    /// Lasts until nothing more can be asked over the connection, unless that asked for a stop, too.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub while_connected: bool,
 }
 
 /// `daemon.stop`.
@@ -68,6 +71,11 @@ pub struct LogLevel {
     /// A level, or directives as in `info,agentd_daemon::store=debug`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 const fn yes() -> bool {

@@ -4,7 +4,7 @@
 
 use clap::{Args, Subcommand};
 
-/// `agents`.
+// `agents`.
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct AgentsArgs {
@@ -16,7 +16,7 @@ pub struct AgentsArgs {
     pub json: bool,
 }
 
-/// What about agents.
+// What about agents.
 #[derive(Subcommand, Clone, Debug)]
 pub enum AgentsCommand {
     /// Add an agent to config.toml
@@ -57,7 +57,7 @@ Without a default, a send names its agent, or the only usable one answers.")]
     Default(DefaultAgentArgs),
 }
 
-/// `agents add`.
+// `agents add`.
 #[derive(Args, Clone, Debug)]
 pub struct AddAgentArgs {
     /// Its name
@@ -86,7 +86,7 @@ pub struct AddAgentArgs {
     pub command: Vec<String>,
 }
 
-/// A command about one agent.
+// A command about one agent.
 #[derive(Args, Clone, Debug)]
 pub struct AgentNameArgs {
     /// Which
@@ -97,7 +97,7 @@ pub struct AgentNameArgs {
     pub json: bool,
 }
 
-/// `agents default`.
+// `agents default`.
 #[derive(Args, Clone, Debug)]
 pub struct DefaultAgentArgs {
     /// Who
@@ -111,7 +111,7 @@ pub struct DefaultAgentArgs {
     pub json: bool,
 }
 
-/// `agents test`.
+// `agents test`.
 #[derive(Args, Clone, Debug)]
 pub struct TestAgentArgs {
     /// Which

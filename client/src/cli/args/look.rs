@@ -5,7 +5,7 @@ use std::time::Duration;
 use agentd_protocol::JobId;
 use clap::{Args, ValueEnum};
 
-/// `status`.
+// `status`.
 #[derive(Args, Clone, Debug)]
 pub struct StatusArgs {
     /// Everything about the workers; the exit code says whether one lives
@@ -19,7 +19,7 @@ pub struct StatusArgs {
     pub json: bool,
 }
 
-/// `logs`.
+// `logs`.
 #[derive(Args, Clone, Debug)]
 pub struct LogsArgs {
     /// Only of this job
@@ -45,7 +45,7 @@ pub struct LogsArgs {
     pub json: bool,
 }
 
-/// `usage`.
+// `usage`.
 #[derive(Args, Clone, Debug)]
 pub struct UsageArgs {
     /// Only turns accepted no longer ago than this: 90s, 30m, 2h, 7d
@@ -72,7 +72,7 @@ pub enum UsageBy {
     Day,
 }
 
-/// `log-level`.
+// `log-level`.
 #[derive(Args, Clone, Debug)]
 pub struct LogLevelArgs {
     /// error, warn, info, debug, trace, off, or a list as in `info,agentd_daemon::store=debug`;
@@ -84,7 +84,7 @@ pub struct LogLevelArgs {
     pub json: bool,
 }
 
-/// `doctor`.
+// `doctor`.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct DoctorArgs {
     /// Repair what is safe to repair: modes, missing directories, a stale alias

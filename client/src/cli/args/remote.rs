@@ -9,9 +9,9 @@ use clap::{Args, Subcommand};
 
 use crate::cli::value;
 use crate::ssh::Target;
-use crate::voice;
+use crate::voice::{self, rate};
 
-/// `forward`.
+// `forward`.
 #[derive(Args, Clone, Debug)]
 pub struct ForwardArgs {
     /// The other machine
@@ -28,7 +28,7 @@ pub struct ForwardArgs {
     pub print_socket: bool,
 }
 
-/// `ssh-key`.
+// `ssh-key`.
 #[derive(Args, Clone, Debug)]
 pub struct SshKeyArgs {
     /// The machine that the key is to be for
@@ -42,7 +42,7 @@ pub struct SshKeyArgs {
     pub program: Option<String>,
 }
 
-/// `voice`.
+// `voice`.
 #[derive(Args, Clone, Debug)]
 pub struct VoiceArgs {
     /// What about it.
@@ -50,7 +50,7 @@ pub struct VoiceArgs {
     pub command: VoiceCommand,
 }
 
-/// What about what was said.
+// What about what was said.
 #[derive(Subcommand, Clone, Debug)]
 pub enum VoiceCommand {
     /// Send the transcript on standard input and print the answer
@@ -76,7 +76,7 @@ Exit codes: 0 nothing waits any more, 69 something still does")]
     Check(VoiceCheckArgs),
 }
 
-/// `voice forward`.
+// `voice forward`.
 #[derive(Args, Clone, Debug)]
 pub struct VoiceForwardArgs {
     /// Say first that this is speech and may be misheard; so it is without a word
@@ -100,12 +100,15 @@ pub struct VoiceForwardArgs {
     /// What waited longer isn't delivered any more, as 90s, 30m or 12h; at most 24h
     #[arg(long, value_name = "SPAN", default_value = voice::MAX_AGE, value_parser = value::age)]
     pub max_age: Duration,
+    /// As many utterances are taken within a minute; what comes more often is no speech
+    #[arg(long, value_name = "N", default_value_t = rate::PER_MINUTE)]
+    pub per_minute: usize,
     /// Print one line of JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// `voice flush`.
+// `voice flush`.
 #[derive(Args, Clone, Debug)]
 pub struct VoiceFlushArgs {
     /// How long each machine gets
@@ -116,7 +119,7 @@ pub struct VoiceFlushArgs {
     pub max_age: Duration,
 }
 
-/// `voice check`.
+// `voice check`.
 #[derive(Args, Clone, Debug)]
 pub struct VoiceCheckArgs {
     /// The other machine

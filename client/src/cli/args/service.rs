@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::JsonArgs;
 
-/// `service`.
+// `service`.
 #[derive(Args, Clone, Debug)]
 pub struct ServiceArgs {
     /// What about it.
@@ -14,7 +14,7 @@ pub struct ServiceArgs {
     pub command: ServiceCommand,
 }
 
-/// What about the service.
+// What about the service.
 #[derive(Subcommand, Clone, Debug)]
 pub enum ServiceCommand {
     /// Let the service manager start agentd at login, restart it, and hold its socket
@@ -63,7 +63,7 @@ Examples:
     Logs(ServiceLogsArgs),
 }
 
-/// What changes something.
+// What changes something.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ServiceChangeArgs {
     /// Show what would be done, and do nothing
@@ -71,7 +71,7 @@ pub struct ServiceChangeArgs {
     pub dry_run: bool,
 }
 
-/// `service restart`.
+// `service restart`.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ServiceRestartArgs {
     /// Seconds that running turns get before they are interrupted
@@ -82,7 +82,7 @@ pub struct ServiceRestartArgs {
     pub dry_run: bool,
 }
 
-/// `service logs`.
+// `service logs`.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ServiceLogsArgs {
     /// Go on printing what is logged

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::cli::value;
 
-/// `send`.
+// `send`.
 #[derive(Args, Clone, Debug)]
 pub struct SendArgs {
     /// The turn; `-`, or none with a pipe, reads standard input
@@ -28,7 +28,7 @@ pub struct SendArgs {
     pub how: HowArgs,
 }
 
-/// What every way of sending takes.
+// What every way of sending takes.
 #[derive(Args, Clone, Default, Debug)]
 pub struct TurnArgs {
     /// To whom.
@@ -42,7 +42,7 @@ pub struct TurnArgs {
     pub idempotency_key: Option<String>,
 }
 
-/// Who answers, where, and how.
+// Who answers, where, and how.
 #[derive(Args, Clone, Default, Debug)]
 pub struct WhoArgs {
     /// Who answers, instead of the default agent
@@ -71,7 +71,7 @@ pub struct WhoArgs {
     pub timeout: Option<f64>,
 }
 
-/// What goes with a turn, when it starts, and what becomes of it when something goes wrong.
+// What goes with a turn, when it starts, and what becomes of it when something goes wrong.
 #[derive(Args, Clone, Default, Debug)]
 pub struct HowArgs {
     /// A label, for `agentctl jobs --label`; may be given again
@@ -136,7 +136,7 @@ pub enum OnQuestionArg {
     Deny,
 }
 
-/// `agent`.
+// `agent`.
 #[derive(Args, Clone, Debug)]
 pub struct AgentArgs {
     /// The turn

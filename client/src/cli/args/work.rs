@@ -13,7 +13,7 @@ use super::JsonArgs;
 use super::turn::{HowArgs, WhoArgs};
 use crate::cli::value;
 
-/// `dispatch`.
+// `dispatch`.
 #[derive(Args, Clone, Debug)]
 pub struct DispatchArgs {
     /// The turns; none, or `-`, reads one from each line of standard input
@@ -36,7 +36,7 @@ pub struct DispatchArgs {
     pub json: bool,
 }
 
-/// `collect`.
+// `collect`.
 #[derive(Args, Clone, Debug)]
 pub struct CollectArgs {
     /// Which
@@ -53,7 +53,7 @@ pub struct CollectArgs {
     pub json: bool,
 }
 
-/// `jobs`.
+// `jobs`.
 #[derive(Args, Clone, Debug)]
 pub struct JobsArgs {
     /// Only of this session
@@ -106,7 +106,7 @@ impl From<PhaseArg> for JobPhase {
     }
 }
 
-/// `steer`.
+// `steer`.
 #[derive(Args, Clone, Debug)]
 pub struct SteerArgs {
     /// What to say; `-` reads standard input
@@ -123,7 +123,7 @@ pub struct SteerArgs {
     pub json: bool,
 }
 
-/// `sessions`.
+// `sessions`.
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct SessionsArgs {
@@ -135,7 +135,7 @@ pub struct SessionsArgs {
     pub json: bool,
 }
 
-/// What about sessions.
+// What about sessions.
 #[derive(Subcommand, Clone, Debug)]
 pub enum SessionsCommand {
     /// Make a session without a turn
@@ -149,7 +149,7 @@ pub enum SessionsCommand {
     Resume(SessionArgs),
 }
 
-/// `sessions new`.
+// `sessions new`.
 #[derive(Args, Clone, Debug)]
 pub struct NewSessionArgs {
     /// Its name; one is made when not given
@@ -169,7 +169,7 @@ pub struct NewSessionArgs {
     pub json: bool,
 }
 
-/// A command about one session.
+// A command about one session.
 #[derive(Args, Clone, Debug)]
 pub struct SessionArgs {
     /// Which
@@ -180,7 +180,7 @@ pub struct SessionArgs {
     pub output: JsonArgs,
 }
 
-/// `history`.
+// `history`.
 #[derive(Args, Clone, Debug)]
 pub struct HistoryArgs {
     /// Which
@@ -197,7 +197,7 @@ pub struct HistoryArgs {
     pub json: bool,
 }
 
-/// `questions`.
+// `questions`.
 #[derive(Args, Clone, Debug)]
 pub struct QuestionsArgs {
     /// Only of this session
@@ -208,7 +208,7 @@ pub struct QuestionsArgs {
     pub json: bool,
 }
 
-/// `answer`.
+// `answer`.
 #[derive(Args, Clone, Debug)]
 #[command(group(clap::ArgGroup::new("how").args(["approve", "deny", "choice", "text"])))]
 pub struct AnswerArgs {
@@ -232,7 +232,7 @@ pub struct AnswerArgs {
     pub json: bool,
 }
 
-/// `model`.
+// `model`.
 #[derive(Args, Clone, Debug)]
 pub struct ModelArgs {
     /// Of which session
@@ -252,7 +252,7 @@ pub struct ModelArgs {
     pub json: bool,
 }
 
-/// `compact`.
+// `compact`.
 #[derive(Args, Clone, Debug)]
 pub struct CompactArgs {
     /// Which; without, the only one with a running turn
@@ -266,7 +266,7 @@ pub struct CompactArgs {
     pub json: bool,
 }
 
-/// `backup`.
+// `backup`.
 #[derive(Args, Clone, Debug)]
 pub struct BackupArgs {
     /// Where to, not there yet; without, beside the store
@@ -277,7 +277,7 @@ pub struct BackupArgs {
     pub json: bool,
 }
 
-/// `export`.
+// `export`.
 #[derive(Args, Clone, Debug)]
 pub struct ExportArgs {
     /// A file that is not there yet, instead of standard output

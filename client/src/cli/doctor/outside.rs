@@ -14,7 +14,7 @@ use agentd_protocol::line::DaemonState;
 use super::Seen;
 use super::service::Manager;
 use crate::asked::Asking;
-use crate::cli::output;
+use crate::cli::{output, status};
 use crate::client::{Attended, Client, ClientError, Options};
 use crate::fallback::Fallback;
 use crate::health::Unwell;
@@ -42,9 +42,7 @@ pub(super) fn daemon(seen: &Seen<'_>) -> Vec<Finding> {
         }
         Err(unwell) => unwell,
     };
-    let remedy = unwell
-        .hint()
-        .unwrap_or_else(|| "look at `agentctl logs`".to_owned());
+    let remedy = status::hint(unwell).unwrap_or_else(|| "look at `agentctl logs`".to_owned());
     let found = unwell.to_string();
     // Without a daemon turns still run, once each.
     let is_down = matches!(unwell, Unwell::Client(ClientError::Unreachable { .. }));
@@ -104,6 +102,10 @@ pub(super) fn service(seen: &Seen<'_>) -> Vec<Finding> {
             "service",
             format!("no service manager for users here ({why}): agentd runs in the foreground"),
         ),
+        Manager::There(unit) if unit.is_there() && !unit.is_installed() => Finding::ok(
+            "service",
+            "agentd.service is there and not enabled: `agentctl service install` makes use of it",
+        ),
         Manager::There(unit) if !unit.is_installed() => Finding::ok(
             "service",
             "agentd is not installed as a service: it runs in the foreground, or not at all",
@@ -111,8 +113,7 @@ pub(super) fn service(seen: &Seen<'_>) -> Vec<Finding> {
         Manager::There(unit) if unit.is_failed() => Finding::problem(
             "service",
             format!("agentd.service has failed ({})", unit.get("Result")),
-            "`agentctl logs` says why; then `systemctl --user reset-failed agentd.service` and \
-             `systemctl --user start agentd.service`",
+            "`agentctl service logs` says why; then `agentctl service start`",
         ),
         Manager::There(unit) if unit.is_active() || unit.socket_is_active() => Finding::ok(
             "service",
@@ -125,7 +126,7 @@ pub(super) fn service(seen: &Seen<'_>) -> Vec<Finding> {
         Manager::There(_) => Finding::warning(
             "service",
             "agentd.service is installed and does not run",
-            "`systemctl --user enable --now agentd.socket agentd.service`",
+            "`agentctl service start`",
         ),
     }]
 }

@@ -18,7 +18,8 @@ const WITHIN: Duration = Duration::from_secs(2);
 const SERVICE: &str = "agentd.service";
 const SOCKET: &str = "agentd.socket";
 const TIMER: &str = "agentd-voice-flush.timer";
-const ASKED: &str = "--property=Id,LoadState,ActiveState,UnitFileState,Result,Environment";
+const ASKED: &str =
+    "--property=Id,LoadState,FragmentPath,ActiveState,UnitFileState,Result,Environment";
 
 /// What there is.
 #[derive(Debug)]
@@ -104,11 +105,11 @@ impl Units {
         let path = |line: &str| line.strip_prefix("PATH=").map(str::to_owned);
         read.path = environment.lines().find_map(path);
         // The unit's own variables replace the manager's.
-        let own = read.get("Environment").split_whitespace().find_map(path);
-        read.path = own.or(read.path);
-        let of_unit = read.get("Environment").split_whitespace();
-        let pairs = environment.lines().chain(of_unit);
-        let names = pairs.filter_map(|pair| Some(pair.split_once('=')?.0.trim_matches('"')));
+        let of_unit = words(read.get("Environment"));
+        let of_unit = || of_unit.iter().map(String::as_str);
+        read.path = of_unit().find_map(path).or(read.path);
+        let pairs = environment.lines().chain(of_unit());
+        let names = pairs.filter_map(|pair| Some(pair.split_once('=')?.0));
         read.variables = names.map(str::to_owned).collect();
         read
     }
@@ -117,8 +118,23 @@ impl Units {
         self.service.get(name).map_or("", String::as_str)
     }
 
-    pub(super) fn is_installed(&self) -> bool {
+    /// Is there a unit, whoever uses it?
+    pub(super) fn is_there(&self) -> bool {
         self.get("LoadState") == "loaded"
+    }
+
+    /// A package's units are there for everybody; this user's are those that are enabled or run.
+    pub(super) fn is_installed(&self) -> bool {
+        let is_enabled = |unit: &BTreeMap<String, String>| {
+            unit.get("UnitFileState")
+                .is_some_and(|state| state == "enabled")
+        };
+        let packaged = self.get("FragmentPath").starts_with("/usr");
+        let is_used = || {
+            let enabled = is_enabled(&self.service) || is_enabled(&self.socket);
+            enabled || self.is_active() || self.socket_is_active()
+        };
+        self.is_there() && (!packaged || is_used())
     }
 
     pub(super) fn is_active(&self) -> bool {
@@ -150,6 +166,23 @@ impl Units {
     }
 }
 
+/// A list as systemd shows it: what has a blank stands in quotes.
+fn words(list: &str) -> Vec<String> {
+    let (mut words, mut word, mut is_quoted) = (Vec::new(), String::new(), false);
+    let mut chars = list.chars();
+    while let Some(char) = chars.next() {
+        match char {
+            '\\' => word.extend(chars.next()),
+            '"' => is_quoted = !is_quoted,
+            ' ' if !is_quoted => words.push(std::mem::take(&mut word)),
+            char => word.push(char),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
 fn is_active(unit: &BTreeMap<String, String>) -> bool {
     unit.get("ActiveState")
         .is_some_and(|state| state == "active")
@@ -165,6 +198,27 @@ mod tests {
         assert!(Units::read(&said("active"), "").timer_is_active());
         assert!(!Units::read(&said("inactive"), "").timer_is_active());
         assert!(!Units::default().timer_is_active());
+    }
+
+    #[test]
+    fn a_list_is_read_with_its_quotes() {
+        let list = r#""PATH=/h/my bin:/a\\b \"c\"" AGENTD_CGROUP=delegated"#;
+        let expected = [r#"PATH=/h/my bin:/a\b "c""#, "AGENTD_CGROUP=delegated"];
+        assert_eq!(words(list), expected);
+        assert!(words("").is_empty());
+    }
+
+    #[test]
+    fn a_packages_units_are_a_service_when_they_are_enabled() {
+        let with = |path: &str, state: &str| {
+            let said = format!(
+                "Id={SERVICE}\nLoadState=loaded\nFragmentPath={path}/{SERVICE}\nUnitFileState={state}\n"
+            );
+            Units::read(&said, "").is_installed()
+        };
+        assert!(!with("/usr/lib/systemd/user", "disabled"));
+        assert!(with("/usr/lib/systemd/user", "enabled"));
+        assert!(with("/h/.config/systemd/user", "disabled"));
     }
 
     #[test]

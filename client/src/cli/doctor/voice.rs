@@ -4,14 +4,16 @@
 //! Changes nothing and delivers nothing. Must not know the order of checks.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use agentd_protocol::doctor::Finding;
 
 use super::service::Manager;
+use crate::cli::output;
 use crate::cli::voice::{Reached, reached};
-use crate::cli::{output, value};
 use crate::places::Environment;
 use crate::ssh::Target;
+use crate::voice::age;
 use crate::voice::spool::{MAX_WAITING, Spool};
 
 const CHECK: &str = "voice";
@@ -45,19 +47,19 @@ pub(super) fn waiting(manager: &Manager) -> Vec<Finding> {
         let remedy = "see to it that `agentctl voice flush` works, or remove some";
         findings.push(Finding::problem(CHECK, found, remedy));
     }
-    let mut machines: BTreeMap<&str, (usize, i64)> = BTreeMap::new();
+    let mut machines: BTreeMap<&str, (usize, Duration)> = BTreeMap::new();
     let mut unreadable = 0_usize;
     for (_, one) in &waiting {
         let Ok(one) = one else {
             unreadable += 1;
             continue;
         };
-        let (count, since) = machines.entry(&one.to).or_insert((0, one.said_at));
+        let (count, oldest) = machines.entry(&one.to).or_default();
         *count += 1;
-        *since = one.said_at.min(*since);
+        *oldest = age::since(one.moment.as_ref(), one.said_at).max(*oldest);
     }
-    for (to, (count, since)) in machines {
-        let minutes = (value::now_ms() - since).max(0) / 60_000;
+    for (to, (count, oldest)) in machines {
+        let minutes = oldest.as_secs() / 60;
         let to = match to {
             "" => "this machine's daemon".to_owned(),
             to => format!("`{}`", output::safe(to.trim_start_matches("ssh://"))),

@@ -8,32 +8,23 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use agentd_protocol::network;
+
 use super::packaged;
+use crate::endpoint::MAX_SOCKET_PATH;
 use crate::oneshot;
 use crate::places::Environment;
 
-/// Variables of this shell that are the service's, too: they say where agentd's files are, how much
-/// it logs, and how it reaches the network.
-const CARRIED: [&str; 19] = [
+/// Variables of this shell that are the service's, too, besides those of the network: they say where
+/// agentd's files are, and how much it logs.
+const CARRIED: [&str; 7] = [
     "AGENTD_ALIAS",
     "AGENTD_CONFIG",
     "AGENTD_LOG",
     "AGENTD_SSH_KEY",
     "AGENTD_STATE_DIR",
-    "ALL_PROXY",
-    "HTTPS_PROXY",
-    "HTTP_PROXY",
-    "NODE_EXTRA_CA_CERTS",
-    "NO_PROXY",
-    "REQUESTS_CA_BUNDLE",
-    "SSL_CERT_DIR",
-    "SSL_CERT_FILE",
     "XDG_CONFIG_HOME",
     "XDG_STATE_HOME",
-    "all_proxy",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
 ];
 
 /// Those of them that may be relative to the current directory.
@@ -117,6 +108,16 @@ impl Installation {
 
     /// What can't be written down in a unit is refused, not guessed.
     fn check(&self) -> Result<(), NotInstallable> {
+        let length = self.socket.as_os_str().len();
+        if length > MAX_SOCKET_PATH {
+            return Err(NotInstallable {
+                error: format!(
+                    "the socket's path is {length} bytes, the limit is {MAX_SOCKET_PATH}: `{}`",
+                    self.socket.display()
+                ),
+                hint: "name a shorter one with `--socket` or `AGENTD_SOCKET`",
+            });
+        }
         let paths = [&self.program, &self.control, &self.socket];
         for path in paths.into_iter().chain(&self.alias) {
             let can_stand = path
@@ -162,7 +163,7 @@ type Carried = (Vec<(String, String)>, Vec<String>);
 
 fn carried(variable: impl Fn(&str) -> Option<OsString>) -> Result<Carried, NotInstallable> {
     let (mut carried, mut withheld) = (Vec::new(), Vec::new());
-    for name in CARRIED {
+    for name in CARRIED.into_iter().chain(network::VARIABLES) {
         let Some(value) = variable(name).filter(|value| !value.is_empty()) else {
             continue;
         };
@@ -272,6 +273,10 @@ mod tests {
             uid: 1,
         };
         installation.check().unwrap();
+        installation.socket = format!("/{}", "s".repeat(MAX_SOCKET_PATH)).into();
+        let refused = installation.check().unwrap_err().to_string();
+        assert!(refused.contains("the limit is"), "{refused}");
+        installation.socket = "/run/x.sock".into();
         installation.program = "/opt/$HOME/agentd".into();
         assert!(installation.check().is_err());
     }

@@ -11,7 +11,10 @@ use super::installation::Installation;
 use super::step::{Failed, Step, ask};
 
 const LABEL: &str = "local.agentd";
+/// Delivers speech that waits, each minute.
+const FLUSH: &str = "local.agentd.voice-flush";
 const TEMPLATE: &str = include_str!("../../../../packaging/launchd/agentd.plist");
+const FLUSH_TEMPLATE: &str = include_str!("../../../../packaging/launchd/agentd-voice-flush.plist");
 
 /// The words of one call.
 fn launchctl(words: &[&str]) -> Vec<String> {
@@ -23,8 +26,12 @@ fn domain(uid: u32) -> String {
     format!("gui/{uid}")
 }
 
+fn agent(uid: u32, label: &str) -> String {
+    format!("gui/{uid}/{label}")
+}
+
 fn service(uid: u32) -> String {
-    format!("gui/{uid}/{LABEL}")
+    agent(uid, LABEL)
 }
 
 /// Is there a session to which launchd can add an agent? Over ssh, without a login, there is none.
@@ -33,14 +40,18 @@ pub(super) fn is_there(uid: u32) -> Result<(), Failed> {
 }
 
 pub(super) fn file(of: &Installation) -> PathBuf {
-    of.home.join(format!("Library/LaunchAgents/{LABEL}.plist"))
+    file_of(of, LABEL)
+}
+
+fn file_of(of: &Installation, label: &str) -> PathBuf {
+    of.home.join(format!("Library/LaunchAgents/{label}.plist"))
 }
 
 fn log(of: &Installation) -> PathBuf {
     of.home.join("Library/Logs/agentd.log")
 }
 
-pub(super) fn list(of: &Installation) -> String {
+fn environment(of: &Installation) -> String {
     let environment = of.environment.iter().map(|(name, value)| {
         format!(
             "\t\t<key>{}</key>\n\t\t<string>{}</string>",
@@ -48,9 +59,18 @@ pub(super) fn list(of: &Installation) -> String {
             escaped(value)
         )
     });
-    let environment: Vec<String> = environment.collect();
+    environment.collect::<Vec<String>>().join("\n")
+}
+
+fn flush_list(of: &Installation) -> String {
+    FLUSH_TEMPLATE
+        .replace("@ENVIRONMENT@", &environment(of))
+        .replace("@AGENTCTL@", &escaped(&shown(&of.control)))
+}
+
+pub(super) fn list(of: &Installation) -> String {
     TEMPLATE
-        .replace("@ENVIRONMENT@", &environment.join("\n"))
+        .replace("@ENVIRONMENT@", &environment(of))
         .replace("@PROGRAM@", &escaped(&shown(&of.program)))
         .replace("@SOCKET@", &escaped(&shown(&of.socket)))
         .replace("@LOG@", &escaped(&shown(&log(of))))
@@ -61,31 +81,43 @@ pub(super) fn install(of: &Installation) -> Vec<Step> {
     let service = service(of.uid);
     let dir = of.socket.parent().map(Path::to_owned);
     let mut steps: Vec<Step> = dir.into_iter().map(Step::PrivateDir).collect();
-    steps.push(Step::Write {
-        path: file(of),
-        text: list(of),
-    });
-    steps.push(Step::Try(launchctl(&["bootout", &service])));
+    for (label, text) in [(LABEL, list(of)), (FLUSH, flush_list(of))] {
+        let path = file_of(of, label);
+        steps.push(Step::Write { path, text });
+        steps.extend(unload(of.uid, label));
+    }
     steps.push(Step::Run(launchctl(&["enable", &service])));
     steps.extend(start(of, &State::default()));
+    steps.push(Step::Run(launchctl(&["enable", &agent(of.uid, FLUSH)])));
+    steps.push(load(of, FLUSH));
     steps
 }
 
+fn load(of: &Installation, label: &str) -> Step {
+    let path = shown(&file_of(of, label));
+    Step::Run(launchctl(&["bootstrap", &domain(of.uid), &path]))
+}
+
+/// What is on its way out can't be loaded again, and `bootout` doesn't wait for it.
+fn unload(uid: u32, label: &str) -> [Step; 2] {
+    let agent = agent(uid, label);
+    [
+        Step::Try(launchctl(&["bootout", &agent])),
+        Step::UntilFails(launchctl(&["print", &agent])),
+    ]
+}
+
 pub(super) fn start(of: &Installation, state: &State) -> Vec<Step> {
-    let path = shown(&file(of));
-    let load = Step::Run(launchctl(&["bootstrap", &domain(of.uid), &path]));
-    let mut steps: Vec<Step> = (!state.is_listening())
-        .then_some(load)
-        .into_iter()
-        .collect();
+    let load = (!state.is_listening()).then(|| load(of, LABEL));
+    let mut steps: Vec<Step> = load.into_iter().collect();
     steps.push(Step::Run(launchctl(&["kickstart", &service(of.uid)])));
     steps
 }
 
 /// Out of launchd, the socket with it; the list stays.
 pub(super) fn stop(of: &Installation, state: &State) -> Vec<Step> {
-    let unload = Step::Run(launchctl(&["bootout", &service(of.uid)]));
-    state.is_listening().then_some(unload).into_iter().collect()
+    let unload = state.is_listening().then(|| unload(of.uid, LABEL));
+    unload.into_iter().flatten().collect()
 }
 
 /// Without asking the daemon first.
@@ -94,11 +126,14 @@ pub(super) fn restart_hard(of: &Installation) -> Vec<Step> {
 }
 
 pub(super) fn uninstall(of: &Installation) -> Vec<Step> {
-    vec![
-        Step::Try(launchctl(&["bootout", &service(of.uid)])),
-        Step::RemoveKept(file(of)),
-        Step::Remove(file(of)),
-    ]
+    let of_one = |label: &str| {
+        [
+            Step::Try(launchctl(&["bootout", &agent(of.uid, label)])),
+            Step::RemoveKept(file_of(of, label)),
+            Step::Remove(file_of(of, label)),
+        ]
+    };
+    [FLUSH, LABEL].into_iter().flat_map(of_one).collect()
 }
 
 /// What follows the service's log.
@@ -217,7 +252,9 @@ mod tests {
         let commands: Vec<String> = install(&installation())
             .into_iter()
             .filter_map(|step| match step {
-                Step::Run(words) | Step::Try(words) => Some(words.join(" ")),
+                Step::Run(words) | Step::Try(words) | Step::UntilFails(words) => {
+                    Some(words.join(" "))
+                }
                 _ => None,
             })
             .collect();
@@ -225,11 +262,34 @@ mod tests {
             commands,
             [
                 "launchctl bootout gui/501/local.agentd",
+                "launchctl print gui/501/local.agentd",
+                "launchctl bootout gui/501/local.agentd.voice-flush",
+                "launchctl print gui/501/local.agentd.voice-flush",
                 "launchctl enable gui/501/local.agentd",
                 "launchctl bootstrap gui/501 /h/Library/LaunchAgents/local.agentd.plist",
                 "launchctl kickstart gui/501/local.agentd",
+                "launchctl enable gui/501/local.agentd.voice-flush",
+                "launchctl bootstrap gui/501 /h/Library/LaunchAgents/local.agentd.voice-flush.plist",
             ]
         );
+    }
+
+    #[test]
+    fn speech_that_waits_is_delivered_by_this_installation_each_minute() {
+        let text = flush_list(&installation());
+        let list = plist::Value::from_reader_xml(text.as_bytes()).unwrap();
+        let list = list.as_dictionary().unwrap();
+        let get = |name: &str| list.get(name).unwrap();
+        assert_eq!(get("Label").as_string(), Some(FLUSH));
+        let words = get("ProgramArguments").as_array().unwrap();
+        let words: Vec<_> = words.iter().map(|word| word.as_string().unwrap()).collect();
+        assert_eq!(words, ["/opt/a & b/agentctl", "voice", "flush"]);
+        let path = get("EnvironmentVariables").as_dictionary().unwrap();
+        assert_eq!(path.get("PATH"), Some(&"/opt/<x>/bin:/usr/bin".into()));
+        assert_eq!(get("StartInterval").as_unsigned_integer(), Some(60));
+        assert!(!text.contains('@'), "{text}");
+        let removed = uninstall(&installation());
+        assert!(removed.contains(&Step::Remove(file_of(&installation(), FLUSH))));
     }
 
     #[test]
@@ -239,7 +299,7 @@ mod tests {
             printed: Some(String::new()),
         };
         assert_eq!(stop(&of, &State::default()), []);
-        assert_eq!(stop(&of, &loaded).len(), 1);
+        assert_eq!(stop(&of, &loaded).len(), 2);
         assert_eq!(
             (
                 start(&of, &loaded).len(),

@@ -18,6 +18,9 @@ use super::step::{self, Mode};
 use super::{Done, Manager, State, Trouble, connect, installed, verify};
 use crate::asked::{Asking, RequestError};
 use crate::client::Client;
+use crate::endpoint::Endpoint;
+use crate::fallback::Fact;
+use crate::places::Environment;
 use crate::wire::Nothing;
 
 /// What running turns get when nothing is said.
@@ -70,6 +73,12 @@ pub(super) async fn gently(of: &Installation, deadline: f64) -> Done<Left> {
     let state = Manager::ask()?;
     // Before the daemon leaves: who waits in the socket's queue starts the next one.
     step::perform(&state.reload(), Mode::Do)?;
+    if is_lost(&state, of, Mode::Do).await {
+        output::note("its socket is gone, so nobody can ask it to end its turns: it is ended");
+        step::perform(&state.stop(of), Mode::Do)?;
+        step::perform(&state.start(of), Mode::Do)?;
+        return Ok(Left::Yes);
+    }
     let Some(pid) = state.pid() else {
         step::perform(&state.start(of), Mode::Do)?;
         return Ok(Left::Yes);
@@ -90,19 +99,31 @@ pub(super) async fn gently(of: &Installation, deadline: f64) -> Done<Left> {
     Ok(Left::Yes)
 }
 
-/// Lets the daemon end its turns, if there is one. It starts no others from then on.
-pub(super) async fn drained(state: &State, of: &Installation, deadline: f64) -> Done<Left> {
-    let Some(pid) = state.pid() else {
-        return Ok(Left::Yes);
-    };
-    Ok(match quiet(pid, &state.socket(of), deadline).await? {
-        Quiet::Interrupted => Left::Interrupted,
-        Quiet::Asked(_) | Quiet::Silent => Left::Yes,
-    })
+/// Does the manager listen where nobody gets to it? The socket's file was taken away, or another
+/// one left in its place. Only shown, it is looked at alone: who connects starts the daemon.
+pub(super) async fn is_lost(state: &State, of: &Installation, mode: Mode) -> bool {
+    if !state.is_listening() {
+        return false;
+    }
+    if mode == Mode::Show {
+        return !state.socket(of).exists();
+    }
+    let endpoint = Endpoint::find(Some(&state.socket(of)), &Environment::of_process());
+    let connected = endpoint.connect().await;
+    connected.is_err_and(|failed| matches!(failed.fact, Fact::NoSocket | Fact::Refused))
+}
+
+/// Lets the daemon end its turns, if there is one. It starts no others while what comes of it is
+/// held.
+pub(super) async fn drained(state: &State, of: &Installation, deadline: f64) -> Done<Quiet> {
+    match state.pid() {
+        Some(pid) => quiet(pid, &state.socket(of), deadline).await,
+        None => Ok(Quiet::Silent),
+    }
 }
 
 /// What came of asking it to end its turns.
-enum Quiet {
+pub(super) enum Quiet {
     Asked(Box<Client>),
     /// It doesn't answer.
     Silent,
@@ -111,7 +132,12 @@ enum Quiet {
 
 async fn quiet(pid: u32, socket: &Path, deadline: f64) -> Done<Quiet> {
     match connect(Some(socket)).await {
-        Ok(client) if client.hello.pid != pid => Err(Trouble::Outsider(client.hello.pid)),
+        // Somebody else may have restarted it meanwhile.
+        Ok(client)
+            if client.hello.pid != pid && Manager::ask()?.pid() != Some(client.hello.pid) =>
+        {
+            Err(Trouble::Outsider(client.hello.pid))
+        }
         Ok(mut client) => {
             if drain(&mut client, deadline).await == Left::Interrupted {
                 undrain(socket).await;
@@ -131,6 +157,8 @@ async fn quiet(pid: u32, socket: &Path, deadline: f64) -> Done<Quiet> {
 async fn drain(client: &mut Client, deadline: f64) -> Left {
     let fields = Drain {
         deadline: Some(deadline),
+        // Should this process be ended, it goes on as before.
+        while_connected: true,
     };
     let asked = client.answer("drain", &fields, Asking::ChangesLong);
     let asked = tokio::select! {

@@ -9,12 +9,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::super::output;
+use super::seal::{is_whole, sealed};
 use crate::places;
 
 /// Every file of ours says so; one that doesn't is somebody else's.
@@ -23,6 +24,10 @@ const OURS: &str = "Written by `agentctl service install`";
 const MAX_KEPT: u32 = 100;
 /// A service manager answers a question in some 20 ms.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+
+/// As long as a daemon may take to leave.
+const FAILS_WITHIN: Duration = Duration::from_secs(50);
+const ASKED_EVERY: Duration = Duration::from_millis(100);
 
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,6 +50,8 @@ pub(super) enum Step {
     Run(Vec<String>),
     /// A command that fails when there is nothing to do.
     Try(Vec<String>),
+    /// A question that is asked until its answer is no.
+    UntilFails(Vec<String>),
 }
 
 /// Are the steps done, or only shown?
@@ -134,6 +141,7 @@ fn show(step: &Step) -> Result<(), Failed> {
             format!("would remove  {}", path.display())
         }
         Step::Run(words) | Step::Try(words) => format!("would run     {}", words.join(" ")),
+        Step::UntilFails(_) => return Ok(()),
     };
     Ok(output::out_line(&text)?)
 }
@@ -147,7 +155,7 @@ fn perform_one(step: &Step) -> Result<(), Failed> {
                 let before = fs::read(path).map_err(Failed::of(path))?;
                 write(kept, &before).map_err(Failed::of(kept))?;
             }
-            write(path, text.as_bytes()).map_err(Failed::of(path))?;
+            write(path, sealed(path, text).as_bytes()).map_err(Failed::of(path))?;
             output::out_line(&format!("wrote    {}", path.display()))?;
             if let Some(kept) = kept {
                 output::note(&format!(
@@ -196,11 +204,27 @@ fn perform_one(step: &Step) -> Result<(), Failed> {
                 Err(other) => Err(other),
             };
         }
+        Step::UntilFails(words) => return until_fails(words, FAILS_WITHIN),
     };
     let Some((what, path)) = told else {
         return Ok(());
     };
     Ok(output::out_line(&format!("{what:<7}  {}", path.display()))?)
+}
+
+fn until_fails(words: &[String], within: Duration) -> Result<(), Failed> {
+    let begun = Instant::now();
+    while begun.elapsed() < within {
+        match ask(words) {
+            Ok(_) => std::thread::park_timeout(ASKED_EVERY),
+            Err(Failed::Command { .. }) => return Ok(()),
+            Err(other) => return Err(other),
+        }
+    }
+    Err(Failed::Command {
+        command: words.join(" "),
+        said: format!("it is there still after {} s", within.as_secs()),
+    })
 }
 
 fn tell_run(words: &[String]) -> Result<(), Failed> {
@@ -279,7 +303,7 @@ fn is_dead_socket(path: &Path) -> bool {
 
 /// Is the file there, with this text?
 pub(super) fn is_there(path: &Path, text: &str) -> Result<bool, Failed> {
-    Ok(ours(path)?.is_some_and(|found| found == text))
+    Ok(ours(path)?.is_some_and(|found| found == sealed(path, text)))
 }
 
 /// The text of a file of ours.
@@ -305,14 +329,17 @@ fn kept_name(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Where a file goes that is written anew, as somebody may have changed it by hand: a name that is
-/// free. None when there is nothing to keep, or it is kept already.
+/// Where a file goes that is written anew and was changed by hand: a name that is free. None when
+/// there is nothing to keep, or it is kept already.
 fn to_keep(path: &Path) -> io::Result<Option<PathBuf>> {
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
+    if is_whole(path, &String::from_utf8_lossy(&text)) {
+        return Ok(None);
+    }
     for number in 1..=MAX_KEPT {
         let mut name = kept_name(path).into_os_string();
         if number > 1 {
@@ -435,19 +462,22 @@ mod tests {
         let old = kept_name(&path);
         fs::write(&old, "mine").unwrap();
         perform(&[write.clone(), write], Mode::Do).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        assert_eq!(fs::read_to_string(&path).unwrap(), sealed(&path, &text));
         assert_eq!(fs::read_to_string(&old).unwrap(), "mine");
         let second = dir.path().join("agentd.service.old.2");
         assert_eq!(fs::read_to_string(&second).unwrap(), changed);
-        // What comes later doesn't replace it.
-        let newer = format!("# {OURS}\nnewer\n");
-        let write = Step::Write {
+        // What comes later doesn't replace it, and what nobody changed isn't kept.
+        let newer = Step::Write {
             path: path.clone(),
-            text: newer,
+            text: format!("# {OURS}\nnewer\n"),
         };
-        perform(&[write], Mode::Do).unwrap();
+        let third = dir.path().join("agentd.service.old.3");
+        perform(std::slice::from_ref(&newer), Mode::Do).unwrap();
+        assert!(!third.exists());
+        fs::write(&path, format!("{changed}again\n")).unwrap();
+        perform(&[newer], Mode::Do).unwrap();
         assert_eq!(fs::read_to_string(&second).unwrap(), changed);
-        assert!(dir.path().join("agentd.service.old.3").exists());
+        assert!(third.exists());
         perform(&[Step::RemoveKept(path.clone())], Mode::Do).unwrap();
         assert!(path.exists() && old.exists() && !second.exists());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
@@ -491,7 +521,7 @@ mod tests {
         perform(std::slice::from_ref(&write), Mode::Show).unwrap();
         assert!(!path.exists(), "it was only shown");
         perform(&[write.clone(), write], Mode::Do).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        assert_eq!(fs::read_to_string(&path).unwrap(), sealed(&path, &text));
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let beside = fs::read_dir(path.parent().unwrap()).unwrap().count();
@@ -514,6 +544,21 @@ mod tests {
         assert!(fs::symlink_metadata(&path).is_ok());
         perform(&[step(Path::new("/elsewhere"))], Mode::Do).unwrap();
         assert!(fs::symlink_metadata(&path).is_err());
+    }
+
+    #[test]
+    fn a_question_is_asked_until_its_answer_is_no() {
+        let dir = tempfile::tempdir().unwrap();
+        let count = dir.path().join("count");
+        let script = format!(
+            "echo >> {0}; [ $(wc -l < {0}) -lt 3 ]",
+            count.to_str().unwrap()
+        );
+        let question = ["sh".to_owned(), "-c".to_owned(), script];
+        until_fails(&question, FAILS_WITHIN).unwrap();
+        assert_eq!(fs::read_to_string(&count).unwrap(), "\n\n\n");
+        let failed = until_fails(&words("true"), Duration::ZERO).unwrap_err();
+        assert!(failed.to_string().contains("there still"), "{failed}");
     }
 
     #[test]

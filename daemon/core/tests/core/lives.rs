@@ -97,6 +97,38 @@ fn a_draining_daemon_accepts_and_keeps_and_answers_when_nothing_runs() {
 }
 
 #[test]
+fn a_drain_that_holds_while_somebody_is_connected_ends_with_it_and_no_other() {
+    const BOUND: &str = r#"{"type":"drain","while_connected":true}"#;
+    let begins = |drains: [&str; 2], stops: bool| {
+        let (mut world, conn, process) = running();
+        let askers = [world.connect(), world.connect()];
+        for (asker, drain) in askers.into_iter().zip(drains) {
+            world.request(asker, 1, drain);
+        }
+        world.request(conn, 2, r#"{"type":"send","text":"x"}"#);
+        world.end_turn(process);
+        world.disconnect(askers[1]);
+        assert_eq!(world.prompts.len(), 1, "the first one is still there");
+        if stops {
+            world.request(askers[0], 2, r#"{"type":"daemon.stop","restart":true}"#);
+        }
+        world.disconnect(askers[0]);
+        world.prompts.len() == 2
+    };
+    let other = r#"{"type":"ping"}"#;
+    let (mut world, _, _) = running();
+    let asker = world.connect();
+    world.request(asker, 1, BOUND);
+    world.event(Event::AskedLast { conn: asker });
+    assert_eq!(world.last_error(asker), Some(Code::Interrupted));
+
+    assert!(begins([BOUND, other], false));
+    assert!(!begins([BOUND, other], true), "it leaves");
+    assert!(!begins([BOUND, r#"{"type":"drain"}"#], false));
+    assert!(!begins([r#"{"type":"drain"}"#, BOUND], false));
+}
+
+#[test]
 fn a_stop_gives_running_turns_their_time_then_interrupts_them_and_keeps_what_waits() {
     let (mut world, conn, process) = running();
     world.request(

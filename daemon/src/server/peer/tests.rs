@@ -251,6 +251,29 @@ async fn hello_keeps_a_connection_until_it_leaves() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_owner_hears_once_that_no_more_is_asked_while_an_answer_is_outstanding() {
+    let mut both = open(Origin::Socket);
+    let lines = b"{\"type\":\"hello\"}\n{\"type\":\"drain\",\"id\":1}\n";
+    both.client.write_all(lines).await.unwrap();
+    let id = both.request().await;
+    both.orders.try_send(PeerOrder::Keep).unwrap();
+    both.orders.try_send(pong(id, Progress::Answered)).unwrap();
+    let id = both.request().await;
+    both.client.shutdown().await.unwrap();
+    let heard = both.inbox.recv().await;
+    assert!(
+        matches!(heard, Some(Event::AskedLast { conn: CONN })),
+        "{heard:?}"
+    );
+    both.orders.try_send(pong(id, Progress::Answered)).unwrap();
+    let heard = both.inbox.recv().await;
+    assert!(
+        matches!(heard, Some(Event::Disconnected { conn: CONN })),
+        "{heard:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn shutdown_closes_when_everything_is_answered() {
     let mut peer = open(Origin::Socket).answered();
     peer.say("{\"type\":\"hello\"}\n{\"type\":\"shutdown\"}\n")

@@ -14,7 +14,8 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use agentd_client::cli::output;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::config::Config;
 use crate::config::edit::EditError;
@@ -24,7 +25,7 @@ use crate::config::secrets::SecretsError;
 use crate::provider::keys::{Keys, KeysError};
 
 /// The commands that this module takes.
-pub(crate) const COMMANDS: &[&str] = &["provider", "models"];
+pub(crate) const COMMANDS: &[&str] = &["provider", "models", "completions"];
 
 #[derive(Parser, Debug)]
 #[command(version, max_term_width = 100)]
@@ -44,6 +45,12 @@ enum Command {
     Models {
         #[command(subcommand)]
         command: models::Command,
+    },
+    /// Print a script that completes commands in your shell
+    #[command(hide = true)]
+    Completions {
+        /// Which shell
+        shell: Shell,
     },
 }
 
@@ -167,8 +174,20 @@ fn wall_ms() -> u64 {
     })
 }
 
-/// Runs a command line, from the program's name on.
-pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
+/// Of the commands here and of `alone`, what the program takes without any.
+fn completions(shell: Shell, alone: clap::Command) -> ExitCode {
+    let commands = Words::command();
+    let mut whole = alone.subcommands(commands.get_subcommands().cloned());
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut whole, "timmy", &mut script);
+    // Whoever closed standard output doesn't want to read it.
+    let _closed = output::out(&String::from_utf8_lossy(&script));
+    ExitCode::SUCCESS
+}
+
+/// Runs a command line, from the program's name on. `alone` is what the program takes without a
+/// command.
+pub(crate) fn run(words: Vec<OsString>, alone: clap::Command) -> ExitCode {
     let called = match words.first().and_then(|name| Path::new(name).file_name()) {
         Some(name) if name == "agentctl" => CalledAs::Agentctl,
         _ => CalledAs::Timmy,
@@ -180,6 +199,9 @@ pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
+    if let Command::Completions { shell } = words.command {
+        return completions(shell, alone);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -189,6 +211,7 @@ pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
             match words.command {
                 Command::Provider { command } => provider::run(setting, command).await,
                 Command::Models { command } => models::run(setting, command).await,
+                Command::Completions { .. } => Ok(Exit::Done),
             }
         });
         // A read of standard input must not keep the process.
@@ -206,8 +229,6 @@ pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

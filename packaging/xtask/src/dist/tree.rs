@@ -32,13 +32,18 @@ pub(super) fn fill(release: &Release, bins: &Path, stage: &Path) -> anyhow::Resu
     }
     let agentctl = bin.join("agentctl");
     done(command(&agentctl, &["man", "--to"]).arg(stage.join("share/man/man1")))?;
-    for (shell, to) in [
-        ("bash", "share/bash-completion/completions/agentctl"),
-        ("zsh", "share/zsh/site-functions/_agentctl"),
-        ("fish", "share/fish/vendor_completions.d/agentctl.fish"),
-    ] {
-        let script = said(&mut command(&agentctl, &["completions", shell]))?;
-        write(&stage.join(to), &(script + "\n"))?;
+    for name in PROGRAMS {
+        for (shell, to) in [
+            ("bash", format!("share/bash-completion/completions/{name}")),
+            ("zsh", format!("share/zsh/site-functions/_{name}")),
+            (
+                "fish",
+                format!("share/fish/vendor_completions.d/{name}.fish"),
+            ),
+        ] {
+            let script = said(&mut command(bin.join(name), &["completions", shell]))?;
+            write(&stage.join(to), &(script + "\n"))?;
+        }
     }
     for name in ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
         copy(name, &stage.join("share/doc/agentd").join(name))?;

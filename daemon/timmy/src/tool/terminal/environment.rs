@@ -4,6 +4,8 @@
 
 use std::ffi::{OsStr, OsString};
 
+use agentd_protocol::network;
+
 use crate::tool::Surroundings;
 use crate::tool::places::{Rules, temporary};
 
@@ -27,19 +29,6 @@ const PASSED: &[&str] = &[
     "VIRTUAL_ENV",
 ];
 const PASSED_PREFIX: &str = "LC_";
-/// How the network is reached here, for commands that may use it.
-const NETWORK: &[&str] = &[
-    "ALL_PROXY",
-    "HTTPS_PROXY",
-    "HTTP_PROXY",
-    "NO_PROXY",
-    "SSL_CERT_DIR",
-    "SSL_CERT_FILE",
-    "all_proxy",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-];
 /// Nobody looks at a terminal there: no colours, no pagers, no questions.
 const FIXED: &[(&str, &str)] = &[("TERM", "dumb"), ("GIT_TERMINAL_PROMPT", "0")];
 
@@ -53,7 +42,7 @@ pub(super) fn of(rules: &Rules, around: &Surroundings, network: bool) -> Vec<(Os
         let is_open = !value.as_encoded_bytes().contains(&b'@');
         PASSED.contains(&name)
             || name.starts_with(PASSED_PREFIX)
-            || (network && is_open && NETWORK.contains(&name))
+            || (network && is_open && network::VARIABLES.contains(&name))
     };
     let mut passed: Vec<_> = rules
         .environment

@@ -1,0 +1,115 @@
+//! What goes wrong around an installed service, and that it is there again afterwards.
+
+use std::process::Stdio;
+
+use super::*;
+use crate::support::Reaped;
+
+#[test]
+fn a_daemon_by_hand_leaves_the_services_socket_alone() {
+    let Some(machine) = machine("trouble::a_daemon_by_hand_leaves_the_services_socket_alone")
+    else {
+        return;
+    };
+    let machine = machine.installed();
+    agentctl(&["stop"]);
+    let refused = run("agentd", &[]);
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(refused.stderr.contains("service manager"), "{refused:?}");
+    assert_eq!(machine.serving_pid(), u64::from(machine.pid()));
+    // The configuration has changed: the word for that is the service's.
+    let said = run("agentctl", &["agents", "default", "chaos"]);
+    assert!(said.stderr.contains("service restart"), "{said:?}");
+}
+
+#[test]
+fn a_socket_that_was_taken_away_is_named_and_made_again() {
+    let Some(machine) = machine("trouble::a_socket_that_was_taken_away_is_named_and_made_again")
+    else {
+        return;
+    };
+    let machine = machine.installed();
+    for mends in [
+        ["service", "restart"],
+        ["service", "start"],
+        ["service", "install"],
+    ] {
+        let pid = machine.pid();
+        fs::remove_file(machine.socket()).unwrap();
+        let status = run("agentctl", &["status"]);
+        assert_eq!(status.code, Some(69), "{status:?}");
+        let named = format!("(pid {pid}) runs, and its socket");
+        assert!(status.stderr.contains(&named), "{status:?}");
+        assert!(status.stderr.contains("service restart"), "{status:?}");
+        let looked = run("agentctl", &["doctor"]);
+        assert!(looked.stdout.contains(&named), "{looked:?}");
+        let shown = agentctl(&["service", "start", "--dry-run"]);
+        assert!(shown.contains("stop agentd.socket"), "{shown}");
+        agentctl(&mends);
+        assert_eq!(machine.serving_pid(), u64::from(machine.pid()));
+    }
+    systemctl(&["stop", "agentd.service"]);
+    agentctl(&["service", "install", "--dry-run"]);
+    assert_eq!(machine.pid(), 0, "what is only shown starts nothing");
+    // Another one in its place leads nowhere either.
+    fs::remove_file(machine.socket()).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(machine.socket()).unwrap());
+    agentctl(&["service", "restart"]);
+    assert_eq!(machine.serving_pid(), u64::from(machine.pid()));
+}
+
+#[test]
+fn who_waits_is_served_when_the_configuration_is_mended() {
+    let Some(machine) = machine("trouble::who_waits_is_served_when_the_configuration_is_mended")
+    else {
+        return;
+    };
+    let machine = machine.installed();
+    systemctl(&["stop", "agentd.service"]);
+    let config = home().join(".config/agentd/config.toml");
+    fs::write(&config, "default_agent = [\n").unwrap();
+    let socket = machine.socket();
+    let waits = std::thread::spawn(move || ask(&socket, r#"{"type":"ping"}"#));
+    // In microseconds; the first one is of before.
+    let mut starts = BTreeSet::new();
+    wait_for("it was tried more than once", || {
+        let at = property("agentd.service", "ExecMainStartTimestampMonotonic");
+        starts.insert(at.parse::<u64>().unwrap());
+        (starts.len() > 3).then_some(())
+    });
+    let starts: Vec<u64> = starts.into_iter().skip(1).collect();
+    let apart = starts.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(apart.min() > Some(3_000_000), "{starts:?}");
+    assert_eq!(property("agentd.socket", "ActiveState"), "active");
+    fs::write(&config, CONFIG).unwrap();
+    let answer = waits.join().unwrap().unwrap();
+    assert!(answer.contains("pong"), "{answer}");
+    assert_eq!(property("agentd.service", "ActiveState"), "active");
+}
+
+#[test]
+fn a_restart_that_is_killed_while_it_waits_changes_nothing() {
+    let Some(machine) = machine("trouble::a_restart_that_is_killed_while_it_waits_changes_nothing")
+    else {
+        return;
+    };
+    let machine = machine.installed();
+    let gate = home().join("gate");
+    let prompt = format!("chaos:wait-file {};say done", gate.display());
+    let running = agentctl(&["dispatch", "--agent", "chaos", &prompt]);
+    let pid = machine.pid();
+    let state = || machine.ask(r#"{"type":"status"}"#)["state"].clone();
+    let mut restart = Command::new("agentctl");
+    let restart = restart.args(["service", "restart"]).stdout(Stdio::null());
+    let restart = Reaped(restart.spawn().unwrap());
+    wait_for("no turn starts any more", || {
+        (state() == "draining").then_some(())
+    });
+    kill(restart.0.id(), Signal::SIGKILL);
+    wait_for("turns start again", || (state() == "ready").then_some(()));
+    let said = agentctl(&["send", "--agent", "timmy", "later"]);
+    assert!(said.contains("later"), "{said}");
+    fs::write(&gate, "").unwrap();
+    assert!(agentctl(&["collect", running.trim()]).contains("done"));
+    assert_eq!(machine.pid(), pid);
+}
