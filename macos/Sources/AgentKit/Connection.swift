@@ -24,14 +24,16 @@ public struct Strays: Sendable, Equatable {
 public actor Connection {
   /// Twice what a daemon of this version sends: a newer one may send more.
   static let maxLine = 2 * 1024 * 1024
+  /// Seconds that the rest of a line has to leave once nobody waits for its answer. Who doesn't take
+  /// it takes nothing from anybody.
+  static let leavesWithin = 5.0
 
   private struct Pending {
     let mailbox: Mailbox
     let kind: String
     var key: String?
     var deadline: Task<Void, Never>?
-    /// Did the child get it, or may it have?
-    var isWritten = false
+    let outgoing: Outgoing
     /// It is late or cancelled and was aborted: what still comes is dropped.
     var isGivenUp = false
   }
@@ -65,6 +67,10 @@ public actor Connection {
 
   deinit {
     transport.close()
+    for one in pending.values {
+      one.deadline?.cancel()
+      one.mailbox.finish(.failure(AgentError.outcomeUnknown(key: one.key)))
+    }
   }
 
   /// Says `hello` on a fresh connection, and waits for its answer.
@@ -118,7 +124,7 @@ public actor Connection {
   public func ask(_ kind: String, _ members: Members = [], within seconds: Double? = nil)
     async throws -> Line
   {
-    let (_, mailbox) = try await begin(kind, members, key: nil, within: seconds)
+    let mailbox = try begin(kind, members, key: nil, within: seconds)
     while let line = try await mailbox.next() {
       guard line.isFinal else { continue }
       if case .error(let error) = line.body { throw AgentError.answered(error) }
@@ -132,13 +138,13 @@ public actor Connection {
   public func lines(
     _ kind: String, _ members: Members = [], key: String? = nil, within seconds: Double? = nil
   ) async throws -> Lines {
-    let (_, mailbox) = try await begin(kind, members, key: key, within: seconds)
-    return mailbox.stream()
+    let mailbox = try begin(kind, members, key: key, within: seconds)
+    return mailbox.stream(of: self)
   }
 
   /// The same for one reader that comes and goes.
   func mailbox(_ kind: String, _ members: Members) async throws -> Mailbox {
-    try await begin(kind, members, key: nil, within: nil).1
+    try begin(kind, members, key: nil, within: nil)
   }
 
   /// The same, once the first line is there: a daemon that is stopping says so by it, and then the
@@ -146,13 +152,13 @@ public actor Connection {
   func linesOnceBegun(_ send: Send, within seconds: Double?) async throws
     -> Lines
   {
-    let (_, mailbox) = try await begin("send", send.members, key: send.key, within: seconds)
+    let mailbox = try begin("send", send.members, key: send.key, within: seconds)
     guard let first = try await mailbox.next() else { throw AgentError.outcomeUnknown(key: nil) }
     if case .error(let error) = first.body, error.code == .draining, error.job == nil {
       throw AgentError.notConnected(.requestDraining, reason: error.message)
     }
     mailbox.putBack(first)
-    return mailbox.stream()
+    return mailbox.stream(of: self)
   }
 
   /// Waits until the other side is gone.
@@ -178,36 +184,41 @@ public actor Connection {
     transport.close()
   }
 
+  /// Puts it on its way, and doesn't wait for that: a line that the other side doesn't take mustn't
+  /// keep anybody from giving up.
   private func begin(_ kind: String, _ members: Members, key: String?, within seconds: Double?)
-    async throws -> (Int, Mailbox)
+    throws -> Mailbox
   {
     if let ended { throw ended == .stopped ? ended : AgentError.notSent }
-    listen()
+    try Task.checkCancellation()
     lastID += 1
     let id = lastID
     let line = Request.line(kind, id: id, members)
     guard line.count <= Request.maxLine + 1 else { throw AgentError.oversized(line.count - 1) }
+    listen()
     let mailbox = Mailbox { [weak self] in
-      Task { await self?.giveUp(id) }
+      // Held from now on, or nobody would abort the turn of a client that goes.
+      guard let self else { return }
+      Task { await self.giveUp(id) }
     }
-    var one = Pending(mailbox: mailbox, kind: kind, key: key)
+    let outgoing = transport.write(line) { [weak self] error in
+      Task { await self?.failedToWrite(id, error) }
+    }
+    var one = Pending(mailbox: mailbox, kind: kind, key: key, outgoing: outgoing)
     if let seconds {
       one.deadline = Task { [weak self] in
-        try? await Task.sleep(for: .seconds(seconds))
+        try? await Task.sleep(for: .bounded(seconds))
         if !Task.isCancelled { await self?.late(id, after: seconds) }
       }
     }
     pending[id] = one
-    do {
-      // From here on it may be gone before the call is back: it is asked for when it isn't.
-      pending[id]?.isWritten = true
-      try await transport.write(line)
-    } catch {
-      let wasThere = remove(id) != nil
-      if case AgentError.notSent = error { throw error }
-      if wasThere { throw AgentError.outcomeUnknown(key: key) }
-    }
-    return (id, mailbox)
+    return mailbox
+  }
+
+  private func failedToWrite(_ id: Int, _ error: AgentError) {
+    guard let one = remove(id) else { return }
+    let why = error == .notSent ? error : .outcomeUnknown(key: one.key)
+    one.mailbox.finish(.failure(why))
   }
 
   /// The one task that takes what comes, begun with the first request.
@@ -287,18 +298,26 @@ public actor Connection {
     giveUp(id)
   }
 
-  /// Nobody waits for it any more: a send is aborted, anything else forgotten.
+  /// Nobody waits for it any more: a send is aborted, anything else forgotten. What hasn't begun to
+  /// leave never does.
   private func giveUp(_ id: Int) {
     guard let one = pending[id], !one.isGivenUp else { return }
-    guard one.kind == "send" else {
+    let isWithdrawn = one.outgoing.withdraw() == .withdrawn
+    if !isWithdrawn {
+      // It also holds this connection for so long: the turn is aborted though its client is gone.
+      Task {
+        try? await Task.sleep(for: .bounded(Self.leavesWithin))
+        if !one.outgoing.hasLeft { fail(.outcomeUnknown(key: nil)) }
+      }
+    }
+    guard one.kind == "send", !isWithdrawn else {
       remove(id)
       return
     }
     pending[id]?.isGivenUp = true
     pending[id]?.deadline?.cancel()
-    let line = Request.line("abort", id: id)
     // A connection that is gone says so by its end.
-    Task { [transport] in try? await transport.write(line) }
+    transport.write(Request.line("abort", id: id))
     onGivenUp()
   }
 
@@ -316,7 +335,8 @@ public actor Connection {
       let lost = AgentError.outcomeUnknown(key: one.key)
       let why: AgentError =
         switch error {
-        case nil, .outcomeUnknown, .notSent: one.isWritten ? lost : .notSent
+        case nil, .outcomeUnknown, .notSent:
+          one.outgoing.withdraw() == .withdrawn ? .notSent : lost
         case .stopped?: one.kind == "send" ? lost : .stopped
         case let error?: error
         }

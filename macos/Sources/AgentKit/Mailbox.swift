@@ -95,8 +95,9 @@ final class Mailbox: Sendable {
       }
       return (!state.isAbandoned && state.end == nil, state.waiting)
     }
-    waiting?.resume(throwing: CancellationError())
+    // Before the reader goes on, and may drop whom the lines come from.
     if first { onCancel() }
+    waiting?.resume(throwing: CancellationError())
   }
 
   /// What was just read is read again.
@@ -104,10 +105,11 @@ final class Mailbox: Sendable {
     state.with { $0.lines.insert(line, at: $0.first) }
   }
 
-  /// The lines as they come. Whoever drops it reads no more: nothing is kept for it then.
-  func stream() -> Lines {
-    let lease = Lease(self)
-    return Lines { try await lease.mailbox.next() }
+  /// The lines as they come. Whoever drops it reads no more: nothing is kept for it then. Until the
+  /// last line is read it holds whom they come from, so that they do.
+  func stream(of source: any AnyObject & Sendable) -> Lines {
+    let lease = Lease(self, source)
+    return Lines { try await lease.next() }
   }
 
   /// Whoever read has left: nothing is kept from now on, and nothing is cancelled.
@@ -143,10 +145,22 @@ extension Line {
 
 /// Whoever holds the stream holds this: when it goes, nothing is kept for it any more.
 private final class Lease: Sendable {
-  let mailbox: Mailbox
+  private let mailbox: Mailbox
+  private let source: Guarded<(any AnyObject & Sendable)?>
 
-  init(_ mailbox: Mailbox) {
+  init(_ mailbox: Mailbox, _ source: any AnyObject & Sendable) {
     self.mailbox = mailbox
+    self.source = Guarded(source)
+  }
+
+  func next() async throws -> Line? {
+    var isOver = true
+    defer {
+      if isOver { source.with { $0 = nil } }
+    }
+    let line = try await mailbox.next()
+    isOver = line == nil
+    return line
   }
 
   deinit {

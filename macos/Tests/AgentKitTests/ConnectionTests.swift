@@ -205,6 +205,71 @@ private func greeted(_ server: FakeServer, within seconds: Double = 5) async thr
     #expect(aborts.last == #"{"type":"abort","id":2}"#)
   }
 
+  /// A server that reads nothing: the first line fills every buffer, the second one waits behind it.
+  @Test func whatIsGivenUpBeforeItLeavesNeverDoes() async throws {
+    let (goOn, heard) = (DispatchSemaphore(value: 0), Guarded<[String]>([]))
+    let server = try serving { socket in
+      goOn.wait()
+      while let line = socket.readLine() { heard.with { $0.append(String(line.suffix(20))) } }
+    }
+    defer { goOn.signal() }
+    let connection = try await greeted(server)
+    let long = Send(String(repeating: "x", count: 1_000_000))
+    for send in [long, Send("short")] {
+      let lines = try await connection.lines("send", send.members, within: 0.2)
+      await #expect(throws: AgentError.late(seconds: 0.2)) { for try await _ in lines {} }
+    }
+    goOn.signal()
+    let lines = try await until("the first one is aborted") {
+      heard.with { $0.count >= 2 ? $0 : nil }
+    }
+    #expect(lines == ["xxxxxxxxxxxxxxxxxx\"}", #"ype":"abort","id":2}"#])
+    #expect(await connection.inFlight == 1)
+  }
+
+  @Test func whoNeverTakesTheRestOfALineIsLeft() async throws {
+    let goOn = DispatchSemaphore(value: 0)
+    let server = try serving { _ in goOn.wait() }
+    defer { goOn.signal() }
+    let connection = try await greeted(server)
+    let long = Send(String(repeating: "x", count: 1_000_000))
+    let lines = try await connection.lines("send", long.members)
+    let reading = Task { for try await _ in lines {} }
+    let behind = try await connection.lines("send", Send("behind").members)
+    reading.cancel()
+    // Of this one no byte left.
+    await #expect(throws: AgentError.notSent) { for try await _ in behind {} }
+    await connection.end()
+  }
+
+  @Test func aDeadlineThatIsNotFiniteIsALongOne() async throws {
+    let server = try serving { socket in
+      while socket.readLine() != nil { socket.say(#"{"type":"pong","id":2}"#) }
+    }
+    let connection = try await greeted(server)
+    #expect(try await connection.ask("ping", within: .infinity).kind == "pong")
+    #expect(await Deadline(.nan).race { await connection.end() } == nil)
+  }
+
+  @Test func whatIsCancelledBeforeItIsSentIsNotSent() async throws {
+    let heard = Guarded<[String]>([])
+    let server = try serving { socket in
+      while let line = socket.readLine() {
+        heard.with { $0.append(line) }
+        socket.say(#"{"type":"pong","id":2}"#)
+      }
+    }
+    let connection = try await greeted(server)
+    let cancelled = Task {
+      while !Task.isCancelled { await Task.yield() }
+      _ = try await connection.lines("send", Send("no").members)
+    }
+    cancelled.cancel()
+    await #expect(throws: CancellationError.self) { try await cancelled.value }
+    _ = try await connection.ask("ping", within: 5)
+    #expect(heard.with { $0.count } == 1)
+  }
+
   /// 100,000 pieces of text while nobody reads: none is missing, and few lines are kept.
   @Test func aSlowReaderGetsAllTextInFewLines() async throws {
     let server = try serving { socket in

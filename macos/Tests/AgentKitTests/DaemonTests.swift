@@ -50,6 +50,35 @@ struct RealDaemon {
     }
   }
 
+  /// Whoever reads holds what it reads from.
+  @Test func theLinesComeThoughTheClientIsGone() async throws {
+    let daemon = try await Daemon()
+    let lines: Lines
+    do {
+      let client = daemon.client()
+      lines = try await client.lines(Send("[[sleep 200]] to its end"))
+    }
+    var text = ""
+    for try await line in lines {
+      if case .messageEnd(let end) = line.body { text = end.text }
+    }
+    #expect(text == "to its end")
+  }
+
+  /// Its task is cancelled, and nobody else holds the client: the turn is aborted all the same.
+  @Test func theTurnOfAClientThatIsGoneIsAborted() async throws {
+    let daemon = try await Daemon()
+    let turn = Task { _ = try await daemon.client().send(Send("[[sleep 600000]]", session: "s")) }
+    let other = daemon.client()
+    _ = try await until("it runs") {
+      (try? await other.status())?.inFlight == 1 ? true : nil
+    }
+    turn.cancel()
+    _ = try await until("it was aborted") {
+      (try? await other.status())?.inFlight == 0 ? true : nil
+    }
+  }
+
   @Test func manyAtOnceGetTheirOwnAnswers() async throws {
     let daemon = try await Daemon()
     let client = daemon.client()

@@ -146,6 +146,31 @@ private func configuration(_ place: Place, _ script: String) -> RpcAgentProcess.
     await child.stop()
   }
 
+  /// A text that the child doesn't take keeps nobody longer than its deadline.
+  @Test func oneThatReadsNothingIsReplacedThoughTheTextIsLongerThanAnyBuffer() async throws {
+    let place = Place()
+    let child = RpcAgentProcess(
+      configuration(
+        place,
+        """
+        read line; echo '{"type":"status","id":1,"ok":true}'
+        if [ -e hung ]; then
+          read line; echo '{"type":"message_end","id":2,"text":"well"}'; read line; exit
+        fi
+        touch hung; while :; do sleep 1; done
+        """))
+    try await child.start()
+    let long = Send(String(repeating: "x", count: 1_000_000))
+    let error = await failure { _ = try await child.send(long, within: 0.5) }
+    guard case .late? = error as? AgentError else {
+      Issue.record("\(String(describing: error))")
+      return
+    }
+    _ = try await until("it is replaced") { await child.health.generation == 2 ? true : nil }
+    #expect(try await child.send(Send("b")).text == "well")
+    await child.stop()
+  }
+
   /// One that holds its standard output open in a session of its own holds nobody up.
   @Test func aGrandchildThatHoldsTheOutputOpenIsNotWaitedFor() async throws {
     let place = Place()

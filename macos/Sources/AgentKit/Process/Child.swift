@@ -123,6 +123,13 @@ final class Child: Sendable {
   }
 }
 
+extension Duration {
+  /// So many seconds, whatever a caller means by that: no clock takes what isn't finite.
+  static func bounded(_ seconds: Double) -> Duration {
+    .seconds(seconds >= 0 ? min(seconds, 1e9) : 0)
+  }
+}
+
 /// Waiting for something, at most so long. What is late goes on by itself.
 struct Deadline {
   let seconds: Double
@@ -142,7 +149,7 @@ struct Deadline {
         if isFirst { done.resume(returning: value) }
       }
       let timer = Task {
-        try? await Task.sleep(for: .seconds(seconds))
+        try? await Task.sleep(for: .bounded(seconds))
         if !Task.isCancelled { finish(nil) }
       }
       Task {
