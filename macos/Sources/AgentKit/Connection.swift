@@ -47,8 +47,11 @@ public actor Connection {
   private var lastID = 0
   private var ended: AgentError?
   private var endWaiters: [CheckedContinuation<Void, Never>] = []
+  private var idleWaiters: [CheckedContinuation<Void, Never>] = []
   private var pump: Task<Void, Never>?
   public private(set) var strays = Strays()
+  /// Came a turn's line without an id?
+  private var knowsNoIDs = false
 
   /// `ending` is asked, once nothing comes any more, why: only who owns a child knows. `onGivenUp`
   /// is told of each send that was aborted.
@@ -106,6 +109,8 @@ public actor Connection {
       AgentError.notConnected(.helloSilent, reason: "`hello` was not answered in \(seconds) s")
     case AgentError.answered(let line) where line.code == .draining:
       AgentError.notConnected(.helloDraining, reason: "the daemon is stopping")
+    case AgentError.answered(let line) where line.isRetryable:
+      AgentError.notConnected(.helloOther, reason: line.message)
     case AgentError.answered(let line): AgentError.helloRefused(line.message)
     case is CancellationError, AgentError.helloRefused: error
     default:
@@ -165,6 +170,12 @@ public actor Connection {
   public func end() async {
     if ended != nil { return }
     await withCheckedContinuation { endWaiters.append($0) }
+  }
+
+  /// Waits until every request has its last line.
+  func idle() async {
+    if pending.isEmpty { return }
+    await withCheckedContinuation { idleWaiters.append($0) }
   }
 
   /// No more requests; what is asked is still answered.
@@ -270,25 +281,31 @@ public actor Connection {
     // An abort goes under the id of its send, and is answered under it, too.
     if line.kind == "abort" && one.kind != "abort" { return }
     one.mailbox.put(line)
-    if line.isFinal {
+    if one.kind == "send" ? line.endsTurn : line.isFinal {
       // A subscription has its answer, and goes on.
       if line.kind == "live" || (one.kind == "subscribe" && line.kind != "error") { return }
       remove(id)?.mailbox.finish()
     }
   }
 
-  /// Whose line it is. Without an id it belongs to the only send there is.
+  /// Whose line it is. A child's without an id belongs to the only request that it can answer.
   private func owner(of line: Line) -> Int? {
     if let id = line.id { return id.integer }
     guard peer == .child else { return nil }
-    let sends = pending.filter { $0.value.kind == "send" }
-    return sends.count == 1 ? sends.first?.key : nil
+    let kind = line.kind == "status" ? "status" : "send"
+    if line.endsTurn || !line.isFinal { knowsNoIDs = true }
+    let asked = pending.filter { $0.value.kind == kind }
+    return asked.count == 1 ? asked.first?.key : nil
   }
 
   @discardableResult
   private func remove(_ id: Int) -> Pending? {
     let one = pending.removeValue(forKey: id)
     one?.deadline?.cancel()
+    if pending.isEmpty {
+      for waiter in idleWaiters { waiter.resume() }
+      idleWaiters = []
+    }
     return one
   }
 
@@ -324,6 +341,12 @@ public actor Connection {
   /// Ids of sends that were given up and have not ended.
   var stuck: Set<Int> {
     Set(pending.filter { $0.value.isGivenUp }.keys)
+  }
+
+  /// Does the child serve another send, or can it while one is stuck? Without ids it can't: nobody
+  /// knows whose its lines are.
+  var servesOthers: Bool {
+    !knowsNoIDs && pending.values.contains { $0.kind == "send" && !$0.isGivenUp }
   }
 
   /// The other side is gone: everybody hears it, each by what is known of its own request.

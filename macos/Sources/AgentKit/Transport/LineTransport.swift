@@ -50,7 +50,7 @@ final class LineTransport: Sendable {
     var isFinished = false
   }
 
-  /// Takes over both. A line of more than `limit` bytes is skipped and reported.
+  /// Takes over both, and closes them in any case. A line of more than `limit` bytes is skipped and reported.
   init(reading: Descriptor, writing writer: Descriptor, limit: Int) throws {
     self.writer = writer
     let (stream, continuation) = AsyncStream.makeStream(of: [Frame].self)
@@ -58,6 +58,7 @@ final class LineTransport: Sendable {
     let decoder = Guarded(LineDecoder(limit: limit))
     let room = room
     let state = state
+    // What was made so far goes by `deinit`, and the writer with it.
     let started = try Reader(
       reading,
       take: { bytes in
