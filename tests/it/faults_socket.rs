@@ -518,6 +518,43 @@ fn c15_a_descriptor_handed_in_that_is_no_socket_is_refused() {
     }
 }
 
+/// Listens in a process that is gone, and becomes the daemon with the socket as descriptor 3.
+#[cfg(target_os = "linux")]
+const LISTENED_ON_BY_ANOTHER: &str = "
+import os, socket, sys
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+listener.bind(os.environ['AGENTD_SOCKET'])
+other = os.fork()
+if other == 0:
+    listener.listen()
+    os._exit(0)
+os.waitpid(other, 0)
+if listener.fileno() != 3:
+    os.dup2(listener.fileno(), 3)
+os.set_inheritable(3, True)
+environment = dict(os.environ, LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))
+os.execve(sys.argv[1], sys.argv[1:], environment)
+";
+
+/// Clients look at who is behind the socket before they say a word. Under launchd that was root.
+#[cfg(target_os = "linux")]
+#[test]
+fn c15_a_socket_handed_in_is_the_daemons_own_for_whoever_connects() {
+    let Some(python) = needs("python3") else {
+        return;
+    };
+    let place = place();
+    let mut command = place.command(&python);
+    command.args(["-c", LISTENED_ON_BY_ANOTHER, AGENTD]);
+    let daemon = place.start_as(command);
+    // Until it is up its predecessor's `listen` counts.
+    serves(&daemon);
+    let stream = std::os::unix::net::UnixStream::connect(daemon.place.socket()).unwrap();
+    let peer =
+        nix::sys::socket::getsockopt(&stream, nix::sys::socket::sockopt::PeerCredentials).unwrap();
+    assert_eq!(u32::try_from(peer.pid()), Ok(daemon.pid()));
+}
+
 #[test]
 fn c16_a_log_that_cannot_be_written_stops_nothing() {
     let place = place();

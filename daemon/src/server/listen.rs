@@ -102,6 +102,9 @@ pub fn from_service_manager() -> io::Result<Option<UnixListener>> {
     let looked_at = unsafe { BorrowedFd::borrow_raw(number) };
     // What isn't the socket may be a descriptor of our own, so it is not closed either.
     check_listening(looked_at)?;
+    // Who connects sees the user and process that called `listen` last: that is to be us. Launchd,
+    // which runs as root, called it.
+    listen(&looked_at, Backlog::MAXCONN)?;
     // SAFETY: a listening socket, as was just seen, and by the service manager's protocol it is
     // this process's own. The caller calls this once.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };

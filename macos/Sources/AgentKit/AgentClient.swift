@@ -24,6 +24,11 @@ public actor AgentClient {
   private let options: Options
   private var connection: Connection?
   private var opening: Task<Connection, Error>?
+  /// How often it was closed: what was begun before is not kept.
+  private var closes = 0
+  /// Every `agentctl stdio` that runs.
+  private var relays: [Int: Worker] = [:]
+  private var lastRelay = 0
 
   public init(_ options: Options = Options()) {
     self.options = options
@@ -94,10 +99,18 @@ public actor AgentClient {
     return Lines { try await follower.next() }
   }
 
+  /// Ends what is open. What a daemon accepted goes on there; a turn without one is aborted. When this
+  /// returns, no process of ours is left.
   public func close() async {
+    closes += 1
     opening?.cancel()
-    await connection?.close()
+    opening = nil
+    let old = connection
     connection = nil
+    await old?.close()
+    await withTaskGroup(of: Void.self) { group in
+      for number in relays.keys { group.addTask { await self.leave(number, within: 1) } }
+    }
   }
 
   /// Over the connection that is open, or a new one. What certainly wasn't sent is sent once more.
@@ -105,7 +118,11 @@ public actor AgentClient {
     _ use: @Sendable (Connection) async throws -> Result
   ) async throws -> Result {
     if let connection, await connection.isOpen {
-      do { return try await use(connection) } catch AgentError.notSent { self.connection = nil }
+      do {
+        return try await use(connection)
+      } catch AgentError.notSent {
+        if self.connection === connection { self.connection = nil }
+      }
     }
     let fresh = try await open()
     do {
@@ -120,11 +137,20 @@ public actor AgentClient {
     if let opening { return try await opening.value }
     if let connection, await connection.isOpen { return connection }
     if let opening { return try await opening.value }
+    let before = closes
     let task = Task {
-      defer { opening = nil }
-      let (fresh, _) = try await greeted(within: Fallback.patience)
-      connection = fresh
-      return fresh
+      defer {
+        if closes == before { opening = nil }
+      }
+      do {
+        let (fresh, _) = try await greeted(within: Fallback.patience)
+        if closes == before {
+          connection = fresh
+          return fresh
+        }
+        await fresh.close()
+      } catch is CancellationError {}
+      throw AgentError.stopped
     }
     opening = task
     return try await task.value
@@ -138,7 +164,13 @@ public actor AgentClient {
     -> (Connection, HelloAnswer)
   {
     let socket = try (options.endpoint ?? Endpoint.find()).connect()
-    let reading = try socket.duplicate()
+    let reading: Descriptor
+    do {
+      reading = try socket.duplicate()
+    } catch {
+      socket.close()
+      throw error
+    }
     let transport = try LineTransport(
       reading: reading, writing: socket, limit: Connection.maxLine)
     return try await Connection.greeted(
@@ -153,29 +185,45 @@ public actor AgentClient {
     else { throw AgentError.notConnected(fact, reason: reason) }
     if let endpoint = options.endpoint { command.arguments += ["--socket", endpoint.path] }
     command.arguments += options.runsAlone ? ["stdio"] : ["stdio", "--no-fallback"]
-    let worker = try Worker(command)
+    let (number, worker) = try relay(command)
     do {
       let lines = try await worker.connection.linesOnceBegun(send, within: seconds)
-      await worker.connection.finish()
-      Task { _ = await worker.end(within: Self.relayLeavesWithin) }
+      // Its input stays open until then: it may have to be told to abort.
+      Task {
+        await worker.connection.idle()
+        await leave(number)
+      }
       return lines
     } catch AgentError.childExited(let why) {
-      throw Self.meaning(of: await worker.end(within: 1), why, send)
+      throw Self.meaning(of: await leave(number), why, send)
     } catch AgentError.notSent {
-      _ = await worker.end(within: 1)
+      await leave(number)
       throw AgentError.notConnected(fact, reason: "\(reason); \(worker.log.lastWords)")
     } catch {
-      Task { _ = await worker.end(within: 1) }
+      Task { await leave(number) }
       throw error
     }
   }
 
-  /// A relay that has answered leaves by itself; a turn may take as long as it takes.
-  private static let relayLeavesWithin = 48.0 * 3600
+  /// One that has to abort leaves soon, whatever it is doing.
+  private func relay(_ command: Command) throws -> (Int, Worker) {
+    lastRelay += 1
+    let number = lastRelay
+    let worker = try Worker(command) { Task { await self.leave(number) } }
+    relays[number] = worker
+    return (number, worker)
+  }
+
+  @discardableResult
+  private func leave(_ number: Int, within seconds: Double = 5) async -> ExitReason? {
+    let exit = await relays[number]?.end(within: seconds)
+    relays[number] = nil
+    return exit
+  }
 
   /// `agentctl` ends with 3, 69 or 78 when nobody got the request.
-  private static func meaning(of exit: ExitReason, _ why: String, _ send: Send) -> AgentError {
-    switch exit.code {
+  private static func meaning(of exit: ExitReason?, _ why: String, _ send: Send) -> AgentError {
+    switch exit?.code {
     case 3, 69, 78: .notConnected(.noSocket, reason: why)
     default: .outcomeUnknown(key: send.key)
     }

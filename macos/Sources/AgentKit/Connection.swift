@@ -24,14 +24,16 @@ public struct Strays: Sendable, Equatable {
 public actor Connection {
   /// Twice what a daemon of this version sends: a newer one may send more.
   static let maxLine = 2 * 1024 * 1024
+  /// Seconds that the rest of a line has to leave once nobody waits for its answer. Who doesn't take
+  /// it takes nothing from anybody.
+  static let leavesWithin = 5.0
 
   private struct Pending {
     let mailbox: Mailbox
     let kind: String
     var key: String?
     var deadline: Task<Void, Never>?
-    /// Did the child get it, or may it have?
-    var isWritten = false
+    let outgoing: Outgoing
     /// It is late or cancelled and was aborted: what still comes is dropped.
     var isGivenUp = false
   }
@@ -45,8 +47,11 @@ public actor Connection {
   private var lastID = 0
   private var ended: AgentError?
   private var endWaiters: [CheckedContinuation<Void, Never>] = []
+  private var idleWaiters: [CheckedContinuation<Void, Never>] = []
   private var pump: Task<Void, Never>?
   public private(set) var strays = Strays()
+  /// Came a turn's line without an id?
+  private var knowsNoIDs = false
 
   /// `ending` is asked, once nothing comes any more, why: only who owns a child knows. `onGivenUp`
   /// is told of each send that was aborted.
@@ -65,6 +70,10 @@ public actor Connection {
 
   deinit {
     transport.close()
+    for one in pending.values {
+      one.deadline?.cancel()
+      one.mailbox.finish(.failure(AgentError.outcomeUnknown(key: one.key)))
+    }
   }
 
   /// Says `hello` on a fresh connection, and waits for its answer.
@@ -100,6 +109,8 @@ public actor Connection {
       AgentError.notConnected(.helloSilent, reason: "`hello` was not answered in \(seconds) s")
     case AgentError.answered(let line) where line.code == .draining:
       AgentError.notConnected(.helloDraining, reason: "the daemon is stopping")
+    case AgentError.answered(let line) where line.isRetryable:
+      AgentError.notConnected(.helloOther, reason: line.message)
     case AgentError.answered(let line): AgentError.helloRefused(line.message)
     case is CancellationError, AgentError.helloRefused: error
     default:
@@ -118,7 +129,7 @@ public actor Connection {
   public func ask(_ kind: String, _ members: Members = [], within seconds: Double? = nil)
     async throws -> Line
   {
-    let (_, mailbox) = try await begin(kind, members, key: nil, within: seconds)
+    let mailbox = try begin(kind, members, key: nil, within: seconds)
     while let line = try await mailbox.next() {
       guard line.isFinal else { continue }
       if case .error(let error) = line.body { throw AgentError.answered(error) }
@@ -132,13 +143,13 @@ public actor Connection {
   public func lines(
     _ kind: String, _ members: Members = [], key: String? = nil, within seconds: Double? = nil
   ) async throws -> Lines {
-    let (_, mailbox) = try await begin(kind, members, key: key, within: seconds)
-    return mailbox.stream()
+    let mailbox = try begin(kind, members, key: key, within: seconds)
+    return mailbox.stream(of: self)
   }
 
   /// The same for one reader that comes and goes.
   func mailbox(_ kind: String, _ members: Members) async throws -> Mailbox {
-    try await begin(kind, members, key: nil, within: nil).1
+    try begin(kind, members, key: nil, within: nil)
   }
 
   /// The same, once the first line is there: a daemon that is stopping says so by it, and then the
@@ -146,19 +157,25 @@ public actor Connection {
   func linesOnceBegun(_ send: Send, within seconds: Double?) async throws
     -> Lines
   {
-    let (_, mailbox) = try await begin("send", send.members, key: send.key, within: seconds)
+    let mailbox = try begin("send", send.members, key: send.key, within: seconds)
     guard let first = try await mailbox.next() else { throw AgentError.outcomeUnknown(key: nil) }
     if case .error(let error) = first.body, error.code == .draining, error.job == nil {
       throw AgentError.notConnected(.requestDraining, reason: error.message)
     }
     mailbox.putBack(first)
-    return mailbox.stream()
+    return mailbox.stream(of: self)
   }
 
   /// Waits until the other side is gone.
   public func end() async {
     if ended != nil { return }
     await withCheckedContinuation { endWaiters.append($0) }
+  }
+
+  /// Waits until every request has its last line.
+  func idle() async {
+    if pending.isEmpty { return }
+    await withCheckedContinuation { idleWaiters.append($0) }
   }
 
   /// No more requests; what is asked is still answered.
@@ -178,36 +195,41 @@ public actor Connection {
     transport.close()
   }
 
+  /// Puts it on its way, and doesn't wait for that: a line that the other side doesn't take mustn't
+  /// keep anybody from giving up.
   private func begin(_ kind: String, _ members: Members, key: String?, within seconds: Double?)
-    async throws -> (Int, Mailbox)
+    throws -> Mailbox
   {
     if let ended { throw ended == .stopped ? ended : AgentError.notSent }
-    listen()
+    try Task.checkCancellation()
     lastID += 1
     let id = lastID
     let line = Request.line(kind, id: id, members)
     guard line.count <= Request.maxLine + 1 else { throw AgentError.oversized(line.count - 1) }
+    listen()
     let mailbox = Mailbox { [weak self] in
-      Task { await self?.giveUp(id) }
+      // Held from now on, or nobody would abort the turn of a client that goes.
+      guard let self else { return }
+      Task { await self.giveUp(id) }
     }
-    var one = Pending(mailbox: mailbox, kind: kind, key: key)
+    let outgoing = transport.write(line) { [weak self] error in
+      Task { await self?.failedToWrite(id, error) }
+    }
+    var one = Pending(mailbox: mailbox, kind: kind, key: key, outgoing: outgoing)
     if let seconds {
       one.deadline = Task { [weak self] in
-        try? await Task.sleep(for: .seconds(seconds))
+        try? await Task.sleep(for: .bounded(seconds))
         if !Task.isCancelled { await self?.late(id, after: seconds) }
       }
     }
     pending[id] = one
-    do {
-      // From here on it may be gone before the call is back: it is asked for when it isn't.
-      pending[id]?.isWritten = true
-      try await transport.write(line)
-    } catch {
-      let wasThere = remove(id) != nil
-      if case AgentError.notSent = error { throw error }
-      if wasThere { throw AgentError.outcomeUnknown(key: key) }
-    }
-    return (id, mailbox)
+    return mailbox
+  }
+
+  private func failedToWrite(_ id: Int, _ error: AgentError) {
+    guard let one = remove(id) else { return }
+    let why = error == .notSent ? error : .outcomeUnknown(key: one.key)
+    one.mailbox.finish(.failure(why))
   }
 
   /// The one task that takes what comes, begun with the first request.
@@ -259,25 +281,31 @@ public actor Connection {
     // An abort goes under the id of its send, and is answered under it, too.
     if line.kind == "abort" && one.kind != "abort" { return }
     one.mailbox.put(line)
-    if line.isFinal {
+    if one.kind == "send" ? line.endsTurn : line.isFinal {
       // A subscription has its answer, and goes on.
       if line.kind == "live" || (one.kind == "subscribe" && line.kind != "error") { return }
       remove(id)?.mailbox.finish()
     }
   }
 
-  /// Whose line it is. Without an id it belongs to the only send there is.
+  /// Whose line it is. A child's without an id belongs to the only request that it can answer.
   private func owner(of line: Line) -> Int? {
     if let id = line.id { return id.integer }
     guard peer == .child else { return nil }
-    let sends = pending.filter { $0.value.kind == "send" }
-    return sends.count == 1 ? sends.first?.key : nil
+    let kind = line.kind == "status" ? "status" : "send"
+    if line.endsTurn || !line.isFinal { knowsNoIDs = true }
+    let asked = pending.filter { $0.value.kind == kind }
+    return asked.count == 1 ? asked.first?.key : nil
   }
 
   @discardableResult
   private func remove(_ id: Int) -> Pending? {
     let one = pending.removeValue(forKey: id)
     one?.deadline?.cancel()
+    if pending.isEmpty {
+      for waiter in idleWaiters { waiter.resume() }
+      idleWaiters = []
+    }
     return one
   }
 
@@ -287,24 +315,38 @@ public actor Connection {
     giveUp(id)
   }
 
-  /// Nobody waits for it any more: a send is aborted, anything else forgotten.
+  /// Nobody waits for it any more: a send is aborted, anything else forgotten. What hasn't begun to
+  /// leave never does.
   private func giveUp(_ id: Int) {
     guard let one = pending[id], !one.isGivenUp else { return }
-    guard one.kind == "send" else {
+    let isWithdrawn = one.outgoing.withdraw() == .withdrawn
+    if !isWithdrawn {
+      // It also holds this connection for so long: the turn is aborted though its client is gone.
+      Task {
+        try? await Task.sleep(for: .bounded(Self.leavesWithin))
+        if !one.outgoing.hasLeft { fail(.outcomeUnknown(key: nil)) }
+      }
+    }
+    guard one.kind == "send", !isWithdrawn else {
       remove(id)
       return
     }
     pending[id]?.isGivenUp = true
     pending[id]?.deadline?.cancel()
-    let line = Request.line("abort", id: id)
     // A connection that is gone says so by its end.
-    Task { [transport] in try? await transport.write(line) }
+    transport.write(Request.line("abort", id: id))
     onGivenUp()
   }
 
   /// Ids of sends that were given up and have not ended.
   var stuck: Set<Int> {
     Set(pending.filter { $0.value.isGivenUp }.keys)
+  }
+
+  /// Does the child serve another send, or can it while one is stuck? Without ids it can't: nobody
+  /// knows whose its lines are.
+  var servesOthers: Bool {
+    !knowsNoIDs && pending.values.contains { $0.kind == "send" && !$0.isGivenUp }
   }
 
   /// The other side is gone: everybody hears it, each by what is known of its own request.
@@ -316,7 +358,8 @@ public actor Connection {
       let lost = AgentError.outcomeUnknown(key: one.key)
       let why: AgentError =
         switch error {
-        case nil, .outcomeUnknown, .notSent: one.isWritten ? lost : .notSent
+        case nil, .outcomeUnknown, .notSent:
+          one.outgoing.withdraw() == .withdrawn ? .notSent : lost
         case .stopped?: one.kind == "send" ? lost : .stopped
         case let error?: error
         }

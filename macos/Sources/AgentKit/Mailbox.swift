@@ -1,16 +1,33 @@
 // The lines of one request, from the connection to whoever asked.
 //
 // Owns their order, and that a slow reader costs text and not lines: what it hasn't taken of one
-// message's text is put together. Must not know connections.
+// message's text is put together, and what the daemon doesn't keep for a slow reader isn't kept here.
+// Must not know connections.
 
 final class Mailbox: Sendable {
+  /// One that has so many lines to read is behind: `tool_update` and `agent_event` are dropped.
+  static let behind = 256
+
   private struct State {
-    var lines: [Line] = []
+    var lines: [Waiting] = []
     var first = 0
     var end: Result<Void, Error>?
     var waiting: CheckedContinuation<Line?, Error>?
     /// Nobody reads any more: nothing is kept.
     var isAbandoned = false
+
+    mutating func keep(_ line: Line) {
+      let waiting = lines.count - first
+      if waiting > Mailbox.behind, line.kind == "tool_update" || line.kind == "agent_event" {
+        return
+      }
+      // Text and thinking come by turns: each goes to the last of its own.
+      for index in lines.indices.suffix(min(waiting, 4)).reversed() {
+        if lines[index].append(line) { return }
+        if !lines[index].isText { break }
+      }
+      lines.append(Waiting(line))
+    }
   }
 
   private let state = Guarded(State())
@@ -33,11 +50,7 @@ final class Mailbox: Sendable {
         state.waiting = nil
         return waiting
       }
-      if state.lines.count > state.first, let joined = state.lines[state.lines.count - 1] + line {
-        state.lines[state.lines.count - 1] = joined
-      } else {
-        state.lines.append(line)
-      }
+      state.keep(line)
       return nil
     }
     waiting?.resume(returning: line)
@@ -64,7 +77,7 @@ final class Mailbox: Sendable {
         let now: Result<Line?, Error>? = state.with { state in
           if state.isAbandoned { return .failure(CancellationError()) }
           if state.first < state.lines.count {
-            let line = state.lines[state.first]
+            let line = state.lines[state.first].whole
             state.first += 1
             // What was read goes at once when there is little, else a half at a time.
             if state.first * 2 > state.lines.count {
@@ -95,19 +108,21 @@ final class Mailbox: Sendable {
       }
       return (!state.isAbandoned && state.end == nil, state.waiting)
     }
-    waiting?.resume(throwing: CancellationError())
+    // Before the reader goes on, and may drop whom the lines come from.
     if first { onCancel() }
+    waiting?.resume(throwing: CancellationError())
   }
 
   /// What was just read is read again.
   func putBack(_ line: Line) {
-    state.with { $0.lines.insert(line, at: $0.first) }
+    state.with { $0.lines.insert(Waiting(line), at: $0.first) }
   }
 
-  /// The lines as they come. Whoever drops it reads no more: nothing is kept for it then.
-  func stream() -> Lines {
-    let lease = Lease(self)
-    return Lines { try await lease.mailbox.next() }
+  /// The lines as they come. Whoever drops it reads no more: nothing is kept for it then. Until the
+  /// last line is read it holds whom they come from, so that they do.
+  func stream(of source: any AnyObject & Sendable) -> Lines {
+    let lease = Lease(self, source)
+    return Lines { try await lease.next() }
   }
 
   /// Whoever read has left: nothing is kept from now on, and nothing is cancelled.
@@ -120,33 +135,64 @@ final class Mailbox: Sendable {
   }
 }
 
-extension Line {
-  /// Two pieces of one message's text as one line, if they are that.
-  static func + (first: Line, second: Line) -> Line? {
-    switch (first.body, second.body) {
-    case (.messageDelta(let one), .messageDelta(let two)):
-      Self.joined(first, one, two)
-    case (.thinkingDelta(let one), .thinkingDelta(let two)):
-      Self.joined(first, one, two)
+/// A line that waits, and the text that was put to it since: never copied again for each piece.
+private struct Waiting {
+  private let line: Line
+  private var text: String?
+
+  init(_ line: Line) {
+    self.line = line
+  }
+
+  private static func delta(_ line: Line) -> Delta? {
+    switch line.body {
+    case .messageDelta(let delta), .thinkingDelta(let delta): delta
     default: nil
     }
   }
 
-  private static func joined(_ line: Line, _ one: Delta, _ two: Delta) -> Line? {
-    guard one.message == two.message, one.offset + one.text.utf8.count == two.offset,
-      case .object(var members) = line.json
-    else { return nil }
-    members["text"] = .string(one.text + two.text)
+  var isText: Bool { Self.delta(line) != nil }
+
+  /// Takes the next piece of the same text, if it is that. An old worker's pieces have no `offset`.
+  mutating func append(_ next: Line) -> Bool {
+    guard next.kind == line.kind, let ours = Self.delta(line), let more = Self.delta(next),
+      ours.message == more.message
+    else { return false }
+    let isPlaced = line.json["offset"] != nil
+    let end = ours.offset + (text ?? ours.text).utf8.count
+    guard isPlaced == (next.json["offset"] != nil), !isPlaced || end == more.offset else {
+      return false
+    }
+    if text == nil { text = ours.text }
+    text?.append(more.text)
+    return true
+  }
+
+  var whole: Line {
+    guard let text, case .object(var members) = line.json else { return line }
+    members["text"] = .string(text)
     return Line(json: .object(members))
   }
 }
 
 /// Whoever holds the stream holds this: when it goes, nothing is kept for it any more.
 private final class Lease: Sendable {
-  let mailbox: Mailbox
+  private let mailbox: Mailbox
+  private let source: Guarded<(any AnyObject & Sendable)?>
 
-  init(_ mailbox: Mailbox) {
+  init(_ mailbox: Mailbox, _ source: any AnyObject & Sendable) {
     self.mailbox = mailbox
+    self.source = Guarded(source)
+  }
+
+  func next() async throws -> Line? {
+    var isOver = true
+    defer {
+      if isOver { source.with { $0 = nil } }
+    }
+    let line = try await mailbox.next()
+    isOver = line == nil
+    return line
   }
 
   deinit {

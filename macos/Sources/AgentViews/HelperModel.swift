@@ -38,10 +38,14 @@ public final class HelperModel {
 
   /// No more jobs and sessions fit into a menu.
   public static let shown = 10
+  /// Seconds between two looks at a daemon that says nothing: it may be gone or hang.
+  public static let looks = 3.0
 
   private let source: any HelperSource
   private let notify: @Sendable (Notice) -> Void
   private var isLive = false
+  private var refreshing: Task<Void, Never>?
+  private var isStale = false
 
   public init(
     _ source: any HelperSource, notify: @escaping @Sendable (Notice) -> Void = { _ in }
@@ -52,10 +56,21 @@ public final class HelperModel {
 
   /// Follows the daemon until it is cancelled. Each line changes what is shown.
   public func follow() async {
+    await withTaskGroup(of: Void.self) { group in
+      group.addTask { await self.listen() }
+      group.addTask {
+        while !Task.isCancelled {
+          await self.refresh()
+          try? await Task.sleep(for: .seconds(Self.looks))
+        }
+      }
+    }
+  }
+
+  private func listen() async {
     while !Task.isCancelled {
-      await refresh()
       do {
-        for try await line in source.events(after: nil, session: nil) { await take(line) }
+        for try await line in source.events(after: nil, session: nil) { take(line) }
       } catch {
         daemon = DaemonView(error)
       }
@@ -64,8 +79,27 @@ public final class HelperModel {
     }
   }
 
-  /// Asks for everything anew.
+  /// Asks for everything anew. Whoever wants it meanwhile shares the next time.
   public func refresh() async {
+    await look().value
+  }
+
+  @discardableResult
+  private func look() -> Task<Void, Never> {
+    isStale = true
+    if let refreshing { return refreshing }
+    let task = Task {
+      while isStale {
+        isStale = false
+        await ask()
+      }
+      refreshing = nil
+    }
+    refreshing = task
+    return task
+  }
+
+  private func ask() async {
     do {
       let status = try await source.status(within: 2)
       daemon = DaemonView(status)
@@ -89,14 +123,14 @@ public final class HelperModel {
     }
   }
 
-  /// One line of what happens.
-  public func take(_ line: Line) async {
+  /// One line of what happens. Nothing is waited for: the next line may be there.
+  func take(_ line: Line) {
     switch line.body {
     case .live:
       isLive = true
       // What was shown of turns in flight comes again.
       running = [:]
-      await refresh()
+      look()
     case .messageStart(let message, _, _):
       if let job = line.job { running[job, default: RunningText()].start(message) }
     case .messageDelta(let delta):
@@ -105,19 +139,21 @@ public final class HelperModel {
       questions.removeAll { $0.id == question.id }
       questions.append(question)
       if isLive { notify(.question(question)) }
+      look()
     case .questionClosed(let id, _):
       questions.removeAll { $0.id == id }
+      look()
     case .messageEnd:
       if let job = line.job { running[job] = nil }
-      await refresh()
+      look()
     case .error(let error):
       guard let job = line.job else { return }
       running[job] = nil
       if isLive {
         notify(.failure(job: job, code: error.code.rawValue, words: error.message))
       }
-      await refresh()
-    case .accepted, .running: await refresh()
+      look()
+    case .accepted, .running: look()
     default: return
     }
   }

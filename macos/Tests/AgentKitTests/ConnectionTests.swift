@@ -20,7 +20,7 @@ private func greeted(_ server: FakeServer, within seconds: Double = 5) async thr
     (helloAnswer.replacingOccurrences(of: #""protocol":1"#, with: #""protocol":2"#), "protocol 2"),
     ("220 smtp ready", "220 smtp ready"),
     (#"{"type":"pong","id":1}"#, "pong"),
-    (#"{"type":"error","id":1,"code":"too-many-connections","error":"full"}"#, "full"),
+    (#"{"type":"error","id":1,"code":"forbidden","error":"not you"}"#, "not you"),
   ])
   func whoIsNoDaemonOfThisProtocolIsRefusedInItsOwnWords(line: String, words: String)
     async throws
@@ -47,6 +47,17 @@ private func greeted(_ server: FakeServer, within seconds: Double = 5) async thr
         {
           _ = $0.readLine()
           $0.say(#"{"type":"error","id":1,"code":"draining","error":"stopping"}"#)
+          _ = $0.readLine()
+        }
+      ),
+      // Later it may have room: whoever follows goes on trying.
+      (
+        .helloOther,
+        {
+          _ = $0.readLine()
+          $0.say(
+            #"{"type":"error","code":"too-many-connections","error":"full","retryable":true,"id":1}"#
+          )
           _ = $0.readLine()
         }
       ),
@@ -197,12 +208,78 @@ private func greeted(_ server: FakeServer, within seconds: Double = 5) async thr
     let connection = try await greeted(server)
     let lines = try await connection.lines("send", Send("long").members)
     let reading = Task { for try await _ in lines {} }
+    _ = try await until("it left") { heard.with { $0.isEmpty ? nil : true } }
     reading.cancel()
     await #expect(throws: CancellationError.self) { try await reading.value }
     let aborts = try await until("it is aborted") {
       heard.with { $0.count == 2 ? $0 : nil }
     }
     #expect(aborts.last == #"{"type":"abort","id":2}"#)
+  }
+
+  /// A server that reads nothing: the first line fills every buffer, the second one waits behind it.
+  @Test func whatIsGivenUpBeforeItLeavesNeverDoes() async throws {
+    let (goOn, heard) = (DispatchSemaphore(value: 0), Guarded<[String]>([]))
+    let server = try serving { socket in
+      goOn.wait()
+      while let line = socket.readLine() { heard.with { $0.append(String(line.suffix(20))) } }
+    }
+    defer { goOn.signal() }
+    let connection = try await greeted(server)
+    let long = Send(String(repeating: "x", count: 1_000_000))
+    for send in [long, Send("short")] {
+      let lines = try await connection.lines("send", send.members, within: 0.2)
+      await #expect(throws: AgentError.late(seconds: 0.2)) { for try await _ in lines {} }
+    }
+    goOn.signal()
+    let lines = try await until("the first one is aborted") {
+      heard.with { $0.count >= 2 ? $0 : nil }
+    }
+    #expect(lines == ["xxxxxxxxxxxxxxxxxx\"}", #"ype":"abort","id":2}"#])
+    #expect(await connection.inFlight == 1)
+  }
+
+  @Test func whoNeverTakesTheRestOfALineIsLeft() async throws {
+    let goOn = DispatchSemaphore(value: 0)
+    let server = try serving { _ in goOn.wait() }
+    defer { goOn.signal() }
+    let connection = try await greeted(server)
+    let long = Send(String(repeating: "x", count: 1_000_000))
+    let lines = try await connection.lines("send", long.members)
+    let reading = Task { for try await _ in lines {} }
+    let behind = try await connection.lines("send", Send("behind").members)
+    reading.cancel()
+    // Of this one no byte left.
+    await #expect(throws: AgentError.notSent) { for try await _ in behind {} }
+    await connection.end()
+  }
+
+  @Test func aDeadlineThatIsNotFiniteIsALongOne() async throws {
+    let server = try serving { socket in
+      while socket.readLine() != nil { socket.say(#"{"type":"pong","id":2}"#) }
+    }
+    let connection = try await greeted(server)
+    #expect(try await connection.ask("ping", within: .infinity).kind == "pong")
+    #expect(await Deadline(.nan).race { await connection.end() } == nil)
+  }
+
+  @Test func whatIsCancelledBeforeItIsSentIsNotSent() async throws {
+    let heard = Guarded<[String]>([])
+    let server = try serving { socket in
+      while let line = socket.readLine() {
+        heard.with { $0.append(line) }
+        socket.say(#"{"type":"pong","id":2}"#)
+      }
+    }
+    let connection = try await greeted(server)
+    let cancelled = Task {
+      while !Task.isCancelled { await Task.yield() }
+      _ = try await connection.lines("send", Send("no").members)
+    }
+    cancelled.cancel()
+    await #expect(throws: CancellationError.self) { try await cancelled.value }
+    _ = try await connection.ask("ping", within: 5)
+    #expect(heard.with { $0.count } == 1)
   }
 
   /// 100,000 pieces of text while nobody reads: none is missing, and few lines are kept.
@@ -229,6 +306,39 @@ private func greeted(_ server: FakeServer, within seconds: Double = 5) async thr
       }
     }
     #expect(text == 400_000)
+  }
+
+  /// Pieces of old workers, which have no place, thinking between them, and what nobody waits for.
+  @Test func aSlowReaderGetsAllTextInFewLinesWithoutOffsetsToo() async throws {
+    let server = try serving { socket in
+      _ = socket.readLine()
+      for count in 0..<20_000 {
+        socket.say(
+          #"{"type":"message_delta","id":2,"text":"ab"}"# + "\n"
+            + #"{"type":"thinking_delta","id":2,"text":"c"}"#)
+        if count % 100 == 0 { socket.say(#"{"type":"note","id":2,"code":"n","text":"n"}"#) }
+        if count > 19_000 {
+          socket.say(#"{"type":"tool_update","id":2,"tool_call_id":"t","output":"x"}"#)
+        }
+      }
+      socket.say(#"{"type":"message_end","id":2,"text":"done"}"#)
+      _ = socket.readLine()
+    }
+    let connection = try await greeted(server)
+    let mailbox = try await connection.mailbox("send", Send("flood").members)
+    _ = try await until("all of it came") { await connection.inFlight == 0 ? true : nil }
+    #expect(mailbox.waiting <= 3 * 200 + 3)
+    var (text, thought, notes) = ("", "", 0)
+    while let line = try await mailbox.next() {
+      switch line.body {
+      case .messageDelta(let delta): text += delta.text
+      case .thinkingDelta(let delta): thought += delta.text
+      case .note: notes += 1
+      default: #expect(line.kind == "message_end")
+      }
+    }
+    #expect(text == String(repeating: "ab", count: 20_000) && notes == 200)
+    #expect(thought == String(repeating: "c", count: 20_000))
   }
 
   @Test func theEndOfTheOtherSideIsUnknownForWhatLeftAndNothingForWhatDidNot() async throws {

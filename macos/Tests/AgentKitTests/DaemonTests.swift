@@ -50,6 +50,35 @@ struct RealDaemon {
     }
   }
 
+  /// Whoever reads holds what it reads from.
+  @Test func theLinesComeThoughTheClientIsGone() async throws {
+    let daemon = try await Daemon()
+    let lines: Lines
+    do {
+      let client = daemon.client()
+      lines = try await client.lines(Send("[[sleep 200]] to its end"))
+    }
+    var text = ""
+    for try await line in lines {
+      if case .messageEnd(let end) = line.body { text = end.text }
+    }
+    #expect(text == "to its end")
+  }
+
+  /// Its task is cancelled, and nobody else holds the client: the turn is aborted all the same.
+  @Test func theTurnOfAClientThatIsGoneIsAborted() async throws {
+    let daemon = try await Daemon()
+    let turn = Task { _ = try await daemon.client().send(Send("[[sleep 600000]]", session: "s")) }
+    let other = daemon.client()
+    _ = try await until("it runs") {
+      (try? await other.status())?.inFlight == 1 ? true : nil
+    }
+    turn.cancel()
+    _ = try await until("it was aborted") {
+      (try? await other.status())?.inFlight == 0 ? true : nil
+    }
+  }
+
   @Test func manyAtOnceGetTheirOwnAnswers() async throws {
     let daemon = try await Daemon()
     let client = daemon.client()
@@ -77,6 +106,29 @@ struct RealDaemon {
     _ = try await until("it was aborted") {
       (try? await client.status())?.inFlight == 0 ? true : nil
     }
+  }
+
+  /// What was being opened isn't kept, and whoever waited for it hears why.
+  @Test func closingWhileItIsOpenedLeavesNothingOpen() async throws {
+    let (greeted, goOn) = (Guarded(0), DispatchSemaphore(value: 0))
+    let server = try FakeServer { socket in
+      _ = socket.readLine()
+      greeted.with { $0 += 1 }
+      goOn.wait()
+      socket.say(helloAnswer)
+      while socket.readLine() != nil {}
+      greeted.with { $0 -= 1 }
+    }
+    var options = AgentClient.Options()
+    options.endpoint = server.endpoint
+    options.agentctl = nil
+    let client = AgentClient(options)
+    let asking = Task { try await client.ask("ping") }
+    _ = try await until("it is greeted") { greeted.with { $0 == 1 ? true : nil } }
+    await client.close()
+    goOn.signal()
+    await #expect(throws: AgentError.stopped) { _ = try await asking.value }
+    _ = try await until("it is closed") { greeted.with { $0 == 0 ? true : nil } }
   }
 
   @Test func theSameKeyFindsTheTurnWhoseOutcomeWasUnknown() async throws {
@@ -167,6 +219,29 @@ struct WithoutDaemon {
     let result = try await client(place).send(text: "alone", session: "s")
     #expect(result.text == "alone" && result.servedBy == "oneshot")
     #expect(result.fallbackReason == "no-socket")
+  }
+
+  /// Until its last line the relay can be told to abort; and then it leaves.
+  @Test(arguments: ["cancelled", "late", "closed"])
+  func aTurnThroughTheRelayThatIsGivenUpLeavesNobody(how: String) async throws {
+    let place = try place()
+    let client = client(place)
+    let before = children()
+    let runs = Guarded(false)
+    let turn = Task {
+      let send = Send("a [[sleep 600000]]", session: "s")
+      for try await line in try await client.lines(send, within: how == "late" ? 3 : 600)
+      where line.kind == "message_delta" { runs.with { $0 = true } }
+    }
+    _ = try await until("its turn runs") { runs.with { $0 ? true : nil } }
+    let relay = try #require(children().subtracting(before).first)
+    if how == "cancelled" { turn.cancel() }
+    if how == "closed" {
+      await client.close()
+      #expect(kill(relay, 0) != 0)
+    }
+    await #expect(throws: (any Error).self) { try await turn.value }
+    _ = try await until("the relay is gone") { kill(relay, 0) != 0 ? true : nil }
   }
 
   @Test func whereItMayNotRunAloneNothingHappened() async throws {

@@ -17,6 +17,12 @@ private func configuration(_ place: Place, _ script: String) -> RpcAgentProcess.
   return configuration
 }
 
+#if os(Linux)
+  private let noFile = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
+#else
+  private let noFile = RLIMIT_NOFILE
+#endif
+
 @Suite(.timeLimit(.minutes(1))) struct BadChildren {
   @Test(arguments: [
     ("exit 7", "exited with code 7"),
@@ -115,8 +121,9 @@ private func configuration(_ place: Place, _ script: String) -> RpcAgentProcess.
       configuration(
         place,
         """
-        read line; echo '{"type":"status","id":1,"ok":true}'
+        read line; echo '{"type":"status","ok":true}'
         while read line; do
+          echo '{"level":"info","a log":"in JSON"}'
           echo '{"type":"message_start","role":"assistant"}'
           echo '{"type":"message_end","text":"hi"}'
         done
@@ -126,7 +133,57 @@ private func configuration(_ place: Place, _ script: String) -> RpcAgentProcess.
     await child.stop()
   }
 
-  /// One that neither ends what was aborted nor answers `status` is at fault.
+  /// It says so by its `status`, as one without a key does.
+  @Test func oneThatCannotWorkIsNotUp() async throws {
+    let place = Place()
+    let child = RpcAgentProcess(
+      configuration(
+        place,
+        """
+        read line; echo '{"type":"status","id":1,"ok":false,"details":"no key"}'; read line
+        """))
+    let error = await failure { try await child.start() }
+    #expect("\(String(describing: error))".contains("no key"))
+    #expect(await child.health.pid == nil)
+    await child.stop()
+  }
+
+  /// Without ids nobody knows whose its lines are once a send is stuck; with them others are served
+  /// to their end.
+  @Test(arguments: [true, false])
+  func oneThatDoesNotEndWhatWasAbortedIsReplaced(knowsIDs: Bool) async throws {
+    let place = Place()
+    let id = knowsIDs ? #"'"id":'$i','"# : ""
+    let child = RpcAgentProcess(
+      configuration(
+        place,
+        """
+        asked=0
+        while read -r line; do
+          i=${line#*'"id":'}; i=${i%%[,\\}]*}
+          id=\(id)
+          case $line in
+            *'"status"'*) echo '{"type":"status","id":'$i',"ok":true}'; asked=$((asked+1))
+              [ $asked != 3 ] || echo '{"type":"message_end",'$other'"text":"served"}' ;;
+            *stuck*) echo '{"type":"message_start",'$id'"role":"assistant"}' ;;
+            *other*) other=$id ;;
+            *fresh*) echo '{"type":"message_end",'$id'"text":"fresh"}' ;;
+          esac
+        done
+        """))
+    try await child.start()
+    #expect(await failure { _ = try await child.send(Send("stuck"), within: 0.2) } != nil)
+    let other = await failure {
+      let text = try await child.send(Send("other"), within: 30).text
+      #expect(text == "served")
+    }
+    #expect((other == nil) == knowsIDs, "\(String(describing: other))")
+    _ = try await until("it is replaced") { await child.health.generation == 2 ? true : nil }
+    #expect(try await child.send(Send("fresh"), within: 10).text == "fresh")
+    await child.stop()
+  }
+
+  /// One whose send hangs is at fault.
   @Test func oneThatHangsIsReplacedAndTheNextOneServes() async throws {
     let place = Place()
     let child = RpcAgentProcess(
@@ -141,6 +198,31 @@ private func configuration(_ place: Place, _ script: String) -> RpcAgentProcess.
         """))
     try await child.start()
     #expect(await failure { _ = try await child.send(Send("a"), within: 0.5) } != nil)
+    _ = try await until("it is replaced") { await child.health.generation == 2 ? true : nil }
+    #expect(try await child.send(Send("b")).text == "well")
+    await child.stop()
+  }
+
+  /// A text that the child doesn't take keeps nobody longer than its deadline.
+  @Test func oneThatReadsNothingIsReplacedThoughTheTextIsLongerThanAnyBuffer() async throws {
+    let place = Place()
+    let child = RpcAgentProcess(
+      configuration(
+        place,
+        """
+        read line; echo '{"type":"status","id":1,"ok":true}'
+        if [ -e hung ]; then
+          read line; echo '{"type":"message_end","id":2,"text":"well"}'; read line; exit
+        fi
+        touch hung; while :; do sleep 1; done
+        """))
+    try await child.start()
+    let long = Send(String(repeating: "x", count: 1_000_000))
+    let error = await failure { _ = try await child.send(long, within: 0.5) }
+    guard case .late? = error as? AgentError else {
+      Issue.record("\(String(describing: error))")
+      return
+    }
     _ = try await until("it is replaced") { await child.health.generation == 2 ? true : nil }
     #expect(try await child.send(Send("b")).text == "well")
     await child.stop()
@@ -175,6 +257,114 @@ private func configuration(_ place: Place, _ script: String) -> RpcAgentProcess.
     }
     let gone = try #require(pid)
     _ = try await until("it is gone and reaped") { kill(gone, 0) != 0 ? true : nil }
+  }
+
+  /// One that heeds the end of its input and no signal.
+  @Test func oneThatIsDroppedAndIgnoresTermLeavesToo() async throws {
+    let place = Place()
+    var pid: Int32?
+    do {
+      let child = RpcAgentProcess(
+        configuration(
+          place,
+          """
+          trap '' TERM
+          read line; echo '{"type":"status","id":1,"ok":true}'; cat >/dev/null; echo end >over
+          """))
+      try await child.start()
+      pid = await child.health.pid
+    }
+    let gone = try #require(pid)
+    _ = try await until("it is gone and reaped") { kill(gone, 0) != 0 ? true : nil }
+    #expect(place.read("over") == "end\n")
+  }
+
+  /// It closed its output and stays: its end is under way when `stop` is called.
+  @Test func stoppingWaitsForOneThatIsBeingEnded() async throws {
+    let place = Place()
+    let child = RpcAgentProcess(
+      configuration(
+        place,
+        """
+        trap '' TERM
+        read line; echo '{"type":"status","id":1,"ok":true}'; exec >&-; while :; do sleep 1; done
+        """))
+    try await child.start()
+    let pid = try #require(await child.health.pid)
+    _ = try await until("its end begins") { await child.health.pid == nil ? true : nil }
+    await child.stop()
+    #expect(kill(pid, 0) != 0, "it is there, or not reaped")
+  }
+
+  @Test func aRestartCutsThePauseShort() async throws {
+    let place = Place()
+    var slow = configuration(
+      place,
+      """
+      [ -e mended ] || exit 1
+      while read line; do echo '{"type":"status","id":1,"ok":true}'; done
+      """)
+    slow.restarts.first = 600
+    slow.restarts.most = 600
+    let child = RpcAgentProcess(slow)
+    #expect(await failure { try await child.start() } != nil)
+    let waiting = Task { try await child.start() }
+    _ = try await until("it waits") { await child.health.state == .waiting ? true : nil }
+    // Whoever waits for a start doesn't wait for it once cancelled.
+    let cancelled = Task { _ = try await child.send(Send("a")) }
+    cancelled.cancel()
+    await #expect(throws: CancellationError.self) { try await cancelled.value }
+    place.script("mended", "")
+    try await child.restart()
+    try await waiting.value
+    #expect(await child.health.state == .live)
+    await child.stop()
+  }
+
+  @Test func aProgramThatIsRunToItsEndIsEndedWhenItsTaskIsCancelled() async throws {
+    let place = Place()
+    let script = "echo $$ >pid; exec sleep 600"
+    let run = Task {
+      try await Run.finish(Command("/bin/sh", ["-c", script], directory: place.path), within: 600)
+    }
+    let pid = try await until("it runs") { pid_t(place.read("pid").dropLast()) }
+    run.cancel()
+    await #expect(throws: CancellationError.self) { _ = try await run.value }
+    #expect(kill(pid, 0) != 0)
+  }
+
+  /// Whatever is lacking when it is started, nothing of the attempt is left.
+  @Test func withoutDescriptorsNothingIsLost() async throws {
+    let place = Place()
+    let program = Command(place.script("child", "cat >/dev/null"))
+    // What the system opens for itself with the first one isn't counted.
+    _ = try await Run.finish(program, within: 20)
+    let server = try FakeServer { socket in while socket.readLine() != nil {} }
+    var options = AgentClient.Options()
+    options.endpoint = server.endpoint
+    options.agentctl = nil
+    let client = AgentClient(options)
+    var limit = rlimit()
+    getrlimit(noFile, &limit)
+    defer { setrlimit(noFile, &limit) }
+    for free in 0..<14 {
+      let before = openDescriptors()
+      var few = limit
+      few.rlim_cur = 512
+      setrlimit(noFile, &few)
+      var taken: [Int32] = []
+      while case let one = open("/dev/null", O_RDONLY | O_CLOEXEC), one >= 0 { taken.append(one) }
+      for one in taken.suffix(free) { _ = close(one) }
+      _ = try? await Run.finish(program, within: 20)
+      _ = await (try? Worker(program))?.end(within: 0.2)
+      _ = try? await client.status(within: 0.1)
+      for one in taken.dropLast(free) { _ = close(one) }
+      setrlimit(noFile, &limit)
+      _ = try await until("\(free) free: all is closed") {
+        openDescriptors() <= before ? true : nil
+      }
+      _ = try await until("\(free) free: no child is left") { children().isEmpty ? true : nil }
+    }
   }
 
   @Test func aDaemonOfANewerProtocolIsRefusedThroughTheRelayToo() async throws {

@@ -34,7 +34,7 @@ private func call(_ service: AgentService, _ text: String) async throws -> JSONV
     #expect(answer["payload"]?["payloads"]?.array?.first?["text"] == "you said hi")
     #expect(answer["payload"]?["meta"]?["job"] == "j1")
     let sent = try #require(backend.sent.with { $0.first })
-    #expect(sent == Send("hi", session: "main"))
+    #expect(sent == Send("hi", session: "main", key: sent.key) && sent.key != nil)
   }
 
   @Test(arguments: [
@@ -43,6 +43,8 @@ private func call(_ service: AgentService, _ text: String) async throws -> JSONV
     (#"{"type":"agent","message":" \n"}"#, "invalid-request"),
     (#"{"type":"agent","message":"a","thinking":"default"}"#, "invalid-request"),
     (#"{"type":"runShell","message":"id"}"#, "unknown-command"),
+    (#"{"type":"agent","message":"a","deliver":true}"#, "unsupported"),
+    (#"{"type":"agent","message":"a","to":"+1"}"#, "unsupported"),
     ("[]", "not-an-object"),
   ])
   func whatIsNoCallIsRefusedAndNothingIsSent(text: String, code: String) async throws {
@@ -60,9 +62,33 @@ private func call(_ service: AgentService, _ text: String) async throws -> JSONV
         ErrorLine(["code": "rate-limit", "error": "later", "retryable": true]))
     }
     let service = AgentService(backend) { report in reports.with { $0.append(report) } }
-    let answer = try await call(service, #"{"type":"agent","message":"a"}"#)
-    #expect(answer == ["ok": false, "code": "rate-limit", "message": "later"])
+    let answer = try await call(
+      service, #"{"type":"agent","message":"a","idempotency_key":"k","deliver":false}"#)
+    #expect(
+      answer == [
+        "ok": false, "code": "rate-limit", "message": "later", "nothing_happened": true,
+        "idempotency_key": "k",
+      ])
     #expect(reports.with { $0 } == ["later"])
+  }
+
+  /// Whoever tries again has to know which: one may have happened, the other can't have.
+  @Test(arguments: [
+    (AgentError.outcomeUnknown(key: "x"), "outcome-unknown", false),
+    (.late(seconds: 1), "timeout", false),
+    (.stopped, "outcome-unknown", false),
+    (.notConnected(.noSocket, reason: "there is no socket"), "not-connected", true),
+    (.helloRefused("no"), "not-connected", true),
+    (.oversized(17), "frame-too-long", true),
+  ])
+  func aFailureSaysWhetherAnythingHappened(error: AgentError, code: String, nothing: Bool)
+    async throws
+  {
+    var backend = FakeBackend()
+    backend.answer = { _ in throw error }
+    let answer = try await call(AgentService(backend), #"{"type":"agent","message":"a"}"#)
+    #expect(answer["code"]?.string == code && answer["nothing_happened"] == .bool(nothing))
+    #expect(answer["idempotency_key"]?.string == backend.sent.with { $0.first?.key })
   }
 
   @Test func statusAndRpcStatusAreToldApart() async throws {

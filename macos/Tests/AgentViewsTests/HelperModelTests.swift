@@ -13,16 +13,16 @@ private func line(_ text: String) throws -> Line {
 /// A daemon as a test describes it.
 private final class FakeSource: HelperSource {
   let asked = Guarded<[String]>([])
-  let answers: [String: String]
+  let answers: Guarded<[String: String]>
   let happens: [String]
 
   init(_ answers: [String: String], _ happens: [String] = []) {
-    self.answers = answers
+    self.answers = Guarded(answers)
     self.happens = happens
   }
 
   func status(within seconds: Double) async throws -> Status {
-    guard let text = answers["status"] else {
+    guard let text = answers.with({ $0["status"] }) else {
       throw AgentError.notConnected(.noSocket, reason: "no socket")
     }
     return Status(try StrictJSON.object(Array(text.utf8)))
@@ -31,7 +31,7 @@ private final class FakeSource: HelperSource {
   func ask(_ kind: String, _ members: Members, within seconds: Double) async throws -> Line {
     let request = Request.line(kind, id: 1, members)
     asked.with { $0.append(String(decoding: request.dropLast(), as: UTF8.self)) }
-    guard let text = answers[kind] else {
+    guard let text = answers.with({ $0[kind] }) else {
       throw AgentError.answered(
         ErrorLine(["code": "already-answered", "error": "somebody was faster"]))
     }
@@ -81,12 +81,12 @@ private let asks =
       #"{"type":"message_start","job":"j1","message":0,"role":"assistant"}"#, delta(0, "ä"),
       delta(2, "b"), delta(2, "b"), delta(9, "gap"),
     ] {
-      await model.take(try line(text))
+      model.take(try line(text))
     }
     #expect(model.running["j1"]?.text == "äb")
-    await model.take(try line(delta(0, "äbc")))
+    model.take(try line(delta(0, "äbc")))
     #expect(model.running["j1"]?.text == "äbc")
-    await model.take(try line(#"{"type":"message_end","seq":9,"job":"j1","text":"äbc"}"#))
+    model.take(try line(#"{"type":"message_end","seq":9,"job":"j1","text":"äbc"}"#))
     #expect(model.running.isEmpty)
   }
 
@@ -97,13 +97,13 @@ private let asks =
     }
     let failed = #"{"type":"error","seq":4,"job":"j1","code":"agent-failed","error":"no"}"#
     // History isn't news.
-    await model.take(try line(failed))
+    model.take(try line(failed))
     #expect(notices.with { $0.isEmpty })
-    await model.take(try line(#"{"type":"live","seq":2,"epoch":"e"}"#))
-    await model.take(try line(asks))
+    model.take(try line(#"{"type":"live","seq":2,"epoch":"e"}"#))
+    model.take(try line(asks))
     #expect(model.questions.map(\.id) == ["j1-q1"])
-    await model.take(try line(failed))
-    await model.take(
+    model.take(try line(failed))
+    model.take(
       try line(#"{"type":"question_closed","seq":5,"question_id":"j1-q1","by":"exit"}"#))
     #expect(model.questions.isEmpty)
     let seen = notices.with { $0 }
@@ -145,7 +145,7 @@ private let asks =
     .enabled(
       if: ProcessInfo.processInfo.environment["AGENTD_BIN"] != nil,
       "skipped: needs agentd, named by AGENTD_BIN"))
-  func aRealDaemonIsShownAndItsQuestionAnswered() async throws {
+  func aRealDaemonIsShownAndItsQuestionAnsweredAndItsEndSeen() async throws {
     let binaries = ProcessInfo.processInfo.environment["AGENTD_BIN"] ?? ""
     let place = "/tmp/agentviews-\(UUID().uuidString.prefix(8))"
     try FileManager.default.createDirectory(atPath: place, withIntermediateDirectories: true)
@@ -178,10 +178,39 @@ private let asks =
       try await client.send(Send("chaos:ask approval", session: "q", agent: "chaos"))
     }
     try await until { model.questions.count == 1 && model.sessions.count == 1 }
+    try await until { model.daemon.title == "agentd: 1 question waits" }
     await model.answer(model.questions[0], approve: true)
     #expect(try await turn.value.text == "approve=true")
     try await until { model.questions.isEmpty && model.jobs.first?.state == "completed" }
     #expect(model.workers.map(\.agent) == ["chaos"])
+    #expect(model.daemon.title == "agentd: ready")
+    // Neither says a word.
+    daemon.signal(SIGSTOP)
+    try await until { model.daemon.title == "agentd: does not answer" }
+    daemon.signal(SIGKILL)
+    try await until { model.daemon.title == "agentd: not running" }
+    #expect(!model.daemon.isUp && model.workers.isEmpty)
+  }
+
+  @Test func aQuestionIsTheMenusFirstLineUntilItIsAnswered() async throws {
+    let source = FakeSource(["status": ready.replacingOccurrences(of: ":0}", with: ":1}")])
+    let model = HelperModel(source)
+    model.take(try line(asks))
+    try await until { model.daemon.title == "agentd: 1 question waits" }
+    source.answers.with { $0["status"] = ready }
+    model.take(try line(#"{"type":"question_closed","question_id":"j1-q1","by":"exit"}"#))
+    try await until { model.daemon.title == "agentd: ready" }
+  }
+
+  /// However many lines come while the daemon is asked, it is asked once more.
+  @Test func aBurstOfLinesIsFewQuestionsToTheDaemon() async throws {
+    let source = FakeSource(["status": ready])
+    let model = HelperModel(source)
+    for number in 1...1000 {
+      model.take(try line(#"{"type":"accepted","seq":\#(number),"job":"j\#(number)"}"#))
+    }
+    await model.refresh()
+    #expect(source.asked.with { $0.filter { $0.contains("jobs") }.count } <= 2)
   }
 
   private func until(_ fact: () -> Bool) async throws {

@@ -52,6 +52,34 @@ public struct Command: Sendable, Equatable {
   }
 }
 
+/// The three ways to a child, before it is there.
+struct ChildPipes {
+  let input: (ours: Descriptor, its: Descriptor)
+  let output: (reading: Descriptor, writing: Descriptor)
+  let errors: (reading: Descriptor, writing: Descriptor)
+
+  /// All of them or none.
+  init() throws {
+    var made: [Descriptor] = []
+    do {
+      let pair = try Descriptor.socketPair()
+      made += [pair.0, pair.1]
+      output = try Descriptor.pipe()
+      made += [output.reading, output.writing]
+      errors = try Descriptor.pipe()
+      input = (pair.0, pair.1)
+    } catch {
+      for one in made { one.close() }
+      throw error
+    }
+  }
+
+  /// Nobody is started: whoever reads our ends reads their end.
+  func closeIts() {
+    for one in [input.its, output.writing, errors.writing] { one.close() }
+  }
+}
+
 final class Child: Sendable {
   let pid: pid_t
   private let state = Guarded(State())
@@ -59,6 +87,12 @@ final class Child: Sendable {
   private struct State {
     var exit: ExitReason?
     var waiters: [CheckedContinuation<ExitReason, Never>] = []
+  }
+
+  /// Starts it with its ends of the pipes, which are closed here in any case.
+  convenience init(_ command: Command, _ pipes: ChildPipes) throws {
+    try self.init(
+      command, input: pipes.input.its, output: pipes.output.writing, error: pipes.errors.writing)
   }
 
   /// Starts it with these as standard input, output and error, which are closed here.
@@ -123,6 +157,13 @@ final class Child: Sendable {
   }
 }
 
+extension Duration {
+  /// So many seconds, whatever a caller means by that: no clock takes what isn't finite.
+  static func bounded(_ seconds: Double) -> Duration {
+    .seconds(seconds >= 0 ? min(seconds, 1e9) : 0)
+  }
+}
+
 /// Waiting for something, at most so long. What is late goes on by itself.
 struct Deadline {
   let seconds: Double
@@ -132,24 +173,60 @@ struct Deadline {
   }
 
   func race<Value: Sendable>(_ wait: @escaping @Sendable () async -> Value) async -> Value? {
-    let once = Guarded(false)
-    return await withCheckedContinuation { (done: CheckedContinuation<Value?, Never>) in
-      let finish: @Sendable (Value?) -> Void = { value in
-        let isFirst = once.with { isDone in
-          defer { isDone = true }
-          return !isDone
-        }
-        if isFirst { done.resume(returning: value) }
+    await First<Value>().value(within: seconds, wait)
+  }
+
+  /// The same, and nil at once when the task is cancelled.
+  func raceUnlessCancelled<Value: Sendable>(_ wait: @escaping @Sendable () async -> Value) async
+    -> Value?
+  {
+    let first = First<Value>()
+    return await withTaskCancellationHandler {
+      await first.value(within: seconds, wait)
+    } onCancel: {
+      first.set(nil)
+    }
+  }
+}
+
+/// The first value that is set, for one who waits.
+private final class First<Value: Sendable>: Sendable {
+  private enum State {
+    case open
+    case awaited(CheckedContinuation<Value?, Never>)
+    case done(Value?)
+  }
+
+  private let state = Guarded(State.open)
+
+  func set(_ value: Value?) {
+    let waiter: CheckedContinuation<Value?, Never>? = state.with { state in
+      let before = state
+      if case .done = before { return nil }
+      state = .done(value)
+      if case .awaited(let waiter) = before { return waiter }
+      return nil
+    }
+    waiter?.resume(returning: value)
+  }
+
+  func value(within seconds: Double, _ wait: @escaping @Sendable () async -> Value) async -> Value?
+  {
+    let timer = Task {
+      try? await Task.sleep(for: .bounded(seconds))
+      if !Task.isCancelled { set(nil) }
+    }
+    Task {
+      set(await wait())
+      timer.cancel()
+    }
+    return await withCheckedContinuation { waiter in
+      let done: Value?? = state.with { state in
+        if case .done(let value) = state { return .some(value) }
+        state = .awaited(waiter)
+        return nil
       }
-      let timer = Task {
-        try? await Task.sleep(for: .seconds(seconds))
-        if !Task.isCancelled { finish(nil) }
-      }
-      Task {
-        let value = await wait()
-        timer.cancel()
-        finish(value)
-      }
+      if let done { waiter.resume(returning: done) }
     }
   }
 }

@@ -55,6 +55,10 @@ public actor RpcAgentProcess {
   private var current: Worker?
   private var currentSince = 0.0
   private var starting: Task<Worker, Error>?
+  /// What a start waits for after a death.
+  private var pausing: Task<Void, Never>?
+  /// Those that are being ended.
+  private var leaving: [ObjectIdentifier: Task<ExitReason, Never>] = [:]
   private var supervisor: Task<Void, Never>?
   private var generation = 0
   private var lastExit: String?
@@ -103,9 +107,10 @@ public actor RpcAgentProcess {
     -> Lines
   {
     let begun = Self.now
-    let found = await Deadline(seconds).race { () -> Result<Worker, Error> in
+    let found = await Deadline(seconds).raceUnlessCancelled { () -> Result<Worker, Error> in
       do { return .success(try await self.running()) } catch { return .failure(error) }
     }
+    try Task.checkCancellation()
     guard let found else { throw AgentError.late(seconds: seconds) }
     let worker = try found.get()
     let left = max(0, seconds - (Self.now - begun))
@@ -119,28 +124,43 @@ public actor RpcAgentProcess {
     return try await current.connection.ask("status", within: seconds)
   }
 
-  /// Ends it for good. When this returns, it is reaped.
+  /// Ends it for good. When this returns, every child is reaped.
   public func stop() async {
     state = .stopped
     supervisor?.cancel()
+    pausing?.cancel()
     if let starting {
       starting.cancel()
       _ = try? await starting.value
     }
-    guard let worker = current else { return }
-    current = nil
-    lastExit = await worker.end(within: configuration.stopWithin).description
+    if let worker = current {
+      current = nil
+      lastExit = await end(worker).description
+    }
+    for one in leaving.values { _ = await one.value }
   }
 
   /// The cause is mended: starts at once, whatever happened before.
   public func restart() async throws {
     if state == .stopped { throw AgentError.stopped }
     restarts.forget()
+    pausing?.cancel()
     if let worker = current {
       current = nil
-      lastExit = await worker.end(within: configuration.stopWithin).description
+      lastExit = await end(worker).description
     }
     try await start()
+  }
+
+  /// Ends one, and remembers it until it is reaped.
+  private func end(_ worker: Worker) async -> ExitReason {
+    let name = ObjectIdentifier(worker)
+    let seconds = configuration.stopWithin
+    let task = leaving[name] ?? Task { await worker.end(within: seconds) }
+    leaving[name] = task
+    let exit = await task.value
+    leaving[name] = nil
+    return exit
   }
 
   static var now: Double {
@@ -159,9 +179,12 @@ public actor RpcAgentProcess {
     }
     let pause = restarts.pause(at: Self.now)
     state = pause > 0 ? .waiting : .starting
+    // A restart or the end cuts it short.
+    let pausing = Task { _ = try? await Task.sleep(for: .bounded(pause)) }
+    self.pausing = pausing
     let task = Task {
       defer { starting = nil }
-      if pause > 0 { try await Task.sleep(for: .seconds(pause)) }
+      await pausing.value
       return try await spawn()
     }
     starting = task
@@ -185,7 +208,7 @@ public actor RpcAgentProcess {
     do {
       try await greet(worker)
     } catch {
-      let exit = await worker.end(within: configuration.stopWithin)
+      let exit = await end(worker)
       var reason = "the process didn't come up: "
       switch error {
       case AgentError.notSent, AgentError.outcomeUnknown: reason += "it \(exit)"
@@ -197,7 +220,7 @@ public actor RpcAgentProcess {
       throw AgentError.notStarted(reason)
     }
     guard state != .stopped else {
-      _ = await worker.end(within: configuration.stopWithin)
+      _ = await end(worker)
       throw AgentError.stopped
     }
     generation += 1
@@ -212,7 +235,10 @@ public actor RpcAgentProcess {
     let seconds = configuration.readyWithin
     switch configuration.handshake {
     case .status:
-      _ = try await worker.connection.ask("status", within: seconds)
+      let line = try await worker.connection.ask("status", within: seconds)
+      if line.json["ok"] == false {
+        throw AgentError.helloRefused(line.json["details"]?.string ?? "it says that it can't work")
+      }
     case .hello:
       let members: Members = [("client", "AgentKit"), ("protocol", 1)]
       let line = try await worker.connection.ask("hello", members, within: seconds)
@@ -233,9 +259,10 @@ public actor RpcAgentProcess {
   private func ended(_ worker: Worker) async {
     guard current === worker else { return }
     current = nil
+    let since = currentSince
     // One that only closed its output is ended; its end is what it was.
-    let exit = await worker.end(within: configuration.stopWithin)
-    died("the process \(exit)", lived: Self.now - currentSince)
+    let exit = await end(worker)
+    died("the process \(exit)", lived: Self.now - since)
     while state != .stopped, current == nil, !restarts.isBroken(at: Self.now) {
       do { _ = try await running() } catch AgentError.stopped { return } catch { continue }
     }
@@ -244,20 +271,28 @@ public actor RpcAgentProcess {
   private func died(_ reason: String, lived: Double) {
     lastExit = reason
     restarts.died(at: Self.now, after: lived)
-    if state != .stopped { state = restarts.isBroken(at: Self.now) ? .broken : .waiting }
+    // Somebody may have started the next one meanwhile.
+    guard state != .stopped, current == nil else { return }
+    state = restarts.isBroken(at: Self.now) ? .broken : .waiting
   }
 
-  /// A child that neither ends an aborted send nor answers `status` is at fault, and is replaced. A
-  /// send that failed is no fault of it.
+  /// A child that doesn't end an aborted send is at fault, and is replaced: PROTOCOL.md part 8. As
+  /// long as it serves others it needn't be, while it answers `status`. A send that failed is no
+  /// fault of it.
   private func judge() async {
-    guard let connection = current?.connection else { return }
+    guard let worker = current else { return }
+    let connection = worker.connection
     let given = await connection.stuck
-    try? await Task.sleep(for: .seconds(configuration.settleWithin))
-    guard await !connection.stuck.isDisjoint(with: given) else { return }
-    do {
-      _ = try await connection.ask("status", within: configuration.settleWithin)
-    } catch {
-      await connection.fail(.childExited("the process doesn't answer: it is replaced"))
+    while true {
+      try? await Task.sleep(for: .bounded(configuration.settleWithin))
+      guard current === worker, await !connection.stuck.isDisjoint(with: given) else { return }
+      let servesOthers = await connection.servesOthers
+      guard servesOthers, await answers(connection) else { break }
     }
+    await connection.fail(.childExited("the process doesn't end what was aborted: it is replaced"))
+  }
+
+  private func answers(_ connection: Connection) async -> Bool {
+    (try? await connection.ask("status", within: configuration.settleWithin)) != nil
   }
 }

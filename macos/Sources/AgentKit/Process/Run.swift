@@ -16,40 +16,56 @@ enum Run {
   /// No program that is run here prints more.
   static let maxOutput = 4 * 1024 * 1024
 
-  /// Runs it, with `input` as its standard input. After `seconds` it is ended.
+  /// Runs it, with `input` as its standard input. After `seconds`, or cancelled, it is ended.
   static func finish(_ command: Command, input: String = "", within seconds: Double) async throws
     -> Finished
   {
-    let stdin = try Descriptor.socketPair()
-    let stdout = try Descriptor.pipe()
-    let stderr = try Descriptor.pipe()
+    let pipes = try ChildPipes()
+    let (output, errors) = try drains(pipes)
     let child: Child
     do {
-      child = try Child(command, input: stdin.1, output: stdout.writing, error: stderr.writing)
+      child = try Child(command, pipes)
     } catch {
-      for ours in [stdin.0, stdout.reading, stderr.reading] { ours.close() }
+      pipes.input.ours.close()
       throw error
     }
-    let output = try Drain(stdout.reading, limit: maxOutput)
-    let errors = try Drain(stderr.reading, limit: 64 * 1024)
+    let stdin = pipes.input.ours
     let bytes = Array(input.utf8)
     DispatchQueue.global().async {
       // One that doesn't read has left, or is ended below.
-      _ = stdin.0.write(bytes)
-      stdin.0.close()
+      _ = stdin.write(bytes)
+      stdin.close()
     }
-    var exit = await child.ended(within: seconds)
-    if exit == nil {
+    let exit = await Deadline(seconds).raceUnlessCancelled { await child.ended() }
+    guard let exit else {
       child.signal(SIGTERM)
-      exit = await child.ended(within: 2)
+      _ = await child.ended(within: 2)
       child.signal(SIGKILL)
       _ = await child.ended()
       output.stop()
       errors.stop()
+      try Task.checkCancellation()
       throw AgentError.late(seconds: seconds)
     }
-    return Finished(
-      exit: await child.ended(), output: await output.text(), errors: await errors.text())
+    return Finished(exit: exit, output: await output.text(), errors: await errors.text())
+  }
+
+  /// Who reads it, before it is started: nothing that fails later leaves a child that nobody reads.
+  private static func drains(_ pipes: ChildPipes) throws -> (Drain, Drain) {
+    do {
+      let output: Drain
+      do {
+        output = try Drain(pipes.output.reading, limit: maxOutput)
+      } catch {
+        pipes.errors.reading.close()
+        throw error
+      }
+      return (output, try Drain(pipes.errors.reading, limit: 64 * 1024))
+    } catch {
+      pipes.input.ours.close()
+      pipes.closeIts()
+      throw error
+    }
   }
 }
 

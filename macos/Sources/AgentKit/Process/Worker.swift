@@ -17,22 +17,18 @@ final class Worker: Sendable {
 
   init(_ command: Command, onGivenUp: @escaping @Sendable () -> Void = {}) throws {
     let log = LogTail()
-    let input = try Descriptor.socketPair()
-    let output = try Descriptor.pipe()
-    let errors = try Descriptor.pipe()
-    let started: Child
+    let pipes = try ChildPipes()
+    let transport: LineTransport
     do {
-      started = try Child(
-        command, input: input.1, output: output.writing, error: errors.writing)
+      // Before it is started: nothing that fails later leaves a child that nobody reads.
+      (stderr, transport) = try Self.readers(pipes, log)
     } catch {
-      for ours in [input.0, output.reading, errors.reading] { ours.close() }
+      pipes.closeIts()
       throw error
     }
+    let started = try Child(command, pipes)
     child = started
     self.log = log
-    stderr = try Reader(errors.reading, take: { log.append($0) }, end: { log.finish() })
-    let transport = try LineTransport(
-      reading: output.reading, writing: input.0, limit: Self.maxLine)
     connection = Connection(
       transport, peer: .child, onNoise: { log.append(line: $0) }, onGivenUp: onGivenUp,
       ending: { await Self.reason(started, log) })
@@ -42,6 +38,23 @@ final class Worker: Sendable {
       _ = await Deadline(Self.drain).race { await connection.end() }
       await connection.stopReading()
     }
+  }
+
+  private static func readers(_ pipes: ChildPipes, _ log: LogTail) throws -> (Reader, LineTransport)
+  {
+    let stderr: Reader
+    do {
+      stderr = try Reader(pipes.errors.reading, take: { log.append($0) }, end: { log.finish() })
+    } catch {
+      pipes.input.ours.close()
+      pipes.output.reading.close()
+      throw error
+    }
+    return (
+      stderr,
+      try LineTransport(
+        reading: pipes.output.reading, writing: pipes.input.ours, limit: maxLine)
+    )
   }
 
   /// Nothing comes from it any more: why? One that lives and closed its output is as good as dead.
@@ -72,8 +85,15 @@ final class Worker: Sendable {
   }
 
   deinit {
-    // Its input ends with the connection; one that doesn't heed that is told.
-    child.signal(SIGTERM)
+    // Nobody waits for it: its input ends, it is told, and then it is killed.
     stderr.stop()
+    child.signal(SIGTERM)
+    Task { [connection, child] in
+      await connection.finish()
+      if await child.ended(within: Self.leavesWithin) == nil { child.signal(SIGKILL) }
+    }
   }
+
+  /// Seconds that one that was dropped has for leaving by itself.
+  private static let leavesWithin = 2.0
 }

@@ -61,18 +61,19 @@ public struct AgentService: Sendable {
 
   /// One call, as JSON: `{"type":"agent","message":…,"session"?,"thinking"?,"agent"?}`,
   /// `{"type":"status"}` or `{"type":"rpcStatus"}`. The answer is
-  /// `{"ok":bool,"message"?,"code"?,"payload"?}`.
+  /// `{"ok":bool,"message"?,"code"?,"payload"?}`. Of a failed `agent` call `nothing_happened` says
+  /// whether that is certain; where it isn't, the same `idempotency_key` finds what became of it.
   public func handle(_ request: Data) async -> Data {
     let answer: JSONValue
     do {
       let call = try StrictJSON.object(Array(request))
       answer = try await handle(call)
     } catch let refusal as LineRefusal {
-      answer = Self.failed(refusal.code.rawValue, refusal.reason)
-    } catch AgentError.answered(let line) {
-      answer = Self.failed(line.code.rawValue, "\(AgentError.answered(line))")
+      answer = Self.failed(refusal.code, refusal.reason)
+    } catch let error as AgentError {
+      answer = Self.failed(error.code, "\(error)")
     } catch {
-      answer = Self.failed(nil, "\(error)")
+      answer = Self.failed(.internalError, "\(error)")
     }
     if answer["ok"] != true { report(clipped(answer["message"]?.string ?? "")) }
     return Data(answer.text.utf8)
@@ -108,16 +109,56 @@ public struct AgentService: Sendable {
       }
       send.thinking = thinking
     }
-    send.key = call["idempotency_key"]?.string
-    let result = try await backend.send(send, within: deadline)
+    // As the old service had them, where the answer went to a messenger.
+    if call["deliver"] == true || (call["to"] ?? .null) != .null {
+      throw LineRefusal(
+        code: .unsupported, reason: "`deliver` and `to` are not supported: the answer comes here")
+    }
+    let key = call["idempotency_key"]?.string ?? UUID().uuidString.lowercased()
+    send.key = key
+    let result: TurnResult
+    do {
+      result = try await backend.send(send, within: deadline)
+    } catch {
+      let known = error as? AgentError
+      return Self.failed(
+        known?.code ?? .internalError, "\(error)",
+        [
+          "nothing_happened": .bool(known?.nothingHappened ?? false),
+          "idempotency_key": .string(key),
+        ])
+    }
     // What `agent --json` always gave, and the protocol's own line.
     let payloads: JSONValue = [["text": .string(result.text), "mediaUrl": .null]]
     return ["ok": true, "payload": ["payloads": payloads, "meta": result.json]]
   }
 
-  private static func failed(_ code: String?, _ message: String) -> JSONValue {
-    var members: [String: JSONValue] = ["ok": false, "message": .string(message)]
-    if let code { members["code"] = .string(code) }
-    return .object(members)
+  private static func failed(
+    _ code: ErrorCode, _ message: String, _ more: [String: JSONValue] = [:]
+  ) -> JSONValue {
+    let members: [String: JSONValue] = [
+      "ok": false, "code": .string(code.rawValue), "message": .string(message),
+    ]
+    return .object(members.merging(more) { ours, _ in ours })
   }
+}
+
+extension AgentError {
+  /// The code of the protocol that says the same.
+  var code: ErrorCode {
+    switch self {
+    case .answered(let line): line.code
+    case .notConnected, .helloRefused, .notSent: .notConnected
+    case .outcomeUnknown, .childExited, .stopped: .outcomeUnknown
+    case .late: .timeout
+    case .oversized: .frameTooLong
+    case .crashLooped: .crashLooped
+    case .notStarted: .workerStartFailed
+    }
+  }
+}
+
+extension ErrorCode {
+  /// Not one of the protocol: who has no connection isn't told anything.
+  static let notConnected = ErrorCode(rawValue: "not-connected")
 }

@@ -5,6 +5,37 @@
 
 import Foundation
 
+/// One line on its way out.
+final class Outgoing: Sendable {
+  enum Progress: Sendable {
+    case waits, leaves, left, withdrawn
+  }
+
+  private let state = Guarded(Progress.waits)
+
+  /// How far it is; one that waits is withdrawn, and no byte of it leaves.
+  func withdraw() -> Progress {
+    state.with { state in
+      if state == .waits { state = .withdrawn }
+      return state
+    }
+  }
+
+  var hasLeft: Bool { state.with { $0 == .left } }
+
+  fileprivate func begin() -> Bool {
+    state.with { state in
+      guard state == .waits else { return false }
+      state = .leaves
+      return true
+    }
+  }
+
+  fileprivate func end() {
+    state.with { $0 = .left }
+  }
+}
+
 final class LineTransport: Sendable {
   /// What was read, in portions. After each portion the one reader of it calls `taken`.
   let inbound: AsyncStream<[Frame]>
@@ -19,7 +50,7 @@ final class LineTransport: Sendable {
     var isFinished = false
   }
 
-  /// Takes over both. A line of more than `limit` bytes is skipped and reported.
+  /// Takes over both, and closes them in any case. A line of more than `limit` bytes is skipped and reported.
   init(reading: Descriptor, writing writer: Descriptor, limit: Int) throws {
     self.writer = writer
     let (stream, continuation) = AsyncStream.makeStream(of: [Frame].self)
@@ -27,6 +58,7 @@ final class LineTransport: Sendable {
     let decoder = Guarded(LineDecoder(limit: limit))
     let room = room
     let state = state
+    // What was made so far goes by `deinit`, and the writer with it.
     let started = try Reader(
       reading,
       take: { bytes in
@@ -50,23 +82,21 @@ final class LineTransport: Sendable {
     room.signal()
   }
 
-  /// Writes all of it.
-  ///
-  /// Throws `notSent` when no byte left, `outcomeUnknown` when some did or may have.
-  func write(_ bytes: [UInt8]) async throws {
-    try await withCheckedThrowingContinuation { (done: CheckedContinuation<Void, Error>) in
-      writing.async { [self] in
-        guard !state.with({ $0.isClosed || $0.isFinished }) else {
-          done.resume(throwing: AgentError.notSent)
-          return
-        }
-        switch writer.write(bytes) {
-        case bytes.count: done.resume()
-        case 0: done.resume(throwing: AgentError.notSent)
-        default: done.resume(throwing: AgentError.outcomeUnknown(key: nil))
-        }
-      }
+  /// Writes all of it behind what was given before, and returns at once. `failed` is told when that
+  /// went wrong: `notSent` when no byte left, `outcomeUnknown` when some did or may have.
+  @discardableResult
+  func write(_ bytes: [UInt8], failed: @escaping @Sendable (AgentError) -> Void = { _ in })
+    -> Outgoing
+  {
+    let outgoing = Outgoing()
+    writing.async { [self] in
+      guard outgoing.begin() else { return }
+      guard !state.with({ $0.isClosed || $0.isFinished }) else { return failed(.notSent) }
+      let sent = writer.write(bytes)
+      if sent == bytes.count { return outgoing.end() }
+      failed(sent == 0 ? .notSent : .outcomeUnknown(key: nil))
     }
+    return outgoing
   }
 
   /// No more lines from us: the other side reads its end.

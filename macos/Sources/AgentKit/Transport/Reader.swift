@@ -8,13 +8,19 @@ final class Reader: Sendable {
   private let wake: Descriptor
   private let done = Guarded(false)
 
-  /// Reads until the end, or until `stop`. `take` gets each portion, then `end` is called once.
+  /// Takes over the descriptor, and closes it in any case. Reads until the end, or until `stop`. `take` gets each portion, then `end` is called once.
   /// Both run on the reader's own thread: while `take` waits, nothing is read.
   init(
     _ descriptor: Descriptor, take: @escaping @Sendable (UnsafeRawBufferPointer) -> Void,
     end: @escaping @Sendable () -> Void
   ) throws {
-    let alarm = try Descriptor.pipe()
+    let alarm: (reading: Descriptor, writing: Descriptor)
+    do {
+      alarm = try Descriptor.pipe()
+    } catch {
+      descriptor.close()
+      throw error
+    }
     wake = alarm.writing
     let thread = Thread { [self] in
       Self.run(descriptor, until: alarm.reading, take: take)

@@ -52,6 +52,9 @@ public struct VoiceSettings: Sendable, Equatable, Codable {
         return "there is no identity file `\(identityFile)`"
       }
     }
+    guard deadline > 0, deadline.isFinite else {
+      return "the deadline is \(deadline) s: expected a number above 0"
+    }
     return session.isEmpty ? "the session has no name" : nil
   }
 

@@ -164,6 +164,8 @@ public struct VoiceWakeForwarder: Sendable {
       return .success(try await Run.finish(command, input: input, within: seconds))
     } catch AgentError.late(let seconds) {
       return .failure(.unknown("`agentctl` did not end within \(seconds) s"))
+    } catch is CancellationError {
+      return .failure(.unknown("cancelled before `agentctl` had ended"))
     } catch {
       return .failure(.cliMissing(clipped("\(error)")))
     }

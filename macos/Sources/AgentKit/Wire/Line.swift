@@ -35,6 +35,9 @@ public struct Line: Sendable, Equatable {
     !Self.running.contains(kind)
   }
 
+  /// Is it the last line of a turn? A type that this version doesn't know is not.
+  var endsTurn: Bool { kind == "message_end" || kind == "error" }
+
   private static let running: Set<String> = [
     "accepted", "running", "message_start", "message_delta", "thinking_delta", "tool_start",
     "tool_update", "tool_end", "question", "question_closed", "note", "agent_event", "session",
