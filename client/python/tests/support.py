@@ -6,6 +6,7 @@ Owns private directories and what is started in them: when a test ends, its proc
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import tempfile
 import threading
 import time
 import unittest
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,12 @@ class Place(unittest.TestCase):
     """Private directories, which are this process's, too."""
 
     def setUp(self) -> None:
+        # What isn't closed warns from its `__del__`, where an exception only gets printed.
+        self.unraisable: list[str] = []
+        self.enter(warnings.catch_warnings())
+        warnings.simplefilter("error", ResourceWarning)
+        self.enter(mock.patch("sys.unraisablehook", self.note))
+        self.addCleanup(self.all_is_closed)
         # Socket paths are short.
         self.dir = Path(tempfile.mkdtemp(prefix="agentd-py-", dir="/tmp"))
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
@@ -68,9 +76,21 @@ class Place(unittest.TestCase):
             "AGENTD_CONFIG": str(self.dir / "config.toml"),
             "AGENTD_ALIAS": str(self.dir / "timmy.sock"),
         }
-        patched = mock.patch.dict(os.environ, variables, clear=True)
-        patched.start()
-        self.addCleanup(patched.stop)
+        self.enter(mock.patch.dict(os.environ, variables, clear=True))
+
+    def enter(self, context: contextlib.AbstractContextManager[object]) -> None:
+        """Until the test ends. (`enterContext` of 3.11.)"""
+        context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+
+    def note(self, told: Any) -> None:
+        """What went wrong where nobody could be told."""
+        self.unraisable.append(f"{told.err_msg or ''} {told.exc_value!r}")
+
+    def all_is_closed(self) -> None:
+        """Nothing was left to the garbage."""
+        gc.collect()
+        self.assertEqual(self.unraisable, [])
 
 
 class WithDaemon(Place):
