@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import http.server
 import json
 import os
 import shutil
@@ -142,6 +143,46 @@ HELLO: dict[str, Any] = {
     "protocol": 1,
     "capabilities": [],
 }
+
+
+class Models:
+    """A server of one provider's models, as OpenAI's: each says its name, those of ``broken``
+    nothing. ``asked`` has what it got."""
+
+    def __init__(self, broken: tuple[str, ...] = ()) -> None:
+        models = self
+        self.asked: list[dict[str, Any]] = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                models.asked.append(asked)
+                if asked["model"] in broken:
+                    self.send_error(404, "no such model")
+                    return
+                self.send_response(200)
+                self.send_header("content-type", "text/event-stream")
+                self.end_headers()
+                choice = {"index": 0, "delta": {"content": asked["model"]}, "finish_reason": None}
+                end = {"index": 0, "delta": {}, "finish_reason": "stop"}
+                usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
+                for part in ({"choices": [choice]}, {"choices": [end], "usage": usage}):
+                    self.wfile.write(b"data: " + json.dumps(part).encode() + b"\n\n")
+                self.wfile.write(b"data: [DONE]\n\n")
+
+            def log_message(self, *_args: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Nobody listens any more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
 
 
 class Scripted:
