@@ -105,8 +105,15 @@ class Turn:
 
     async def finish(self) -> Result:
         """Runs it to its end."""
-        while await self.next() is not None:
-            pass
+        try:
+            while await self.next() is not None:
+                pass
+        except AgentdError:
+            raise
+        except BaseException:
+            # Ctrl-C between two lines.
+            await self._way.io.sheltered(self.abort())
+            raise
         assert self.result is not None
         return self.result
 
