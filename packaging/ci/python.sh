@@ -2,7 +2,8 @@
 # The Python package as a newcomer gets it: a wheel, in a fresh environment, against the daemon of
 # target/debug; and its types and style.
 #
-#   bash packaging/ci/python.sh DIRECTORY      where mypy and ruff are kept between runs
+#   bash packaging/ci/python.sh DIRECTORY      where mypy and ruff are kept between runs: empty, or
+#                                              not there, or made by this
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -14,6 +15,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PYTHONDONTWRITEBYTECODE=1
 
 versions="mypy==2.4.1 ruff==0.17.6 setuptools==84.2.1"
 if [ "$(cat "$tools/versions" 2>/dev/null)" != "$versions" ]; then
+    if [ ! -e "$tools/pyvenv.cfg" ] && [ -n "$(ls -A "$tools")" ]; then
+        echo "python.sh: \`$tools\` has files and is no Python environment: name a directory that is empty, or isn't there" >&2
+        exit 2
+    fi
     rm -rf "$tools"
     python3 -m venv "$tools"
     # shellcheck disable=SC2086
@@ -35,4 +40,14 @@ echo 'import agentd; reveal_type(agentd.run_session("x", timeout=5).cost.usd)' >
 "$tools/bin/mypy" --strict --cache-dir "$place/mypy" --python-executable "$place/fresh/bin/python" \
     "$place/user.py" | grep -F 'float | None'
 
-(cd "$place/package" && env -u PYTHONPATH AGENTD_REPOSITORY="$OLDPWD" "$place/fresh/bin/python" -W error::ResourceWarning -m unittest)
+repository=$PWD
+cd "$place/package"
+env -u PYTHONPATH AGENTD_REPOSITORY="$repository" "$place/fresh/bin/python" -m unittest
+# Every other Python that is here: asyncio isn't the same in all of them.
+ours=$("$place/fresh/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+"$place/fresh/bin/pip" install --quiet --no-index --target "$place/wheel" "$place"/agentd-*.whl
+for version in 3.10 3.11 3.12 3.13 3.14; do
+    [ "$version" != "$ours" ] && "python$version" -c '' 2>/dev/null || continue
+    echo "with Python $version"
+    PYTHONPATH="$place/wheel" AGENTD_REPOSITORY="$repository" "python$version" -m unittest
+done

@@ -27,12 +27,9 @@ fn turns_are_added_up_by_whatever_is_asked() {
     let mut lines = shown.stdout.lines();
     let head = lines.next().unwrap();
     assert!(head.starts_with("3 turns, 1 failed"), "{shown:?}");
+    // Two said the prompt back, and nobody knows what the third asked.
     let share = lines.next().unwrap();
-    assert!(
-        share.starts_with("served by local models: 66 % of the turns"),
-        "{shown:?}"
-    );
-    assert!(share.ends_with("; not known of 1"), "{shown:?}");
+    assert_eq!(share, "served by local models: not known of any turn");
     assert!(shown.stdout.contains("echo"), "{shown:?}");
     assert!(shown.stdout.contains("(not told)"), "{shown:?}");
 
@@ -53,7 +50,7 @@ fn turns_are_added_up_by_whatever_is_asked() {
         .agentctl(&["usage", "--by", "model", "--csv"])
         .stdout;
     assert!(csv.starts_with("model,turns,failed,"), "{csv}");
-    assert!(csv.contains("\necho/scripted,2,1,0,2,0,"), "{csv}");
+    assert!(csv.contains("\necho/scripted,2,1,0,0,0,"), "{csv}");
     let days = json(
         &daemon
             .place

@@ -282,7 +282,8 @@ pub struct Send {
     /// How hard to think, in the agent's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
-    /// What to ask when the model fails, in this order; each `provider/model`.
+    /// What to ask when the model fails, in this order; each `provider/model`, or a name that the
+    /// agent knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_chain: Option<Vec<String>>,
     /// Working directory: absolute, existing.

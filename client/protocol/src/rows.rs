@@ -69,14 +69,26 @@ pub struct UsageRow {
     pub code: Option<String>,
     pub usage: Option<Usage>,
     pub cost: Cost,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<UsagePart>,
     pub queued_ms: u64,
     pub duration_ms: u64,
+}
+
+/// What another model than the last one used of a turn.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
+pub struct UsagePart {
+    pub provider: String,
+    pub model: Option<String>,
+    pub local: bool,
+    pub usage: Usage,
+    pub usd: Option<f64>,
 }
 
 /// Providers whose models run on the user's own machines, wherever an agent is that doesn't say it
 /// itself.
 const LOCAL_PROVIDERS: &[&str] = &[
-    "echo",
     "gpt4all",
     "jan",
     "llama.cpp",

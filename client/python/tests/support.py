@@ -6,6 +6,8 @@ Owns private directories and what is started in them: when a test ends, its proc
 from __future__ import annotations
 
 import contextlib
+import gc
+import http.server
 import json
 import os
 import shutil
@@ -15,6 +17,7 @@ import tempfile
 import threading
 import time
 import unittest
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +54,12 @@ class Place(unittest.TestCase):
     """Private directories, which are this process's, too."""
 
     def setUp(self) -> None:
+        # What isn't closed warns from its `__del__`, where an exception only gets printed.
+        self.unraisable: list[str] = []
+        self.enter(warnings.catch_warnings())
+        warnings.simplefilter("error", ResourceWarning)
+        self.enter(mock.patch("sys.unraisablehook", self.note))
+        self.addCleanup(self.all_is_closed)
         # Socket paths are short.
         self.dir = Path(tempfile.mkdtemp(prefix="agentd-py-", dir="/tmp"))
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
@@ -68,9 +77,21 @@ class Place(unittest.TestCase):
             "AGENTD_CONFIG": str(self.dir / "config.toml"),
             "AGENTD_ALIAS": str(self.dir / "timmy.sock"),
         }
-        patched = mock.patch.dict(os.environ, variables, clear=True)
-        patched.start()
-        self.addCleanup(patched.stop)
+        self.enter(mock.patch.dict(os.environ, variables, clear=True))
+
+    def enter(self, context: contextlib.AbstractContextManager[object]) -> None:
+        """Until the test ends. (`enterContext` of 3.11.)"""
+        context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+
+    def note(self, told: Any) -> None:
+        """What went wrong where nobody could be told."""
+        self.unraisable.append(f"{told.err_msg or ''} {told.exc_value!r}")
+
+    def all_is_closed(self) -> None:
+        """Nothing was left to the garbage."""
+        gc.collect()
+        self.assertEqual(self.unraisable, [])
 
 
 class WithDaemon(Place):
@@ -122,6 +143,46 @@ HELLO: dict[str, Any] = {
     "protocol": 1,
     "capabilities": [],
 }
+
+
+class Models:
+    """A server of one provider's models, as OpenAI's: each says its name, those of ``broken``
+    nothing. ``asked`` has what it got."""
+
+    def __init__(self, broken: tuple[str, ...] = ()) -> None:
+        models = self
+        self.asked: list[dict[str, Any]] = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                models.asked.append(asked)
+                if asked["model"] in broken:
+                    self.send_error(404, "no such model")
+                    return
+                self.send_response(200)
+                self.send_header("content-type", "text/event-stream")
+                self.end_headers()
+                choice = {"index": 0, "delta": {"content": asked["model"]}, "finish_reason": None}
+                end = {"index": 0, "delta": {}, "finish_reason": "stop"}
+                usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
+                for part in ({"choices": [choice]}, {"choices": [end], "usage": usage}):
+                    self.wfile.write(b"data: " + json.dumps(part).encode() + b"\n\n")
+                self.wfile.write(b"data: [DONE]\n\n")
+
+            def log_message(self, *_args: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Nobody listens any more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
 
 
 class Scripted:

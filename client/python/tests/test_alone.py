@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import json
 import os
 import socket
 import unittest
@@ -13,7 +15,7 @@ from unittest import mock
 import agentd
 from agentd import aio, errors
 
-from .support import DEADLINE, HELLO, PROGRAMS, Place, Scripted
+from .support import DEADLINE, HELLO, PROGRAMS, Place, Scripted, WithDaemon
 
 ACCEPTED = {"type": "accepted", "job": "j1", "session": "s", "agent": "a", "seq": 1}
 END = {"type": "message_end", "job": "j1", "session": "s", "stop": "end_turn", "text": "hi"}
@@ -57,6 +59,25 @@ class WithoutDaemon(Place):
             agentd.run_session("hello")
         with self.assertRaisesRegex(errors.UnreachableError, "/nowhere/agentctl"):
             agentd.Harness(agentctl="/nowhere/agentctl").run_session("hello")
+
+    def test_what_nobody_runs_is_not_waited_for(self) -> None:
+        done = agentd.run_session("hello", agent="timmy").job
+        assert done is not None
+        self.assertEqual(agentd.Harness().collect([done])[0].final_response, "hello")
+        with_daemon = WithDaemon()
+        with_daemon.dir, with_daemon.socket = self.dir, self.socket
+        with_daemon.harness = agentd.Harness(fallback=False)
+        with_daemon.start()
+        self.addCleanup(with_daemon.doCleanups)
+        late = with_daemon.harness.dispatch_parallel(
+            [{"prompt": "late", "start_at": "2099-01-01T00:00:00Z"}]
+        )
+        with_daemon.kill(with_daemon.daemon)
+        with self.assertRaisesRegex(errors.UnreachableError, f"run them: {late[0]}"):
+            agentd.Harness().collect([done, *late])
+        with self.assertRaises(agentd.StillPendingError) as caught:
+            agentd.Harness().collect([done, *late], timeout=0)
+        self.assertEqual([one.job for one in caught.exception.results], [done])
 
 
 class Strange(Place):
@@ -128,6 +149,81 @@ class Strange(Place):
         strict = b'{"type":"error","code":"bad-json","error":"no"}\n'
         with self.assertRaises(errors.BadJsonError):
             self.harness([HELLO, strict]).run_session("x")
+
+    def test_after_it_was_accepted_its_job_and_key_are_told(self) -> None:
+        lost = {"type": "error", "code": "outcome-unknown", "error": "the daemon went"}
+        truncated = b'{"type":"error","code":"truncated","error":"half a line"}\n'
+        for answer, job in (([ACCEPTED, lost], "j1"), ([ACCEPTED, truncated], "j1"), (lost, None)):
+            with self.subTest(answer=answer):
+                harness = self.harness([HELLO, answer])
+                with self.assertRaises(agentd.OutcomeUnknownError) as caught:
+                    harness.run_session("x", idempotency_key="k")
+                self.assertEqual((caught.exception.key, caught.exception.job), ("k", job))
+                self.server.close()
+                os.unlink(self.socket)
+        harness = self.harness([HELLO, lost])
+        with self.assertRaises(agentd.OutcomeUnknownError) as caught:
+            harness.dispatch_parallel([{"prompt": "a", "idempotency_key": "k"}])
+        self.assertEqual(caught.exception.keys, ["k"])
+
+    def test_an_end_counts_though_nonsense_comes_with_it(self) -> None:
+        end = json.dumps({**END, "id": 1}).encode() + b"\nnonsense\n"
+        self.assertEqual(
+            self.harness([HELLO, [ACCEPTED, end]]).run_session("x").final_response, "hi"
+        )
+
+    def test_messages_are_told_apart_and_replaced_ones_end(self) -> None:
+        def delta(message: int, text: str) -> dict[str, Any]:
+            return {"type": "message_delta", "job": "j1", "message": message, "text": text}
+
+        lines = [
+            delta(0, "half "),
+            delta(0, "an ans"),
+            {"type": "message_start", "job": "j1", "message": 1, "replaces": 0},
+            delta(0, "late"),
+            delta(1, "whole "),
+            delta(1, "answer"),
+        ]
+        harness = self.harness([HELLO, [ACCEPTED, *lines, END]])
+        self.assertEqual("".join(harness.stream("x").text()), "half an ans\n\nwhole answer")
+
+    def test_strange_answers_are_errors_of_this_package(self) -> None:
+        odd = {"type": "dispatch", "ok": True, "jobs": [{}]}
+        with self.assertRaises(agentd.OutcomeUnknownError) as caught:
+            self.harness([HELLO, odd]).dispatch_parallel([{"prompt": "a", "idempotency_key": "k"}])
+        self.assertEqual(caught.exception.key, "k")
+        for answer in ({"type": "collect", "ok": True}, {"type": "collect", "results": [1]}):
+            self.again()
+            with self.assertRaises(errors.UnreachableError):
+                self.harness([HELLO, answer]).collect(["j1"])
+        self.again()
+        free = {**END, "cost": "free"}
+        result = self.harness([HELLO, [ACCEPTED, free]]).run_session("x")
+        self.assertEqual(result.cost, agentd.Cost(None, "unknown"))
+
+    def test_a_server_that_always_leaves_is_not_asked_for_ever(self) -> None:
+        harness = self.harness(*([HELLO, None] for _ in range(9)))
+        with self.assertRaisesRegex(errors.UnreachableError, "ended before the answer"):
+            harness.collect(["j1"])
+        asked = [line["type"] for line in self.server.asked]
+        self.assertEqual(asked.count("collect"), 3)
+
+    def again(self) -> None:
+        self.server.close()
+        os.unlink(self.socket)
+
+    def test_what_the_system_refuses_is_an_error_of_this_package(self) -> None:
+        full = OSError(errno.EMFILE, "too many")
+        with (
+            mock.patch("socket.socket", side_effect=full),
+            self.assertRaisesRegex(errors.UnreachableError, "too many"),
+        ):
+            agentd.Harness(fallback=False).run_session("x")
+        with (
+            mock.patch("socket.socketpair", side_effect=full),
+            self.assertRaisesRegex(errors.UnreachableError, "too many"),
+        ):
+            agentd.run_session("x")
 
     def test_a_silent_server_isnt_waited_for_for_ever(self) -> None:
         with socket.socket(socket.AF_UNIX) as listener:

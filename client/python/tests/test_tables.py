@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import json
 import os
+import pickle
 import re
 import socket
+import subprocess
+import tempfile
+import typing
 import unittest
 from pathlib import Path
 from unittest import mock
 
-from agentd import errors
+import agentd
+from agentd import AgentdError, Result, errors
 from agentd._endpoint import MAX_SOCKET_PATH, Endpoint, NotConnected, Places
 from agentd._fallback import decide
 from agentd._version import VERSION
@@ -53,6 +59,50 @@ class Tables(unittest.TestCase):
         self.assertIsInstance(newer, errors.UnknownCodeError)
         self.assertEqual(newer.line, {"type": "error", "code": "on-fire", "error": "hot"})
 
+    def test_each_class_comes_through_a_pickle(self) -> None:
+        line = {"type": "error", "error": "no", "hint": "yes", "job": "j1", "retryable": True}
+        result = Result.of_line({"type": "message_end", "job": "j2", "text": "hi"})
+        told: list[AgentdError] = [
+            errors.of_line({**line, "code": code}) for code in (*errors.BY_CODE, "on-fire")
+        ]
+        told += [
+            errors.UnreachableError("nobody"),
+            errors.StillPendingError([result], ["j1"]),
+            errors.OutcomeUnknownError("lost", keys=["k"], job="j1"),
+        ]
+        for error in told:
+            copy = pickle.loads(pickle.dumps(error))
+            self.assertEqual(
+                (type(copy), str(copy), vars(copy)), (type(error), str(error), vars(error))
+            )
+
+    def test_the_licences_are_the_repository_s(self) -> None:
+        for name in ("LICENSE-APACHE", "LICENSE-MIT"):
+            ours = (Path(__file__).parents[1] / name).read_text()
+            self.assertEqual(ours, (REPOSITORY / name).read_text())
+
+    def test_signatures_can_be_read_by_programs(self) -> None:
+        for module in (agentd, agentd.aio):
+            for kind in (module.Harness, module.Session, module.Stream):
+                for name, member in inspect.getmembers(kind, inspect.isfunction):
+                    self.assertIsInstance(typing.get_type_hints(member), dict, name)
+            hints = typing.get_type_hints(module.run_session)
+            self.assertIn("Options", str(hints["options"]))
+
+    def test_the_script_of_the_ci_deletes_only_what_it_made(self) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            kept = Path(place) / "kept"
+            kept.touch()
+            done = subprocess.run(
+                ["bash", str(REPOSITORY / "packaging" / "ci" / "python.sh"), place],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("no Python environment", done.stderr)
+            self.assertTrue(kept.exists())
+
     def test_the_version_is_the_package_s(self) -> None:
         text = (Path(__file__).parents[1] / "pyproject.toml").read_text()
         self.assertIn(f'version = "{VERSION}"', text)
@@ -73,6 +123,10 @@ class Wire(unittest.TestCase):
                 Decoder().push(bad)
         with self.assertRaisesRegex(BadLine, "longer"):
             Decoder().push(b"x" * (MAX_LINE + 1))
+        behind = Decoder()
+        self.assertEqual(behind.push(b'{"a":1}\nnonsense\n{"b":2}\n'), [{"a": 1}])
+        with self.assertRaises(BadLine):
+            behind.push(b'{"c":3}\n')
         long = b'{"x":"' + b"y" * (MAX_LINE - 100) + b'"}\n'
         self.assertEqual(len(Decoder().push(long)), 1)
 
@@ -83,6 +137,11 @@ class Wire(unittest.TestCase):
             encode("send", 1, {"timeout": float("nan")})
         with self.assertRaises(errors.FrameTooLongError):
             encode("send", 1, {"text": "x" * 16 * 1024 * 1024})
+        with self.assertRaises(errors.InvalidRequestError):
+            encode("send", 1, {"labels": {"a": {1}}})
+        for name in ("id", "type"):
+            with self.assertRaises(errors.InvalidRequestError):
+                encode("status", 1, {name: 9})
         self.assertEqual(encode("ping", 3, {}), b'{"type":"ping","id":3}\n')
 
     def test_a_send_insists_on_what_restricts_it_and_on_what_is_unknown_here(self) -> None:
@@ -98,7 +157,16 @@ class Wire(unittest.TestCase):
                 "must": ["toolsets", "timout"],
             },
         )
-        for wrong in ({}, {"prompt": 5}, {"prompt": "a", "text": "b"}):
+        here = send_fields({"prompt": "a", "cwd_if_new": ".", "cwd": Path("b")})
+        self.assertEqual((here["cwd_if_new"], here["cwd"]), (os.getcwd(), os.path.abspath("b")))
+        for wrong in (
+            {},
+            {"prompt": 5},
+            {"prompt": "a", "text": "b"},
+            {"prompt": "a", "id": 7},
+            {"prompt": "a", "type": "ping"},
+            {"prompt": "a", "cwd": 5},
+        ):
             with self.assertRaises(errors.InvalidRequestError):
                 send_fields(wrong)
 

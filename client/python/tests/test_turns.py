@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
 import threading
 import unittest
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import agentd
 from agentd import aio, errors
 
 from .support import DEADLINE, WithDaemon, until
+from .test_cancel import at_write
 
 
 class Turns(WithDaemon):
@@ -112,6 +115,30 @@ class Turns(WithDaemon):
         with self.harness.session("main") as session:
             self.assertEqual(session.run("chaos:count").final_response, "2")
 
+    def test_a_session_takes_paths_as_a_send_does(self) -> None:
+        for cwd in (".", Path(".")):
+            with self.harness.session(cwd=cwd) as session:
+                session.run("a")
+                rows = self.harness.request("session.list")["sessions"]
+                self.assertIn((session.name, os.getcwd()), [(r["session"], r["cwd"]) for r in rows])
+        with self.harness.session("here", cwd="."):
+            pass
+        self.harness.run_session("a", session="there", cwd_if_new=".")
+
+    def test_any_request_has_its_one_answer(self) -> None:
+        self.assertEqual(self.harness.request("ping")["type"], "pong")
+        for kind in ("send", "subscribe"):
+            with self.assertRaisesRegex(errors.InvalidRequestError, "several lines"):
+                self.harness.request(kind)
+        with self.assertRaises(errors.InvalidRequestError):
+            self.harness.request("status", id=9)
+        with self.assertRaises(errors.InvalidRequestError):
+            self.harness.dispatch({"prompt": "x", "id": 7})
+
+    def test_the_socket_may_be_a_path(self) -> None:
+        harness = agentd.Harness(Path(self.socket), fallback=False)
+        self.assertEqual(harness.run_session("a").final_response, "a")
+
     def test_a_question_is_answered_from_elsewhere(self) -> None:
         with self.harness.stream("chaos:ask choice", agent="chaos", on_question="wait") as stream:
             for event in stream:
@@ -207,7 +234,7 @@ class Jobs(WithDaemon):
     def test_a_job_is_aborted_by_anybody(self) -> None:
         jobs = self.harness.dispatch_parallel([{"prompt": "a [[sleep 600000]]"}])
         self.assertEqual(self.harness.abort(jobs[0]), jobs)
-        self.assertEqual(self.harness.collect(jobs, timeout=DEADLINE)[0].stop, "cancelled")
+        self.assertEqual(self.harness.collect(jobs, timeout=math.inf)[0].stop, "cancelled")
         with self.assertRaises(errors.UnknownJobError):
             self.harness.collect(["j99"])
 
@@ -293,6 +320,27 @@ class Faults(WithDaemon):
         results = self.harness.collect(jobs, timeout=DEADLINE)
         self.assertIsInstance(results[0].error, errors.TurnInterruptedError)
         self.assertEqual(results[1].final_response, "b")
+
+    def test_results_are_waited_for_over_a_restart(self) -> None:
+        gate = self.dir / "gate"
+        jobs = self.harness.dispatch_parallel(
+            [
+                {"prompt": "a"},
+                {"prompt": f"chaos:wait-file {gate}", "agent": "chaos", "retry": "auto"},
+            ]
+        )
+        self.harness.collect(jobs[:1], timeout=DEADLINE)
+        asked = threading.Event()
+        with ThreadPoolExecutor(2) as pool, at_write(b'"collect"', asked.set):
+            waiting = pool.submit(self.harness.collect, jobs)
+            until(asked.is_set, "the question")
+            self.running()
+            self.kill(self.daemon)
+            self.start()
+            gate.touch()
+            results = waiting.result(DEADLINE)
+        self.assertEqual([result.job for result in results], jobs)
+        self.assertEqual([result.ok for result in results], [True, True])
 
     def test_a_stopped_daemon_is_noticed(self) -> None:
         harness = agentd.Harness(fallback=False, patience=0.3)

@@ -83,7 +83,7 @@ fn as_json(total: &Sum, by: &Sums, how: UsageBy) -> String {
 
 fn as_csv(by: &Sums, how: UsageBy) -> String {
     let mut text = format!(
-        "{},turns,failed,cancelled,local,hosted,input_tokens,output_tokens,local_tokens,usd,\
+        "{},turns,failed,cancelled,local,hosted,input_tokens,output_tokens,local_tokens,hosted_tokens,usd,\
          cost_unknown,mean_ms,p95_ms\n",
         word(how)
     );
@@ -91,7 +91,7 @@ fn as_csv(by: &Sums, how: UsageBy) -> String {
         let name = quoted(name.as_deref().unwrap_or_default());
         let _ = writeln!(
             text,
-            "{name},{},{},{},{},{},{},{},{},{:.6},{},{},{}",
+            "{name},{},{},{},{},{},{},{},{},{},{:.6},{},{},{}",
             sum.turns,
             sum.failed,
             sum.cancelled,
@@ -100,6 +100,7 @@ fn as_csv(by: &Sums, how: UsageBy) -> String {
             sum.input_tokens,
             sum.output_tokens,
             sum.local_tokens,
+            sum.hosted_tokens,
             sum.usd,
             sum.cost_unknown,
             sum.mean_ms,
@@ -109,15 +110,18 @@ fn as_csv(by: &Sums, how: UsageBy) -> String {
     text
 }
 
-/// A name as a field. What a spreadsheet would take for a formula is shown to be text.
+/// A name as a field. What a spreadsheet would take for a formula is shown to be text: some leave
+/// blanks at its beginning out first.
 fn quoted(name: &str) -> String {
-    let formula = name.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let blank = name.starts_with(['\t', '\r', '\n']);
+    let formula = blank || name.trim_start().starts_with(['=', '+', '-', '@']);
+    let name = safe(name);
     let name = if formula {
         format!("'{name}")
     } else {
-        name.to_owned()
+        name.into_owned()
     };
-    if name.contains(['"', ',', '\n', '\r']) {
+    if name.contains(['"', ',', '\n', '\r', '\t']) {
         format!("\"{}\"", name.replace('"', "\"\""))
     } else {
         name
@@ -136,18 +140,21 @@ fn as_text(total: &Sum, by: &Sums, how: UsageBy) -> String {
         short(total.output_tokens),
         cost(total),
     );
-    let _ = write!(
-        text,
-        "served by local models: {} of the turns",
-        percent(total.local, total.turns)
-    );
-    if total.tokens() > 0 {
-        let share = percent(total.local_tokens, total.tokens());
-        let _ = write!(text, ", {share} of the tokens");
-    }
-    let unknown = total.turns - total.local - total.hosted;
-    if unknown > 0 {
-        let _ = write!(text, "; not known of {unknown}");
+    let answered = total.local + total.hosted;
+    if answered == 0 {
+        text.push_str("served by local models: not known of any turn");
+    } else {
+        let share = percent(total.local, answered);
+        let _ = write!(text, "served by local models: {share} of {answered} turns");
+        let tokens = total.local_tokens.saturating_add(total.hosted_tokens);
+        if tokens > 0 {
+            let share = percent(total.local_tokens, tokens);
+            let _ = write!(text, ", {share} of their tokens");
+        }
+        let rest = total.turns - answered;
+        if rest > 0 {
+            let _ = write!(text, "; {rest} more had no model, or none that is known");
+        }
     }
     text.push_str("\n\n");
     let most = by.iter().map(|(_, sum)| sum.turns).max().unwrap_or(1);
@@ -192,7 +199,7 @@ fn bar(turns: u64, most: u64) -> String {
 }
 
 fn percent(part: u64, whole: u64) -> String {
-    match (part * 100).checked_div(whole) {
+    match (u128::from(part) * 100).checked_div(u128::from(whole)) {
         None => "-".to_owned(),
         Some(percent) => format!("{percent} %"),
     }
@@ -228,6 +235,11 @@ mod tests {
         assert_eq!(quoted("ollama"), "ollama");
         assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
         assert_eq!(quoted("=1+1"), "'=1+1");
+        assert_eq!(quoted(" =1+1"), "' =1+1");
+        assert_eq!(quoted("\t=1"), "\"'\t=1\"");
+        assert_eq!(quoted("a\tb"), "\"a\tb\"");
+        let raw = quoted("a\u{1b}]0;title\u{7}");
+        assert!(!raw.contains(char::is_control), "{raw:?}");
     }
 
     #[test]
@@ -247,8 +259,8 @@ mod tests {
         assert_eq!(bar(10, 10).chars().count(), 20);
         assert_eq!(bar(1, 1000).chars().count(), 1);
         assert_eq!(
-            (percent(1, 3), percent(0, 0)),
-            ("33 %".to_owned(), "-".to_owned())
+            [percent(1, 3), percent(0, 0), percent(u64::MAX, u64::MAX)],
+            ["33 %", "-", "100 %"]
         );
         assert_eq!(
             (short(9_999), short(12_345), short(2_540_000)),

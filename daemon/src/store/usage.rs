@@ -8,9 +8,11 @@ use agentd_core::rfc3339;
 use agentd_core::store::Loaded;
 use agentd_protocol::JobId;
 use agentd_protocol::line::{Cost, Usage};
-use agentd_protocol::rows::{UsageRow, is_local_provider};
+use agentd_protocol::rows::{UsagePart, UsageRow, is_local_provider};
+use agentd_protocol::work::JobPhase;
 use rusqlite::{Connection, Row, params};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::lists::phase;
 use super::write::{int, nat};
@@ -40,9 +42,97 @@ struct Final {
     #[serde(default)]
     cost: Cost,
     #[serde(default)]
+    api_calls: Option<Vec<Value>>,
+    #[serde(default)]
     queued_ms: u64,
     #[serde(default)]
     duration_ms: u64,
+}
+
+/// The provider that says the prompt back.
+const NO_MODEL: &str = "echo";
+
+/// A request to a model, as far as the agent tells it in words that are known here.
+#[derive(Deserialize)]
+struct Call {
+    #[serde(default)]
+    provider: Option<String>,
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    local: Option<bool>,
+    /// How it failed, in timmy's words.
+    #[serde(default)]
+    class: Option<String>,
+    /// What became of it, in others'.
+    #[serde(default)]
+    outcome: Option<String>,
+    #[serde(default)]
+    usage: Option<Usage>,
+    #[serde(default)]
+    cost: Option<Cost>,
+}
+
+impl Call {
+    fn was_answered(&self) -> bool {
+        self.class.is_none()
+            && self
+                .outcome
+                .as_deref()
+                .is_none_or(|outcome| outcome == "ok")
+    }
+}
+
+impl Final {
+    fn calls(&mut self) -> Vec<Call> {
+        let calls = self.api_calls.take().unwrap_or_default();
+        let calls = calls.into_iter().map(serde_json::from_value);
+        calls.filter_map(Result::ok).collect()
+    }
+
+    /// Where its model is; `None` if no model answered or nobody knows which.
+    fn is_local(&self, state: JobPhase, calls: &[Call]) -> Option<bool> {
+        let answered = state == JobPhase::Completed
+            || self.usage.is_some()
+            || calls.iter().any(Call::was_answered);
+        if !answered || self.provider.as_deref() == Some(NO_MODEL) {
+            return None;
+        }
+        let known = self.provider.as_deref().map(is_local_provider);
+        self.local.or(known)
+    }
+
+    /// What other models than its own used.
+    fn others(&self, calls: Vec<Call>) -> Vec<UsagePart> {
+        let mut parts: Vec<UsagePart> = Vec::new();
+        for call in calls {
+            let (Some(provider), Some(usage)) = (call.provider, call.usage) else {
+                continue;
+            };
+            if Some(&provider) == self.provider.as_ref() && call.model == self.model {
+                continue;
+            }
+            let usd = call.cost.and_then(|cost| cost.usd);
+            let same =
+                |part: &&mut UsagePart| part.provider == provider && part.model == call.model;
+            if let Some(part) = parts.iter_mut().find(same) {
+                part.usage.add(usage);
+                part.usd = match (part.usd, usd) {
+                    (Some(before), Some(usd)) => Some(before + usd),
+                    (before, usd) => before.or(usd),
+                };
+            } else {
+                parts.push(UsagePart {
+                    local: call.local.unwrap_or_else(|| is_local_provider(&provider)),
+                    provider,
+                    model: call.model,
+                    usage,
+                    usd,
+                });
+            }
+        }
+        parts
+    }
 }
 
 /// A page, newest first. It goes through all jobs and not by an index: a job that was accepted by a
@@ -88,8 +178,11 @@ pub(super) fn usage(
 /// What a job used, and how long its final line is.
 fn usage_row(row: &Row<'_>) -> rusqlite::Result<(UsageRow, usize)> {
     let line = row.get_ref(5)?.as_str().unwrap_or_default();
-    let last: Final = serde_json::from_str(line).unwrap_or_default();
-    let known = last.provider.as_deref().map(is_local_provider);
+    let mut last: Final = serde_json::from_str(line).unwrap_or_default();
+    let state = phase(row.get_ref(2)?.as_str()?, false);
+    let calls = last.calls();
+    let local = last.is_local(state, &calls);
+    let others = last.others(calls);
     let turn = UsageRow {
         job: JobId(nat(row.get(0)?)),
         accepted_at: rfc3339(row.get(3)?),
@@ -99,11 +192,12 @@ fn usage_row(row: &Row<'_>) -> rusqlite::Result<(UsageRow, usize)> {
         },
         provider: last.provider,
         model: last.model,
-        local: last.local.or(known),
-        state: phase(row.get_ref(2)?.as_str()?, false),
+        local,
+        state,
         code: last.code,
         usage: last.usage,
         cost: last.cost,
+        others,
         queued_ms: last.queued_ms,
         duration_ms: last.duration_ms,
     };

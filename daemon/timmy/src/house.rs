@@ -27,7 +27,7 @@ use crate::session::skill::ReadSkill;
 use crate::tool::mcp::Servers;
 use crate::tool::places::Rules;
 use crate::tool::sandbox;
-use crate::tool::toolset::{self, Toolset};
+use crate::tool::toolset::{self, Named, Toolset};
 use crate::turn::{House, Plan, REQUESTS};
 
 /// MCP servers, and what the configuration said when they were made.
@@ -108,9 +108,12 @@ impl Machine {
     async fn tools_now(&self, toolsets: Option<&[String]>) -> Result<Equipped, Rejected> {
         let config = self.config()?;
         let invalid = |why: String| Rejected::new(Code::InvalidRequest, why);
-        let sets = match toolsets.or(config.timmy.toolsets.as_deref()) {
+        let Named { sets, mut notes } = match toolsets.or(config.timmy.toolsets.as_deref()) {
             Some(names) => Toolset::named(names).map_err(|why| invalid(why.to_string()))?,
-            None => Toolset::USUAL.iter().copied().collect(),
+            None => Named {
+                sets: Toolset::USUAL.iter().copied().collect(),
+                notes: Vec::new(),
+            },
         };
         let rules = Rules::of_process(&config.timmy)
             .map_err(|why| Rejected::new(Code::Internal, why.to_string()))?;
@@ -118,11 +121,10 @@ impl Machine {
         if let Some(skill) = ReadSkill::new(&self.own) {
             tools.push(Arc::new(skill));
         }
-        let mut notes = Vec::new();
         if sets.contains(&Toolset::Mcp) {
             let offered = self.servers(&config).await.offered().await;
             tools.extend(offered.tools);
-            notes = offered.problems;
+            notes.extend(offered.problems);
         }
         Ok(Equipped { tools, notes })
     }

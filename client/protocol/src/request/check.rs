@@ -113,7 +113,8 @@ pub(crate) fn check_words(words: &[(&str, &Option<String>)]) -> Result<(), Rejec
     Ok(())
 }
 
-/// Checks a chain of models: which of them exist is for the agent to say.
+/// Checks a chain of models: which of them exist, and what a name without a slash means, is for the
+/// agent to say.
 fn check_chain(chain: &[String]) -> Result<(), Rejected> {
     if chain.len() > MAX_FALLBACKS {
         let count = chain.len();
@@ -122,11 +123,10 @@ fn check_chain(chain: &[String]) -> Result<(), Rejected> {
         )));
     }
     for entry in chain {
-        let both = entry.split_once('/');
-        let both = both.filter(|(provider, model)| !provider.is_empty() && !model.is_empty());
-        if both.is_none() {
+        let half = |(provider, model): (&str, &str)| provider.is_empty() || model.is_empty();
+        if entry.split_once('/').is_some_and(half) {
             return Err(invalid(format!(
-                "`fallback_chain` has {entry:?}: expected `provider/model`"
+                "`fallback_chain` has {entry:?}: expected `provider/model`, or a name without a slash"
             )));
         }
         check_words(&[("fallback_chain", &Some(entry.clone()))])?;

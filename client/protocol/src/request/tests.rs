@@ -77,9 +77,9 @@ fn a_bad_field_is_refused_with_its_name() {
             "colour",
         ),
         (
-            r#"{"prompt":"a","fallback_chain":["kimi"]}"#,
+            r#"{"prompt":"a","fallback_chain":["kimi","kimi/"]}"#,
             Code::InvalidRequest,
-            "`fallback_chain` has \"kimi\": expected `provider/model`",
+            "`fallback_chain` has \"kimi/\": expected `provider/model`",
         ),
         (
             r#"{"prompt":"a","callback":{"url":"x"}}"#,

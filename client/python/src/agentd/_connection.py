@@ -6,11 +6,13 @@ may last. Every choice is ``_fallback.decide``'s. Must not know what a request m
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -33,6 +35,8 @@ _START_PATIENCE = 30.0
 _LEAVE_PATIENCE = 20.0
 """It stops its worker before it leaves."""
 _LAST_WORDS = 2048
+_WRITE_PATIENCE = 60.0
+"""A daemon that is up takes what is written at once."""
 
 
 class Lost(Exception):  # noqa: N818
@@ -63,17 +67,36 @@ class Connection:
         self._decoder = Decoder()
         self._lines: deque[Line] = deque()
         self._last = 0
+        self._process = os.getpid()
         self.hello: Line = {}
 
-    async def request(self, kind: str, fields: Mapping[str, Any], number: int | None = None) -> int:
+    @property
+    def is_ours(self) -> bool:
+        """Was it this process that began it, and not one that this one was forked from?"""
+        return self._process == os.getpid()
+
+    def number(self) -> int:
+        """An ``id`` for a request. Who may be cancelled in the middle of one takes it before."""
+        self._last += 1
+        return self._last
+
+    async def request(
+        self,
+        kind: str,
+        fields: Mapping[str, Any],
+        number: int | None = None,
+        *,
+        patience: float = _WRITE_PATIENCE,
+    ) -> int:
         """Writes a request and gives the ``id`` that its answers carry. Raises ``Lost`` when part
         of it may have left."""
+        if not self.is_ours:
+            raise Lost("the conversation belongs to the process that began it")
         if number is None:
-            self._last += 1
-            number = self._last
+            number = self.number()
         line = encode(kind, number, fields)
         try:
-            await self._channel.write(line)
+            await self._channel.write(line, patience)
         except OSError as error:
             raise Lost(f"the connection failed: {error}") from error
         return number
@@ -103,7 +126,10 @@ class Connection:
 
     async def _line(self, timeout: float) -> Line:
         while not self._lines:
+            if not self.is_ours:
+                raise Lost("the conversation belongs to the process that began it")
             try:
+                self._decoder.check()
                 data = await self._channel.read(timeout)
                 if not data:
                     raise Lost("the connection ended before the answer")
@@ -141,7 +167,7 @@ class Connection:
         """Ends the conversation. Who runs without the daemon is waited for; what it said on its
         standard error is given."""
         words = ""
-        if self._child is not None:
+        if self._child is not None and self.is_ours:
             self._channel.finish()
             until = time.monotonic() + _LEAVE_PATIENCE
             while self._child.process.poll() is None and time.monotonic() < until:
@@ -154,8 +180,7 @@ class Connection:
         """Leaves at once; what was accepted goes on."""
         self._channel.close()
         if self._child is not None:
-            self._child.process.poll()
-            self._child.stderr.close()
+            self._child.leave()
 
     @property
     def is_alone(self) -> bool:
@@ -224,6 +249,12 @@ class _Child:
     process: subprocess.Popen[bytes]
     stderr: IO[bytes]
 
+    def leave(self) -> None:
+        """It ends by itself; somebody has to hear of it."""
+        self.stderr.close()
+        if self.process.poll() is None:
+            threading.Thread(target=self.process.wait, daemon=True).start()
+
     def last_words(self) -> str:
         self.stderr.seek(0)
         return self.stderr.read()[-_LAST_WORDS:].decode(errors="replace").strip()
@@ -238,25 +269,16 @@ async def one_shot(way: Way, why: str) -> Connection:
             hint="start the daemon with `agentd`, or put `agentctl` on `PATH`",
         )
     command = [program, *(("--socket", way.socket) if way.socket else ()), "stdio"]
-    ours, theirs = socket.socketpair()
-    stderr = tempfile.TemporaryFile()  # noqa: SIM115
     try:
-        with theirs:
-            # In a session of its own: the terminal's Ctrl-C is ours, and reaches the turn as an
-            # `abort`.
-            process = subprocess.Popen(
-                command,
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=stderr,
-                start_new_session=True,
-            )
+        ours, child = _started(command)
     except OSError as error:
-        ours.close()
-        stderr.close()
         raise UnreachableError(f"{why}; and `{program}` can't be started: {error}") from error
-    ours.setblocking(False)
-    connection = Connection(way, await way.io.channel(ours), _Child(process, stderr))
+    try:
+        channel = await way.io.channel(ours)
+    except BaseException:
+        child.leave()
+        raise
+    connection = Connection(way, channel, child)
     try:
         await _say_hello(way, connection)
         await connection.greet(_START_PATIENCE)
@@ -267,6 +289,27 @@ async def one_shot(way: Way, why: str) -> Connection:
         connection.abandon()
         raise
     return connection
+
+
+def _started(command: list[str]) -> tuple[socket.socket, _Child]:
+    """A program, and the other end of what it reads and writes."""
+    with contextlib.ExitStack() as opened:
+        ours, theirs = socket.socketpair()
+        opened.callback(ours.close)
+        stderr = opened.enter_context(tempfile.TemporaryFile())
+        with theirs:
+            # In a session of its own: the terminal's Ctrl-C is ours, and reaches the turn as an
+            # `abort`.
+            process = subprocess.Popen(
+                command,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=stderr,
+                start_new_session=True,
+            )
+        ours.setblocking(False)
+        opened.pop_all()
+    return ours, _Child(process, stderr)
 
 
 def _on_path(name: str) -> str | None:

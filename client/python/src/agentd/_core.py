@@ -6,6 +6,7 @@ bytes travel. What users see of it is ``aio`` and ``_sync``.
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -17,6 +18,7 @@ from ._endpoint import Endpoint
 from ._wire import Line, send_fields
 from .errors import (
     AgentdError,
+    DrainingError,
     OutcomeUnknownError,
     StillPendingError,
     UnreachableError,
@@ -29,11 +31,16 @@ COLLECT_AT_ONCE = 256
 """Jobs that one ``collect`` may name."""
 ABORT_PATIENCE = 5.0
 """How long the end of an aborted turn is waited for."""
+RETURN_PATIENCE = 10.0
+"""How long a daemon that went is waited for, in the middle of a ``collect``."""
+_LASTING = 1.0
+_QUICK_LOSSES = 3
+"""So many conversations in a row that were lost sooner than that: they will always be."""
 _FINAL = ("message_end", "error")
 
 
 class Turn:
-    """One send, from its first byte to its final line."""
+    """One send, from its first byte to its final line. It is sent once, whatever becomes of it."""
 
     def __init__(self, way: Way, send: Mapping[str, Any], *, stream: bool) -> None:
         fields = send_fields(send)
@@ -43,68 +50,91 @@ class Turn:
         self._connection: Connection | None = None
         self._number: int | None = None
         self._first: Line | None = None
+        self._begun = False
+        self._failure: AgentdError | None = None
         self.key: str = fields["idempotency_key"]
         self.job: str | None = None
         self.session: str | None = None
         self.result: Result | None = None
 
     async def next(self) -> Event | None:
-        """The next line before the final one; none after it. Raises for a turn that failed."""
+        """The next line before the final one; none after it. Raises for a turn that failed, and
+        then again."""
+        if self._failure is not None:
+            raise self._failure
         if self.result is not None:
             return None
         try:
-            line = await self._line()
-        except Lost as lost:
-            self._leave()
-            raise OutcomeUnknownError(
-                f"{lost}, after the request was written: its outcome is unknown",
-                hint="ask again with the same `idempotency_key`",
-                keys=[self.key],
-                job=self.job,
-            ) from lost
-        except AgentdError:
+            return await self._event()
+        except AgentdError as failure:
+            self._failure = failure
             self._leave()
             raise
         except BaseException:
             # Cancelled, as by Ctrl-C: so is the turn.
             await self._way.io.sheltered(self.abort())
             raise
+
+    async def _event(self) -> Event | None:
+        try:
+            line = await self._line()
+        except Lost as lost:
+            raise self._unknown(
+                f"{lost}, after the request was written: its outcome is unknown",
+                hint="ask again with the same `idempotency_key`",
+            ) from lost
         self.job = line.get("job", self.job)
         self.session = line.get("session", self.session)
         if line.get("type") not in _FINAL:
             return line
+        if line["type"] == "error" and line.get("job") is None:
+            refusal = of_line(line)
+            if self.job is not None or isinstance(refusal, OutcomeUnknownError):
+                # It is about the conversation: what was accepted goes on.
+                raise self._unknown(refusal.message, hint=refusal.hint, line=line)
+            raise refusal
         if self._connection is not None:
             await self._connection.close()
         self._connection = None
-        if line["type"] == "error" and self.job is None:
-            raise of_line(line)
         self.result = Result.of_line(line)
         self.result.raise_for_error()
         return None
 
+    def _unknown(self, message: str, **others: Any) -> OutcomeUnknownError:
+        return OutcomeUnknownError(message, keys=[self.key], job=self.job, **others)
+
     async def finish(self) -> Result:
         """Runs it to its end."""
-        while await self.next() is not None:
-            pass
-        if self.result is None:
-            raise RuntimeError("the turn was aborted")
+        try:
+            while await self.next() is not None:
+                pass
+        except AgentdError:
+            raise
+        except BaseException:
+            # Ctrl-C between two lines.
+            await self._way.io.sheltered(self.abort())
+            raise
+        assert self.result is not None
         return self.result
 
     async def abort(self) -> None:
         """Ends the turn, unless it has ended, and the conversation. A worker that doesn't listen
         is left to the daemon after a while."""
+        if self.result is None and self._failure is None:
+            self._failure = AgentdError("the turn was aborted", job=self.job)
         connection, number = self._connection, self._number
         if connection is None:
             return
         self._connection = None
         try:
-            if number is not None:
-                # Under the send's own number it means that one, accepted or not.
-                await connection.request("abort", {}, number)
+            if number is not None and connection.is_ours:
+                # Under the send's own number it means that one, accepted or not. Behind half a send
+                # it makes a line that is none, and nothing is accepted.
                 until = time.monotonic() + ABORT_PATIENCE
+                await connection.request("abort", {}, number, patience=ABORT_PATIENCE)
                 while (left := until - time.monotonic()) > 0:
                     line = await connection.soon(left)
-                    if line.get("id") == number and line.get("type") in _FINAL:
+                    if line.get("id", number) == number and line.get("type") in _FINAL:
                         await connection.close()
                         break
         except (Lost, TimeoutError):
@@ -117,37 +147,41 @@ class Turn:
         if self._connection is not None:
             self._connection.abandon()
         self._connection = None
+        self._number = None
 
     async def _line(self) -> Line:
-        if self._connection is None:
+        if not self._begun:
+            self._begun = True
             await self._begin()
-        if self._connection is None or self._number is None:
-            raise RuntimeError("the turn was aborted")
         if self._first is not None:
             line, self._first = self._first, None
             return line
+        if self._connection is None or self._number is None:
+            raise Lost("the turn was aborted")
         return await self._connection.answer(self._number)
 
     async def _begin(self) -> None:
         """Writes it and takes its first line: ``accepted`` or a refusal. A daemon that answers
         ``draining`` has accepted nothing."""
         begun = time.monotonic()
-        self._connection = await connect(self._way)
+        connection = await connect(self._way)
         while True:
-            self._number = await self._connection.request("send", self._fields)
-            line = await self._connection.answer(self._number)
+            # The number is there before the first byte: an abort needs it from then on.
+            self._connection, self._number = connection, connection.number()
+            await connection.request("send", self._fields, self._number)
+            line = await connection.answer(self._number)
             draining = line.get("code") == "draining" and line.get("job") is None
-            if not draining or self._connection.is_alone:
+            if not draining or connection.is_alone:
                 self._first = line
                 return
             endpoint = Endpoint.find(self._way.socket)
             decision = seen(self._way, endpoint, "request-draining", begun)
             if decision.choice == "retry":
                 self._leave()
-                self._connection = await connect(self._way)
+                connection = await connect(self._way)
             elif decision.choice == "one-shot":
                 self._leave()
-                self._connection = await one_shot(self._way, "the daemon is stopping")
+                connection = await one_shot(self._way, "the daemon is stopping")
             else:
                 self._first = line
                 return
@@ -185,28 +219,41 @@ class Core:
         return line
 
     async def dispatch_parallel(self, sends: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Hands in several turns, all or none, and gives their jobs."""
+        """Hands in several turns, all or none, and gives their jobs. Cancelled, it takes back what
+        the daemon has accepted meanwhile."""
         jobs = [send_fields(send) for send in sends]
         if not jobs:
             return []
         keys = [job["idempotency_key"] for job in jobs]
         # Somebody has to run them when we are gone.
-        line = await self.ask("dispatch", {"jobs": jobs}, changes=True, keys=keys, alone=False)
-        return [str(row["job"]) for row in line["jobs"]]
+        connection = await connect(replace(self.way, fallback=False))
+        number = connection.number()
+        try:
+            line = await ask_on(
+                connection, "dispatch", {"jobs": jobs}, changes=True, keys=keys, number=number
+            )
+            numbers = _jobs(line, changes=True, keys=keys)
+        except AgentdError:
+            connection.abandon()
+            raise
+        except BaseException:
+            await self.way.io.sheltered(_take_back(connection, number))
+            raise
+        await connection.close()
+        return numbers
 
     async def collect(self, jobs: Iterable[str], timeout: float | None) -> list[Result]:
         """The results in the order asked, however many lines that takes."""
         order = list(jobs)
         found: dict[str, Result] = {}
-        until = None if timeout is None else time.monotonic() + timeout
         left = list(dict.fromkeys(order))
         late: list[str] = []
         if left:
-            connection = await connect(self.way)
+            collector = Collector(self.way, timeout)
             try:
                 while left:
                     part, left = left[:COLLECT_AT_ONCE], left[COLLECT_AT_ONCE:]
-                    results, pending = await _collected(connection, part, until, "all")
+                    results, pending = await collector.ask(part, "all")
                     found.update(results)
                     # What didn't fit into the line is asked for again, as long as that gives any.
                     if results:
@@ -214,9 +261,9 @@ class Core:
                     else:
                         late += pending
             except BaseException:
-                connection.abandon()
+                collector.abandon()
                 raise
-            await connection.close()
+            await collector.close()
         if late:
             done = [found[job] for job in dict.fromkeys(order) if job in found]
             raise StillPendingError(done, late)
@@ -226,23 +273,21 @@ class Core:
         self, jobs: Iterable[str], timeout: float | None
     ) -> AsyncIterator[Result]:
         """The results as they come, at most 256."""
-        until = None if timeout is None else time.monotonic() + timeout
         left = list(dict.fromkeys(jobs))
-        connection = await connect(self.way)
+        collector = Collector(self.way, timeout)
         try:
             while left:
-                results, left = await _collected(connection, left, until, "any")
+                results, left = await collector.ask(left, "any")
                 if not results:
                     raise StillPendingError([], left)
                 for result in results.values():
                     yield result
         finally:
-            connection.abandon()
+            collector.abandon()
 
     async def abort(self, target: Mapping[str, Any]) -> list[str]:
         """Gives what is being cancelled."""
-        line = await self.ask("abort", target, changes=True, alone=False)
-        return [str(job) for job in line["jobs"]]
+        return _jobs(await self.ask("abort", target, changes=True, alone=False), changes=True)
 
     async def events(self, fields: Mapping[str, Any]) -> AsyncIterator[Event]:
         """The lines of a subscription, without end."""
@@ -262,6 +307,78 @@ class Core:
             connection.abandon()
 
 
+class Collector:
+    """Asks for results, on one conversation after another: asking changes nothing."""
+
+    def __init__(self, way: Way, timeout: float | None) -> None:
+        self._way = way
+        self._until = None if timeout in (None, math.inf) else time.monotonic() + (timeout or 0.0)
+        self._connection: Connection | None = None
+        self._opened = 0.0
+        self._quick_losses = 0
+
+    async def ask(self, jobs: list[str], wait: str) -> tuple[dict[str, Result], list[str]]:
+        """What is done of some jobs, and what isn't when the time is over. ``wait``: for ``any``
+        or ``all`` of them."""
+        while True:
+            connection = self._connection
+            if connection is None:
+                connection = await connect(self._way)
+                self._connection, self._opened = connection, time.monotonic()
+            # Alone, nobody runs them: without a limit that would be waited for for ever.
+            looks = connection.is_alone and self._until is None
+            fields: dict[str, Any] = {"jobs": jobs, "wait": wait}
+            if looks or self._until is not None:
+                fields["timeout"] = 0.0 if looks else self._left()
+            try:
+                line = await ask_on(connection, "collect", fields, changes=False)
+            except (UnreachableError, DrainingError) as lost:
+                self.abandon()
+                await self._again(lost)
+                continue
+            results, pending = _results(line)
+            if looks and pending and not results:
+                names = ", ".join(pending)
+                raise UnreachableError(
+                    f"not done, and no daemon is there to run them: {names}",
+                    hint="start it with `agentd`, and collect them again",
+                )
+            return results, pending
+
+    def _left(self) -> float:
+        return math.inf if self._until is None else max(0.0, self._until - time.monotonic())
+
+    async def _again(self, lost: AgentdError) -> None:
+        """Waits until a daemon is there again, as after its restart; if none comes, whoever asks
+        next finds out. One that goes whenever it is asked isn't asked for ever."""
+        quick = time.monotonic() - self._opened < _LASTING
+        self._quick_losses = self._quick_losses + 1 if quick else 0
+        if self._quick_losses >= _QUICK_LOSSES:
+            raise lost
+        way = replace(self._way, fallback=False)
+        until = time.monotonic() + min(RETURN_PATIENCE, self._left())
+        while True:
+            try:
+                self._connection, self._opened = await connect(way), time.monotonic()
+                return
+            except (UnreachableError, DrainingError):
+                if time.monotonic() >= until:
+                    return
+                await self._way.io.sleep(0.1)
+
+    async def close(self) -> None:
+        """Ends the conversation."""
+        if self._connection is not None:
+            await self._connection.close()
+        self._connection = None
+
+    def abandon(self) -> None:
+        """Leaves at once."""
+        if self._connection is not None:
+            self._connection.abandon()
+        self._connection = None
+
+
 async def ask_on(
     connection: Connection,
     kind: str,
@@ -269,35 +386,72 @@ async def ask_on(
     *,
     changes: bool,
     keys: list[str] | None = None,
+    number: int | None = None,
 ) -> Line:
     """One request on an open conversation. What a lost answer means depends on whether something
     may have changed."""
     try:
-        number = await connection.request(kind, fields)
-        while True:
-            line = await connection.answer(number)
-            if line.get("type") == "error":
-                raise of_line(line)
-            if line.get("type") == kind:
-                return line
+        line = await connection.answer(await connection.request(kind, fields, number))
     except Lost as lost:
         if changes:
             raise OutcomeUnknownError(
                 f"{lost}, after the request was written: its outcome is unknown", keys=keys
             ) from lost
         raise UnreachableError(str(lost)) from lost
+    if line.get("type") != "error":
+        return line
+    error = of_line(line)
+    if isinstance(error, OutcomeUnknownError):
+        if not changes:
+            raise UnreachableError(error.message, line=line)
+        error.keys = keys or []
+    raise error
 
 
-async def _collected(
-    connection: Connection, jobs: list[str], until: float | None, wait: str
-) -> tuple[dict[str, Result], list[str]]:
-    fields: dict[str, Any] = {"jobs": jobs, "wait": wait}
-    if until is not None:
-        fields["timeout"] = max(0.0, until - time.monotonic())
-    line = await ask_on(connection, "collect", fields, changes=False)
-    results = [Result.of_line(result) for result in line["results"]]
-    named = {result.job: result for result in results if result.job is not None}
-    return named, [str(job) for job in line["pending"]]
+async def _take_back(connection: Connection, number: int) -> None:
+    """Cancels the jobs of a ``dispatch`` whose caller has left, as far as that can be done soon."""
+    until = time.monotonic() + ABORT_PATIENCE
+
+    async def answer(number: int) -> Line:
+        while True:
+            line = await connection.soon(max(0.0, until - time.monotonic()))
+            if line.get("id", number) == number:
+                return line
+
+    try:
+        # Behind half a request it makes a line that is none: its error comes without `id`.
+        await connection.request("ping", {}, -1, patience=ABORT_PATIENCE)
+        line = await answer(number)
+        for job in _jobs(line, changes=True) if line.get("type") == "dispatch" else ():
+            await answer(await connection.request("abort", {"job": job}))
+    except (Lost, TimeoutError, AgentdError):
+        # They go on: nothing more can be done from here.
+        pass
+    finally:
+        connection.abandon()
+
+
+def _jobs(line: Line, *, changes: bool, keys: list[str] | None = None) -> list[str]:
+    """The jobs that an answer names."""
+    try:
+        return [str(row["job"] if isinstance(row, Mapping) else row) for row in line["jobs"]]
+    except (KeyError, TypeError) as error:
+        message = f"the daemon's answer to `{line.get('type')}` names no jobs"
+        if changes:
+            raise OutcomeUnknownError(message, keys=keys, line=line) from error
+        raise UnreachableError(message, line=line) from error
+
+
+def _results(line: Line) -> tuple[dict[str, Result], list[str]]:
+    """What the answer to a ``collect`` has."""
+    try:
+        results = [Result.of_line(result) for result in line["results"]]
+        pending = [str(job) for job in line["pending"]]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UnreachableError(
+            "the daemon's answer to `collect` has no results", line=line
+        ) from error
+    return {result.job: result for result in results if result.job is not None}, pending
 
 
 def session_name() -> str:

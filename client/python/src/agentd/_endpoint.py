@@ -116,7 +116,10 @@ class Endpoint:
                 f"`{self.path}`",
                 "set `AGENTD_SOCKET` to a shorter path",
             )
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:
+            raise _failed(self.path, error) from error
         try:
             sock.setblocking(False)
             sock.connect(self.path)

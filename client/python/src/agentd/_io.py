@@ -17,8 +17,6 @@ from typing import Any, Protocol, TypeVar, cast
 T = TypeVar("T")
 
 _READ = 64 * 1024
-_WRITE_PATIENCE = 60.0
-"""A daemon that is up takes what is written at once."""
 
 
 class Channel(Protocol):
@@ -27,8 +25,9 @@ class Channel(Protocol):
     async def read(self, timeout: float) -> bytes:
         """Some bytes, none at the end. Raises ``TimeoutError``; nothing is lost then."""
 
-    async def write(self, data: bytes) -> None:
-        """All of it, or an ``OSError``."""
+    async def write(self, data: bytes, patience: float) -> None:
+        """All of it, or an ``OSError``: ``TimeoutError`` when it isn't taken within so many
+        seconds."""
 
     def finish(self) -> None:
         """No more is written."""
@@ -81,8 +80,8 @@ class _BlockingChannel:
         self._sock.settimeout(max(timeout, 0.001))
         return self._sock.recv(_READ)
 
-    async def write(self, data: bytes) -> None:
-        self._sock.settimeout(_WRITE_PATIENCE)
+    async def write(self, data: bytes, patience: float) -> None:
+        self._sock.settimeout(max(patience, 0.001))
         self._sock.sendall(data)
 
     def finish(self) -> None:
@@ -97,7 +96,11 @@ class Asyncio:
     """On the running loop."""
 
     async def channel(self, sock: socket.socket) -> Channel:
-        return _AsyncioChannel(*await asyncio.open_unix_connection(sock=sock))
+        try:
+            return _AsyncioChannel(*await asyncio.open_unix_connection(sock=sock))
+        except BaseException:
+            sock.close()
+            raise
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -122,12 +125,18 @@ class _AsyncioChannel:
         done, self._reading = self._reading, None
         return done.result()
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: bytes, patience: float) -> None:
         self._writer.write(data)
+        # Not by `wait_for`: before 3.12 it swallows a cancel that comes when all is written.
+        drain = asyncio.ensure_future(self._writer.drain())
         try:
-            await asyncio.wait_for(self._writer.drain(), _WRITE_PATIENCE)
-        except asyncio.TimeoutError as late:
-            raise TimeoutError from late
+            await asyncio.wait((drain,), timeout=patience)
+            if not drain.done():
+                raise TimeoutError
+            drain.result()
+        finally:
+            if not drain.cancel() and not drain.cancelled():
+                drain.exception()
 
     def finish(self) -> None:
         with contextlib.suppress(OSError, RuntimeError):

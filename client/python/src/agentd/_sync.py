@@ -5,21 +5,17 @@ Owns nothing but this translation.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from . import aio
 from ._connection import Way
 from ._core import Core
 from ._io import Blocking, run
 from .result import Result
-from .types import Event
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from .types import Options
+from .types import Event, Options, Unpack
 
 T = TypeVar("T")
 
@@ -44,7 +40,8 @@ async def _following(items: AsyncIterator[T]) -> T:
 
 class Stream:
     """The lines of a turn as they come. As a context manager, it aborts the turn when it is left
-    before its end; else the turn goes on without a listener."""
+    before its end; else the turn goes on without a listener. Read on after an abort or a failure,
+    it raises, and sends nothing again."""
 
     def __init__(self, stream: aio.Stream) -> None:
         self._stream = stream
@@ -74,7 +71,9 @@ class Stream:
             raise StopIteration from None
 
     def text(self) -> Iterator[str]:
-        """Only what the agent says, piece by piece."""
+        """Only what the agent says, piece by piece, with an empty line between messages. A message
+        that the agent gives up and begins anew was said already: ``result`` has only the new one.
+        """
         return _each(self._stream.text())
 
     def finish(self) -> Result:
@@ -144,7 +143,7 @@ class Harness:
 
     def __init__(
         self,
-        socket: str | None = None,
+        socket: str | os.PathLike[str] | None = None,
         *,
         fallback: bool = True,
         name: str = "python",
@@ -152,7 +151,8 @@ class Harness:
         patience: float = 15.0,
     ) -> None:
         self._harness = aio.Harness.__new__(aio.Harness)
-        self._harness._core = Core(Way(Blocking(), socket, fallback, name, agentctl, patience))
+        path = None if socket is None else os.fsdecode(socket)
+        self._harness._core = Core(Way(Blocking(), path, fallback, name, agentctl, patience))
 
     def run_session(self, prompt: str, **options: Unpack[Options]) -> Result:
         """Runs one turn and gives its result; ``types.Options`` has the options.
@@ -172,13 +172,16 @@ class Harness:
 
     def dispatch_parallel(self, sends: Iterable[Mapping[str, Any]]) -> list[str]:
         """Hands in up to 256 turns, all or none, and gives their jobs. Needs a daemon: it keeps
-        them, over restarts, until they are collected."""
+        them, over restarts, until they are collected. Cancelled before the jobs are known, as by
+        Ctrl-C, it cancels them."""
         return run(self._harness.dispatch_parallel(sends))
 
     def collect(self, jobs: Iterable[str], timeout: float | None = None) -> list[Result]:
-        """The results of jobs, in the order asked; those that failed have ``error``.
+        """The results of jobs, in the order asked; those that failed have ``error``. It goes on
+        over a restart of the daemon.
 
-        Raises ``errors.StillPendingError`` after ``timeout`` seconds; 0 looks.
+        Raises ``errors.StillPendingError`` after ``timeout`` seconds; 0 looks. Without ``timeout``,
+        ``errors.UnreachableError`` when some aren't done and there is no daemon to run them.
         """
         return run(self._harness.collect(jobs, timeout))
 
@@ -191,7 +194,7 @@ class Harness:
         name: str | None = None,
         *,
         agent: str | None = None,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         toolsets: list[str] | None = None,
         close: bool | None = None,
     ) -> Session:
@@ -201,7 +204,7 @@ class Harness:
         return Session(session)
 
     def abort(self, job: str | None = None, *, session: str | None = None) -> list[str]:
-        """Cancels a job, or what runs in a session; gives the jobs."""
+        """Cancels a job, or what runs in a session; gives the jobs. Just one of them is given."""
         return run(self._harness.abort(job, session=session))
 
     def status(self) -> dict[str, Any]:
@@ -209,7 +212,8 @@ class Harness:
         return run(self._harness.status())
 
     def request(self, kind: str, /, **fields: Any) -> dict[str, Any]:
-        """Any other request of ``client/PROTOCOL.md`` part 5 that has one answer."""
+        """Any other request of ``client/PROTOCOL.md`` part 5, and its one answer. A ``send`` and a
+        ``subscribe`` have more: ``stream`` and ``events`` are for them."""
         return run(self._harness.request(kind, **fields))
 
     def events(self, **fields: Any) -> Iterator[Event]:

@@ -33,6 +33,12 @@ def encode(kind: str, number: object, fields: Mapping[str, Any]) -> bytes:
     Raises ``InvalidRequestError`` or ``FrameTooLongError`` when it can't be written down: nothing
     happened then.
     """
+    for name in ("id", "type"):
+        if name in fields:
+            raise InvalidRequestError(
+                f"`{name}` can't be given: this package numbers its requests itself",
+                hint="`labels` are there to find a job by",
+            )
     try:
         text = json.dumps(
             {"type": kind, "id": number, **fields},
@@ -43,7 +49,7 @@ def encode(kind: str, number: object, fields: Mapping[str, Any]) -> bytes:
         line = text.encode()
     except UnicodeEncodeError as error:
         raise InvalidRequestError("the request has half a surrogate pair: expected text") from error
-    except (ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequestError(f"the request can't be written as JSON: {error}") from error
     if len(line) > MAX_LINE_IN:
         # The daemon would skip it, and say so without our `id`.
@@ -56,23 +62,37 @@ class Decoder:
 
     def __init__(self) -> None:
         self._rest = bytearray()
+        self._bad: BadLine | None = None
+
+    def check(self) -> None:
+        """Raises the ``BadLine`` that came behind good ones."""
+        if self._bad is not None:
+            raise self._bad
 
     def push(self, data: bytes) -> list[Line]:
-        """The lines that end in ``data``. Raises ``BadLine``."""
+        """The lines that end in ``data``. Raises ``BadLine``; behind good lines, at the next
+        ``check`` or ``push``."""
+        self.check()
         searched = len(self._rest)
         self._rest += data
-        lines = []
+        lines: list[Line] = []
         begin = 0
         while (end := self._rest.find(b"\n", max(begin, searched))) >= 0:
             if end - begin > MAX_LINE:
                 break
             raw = bytes(self._rest[begin:end]).strip()
             begin = end + 1
-            if raw:
-                lines.append(_parse(raw))
+            try:
+                if raw:
+                    lines.append(_parse(raw))
+            except BadLine as bad:
+                self._bad = bad
+                break
         del self._rest[:begin]
-        if len(self._rest) > MAX_LINE:
-            raise BadLine(f"a line longer than {MAX_LINE} bytes")
+        if self._bad is None and len(self._rest) > MAX_LINE:
+            self._bad = BadLine(f"a line longer than {MAX_LINE} bytes")
+        if not lines:
+            self.check()
         return lines
 
 
@@ -91,6 +111,14 @@ _KNOWN = {"text", *Options.__annotations__}
 _RESTRICTING = ("toolsets", "on_question", "fallback_chain")
 
 
+def absolute(name: str, path: str | os.PathLike[str]) -> str:
+    """A path from here as one that the daemon finds, too."""
+    try:
+        return os.path.abspath(os.fsdecode(path))
+    except TypeError as error:
+        raise InvalidRequestError(f"`{name}` is {path!r}: expected a path") from error
+
+
 def send_fields(send: Mapping[str, Any]) -> dict[str, Any]:
     """A send as it is written: with a key, all messages, and ``must``.
 
@@ -99,6 +127,11 @@ def send_fields(send: Mapping[str, Any]) -> dict[str, Any]:
     """
     fields: dict[str, Any] = {}
     for name, value in send.items():
+        if name in ("id", "type"):
+            raise InvalidRequestError(
+                f"a send has no `{name}`: its job is the number that it gets",
+                hint="`labels` are there to find it by, `idempotency_key` to send it once",
+            )
         if value is None:
             continue
         name = _ALIASES.get(name, name)
@@ -107,11 +140,12 @@ def send_fields(send: Mapping[str, Any]) -> dict[str, Any]:
         fields[name] = value
     if not isinstance(fields.get("text"), str):
         raise InvalidRequestError("`prompt` is missing: expected a string")
-    if "cwd" in fields:
-        fields["cwd"] = os.path.abspath(fields["cwd"])
+    for name in ("cwd", "cwd_if_new"):
+        if name in fields:
+            fields[name] = absolute(name, fields[name])
     if "attachments" in fields:
         fields["attachments"] = [
-            {**one, "path": os.path.abspath(one["path"])} if "path" in one else one
+            {**one, "path": absolute("path", one["path"])} if "path" in one else one
             for one in fields["attachments"]
         ]
     must = [name for name in fields if name in _RESTRICTING or name not in _KNOWN]

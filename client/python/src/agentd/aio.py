@@ -5,27 +5,28 @@ Cancelling a task that waits for a turn aborts the turn.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ._connection import Way
 from ._core import Core, Turn, session_name
 from ._io import Asyncio
+from ._wire import absolute
+from .errors import InvalidRequestError
 from .result import Result
-from .types import Event
+from .types import Event, Options, Unpack
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from .types import Options
+_SEVERAL_LINES = {"send": "stream", "subscribe": "events"}
 
 __all__ = ["Harness", "Session", "Stream", "run_session"]
 
 
 class Stream:
     """The lines of a turn as they come. As a context manager, it aborts the turn when it is left
-    before its end; else the turn goes on without a listener."""
+    before its end; else the turn goes on without a listener. Read on after an abort or a failure,
+    it raises, and sends nothing again."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
@@ -55,10 +56,21 @@ class Stream:
         return event
 
     async def text(self) -> AsyncIterator[str]:
-        """Only what the agent says, piece by piece."""
+        """Only what the agent says, piece by piece, with an empty line between messages. A message
+        that the agent gives up and begins anew was said already: ``result`` has only the new one.
+        """
+        last = None
+        replaced: set[object] = set()
         async for event in self:
-            if event.get("type") == "message_delta":
-                yield event["text"]
+            message = event.get("message")
+            if event.get("type") == "message_start" and "replaces" in event:
+                replaced.add(event["replaces"])
+            if event.get("type") != "message_delta" or message in replaced:
+                continue
+            if last is not None and message is not None and message != last:
+                yield "\n\n"
+            last = message
+            yield event["text"]
 
     async def finish(self) -> Result:
         """Reads the rest and gives the result."""
@@ -139,14 +151,15 @@ class Harness:
 
     def __init__(
         self,
-        socket: str | None = None,
+        socket: str | os.PathLike[str] | None = None,
         *,
         fallback: bool = True,
         name: str = "python",
         agentctl: str | None = None,
         patience: float = 15.0,
     ) -> None:
-        self._core = Core(Way(Asyncio(), socket, fallback, name, agentctl, patience))
+        path = None if socket is None else os.fsdecode(socket)
+        self._core = Core(Way(Asyncio(), path, fallback, name, agentctl, patience))
 
     async def run_session(self, prompt: str, **options: Unpack[Options]) -> Result:
         """Runs one turn and gives its result; ``types.Options`` has the options.
@@ -167,13 +180,16 @@ class Harness:
 
     async def dispatch_parallel(self, sends: Iterable[Mapping[str, Any]]) -> list[str]:
         """Hands in up to 256 turns, all or none, and gives their jobs. Needs a daemon: it keeps
-        them, over restarts, until they are collected."""
+        them, over restarts, until they are collected. Cancelled before the jobs are known, as by
+        Ctrl-C, it cancels them."""
         return await self._core.dispatch_parallel(sends)
 
     async def collect(self, jobs: Iterable[str], timeout: float | None = None) -> list[Result]:
-        """The results of jobs, in the order asked; those that failed have ``error``.
+        """The results of jobs, in the order asked; those that failed have ``error``. It goes on
+        over a restart of the daemon.
 
-        Raises ``errors.StillPendingError`` after ``timeout`` seconds; 0 looks.
+        Raises ``errors.StillPendingError`` after ``timeout`` seconds; 0 looks. Without ``timeout``,
+        ``errors.UnreachableError`` when some aren't done and there is no daemon to run them.
         """
         return await self._core.collect(jobs, timeout)
 
@@ -188,19 +204,26 @@ class Harness:
         name: str | None = None,
         *,
         agent: str | None = None,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         toolsets: list[str] | None = None,
         close: bool | None = None,
     ) -> Session:
         """A conversation. ``close``: is it closed at the end of its block? By default one without a
         name is."""
-        given = {"agent": agent, "cwd": cwd, "toolsets": toolsets}
+        path = None if cwd is None else absolute("cwd", cwd)
+        given = {"agent": agent, "cwd": path, "toolsets": toolsets}
         new = {name: value for name, value in given.items() if value is not None}
         return Session(self._core, name, close, new)
 
     async def abort(self, job: str | None = None, *, session: str | None = None) -> list[str]:
-        """Cancels a job, or what runs in a session; gives the jobs."""
+        """Cancels a job, or what runs in a session; gives the jobs. Just one of them is given."""
         given = {"job": job, "session": session}
+        if (job is None) == (session is None):
+            # Without a target the daemon takes the only turn that runs, whosever that is.
+            raise InvalidRequestError(
+                "expected either a job or a session to abort",
+                hint="a stream knows its job from its first line on; `stream.abort()` needs none",
+            )
         target = {name: value for name, value in given.items() if value is not None}
         return await self._core.abort(target)
 
@@ -209,7 +232,12 @@ class Harness:
         return await self._core.ask("status", {}, changes=False, alone=False)
 
     async def request(self, kind: str, /, **fields: Any) -> dict[str, Any]:
-        """Any other request of ``client/PROTOCOL.md`` part 5 that has one answer."""
+        """Any other request of ``client/PROTOCOL.md`` part 5, and its one answer. A ``send`` and a
+        ``subscribe`` have more: ``stream`` and ``events`` are for them."""
+        if kind in _SEVERAL_LINES:
+            raise InvalidRequestError(
+                f"`{kind}` is answered by several lines", hint=f"use `{_SEVERAL_LINES[kind]}`"
+            )
         return await self._core.ask(kind, fields, changes=True)
 
     def events(self, **fields: Any) -> AsyncIterator[Event]:

@@ -45,7 +45,8 @@ class AgentdError(Exception):
 
 
 class UnreachableError(AgentdError, ConnectionError):
-    """Nobody serves us, or nobody answered a question that changes nothing: nothing happened."""
+    """Nobody serves us, or nobody answered a question that changes nothing: nothing happened.
+    Jobs that were handed in are none the worse."""
 
 
 class UnknownCodeError(AgentdError):
@@ -61,6 +62,9 @@ class StillPendingError(AgentdError, TimeoutError):
         """Of those that are done, in the order asked."""
         self.pending = pending
         """The jobs that aren't."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.results, self.pending), self.__dict__
 
 
 class OutcomeUnknownError(AgentdError, ConnectionError):

@@ -75,7 +75,9 @@ class Result:
     @classmethod
     def of_line(cls, line: Mapping[str, Any]) -> Result:
         """Reads a final line. Members that are missing are empty."""
-        cost = line.get("cost") or {}
+        cost = line.get("cost")
+        if not isinstance(cost, Mapping):
+            cost = {}
         result = cls(
             final_response=line.get("text") or "",
             stop=line.get("stop"),

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal, TypedDict
+import sys
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack as Unpack
+elif sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
+
+    class Unpack:
+        """Only a name: 3.10 has none for it, and who reads signatures finds the options."""
+
+        def __class_getitem__(cls, item: type) -> type:
+            return item
 
 
 class Attachment(TypedDict, total=False):
@@ -27,12 +40,13 @@ class Options(TypedDict, total=False):
     thinking: str | None
     """How hard to think, in the agent's words."""
     fallback_chain: list[str] | None
-    """What to ask when the model fails, in this order; each ``provider/model``."""
+    """What to ask when the model fails, in this order; each ``provider/model``, or a name that the
+    agent knows."""
     session: str | None
     """The conversation; made on first use."""
     cwd: str | os.PathLike[str] | None
     """Working directory."""
-    cwd_if_new: str | None
+    cwd_if_new: str | os.PathLike[str] | None
     """The same, if this send makes the session."""
     toolsets: list[str] | None
     """Restricts the agent's tools; ``tools`` is the same."""

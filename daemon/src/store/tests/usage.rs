@@ -57,7 +57,7 @@ fn each_ended_turn_is_told_with_what_its_final_line_says_of_it() {
     let (rows, next) = page(&mut store, None, None);
     assert_eq!(next, None);
     let local: Vec<_> = rows.iter().rev().map(|row| row.local).collect();
-    assert_eq!(local, [Some(true), Some(true), Some(false), None]);
+    assert_eq!(local, [Some(true), Some(true), None, None]);
     let states: Vec<_> = rows.iter().rev().map(|row| row.state).collect();
     let completed = JobPhase::Completed;
     let expected = [
@@ -81,6 +81,71 @@ fn each_ended_turn_is_told_with_what_its_final_line_says_of_it() {
     assert_eq!(later.len(), 2);
     let (older, _) = page(&mut store, None, Some(rows[1].job));
     assert_eq!(older.len(), 2);
+}
+
+#[test]
+fn only_what_a_model_answered_is_local_or_not() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let mut local = |end, members: &str| {
+        let line = format!(r#"{{"type":"message_end",{members}}}"#);
+        ended(&mut store, 1000, end, &line);
+        let (rows, _) = page(&mut store, None, None);
+        rows[0].local
+    };
+    let echo = r#""provider":"echo","usage":null,"api_calls":[]"#;
+    assert_eq!(local(End::Completed, echo), None);
+    let early = r#""provider":"anthropic","usage":null"#;
+    assert_eq!(local(End::Cancelled, early), None);
+    let refused =
+        r#""provider":"groq","local":false,"api_calls":[{"provider":"groq","class":"auth"}]"#;
+    assert_eq!(local(End::Failed, refused), None);
+    let aborted = r#""provider":"groq","api_calls":[{"provider":"groq","outcome":"cancelled"}]"#;
+    assert_eq!(local(End::Cancelled, aborted), None);
+    let late =
+        r#""provider":"groq","api_calls":[{"provider":"groq","class":null},{"class":"auth"}]"#;
+    assert_eq!(local(End::Failed, late), Some(false));
+    let used = r#""provider":"vllm","usage":{"input_tokens":3}"#;
+    assert_eq!(local(End::Failed, used), Some(true));
+    assert_eq!(local(End::Completed, r#""provider":"openai""#), Some(false));
+}
+
+#[test]
+fn what_each_of_several_models_used_is_told_apart() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let call = |provider: &str, model: &str, tokens: u64, more: &str| {
+        format!(
+            r#"{{"provider":"{provider}","model":"{model}","usage":{{"input_tokens":{tokens}}}{more}}}"#
+        )
+    };
+    let paid = r#","cost":{"usd":0.25,"status":"estimated","as_of":"today"}"#;
+    let calls = [
+        call("anthropic", "a", 5, paid),
+        call("anthropic", "a", 7, paid),
+        call("home", "h", 2, r#","local":true"#),
+        call("ollama", "o", 1, ""),
+        r#"{"provider":"groq","model":"g","class":"auth","usage":null}"#.to_owned(),
+        r#"{"provider":["strange"]}"#.to_owned(),
+    ];
+    let line = format!(
+        r#"{{"type":"message_end","provider":"ollama","model":"o","local":true,"usage":{{"input_tokens":15}},"api_calls":[{}]}}"#,
+        calls.join(",")
+    );
+    ended(&mut store, 1000, End::Completed, &line);
+    let (rows, _) = page(&mut store, None, None);
+    let told: Vec<_> = rows[0].others.iter().collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!(
+        (
+            told[0].provider.as_str(),
+            told[0].usage.input_tokens,
+            told[0].usd
+        ),
+        ("anthropic", 12, Some(0.5))
+    );
+    assert_eq!((told[1].provider.as_str(), told[1].local), ("home", true));
+    assert!(!told[0].local);
 }
 
 #[test]

@@ -32,6 +32,9 @@ const USUAL: &[(&str, &str)] = &[
     ("zai-coding", "glm-4.6"),
 ];
 
+/// Names for whatever server of models runs on this machine.
+const LOCAL: &[&str] = &["local", "local-llm"];
+
 /// What a variable says, asked from wherever a turn is.
 pub(crate) type Ask<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
 
@@ -42,7 +45,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) provider: Option<&'a str>,
     /// The model that is pinned: a short name, `provider/model`, or one of the provider's.
     pub(crate) model: Option<&'a str>,
-    /// What comes behind, each `provider/model` or a short name.
+    /// What comes behind, each `provider/model` or a name without a slash.
     pub(crate) fallback_chain: Option<&'a [String]>,
 }
 
@@ -81,7 +84,8 @@ pub(crate) async fn choose(
 ) -> Result<Chosen, Unchosen> {
     let chooser = Chooser { config, lookup };
     let pinned = chooser.pinned(asked)?;
-    let (mut chain, announced) = match (pinned, &config.models.default) {
+    let house = pinned.as_ref().map(|pinned| pinned.provider.id.clone());
+    let (mut chain, mut announced) = match (pinned, &config.models.default) {
         (Some(pinned), _) => (vec![pinned], None),
         (None, Some(default)) => (vec![chooser.named(default)?], None),
         (None, None) => {
@@ -96,7 +100,11 @@ pub(crate) async fn choose(
         None => &config.models.fallbacks,
     };
     for name in behind {
-        let next = chooser.named(name)?;
+        let Some(next) = chooser.behind(name, house.as_deref()).await? else {
+            let note = format!("`{name}` is left out: no server of models runs on this machine");
+            announced = Some(announced.map_or(note.clone(), |first| format!("{first}; {note}")));
+            continue;
+        };
         let is_there =
             |one: &Target| one.provider.id == next.provider.id && one.model == next.model;
         if !chain.iter().any(is_there) {
@@ -162,25 +170,52 @@ impl Chooser<'_> {
                 let model = self.of_provider(provider, model);
                 self.target(provider, &model)?
             }
-            (Some(provider), None) => {
-                let resolved = table::resolve(provider, self.config, self.lookup)?;
-                let all = self.config.models.default.iter();
-                let all = all.chain(&self.config.models.fallbacks);
-                let of_it = all
-                    .filter_map(|name| table::split(self.spelt(name)).ok())
-                    .find(|(name, _)| id(name) == resolved.id)
-                    .map(|(_, model)| model.to_owned());
-                let model = of_it.or_else(|| usual(&resolved).map(str::to_owned));
-                let Some(model) = model else {
-                    let error = format!("no model of provider `{provider}` was named");
-                    let hint = format!("name one, as `--model {provider}/MODEL`");
-                    return Err(Unchosen::Wrong(
-                        Rejected::new(Code::InvalidRequest, error).hint(hint),
-                    ));
-                };
-                self.target(provider, &model)?
-            }
+            (Some(provider), None) => self.usual_of(provider)?,
         }))
+    }
+
+    /// A provider's model that is configured, else its usual one.
+    fn usual_of(&self, provider: &str) -> Result<Target, Unchosen> {
+        let resolved = table::resolve(provider, self.config, self.lookup)?;
+        let all = self.config.models.default.iter();
+        let all = all.chain(&self.config.models.fallbacks);
+        let of_it = all
+            .filter_map(|name| table::split(self.spelt(name)).ok())
+            .find(|(name, _)| id(name) == resolved.id)
+            .map(|(_, model)| model.to_owned());
+        let model = of_it.or_else(|| usual(&resolved).map(str::to_owned));
+        let Some(model) = model else {
+            let error = format!("no model of provider `{provider}` was named");
+            let hint = format!("name one, as `--model {provider}/MODEL`");
+            return Err(Unchosen::Wrong(
+                Rejected::new(Code::InvalidRequest, error).hint(hint),
+            ));
+        };
+        self.target(provider, &model)
+    }
+
+    /// An entry of a chain. Without a slash, in this order: a short name, a provider, a server of
+    /// this machine (none if none runs), a model of the provider that is pinned.
+    async fn behind(&self, name: &str, house: Option<&str>) -> Result<Option<Target>, Unchosen> {
+        let is_provider = table::known(name).is_some() || self.config.providers.contains_key(name);
+        if self.spelt(name).contains('/') {
+            return self.named(name).map(Some);
+        }
+        if is_provider {
+            return self.usual_of(name).map(Some);
+        }
+        if LOCAL.contains(&name) {
+            let servers = local::servers(self.config, self.lookup).await;
+            let found = servers.iter().find_map(Server::candidate);
+            let model = found.and_then(|found| Some((found.provider, found.model?)));
+            return model
+                .map(|(provider, model)| self.target(&provider, &model))
+                .transpose();
+        }
+        match house {
+            Some(house) => self.target(house, name).map(Some),
+            None => self.named(name).map(Some),
+        }
     }
 
     /// A model beside its provider: said with the provider once more, or by a short name of ours.

@@ -67,6 +67,7 @@ impl Attempt {
         json!({
             "provider": self.provider,
             "model": self.model,
+            "local": self.local,
             "started": rfc3339(self.started),
             "ended": rfc3339(self.ended),
             "class": self.class,

@@ -110,6 +110,47 @@ fn a_pin_stands_alone_unless_a_chain_comes_with_it() {
 }
 
 #[test]
+fn an_entry_without_a_slash_is_a_short_name_a_provider_or_a_model_of_the_pinned_one() {
+    let behind = |provider, model, text: &str, entries: &[&str]| {
+        let chain: Vec<String> = entries.iter().map(|name| (*name).to_owned()).collect();
+        let asked = Asked {
+            provider,
+            model,
+            fallback_chain: Some(&chain),
+        };
+        let found = chosen(text, &[], asked);
+        let note = found
+            .as_ref()
+            .ok()
+            .and_then(|found| found.announced.clone());
+        (names(found), note)
+    };
+    let kimi = Some("kimi-coding");
+    let both = format!("{CONFIGURED}{NOWHERE}");
+    let (found, note) = behind(
+        kimi,
+        None,
+        &both,
+        &["kimi-k2.5", "fast", "anthropic", "local-llm"],
+    );
+    assert_eq!(
+        found,
+        "kimi-coding|kimi-for-coding kimi-coding|kimi-k2.5 groq|llama anthropic|claude-haiku-4-5"
+    );
+    assert!(note.unwrap().starts_with("`local-llm` is left out"));
+    let named = behind(None, Some("mistral/x"), &both, &["y"]);
+    assert_eq!(named, ("mistral|x mistral|y".to_owned(), None));
+    let meant = CONFIGURED.replace("fast =", "local-llm = \"ollama/llama3\", fast =");
+    let (found, note) = behind(kimi, None, &meant, &["local-llm"]);
+    assert_eq!(found, "kimi-coding|kimi-for-coding ollama|llama3");
+    assert_eq!(note, None);
+    let (found, _) = behind(None, None, CONFIGURED, &["kimi-k2.5"]);
+    assert!(found.contains("`kimi-k2.5` is neither"), "{found}");
+    let (found, _) = behind(kimi, None, CONFIGURED, &["ollama"]);
+    assert!(found.contains("no model of provider `ollama`"), "{found}");
+}
+
+#[test]
 fn what_a_send_names_wrong_is_said() {
     for (provider, model, expected) in [
         (None, Some("fst"), "invalid-request: `fst` is neither"),
@@ -197,8 +238,8 @@ fn an_empty_machine_is_told_what_was_looked_for_and_what_to_do() {
     );
 }
 
-#[test]
-fn a_server_of_this_machine_answers_when_no_key_is_there() {
+/// An Ollama with two models, its place in a configuration, and what it is asked.
+fn ollama() -> (std::thread::JoinHandle<String>, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let served = std::thread::spawn(move || {
@@ -215,6 +256,12 @@ fn a_server_of_this_machine_answers_when_no_key_is_there() {
         String::from_utf8_lossy(&asked[..read]).into_owned()
     });
     let text = NOWHERE.replacen("127.0.0.1:9", &address.to_string(), 1);
+    (served, text)
+}
+
+#[test]
+fn a_server_of_this_machine_answers_when_no_key_is_there() {
+    let (served, text) = ollama();
     let found = chosen(&text, &[], Asked::default()).unwrap();
     assert!(
         found
@@ -226,6 +273,24 @@ fn a_server_of_this_machine_answers_when_no_key_is_there() {
     assert_eq!(names(Ok(found)), "ollama|qwen3:4b");
     let asked = served.join().unwrap();
     assert!(asked.starts_with("GET /api/tags "), "{asked}");
+}
+
+#[test]
+fn a_local_fallback_is_the_server_that_runs() {
+    let (served, text) = ollama();
+    let chain = ["kimi-k2.5".to_owned(), "local-llm".to_owned()];
+    let asked = Asked {
+        provider: Some("kimi-coding"),
+        model: None,
+        fallback_chain: Some(&chain),
+    };
+    let found = chosen(&text, &[], asked).unwrap();
+    assert_eq!(found.announced, None);
+    assert_eq!(
+        names(Ok(found)),
+        "kimi-coding|kimi-for-coding kimi-coding|kimi-k2.5 ollama|qwen3:4b"
+    );
+    served.join().unwrap();
 }
 
 #[test]
