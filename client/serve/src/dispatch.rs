@@ -120,7 +120,7 @@ pub(crate) struct Content {
 /// Several turns.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Jobs {
+pub(crate) struct Batch {
     /// All are accepted, or none.
     #[schemars(length(min = 1, max = 256))]
     jobs: Vec<Job>,
@@ -132,7 +132,7 @@ pub(crate) struct Jobs {
 #[allow(dead_code, reason = "it is written down, and read by `turns`")]
 pub(crate) enum Turns {
     One(Box<Job>),
-    Named(Jobs),
+    Named(Batch),
     Several(#[schemars(length(min = 1, max = 256))] Vec<Job>),
 }
 
@@ -183,7 +183,7 @@ fn turns(text: &str) -> Result<(Vec<Job>, bool), Problem> {
     let jobs = if text.trim_start().starts_with('[') {
         body::parse(text)?
     } else if body::parse::<Named<'_>>(text).is_ok_and(|named| named.jobs.is_some()) {
-        body::parse::<Jobs>(text)?.jobs
+        body::parse::<Batch>(text)?.jobs
     } else if text.trim_start().starts_with('{') {
         return Ok((vec![body::parse(text)?], false));
     } else {

@@ -5,13 +5,14 @@
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use schemars::generate::{Contract, SchemaGenerator, SchemaSettings};
+use schemars::transform::ReplaceBoolSchemas;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
 use crate::api::Operation;
 use crate::dispatch::{Dispatched, Turns, Waiting};
 use crate::health::{Detailed, Health};
-use crate::jobs::{Aborted, Agents, Answer, Answered, Filter, One, Page};
+use crate::jobs::{Aborted, AgentList, Answer, Answered, Filter, One, Page};
 use crate::problem::Problem;
 
 /// What a reader of the document is told first.
@@ -33,7 +34,10 @@ impl Schemas {
                 settings.meta_schema = None;
                 settings.contract = contract;
             });
-            settings.into_generator()
+            // What may be anything is an object without words: not every reader takes `true`.
+            let mut anything = ReplaceBoolSchemas::default();
+            anything.skip_additional_properties = true;
+            settings.with_transform(anything).into_generator()
         };
         Self {
             read: generator(Contract::Deserialize),
@@ -96,8 +100,34 @@ fn not_null(mut schema: Value) -> Value {
     schema
 }
 
-fn text(kind: &str, what: &str) -> Value {
-    json!({"description": what, "content": {kind: {"schema": {"type": "string"}}}})
+/// One list of words where each has a schema of its own, as those with a comment do: few makers of
+/// clients understand that.
+fn enumerated(of: &mut Value) {
+    match of {
+        Value::Object(all) => {
+            let word = |one: &Value| one.get("const").filter(|word| word.is_string()).cloned();
+            let words = |one: &Value| match one.get("enum").and_then(Value::as_array) {
+                Some(several) => Some(several.clone()),
+                None => word(one).map(|word| vec![word]),
+            };
+            let each = all.get("oneOf").and_then(Value::as_array);
+            let each = each.and_then(|each| each.iter().map(words).collect::<Option<Vec<_>>>());
+            if let Some(each) = each {
+                all.shift_remove("oneOf");
+                all.insert("type".to_owned(), json!("string"));
+                all.insert("enum".to_owned(), Value::Array(each.concat()));
+            }
+            all.values_mut().for_each(enumerated);
+        }
+        Value::Array(all) => all.iter_mut().for_each(enumerated),
+        _ => {}
+    }
+}
+
+fn content(kind: &str, schema: Value, what: &str) -> Value {
+    let mut content = Map::new();
+    content.insert(kind.to_owned(), json!({ "schema": schema }));
+    json!({"description": what, "content": content})
 }
 
 fn id(pattern: &str) -> Value {
@@ -146,7 +176,7 @@ fn operation(of: Operation, schemas: &mut Schemas) -> Value {
             let cursor = json!({"type": "string", "pattern": "^[0-9]{1,19}(\\.[0-9a-z-]+)?$"});
             json!({"operationId": "watch_job", "summary": "A job's lines as they come",
             "parameters": [job(), header_of("Last-Event-ID", what, cursor)], "responses": {
-                "200": text("text/event-stream", "Lines of the protocol, until the final one"),
+                "200": content("text/event-stream", json!({}), "Lines of the protocol, until the final one"),
                 "204": {"description": "The job has ended, and nothing is left to tell"}}})
         }
         Operation::Abort => json!({"operationId": "abort_job", "summary": "Cancel a job",
@@ -158,17 +188,16 @@ fn operation(of: Operation, schemas: &mut Schemas) -> Value {
             "responses": {"200": schemas.answer::<Answered>("The agent hears it")}}),
         Operation::Agents => json!({"operationId": "list_agents",
             "summary": "Which agents there are, and whether each is usable",
-            "responses": {"200": schemas.answer::<Agents>("Every agent known or looked for")}}),
+            "responses": {"200": schemas.answer::<AgentList>("Every agent known or looked for")}}),
         Operation::Health => json!({"operationId": "health", "summary": "Is this server there?",
             "security": [], "responses": {"200": schemas.answer::<Health>("It is")}}),
         Operation::Detailed => json!({"operationId": "health_detailed",
             "summary": "How is the daemon?",
             "responses": {"200": schemas.answer::<Detailed>("It answers")}}),
         Operation::Metrics => json!({"operationId": "metrics", "summary": "For Prometheus",
-            "responses": {"200": text("text/plain", "Text format 0.0.4; `agentd_up 0` without a daemon")}}),
+            "responses": {"200": content("text/plain", json!({"type": "string"}), "Text format 0.0.4; `agentd_up 0` without a daemon")}}),
         Operation::Document => json!({"operationId": "openapi", "summary": "This document",
-            "responses": {"200": {"description": "OpenAPI 3.1",
-                "content": {"application/json": {"schema": {"type": "object"}}}}}}),
+            "responses": {"200": content("application/json", json!({"type": "object"}), "OpenAPI 3.1")}}),
     }
 }
 
@@ -190,11 +219,12 @@ pub(crate) fn document() -> String {
         }
     }
     let token = json!({"type": "http", "scheme": "bearer"});
-    json!({"openapi": "3.1.0",
+    let mut document = json!({"openapi": "3.1.0",
         "info": {"title": "agentd", "version": env!("CARGO_PKG_VERSION"), "description": ABOUT},
         "security": [{"token": []}], "paths": paths,
-        "components": {"schemas": schemas.components(), "securitySchemes": {"token": token}}})
-    .to_string()
+        "components": {"schemas": schemas.components(), "securitySchemes": {"token": token}}});
+    enumerated(&mut document);
+    document.to_string()
 }
 
 pub(crate) fn response(document: String) -> Response {
@@ -243,6 +273,8 @@ mod tests {
         let job = &document["components"]["schemas"]["Job"];
         assert_eq!(job["required"], json!(["prompt"]));
         assert_eq!(job["additionalProperties"], json!(false));
+        let context = &document["components"]["schemas"]["Context"];
+        assert_eq!(context["enum"], json!(["continued", "new", "lost"]));
         let state = &document["paths"]["/v1/jobs"]["get"]["parameters"][1];
         assert_eq!(state["name"], "state");
         assert_eq!(state["schema"]["$ref"], "#/components/schemas/JobPhase");

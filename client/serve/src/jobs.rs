@@ -79,6 +79,7 @@ pub(crate) struct Aborted {
 /// The answer to a question: just one of these.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
 pub(crate) struct Answer {
     /// To an `approval`.
     approve: Option<bool>,
@@ -100,7 +101,7 @@ pub(crate) struct Answered {
 
 /// Every agent known or looked for.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Agents {
+pub(crate) struct AgentList {
     agents: Vec<AgentRow>,
 }
 
@@ -246,11 +247,11 @@ pub(crate) async fn answer(
     })
 }
 
-pub(crate) async fn agents(State(app): State<Arc<App>>) -> Result<Json<Agents>, Problem> {
+pub(crate) async fn agents(State(app): State<Arc<App>>) -> Result<Json<AgentList>, Problem> {
     let mut client = app.daemon.lease().await?;
     let answered = client.answer("agents", &Nothing {}, Asking::Looks).await;
     taken(client, answered, |line| match line {
-        Line::Agents { agents, .. } => Some(Json(Agents { agents })),
+        Line::Agents { agents, .. } => Some(Json(AgentList { agents })),
         _ => None,
     })
 }

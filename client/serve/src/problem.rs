@@ -146,9 +146,18 @@ impl IntoResponse for Problem {
     }
 }
 
-/// The status of a refusal. Codes that a turn ends with are results, and have none.
+/// The status of a refusal. What isn't in the table was understood, and refused.
 pub(crate) fn status(code: Code) -> StatusCode {
-    match code {
+    let otherwise = match code.retryable() {
+        true => StatusCode::SERVICE_UNAVAILABLE,
+        false => StatusCode::UNPROCESSABLE_ENTITY,
+    };
+    listed(code).unwrap_or(otherwise)
+}
+
+/// The table. Codes that a turn ends with are results, and have no status.
+fn listed(code: Code) -> Option<StatusCode> {
+    Some(match code {
         Code::BadUtf8 | Code::BadJson | Code::NotAnObject | Code::Truncated => {
             StatusCode::BAD_REQUEST
         }
@@ -175,8 +184,8 @@ pub(crate) fn status(code: Code) -> StatusCode {
         }
         Code::OutcomeUnknown => StatusCode::GATEWAY_TIMEOUT,
         Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        _ => StatusCode::BAD_GATEWAY,
-    }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -197,8 +206,7 @@ mod tests {
             row.and_then(|row| row.get(2..5)?.parse::<u16>().ok())
         };
         for code in Code::ALL {
-            let status = status(*code);
-            let expected = (status != StatusCode::BAD_GATEWAY).then_some(status.as_u16());
+            let expected = listed(*code).map(|status| status.as_u16());
             assert_eq!(documented(code.name()), expected, "{code}");
         }
     }
