@@ -255,11 +255,13 @@ uninstall() {
             fail "the service runs $prefix/bin/agentd" "first: agentctl service uninstall"
         fi
     done
-    timer=$(readlink "$units/timers.target.wants/agentd-voice-flush.timer") || :
-    if [ -n "$timer" ] && same_dir "$(dirname "$timer")" "$prefix/share/systemd/user"; then
-        fail "the timer agentd-voice-flush.timer is enabled" \
-            "first: systemctl --user disable --now agentd-voice-flush.timer"
-    fi
+    for unit in timers.target.wants/agentd-voice-flush.timer default.target.wants/agentd-http.service; do
+        link=$(readlink "$units/$unit") || :
+        unit=${unit##*/}
+        if [ -n "$link" ] && same_dir "$(dirname "$link")" "$prefix/share/systemd/user"; then
+            fail "the unit $unit is enabled" "first: systemctl --user disable --now $unit"
+        fi
+    done
     list=$(cat "$installed")
     listed_files "$installed" | each remove
     # A list that is gone is the end of it.

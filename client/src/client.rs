@@ -314,6 +314,11 @@ impl Client {
         self.connection.next().await
     }
 
+    /// Is it open, with nothing said that nobody asked for? Then it can be kept for later.
+    pub fn is_quiet(&mut self) -> bool {
+        self.connection.is_quiet()
+    }
+
     /// Ends the conversation. A one-shot is waited for until it closes its output: then its worker
     /// is gone and its session free, and only the process itself is left to be taken apart.
     pub async fn close(mut self) {

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use agentd_protocol::limits::{MAX_LINE_IN, MAX_LINE_OUT};
@@ -14,7 +14,7 @@ use agentd_protocol::line::HelloAnswer;
 use agentd_protocol::request::Hello;
 use agentd_protocol::{Code, Decoder, Frame, Line};
 use serde::Serialize;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::wire::{Received, encode};
 
@@ -266,6 +266,15 @@ impl Connection {
                 .await
                 .unwrap_or(Err(LostError::Late(limit))),
         }
+    }
+
+    /// Is there nothing to read, not even the end?
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        let mut nobody = Context::from_waker(Waker::noop());
+        let mut buffer = [0];
+        let mut buffer = ReadBuf::new(&mut buffer);
+        let read = Pin::new(&mut self.reader).poll_read(&mut nobody, &mut buffer);
+        self.lines.is_empty() && read.is_pending()
     }
 
     /// Waits until the other side says no more; what it still says is dropped.

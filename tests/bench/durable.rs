@@ -10,10 +10,10 @@ use crate::disk;
 use crate::place::{Client, Place, ms};
 use crate::report::{Figure, Limit};
 
-const CLIENTS: usize = 64;
+pub(crate) const CLIENTS: usize = 64;
 /// Of one client in one burst; 64 clients make 8,000.
-const PER_CLIENT: usize = 125;
-const BURSTS: usize = 6;
+pub(crate) const PER_CLIENT: usize = 125;
+pub(crate) const BURSTS: usize = 6;
 const SYNCS: usize = 1000;
 const STORED: usize = 100_000;
 pub(crate) const DELTAS: usize = 100_000;
@@ -29,7 +29,7 @@ fn dispatch(session: usize, number: usize) -> String {
 
 /// All clients at once, each of which waits for its answer before it asks again. Returns
 /// acknowledgements per second, and how long each took.
-fn burst(socket: &Path) -> (f64, Vec<f64>) {
+pub(crate) fn burst(socket: &Path) -> (f64, Vec<f64>) {
     let ready = Barrier::new(CLIENTS + 1);
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
@@ -60,7 +60,7 @@ fn burst(socket: &Path) -> (f64, Vec<f64>) {
 }
 
 /// Makes the sessions, and keeps turns from starting.
-fn drain(place: &Place) {
+pub(crate) fn drain(place: &Place) {
     let mut client = Client::connect(&place.socket());
     client.ask(r#"{"type":"hello","client":"bench"}"#);
     for session in 0..CLIENTS {
@@ -71,7 +71,7 @@ fn drain(place: &Place) {
     client.ask(r#"{"type":"drain"}"#);
 }
 
-fn empty(place: &Place) {
+pub(crate) fn empty(place: &Place) {
     let mut client = Client::connect(&place.socket());
     client.ask(r#"{"type":"hello","client":"bench"}"#);
     for session in 0..CLIENTS {
@@ -168,7 +168,7 @@ fn mib(path: &Path) -> f64 {
     std::fs::metadata(path).map_or(0.0, |file| file.len() as f64 / 1_048_576.0)
 }
 
-fn p99(mut values: Vec<f64>) -> f64 {
+pub(crate) fn p99(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() * 99 / 100]
 }

@@ -18,6 +18,7 @@ mod agents;
 mod control;
 mod disk;
 mod durable;
+mod http;
 mod idle;
 #[path = "../it/mock_model/mod.rs"]
 #[allow(dead_code, unreachable_pub, reason = "what the tests look at")]
@@ -83,6 +84,7 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
         ],
         durable::acks,
     ),
+    (&["http-acks", "http-acks-p99"], http::acks),
     (&["stored-start", "stored-rss"], durable::stored),
     (
         &["sleeping-reader", "sleeping-others"],

@@ -449,11 +449,16 @@ fn a_service_or_a_timer_of_this_prefix_goes_before_its_programs() {
         }
     }
     fs::create_dir_all(prefix.join("share/systemd/user")).unwrap();
-    let timer = units.join("timers.target.wants/agentd-voice-flush.timer");
-    let unit = real.join("share/systemd/user/agentd-voice-flush.timer");
-    std::os::unix::fs::symlink(unit, &timer).unwrap();
-    target.refused(&["--uninstall"], "disable --now agentd-voice-flush.timer");
-    fs::remove_file(timer).unwrap();
+    for (wanted, name) in [
+        ("timers.target.wants", "agentd-voice-flush.timer"),
+        ("default.target.wants", "agentd-http.service"),
+    ] {
+        let link = units.join(wanted).join(name);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(real.join("share/systemd/user").join(name), &link).unwrap();
+        target.refused(&["--uninstall"], &format!("disable --now {name}"));
+        fs::remove_file(link).unwrap();
+    }
     // Another prefix's is no obstacle.
     fs::write(units.join("agentd.service"), "ExecStart=/usr/bin/agentd\n").unwrap();
     let done = target.run(&["--uninstall"]);

@@ -28,6 +28,7 @@ mod faults_framing;
 mod faults_socket;
 mod faults_terminal;
 mod first;
+mod http;
 mod install_script;
 mod instances;
 mod logs;

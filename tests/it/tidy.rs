@@ -237,6 +237,10 @@ fn the_manifests_keep_the_layers_apart() {
     for (manifest, may) in [
         ("client/protocol/Cargo.toml", &[][..]),
         ("client/Cargo.toml", &["agentd-protocol"]),
+        (
+            "client/serve/Cargo.toml",
+            &["agentd-client", "agentd-protocol"],
+        ),
         ("daemon/core/Cargo.toml", &["agentd-protocol"]),
         ("daemon/Cargo.toml", &["agentd-core", "agentd-protocol"]),
         (
@@ -244,7 +248,10 @@ fn the_manifests_keep_the_layers_apart() {
             &["agentd-client", "agentd-protocol"],
         ),
         ("packaging/xtask/Cargo.toml", &[]),
-        ("Cargo.toml", &["agentd-client", "agentd-daemon", "timmy"]),
+        (
+            "Cargo.toml",
+            &["agentd-client", "agentd-daemon", "agentd-serve", "timmy"],
+        ),
     ] {
         assert_eq!(crates_used(manifest), may, "{manifest}");
     }

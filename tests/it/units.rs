@@ -88,13 +88,18 @@ fn the_launch_agents_are_property_lists() {
 }
 
 #[test]
-fn the_units_for_speech_are_right_and_closed() {
+fn the_units_for_speech_and_http_are_right_and_closed() {
     let Some(analyze) = needs("systemd-analyze") else {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
     let runtime = tempfile::tempdir().unwrap();
-    for unit in ["agentd-voice-flush.service", "agentd-voice-flush.timer"] {
+    let units = [
+        "agentd-http.service",
+        "agentd-voice-flush.service",
+        "agentd-voice-flush.timer",
+    ];
+    for unit in units {
         let template = Path::new(PACKAGING).join("systemd").join(unit);
         let text = std::fs::read_to_string(template).unwrap();
         let text = text
@@ -109,7 +114,7 @@ fn the_units_for_speech_are_right_and_closed() {
         command.env("XDG_RUNTIME_DIR", runtime.path());
         finish(command, b"")
     };
-    for unit in ["agentd-voice-flush.service", "agentd-voice-flush.timer"] {
+    for unit in units {
         let said = run(&["--user", "verify"], unit);
         assert_eq!(
             (said.code, said.stderr.as_str()),
@@ -120,5 +125,8 @@ fn the_units_for_speech_are_right_and_closed() {
     // In tenths. It calls other machines as the user does, with the user's keys.
     let words = ["--user", "--offline=true", "--threshold=86", "security"];
     let said = run(&words, "agentd-voice-flush.service");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let words = ["--user", "--offline=true", "--threshold=65", "security"];
+    let said = run(&words, "agentd-http.service");
     assert_eq!(said.code, Some(0), "{said:?}");
 }

@@ -87,6 +87,21 @@ impl<'de> Deserialize<'de> for JobId {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for JobId {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "JobId".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string", "pattern": "^j[1-9][0-9]{0,18}$"})
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

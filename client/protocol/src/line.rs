@@ -270,6 +270,7 @@ pub struct Accepted {
 
 /// Why a turn ended, in the words of the Agent Client Protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub enum Stop {
@@ -282,6 +283,7 @@ pub enum Stop {
 
 /// Did the turn have the session's earlier turns?
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Context {
     /// Yes.
@@ -294,6 +296,7 @@ pub enum Context {
 
 /// One tool call of a turn.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub struct ToolTrace {
     pub tool_call_id: String,
@@ -307,6 +310,7 @@ pub struct ToolTrace {
 
 /// What is known of a turn that began; part of both kinds of final line.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 4 documents each")]
 pub struct TurnFacts {
     pub job: Option<JobId>,

@@ -217,6 +217,7 @@ pub struct Subscribe {
 
 /// What a send does when its session is busy.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Wait in the session's queue.
@@ -228,6 +229,7 @@ pub enum Mode {
 
 /// May the daemon run the turn again after a crash?
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Retry {
     /// No: the turn ends as `interrupted` or `worker-exited`.
@@ -239,6 +241,7 @@ pub enum Retry {
 
 /// What happens to a waiting turn when one before it in the session was interrupted.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum AfterFailure {
     /// It is held until `session.resume`.
@@ -250,6 +253,7 @@ pub enum AfterFailure {
 
 /// What happens to a question of the agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum OnQuestion {
     /// It waits for an answer until its deadline.
@@ -347,6 +351,7 @@ pub struct Send {
 
 /// A field nobody here knows, and the known name nearest to it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ignored {
     /// As written.
     pub field: String,

@@ -15,6 +15,7 @@ use crate::work::JobPhase;
 
 /// One job of a `dispatch`'s answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct DispatchedRow {
     pub job: JobId,
@@ -26,6 +27,7 @@ pub struct DispatchedRow {
 
 /// One job of a list.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct JobRow {
     pub job: JobId,
@@ -198,6 +200,7 @@ pub struct QuestionRow {
 
 /// One agent, known or looked for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct AgentRow {
     pub name: String,

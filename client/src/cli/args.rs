@@ -4,6 +4,8 @@
 //! says of itself would be help, so it is a plain comment.
 
 mod agents;
+mod control;
+mod http;
 mod look;
 mod remote;
 mod service;
@@ -14,12 +16,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::ssh::Target;
-use agentd_protocol::JobId;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use agents::{
     AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
 };
+pub use control::{AbortArgs, DeadlineArgs, RestartArgs, WatchArgs};
+pub use http::{HttpArgs, ServeArgs, ServeCommand, TokenArgs};
 pub use look::{DoctorArgs, LogLevelArgs, LogsArgs, StatusArgs, UsageArgs, UsageBy};
 pub use remote::{
     ForwardArgs, SshKeyArgs, VoiceArgs, VoiceCheckArgs, VoiceCommand, VoiceFlushArgs,
@@ -318,6 +321,20 @@ For programs that speak to sockets; `agentctl` itself needs no more than `--host
 Give `--no-fallback` with such a socket: else, while the daemon there is down, this machine
 would run the turn.")]
     Forward(ForwardArgs),
+    /// Serve what the daemon can do to programs that speak HTTP
+    #[command(after_help = "\
+Examples:
+  agentctl serve http
+  agentctl serve http --listen '[::1]:7878'")]
+    Serve(ServeArgs),
+    /// Print the token that every HTTP request has to bring
+    #[command(after_help = "\
+Examples:
+  agentctl token
+  agentctl token --new
+
+Whoever has it can ask the agents anything, as you. It is in http.token of the state directory.")]
+    Token(TokenArgs),
     /// Print the line for `authorized_keys` that lets a key send, and nothing else
     #[command(after_help = "\
 Examples:
@@ -372,63 +389,6 @@ pub struct PassedArgs {
         value_name = "WORDS"
     )]
     pub words: Vec<OsString>,
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct AbortArgs {
-    /// One job
-    #[arg(value_name = "JOB", conflicts_with = "session")]
-    pub job: Option<JobId>,
-    /// The turn in flight of a session
-    #[arg(long, value_name = "NAME")]
-    pub session: Option<String>,
-    /// What waits in that session, too
-    #[arg(long, requires = "session")]
-    pub queued: bool,
-    /// Print the protocol's own line
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct WatchArgs {
-    /// Only this session
-    #[arg(long, value_name = "NAME")]
-    pub session: Option<String>,
-    /// Only this job; may be given again
-    #[arg(long = "job", value_name = "JOB", conflicts_with = "session")]
-    pub jobs: Vec<JobId>,
-    /// First what happened after this `seq`
-    #[arg(long, value_name = "SEQ")]
-    pub after: Option<u64>,
-    /// The store that the `seq` is of: of another one, it is refused
-    #[arg(long, requires = "after", value_name = "EPOCH")]
-    pub epoch: Option<String>,
-    /// Print the protocol's own lines
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Args, Clone, Debug)]
-#[command(group(clap::ArgGroup::new("which").required(true).args(["agent", "session"])))]
-pub struct RestartArgs {
-    /// All processes of this agent
-    #[arg(value_name = "AGENT")]
-    pub agent: Option<String>,
-    /// The process of this session
-    #[arg(long, value_name = "NAME")]
-    pub session: Option<String>,
-    /// Don't wait for running turns
-    #[arg(long)]
-    pub now: bool,
-}
-
-// `stop` and `drain`.
-#[derive(Args, Clone, Debug)]
-pub struct DeadlineArgs {
-    /// Seconds that running turns get
-    #[arg(long, value_name = "SECS", value_parser = crate::cli::value::not_negative, allow_hyphen_values = true)]
-    pub deadline: Option<f64>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -547,6 +507,8 @@ mod tests {
             "agentctl voice check mac",
             "agentctl voice flush --max-age 2h",
             "agentctl stdio --send-only",
+            "agentctl serve http --listen [::1]:0 --allow-host a --allow-origin https://a",
+            "agentctl token --new",
         ] {
             assert!(Cli::try_parse_from(words.split(' ')).is_ok(), "{words}");
         }
@@ -580,6 +542,8 @@ mod tests {
             "agentctl --host -oProxyCommand=id status",
             "agentctl --host=-oProxyCommand=id status",
             "agentctl --host mac --socket /s status",
+            "agentctl serve",
+            "agentctl serve http --listen 7878",
             "agentctl forward",
             "agentctl forward -- -oProxyCommand=id",
             "agentctl voice check -- -oProxyCommand=id",

@@ -23,7 +23,6 @@ mod host;
 mod jobs;
 mod logs;
 mod man;
-mod metrics;
 pub mod output;
 mod questions;
 pub mod render;
@@ -35,6 +34,7 @@ mod ssh;
 mod status;
 pub mod stream;
 mod terminal;
+mod token;
 mod turn;
 mod usage;
 mod value;
@@ -48,18 +48,21 @@ use std::path::Path;
 
 use clap::{CommandFactory, Parser};
 
-use self::args::{Cli, Command, ConfigCommand, JsonArgs, Shell, StdioArgs};
+use self::args::{Cli, Command, ConfigCommand, HttpArgs, JsonArgs, ServeCommand, Shell, StdioArgs};
 use self::exit::Exit;
 use crate::fallback::Fallback;
 use crate::{oneshot, relay, stdio};
 
+/// Serves HTTP until it is told to end: it is made of this library, and so can't be part of it.
+pub type ServeHttp = fn(&HttpArgs, Option<&Path>) -> io::Result<Exit>;
+
 /// Runs one command line, from the program's name on.
-pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
+pub fn run(words: impl IntoIterator<Item = OsString>, serve_http: ServeHttp) -> Exit {
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) => return told(&error),
     };
-    match run_command(cli) {
+    match run_command(cli, serve_http) {
         Ok(exit) => exit,
         // The reader left, as `head` does: it has what it wanted.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
@@ -83,7 +86,7 @@ fn told(error: &clap::Error) -> Exit {
     Exit::Done
 }
 
-fn run_command(cli: Cli) -> io::Result<Exit> {
+fn run_command(cli: Cli, serve_http: ServeHttp) -> io::Result<Exit> {
     let socket = match host::socket(&cli) {
         Ok(socket) => socket,
         Err(exit) => return Ok(exit),
@@ -122,6 +125,10 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Undrain => block_on(control::undrain(socket)),
         Command::Stdio(args) => block_on(stdio(args, socket)),
         Command::Forward(args) => block_on(forward::forward(args, socket)),
+        Command::Serve(args) => match args.command {
+            ServeCommand::Http(args) => serve_http(&args, socket),
+        },
+        Command::Token(args) => token::token(args),
         Command::SshKey(args) => block_on(ssh::key(args)),
         Command::Voice(args) => block_on(voice::voice(args, socket)),
         Command::Demo => block_on(demo::run(socket)),

@@ -13,12 +13,13 @@ use serde_json::json;
 
 use super::args::{LogLevelArgs, StatusArgs};
 use super::exit::{self, Exit};
-use super::{ask, metrics, output, render, service};
+use super::{ask, output, render, service};
 use crate::asked::Asking;
 use crate::client::ClientError;
 use crate::endpoint::Endpoint;
 use crate::fallback::Fallback;
 use crate::health::{self, Healthy, Unwell};
+use crate::metrics;
 use crate::places::Environment;
 use crate::ssh::Target;
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Tokens of a turn. What was cached is part of the input and reasoning of the output, as in
 /// OpenTelemetry's conventions for generative AI.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Usage {
     /// All of the input.
@@ -59,6 +60,7 @@ impl Usage {
 
 /// What a turn cost.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cost {
     /// US dollars; `None` unless the status is `actual` or `estimated`.
     pub usd: Option<f64>,
@@ -81,6 +83,7 @@ impl Default for Cost {
 
 /// How far a cost can be believed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum CostStatus {
     /// The agent reported it.

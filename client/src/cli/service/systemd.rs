@@ -15,6 +15,7 @@ use super::timer;
 
 pub(super) const SOCKET_UNIT: &str = "agentd.socket";
 pub(super) const SERVICE_UNIT: &str = "agentd.service";
+const HTTP_UNIT: &str = "agentd-http.service";
 const SOCKET_TEMPLATE: &str = include_str!("../../../../packaging/systemd/agentd.socket");
 const SERVICE_TEMPLATE: &str = include_str!("../../../../packaging/systemd/agentd.service");
 /// Where logind notes whose services outlive their sessions.
@@ -133,6 +134,8 @@ pub(super) fn restart_hard() -> Vec<Step> {
 
 pub(super) fn uninstall(of: &Installation, state: &State) -> Vec<Step> {
     let mut steps = timer::stop();
+    // Only a package brings it, and only its user enables it. It would start the daemon.
+    steps.push(Step::Try(systemctl(&["disable", "--now", HTTP_UNIT])));
     if state.is_installed() {
         steps.extend(stop());
         steps.push(Step::Run(systemctl(&[

@@ -51,7 +51,11 @@ pub(super) fn fill(release: &Release, bins: &Path, stage: &Path) -> anyhow::Resu
     copy("packaging/install.sh", &stage.join("install.sh"))?;
     copy("README.md", &stage.join("README.md"))?;
     // The user's manager looks there below ~/.local, too.
-    for name in ["agentd-voice-flush.service", "agentd-voice-flush.timer"] {
+    for name in [
+        "agentd-http.service",
+        "agentd-voice-flush.service",
+        "agentd-voice-flush.timer",
+    ] {
         let to = stage.join("share/systemd/user").join(name);
         write(&to, &unit(name)?)?;
     }
@@ -83,8 +87,8 @@ fn debian(release: &Release, to: &Path) -> anyhow::Result<()> {
 /// A template with what holds for every user.
 fn unit(name: &str) -> anyhow::Result<String> {
     let template = fs::read_to_string(root().join("packaging/systemd").join(name))?;
-    if !template.contains(WRITTEN) {
-        bail!("packaging/systemd/{name} doesn't say `{WRITTEN}`");
+    if !template.contains(WRITTEN) && !template.contains(PACKAGED) {
+        bail!("packaging/systemd/{name} says neither `{WRITTEN}` nor `{PACKAGED}`");
     }
     let unit = template
         .replace(WRITTEN, PACKAGED)

@@ -58,7 +58,7 @@ const UP: &str = "Whether the daemon answers.";
 
 /// When the daemon gives no status.
 #[must_use]
-pub(super) fn down() -> String {
+pub fn down() -> String {
     let mut text = Text::default();
     text.single("agentd_up", "gauge", UP, 0);
     text.0
@@ -66,7 +66,7 @@ pub(super) fn down() -> String {
 
 /// A status.
 #[must_use]
-pub(super) fn text(answer: &StatusAnswer) -> String {
+pub fn text(answer: &StatusAnswer) -> String {
     let mut text = Text::default();
     text.single("agentd_up", "gauge", UP, 1);
     daemon(&mut text, answer);

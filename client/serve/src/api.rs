@@ -1,0 +1,147 @@
+//! The operations: what can be asked, under which method and path.
+//!
+//! Owns that list; the routes and the document are both made of it. Must not know how a request is
+//! answered. What starts with `/v1/` is agentd's own; `/v1/chat/completions`, `/v1/models` and
+//! `/v1/responses` are kept free for OpenAI's shapes.
+
+use std::sync::Arc;
+
+use agentd_protocol::Code;
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, MethodRouter, on};
+use serde::de::DeserializeOwned;
+use tokio::sync::{Semaphore, watch};
+
+use crate::daemon::Daemon;
+use crate::guard::Guard;
+use crate::problem::Problem;
+use crate::{dispatch, document, events, health, jobs};
+
+/// What all requests share. Nothing of it is remembered.
+pub(crate) struct App {
+    pub(crate) daemon: Daemon,
+    pub(crate) guard: Guard,
+    /// For bodies, in KiB.
+    pub(crate) room: Semaphore,
+    /// Is this server to end?
+    pub(crate) stopping: watch::Receiver<bool>,
+    /// The document, written down once.
+    pub(crate) document: String,
+}
+
+/// What can be asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Operation {
+    Dispatch,
+    Jobs,
+    Job,
+    Events,
+    Abort,
+    Answer,
+    Agents,
+    Health,
+    Detailed,
+    Metrics,
+    Document,
+}
+
+impl Operation {
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Dispatch,
+        Self::Jobs,
+        Self::Job,
+        Self::Events,
+        Self::Abort,
+        Self::Answer,
+        Self::Agents,
+        Self::Health,
+        Self::Detailed,
+        Self::Metrics,
+        Self::Document,
+    ];
+
+    pub(crate) const fn path(self) -> &'static str {
+        match self {
+            Self::Dispatch => "/v1/dispatch",
+            Self::Jobs => "/v1/jobs",
+            Self::Job => "/v1/jobs/{id}",
+            Self::Events => "/v1/jobs/{id}/events",
+            Self::Abort => "/v1/jobs/{id}/abort",
+            Self::Answer => "/v1/questions/{id}",
+            Self::Agents => "/v1/agents",
+            Self::Health => "/health",
+            Self::Detailed => "/health/detailed",
+            Self::Metrics => "/metrics",
+            Self::Document => "/openapi.json",
+        }
+    }
+
+    pub(crate) const fn method(self) -> Method {
+        match self {
+            Self::Dispatch | Self::Abort | Self::Answer => Method::POST,
+            _ => Method::GET,
+        }
+    }
+
+    fn handler(self) -> MethodRouter<Arc<App>> {
+        let method = match self.method() {
+            Method::POST => MethodFilter::POST,
+            _ => MethodFilter::GET,
+        };
+        match self {
+            Self::Dispatch => on(method, dispatch::dispatch),
+            Self::Jobs => on(method, jobs::list),
+            Self::Job => on(method, jobs::one),
+            Self::Events => on(method, events::events),
+            Self::Abort => on(method, jobs::abort),
+            Self::Answer => on(method, jobs::answer),
+            Self::Agents => on(method, jobs::agents),
+            Self::Health => on(method, health::health),
+            Self::Detailed => on(method, health::detailed),
+            Self::Metrics => on(method, health::metrics),
+            Self::Document => on(method, document),
+        }
+    }
+}
+
+/// Everything that is answered.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let routes = Operation::ALL.into_iter();
+    routes
+        .fold(Router::new(), |router, operation| {
+            router.route(operation.path(), operation.handler())
+        })
+        .fallback(nowhere)
+        .method_not_allowed_fallback(not_so)
+        .with_state(app)
+}
+
+async fn document(State(app): State<Arc<App>>) -> Response {
+    document::response(app.document.clone())
+}
+
+async fn nowhere() -> Response {
+    let why = "there is nothing at this path";
+    Problem::new(StatusCode::NOT_FOUND, "unknown-path", why)
+        .hint("`/openapi.json` says what there is")
+        .into_response()
+}
+
+async fn not_so() -> Response {
+    let why = "this path is not asked by this method";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "unknown-method", why)
+        .hint("`Allow` says by which; `/openapi.json` says what there is")
+        .into_response()
+}
+
+/// The words behind the question mark, every one of them known.
+pub(crate) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
+    let found = Query::<T>::try_from_uri(uri);
+    found.map(|Query(found)| found).map_err(|error| {
+        let why = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
+        Problem::of(Code::InvalidRequest, format!("invalid query: {why}"))
+    })
+}

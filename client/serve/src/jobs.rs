@@ -1,0 +1,257 @@
+//! Jobs looked at and ended, questions answered, agents listed.
+//!
+//! Owns their shapes in HTTP. Must not know what any of it means.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentd_client::asked::{Asking, RequestError};
+use agentd_client::jobs::Collected;
+use agentd_client::wire::{Nothing, Received};
+use agentd_protocol::request::Abort;
+use agentd_protocol::rows::{AgentRow, JobRow};
+use agentd_protocol::work::{self, JobPhase, Private};
+use agentd_protocol::{Code, JobId, Line};
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, Uri};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::api::{App, query};
+use crate::body;
+use crate::daemon::Lease;
+use crate::dispatch::Waiting;
+use crate::problem::Problem;
+use crate::result::Final;
+
+/// Which jobs.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Filter {
+    /// Of one session.
+    #[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z0-9._:@/-]+$"))]
+    session: Option<String>,
+    /// How far they are.
+    state: Option<JobPhase>,
+    /// With this label: `key` or `key=value`.
+    label: Option<String>,
+    /// Sent from inside this job's worker.
+    parent: Option<JobId>,
+    /// Accepted no longer ago than so many seconds.
+    #[schemars(range(min = 0, max = 31_536_000))]
+    since: Option<f64>,
+    /// At most so many; 50 when absent.
+    #[schemars(range(min = 1, max = 500))]
+    limit: Option<usize>,
+    /// Older than this one: the `next` of the page before.
+    before: Option<JobId>,
+}
+
+/// Jobs, newest first.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Page {
+    jobs: Vec<JobRow>,
+    /// There are more: the next page is `before` this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<JobId>,
+}
+
+/// A job, and its result if it is done.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct One {
+    #[serde(flatten)]
+    row: JobRow,
+    /// Null until it is done.
+    #[schemars(with = "Option<Final>")]
+    result: Option<Value>,
+}
+
+/// What is being cancelled.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Aborted {
+    /// The job, or nothing if it had ended.
+    jobs: Vec<JobId>,
+}
+
+/// The answer to a question: just one of these.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
+pub(crate) struct Answer {
+    /// To an `approval`.
+    approve: Option<bool>,
+    /// To a `choice`: one of its options.
+    choice: Option<String>,
+    /// To a `text` or a `secret`.
+    #[schemars(with = "Option<String>")]
+    text: Option<Private>,
+    /// To any: there will be no answer.
+    #[serde(default)]
+    cancel: bool,
+}
+
+/// The question that was answered.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Answered {
+    question_id: String,
+}
+
+/// Every agent known or looked for.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct AgentList {
+    agents: Vec<AgentRow>,
+}
+
+/// Gives the conversation back if it can be used again, and what was wanted of the answer.
+fn taken<T>(
+    client: Lease<'_>,
+    answered: Result<Received, RequestError>,
+    take: impl FnOnce(Line) -> Option<T>,
+) -> Result<T, Problem> {
+    match answered {
+        Ok(received) => {
+            client.done();
+            let text = received.text;
+            let found = received.line.and_then(take);
+            found.ok_or_else(|| RequestError::Strange(text).into())
+        }
+        Err(error) => {
+            if matches!(error, RequestError::Refused(_)) {
+                client.done();
+            }
+            Err(error.into())
+        }
+    }
+}
+
+/// The job of a path. What can't be one, isn't there.
+pub(crate) fn job_of(text: &str) -> Result<JobId, Problem> {
+    text.parse().map_err(|_| {
+        let shown: String = text.chars().take(64).collect();
+        Problem::of(Code::UnknownJob, format!("there is no job `{shown}`"))
+            .hint("a job is `j` and a number, as in `j41`")
+    })
+}
+
+pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Page>, Problem> {
+    let filter = query::<Filter>(&uri)?;
+    let fields = work::Jobs {
+        session: filter.session,
+        state: filter.state,
+        label: filter.label,
+        parent: filter.parent,
+        since: filter.since,
+        limit: filter.limit,
+        before: filter.before,
+    };
+    let mut client = app.daemon.lease().await?;
+    let answered = client.answer("jobs", &fields, Asking::Reads).await;
+    taken(client, answered, |line| match line {
+        Line::Jobs { jobs, next, .. } => Some(Json(Page { jobs, next })),
+        _ => None,
+    })
+}
+
+pub(crate) async fn one(
+    State(app): State<Arc<App>>,
+    Path(job): Path<String>,
+    uri: Uri,
+) -> Result<Json<One>, Problem> {
+    let wait = query::<Waiting>(&uri)?.limit()?;
+    let job = job_of(&job)?;
+    let client = app.daemon.lease().await?;
+    let Collected { results, .. } = app
+        .results(client, &[job], wait.unwrap_or_default())
+        .await?;
+    let mut result = results.into_iter().next();
+    let row = app.row(job).await?;
+    if result.is_none() && row.finished_at.is_some() {
+        // It ended between the two questions.
+        let client = app.daemon.lease().await?;
+        let collected = app.results(client, &[job], Duration::ZERO).await?;
+        result = collected.results.into_iter().next();
+    }
+    Ok(Json(One { row, result }))
+}
+
+impl App {
+    /// The row of one job: the first of those before the next number.
+    async fn row(&self, job: JobId) -> Result<JobRow, Problem> {
+        let fields = work::Jobs {
+            limit: Some(1),
+            before: Some(JobId(job.0.saturating_add(1))),
+            ..work::Jobs::default()
+        };
+        let mut client = self.daemon.lease().await?;
+        let answered = client.answer("jobs", &fields, Asking::Reads).await;
+        let rows = taken(client, answered, |line| match line {
+            Line::Jobs { jobs, .. } => Some(jobs),
+            _ => None,
+        });
+        let row = rows?.into_iter().find(|row| row.job == job);
+        row.ok_or_else(|| Problem::of(Code::UnknownJob, format!("there is no job `{job}`")))
+    }
+}
+
+pub(crate) async fn abort(
+    State(app): State<Arc<App>>,
+    Path(job): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Aborted>, Problem> {
+    let job = job_of(&job)?;
+    body::nothing(&headers, body, &app.room).await?;
+    // The daemon cancels what is there; whether it is, this says.
+    let client = app.daemon.lease().await?;
+    app.results(client, &[job], Duration::ZERO).await?;
+    let fields = Abort {
+        job: Some(job),
+        ..Abort::default()
+    };
+    let mut client = app.daemon.lease().await?;
+    let answered = client.answer("abort", &fields, Asking::Changes).await;
+    taken(client, answered, |line| match line {
+        Line::Abort { jobs, .. } => Some(Json(Aborted { jobs })),
+        _ => None,
+    })
+}
+
+pub(crate) async fn answer(
+    State(app): State<Arc<App>>,
+    Path(question_id): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Answered>, Problem> {
+    let read = body::read(&headers, body, &app.room).await?;
+    let Answer {
+        approve,
+        choice,
+        text,
+        cancel,
+    } = body::parse(&read.text)?;
+    let fields = work::Answer {
+        question_id,
+        approve,
+        choice,
+        text,
+        cancel,
+    };
+    let mut client = app.daemon.lease().await?;
+    let answered = client.answer("answer", &fields, Asking::Changes).await;
+    taken(client, answered, |line| match line {
+        Line::Answer { question_id, .. } => Some(Json(Answered { question_id })),
+        _ => None,
+    })
+}
+
+pub(crate) async fn agents(State(app): State<Arc<App>>) -> Result<Json<AgentList>, Problem> {
+    let mut client = app.daemon.lease().await?;
+    let answered = client.answer("agents", &Nothing {}, Asking::Looks).await;
+    taken(client, answered, |line| match line {
+        Line::Agents { agents, .. } => Some(Json(AgentList { agents })),
+        _ => None,
+    })
+}

@@ -1,0 +1,160 @@
+//! HTTP for agentd: the protocol's requests, for programs that speak nothing else.
+//!
+//! A translator and a guard. It keeps no state: what was asked is in the daemon, and a request that
+//! is asked again finds it there by its key. It owns HTTP, who may ask, and the document; it must
+//! not know the daemon's insides, nor run anything without it.
+
+mod api;
+mod body;
+mod daemon;
+mod dispatch;
+mod document;
+mod events;
+mod guard;
+mod health;
+mod jobs;
+mod listen;
+mod log;
+mod problem;
+mod result;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agentd_client::cli::args::HttpArgs;
+use agentd_client::cli::exit::Exit;
+use agentd_client::cli::output;
+use agentd_client::places::Environment;
+use agentd_client::ssh::Target;
+use agentd_client::token;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, watch};
+
+use crate::api::App;
+use crate::daemon::Daemon;
+use crate::guard::Guard;
+use crate::log::Log;
+
+/// Why nothing is served.
+struct Refused {
+    exit: Exit,
+    error: String,
+    hint: Option<&'static str>,
+}
+
+/// `agentctl serve http`: serves until Ctrl-C or SIGTERM.
+///
+/// # Errors
+/// When standard output can't be written.
+pub fn run(args: &HttpArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()?;
+    let served = runtime.block_on(serve(args, socket));
+    // A connection to a daemon that hangs is not waited for.
+    runtime.shutdown_background();
+    match served? {
+        Ok(()) => Ok(Exit::Done),
+        Err(Refused { exit, error, hint }) => {
+            output::error(&error, hint);
+            Ok(exit)
+        }
+    }
+}
+
+async fn serve(args: &HttpArgs, socket: Option<&Path>) -> io::Result<Result<(), Refused>> {
+    let prepared = match prepare(args, socket) {
+        Ok(token) => bind(args.listen).await.map(|listener| (token, listener)),
+        Err(refused) => Err(refused),
+    };
+    let (token, listener) = match prepared {
+        Ok(prepared) => prepared,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    let at = listener.local_addr()?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let (stop, stopping) = watch::channel(false);
+    let app = Arc::new(App {
+        daemon: Daemon::new(socket.map(Path::to_owned)),
+        guard: Guard::new(at, &args.hosts, &args.origins, token),
+        room: Semaphore::new(body::TOGETHER_KIB),
+        stopping,
+        document: document::document(),
+    });
+    let router = api::router(Arc::clone(&app));
+    output::out_line(&format!(
+        "http://{at} until Ctrl-C; `agentctl token` prints the token"
+    ))?;
+    let serving = listen::serve(listener, app, router, Arc::new(Log::start()));
+    let stopped = async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        let _over = stop.send(true);
+        // Serving ends by that.
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = serving => {}
+        () = stopped => {}
+    }
+    Ok(Ok(()))
+}
+
+/// Looks at what was asked for, and gives the token's file.
+fn prepare(args: &HttpArgs, socket: Option<&Path>) -> Result<PathBuf, Refused> {
+    let refused = |exit, error, hint| Err(Refused { exit, error, hint });
+    if socket.and_then(Target::of_socket).is_some() {
+        let error = "the daemon of another machine can't be served".to_owned();
+        let hint = "run `agentctl serve http` there";
+        return refused(Exit::Usage, error, Some(hint));
+    }
+    if !args.listen.ip().is_loopback() && !args.behind_tls_proxy {
+        let error = format!(
+            "other machines reach `{}`, and would send the token unencrypted",
+            args.listen
+        );
+        let hint = "listen on 127.0.0.1; or with something in front that speaks TLS, say `--behind-tls-proxy`";
+        return refused(Exit::Configuration, error, Some(hint));
+    }
+    for origin in &args.origins {
+        let rest = origin.split_once("://");
+        let fits = |(scheme, rest): (&str, &str)| {
+            matches!(scheme, "http" | "https")
+                && !rest.is_empty()
+                && !rest.contains(['/', '?', '#'])
+        };
+        if !rest.is_some_and(fits) {
+            let error =
+                format!("`{origin}` is no origin: expected `https://NAME` or `https://NAME:PORT`");
+            return refused(Exit::Usage, error, None);
+        }
+    }
+    let path = token::path(&Environment::of_process());
+    let made = path.and_then(|path| token::ensure(&path).map(|_| path));
+    made.or_else(|error| refused(Exit::Configuration, error.to_string(), None))
+}
+
+async fn bind(at: SocketAddr) -> Result<TcpListener, Refused> {
+    TcpListener::bind(at).await.map_err(|error| {
+        let taken = error.kind() == io::ErrorKind::AddrInUse;
+        Refused {
+            exit: if taken {
+                Exit::Refused
+            } else {
+                Exit::Configuration
+            },
+            error: match taken {
+                true => format!("somebody listens on `{at}` already"),
+                false => format!("cannot listen on `{at}`: {error}"),
+            },
+            hint: taken.then_some("name another port with `--listen`"),
+        }
+    })
+}

@@ -1,0 +1,165 @@
+//! Connections: how many, how long each may take, and how they end.
+//!
+//! Owns HTTP/1 and its limits. Must not know what is asked.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
+
+use crate::api::App;
+use crate::log::Log;
+
+/// Connections at once: each may hold one of the daemon's.
+const CONNECTIONS: usize = 256;
+/// Connections at once that are only told that there are too many.
+const REFUSED: usize = 64;
+/// From a connection, or the answer before, to the end of a head.
+const HEAD_WITHIN: Duration = Duration::from_secs(5);
+/// Longest head, in bytes.
+const LONGEST_HEAD: usize = 64 * 1024;
+/// A reader that takes nothing for so long is gone.
+#[cfg(target_os = "linux")]
+const STALLED: Duration = Duration::from_secs(60);
+/// How long a refusal may take to be read.
+const REFUSED_WITHIN: Duration = Duration::from_secs(1);
+/// What is under way when this server ends has so long.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// When no connection can be taken: no descriptor is free, mostly.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What each connection needs.
+struct Server {
+    app: Arc<App>,
+    router: Router,
+    log: Arc<Log>,
+}
+
+/// Serves until the app is stopping, and what is under way then.
+pub(crate) async fn serve(listener: TcpListener, app: Arc<App>, router: Router, log: Arc<Log>) {
+    let server = Arc::new(Server { app, router, log });
+    let mut stopping = server.app.stopping.clone();
+    let (taken, refused) = (
+        Arc::new(Semaphore::new(CONNECTIONS)),
+        Arc::new(Semaphore::new(REFUSED)),
+    );
+    let tracker = TaskTracker::new();
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    server.log.say(format_args!("cannot accept: {error}"));
+                    sleep(PAUSE).await;
+                    continue;
+                }
+            },
+            _ = stopping.wait_for(|stopping| *stopping) => break,
+        };
+        if let Ok(permit) = Arc::clone(&taken).try_acquire_owned() {
+            tracker.spawn(connection(Arc::clone(&server), stream, permit));
+        } else if let Ok(permit) = Arc::clone(&refused).try_acquire_owned() {
+            tracker.spawn(refuse(stream, permit));
+        }
+    }
+    drop(listener);
+    tracker.close();
+    let _ended_or_late = timeout(ENDS_WITHIN, tracker.wait()).await;
+    server.log.finish();
+}
+
+async fn connection(server: Arc<Server>, stream: TcpStream, permit: OwnedSemaphorePermit) {
+    prepare(&stream);
+    let mut stopping = server.app.stopping.clone();
+    let service = service_fn(move |request| answer(Arc::clone(&server), request));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .max_buf_size(LONGEST_HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => Some(ended),
+        _ = stopping.wait_for(|stopping| *stopping) => None,
+    };
+    if ended.is_none() {
+        connection.as_mut().graceful_shutdown();
+        // Whoever left, or said what isn't HTTP, was told so or doesn't hear it.
+        let _broken = connection.await;
+    }
+    drop(permit);
+}
+
+fn prepare(stream: &TcpStream) {
+    // Neither matters enough to refuse the connection.
+    let _slower = stream.set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    {
+        use nix::sys::socket::{setsockopt, sockopt::TcpUserTimeout};
+        let millis = u32::try_from(STALLED.as_millis()).unwrap_or(u32::MAX);
+        let _longer = setsockopt(stream, TcpUserTimeout, &millis);
+    }
+}
+
+async fn answer(server: Arc<Server>, request: Request<Incoming>) -> Result<Response, Infallible> {
+    let begun = Instant::now();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let (head, body) = request.into_parts();
+    let mut response = match server.app.guard.check(&head) {
+        Err(problem) => problem.into_response(),
+        Ok(()) => {
+            let request = Request::from_parts(head, Body::new(body));
+            server.router.clone().oneshot(request).await?
+        }
+    };
+    let headers = response.headers_mut();
+    let nosniff = HeaderValue::from_static("nosniff");
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    let no_store = HeaderValue::from_static("no-store");
+    headers.insert(header::CACHE_CONTROL, no_store);
+    // Whoever looks whether we are here looks every few seconds.
+    if path != "/health" {
+        let status = response.status().as_u16();
+        server
+            .log
+            .request(method.as_str(), &path, status, begun.elapsed());
+    }
+    Ok(response)
+}
+
+/// Says that there are too many, whatever is asked.
+async fn refuse(mut stream: TcpStream, permit: OwnedSemaphorePermit) {
+    let body = format!(
+        r#"{{"title":"Service Unavailable","status":503,"code":"too-many-connections","detail":"{CONNECTIONS} connections are open, the limit","retryable":true}}"#
+    );
+    let told = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n\
+         Content-Length: {}\r\nRetry-After: 1\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let telling = async {
+        stream.write_all(told.as_bytes()).await?;
+        stream.shutdown().await?;
+        // What was asked is read, or the answer would be lost with it.
+        let mut asked = [0; 4096];
+        while stream.read(&mut asked).await? > 0 {}
+        std::io::Result::Ok(())
+    };
+    let _gone_or_late = timeout(REFUSED_WITHIN, telling).await;
+    drop(permit);
+}

@@ -1,0 +1,224 @@
+//! What a caller gets instead of an answer: RFC 9457, and which status each of the protocol's codes is.
+//!
+//! Owns that table. Must not know which request failed.
+
+use agentd_client::asked::RequestError;
+use agentd_client::client::ClientError;
+use agentd_client::connection::LostError;
+use agentd_protocol::Code;
+use agentd_protocol::line::ErrorLine;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// When to ask again, where nothing better is known.
+const RETRY_AFTER: &str = "1";
+
+/// Why there is no answer. `code` is for programs, `detail` for people.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Problem {
+    /// The status in words.
+    title: &'static str,
+    /// The status.
+    pub(crate) status: u16,
+    /// A code of the protocol, or one of HTTP's own; it never changes its meaning.
+    pub(crate) code: &'static str,
+    /// What was found, and what was expected.
+    detail: Box<str>,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<Box<str>>,
+    /// May the same request succeed later?
+    retryable: bool,
+    /// The outcome is unknown: asked again with these keys, nothing runs twice.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    idempotency_keys: Vec<String>,
+    #[serde(skip)]
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            title: status.canonical_reason().unwrap_or_default(),
+            status: status.as_u16(),
+            code,
+            detail: detail.into().into(),
+            hint: None,
+            retryable: false,
+            idempotency_keys: Vec::new(),
+            headers: Vec::new(),
+        }
+    }
+
+    /// Of the protocol.
+    pub(crate) fn of(code: Code, detail: impl Into<String>) -> Self {
+        let problem = Self::new(status(code), code.name(), detail);
+        if code.retryable() {
+            problem.later()
+        } else {
+            problem
+        }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into().into());
+        self
+    }
+
+    /// The same request may succeed soon.
+    pub(crate) fn later(mut self) -> Self {
+        self.retryable = true;
+        self.header(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER))
+    }
+
+    pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// With the keys that make asking again safe.
+    pub(crate) fn keys(mut self, keys: Vec<String>) -> Self {
+        self.idempotency_keys = keys;
+        self
+    }
+
+    /// Nobody serves: nothing happened.
+    pub(crate) fn no_daemon(detail: impl Into<String>, hint: Option<String>) -> Self {
+        let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-daemon", detail).later();
+        problem.hint = hint.map(Into::into);
+        problem
+    }
+}
+
+impl From<&ErrorLine> for Problem {
+    fn from(line: &ErrorLine) -> Self {
+        let mut problem = Self::of(line.code, line.error.clone());
+        problem.hint = line.hint.as_deref().map(Into::into);
+        problem
+    }
+}
+
+impl From<ClientError> for Problem {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Unreachable { error, hint } => Self::no_daemon(error, hint),
+            ClientError::Draining => Self::of(Code::Draining, error.to_string()),
+            ClientError::OneShotFailed { error, .. } => Self::no_daemon(error, None),
+            ClientError::NotWritten(error) => Self::of(Code::FrameTooLong, error.to_string()),
+            ClientError::Unknown(lost) => Self::of(Code::OutcomeUnknown, lost.to_string()),
+        }
+    }
+}
+
+impl From<RequestError> for Problem {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::Refused(line) => Self::from(&*line),
+            RequestError::Strange(_) => {
+                Self::new(StatusCode::BAD_GATEWAY, "strange-answer", error.to_string())
+            }
+            RequestError::NoAnswer(LostError::Late(_)) => {
+                Self::new(StatusCode::GATEWAY_TIMEOUT, "no-answer", error.to_string()).later()
+            }
+            RequestError::NoAnswer(lost) => Self::no_daemon(lost.to_string(), None),
+            RequestError::Unknown { ref keys, .. } => {
+                let keys = keys.clone();
+                Self::of(Code::OutcomeUnknown, error.to_string()).keys(keys)
+            }
+            RequestError::Client(error) => Self::from(error),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(mut self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_GATEWAY);
+        let headers = std::mem::take(&mut self.headers);
+        // Strings and numbers: it always can be written down.
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let mut response = (status, body).into_response();
+        let kind = HeaderValue::from_static("application/problem+json");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        response.headers_mut().extend(headers);
+        response
+    }
+}
+
+/// The status of a refusal. What isn't in the table was understood, and refused.
+pub(crate) fn status(code: Code) -> StatusCode {
+    let otherwise = match code.retryable() {
+        true => StatusCode::SERVICE_UNAVAILABLE,
+        false => StatusCode::UNPROCESSABLE_ENTITY,
+    };
+    listed(code).unwrap_or(otherwise)
+}
+
+/// The table. Codes that a turn ends with are results, and have no status.
+fn listed(code: Code) -> Option<StatusCode> {
+    Some(match code {
+        Code::BadUtf8 | Code::BadJson | Code::NotAnObject | Code::Truncated => {
+            StatusCode::BAD_REQUEST
+        }
+        Code::Forbidden => StatusCode::FORBIDDEN,
+        Code::UnknownSession | Code::UnknownJob | Code::UnknownQuestion => StatusCode::NOT_FOUND,
+        Code::AlreadyAnswered
+        | Code::SessionBusy
+        | Code::SessionIdle
+        | Code::SessionConflict
+        | Code::ContextLost
+        | Code::CursorInvalid => StatusCode::CONFLICT,
+        Code::CursorExpired => StatusCode::GONE,
+        Code::FrameTooLong => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::InvalidRequest
+        | Code::Ambiguous
+        | Code::UnknownAgent
+        | Code::NoAgent
+        | Code::IdempotencyConflict
+        | Code::Unsupported => StatusCode::UNPROCESSABLE_ENTITY,
+        Code::QueueFull => StatusCode::TOO_MANY_REQUESTS,
+        Code::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
+        Code::TooManyConnections | Code::Draining | Code::NeedsDaemon | Code::StoreFailed => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        Code::OutcomeUnknown => StatusCode::GATEWAY_TIMEOUT,
+        Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_the_documentation_is_this_one() {
+        let text = include_str!("../README.md");
+        let documented = |code: &str| {
+            let cell = format!("`{code}`");
+            let row = text.lines().find(|line| {
+                line.strip_prefix("| ").is_some_and(|rest| {
+                    rest.split_once('|')
+                        .is_some_and(|(_, codes)| codes.contains(&cell))
+                })
+            });
+            row.and_then(|row| row.get(2..5)?.parse::<u16>().ok())
+        };
+        for code in Code::ALL {
+            let expected = listed(*code).map(|status| status.as_u16());
+            assert_eq!(documented(code.name()), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_outcome_says_with_which_keys_to_ask_again() {
+        let lost = RequestError::Unknown {
+            lost: LostError::Ended,
+            keys: vec!["k".to_owned()],
+        };
+        let problem = Problem::from(lost);
+        assert_eq!((problem.status, problem.retryable), (504, true));
+        assert_eq!(problem.idempotency_keys, ["k"]);
+    }
+}

@@ -1,0 +1,59 @@
+//! The words of HTTP: `serve`, `token`.
+//!
+//! Owns names and help. Must not know HTTP.
+
+use std::net::SocketAddr;
+
+use clap::{Args, Subcommand};
+
+// `serve`.
+#[derive(Args, Clone, Debug)]
+pub struct ServeArgs {
+    /// As what.
+    #[command(subcommand)]
+    pub command: ServeCommand,
+}
+
+// As what the daemon is served.
+#[derive(Subcommand, Clone, Debug)]
+pub enum ServeCommand {
+    /// HTTP on this machine, until Ctrl-C
+    #[command(after_help = "\
+Examples:
+  agentctl serve http
+  agentctl serve http --listen 127.0.0.1:8080
+  printf 'header = \"Authorization: Bearer %s\"\\n' \"$(agentctl token)\" | \\
+      curl -K - http://127.0.0.1:7878/v1/jobs
+
+Every request but /health needs the token of `agentctl token`. Browsers are refused. The document
+of the interface is at /openapi.json.
+
+Exit codes: 0 ended, 3 somebody else has the port, 78 the address is not this machine's own")]
+    Http(HttpArgs),
+}
+
+// `serve http`.
+#[derive(Args, Clone, Debug)]
+pub struct HttpArgs {
+    /// Where to listen: an address of this machine only; port 0 takes a free one
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7878")]
+    pub listen: SocketAddr,
+    /// Another name that requests may give as their host, as in `Host:`; may be given again
+    #[arg(long = "allow-host", value_name = "NAME[:PORT]")]
+    pub hosts: Vec<String>,
+    /// A page's origin that may ask, as in `Origin:`; may be given again
+    #[arg(long = "allow-origin", value_name = "SCHEME://NAME[:PORT]")]
+    pub origins: Vec<String>,
+    /// Listen on an address that other machines reach. Something in front has to speak TLS:
+    /// the token is in every request
+    #[arg(long)]
+    pub behind_tls_proxy: bool,
+}
+
+// `token`.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct TokenArgs {
+    /// Make another one: the one before opens nothing from now on
+    #[arg(long)]
+    pub new: bool,
+}

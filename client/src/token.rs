@@ -1,0 +1,211 @@
+//! The word that opens HTTP: a file of this user's only, made once, replaced when asked.
+//!
+//! Owns the file and what it may look like. Must not know who compares the word, nor print it.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
+use nix::unistd::Uid;
+
+use crate::key;
+use crate::places::Environment;
+
+/// Fewer could be guessed.
+const SHORTEST: usize = 32;
+/// More than any header needs.
+const LONGEST: usize = 255;
+
+/// Why there is no token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// Neither `HOME` nor a variable of agentd's names a directory.
+    #[error("there is no state directory for the token: set `HOME` or `AGENTD_STATE_DIR`")]
+    Nowhere,
+    /// The file can't be read or written.
+    #[error("the token `{}`: {error}", .path.display())]
+    File {
+        /// Where it is to be.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        error: io::Error,
+    },
+    /// It is there, and is not to be believed.
+    #[error("the token `{}` {why}; `agentctl token --new` makes another", .path.display())]
+    Unfit {
+        /// Where it is.
+        path: PathBuf,
+        /// What was found, and what was expected.
+        why: String,
+    },
+}
+
+/// Where it is: `http.token` of the state directory.
+///
+/// # Errors
+/// Without a state directory.
+pub fn path(environment: &Environment) -> Result<PathBuf, TokenError> {
+    let dir = environment.state_dir().ok_or(TokenError::Nowhere)?;
+    Ok(dir.join("http.token"))
+}
+
+/// The token that is in the file now.
+///
+/// # Errors
+/// When the file is not there, can be read by others, or has something else in it.
+pub fn read(path: &Path) -> Result<String, TokenError> {
+    let failed = |error| failed(path, error);
+    let unfit = |why: String| TokenError::Unfit {
+        path: path.to_owned(),
+        why,
+    };
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+        .open(path);
+    let file = opened.map_err(failed)?;
+    let found = file.metadata().map_err(failed)?;
+    let us = Uid::effective().as_raw();
+    if !found.is_file() || found.uid() != us {
+        return Err(unfit(format!("is no file of uid {us}")));
+    }
+    let mode = found.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(unfit(format!("has the mode {mode:04o}, expected 0600")));
+    }
+    let mut text = String::new();
+    let most = u64::try_from(LONGEST + 2).unwrap_or(u64::MAX);
+    file.take(most).read_to_string(&mut text).map_err(failed)?;
+    let token = text.trim_end_matches('\n');
+    let plain = token.bytes().all(|byte| byte.is_ascii_graphic());
+    if !plain || !(SHORTEST..=LONGEST).contains(&token.len()) {
+        let expected = format!("expected {SHORTEST} to {LONGEST} visible characters of ASCII");
+        return Err(unfit(format!("has something else in it, {expected}")));
+    }
+    Ok(token.to_owned())
+}
+
+/// The token; makes one when there is none. Two who do that at once get the same.
+///
+/// # Errors
+/// As [`read`], and when it can't be written.
+pub fn ensure(path: &Path) -> Result<String, TokenError> {
+    match read(path) {
+        Err(TokenError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+        found => return found,
+    }
+    let made = beside(path)?;
+    let linked = std::fs::hard_link(&made, path);
+    let _left_over = std::fs::remove_file(&made);
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(path, error)),
+        _ => read(path),
+    }
+}
+
+/// Another token; the one before opens nothing from now on.
+///
+/// # Errors
+/// When it can't be written; then the one before stays.
+pub fn renew(path: &Path) -> Result<String, TokenError> {
+    let made = beside(path)?;
+    std::fs::rename(&made, path).map_err(|error| {
+        let _left_over = std::fs::remove_file(&made);
+        failed(path, error)
+    })?;
+    read(path)
+}
+
+/// Writes a new token to a file of its own in the same directory.
+fn beside(path: &Path) -> Result<PathBuf, TokenError> {
+    let failed = |error| failed(path, error);
+    if let Some(dir) = path.parent().filter(|dir| !dir.exists()) {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(failed)?;
+    }
+    let random = || key::random().map_err(failed);
+    let token = random()? + &random()?;
+    let made = path.with_extension(random()?);
+    let opened = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&made);
+    let written = opened.and_then(|mut file: File| {
+        file.write_all(format!("{token}\n").as_bytes())?;
+        file.sync_all()
+    });
+    match written {
+        Ok(()) => Ok(made),
+        Err(error) => {
+            let _left_over = std::fs::remove_file(&made);
+            Err(failed(error))
+        }
+    }
+}
+
+fn failed(path: &Path, error: io::Error) -> TokenError {
+    TokenError::File {
+        path: path.to_owned(),
+        error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn it_is_made_once_for_this_user_only_and_another_one_when_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state/http.token");
+        let token = ensure(&path).unwrap();
+        assert_eq!(token.len(), 64);
+        assert_eq!(ensure(&path).unwrap(), token);
+        assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o600);
+        let state = path.parent().unwrap();
+        assert_eq!(state.metadata().unwrap().mode() & 0o7777, 0o700);
+        let other = renew(&path).unwrap();
+        assert_ne!(other, token);
+        assert_eq!(read(&path).unwrap(), other);
+        assert_eq!(std::fs::read_dir(state).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn many_who_make_it_at_once_get_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("http.token");
+        let tokens: Vec<String> = std::thread::scope(|scope| {
+            let made: Vec<_> = (0..16)
+                .map(|_| scope.spawn(|| ensure(&path).unwrap()))
+                .collect();
+            made.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        assert!(tokens.iter().all(|token| *token == tokens[0]));
+    }
+
+    #[test]
+    fn what_others_can_read_or_is_no_token_opens_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("http.token");
+        ensure(&path).unwrap();
+        mode(&path, 0o640);
+        assert!(read(&path).unwrap_err().to_string().contains("0640"));
+        mode(&path, 0o600);
+        for text in ["", "short\n", &"x".repeat(256), &format!("{:032}\u{7}", 1)] {
+            std::fs::write(&path, text).unwrap();
+            assert!(matches!(ensure(&path), Err(TokenError::Unfit { .. })));
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
+        assert!(read(&path).is_err());
+    }
+}

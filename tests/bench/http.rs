@@ -1,0 +1,181 @@
+//! What HTTP costs: durable acknowledgements of 64 connections, beside the same over the socket.
+//!
+//! Owns this measurement. Must not know how it is judged.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Stdio};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use crate::durable::{BURSTS, CLIENTS, PER_CLIENT, burst, drain, empty, p99};
+use crate::place::{AGENTCTL, Place, ms};
+use crate::report::{Figure, Limit, median};
+
+/// Nothing measured takes longer.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A server in a place; killed when dropped.
+struct Http {
+    child: Child,
+    at: SocketAddr,
+    token: String,
+}
+
+impl Http {
+    fn start(place: &Place) -> Self {
+        let words = ["serve", "http", "--listen", "127.0.0.1:0"];
+        let mut command = place.command(AGENTCTL, &words);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        let output = child.stdout.take().unwrap();
+        BufReader::new(output).read_line(&mut said).unwrap();
+        let at = said.strip_prefix("http://").unwrap();
+        let at = at.split(' ').next().unwrap().parse().unwrap();
+        let token = std::fs::read_to_string(place.path("state/http.token")).unwrap();
+        let token = token.trim().to_owned();
+        Self { child, at, token }
+    }
+
+    fn connect(&self) -> Connection {
+        let stream = TcpStream::connect(self.at).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let reader = BufReader::new(stream.try_clone().unwrap());
+        let (line, head) = (
+            String::new(),
+            format!(
+                "Host: {}\r\nAuthorization: Bearer {}\r\n",
+                self.at, self.token
+            ),
+        );
+        Connection {
+            stream,
+            reader,
+            line,
+            head,
+        }
+    }
+}
+
+impl Drop for Http {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// A blocking client that stays connected.
+struct Connection {
+    stream: TcpStream,
+    reader: BufReader<TcpStream>,
+    line: String,
+    head: String,
+}
+
+impl Connection {
+    fn dispatch(&mut self, session: usize) {
+        let body = format!(r#"{{"prompt":"the prompt of a burst","session":"burst{session}"}}"#);
+        let request = format!(
+            "POST /v1/dispatch HTTP/1.1\r\n{}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.head,
+            body.len()
+        );
+        self.stream.write_all(request.as_bytes()).unwrap();
+        let mut length = 0;
+        self.read_line();
+        assert!(self.line.starts_with("HTTP/1.1 202 "), "{}", self.line);
+        while self.line != "\r\n" {
+            self.read_line();
+            if let Some(said) = self.line.strip_prefix("content-length: ") {
+                length = said.trim().parse().unwrap();
+            }
+        }
+        self.reader.read_exact(&mut vec![0; length]).unwrap();
+    }
+
+    fn read_line(&mut self) {
+        self.line.clear();
+        let read = self.reader.read_line(&mut self.line).unwrap();
+        assert!(read > 0, "the server closed");
+    }
+}
+
+/// As `durable::burst`, over HTTP.
+fn http_burst(http: &Http) -> (f64, Vec<f64>) {
+    let ready = Barrier::new(CLIENTS + 1);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|session| {
+                let ready = &ready;
+                scope.spawn(move || {
+                    let mut client = http.connect();
+                    ready.wait();
+                    let ask = |_| {
+                        let begun = Instant::now();
+                        client.dispatch(session);
+                        ms(begun.elapsed())
+                    };
+                    (0..PER_CLIENT).map(ask).collect::<Vec<f64>>()
+                })
+            })
+            .collect();
+        ready.wait();
+        let begun = Instant::now();
+        let took = clients
+            .into_iter()
+            .flat_map(|client| client.join().unwrap());
+        let took: Vec<f64> = took.collect();
+        (took.len() as f64 / begun.elapsed().as_secs_f64(), took)
+    })
+}
+
+pub(crate) fn acks(repetitions: usize) -> Vec<Figure> {
+    let (mut socket, mut ours) = (Vec::new(), Vec::new());
+    let (mut socket_tails, mut tails) = (Vec::new(), Vec::new());
+    for _ in 0..repetitions {
+        let place = Place::new();
+        let daemon = place.daemon();
+        let http = Http::start(&place);
+        drain(&place);
+        let (mut rates, mut http_rates) = (Vec::new(), Vec::new());
+        let (mut took, mut http_took) = (Vec::new(), Vec::new());
+        for _ in 0..BURSTS {
+            let (rate, some) = burst(&place.socket());
+            rates.push(rate);
+            took.extend(some);
+            empty(&place);
+            let (rate, some) = http_burst(&http);
+            http_rates.push(rate);
+            http_took.extend(some);
+            empty(&place);
+        }
+        socket.push(median(&rates));
+        ours.push(median(&http_rates));
+        socket_tails.push(p99(took));
+        tails.push(p99(http_took));
+        drop(http);
+        daemon.stop();
+    }
+    vec![
+        Figure {
+            name: "http-acks",
+            unit: "1/s",
+            // The other way round, so that more is better for us.
+            control: ours,
+            ours: socket,
+            limit: Limit::Ratio(1.0 / 0.4),
+            aside: format!(
+                "{CLIENTS} connections; columns turned: `ours` is the socket, `control` HTTP"
+            ),
+        },
+        Figure {
+            name: "http-acks-p99",
+            unit: "ms",
+            control: socket_tails,
+            ours: tails,
+            limit: Limit::Ratio(5.0),
+            aside: "the same; control: p99 over the socket".to_owned(),
+        },
+    ]
+}

@@ -1,0 +1,381 @@
+//! What is asked well: each route, keys, waits, streams.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+
+use serde_json::{Value, json};
+
+use super::{Http, jobs, served};
+use crate::support::{Daemon, Place, wait_for};
+
+#[test]
+fn a_turn_is_handed_in_waited_for_and_read_again() {
+    let Some((_daemon, http)) = served() else {
+        return;
+    };
+    let turn = json!({"prompt": "hello", "session": "main", "labels": {"run": "7"}});
+    let answer = http.post("/v1/dispatch?wait=20", &turn);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(answer.head.contains("\r\nlocation: /v1/jobs/j1\r\n"));
+    let done = answer.json();
+    assert_eq!(done["jobs"][0]["job"], "j1");
+    assert_eq!(done["results"][0]["text"], "hello");
+    assert_eq!(done["pending"], json!([]));
+    let one = http.curl("/v1/jobs/j1", &[]).json();
+    assert_eq!(
+        (&one["state"], &one["session"], &one["result"]["text"]),
+        (&json!("completed"), &json!("main"), &json!("hello"))
+    );
+    let list = http.curl("/v1/jobs?label=run=7&session=main&limit=1", &[]);
+    assert_eq!(list.json()["jobs"][0]["job"], "j1");
+    assert_eq!(
+        http.curl("/v1/jobs?label=run=8", &[]).json()["jobs"],
+        json!([])
+    );
+    let agents = http.curl("/v1/agents", &[]).json();
+    let names = agents["agents"].as_array().unwrap();
+    assert!(names.iter().any(|row| row["name"] == "chaos"), "{agents}");
+    let detailed = http.curl("/health/detailed", &[]).json();
+    assert_eq!(detailed["status"], "ready");
+    assert_eq!(detailed["rpc"]["clients"]["agentd-http"], 1);
+    assert!(detailed.get("id").is_none());
+    let metrics = http.curl("/metrics", &[]);
+    assert!(metrics.body.contains("\nagentd_up 1\n"), "{metrics:?}");
+    let document = http.curl("/openapi.json", &[]).json();
+    assert_eq!(document["openapi"], "3.1.0");
+}
+
+#[test]
+fn several_turns_are_accepted_together_or_not_at_all() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let turns = json!({"jobs": [{"prompt": "one"}, {"prompt": "two", "agent": "tmmy"}]});
+    let refused = http.post("/v1/dispatch", &turns);
+    assert_eq!(
+        (refused.status, refused.code().as_str()),
+        (422, "unknown-agent")
+    );
+    assert_eq!(refused.json()["hint"], "did you mean `timmy`?");
+    assert_eq!(jobs(&daemon), 0);
+    for turns in [
+        json!({"jobs": [{"prompt": "one"}, {"prompt": "two"}]}),
+        json!([{"prompt": "one"}, {"prompt": "two"}]),
+    ] {
+        let answer = http.post("/v1/dispatch?wait=20", &turns).json();
+        let texts: Vec<_> = answer["results"].as_array().unwrap().iter().collect();
+        assert_eq!(
+            (&texts[0]["text"], &texts[1]["text"]),
+            (&json!("one"), &json!("two"))
+        );
+    }
+    let answer = http.post("/v1/dispatch", &json!([{"prompt": "a [[sleep 600000]]"}]));
+    assert_eq!(answer.status, 202);
+    assert_eq!(answer.json()["pending"], json!(["j5"]));
+    let failed = http.post(
+        "/v1/dispatch?wait=20",
+        &json!({"prompt": "[[error=rate-limit]]"}),
+    );
+    assert_eq!(
+        (failed.status, &failed.json()["results"][0]["code"]),
+        (200, &json!("rate-limit"))
+    );
+}
+
+#[test]
+fn the_same_key_is_the_same_job() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let turn = json!({"prompt": "once"});
+    let asked: Vec<Value> = std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let more = ["-H", "Idempotency-Key: monday-1"];
+                    http.post_with("/v1/dispatch?wait=20", &turn, &more).json()
+                })
+            })
+            .collect();
+        asked.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert_eq!(jobs(&daemon), 1);
+    let first = |one: &&Value| one["jobs"][0]["replayed"] == false;
+    assert_eq!(asked.iter().filter(first).count(), 1, "{asked:#?}");
+    assert!(asked.iter().all(|one| one["results"][0]["text"] == "once"));
+    // In quotes, as structured fields have it.
+    let quoted = ["-H", r#"Idempotency-Key: "monday-1""#];
+    let again = http.post_with("/v1/dispatch", &turn, &quoted).json();
+    assert_eq!(
+        (&again["jobs"][0]["job"], &again["jobs"][0]["replayed"]),
+        (&json!("j1"), &json!(true))
+    );
+    let other = json!({"prompt": "twice"});
+    let refused = http.post_with("/v1/dispatch", &other, &quoted);
+    assert_eq!(
+        (refused.status, refused.code().as_str()),
+        (422, "idempotency-conflict")
+    );
+    // Several have it with numbers, and one that has its own keeps it.
+    let turns = json!([{"prompt": "once", "idempotency_key": "monday-1"}, {"prompt": "b"}]);
+    let more = ["-H", "Idempotency-Key: tuesday"];
+    let several = http.post_with("/v1/dispatch", &turns, &more).json();
+    assert_eq!(
+        (&several["jobs"][0]["job"], &several["jobs"][1]["job"]),
+        (&json!("j1"), &json!("j2"))
+    );
+    let second = json!({"prompt": "b", "idempotency_key": "tuesday-2"});
+    assert_eq!(
+        http.post("/v1/dispatch", &second).json()["jobs"][0]["job"],
+        "j2"
+    );
+    for key in ["", "\"\"", &"k".repeat(256)] {
+        let more = ["-H", &format!("Idempotency-Key; {key}")];
+        let more = match key {
+            "" => ["-H", "Idempotency-Key;"],
+            _ => [more[0], &more[1].replace(';', ":")],
+        };
+        assert_eq!(
+            http.post_with("/v1/dispatch", &turn, &more).status,
+            422,
+            "{key}"
+        );
+    }
+}
+
+/// The events of a job as (id, event, data).
+fn events(http: &Http, job: &str, after: Option<&str>) -> (u16, Vec<(String, String, Value)>) {
+    let cursor = after.map(|after| format!("Last-Event-ID: {after}"));
+    let words: Vec<&str> = cursor.iter().flat_map(|cursor| ["-H", cursor]).collect();
+    let answer = http.curl(&format!("/v1/jobs/{job}/events"), &words);
+    let mut body = answer.body.as_str();
+    let mut found = Vec::new();
+    if answer.status == 200 {
+        assert!(answer.head.contains("content-type: text/event-stream"));
+        while let Some((event, rest)) = body.split_once("\n\n") {
+            let field = |name: &str| {
+                let mut lines = event.lines();
+                let line = lines.find_map(|line| line.strip_prefix(name));
+                line.unwrap_or_default().to_owned()
+            };
+            let data = serde_json::from_str(&field("data: ")).unwrap();
+            found.push((field("id: "), field("event: "), data));
+            body = rest;
+        }
+        assert_eq!(body, "", "{answer:?}");
+    }
+    (answer.status, found)
+}
+
+#[test]
+fn a_jobs_lines_come_as_events_and_go_on_behind_the_last_that_was_read() {
+    let Some((_daemon, http)) = served() else {
+        return;
+    };
+    let turn = json!({"prompt": "[[tool ls]] said"});
+    assert_eq!(http.post("/v1/dispatch?wait=20", &turn).status, 200);
+    let (status, all) = events(&http, "j1", None);
+    assert_eq!(status, 200);
+    let names: Vec<&str> = all.iter().map(|(_, name, _)| name.as_str()).collect();
+    assert_eq!(
+        (names.first(), names.last()),
+        (Some(&"accepted"), Some(&"message_end"))
+    );
+    assert!(
+        names.contains(&"tool_end") && names.contains(&"message_delta"),
+        "{names:?}"
+    );
+    for (id, name, data) in &all {
+        assert_eq!(data["type"], *name);
+        assert!(data.get("id").is_none(), "{data}");
+        let seq = data["seq"].as_u64().map(|seq| seq.to_string());
+        assert_eq!(id.split('.').next().unwrap(), seq.unwrap_or_default());
+    }
+    let numbered: Vec<_> = all.iter().filter(|(id, ..)| !id.is_empty()).collect();
+    let (middle, _, _) = numbered[2];
+    let (_, later) = events(&http, "j1", Some(middle));
+    let later: Vec<_> = later.iter().filter(|(id, ..)| !id.is_empty()).collect();
+    assert_eq!(later, numbered[3..]);
+    let (last, _, _) = numbered.last().unwrap();
+    assert_eq!(events(&http, "j1", Some(last)), (204, Vec::new()));
+    assert_eq!(events(&http, "j2", None).0, 404);
+    assert_eq!(events(&http, "x", None).0, 404);
+    assert_eq!(events(&http, "j1", Some("1.another-store")).0, 409);
+    assert_eq!(events(&http, "j1", Some("1000000")).0, 409);
+    assert_eq!(events(&http, "j1", Some("soon")).0, 422);
+}
+
+#[test]
+fn a_stream_is_live_and_a_job_is_cancelled_under_it() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let turn = json!({"prompt": "begun [[sleep 600000]]"});
+    http.post("/v1/dispatch", &turn);
+    let mut stream = http.connect();
+    let request = http.head("GET /v1/jobs/j1/events") + "\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut said = String::new();
+    while !said.contains("\"text\":\"begun") {
+        assert!(reader.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    let aborted = http.curl("/v1/jobs/j1/abort", &["-X", "POST"]);
+    assert_eq!(
+        (aborted.status, aborted.json()),
+        (200, json!({"jobs": ["j1"]}))
+    );
+    while !said.contains("\"stop\":\"cancelled\"") {
+        assert!(reader.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    let one = http.curl("/v1/jobs/j1?wait=20", &[]).json();
+    assert_eq!(
+        (&one["state"], &one["result"]["stop"]),
+        (&json!("cancelled"), &json!("cancelled"))
+    );
+    let again = http.post("/v1/jobs/j1/abort", &json!({}));
+    assert_eq!((again.status, again.json()), (200, json!({"jobs": []})));
+    assert_eq!(http.curl("/v1/jobs/j9/abort", &["-X", "POST"]).status, 404);
+    assert_eq!(
+        http.post("/v1/jobs/j1/abort", &json!({"queued": true}))
+            .status,
+        422
+    );
+    daemon.until("nothing runs", |status| {
+        (status["rpc"]["in_flight"] == 0).then_some(())
+    });
+}
+
+#[test]
+fn an_agents_question_is_answered() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let turn = json!({"prompt": "chaos:ask choice", "agent": "chaos", "on_question": "wait"});
+    http.post("/v1/dispatch", &turn);
+    let question = wait_for("it asks", || {
+        let asked = daemon.ask(r#"{"type":"questions"}"#).remove(0);
+        asked["questions"][0]["question_id"]
+            .as_str()
+            .map(str::to_owned)
+    });
+    let path = format!("/v1/questions/{question}");
+    for (body, code) in [
+        (json!({"choice": "up"}), "invalid-request"),
+        (json!({}), "invalid-request"),
+        (json!({"choice": "left", "cancel": true}), "invalid-request"),
+        (json!({"chose": "left"}), "invalid-request"),
+    ] {
+        let refused = http.post(&path, &body);
+        assert_eq!(
+            (refused.status, refused.code().as_str()),
+            (422, code),
+            "{body}"
+        );
+    }
+    let answered = http.post(&path, &json!({"choice": "left"}));
+    assert_eq!(
+        (answered.status, answered.json()),
+        (200, json!({"question_id": question}))
+    );
+    assert_eq!(http.post(&path, &json!({"choice": "left"})).status, 409);
+    assert_eq!(
+        http.post("/v1/questions/j1-q9", &json!({"cancel": true}))
+            .status,
+        404
+    );
+    let one = http.curl("/v1/jobs/j1?wait=20", &[]).json();
+    assert_eq!(one["result"]["text"], "choice=\"left\"");
+}
+
+#[test]
+fn what_goes_with_a_turn_is_content_and_a_callback_is_the_daemons() {
+    let Some((_daemon, http)) = served() else {
+        return;
+    };
+    let content = json!({"mime": "text/plain", "data": "aGVsbG8=", "name": "greeting"});
+    let turn = json!({"prompt": "chaos:attached", "agent": "chaos", "attachments": [content]});
+    let answer = http.post("/v1/dispatch?wait=20", &turn).json();
+    assert_eq!(
+        answer["results"][0]["text"],
+        "text/plain greeting 8 aGVsbG8=\n"
+    );
+    let turn = json!({"prompt": "a", "attachments": [{"path": "/etc/passwd"}]});
+    assert_eq!(http.post("/v1/dispatch", &turn).status, 422);
+    let turn = json!({"prompt": "a", "callback_url": "nonsense"});
+    let refused = http.post("/v1/dispatch", &turn);
+    let code = refused.code();
+    assert!(
+        ["unsupported", "invalid-request"].contains(&code.as_str()),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_page_that_is_allowed_may_ask_and_the_name_of_a_proxy_is_a_host() {
+    if crate::support::needs("curl").is_none() {
+        return;
+    }
+    let daemon = Daemon::start();
+    let more = [
+        "--allow-host",
+        "agents.example",
+        "--allow-origin",
+        "https://agents.example",
+    ];
+    let http = Http::with(&daemon.place, &more);
+    let headers = [
+        "-H",
+        "Host: agents.example",
+        "-H",
+        "Origin: https://agents.example",
+    ];
+    let answer = http.curl("/v1/jobs", &headers);
+    assert_eq!(answer.status, 200);
+    assert!(!answer.head.contains("access-control"), "{answer:?}");
+    let headers = [
+        "-H",
+        "Host: agents.example:80",
+        "-H",
+        "Origin: https://agents.example",
+    ];
+    assert_eq!(http.curl("/v1/jobs", &headers).status, 421);
+}
+
+#[test]
+fn what_would_be_open_to_others_is_not_served() {
+    let place = Place::new("");
+    for (words, code, said) in [
+        (&["--listen", "0.0.0.0:0"][..], 78, "other machines reach"),
+        (&["--listen", "[::]:0"], 78, "other machines reach"),
+        (&["--listen", "192.0.2.1:0"], 78, "other machines reach"),
+        (
+            &["--listen", "[::ffff:127.0.0.1]:0"],
+            78,
+            "other machines reach",
+        ),
+        (
+            &["--listen", "192.0.2.1:0", "--behind-tls-proxy"],
+            78,
+            "cannot listen",
+        ),
+        (&["--listen", "localhost:0"], 2, "invalid value"),
+        (&["--allow-origin", "agents.example"], 2, "is no origin"),
+        (
+            &["--allow-origin", "https://agents.example/"],
+            2,
+            "is no origin",
+        ),
+    ] {
+        let words: Vec<&str> = ["serve", "http"].iter().chain(words).copied().collect();
+        let done = place.agentctl(&words);
+        assert_eq!(done.code, Some(code), "{words:?}: {done:?}");
+        assert!(done.stderr.contains(said), "{words:?}: {done:?}");
+    }
+    let done = place.agentctl(&["--host", "mac", "serve", "http"]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    let done = place.agentctl(&["serve", "http", "--listen", &at]);
+    assert_eq!(done.code, Some(3), "{done:?}");
+    assert!(done.stderr.contains("somebody listens on"), "{done:?}");
+}

@@ -1,0 +1,268 @@
+//! What goes away: the daemon, the server, the token.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixListener;
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use super::{Answer, Http, rest, served};
+use crate::support::{Daemon, Place, kill, needs, wait_for};
+
+#[test]
+fn without_a_daemon_it_says_so_and_with_the_next_one_it_goes_on() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let turn = json!({"prompt": "a", "idempotency_key": "k"});
+    assert_eq!(http.post("/v1/dispatch?wait=20", &turn).status, 200);
+    let place = daemon.kill();
+    for path in [
+        "/v1/jobs",
+        "/v1/jobs/j1",
+        "/v1/jobs/j1/events",
+        "/v1/agents",
+    ] {
+        let answer = http.curl(path, &[]);
+        assert_eq!(
+            (answer.status, answer.code().as_str()),
+            (503, "no-daemon"),
+            "{path}"
+        );
+    }
+    let refused = http.post("/v1/dispatch", &turn);
+    assert_eq!(
+        (refused.status, refused.code().as_str()),
+        (503, "no-daemon")
+    );
+    let detailed = http.curl("/health/detailed", &[]);
+    assert_eq!((detailed.status, detailed.code().as_str()), (503, "down"));
+    assert_eq!(
+        http.bare_curl("/health", &[]).json(),
+        json!({"status": "ok"})
+    );
+    let metrics = http.curl("/metrics", &[]);
+    assert!(
+        metrics.status == 200 && metrics.body.ends_with("agentd_up 0\n"),
+        "{metrics:?}"
+    );
+    let _daemon = place.start();
+    let again = http.post("/v1/dispatch?wait=20", &turn);
+    assert_eq!(
+        (again.status, &again.json()["jobs"][0]["job"]),
+        (200, &json!("j1"))
+    );
+}
+
+#[test]
+fn a_daemon_that_was_stopped_is_told_apart() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    kill(daemon.pid(), Signal::SIGSTOP);
+    let detailed = http.curl("/health/detailed", &[]);
+    kill(daemon.pid(), Signal::SIGCONT);
+    assert_eq!(
+        (detailed.status, detailed.code().as_str()),
+        (503, "stopped"),
+        "{detailed:?}"
+    );
+}
+
+/// A daemon that reads requests and leaves before it answers one of this type.
+fn leaving(listener: &UnixListener, at: &str) {
+    let (stream, _) = listener.accept().unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    while reader.read_line(&mut line).unwrap_or(0) > 0 {
+        if line.contains(&format!("\"type\":\"{at}\"")) {
+            return;
+        }
+        let hello = r#"{"type":"hello","id":0,"ok":true,"server":"agentd","version":"0.1.0","protocol":1,"epoch":"e","pid":1,"uid":1,"capabilities":[],"limits":{"line_in":1,"line_out":1,"in_flight":1}}"#;
+        reader
+            .get_mut()
+            .write_all(format!("{hello}\n").as_bytes())
+            .unwrap();
+        line.clear();
+    }
+}
+
+#[test]
+fn an_unknown_outcome_is_told_with_the_keys_to_ask_again() {
+    if needs("curl").is_none() {
+        return;
+    }
+    let place = Place::new("");
+    let listener = UnixListener::bind(place.socket()).unwrap();
+    let http = Http::start(&place);
+    let served = std::thread::spawn(move || {
+        for _ in 0..2 {
+            leaving(&listener, "dispatch");
+        }
+        leaving(&listener, "jobs");
+    });
+    let turns = json!([{"prompt": "a"}, {"prompt": "b", "idempotency_key": "mine"}]);
+    let lost = http.post("/v1/dispatch", &turns);
+    assert_eq!(
+        (lost.status, lost.code().as_str()),
+        (504, "outcome-unknown")
+    );
+    let keys = lost.json()["idempotency_keys"].clone();
+    assert_eq!(
+        (keys[0].as_str().unwrap().len(), &keys[1]),
+        (32, &json!("mine"))
+    );
+    let more = ["-H", "Idempotency-Key: given"];
+    let lost = http.post_with("/v1/dispatch", &json!({"prompt": "a"}), &more);
+    assert_eq!(lost.json()["idempotency_keys"], json!(["given"]));
+    // What changes nothing is only not answered.
+    let lost = http.curl("/v1/jobs", &[]);
+    assert_eq!((lost.status, lost.code().as_str()), (503, "no-daemon"));
+    served.join().unwrap();
+}
+
+#[test]
+fn another_token_counts_at_once_on_connections_that_are_open_too() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let token = daemon.path("state/http.token");
+    assert_eq!(token.metadata().unwrap().mode() & 0o7777, 0o600);
+    let mut stream = http.connect();
+    let request = http.head("GET /v1/jobs") + "\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut said = String::new();
+    while !said.contains("{\"jobs\":[]}") {
+        let count = reader.fill_buf().unwrap();
+        assert!(!count.is_empty(), "{said}");
+        said += &String::from_utf8_lossy(count);
+        let count = count.len();
+        reader.consume(count);
+    }
+    let renewed = daemon.agentctl(&["token", "--new"]).stdout;
+    assert_ne!(renewed.trim(), http.token);
+    let request = http.head("GET /v1/jobs") + "Connection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let answer = Answer::parse(&rest(&mut stream));
+    assert_eq!(
+        (answer.status, answer.code().as_str()),
+        (401, "unauthorized")
+    );
+    let bearer = format!("Authorization: Bearer {}", renewed.trim());
+    assert_eq!(http.bare_curl("/v1/jobs", &["-H", &bearer]).status, 200);
+    std::fs::remove_file(&token).unwrap();
+    let answer = http.bare_curl("/v1/jobs", &["-H", &bearer]);
+    assert_eq!(
+        (answer.status, answer.json()["code"].as_str()),
+        (503, Some("no-token"))
+    );
+}
+
+#[test]
+fn it_ends_when_told_and_what_waits_is_answered() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let pid = http.pid();
+    let turn = json!({"prompt": "a [[sleep 600000]]"});
+    let at = http.at;
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| http.post("/v1/dispatch?wait=300", &turn));
+        let watching = scope.spawn(|| {
+            wait_for("the job", || (super::jobs(&daemon) == 1).then_some(()));
+            let mut stream = http.connect();
+            let request = http.head("GET /v1/jobs/j1/events") + "\r\n";
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut reader = BufReader::new(stream);
+            let mut said = String::new();
+            while !said.contains("event: live") {
+                assert!(reader.read_line(&mut said).unwrap() > 0, "{said}");
+            }
+            kill(pid, Signal::SIGTERM);
+            rest(&mut reader.into_inner())
+        });
+        watching.join().unwrap();
+        let answer = waiting.join().unwrap();
+        assert_eq!(
+            (answer.status, &answer.json()["pending"]),
+            (202, &json!(["j1"]))
+        );
+    });
+    assert!(http.left().success());
+    assert!(std::net::TcpStream::connect(at).is_err());
+    let log = std::fs::read_to_string(daemon.path("http.log")).unwrap();
+    assert!(log.contains("POST /v1/dispatch 202 "), "{log}");
+    // The turn is the daemon's, and goes on.
+    assert_eq!(daemon.status()["rpc"]["in_flight"], 1);
+}
+
+#[test]
+fn neither_the_token_nor_what_is_asked_is_logged_or_in_an_argument() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let canary = "canary-7f3a";
+    let turn = json!({"prompt": canary});
+    http.post(&format!("/v1/dispatch?wait={canary}"), &turn);
+    http.post("/v1/dispatch?wait=20", &turn);
+    http.curl(&format!("/v1/jobs?session={canary}"), &[]);
+    let words = std::fs::read_to_string(format!("/proc/{}/cmdline", http.pid())).unwrap();
+    kill(http.pid(), Signal::SIGTERM);
+    let token = http.token.clone();
+    assert!(http.left().success());
+    let log = std::fs::read_to_string(daemon.path("http.log")).unwrap();
+    assert!(log.contains("GET /v1/jobs 200 "), "{log}");
+    for text in [&log, &words, &daemon.log()] {
+        assert!(!text.contains(canary) && !text.contains(&token), "{text}");
+    }
+}
+
+#[test]
+fn whoever_does_not_read_its_log_does_not_stop_it() {
+    if needs("curl").is_none() {
+        return;
+    }
+    let daemon = Daemon::start();
+    let http = Http::start(&daemon.place);
+    drop(http);
+    // A pipe that nobody reads: 64 KiB and it is full.
+    let mut command = daemon.place.command(crate::support::AGENTCTL);
+    command
+        .args(["serve", "http", "--listen", "127.0.0.1:0"])
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let mut server = crate::support::Reaped(command.spawn().unwrap());
+    let said = crate::support::lines(server.0.stdout.take().unwrap());
+    let said = said.recv_timeout(crate::support::DEADLINE).unwrap();
+    let at: std::net::SocketAddr = said["http://".len()..]
+        .split(' ')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let path = "x".repeat(200);
+    let mut stream = std::net::TcpStream::connect(at).unwrap();
+    stream
+        .set_read_timeout(Some(crate::support::DEADLINE))
+        .unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    for _ in 0..2000 {
+        let request = format!("GET /{path} HTTP/1.1\r\nHost: {at}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert!(line.starts_with("HTTP/1.1 401 "), "{line}");
+        let mut length = 0;
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line).unwrap();
+            if let Some(said) = line.strip_prefix("content-length: ") {
+                length = said.trim().parse().unwrap();
+            }
+        }
+        std::io::Read::read_exact(&mut reader, &mut vec![0; length]).unwrap();
+    }
+}
