@@ -27,6 +27,7 @@ pub mod ssh;
 mod stdio;
 pub mod usage;
 pub mod voice;
+pub mod webhooks;
 pub mod wire;
 
 pub use asked::{Asking, Reply, RequestError};

@@ -17,6 +17,7 @@ pub mod nearest;
 pub mod request;
 pub mod rows;
 pub mod strict;
+pub mod webhook;
 pub mod work;
 
 pub use code::Code;
