@@ -29,6 +29,7 @@ pub mod stdio;
 pub mod token;
 pub mod usage;
 pub mod voice;
+pub mod webhooks;
 pub mod wire;
 
 pub use asked::{Asking, Reply, RequestError};

@@ -4,6 +4,7 @@
 
 mod agents;
 mod doctor;
+mod webhook;
 
 use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
@@ -78,6 +79,11 @@ enum Command {
     Agents {
         #[command(subcommand)]
         command: agents::AgentsCommand,
+    },
+    /// Change to whom webhooks go, as `agentctl webhook` does
+    Webhook {
+        #[command(subcommand)]
+        command: webhook::WebhookCommand,
     },
     /// Look for what is wrong, for `agentctl doctor`
     Doctor(doctor::DoctorArgs),
@@ -198,6 +204,9 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     if let Some(Command::Agents { command }) = arguments.command {
         return agents::run(command, &paths).map_err(edit_failure);
+    }
+    if let Some(Command::Webhook { command }) = arguments.command {
+        return webhook::run(command, &paths).map_err(edit_failure);
     }
     if let Some(Command::Doctor(args)) = arguments.command {
         let of = paths.clone();

@@ -5,6 +5,7 @@
 mod discover;
 mod doubts;
 mod edit;
+mod endpoints;
 mod presets;
 mod read;
 mod secrets;
@@ -19,6 +20,9 @@ use std::time::Duration;
 pub use discover::{agents, looked_for};
 pub use doubts::Doubt;
 pub use edit::{Change, EditError, NewAgent, save};
+pub use endpoints::{
+    Endpoint, EndpointChange, Endpoints, Secret, literal, refused as refused_callbacks, within,
+};
 pub use presets::{
     is_built_in, is_its_own, logged_in, long_lived_word, passes, tells_version, why_another,
 };

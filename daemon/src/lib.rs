@@ -13,4 +13,5 @@ pub mod config;
 pub mod platform;
 pub mod server;
 pub mod store;
+pub mod webhook;
 pub mod worker;

@@ -55,3 +55,4 @@ mod timmy_tools;
 mod units;
 mod upgrade;
 mod voice;
+mod webhooks;

@@ -174,7 +174,11 @@ fn each_part_of_the_daemon_uses_only_what_it_may() {
         ("platform", &[]),
         ("config", &["adapter"]),
         ("worker", &["adapter", "platform", "config"]),
-        ("server", &["worker", "store", "platform", "config"]),
+        ("webhook", &["store", "config", "failpoint"]),
+        (
+            "server",
+            &["worker", "store", "platform", "config", "webhook"],
+        ),
         ("cli", &["config", "platform", "server"]),
         ("failpoint", &[]),
     ]);

@@ -49,6 +49,7 @@ codes! {
     UnknownSession "unknown-session" false,
     UnknownJob "unknown-job" false,
     UnknownQuestion "unknown-question" false,
+    UnknownWebhook "unknown-webhook" false,
     AlreadyAnswered "already-answered" false,
     SessionBusy "session-busy" true,
     SessionIdle "session-idle" false,

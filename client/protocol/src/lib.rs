@@ -4,6 +4,7 @@
 //! [`PROTOCOL.md`](https://docs.rs/agentd-protocol). It must not know sockets, clocks or tasks:
 //! bytes go in, types come out, and the same types serialise back to lines.
 
+pub mod address;
 pub mod attachment;
 pub mod code;
 pub mod doctor;
@@ -17,6 +18,7 @@ pub mod network;
 pub mod request;
 pub mod rows;
 pub mod strict;
+pub mod webhook;
 pub mod work;
 
 pub use code::Code;

@@ -42,3 +42,5 @@ pub const MAX_ATTACHMENT_NAME: usize = 255;
 pub const MAX_LABELS: usize = 16;
 /// Longest key and longest value of a label, in bytes.
 pub const MAX_LABEL: usize = 128;
+/// Longest URL of a callback in bytes: what most servers take.
+pub const MAX_URL: usize = 2048;

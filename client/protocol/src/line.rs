@@ -15,6 +15,7 @@ use crate::ids::{Id, JobId};
 use crate::request::Ignored;
 pub use crate::rows::AgentRow;
 use crate::rows::{DispatchedRow, JobRow, QuestionRow, SessionRow, TurnRow};
+use crate::webhook::EndpointRow;
 
 /// Most lines are shorter.
 const USUAL_LINE: usize = 256;
@@ -201,6 +202,24 @@ pub enum Line {
         rows: Vec<Value>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<u64>,
+    },
+    Webhooks {
+        ok: bool,
+        endpoints: Vec<EndpointRow>,
+        /// Each a [`crate::webhook::DeliveryRow`].
+        deliveries: Vec<Value>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<u64>,
+    },
+    #[serde(rename = "webhook.replay")]
+    WebhookReplay {
+        ok: bool,
+        webhook: String,
+    },
+    #[serde(rename = "webhook.test")]
+    WebhookTest {
+        ok: bool,
+        webhook: String,
     },
     Abort {
         ok: bool,

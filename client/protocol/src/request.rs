@@ -17,6 +17,7 @@ use crate::ids::JobId;
 use crate::limits::MAX_DISPATCH;
 use crate::nearest::nearest;
 use crate::strict::Key;
+use crate::webhook::{Callback, Delivery, Webhooks};
 use crate::work::{
     Answer, Backup, Compact, Dispatch, Dispatched, Export, Jobs, Named, Questions, SessionHistory,
     SessionList, SessionNew, SetModel, Steer, Usage, check_limit,
@@ -54,6 +55,9 @@ pub const TYPES: &[&str] = &[
     "undrain",
     "unsubscribe",
     "usage",
+    "webhook.replay",
+    "webhook.test",
+    "webhooks",
 ];
 
 /// The fields of a `send` that this version acts on, aliases and `type`/`id` included.
@@ -88,12 +92,13 @@ pub const SEND_FIELDS: &[&str] = &[
     "start_at",
     "after_failure",
     "attachments",
+    "callback",
     "job",
 ];
 
 /// Fields of a `send` that are reserved: refused rather than ignored, as ignoring them would widen
 /// what the sender asked for.
-const RESERVED: &[&str] = &["callback", "history", "max_turns", "system"];
+const RESERVED: &[&str] = &["history", "max_turns", "system"];
 
 /// A decoded request.
 #[derive(Clone, PartialEq, Debug)]
@@ -138,6 +143,12 @@ pub enum Request {
     Backup(Backup),
     /// Everything stored.
     Export(Export),
+    /// Which endpoints and deliveries are there?
+    Webhooks(Webhooks),
+    /// A delivery goes out again.
+    WebhookReplay(Delivery),
+    /// A delivery that tells nothing.
+    WebhookTest(Callback),
     /// Cancel.
     Abort(Abort),
     /// The final lines of jobs.
@@ -213,53 +224,6 @@ pub struct Subscribe {
     /// The cursor's epoch: of another one, it is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<String>,
-}
-
-/// What a send does when its session is busy.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Wait in the session's queue.
-    #[default]
-    Queue,
-    /// Refuse with `session-busy`.
-    Reject,
-}
-
-/// May the daemon run the turn again after a crash?
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Retry {
-    /// No: the turn ends as `interrupted` or `worker-exited`.
-    #[default]
-    Never,
-    /// Yes, at least once, at most three attempts in all.
-    Auto,
-}
-
-/// What happens to a waiting turn when one before it in the session was interrupted.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum AfterFailure {
-    /// It is held until `session.resume`.
-    #[default]
-    Hold,
-    /// It runs all the same.
-    Run,
-}
-
-/// What happens to a question of the agent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum OnQuestion {
-    /// It waits for an answer until its deadline.
-    Wait,
-    /// It is denied at once.
-    Deny,
 }
 
 /// `send`: one user turn. PROTOCOL.md part 4 explains each field.
@@ -344,6 +308,9 @@ pub struct Send {
     /// What goes with the text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<Attachment>,
+    /// Who is told of its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<Callback>,
     /// Towards workers: the job's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
@@ -410,6 +377,9 @@ impl Request {
                 Self::Backup(backup)
             }
             "export" => Self::Export(fields(body)?),
+            "webhooks" => Self::Webhooks(fields::<Webhooks>(body)?.check()?),
+            "webhook.replay" => Self::WebhookReplay(fields(body)?),
+            "webhook.test" => Self::WebhookTest(fields::<Callback>(body)?.check("url")?),
             "abort" => Self::Abort(fields(body)?),
             "collect" => Self::Collect(collect(body)?),
             "restart_worker" => Self::RestartWorker(fields(body)?),
@@ -574,6 +544,9 @@ pub fn hashed(send: &Send) -> String {
         if let Some(chain) = &send.fallback_chain {
             all.push(serde_json::json!({"fallback_chain": chain}));
         }
+        if let Some(callback) = &send.callback {
+            all.push(serde_json::json!({"callback": callback.url}));
+        }
         if !send.attachments.is_empty() {
             let content = |of: &Attachment| serde_json::json!([of.mime, of.sha256]);
             all.push(send.attachments.iter().map(content).collect());
@@ -583,6 +556,7 @@ pub fn hashed(send: &Send) -> String {
 }
 
 mod check;
+mod choices;
 mod control;
 #[cfg(test)]
 mod tests;
@@ -590,4 +564,5 @@ mod tests;
 use check::{check_path, check_send};
 pub(crate) use check::{check_seconds, check_words};
 pub use check::{check_session, unix_ms};
+pub use choices::{AfterFailure, Mode, OnQuestion, Retry};
 pub use control::{DaemonStop, Drain, Hello, LogLevel, RestartWorker, Status};

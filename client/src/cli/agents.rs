@@ -121,26 +121,7 @@ fn add_words(args: AddAgentArgs) -> Vec<String> {
 
 /// Lets the daemon's own program change the configuration.
 async fn change(words: &[String], socket: Option<&Path>) -> io::Result<Exit> {
-    let program = oneshot::program();
-    let mut command = std::process::Command::new(&program);
-    command.arg("agents").args(words);
-    let status = match command.status() {
-        Ok(status) => status,
-        Err(error) => {
-            output::error(
-                &format!("cannot start `{}`: {error}", program.display()),
-                Some("put `agentd` next to `agentctl`, or on `PATH`"),
-            );
-            return Ok(Exit::Configuration);
-        }
-    };
-    let exit = match status.code() {
-        Some(0) => Exit::Done,
-        Some(2) => Exit::Usage,
-        Some(74) => Exit::Refused,
-        Some(78) => Exit::Configuration,
-        _ => Exit::Failed,
-    };
+    let exit = of_program("agents", words);
     if exit == Exit::Done && is_up(socket).await {
         let again = match service::is_there() {
             true => "`agentctl service restart`",
@@ -151,6 +132,29 @@ async fn change(words: &[String], socket: Option<&Path>) -> io::Result<Exit> {
         ));
     }
     Ok(exit)
+}
+
+/// The exit code of `agentd COMMAND WORDS`, which says everything itself.
+pub(super) fn of_program(command: &str, words: &[String]) -> Exit {
+    let program = oneshot::program();
+    let status = std::process::Command::new(&program)
+        .arg(command)
+        .args(words)
+        .status();
+    match status.map(|status| status.code()) {
+        Ok(Some(0)) => Exit::Done,
+        Ok(Some(2)) => Exit::Usage,
+        Ok(Some(74)) => Exit::Refused,
+        Ok(Some(78)) => Exit::Configuration,
+        Ok(_) => Exit::Failed,
+        Err(error) => {
+            output::error(
+                &format!("cannot start `{}`: {error}", program.display()),
+                Some("put `agentd` next to `agentctl`, or on `PATH`"),
+            );
+            Exit::Configuration
+        }
+    }
 }
 
 async fn is_up(socket: Option<&Path>) -> bool {

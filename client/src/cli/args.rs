@@ -10,6 +10,7 @@ mod look;
 mod remote;
 mod service;
 mod turn;
+mod webhook;
 mod work;
 
 use std::ffi::OsString;
@@ -34,6 +35,10 @@ pub use service::{
 pub use turn::{
     AfterFailureArg, AgentArgs, HowArgs, ModeArg, OnQuestionArg, RetryArg, SendArgs, TurnArgs,
     WhoArgs,
+};
+pub use webhook::{
+    AddWebhookArgs, DeliveryArg, ReplayWebhookArgs, RotateWebhookArgs, TestWebhookArgs,
+    WebhookArgs, WebhookCommand, WebhookListArgs, WebhookUrlArgs,
 };
 pub use work::{
     AnswerArgs, BackupArgs, CollectArgs, CompactArgs, DispatchArgs, ExportArgs, HistoryArgs,
@@ -207,6 +212,15 @@ Examples:
 It is counted from the results that are stored: what is forgotten isn't in it. `local` is what a
 model on your own machines answered. Days are those of UTC. Nothing leaves this machine.")]
     Usage(UsageArgs),
+    /// Who may be told that a job has ended, and what became of that
+    #[command(after_help = "\
+Examples:
+  agentctl webhook add https://ci.example/hooks/
+  agentctl send \"run the checks\" --callback https://ci.example/hooks/agentd
+  agentctl webhook list --state dead
+
+What a receiver has to do is in client/WEBHOOKS.md.")]
+    Webhook(WebhookArgs),
     /// Say something to a running turn
     #[command(after_help = "\
 Examples:
@@ -439,119 +453,4 @@ pub enum Shell {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_help_of_every_command_has_an_example_that_parses() {
-        fn check(command: &clap::Command) {
-            let name = command.get_name();
-            let help = command.get_after_help().map(ToString::to_string);
-            if name != "config" || help.is_some() {
-                let help = help.unwrap_or_else(|| panic!("`{name}` has no example"));
-                assert!(help.contains("Examples:\n  "), "{name}");
-            }
-            for inner in command.get_subcommands() {
-                check(inner);
-            }
-        }
-        let command = Cli::command();
-        command.clone().debug_assert();
-        check(&command);
-    }
-
-    #[test]
-    fn what_scripts_already_say_parses() {
-        for words in [
-            "agentctl agent --message hi --thinking low --session main --deliver --json",
-            "agentctl collect j1 --timeout 0",
-            "agentctl send hi --retry auto --mode reject --timeout 1.5 --socket /s",
-            "agentctl --socket /s status --rpc",
-            "agentctl status --rpc --watch --json",
-            "agentctl logs --job j41 -f --since 2h -n 5",
-            "agentctl log-level",
-            "agentctl doctor --fix --full --json",
-            "agentctl abort j41",
-            "agentctl restart pi --now",
-            "agentctl config show --json",
-            "agentctl send hi --label a=b --label c=d --start-at 2h --expires 60 --after-failure run",
-            "agentctl send hi --on-question deny --require-context",
-            "agentctl dispatch a b --key-prefix k --collect",
-            "agentctl jobs --state running --since 2h --label a --parent j1 --limit 5",
-            "agentctl steer --job j1 left",
-            "agentctl sessions",
-            "agentctl sessions --json",
-            "agentctl sessions new main --agent pi",
-            "agentctl sessions close main",
-            "agentctl history main --job j1 --full",
-            "agentctl answer q1",
-            "agentctl answer q1 --choice a",
-            "agentctl model main a/b --thinking low",
-            "agentctl compact",
-            "agentctl provider",
-            "agentctl provider --help",
-            "agentctl provider add own --base-url http://127.0.0.1:1 --wire openai",
-            "agentctl models fallbacks add a/b/c --json",
-            "agentctl send hi --fallback a/b/c --fallback d/e",
-            "agentctl service install --dry-run",
-            "agentctl service restart --deadline 5",
-            "agentctl service logs -f -n 5",
-            "agentctl watch --job j1 --job j2 --after 0 --epoch e",
-            "agentctl --host me@mac:2222 send hi",
-            "agentctl status --host mac --json",
-            "agentctl forward me@mac --local /tmp/s",
-            "agentctl forward --print-socket",
-            "agentctl ssh-key mac --key k.pub",
-            "agentctl voice forward --host mac --no-prefix --utterance u1",
-            "agentctl voice check mac",
-            "agentctl voice flush --max-age 2h",
-            "agentctl stdio --send-only",
-            "agentctl serve http --listen [::1]:0 --allow-host a --allow-origin https://a",
-            "agentctl token --new",
-        ] {
-            assert!(Cli::try_parse_from(words.split(' ')).is_ok(), "{words}");
-        }
-    }
-
-    #[test]
-    fn what_can_not_be_meant_is_refused() {
-        for word in ["-1", "0", "--", "nan", "inf", "soon"] {
-            let words = ["agentctl", "send", "hi", "--timeout", word];
-            let error = Cli::try_parse_from(words).unwrap_err().to_string();
-            assert!(
-                error.contains("expected a number of seconds greater than 0"),
-                "{error}"
-            );
-        }
-        for words in [
-            "agentctl abort 41",
-            "agentctl restart",
-            "agentctl collect",
-            "agentctl collect j1 --timeout -1",
-            "agentctl stop --deadline=-1",
-            "agentctl answer q1 --approve --deny",
-            "agentctl send hi --label novalue",
-            "agentctl send hi --start-at soon",
-            "agentctl jobs --state lost",
-            "agentctl jobs --since never",
-            "agentctl steer --job j1 --session main left",
-            "agentctl watch --epoch e",
-            "agentctl send hi --fallback kimi",
-            "agentctl dispatch a --collect --no-such",
-            "agentctl --host -oProxyCommand=id status",
-            "agentctl --host=-oProxyCommand=id status",
-            "agentctl --host mac --socket /s status",
-            "agentctl serve",
-            "agentctl serve http --listen 7878",
-            "agentctl forward",
-            "agentctl forward -- -oProxyCommand=id",
-            "agentctl voice check -- -oProxyCommand=id",
-            "agentctl voice forward --prefix --no-prefix",
-            "agentctl voice forward --utterance a b",
-            "agentctl voice flush --max-age 25h",
-        ] {
-            assert!(Cli::try_parse_from(words.split(' ')).is_err(), "{words}");
-        }
-    }
-}
+mod tests;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use agentd_protocol::attachment::Attachment;
 use agentd_protocol::nearest::nearest;
 use agentd_protocol::request::{AfterFailure, Mode, OnQuestion, Retry, SEND_FIELDS, Send};
+use agentd_protocol::webhook::Callback;
 use serde_json::{Map, Value};
 
 use super::args::{AfterFailureArg, HowArgs, OnQuestionArg, RetryArg, TurnArgs, WhoArgs};
@@ -55,6 +56,7 @@ pub(super) fn common(who: &WhoArgs, how: &HowArgs) -> Send {
         cwd_if_new: cwd_if_new.and_then(shown),
         timeout: who.timeout,
         attachments,
+        callback: how.callback.clone().map(|url| Callback { url }),
         expires: how.expires,
         start_at: how.start_at.clone(),
         labels: how.labels.iter().cloned().collect(),

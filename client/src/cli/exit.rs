@@ -100,7 +100,8 @@ pub const fn of_code(code: Code, stage: Stage) -> Exit {
             | Code::Unsupported
             | Code::UnknownSession
             | Code::UnknownJob
-            | Code::UnknownQuestion,
+            | Code::UnknownQuestion
+            | Code::UnknownWebhook,
             Stage::Refused,
         ) => Exit::Usage,
         (_, Stage::Refused) => Exit::Refused,

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use super::args::{AgentsCommand, Cli, Command, VoiceCommand};
+use super::args::{AgentsCommand, Cli, Command, VoiceCommand, WebhookCommand};
 use super::exit::Exit;
 use super::output;
 
@@ -55,6 +55,10 @@ fn goes_there(command: &Command) -> bool {
         | Command::Demo => true,
         // The list, or a turn; the others change this machine's configuration.
         Command::Agents(args) => matches!(args.command, None | Some(AgentsCommand::Test(_))),
+        Command::Webhook(args) => matches!(
+            args.command,
+            WebhookCommand::List(_) | WebhookCommand::Replay(_) | WebhookCommand::Test(_)
+        ),
         Command::Voice(args) => !matches!(args.command, VoiceCommand::Check(_)),
         _ => false,
     }
@@ -77,6 +81,7 @@ mod tests {
             "send hi",
             "agents",
             "agents test pi",
+            "webhook list",
             "voice flush",
         ] {
             assert_eq!(
@@ -87,6 +92,7 @@ mod tests {
         for words in [
             "agents add mine -- x",
             "agents default pi",
+            "webhook add https://ci.example/",
             "config show",
             "provider list",
             "models",

@@ -39,6 +39,7 @@ mod turn;
 mod usage;
 mod value;
 mod voice;
+mod webhook;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -108,6 +109,7 @@ fn run_command(cli: Cli, serve_http: ServeHttp) -> io::Result<Exit> {
         Command::Collect(args) => block_on(dispatch::collect(args, socket)),
         Command::Jobs(args) => block_on(jobs::jobs(args, socket)),
         Command::Usage(args) => block_on(usage::usage(args, socket)),
+        Command::Webhook(args) => block_on(webhook::webhook(args, socket)),
         Command::Steer(args) => block_on(jobs::steer(args, socket)),
         Command::Sessions(args) => block_on(sessions::sessions(args, socket)),
         Command::History(args) => block_on(sessions::history(args, socket)),

@@ -6,6 +6,7 @@ use agentd_protocol::Id;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::LogFacts;
 use agentd_protocol::request::Decoded;
+use agentd_protocol::webhook::EndpointRow;
 
 use crate::agent::Looked;
 use crate::attached::Content;
@@ -31,6 +32,10 @@ pub struct Facts {
     pub missing: Vec<String>,
     /// For `send` and `dispatch`: the contents of each send's attachments.
     pub contents: Vec<Vec<Content>>,
+    /// For `send`, `dispatch` and `webhook.test`: URLs that nobody may be told at, and why.
+    pub callbacks: BTreeMap<String, Rejected>,
+    /// For `webhooks`: what is configured, or why that can't be read.
+    pub endpoints: Option<Result<Vec<EndpointRow>, String>>,
     /// The peer process and its ancestors, for what workers may not do and for whose child a job is.
     pub ancestry: Vec<u32>,
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use agentd_protocol::line::{ErrorLine, Level, Line, MessageEnd, Stop, ToolTrace, TurnFacts};
 use agentd_protocol::request::AfterFailure;
 use agentd_protocol::serde_json::Value;
+use agentd_protocol::webhook::Callback;
 use agentd_protocol::{Body, Code, JobId, limits};
 
 use crate::agent::Sessions;
@@ -271,6 +272,7 @@ impl State {
         };
         job.phase = Phase::Finishing;
         job.last = Some(body.clone());
+        let callback = job.send.callback.clone();
         self.clear_timers(turn);
         self.waiting.remove(turn);
         self.counters.ended(took);
@@ -280,6 +282,7 @@ impl State {
             line: body,
             texts,
         }];
+        writes.extend(callback.map(|Callback { url }| Write::Callback { job: number, url }));
         let held = match end {
             End::Interrupted => self.to_hold(session_id, turn),
             End::Completed | End::Cancelled | End::Failed => Vec::new(),

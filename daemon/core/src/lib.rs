@@ -58,6 +58,7 @@ mod text;
 mod timers;
 mod turn;
 mod waiting;
+mod webhook;
 pub mod worker;
 
 pub use effect::Effect;

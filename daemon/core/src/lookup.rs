@@ -5,6 +5,7 @@
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Line;
 use agentd_protocol::rows::{JobRow, MessageRow, SessionPhase, SessionRow, TurnRow};
+use agentd_protocol::webhook::EndpointRow;
 use agentd_protocol::work::{Backup, Export, JobPhase, Jobs, SessionHistory, SessionList, Usage};
 use agentd_protocol::{Code, Id, JobId, limits};
 
@@ -17,13 +18,14 @@ use crate::stored::Awaiting;
 use crate::turn::{escaped_len, head_and_tail};
 
 /// Rows of a page that names no limit.
-const PAGE: usize = 50;
+pub(crate) const PAGE: usize = 50;
 
 /// Which list was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
     Jobs,
     Usage,
+    Webhooks(Vec<EndpointRow>),
     Sessions,
     History { session: String },
     Message { session: String, job: JobId },
@@ -129,7 +131,7 @@ impl State {
         self.look_up(conn, id, Asked::Export, query);
     }
 
-    fn look_up(&mut self, conn: ConnId, id: Option<Id>, asked: Asked, query: Query) {
+    pub(crate) fn look_up(&mut self, conn: ConnId, id: Option<Id>, asked: Asked, query: Query) {
         self.load(Awaiting::Asked { conn, id, asked }, query);
     }
 
@@ -156,6 +158,9 @@ impl State {
                 turns: turns.iter().map(|turn| json::value(turn)).collect(),
                 next,
             }),
+            (Asked::Webhooks(endpoints), Loaded::Webhooks { deliveries, next }) => {
+                Ok(crate::webhook::listed(endpoints, &deliveries, next))
+            }
             (Asked::Sessions, Loaded::SessionList { sessions, more }) => {
                 let next = sessions.last().map(|(place, _)| *place).filter(|_| more);
                 let rows = sessions.into_iter();
@@ -183,8 +188,7 @@ impl State {
                         format!("the session `{session}` has no such message of a job {job}");
                     Rejected::new(Code::UnknownJob, error)
                 })?;
-                let end = piece.offset + piece.text.len() as u64;
-                let next = piece.truncated.then_some(end);
+                let next = (piece.truncated).then(|| piece.offset + piece.text.len() as u64);
                 let turn = TurnRow {
                     job,
                     state: self.phase_of(job).unwrap_or(JobPhase::Completed),

@@ -150,6 +150,9 @@ impl State {
             Request::SessionHistory(history) => self.session_history(conn, id, history),
             Request::Backup(backup) => self.backup(conn, id, backup),
             Request::Export(export) => self.export(conn, id, &export),
+            Request::Webhooks(webhooks) => self.webhooks(conn, id, webhooks, facts),
+            Request::WebhookReplay(of) => self.replay_webhook(conn, id, of.webhook),
+            Request::WebhookTest(callback) => self.test_webhook(conn, id, callback, facts),
             Request::Collect(collect) => self.collect(conn, id, &collect, facts),
             Request::RestartWorker(restart) => self.restart_worker(conn, id, &restart),
             Request::Subscribe(subscribe) => self.subscribe(conn, id, subscribe),
@@ -293,5 +296,7 @@ const fn forbidden_to_workers(request: &Request) -> bool {
             | Request::Undrain
             | Request::DaemonStop(_)
             | Request::LogLevel(_)
+            | Request::WebhookReplay(_)
+            | Request::WebhookTest(_)
     )
 }

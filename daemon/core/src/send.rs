@@ -100,6 +100,7 @@ impl State {
         if let Some(cwd) = cwd.filter(|cwd| facts.missing.contains(cwd)) {
             return Err(no_directory(cwd));
         }
+        self.may_call_back(send.callback.as_ref(), facts)?;
         // Those that have a process are not waiting.
         if self.jobs.len() >= QUEUED_IN_ALL + MAX_WORKERS {
             return Err(full(format!(

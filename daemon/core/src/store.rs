@@ -87,6 +87,24 @@ pub enum Write {
         /// One per message and kind.
         texts: Vec<MessageText>,
     },
+    /// Somebody is told of a job's end: in the commit of its [`Write::Finish`], behind it.
+    Callback {
+        /// Which.
+        job: JobId,
+        /// Where to.
+        url: String,
+    },
+    /// A delivery goes out again now. Answered by [`Written::Webhook`], without an id if there is
+    /// no such delivery.
+    Replay {
+        /// Its id.
+        webhook: String,
+    },
+    /// A delivery that tells nothing. Answered by [`Written::Webhook`].
+    TestCallback {
+        /// Where to.
+        url: String,
+    },
     /// A waiting job is held, or isn't any more.
     Hold {
         /// Which.
@@ -329,6 +347,11 @@ pub enum Written {
     Numbered {
         /// Of the event.
         seq: u64,
+    },
+    /// A delivery.
+    Webhook {
+        /// Its id, if there is one.
+        id: Option<String>,
     },
     /// Written; it has no number.
     Done,

@@ -17,6 +17,7 @@ use crate::sessions::Changed;
 use crate::state::State;
 use crate::store::{Loaded, MessageText, Stored, Write, Written};
 use crate::timers::Timer;
+use crate::webhook::Delivering;
 
 /// What waits for an answer of the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,6 +56,12 @@ pub(crate) enum Awaiting {
         id: Option<Id>,
         changed: Changed,
     },
+    /// A request that sends a delivery.
+    Delivery {
+        conn: ConnId,
+        id: Option<Id>,
+        of: Delivering,
+    },
     /// A request for a list.
     Asked {
         conn: ConnId,
@@ -86,6 +93,9 @@ impl State {
             (Awaiting::Accept(batch), stored) => self.accept_stored(batch, stored),
             (Awaiting::Changed { conn, id, changed }, stored) => {
                 self.session_changed(conn, id, changed, stored);
+            }
+            (Awaiting::Delivery { conn, id, of }, stored) => {
+                self.delivery_stored(conn, id, of, stored);
             }
             (Awaiting::Answered(answered), stored) => {
                 let seq = match &stored {
@@ -175,6 +185,7 @@ impl State {
             match awaiting {
                 Awaiting::Aborted { conn, .. }
                 | Awaiting::Changed { conn, .. }
+                | Awaiting::Delivery { conn, .. }
                 | Awaiting::Steer { conn, .. }
                 | Awaiting::Asked { conn, .. } => Some(*conn),
                 Awaiting::Answered(answered) => Some(answered.conn),
@@ -302,6 +313,7 @@ fn seq_of(written: &[Written]) -> Option<u64> {
         Written::Accepted { .. }
         | Written::Duplicate { .. }
         | Written::Opened { .. }
+        | Written::Webhook { .. }
         | Written::Done => None,
     })
 }

@@ -114,6 +114,22 @@ pub fn save(file: &Path, look: &Look, change: &Change) -> Result<Option<String>,
     Ok(known.find_map(|(agent, _)| agent.usable.err().filter(|_| agent.name == *name)))
 }
 
+/// Changes the text of a file of ours, or leaves it as it is, alone among all who do so.
+///
+/// # Errors
+/// Those of `change`, and when the disk says no.
+pub(super) fn rewrite<E>(
+    file: &Path,
+    failed: impl Fn(io::Error) -> E,
+    change: impl FnOnce() -> Result<String, E>,
+) -> Result<(), E> {
+    let target = target(file).map_err(&failed)?;
+    // Two at once would undo each other's change.
+    let _alone = lock(&target).map_err(&failed)?;
+    let fresh = change()?;
+    write(&target, &fresh).map_err(&failed)
+}
+
 /// The file itself: it may be a link into a collection of such files, which is to stay one.
 fn target(file: &Path) -> io::Result<PathBuf> {
     let not_a_file = |what: &str| io::Error::other(format!("it is {what}, expected a file"));

@@ -23,9 +23,9 @@ use crate::platform::paths::{self, PathError, Paths};
 use crate::server::alias::Alias;
 use crate::server::listen::{self, Binding, SocketLock};
 use crate::server::owner::Arrival;
-use crate::server::peer::{self, PeerConfig};
-use crate::server::shell::{self, Plan, Shell, ShellError};
-use crate::server::{heartbeat, neighbours};
+use crate::server::peer;
+use crate::server::shell::{Plan, Shell, ShellError};
+use crate::server::{facts, heartbeat, neighbours};
 use crate::store::StoreError;
 
 /// The socket file and the alias are looked at this often: `/tmp` is tidied by others.
@@ -332,8 +332,7 @@ fn accept(
         shell.inbox.clone(),
         shell.arrivals.clone(),
     );
-    let config = shell.peer_config(None);
-    let (state_dir, versions) = (shell.state_dir().to_owned(), shell.versions());
+    let around = shell.around();
     let mut next = 0_u64;
     let on_conn =
         move |stream: tokio::net::UnixStream, pid: listen::PeerPid, slot: listen::Slot| {
@@ -351,12 +350,7 @@ fn accept(
                 // The owner is gone or far behind: the client sees the connection close.
                 return;
             }
-            let config: PeerConfig = shell::peer_config(
-                state_dir.clone(),
-                Arc::clone(&config.partial),
-                Arc::clone(&versions),
-                pid.0,
-            );
+            let config = facts::peer_config(around.clone(), pid.0);
             let inbox = inbox.clone();
             let (reader, writer) = stream.into_split();
             tracker.spawn(async move {

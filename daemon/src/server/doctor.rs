@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use agentd_protocol::doctor::Finding;
 
-use crate::config::{self, Config, Look};
+use crate::config::{self, Config, Endpoints, Look};
 use crate::platform::paths::{self, Paths};
 use crate::platform::remote;
 use crate::server::alias::{Action, Alias};
@@ -48,7 +48,7 @@ pub struct Patient {
 
 /// The checks of files, in the order of looking.
 const OF_FILES: &[fn(&Patient) -> Vec<Finding>] =
-    &[directories, files, disk, sqlite, integrity, clock];
+    &[directories, files, disk, sqlite, integrity, webhooks, clock];
 /// The checks that need the configuration.
 const OF_CONFIG: &[fn(&Patient, &Config) -> Vec<Finding>] = &[alias, doubts, agents, keys];
 
@@ -439,6 +439,33 @@ fn integrity(patient: &Patient) -> Vec<Finding> {
             "keep a copy of the state directory; `agentctl export` reads what can be read",
         ),
     }]
+}
+
+/// Whoever never had webhooks hears nothing of them.
+fn webhooks(patient: &Patient) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match Endpoints::load(&Endpoints::file(&patient.paths.config)) {
+        Ok(endpoints) if endpoints.count() == 0 => {}
+        Ok(endpoints) => {
+            let count = endpoints.count();
+            findings.push(Finding::ok("webhooks", format!("{count} endpoints")));
+        }
+        Err(error) => findings.push(Finding::problem(
+            "webhooks",
+            error.to_string(),
+            "correct it; until then callbacks are refused and deliveries wait",
+        )),
+    }
+    // A store of another version is told of elsewhere.
+    let given_up = match store::given_up(&patient.paths.state).unwrap_or(0) {
+        0 => return findings,
+        1 => "1 webhook was given up".to_owned(),
+        more => format!("{more} webhooks were given up"),
+    };
+    let remedy = "`agentctl webhook list --state dead` says why; `agentctl webhook replay` sends one \
+                  again";
+    findings.push(Finding::warning("webhooks", given_up, remedy));
+    findings
 }
 
 /// A clock that was set back: times of jobs, and what waits for a time, go by it.

@@ -6,6 +6,7 @@ mod attach;
 pub mod boot_timer;
 pub mod daemon;
 pub mod doctor;
+pub mod facts;
 pub mod heartbeat;
 pub mod listen;
 mod logged;

@@ -5,17 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use agentd_core::agent::Agent;
 use agentd_core::effect::Announcement;
-use agentd_core::event::Facts;
 use agentd_core::{Event, Served, Settings, Socket, State};
-use agentd_protocol::line::LogFacts;
-use agentd_protocol::{Request, request};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -28,10 +25,12 @@ use crate::platform::log;
 use crate::platform::manager;
 use crate::platform::process;
 use crate::platform::remote;
+use crate::server::facts::{Around, peer_config};
 use crate::server::neighbours::Behind;
 use crate::server::owner::{ANSWERS, Arrival, Beat, Gone, Host, INBOX, Owner, Wires};
-use crate::server::peer::{Later, PeerConfig};
+use crate::server::peer::PeerConfig;
 use crate::store::{self, Answers, Liveness, Opened, Role, Store};
+use crate::webhook;
 use crate::worker::{
     Attach, FileLimit, Learned, Patience, SpawnRecord, Spawner, Versions, adopt_orphans, learned,
 };
@@ -79,8 +78,7 @@ pub struct Shell {
     writer: JoinHandle<()>,
     instance: Arc<Instance>,
     state_dir: PathBuf,
-    partial: Arc<AtomicUsize>,
-    versions: Arc<Versions>,
+    around: Around,
 }
 
 /// What the shell is started with.
@@ -149,6 +147,10 @@ impl Shell {
         let spawner = spawner(&plan, &agents, &instance, inbox.clone(), tracker.clone());
         let versions = Versions::new(spawner.clone(), &dir, patience(&plan.served));
         let settings = settings(&plan, &opened, agents);
+        let endpoints = config::Endpoints::file(&plan.config.file);
+        if plan.served == Served::Daemon {
+            tracker.spawn(deliver(&opened, &endpoints, &stopping));
+        }
         let machine = Machine {
             state_dir: dir.clone(),
             behind,
@@ -172,7 +174,12 @@ impl Shell {
             .map(|left| left.instance.clone())
             .collect();
         owner.recover(opened.orphans);
-        let partial = Arc::new(AtomicUsize::new(0));
+        let around = Around {
+            state_dir: dir.clone(),
+            endpoints,
+            partial: Arc::new(AtomicUsize::new(0)),
+            versions,
+        };
         Ok(Self {
             owner,
             inbox,
@@ -185,22 +192,20 @@ impl Shell {
             writer: opened.writer,
             instance,
             state_dir: dir,
-            partial,
-            versions,
+            around,
         })
     }
 
     /// What a connection's task needs; `peer` is the process on the other side.
     #[must_use]
     pub fn peer_config(&self, peer: Option<u32>) -> PeerConfig {
-        let (dir, partial) = (self.state_dir.clone(), Arc::clone(&self.partial));
-        peer_config(dir, partial, Arc::clone(&self.versions), peer)
+        peer_config(self.around.clone(), peer)
     }
 
-    /// The versions of the agents.
+    /// What all connections look at.
     #[must_use]
-    pub fn versions(&self) -> Arc<Versions> {
-        Arc::clone(&self.versions)
+    pub fn around(&self) -> Around {
+        self.around.clone()
     }
 
     /// Where the store is.
@@ -245,6 +250,20 @@ impl Rest {
     }
 }
 
+/// Tells others of ended jobs, until a stop begins.
+fn deliver(
+    opened: &Opened,
+    endpoints: &Path,
+    stopping: &CancellationToken,
+) -> impl Future<Output = ()> + Send + use<> {
+    webhook::watch(webhook::Setting {
+        store: opened.store.clone(),
+        due: Arc::clone(&opened.to_deliver),
+        endpoints: endpoints.to_owned(),
+        stop: stopping.clone(),
+    })
+}
+
 fn warn_if_remote(dir: &Path) {
     if let Some(remote) = remote::file_system(dir) {
         tracing::warn!(
@@ -253,110 +272,6 @@ fn warn_if_remote(dir: &Path) {
             dir.display()
         );
     }
-}
-
-/// Facts about the host for each request of a connection.
-pub fn peer_config(
-    state_dir: PathBuf,
-    partial: Arc<AtomicUsize>,
-    versions: Arc<Versions>,
-    peer: Option<u32>,
-) -> PeerConfig {
-    // Once per connection is enough: who descends from a worker goes on doing so.
-    let known = OnceLock::new();
-    let ancestry = move || -> Vec<u32> {
-        known
-            .get_or_init(|| peer.map(process::ancestry).unwrap_or_default())
-            .clone()
-    };
-    let facts = move |request: &Request| match request {
-        Request::Status(_) => Facts {
-            rss_bytes: process::rss_bytes(),
-            store_bytes: size(&state_dir, "agentd.db"),
-            wal_bytes: size(&state_dir, "agentd.db-wal"),
-            log: Some(Ok(log_facts(log::level()))),
-            ..Facts::default()
-        },
-        Request::LogLevel(asked) => Facts {
-            log: Some(match &asked.level {
-                Some(level) => log::level_of(level).map(log_facts),
-                None => Ok(log_facts(log::level())),
-            }),
-            ancestry: ancestry(),
-            ..Facts::default()
-        },
-        Request::Send(send) => Facts {
-            missing: missing([&**send]),
-            ancestry: ancestry(),
-            ..Facts::default()
-        },
-        Request::Dispatch(dispatch) => Facts {
-            missing: missing(dispatch.jobs.iter().map(|job| &job.send)),
-            ancestry: ancestry(),
-            ..Facts::default()
-        },
-        Request::SessionNew(new) => Facts {
-            missing: new.cwd.iter().filter(|cwd| !is_dir(cwd)).cloned().collect(),
-            ..Facts::default()
-        },
-        Request::Collect(_)
-        | Request::Answer(_)
-        | Request::SetModel(_)
-        | Request::RestartWorker(_)
-        | Request::Drain(_)
-        | Request::Undrain
-        | Request::DaemonStop(_) => Facts {
-            ancestry: ancestry(),
-            ..Facts::default()
-        },
-        _ => Facts::default(),
-    };
-    PeerConfig {
-        facts: Arc::new(facts),
-        later: later(versions),
-        partial,
-    }
-}
-
-fn log_facts(level: String) -> LogFacts {
-    let to = log::place();
-    LogFacts { level, to }
-}
-
-/// Lists of agents wait for their versions, beside the connection and the owner.
-fn later(versions: Arc<Versions>) -> Later {
-    Arc::new(move |event| {
-        let Event::Requested {
-            request: Ok(decoded),
-            ..
-        } = &event
-        else {
-            return Some(event);
-        };
-        if !matches!(decoded.request, Request::Agents) {
-            return Some(event);
-        }
-        versions.post_when_looked(event);
-        None
-    })
-}
-
-fn is_dir(path: &str) -> bool {
-    Path::new(path).is_dir()
-}
-
-/// Directories that sends name and that aren't there.
-fn missing<'a>(sends: impl IntoIterator<Item = &'a request::Send>) -> Vec<String> {
-    sends
-        .into_iter()
-        .filter_map(|send| send.cwd.as_ref().or(send.cwd_if_new.as_ref()))
-        .filter(|cwd| !is_dir(cwd))
-        .cloned()
-        .collect()
-}
-
-fn size(dir: &Path, file: &str) -> u64 {
-    std::fs::metadata(dir.join(file)).map_or(0, |found| found.len())
 }
 
 fn open_store(

@@ -4,7 +4,9 @@
 //! runs them; they run in one transaction, without regard to references between tables.
 
 /// Each entry leads from the version that is its index to the next one.
-pub(super) const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5];
+pub(super) const MIGRATIONS: &[&str] = &[
+    VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6,
+];
 
 const VERSION_1: &str = "
 CREATE TABLE meta (
@@ -212,4 +214,26 @@ DROP INDEX jobs_ended_so;
 CREATE INDEX jobs_ended ON jobs (final_seq, finished_at) WHERE final_seq IS NOT NULL;
 CREATE INDEX jobs_ended_badly ON jobs (state)
     WHERE final_seq IS NOT NULL AND state <> 'completed';
+";
+
+/// Deliveries: a row is written with its job's end and outlives the job, as it says all that is to be
+/// told. A test has no job.
+const VERSION_6: &str = "
+CREATE TABLE webhooks (
+    place INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    job INTEGER UNIQUE,
+    url TEXT NOT NULL,
+    host TEXT NOT NULL,
+    body TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state = 'pending' OR state = 'delivered' OR state = 'dead'),
+    attempts INTEGER NOT NULL DEFAULT 0,
+    created_at INTEGER NOT NULL,
+    due_at INTEGER NOT NULL,
+    last_at INTEGER,
+    status INTEGER,
+    error TEXT
+) STRICT;
+CREATE INDEX webhooks_due ON webhooks (due_at) WHERE state = 'pending';
+CREATE INDEX webhooks_ended ON webhooks (last_at) WHERE state <> 'pending';
 ";

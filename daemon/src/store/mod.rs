@@ -23,11 +23,13 @@ mod tests;
 mod transaction;
 mod trouble;
 mod usage;
+mod webhooks;
 mod write;
 mod writer;
 
 pub use attachments::of_job as attachments_of_job;
 pub use inspect::{check_whole, inspect};
+pub use webhooks::{Delivery, Mark, Outcome, Waiting, Wanted, given_up};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,12 +41,14 @@ use agentd_core::Event;
 use agentd_core::ids::Token;
 use agentd_core::store::{Query, Recovered, Urgency, Write};
 use rusqlite::Connection;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// Orders between the owner and the writer. The core allows itself fewer outstanding commits than
 /// this and questions are answered quickly, so that a full queue means a disk that hangs.
 pub const ORDERS: usize = 8192;
 
+/// Said to whoever waits for a writer that left.
+const ENDED: &str = "the store is closed";
 /// Between two tries to open the store together with others: a few of their commits.
 const TOGETHER: Duration = Duration::from_millis(10);
 
@@ -231,6 +235,8 @@ pub struct Opened {
     pub orphans: Vec<Recovered>,
     /// Where a broken file went, when the store had to start afresh.
     pub moved_aside: Option<PathBuf>,
+    /// Rings when there is something to deliver.
+    pub to_deliver: Arc<Notify>,
     /// To be joined by [`Store::close`].
     pub writer: JoinHandle<()>,
 }
@@ -264,6 +270,10 @@ enum Message {
     Order(Box<Order>),
     /// Answered as soon as it is read.
     Beat(oneshot::Sender<()>),
+    /// What is to be delivered? Answered as soon as it is read.
+    Due(Wanted, oneshot::Sender<Result<Waiting, String>>),
+    /// Carried out as soon as it is read.
+    Mark(Vec<Mark>, oneshot::Sender<Result<(), String>>),
     Close,
 }
 
@@ -317,6 +327,10 @@ fn open_with(
         path: path.clone(),
         source,
     })?;
+    let to_deliver = Arc::new(Notify::new());
+    if begun.to_deliver {
+        to_deliver.notify_one();
+    }
     let (orders, received) = sync_channel(ORDERS);
     let writer = writer::Writer::new(
         writer::Setting {
@@ -327,6 +341,7 @@ fn open_with(
             keep: opener.keep,
             alive,
             answer: Arc::new(answer),
+            to_deliver: Arc::clone(&to_deliver),
             fault,
         },
         conn,
@@ -346,6 +361,7 @@ fn open_with(
         fallbacks: begun.fallbacks,
         orphans: begun.orphans,
         moved_aside: ready.moved_aside,
+        to_deliver,
         writer,
     })
 }
@@ -361,6 +377,7 @@ struct Begun {
     ended_jobs: u64,
     fallbacks: u64,
     orphans: Vec<Recovered>,
+    to_deliver: bool,
 }
 
 fn begin(conn: &mut Connection, opener: Opener<'_>, alive: &Alive) -> rusqlite::Result<Begun> {
@@ -392,7 +409,10 @@ fn begin(conn: &mut Connection, opener: Opener<'_>, alive: &Alive) -> rusqlite::
         }
     }
     let last_seq = write::nat(write::Numbers::read(conn)?.last_seq());
+    let pending = "SELECT EXISTS (SELECT 1 FROM webhooks WHERE state = 'pending')";
+    let to_deliver = conn.query_row(pending, [], |row| row.get(0))?;
     Ok(Begun {
+        to_deliver,
         epoch,
         last_seq,
         ended_jobs,
@@ -414,6 +434,28 @@ impl Store {
     /// When its queue is full, or it has ended.
     pub fn beat(&self, heard: oneshot::Sender<()>) -> Result<(), NotTaken> {
         self.hand_in(Message::Beat(heard))
+    }
+
+    /// What is to be delivered now, as far as it is in the file.
+    ///
+    /// # Errors
+    /// When the file can't be read, or the writer has ended.
+    pub async fn due(&self, wanted: Wanted) -> Result<Waiting, String> {
+        let (answer, answered) = oneshot::channel();
+        self.hand_in(Message::Due(wanted, answer))
+            .map_err(|error| error.to_string())?;
+        answered.await.unwrap_or_else(|_gone| Err(ENDED.to_owned()))
+    }
+
+    /// Notes what became of attempts, all or none; they are durable then.
+    ///
+    /// # Errors
+    /// When the file can't be written, or the writer has ended.
+    pub async fn mark(&self, marks: Vec<Mark>) -> Result<(), String> {
+        let (answer, answered) = oneshot::channel();
+        self.hand_in(Message::Mark(marks, answer))
+            .map_err(|error| error.to_string())?;
+        answered.await.unwrap_or_else(|_gone| Err(ENDED.to_owned()))
     }
 
     fn hand_in(&self, message: Message) -> Result<(), NotTaken> {

@@ -53,6 +53,17 @@ pub(super) fn is_accept(order: &Order) -> bool {
     matches!(order, Order::Commit { writes, .. } if writes.iter().any(accepts))
 }
 
+/// Is there something to deliver afterwards?
+pub(super) fn delivers(order: &Order) -> bool {
+    let delivers = |write: &Write| {
+        matches!(
+            write,
+            Write::Callback { .. } | Write::Replay { .. } | Write::TestCallback { .. }
+        )
+    };
+    matches!(order, Order::Commit { writes, .. } if writes.iter().any(delivers))
+}
+
 /// Did somebody ask for it, although it writes no row by whose number it could be found again?
 pub(super) fn is_unnumbered_request(order: &Order) -> bool {
     let unnumbered = |write: &Write| {
@@ -62,6 +73,8 @@ pub(super) fn is_unnumbered_request(order: &Order) -> bool {
                 | Write::Close { .. }
                 | Write::Model { .. }
                 | Write::Hold { held: false, .. }
+                | Write::Replay { .. }
+                | Write::TestCallback { .. }
         )
     };
     matches!(order, Order::Commit { writes, .. } if writes.iter().any(unnumbered))
@@ -81,6 +94,8 @@ pub(super) fn refusal(order: &Order, code: Code, why: &str) -> Option<Event> {
                 | Write::Close { .. }
                 | Write::Model { .. }
                 | Write::Hold { held: false, .. }
+                | Write::Replay { .. }
+                | Write::TestCallback { .. }
         )
     });
     asked_for.then(|| Event::Stored {
@@ -102,6 +117,7 @@ pub(super) fn changes(order: &Order, query: &Query) -> bool {
         Query::Backup { .. }
         | Query::JobList { .. }
         | Query::Usage { .. }
+        | Query::Webhooks { .. }
         | Query::SessionList { .. }
         | Query::History { .. }
         | Query::Message { .. }
@@ -129,6 +145,8 @@ pub(super) fn changes(order: &Order, query: &Query) -> bool {
         | Write::Release { session } => {
             matches!(query, Query::Sessions { names } if names.contains(session))
         }
+        // Lists of them are not waited for.
+        Write::Callback { .. } | Write::Replay { .. } | Write::TestCallback { .. } => false,
         Write::Accept(_) | Write::Open(_) => true,
     })
 }
@@ -139,6 +157,7 @@ pub(super) const fn can_do_without(query: &Query) -> bool {
         Query::Backup { .. }
         | Query::JobList { .. }
         | Query::Usage { .. }
+        | Query::Webhooks { .. }
         | Query::SessionList { .. }
         | Query::History { .. }
         | Query::Message { .. }
@@ -194,6 +213,9 @@ pub(super) fn kinds(
             Write::Event { .. } => "event",
             Write::Text { .. } => "text",
             Write::Finish { .. } => "finish",
+            Write::Callback { .. } => "callback",
+            Write::Replay { .. } => "replay",
+            Write::TestCallback { .. } => "test-callback",
             Write::Hold { .. } => "hold",
             Write::Open(_) => "open",
             Write::Close { .. } => "close",

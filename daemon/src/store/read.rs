@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use sha2::{Digest as _, Sha256};
 
 use super::write::{int, nat, shown};
-use super::{export, history, lists, log, usage};
+use super::{export, history, lists, log, usage, webhooks};
 
 /// Bytes of requests and final lines in one answer; the first job is given whatever it has.
 /// Who asked for more asks again for what follows the last one given.
@@ -39,6 +39,12 @@ pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
         Query::Events { job, after } => events(conn, *job, *after),
         Query::JobList { filter, limit } => lists::jobs(conn, filter, *limit),
         Query::Usage { since, before } => usage::usage(conn, *since, *before),
+        Query::Webhooks {
+            state,
+            webhook,
+            before,
+            limit,
+        } => webhooks::list(conn, *state, webhook.as_deref(), *before, *limit),
         Query::SessionList { after, limit } => lists::sessions(conn, *after, *limit),
         Query::History {
             session,

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 
 use agentd_core::store::{End, MessageText, NewJob, Stored, TextKind, Write, Written};
 use agentd_protocol::{Body, Code, JobId};
-use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Params, params};
 use sha2::{Digest as _, Sha256};
 
-use super::{Liveness, attachments};
+use super::{Liveness, attachments, webhooks};
 
 /// The next free numbers. Only good within one transaction: other processes take some, too.
 #[derive(Clone, Copy, Debug)]
@@ -211,8 +211,7 @@ impl Writing<'_> {
         Ok(stored)
     }
 
-    fn about_session(&self, update: &str, values: &[&String]) -> Result<Written, Stop> {
-        let values = rusqlite::params_from_iter(values);
+    fn update(&self, update: &str, values: impl Params) -> Result<Written, Stop> {
         self.conn.prepare_cached(update)?.execute(values)?;
         Ok(Written::Done)
     }
@@ -222,14 +221,10 @@ impl Writing<'_> {
             Write::Accept(new) => self.accept(item, new),
             Write::Start { .. } => self.start(write),
             Write::Requeue { job, attempt } => self.requeue(*job, *attempt),
-            Write::Cancel { job } => {
-                self.conn
-                    .prepare_cached(
-                        "UPDATE jobs SET cancelled = 1 WHERE job = ?1 AND final_seq IS NULL",
-                    )?
-                    .execute([int(job.0)])?;
-                Ok(Written::Done)
-            }
+            Write::Cancel { job } => self.update(
+                "UPDATE jobs SET cancelled = 1 WHERE job = ?1 AND final_seq IS NULL",
+                [int(job.0)],
+            ),
             Write::Event { job, line } => self.event(*job, line),
             Write::Text {
                 job,
@@ -259,42 +254,39 @@ impl Writing<'_> {
                 line,
                 texts,
             } => self.finish(*job, *end, line, texts),
-            Write::Hold { job, held } => {
-                self.conn
-                    .prepare_cached(
-                        "UPDATE jobs SET held = ?2 WHERE job = ?1 AND final_seq IS NULL",
-                    )?
-                    .execute(params![int(job.0), held])?;
+            Write::Callback { job, url } => {
+                webhooks::put(self.conn, int(job.0), url, self.wall_ms)?;
                 Ok(Written::Done)
             }
+            Write::Replay { webhook } => Ok(Written::Webhook {
+                id: webhooks::replay(self.conn, webhook, self.wall_ms)?,
+            }),
+            Write::TestCallback { url } => Ok(Written::Webhook {
+                id: Some(webhooks::put_test(self.conn, url, self.wall_ms)?),
+            }),
+            Write::Hold { job, held } => self.update(
+                "UPDATE jobs SET held = ?2 WHERE job = ?1 AND final_seq IS NULL",
+                params![int(job.0), held],
+            ),
             Write::Open(new) => self.open(new),
             Write::Close { session } => self.close(item, session),
-            Write::Model { session, pins } => {
-                self.conn
-                    .prepare_cached(
-                        "UPDATE sessions SET provider = ?2, model = ?3, thinking = ?4
-                         WHERE name = ?1",
-                    )?
-                    .execute(params![session, pins.provider, pins.model, pins.thinking])?;
-                Ok(Written::Done)
-            }
-            Write::Native { session, native } => {
-                self.conn
-                    .prepare_cached("UPDATE sessions SET native = ?2 WHERE name = ?1")?
-                    .execute(params![session, native])?;
-                Ok(Written::Done)
-            }
+            Write::Model { session, pins } => self.update(
+                "UPDATE sessions SET provider = ?2, model = ?3, thinking = ?4 WHERE name = ?1",
+                params![session, pins.provider, pins.model, pins.thinking],
+            ),
+            Write::Native { session, native } => self.update(
+                "UPDATE sessions SET native = ?2 WHERE name = ?1",
+                params![session, native],
+            ),
             Write::Lost { session } => {
-                self.about_session("UPDATE sessions SET lost = 1 WHERE name = ?1", &[session])
+                self.update("UPDATE sessions SET lost = 1 WHERE name = ?1", [session])
             }
             Write::Release { session } => {
                 self.entered.remove(session);
-                self.conn
-                    .prepare_cached(
-                        "UPDATE sessions SET instance = NULL WHERE name = ?1 AND instance = ?2",
-                    )?
-                    .execute([session, self.ours])?;
-                Ok(Written::Done)
+                self.update(
+                    "UPDATE sessions SET instance = NULL WHERE name = ?1 AND instance = ?2",
+                    [session, self.ours],
+                )
             }
         }
     }

@@ -14,15 +14,17 @@ use agentd_core::store::{Loaded, Query};
 use agentd_protocol::Code;
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, ErrorCode};
+use tokio::sync::Notify;
 
 use super::backup::Backups;
 use super::checkpoint::{Checkpoints, Log, checkpoint};
 use super::queue::{
-    BATCH, HEAVY, batch_len, can_do_without, changes, is_lazy, only_releases, refusal, weight,
+    BATCH, HEAVY, batch_len, can_do_without, changes, delivers, is_lazy, only_releases, refusal,
+    weight,
 };
 use super::transaction::{Attempt, Doubt, attempt, is_doubtful, wall_ms};
 use super::{Alive, Answer, Answers, Fault, Keep, Message, Moment, ORDERS, Order, Role};
-use super::{prune, read, schema, trouble};
+use super::{prune, read, schema, trouble, webhooks};
 
 /// A commit that nobody waits for rides on the next one, at most this late.
 const LAZY: Duration = Duration::from_secs(1);
@@ -51,6 +53,8 @@ pub(super) struct Setting {
     pub(super) keep: Option<Keep>,
     pub(super) alive: Alive,
     pub(super) answer: Arc<Answer>,
+    /// Rung after a commit that holds something to deliver.
+    pub(super) to_deliver: Arc<Notify>,
     pub(super) fault: Fault,
 }
 
@@ -206,10 +210,38 @@ impl Writer {
                 Message::Order(order) => self.take(*order),
                 // Whoever no longer waits needs none.
                 Message::Beat(heard) => drop(heard.send(())),
+                Message::Due(wanted, answer) => {
+                    let due = self.beside(|conn| webhooks::due(conn, &wanted));
+                    let _gone = answer.send(due);
+                }
+                Message::Mark(marks, answer) => {
+                    let marked = self.beside(|conn| webhooks::mark(conn, &marks));
+                    let _gone = answer.send(marked);
+                }
                 Message::Close => return Gathered::Closing,
             }
         }
         Gathered::Open
+    }
+
+    /// Does something for whoever delivers, in a transaction of its own. It doesn't wait for the
+    /// orders of the queue, nor do they for more than that.
+    fn beside<T>(
+        &mut self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, String> {
+        let (Some(conn), None) = (&self.conn, &self.trouble) else {
+            return Err("the store can't be written at the moment".to_owned());
+        };
+        let done = (self.setting.fault)(Moment::BeforeBegin, conn).and_then(|()| work(conn));
+        done.map_err(|error| {
+            if is_doubtful(&error) {
+                // What may be in the file is found there, or it is done again.
+                self.conn = None;
+            }
+            self.note_trouble(&error);
+            error.to_string()
+        })
     }
 
     fn wait(&self) -> Result<Message, RecvTimeoutError> {
@@ -342,6 +374,9 @@ impl Writer {
             };
             matches!(query, Some(Query::Backup { .. }))
         };
+        if done.iter().any(delivers) {
+            self.setting.to_deliver.notify_one();
+        }
         let backups: Vec<Order> = done.iter().filter(is_backup).cloned().collect();
         (self.setting.answer)(Answers {
             events: answers,
@@ -486,6 +521,7 @@ impl Writer {
             return;
         }
         let pruned = (self.setting.fault)(Moment::BeforeBegin, conn)
+            .and_then(|()| webhooks::forget(conn, wall_ms()))
             .and_then(|()| prune::slice(conn, keep, wall_ms(), prune::SLICE));
         let pause = match pruned {
             Ok(prune::Pruned::Some(jobs)) => {

@@ -45,6 +45,9 @@ pub(super) fn check_send(send: &Send) -> Result<(), Rejected> {
     check_chain(send.fallback_chain.as_deref().unwrap_or_default())?;
     check_labels(&send.labels)?;
     crate::attachment::check(&send.attachments)?;
+    if let Some(callback) = &send.callback {
+        callback.clone().check("callback.url")?;
+    }
     if let Some(time) = &send.start_at
         && unix_ms(time).is_none()
     {

@@ -83,7 +83,7 @@ fn a_bad_field_is_refused_with_its_name() {
         ),
         (
             r#"{"prompt":"a","callback":{"url":"x"}}"#,
-            Code::Unsupported,
+            Code::InvalidRequest,
             "callback",
         ),
         (

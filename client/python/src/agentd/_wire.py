@@ -106,7 +106,7 @@ def _parse(raw: bytes) -> Line:
     return line
 
 
-_ALIASES = {"prompt": "text", "message": "text", "tools": "toolsets"}
+_ALIASES = {"prompt": "text", "message": "text", "tools": "toolsets", "callback_url": "callback"}
 _KNOWN = {"text", *Options.__annotations__}
 _RESTRICTING = ("toolsets", "on_question", "fallback_chain")
 
@@ -134,6 +134,8 @@ def send_fields(send: Mapping[str, Any]) -> dict[str, Any]:
             )
         if value is None:
             continue
+        if name == "callback_url":
+            value = {"url": value}
         name = _ALIASES.get(name, name)
         if name in fields:
             raise InvalidRequestError(f"`{name}` is given twice, once by another of its names")

@@ -155,6 +155,12 @@ class UnknownQuestionError(AgentdError):
     code = "unknown-question"
 
 
+class UnknownWebhookError(AgentdError):
+    """No endpoint is configured for the URL, or there is no such delivery."""
+
+    code = "unknown-webhook"
+
+
 class AlreadyAnsweredError(AgentdError):
     """Somebody was faster."""
 

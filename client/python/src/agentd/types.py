@@ -68,6 +68,10 @@ class Options(TypedDict, total=False):
     """When the turn before it in its session was interrupted."""
     attachments: list[Attachment] | None
     """Files and pictures."""
+    callback_url: str | None
+    """Who is told when the job has ended; an endpoint of ``agentctl webhook add``."""
+    callback: dict[str, str] | None
+    """The same as it stands in the protocol, ``{"url": …}``."""
     labels: dict[str, str] | None
     """Free, to find jobs by."""
     parent: str | None

@@ -80,6 +80,9 @@ pub struct HowArgs {
     /// A picture, PDF or text that goes with the turn; may be given again
     #[arg(long, value_name = "FILE", value_parser = value::file)]
     pub attach: Vec<PathBuf>,
+    /// Who is told when the turn has ended; an endpoint of `agentctl webhook add`
+    #[arg(long, value_name = "URL")]
+    pub callback: Option<String>,
     /// Not before: a time like 2026-11-21T19:00:00Z, or a span from now like 2h
     #[arg(long, value_name = "WHEN", value_parser = value::start_at)]
     pub start_at: Option<String>,

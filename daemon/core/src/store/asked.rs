@@ -2,6 +2,7 @@
 //!
 //! Owns the questions and how much one answer holds. Must not know SQL.
 
+use agentd_protocol::webhook::DeliveryState;
 use agentd_protocol::work::JobPhase;
 use agentd_protocol::{Body, JobId, rows};
 
@@ -28,6 +29,17 @@ pub enum Query {
         since: Option<i64>,
         /// With a smaller number.
         before: Option<JobId>,
+    },
+    /// Some deliveries, newest first. Answered by [`Loaded::Webhooks`].
+    Webhooks {
+        /// So far.
+        state: Option<DeliveryState>,
+        /// Only this one.
+        webhook: Option<String>,
+        /// Only those with a smaller place.
+        before: Option<u64>,
+        /// At most so many.
+        limit: usize,
     },
     /// All sessions, in the order they were made. Answered by [`Loaded::SessionList`].
     SessionList {
@@ -147,6 +159,13 @@ pub enum Loaded {
         turns: Vec<String>,
         /// Where the next page begins; `None` at the end.
         next: Option<JobId>,
+    },
+    /// A page of deliveries.
+    Webhooks {
+        /// Newest first, one JSON object each.
+        deliveries: Vec<String>,
+        /// Where the next page begins; `None` at the end.
+        next: Option<u64>,
     },
     /// A page of sessions, as far as the store knows them: none of them works or waits.
     SessionList {

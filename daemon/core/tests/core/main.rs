@@ -8,6 +8,7 @@
 
 mod agents;
 mod attachments;
+mod callbacks;
 mod clocks;
 mod cursors;
 mod dispatch;

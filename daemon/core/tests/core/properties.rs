@@ -93,6 +93,12 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
             } else {
                 r#""retry":"auto","#
             };
+            // Always the same with the same key.
+            let callback = if choice & 0x10_0000 == 0 {
+                ""
+            } else {
+                r#""callback":{"url":"https://a.example/"},"#
+            };
             let own = if choice & 0x100_0000 == 0 { *id } else { 0 };
             if own == 0 && world.clients[&conn].open.iter().any(|open| open == "-") {
                 return;
@@ -101,7 +107,7 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
                 conn,
                 own,
                 &format!(
-                    r#"{{{session}{key}{retry}{ask}"agent":"{agent}","type":"send","text":"x"}}"#
+                    r#"{{{session}{key}{retry}{ask}{callback}"agent":"{agent}","type":"send","text":"x"}}"#
                 ),
             );
         }

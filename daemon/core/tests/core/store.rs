@@ -182,6 +182,18 @@ impl World {
                     }
                     Written::Numbered { seq }
                 }
+                Write::Callback { job, url } => {
+                    let stored = &self.jobs[&job];
+                    assert!(stored.last.is_some(), "{job} is called back before its end");
+                    assert!(self.callbacks.insert(job, url).is_none(), "{job} twice");
+                    Written::Done
+                }
+                Write::Replay { webhook } => Written::Webhook {
+                    id: (webhook == "evt_1").then_some(webhook),
+                },
+                Write::TestCallback { .. } => Written::Webhook {
+                    id: Some("evt_2".to_owned()),
+                },
                 Write::Native { session, native } => {
                     self.sessions.get_mut(&session).unwrap().native = native;
                     Written::Done
@@ -318,6 +330,7 @@ impl World {
             }
             Query::JobList { .. }
             | Query::Usage { .. }
+            | Query::Webhooks { .. }
             | Query::History { .. }
             | Query::Message { .. }
             | Query::Backup { .. }

@@ -88,6 +88,8 @@ pub struct World {
     pub jobs: BTreeMap<JobId, StoredJob>,
     pub sessions: BTreeMap<String, SessionRow>,
     pub keys: BTreeMap<String, (JobId, String)>,
+    /// Who is told of which job's end.
+    pub callbacks: BTreeMap<JobId, String>,
     pub prompts: BTreeMap<JobId, u32>,
     /// The agent's own id of the session that each prompt carried.
     pub natives: Vec<Option<String>>,
@@ -137,6 +139,7 @@ impl World {
             jobs: BTreeMap::new(),
             sessions: BTreeMap::new(),
             keys: BTreeMap::new(),
+            callbacks: BTreeMap::new(),
             prompts: BTreeMap::new(),
             natives: Vec::new(),
             turns: BTreeMap::new(),
@@ -418,6 +421,10 @@ impl World {
                 && self.jobs.values().all(|job| job.last.is_some())
                 && self.store_pending() == 0
             {
+                for (job, stored) in &self.jobs {
+                    let wanted = stored.request.contains("\"callback\"");
+                    assert_eq!(self.callbacks.contains_key(job), wanted, "{job}");
+                }
                 return;
             }
             let processes: Vec<_> = self.processes.keys().copied().collect();

@@ -25,6 +25,7 @@ mod lists;
 mod orders;
 mod prune;
 mod usage;
+mod webhooks;
 mod whole;
 
 /// Every wait of these tests ends here.

@@ -26,6 +26,7 @@ public struct ErrorCode: RawRepresentable, Hashable, Sendable, CustomStringConve
   public static let unknownSession = ErrorCode(rawValue: "unknown-session")
   public static let unknownJob = ErrorCode(rawValue: "unknown-job")
   public static let unknownQuestion = ErrorCode(rawValue: "unknown-question")
+  public static let unknownWebhook = ErrorCode(rawValue: "unknown-webhook")
   public static let alreadyAnswered = ErrorCode(rawValue: "already-answered")
   public static let sessionBusy = ErrorCode(rawValue: "session-busy")
   public static let sessionIdle = ErrorCode(rawValue: "session-idle")

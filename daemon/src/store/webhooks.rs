@@ -1,0 +1,340 @@
+//! Deliveries: written with a job's end, read when they are due, marked after each attempt.
+//!
+//! Owns their table, their ids and what a delivery tells. Must not know HTTP, secrets or when the next
+//! attempt is.
+
+use std::path::Path;
+
+use agentd_core::rfc3339;
+use agentd_core::store::Loaded;
+use agentd_protocol::JobId;
+use agentd_protocol::webhook::{DeliveryRow, DeliveryState, host};
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::schema::{FILE, reopen_to_read};
+use super::write::{int, nat, shown};
+
+/// One that was delivered is kept so long, for people to look at, in milliseconds.
+const DELIVERED_MS: i64 = 24 * 60 * 60 * 1000;
+/// A dead letter is kept so long, to be sent again.
+const DEAD_MS: i64 = 30 * 24 * 60 * 60 * 1000;
+/// No attempt is planned further ahead: one that is was planned by a clock that has been set back
+/// since.
+const AHEAD_MS: i64 = 30 * 60 * 60 * 1000;
+/// Rows forgotten at once.
+const SLICE: i64 = 256;
+/// Bytes of rows in one page, so that it fits into a line.
+const PAGE_BYTES: usize = 512 * 1024;
+
+/// What a final line says that is told.
+#[derive(Default, Deserialize)]
+struct Final {
+    #[serde(default)]
+    stop: Option<String>,
+    #[serde(default)]
+    code: Option<String>,
+    #[serde(default)]
+    agent: Option<String>,
+}
+
+/// Which deliveries are asked for.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Wanted {
+    /// Delivery by now, milliseconds since 1970.
+    pub now_ms: i64,
+    /// None of these, which are under way.
+    pub but: Vec<String>,
+    /// None to these hosts, which have enough to do.
+    pub busy: Vec<String>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// One that is due.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Delivery {
+    /// Its id, the same in every attempt.
+    pub id: String,
+    /// Where to.
+    pub url: String,
+    /// Of the URL.
+    pub host: String,
+    /// What is told.
+    pub body: String,
+    /// Attempts so far.
+    pub attempts: u32,
+    /// Is it for a try? Then there is one attempt.
+    pub is_test: bool,
+}
+
+/// What is due, and when more will be.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Waiting {
+    /// The longest due first.
+    pub due: Vec<Delivery>,
+    /// Milliseconds since 1970 of the next one that isn't due yet.
+    pub next_ms: Option<i64>,
+}
+
+/// How an attempt ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The receiver has it.
+    Delivered,
+    /// There is another attempt, at this time in milliseconds since 1970.
+    Again(i64),
+    /// There is none.
+    Dead,
+    /// There is none, for this delivery and all others to the same URL.
+    Gone,
+}
+
+/// What became of an attempt.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mark {
+    /// Of which delivery.
+    pub id: String,
+    /// How many attempts it had before, as it was read.
+    pub attempts: u32,
+    /// When it ended, milliseconds since 1970.
+    pub at_ms: i64,
+    /// How.
+    pub outcome: Outcome,
+    /// What the receiver answered, if it did.
+    pub status: Option<u16>,
+    /// Why it isn't delivered.
+    pub error: Option<String>,
+}
+
+/// A delivery about a job that has just ended, in its transaction. It tells that it ended and how,
+/// and nothing of what was said.
+pub(super) fn put(conn: &Connection, job: i64, url: &str, now_ms: i64) -> rusqlite::Result<()> {
+    let data = conn
+        .prepare_cached(
+            "SELECT coalesce(sessions.name, ''), jobs.state, jobs.final_seq, jobs.key,
+                jobs.attempt, jobs.final, jobs.finished_at
+             FROM jobs LEFT JOIN sessions ON sessions.id = jobs.session
+             WHERE jobs.job = ?1 AND jobs.final_seq IS NOT NULL",
+        )?
+        .query_row([job], |row| {
+            let line = row.get_ref(5)?.as_str()?;
+            let last: Final = serde_json::from_str(line).unwrap_or_default();
+            Ok(json!({
+                "type": "job.ended",
+                "timestamp": rfc3339(row.get(6)?),
+                "data": {
+                    "job": JobId(nat(job)),
+                    "session": shown(row.get(0)?),
+                    "agent": last.agent,
+                    "state": row.get::<_, String>(1)?,
+                    "stop": last.stop,
+                    "code": last.code,
+                    "seq": row.get::<_, i64>(2)?,
+                    "idempotency_key": row.get::<_, Option<String>>(3)?,
+                    "attempt": row.get::<_, i64>(4)?,
+                    "final_bytes": line.len(),
+                },
+            }))
+        })
+        .optional()?;
+    match data {
+        Some(data) => insert(conn, Some(job), url, &data.to_string(), now_ms).map(drop),
+        // It had ended before, and was told then.
+        None => Ok(()),
+    }
+}
+
+/// A delivery that tells nothing.
+pub(super) fn put_test(conn: &Connection, url: &str, now_ms: i64) -> rusqlite::Result<String> {
+    let body = json!({"type": "webhook.test", "timestamp": rfc3339(now_ms), "data": {}});
+    insert(conn, None, url, &body.to_string(), now_ms)
+}
+
+fn insert(
+    conn: &Connection,
+    job: Option<i64>,
+    url: &str,
+    body: &str,
+    now_ms: i64,
+) -> rusqlite::Result<String> {
+    conn.prepare_cached(
+        "INSERT INTO webhooks (id, job, url, host, body, state, created_at, due_at)
+         VALUES ('evt_' || lower(hex(randomblob(16))), ?1, ?2, ?3, ?4, 'pending', ?5, ?5)
+         ON CONFLICT (job) DO UPDATE SET job = job RETURNING id",
+    )?
+    .query_row(params![job, url, host(url), body, now_ms], |row| row.get(0))
+}
+
+/// A delivery goes out again, as if for the first time; its id stays, so that a receiver that has it
+/// knows.
+pub(super) fn replay(
+    conn: &Connection,
+    webhook: &str,
+    now_ms: i64,
+) -> rusqlite::Result<Option<String>> {
+    conn.prepare_cached(
+        "UPDATE webhooks SET state = 'pending', attempts = 0, due_at = ?2
+         WHERE id = ?1 RETURNING id",
+    )?
+    .query_row(params![webhook, now_ms], |row| row.get(0))
+    .optional()
+}
+
+/// What is due, the longest due first.
+pub(super) fn due(conn: &Connection, wanted: &Wanted) -> rusqlite::Result<Waiting> {
+    let list = |words: &[String]| serde_json::to_string(words).unwrap_or_default();
+    let (but, busy) = (list(&wanted.but), list(&wanted.busy));
+    let ahead = wanted.now_ms.saturating_add(AHEAD_MS);
+    let limit = i64::try_from(wanted.limit).unwrap_or(i64::MAX);
+    let due = conn
+        .prepare_cached(
+            "SELECT id, url, host, body, attempts, job IS NULL FROM webhooks
+             WHERE state = 'pending' AND (due_at <= ?1 OR due_at > ?2)
+                AND host NOT IN (SELECT value FROM json_each(?3))
+                AND id NOT IN (SELECT value FROM json_each(?4))
+             ORDER BY due_at LIMIT ?5",
+        )?
+        .query_map(params![wanted.now_ms, ahead, busy, but, limit], |row| {
+            Ok(Delivery {
+                id: row.get(0)?,
+                url: row.get(1)?,
+                host: row.get(2)?,
+                body: row.get(3)?,
+                attempts: row.get(4)?,
+                is_test: row.get(5)?,
+            })
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    let next_ms = conn
+        .prepare_cached("SELECT min(due_at) FROM webhooks WHERE state = 'pending' AND due_at > ?1")?
+        .query_row([wanted.now_ms], |row| row.get(0))?;
+    Ok(Waiting { due, next_ms })
+}
+
+/// Notes what became of attempts, all or none. A delivery that was asked for again meanwhile stays to
+/// be sent.
+pub(super) fn mark(conn: &Connection, marks: &[Mark]) -> rusqlite::Result<()> {
+    let change = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
+    for mark in marks {
+        let (state, due) = match mark.outcome {
+            Outcome::Delivered => (DeliveryState::Delivered, None),
+            Outcome::Again(due) => (DeliveryState::Pending, Some(due)),
+            Outcome::Dead | Outcome::Gone => (DeliveryState::Dead, None),
+        };
+        let url: Option<String> = change
+            .prepare_cached(
+                "UPDATE webhooks SET state = ?2, attempts = attempts + 1, last_at = ?3,
+                    due_at = coalesce(?4, due_at), status = ?5, error = ?6
+                 WHERE id = ?1 AND attempts = ?7 RETURNING url",
+            )?
+            .query_row(
+                params![
+                    mark.id,
+                    state.name(),
+                    mark.at_ms,
+                    due,
+                    mark.status,
+                    mark.error,
+                    mark.attempts
+                ],
+                |row| row.get(0),
+            )
+            .optional()?;
+        if mark.outcome == Outcome::Gone {
+            change
+                .prepare_cached(
+                    "UPDATE webhooks SET state = 'dead', last_at = ?2, error = ?3
+                     WHERE url = ?1 AND state = 'pending'",
+                )?
+                .execute(params![url, mark.at_ms, mark.error])?;
+        }
+    }
+    failpoint!("before-commit-mark");
+    change.commit()
+}
+
+/// Forgets some that ended long ago.
+pub(super) fn forget(conn: &Connection, now_ms: i64) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "DELETE FROM webhooks WHERE place IN (
+            SELECT place FROM webhooks WHERE state <> 'pending'
+                AND last_at < CASE state WHEN 'dead' THEN ?1 ELSE ?2 END
+            ORDER BY last_at LIMIT ?3)",
+    )?
+    .execute(params![
+        now_ms.saturating_sub(DEAD_MS),
+        now_ms.saturating_sub(DELIVERED_MS),
+        SLICE
+    ])
+    .map(drop)
+}
+
+/// How many were given up, as seen from outside.
+///
+/// # Errors
+/// When the store in `dir` can't be read, or has another version.
+pub fn given_up(dir: &Path) -> rusqlite::Result<u64> {
+    let conn = reopen_to_read(&dir.join(FILE))?;
+    let dead = "SELECT count(*) FROM webhooks WHERE state = 'dead' AND job IS NOT NULL";
+    conn.query_row(dead, [], |row| row.get(0).map(nat))
+}
+
+/// A page of deliveries, newest first.
+pub(super) fn list(
+    conn: &Connection,
+    state: Option<DeliveryState>,
+    webhook: Option<&str>,
+    before: Option<u64>,
+    limit: usize,
+) -> rusqlite::Result<Loaded> {
+    let mut statement = conn.prepare_cached(
+        "SELECT place, id, job, url, state, attempts, created_at, due_at, last_at, status, error
+         FROM webhooks
+         WHERE place < ?1 AND (?2 IS NULL OR state = ?2) AND (?3 IS NULL OR id = ?3)
+         ORDER BY place DESC LIMIT ?4",
+    )?;
+    let asked = params![
+        before.map_or(i64::MAX, int),
+        state.map(DeliveryState::name),
+        webhook,
+        i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX),
+    ];
+    let mut rows = statement.query(asked)?;
+    let (mut deliveries, mut bytes, mut last) = (Vec::new(), 0, None);
+    let mut next = None;
+    while let Some(row) = rows.next()? {
+        if deliveries.len() == limit || bytes > PAGE_BYTES {
+            next = last;
+            break;
+        }
+        last = Some(nat(row.get(0)?));
+        // A row of strings and numbers can always be written.
+        let text = serde_json::to_string(&delivery_row(row)?).unwrap_or_default();
+        bytes += text.len();
+        deliveries.push(text);
+    }
+    Ok(Loaded::Webhooks { deliveries, next })
+}
+
+fn delivery_row(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
+    let state = match row.get_ref(4)?.as_str()? {
+        "delivered" => DeliveryState::Delivered,
+        "dead" => DeliveryState::Dead,
+        _ => DeliveryState::Pending,
+    };
+    let due: i64 = row.get(7)?;
+    Ok(DeliveryRow {
+        webhook: row.get(1)?,
+        job: row.get::<_, Option<i64>>(2)?.map(|job| JobId(nat(job))),
+        url: row.get(3)?,
+        state,
+        attempts: nat(row.get(5)?),
+        created_at: rfc3339(row.get(6)?),
+        next_at: (state == DeliveryState::Pending).then(|| rfc3339(due)),
+        last_at: row.get::<_, Option<i64>>(8)?.map(rfc3339),
+        status: row.get(9)?,
+        error: row.get(10)?,
+    })
+}

@@ -1,0 +1,220 @@
+//! One attempt: a signed request to an address that was checked, and what came back.
+//!
+//! Owns the request and how much of the answer is read. An address is looked up once, all that came
+//! of it is checked, and one of these is connected to; nothing goes through a proxy, which would look
+//! it up again. Must not know when there is another attempt.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use agentd_protocol::address::Reach;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Response, Url};
+
+use super::schedule::{Verdict, verdict};
+use super::sign::signatures;
+use crate::config::{Endpoint, literal, within};
+use crate::store::Delivery;
+
+/// An attempt takes no longer, from the look-up to the end of the answer.
+const WITHIN: Duration = Duration::from_secs(15);
+/// So much of an answer is read, and thrown away: its status says all.
+const MOST_BYTES: usize = 16 * 1024;
+/// So much of what went wrong is kept, in bytes.
+const MOST_WORDS: usize = 300;
+
+/// Looks up which addresses a name has.
+pub(super) type LookUp = Arc<
+    dyn Fn(String) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>
+        + Send
+        + Sync,
+>;
+
+/// As this system does it.
+pub(super) fn system() -> LookUp {
+    Arc::new(|name| {
+        Box::pin(async move { Ok(tokio::net::lookup_host((name.as_str(), 0)).await?.collect()) })
+    })
+}
+
+/// What came of an attempt.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) verdict: Verdict,
+    pub(super) status: Option<u16>,
+    /// Why it isn't delivered.
+    pub(super) error: Option<String>,
+}
+
+impl Ended {
+    pub(super) fn failed(error: impl Into<String>) -> Self {
+        let mut error = error.into();
+        while error.len() > MOST_WORDS {
+            error.pop();
+        }
+        Self {
+            verdict: Verdict::Failed(None),
+            status: None,
+            error: Some(error),
+        }
+    }
+}
+
+/// Sends requests.
+pub(super) struct Poster {
+    look_up: LookUp,
+    within: Duration,
+    /// Made when first needed: each reads the system's certificates.
+    public: OnceLock<Client>,
+    private: OnceLock<Client>,
+}
+
+impl Poster {
+    pub(super) const fn new(look_up: LookUp) -> Self {
+        Self {
+            look_up,
+            within: WITHIN,
+            public: OnceLock::new(),
+            private: OnceLock::new(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn within(self, within: Duration) -> Self {
+        Self { within, ..self }
+    }
+
+    fn client(&self, reach: Reach) -> Result<&Client, reqwest::Error> {
+        let kept = match reach {
+            Reach::Private => &self.private,
+            Reach::Public | Reach::Never => &self.public,
+        };
+        if let Some(client) = kept.get() {
+            return Ok(client);
+        }
+        // Somebody else may have done so already, with the same.
+        let _is_there = rustls::crypto::ring::default_provider().install_default();
+        let checked = Checked {
+            look_up: Arc::clone(&self.look_up),
+            reach,
+        };
+        let client = Client::builder()
+            .user_agent(concat!("agentd/", env!("CARGO_PKG_VERSION")))
+            .redirect(Policy::none())
+            .no_proxy()
+            .no_gzip()
+            .referer(false)
+            .dns_resolver(Arc::new(checked))
+            .pool_max_idle_per_host(0)
+            .build()?;
+        Ok(kept.get_or_init(|| client))
+    }
+
+    /// Tells a receiver once, at `now_ms` since 1970.
+    pub(super) async fn post(&self, endpoint: &Endpoint, due: Delivery, now_ms: i64) -> Ended {
+        match tokio::time::timeout(self.within, self.posted(endpoint, due, now_ms)).await {
+            Ok(ended) => ended,
+            Err(_late) => Ended::failed(format!("no answer within {} s", self.within.as_secs())),
+        }
+    }
+
+    async fn posted(&self, endpoint: &Endpoint, due: Delivery, now_ms: i64) -> Ended {
+        let Ok(url) = Url::parse(&due.url) else {
+            return Ended::failed("its URL is none");
+        };
+        let reach = endpoint.reach();
+        // A name is checked when it is looked up, an address never is.
+        if let Err(why) = literal(&url, reach) {
+            return Ended::failed(format!("its URL {why}"));
+        }
+        let client = match self.client(reach) {
+            Ok(client) => client,
+            Err(error) => return Ended::failed(said(error)),
+        };
+        let seconds = now_ms.div_euclid(1000);
+        let signature = signatures(&endpoint.secrets, &due.id, seconds, &due.body);
+        let sent = client
+            .post(url)
+            .header(CONTENT_TYPE, "application/json")
+            .header("webhook-id", due.id)
+            .header("webhook-timestamp", seconds)
+            .header("webhook-signature", signature)
+            .body(due.body)
+            .send()
+            .await;
+        match sent {
+            Ok(response) => answered(response, now_ms).await,
+            Err(error) => Ended::failed(said(error)),
+        }
+    }
+}
+
+async fn answered(mut response: Response, now_ms: i64) -> Ended {
+    let status = response.status();
+    let retry_after = response.headers().get(RETRY_AFTER);
+    let retry_after = retry_after.and_then(|value| value.to_str().ok());
+    let verdict = verdict(status.as_u16(), retry_after, now_ms);
+    let error = match verdict {
+        Verdict::Delivered => None,
+        _ if status.is_redirection() => {
+            Some(format!("it answered {status}; redirects are not followed"))
+        }
+        Verdict::Gone => Some(format!("it answered {status}: nobody wants it any more")),
+        Verdict::Failed(_) => Some(format!("it answered {status}")),
+    };
+    // To its end, if that isn't far: who is cut off in the middle may take it for an error.
+    let mut read = 0;
+    while let Ok(Some(piece)) = response.chunk().await {
+        read += piece.len();
+        if read > MOST_BYTES {
+            break;
+        }
+    }
+    Ended {
+        verdict,
+        status: Some(status.as_u16()),
+        error,
+    }
+}
+
+/// Gives out addresses that were all checked, or none.
+struct Checked {
+    look_up: LookUp,
+    reach: Reach,
+}
+
+impl Resolve for Checked {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (look_up, reach) = (Arc::clone(&self.look_up), self.reach);
+        Box::pin(async move {
+            let found = look_up(name.as_str().to_owned()).await?;
+            // One that is refused among others is a trick, not a mistake.
+            for address in &found {
+                within(address.ip(), reach)
+                    .map_err(|why| format!("the name `{}` {why}", name.as_str()))?;
+            }
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// An error with its causes, without the URL, which may hold a secret.
+fn said(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(&format!(": {more}"));
+        }
+        cause = error.source();
+    }
+    text
+}
