@@ -58,6 +58,7 @@ async fn forward(args: VoiceForwardArgs, socket: Option<&Path>) -> io::Result<Ex
         Ok(delivery) => delivery,
         Err(exit) => return Ok(exit),
     };
+    let calling = delivery.begin().await;
     let spool = spool();
     let utterance = utterance(&args, transcript, &delivery.to, spool.as_ref().ok())?;
     if let Ok(spool) = &spool
@@ -69,7 +70,9 @@ async fn forward(args: VoiceForwardArgs, socket: Option<&Path>) -> io::Result<Ex
     let spool = spool
         .as_ref()
         .map_err(|why| io::Error::new(why.kind(), why.to_string()));
-    let mut forwarded = delivery.forward(spool, &utterance, &mut notes).await;
+    let mut forwarded = delivery
+        .forward(calling, spool, &utterance, &mut notes)
+        .await;
     let client = forwarded.client.take();
     tell(&notes);
     let exit = concluded(forwarded, &utterance, &args, socket);

@@ -84,6 +84,9 @@ pub struct Flushed {
 /// What a person would want to know of, in order.
 pub type Notes = Vec<String>;
 
+/// What [`Delivery::begin`] began: ended when dropped.
+pub struct Calling(Result<Result<Option<Call>, Stopped>, Elapsed>);
+
 /// Where a delivery is, should its time be over.
 #[derive(Default)]
 struct Progress {
@@ -145,16 +148,22 @@ impl Delivery {
         flushed
     }
 
+    /// Calls another machine, which takes some milliseconds, and doesn't wait for it: what is to be
+    /// said is kept meanwhile. Nothing is asked.
+    pub async fn begin(&self) -> Calling {
+        Calling(tokio::time::timeout_at(self.until, self.call()).await)
+    }
+
     /// Keeps `own`, delivers what waits in front of it, then `own`, and waits for its answer. It is
-    /// asked only when it is kept; the way to another machine is made meanwhile, as both take some
-    /// milliseconds. Without a spool, or when that doesn't keep it, it is sent all the same.
+    /// asked only when it is kept. Without a spool, or when that doesn't keep it, it is sent all the
+    /// same.
     pub async fn forward(
         &self,
+        Calling(calling): Calling,
         spool: io::Result<&Spool>,
         own: &Utterance,
         notes: &mut Notes,
     ) -> Forwarded {
-        let calling = tokio::time::timeout_at(self.until, self.call()).await;
         let kept = spool.and_then(|spool| Ok((spool, spool.put(own)?)));
         let (queued, lost) = match &kept {
             Ok((spool, name)) => (Some((*spool, name)), None),
