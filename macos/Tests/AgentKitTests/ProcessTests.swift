@@ -236,12 +236,19 @@ private func configuration(_ place: Place, _ script: String) -> RpcAgentProcess.
         place,
         """
         read line; echo '{"type":"status","id":1,"ok":true}'
-        read line; setsid sleep 15 & exit 4
+        read line
+        session() { setsid "$@" || perl -MPOSIX -e 'POSIX::setsid(); exec @ARGV' "$@"; }
+        session sh -c 'echo $$ >holds; exec sleep 15' &
+        until [ -s holds ]; do sleep 0.05; done
+        exit 4
         """))
     let begun = RpcAgentProcess.now
     let error = await failure { _ = try await child.send(Send("a"), within: 30) }
     #expect("\(String(describing: error))".contains("code 4"))
     #expect(RpcAgentProcess.now - begun < 10)
+    let holder = try #require(pid_t(place.read("holds").dropLast()))
+    #expect(!isGone(holder))
+    kill(holder, SIGKILL)
     await child.stop()
   }
 
