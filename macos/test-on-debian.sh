@@ -148,6 +148,7 @@ for name in sys.argv[1:]:
         ;;
     figures)
         bin=$(binaries "${1:-}")
+        [ -x "$bin/examples/sends" ] || fail "no examples/sends in $bin: \`cargo build --examples\` first"
         setup
         inside "$bin" swift build "${package[@]}" -c release --product agentkit-figures
         inside "$bin" target/swift/release/agentkit-figures

@@ -45,10 +45,9 @@ layout() {
         property CFBundleVersion string "$version"
         property LSMinimumSystemVersion string 14.0
         printf '\t<key>LSUIElement</key>\n\t<true/>\n'
-        property NSMicrophoneUsageDescription string "To hear what you say to your agents."
-        property NSSpeechRecognitionUsageDescription string "To write down what you say to your agents."
     } | plist >"$app/Contents/Info.plist"
-    # The same keys as packaging/launchd/agentd.plist, with a program that moves with the bundle.
+    # Of packaging/launchd/agentd.plist what a bundle can have: its program moves with it, and no path
+    # or variable of a user is known here. So launchd holds no socket, and the log is the daemon's own.
     {
         property Label string local.agentd
         property BundleProgram string Contents/MacOS/agentd
@@ -59,7 +58,8 @@ layout() {
         property ProcessType string Background
         printf '\t<key>AssociatedBundleIdentifiers</key>\n\t<array>\n\t\t<string>local.agentd.helper</string>\n\t</array>\n'
     } | plist >"$app/Contents/Library/LaunchAgents/local.agentd.plist"
-    # Launchd makes the Mach service of whoever it starts: the helper's own agent.
+    # Launchd makes the Mach service of whoever it starts: the helper's own agent, which the app
+    # registers (Sources/AgentViews/StartAtLogin.swift).
     {
         property Label string local.agentd.helper
         property BundleProgram string Contents/MacOS/AgentHelper

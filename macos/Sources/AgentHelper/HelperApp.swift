@@ -52,12 +52,14 @@
 
     func applicationDidFinishLaunching(_ notification: Notification) {
       NSApp.setActivationPolicy(.accessory)
+      LoginItem.giveWay()
       Notifications.prepare()
-      listener.start()
+      // Nobody but launchd's copy owns the name.
+      if LoginItem.isLaunchds { listener.start() }
       following = Task { await model.follow() }
     }
 
-    /// Nothing of ours is left: the connection is closed before the process goes.
+    /// Nothing of ours is left: the connection is closed, and relays end, before the process goes.
     func applicationShouldTerminate(_ sender: NSApplication) -> NSApplication.TerminateReply {
       following?.cancel()
       Task {

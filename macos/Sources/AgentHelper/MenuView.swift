@@ -10,7 +10,9 @@
 
   struct MenuView: View {
     let model: HelperModel
-    @State private var startsAtLogin = LoginItem.isEnabled
+    @State private var startsAtLogin = LoginItem.item.isOn
+    /// What couldn't be done.
+    @State private var refusal: String?
 
     var body: some View {
       VStack(alignment: .leading, spacing: 8) {
@@ -38,10 +40,11 @@
           }
         }
         Divider()
-        Toggle("Start at login", isOn: $startsAtLogin)
-          .onChange(of: startsAtLogin) { _, wanted in
-            startsAtLogin = LoginItem.set(wanted)
-          }
+        // A switch that is bound to a value would be set by its own correction.
+        Button(startsAtLogin ? "Don't start at login" : "Start at login, and now") {
+          start(!startsAtLogin)
+        }
+        if let refusal { Text(refusal).font(.caption) }
         HStack {
           Button("Logs") { Logs.open() }
           Spacer()
@@ -50,6 +53,12 @@
       }
       .padding()
       .frame(width: 380)
+    }
+
+    /// What the button says afterwards is what is.
+    private func start(_ wanted: Bool) {
+      refusal = LoginItem.set(wanted)
+      startsAtLogin = LoginItem.item.isOn
     }
 
     @ViewBuilder

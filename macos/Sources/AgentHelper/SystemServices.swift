@@ -1,6 +1,6 @@
 // What the system does for the app: notifications, start at login, logs. Not run on a Mac yet.
 //
-// Owns the calls of Apple's frameworks. Decides nothing.
+// Owns the calls of Apple's frameworks. Decides nothing: that is `StartAtLogin`.
 
 #if canImport(SwiftUI) && canImport(AppKit)
   import AgentViews
@@ -32,23 +32,62 @@
     }
   }
 
-  /// The helper, and the daemon's launch agent that is in its bundle.
-  enum LoginItem {
-    private static let daemon = SMAppService.agent(plistName: "local.agentd.plist")
-
-    static var isEnabled: Bool { SMAppService.mainApp.status == .enabled }
-
-    /// What it is afterwards.
-    static func set(_ wanted: Bool) -> Bool {
-      for service in [daemon, SMAppService.mainApp] {
-        do {
-          if wanted { try service.register() } else { try service.unregister() }
-        } catch {
-          // The user may have to allow it there; the switch shows what is.
-          SMAppService.openSystemSettingsLoginItems()
-        }
+  /// The launch agents of the bundle.
+  struct BundledAgents: LaunchAgents {
+    func state(_ plist: String) -> LaunchAgentState {
+      switch SMAppService.agent(plistName: plist).status {
+      case .enabled: .on
+      case .requiresApproval: .waitsForApproval
+      default: .off
       }
-      return isEnabled
+    }
+
+    func register(_ plist: String) throws {
+      try SMAppService.agent(plistName: plist).register()
+    }
+
+    func unregister(_ plist: String) throws {
+      try SMAppService.agent(plistName: plist).unregister()
+    }
+  }
+
+  @MainActor
+  enum LoginItem {
+    /// Did launchd start this process, by the helper's launch agent?
+    static let isLaunchds =
+      ProcessInfo.processInfo.environment["XPC_SERVICE_NAME"] == "local.agentd.helper"
+
+    static var item: StartAtLogin {
+      let installed = FileManager.default.homeDirectoryForCurrentUser
+        .appendingPathComponent("Library/LaunchAgents/\(StartAtLogin.daemon)")
+      return StartAtLogin(
+        BundledAgents(),
+        daemonIsInstalled: FileManager.default.fileExists(atPath: installed.path))
+    }
+
+    /// What went wrong, or what the user has to do; nil when nothing is.
+    static func set(_ wanted: Bool) -> String? {
+      let problems = item.set(wanted)
+      if wanted, item.waitsForApproval {
+        SMAppService.openSystemSettingsLoginItems()
+        return "Waits for your approval in System Settings, Login Items."
+      }
+      giveWay()
+      return problems.isEmpty ? nil : problems.joined(separator: "; ")
+    }
+
+    /// Leaves the menu to launchd's copy, which is started if it isn't there. Where that fails this
+    /// one stays.
+    static func giveWay() {
+      guard item.givesWay(isLaunchds: isLaunchds) else { return }
+      let launchctl = Process()
+      launchctl.executableURL = URL(fileURLWithPath: "/bin/launchctl")
+      launchctl.arguments = ["kickstart", "gui/\(getuid())/local.agentd.helper"]
+      launchctl.terminationHandler = { ended in
+        guard ended.terminationStatus == 0 else { return }
+        Task { @MainActor in NSApp.terminate(nil) }
+      }
+      try? launchctl.run()
     }
   }
 

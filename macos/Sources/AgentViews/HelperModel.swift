@@ -59,9 +59,10 @@ public final class HelperModel {
     await withTaskGroup(of: Void.self) { group in
       group.addTask { await self.listen() }
       group.addTask {
+        await self.refresh()
         while !Task.isCancelled {
-          await self.refresh()
           try? await Task.sleep(for: .seconds(Self.looks))
+          _ = await self.seesDaemon()
         }
       }
     }
@@ -72,7 +73,7 @@ public final class HelperModel {
       do {
         for try await line in source.events(after: nil, session: nil) { take(line) }
       } catch {
-        daemon = DaemonView(error)
+        if !Task.isCancelled { daemon = DaemonView(error) }
       }
       isLive = false
       try? await Task.sleep(for: .seconds(2))
@@ -99,16 +100,22 @@ public final class HelperModel {
     return task
   }
 
-  private func ask() async {
+  /// How the daemon itself is, and whether it answers.
+  private func seesDaemon() async -> Bool {
     do {
       let status = try await source.status(within: 2)
       daemon = DaemonView(status)
       workers = status.workers
+      return true
     } catch {
       daemon = DaemonView(error)
       workers = []
-      return
+      return false
     }
+  }
+
+  private func ask() async {
+    guard await seesDaemon() else { return }
     let limit: Members = [("limit", .integer(Int64(Self.shown)))]
     if let line = try? await source.ask("session.list", [], within: 5) {
       let all = (line.json["sessions"]?.array ?? []).compactMap(SessionView.init)

@@ -230,7 +230,7 @@ struct WithoutDaemon {
     let runs = Guarded(false)
     let turn = Task {
       let send = Send("a [[sleep 600000]]", session: "s")
-      for try await line in try await client.lines(send, within: how == "late" ? 3 : 600)
+      for try await line in try await client.lines(send, within: how == "late" ? 6 : 600)
       where line.kind == "message_delta" { runs.with { $0 = true } }
     }
     _ = try await until("its turn runs") { runs.with { $0 ? true : nil } }

@@ -190,15 +190,13 @@ private func process(
     try await child.start()
     let pid = try #require(await child.health.pid)
     let grandchild = try #require(pid_t(place.read("grandchild").dropLast()))
+    #expect(!isGone(grandchild) && children().contains(pid))
     let begun = RpcAgentProcess.now
     await child.stop()
     #expect(RpcAgentProcess.now - begun < 5)
     #expect(kill(pid, 0) != 0, "it is there, or not reaped")
     // Not ours to reap: init does that, a moment later.
-    _ = try await until("the grandchild is gone") {
-      let stat = try? String(contentsOfFile: "/proc/\(grandchild)/stat", encoding: .utf8)
-      return stat?.contains(") Z ") ?? true ? true : nil
-    }
+    _ = try await until("the grandchild is gone") { isGone(grandchild) ? true : nil }
     await #expect(throws: AgentError.stopped) { _ = try await child.send(Send("a")) }
   }
 

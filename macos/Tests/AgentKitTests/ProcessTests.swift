@@ -154,23 +154,24 @@ private func configuration(_ place: Place, _ script: String) -> RpcAgentProcess.
   func oneThatDoesNotEndWhatWasAbortedIsReplaced(knowsIDs: Bool) async throws {
     let place = Place()
     let id = knowsIDs ? #"'"id":'$i','"# : ""
-    let child = RpcAgentProcess(
-      configuration(
-        place,
-        """
-        asked=0
-        while read -r line; do
-          i=${line#*'"id":'}; i=${i%%[,\\}]*}
-          id=\(id)
-          case $line in
-            *'"status"'*) echo '{"type":"status","id":'$i',"ok":true}'; asked=$((asked+1))
-              [ $asked != 3 ] || echo '{"type":"message_end",'$other'"text":"served"}' ;;
-            *stuck*) echo '{"type":"message_start",'$id'"role":"assistant"}' ;;
-            *other*) other=$id ;;
-            *fresh*) echo '{"type":"message_end",'$id'"text":"fresh"}' ;;
-          esac
-        done
-        """))
+    var patient = configuration(
+      place,
+      """
+      asked=0
+      while read -r line; do
+        i=${line#*'"id":'}; i=${i%%[,\\}]*}
+        id=\(id)
+        case $line in
+          *'"status"'*) echo '{"type":"status","id":'$i',"ok":true}'; asked=$((asked+1))
+            [ $asked != 3 ] || echo '{"type":"message_end",'$other'"text":"served"}' ;;
+          *stuck*) echo '{"type":"message_start",'$id'"role":"assistant"}' ;;
+          *other*) other=$id ;;
+          *fresh*) echo '{"type":"message_end",'$id'"text":"fresh"}' ;;
+        esac
+      done
+      """)
+    patient.settleWithin = 1
+    let child = RpcAgentProcess(patient)
     try await child.start()
     #expect(await failure { _ = try await child.send(Send("stuck"), within: 0.2) } != nil)
     let other = await failure {
@@ -236,12 +237,19 @@ private func configuration(_ place: Place, _ script: String) -> RpcAgentProcess.
         place,
         """
         read line; echo '{"type":"status","id":1,"ok":true}'
-        read line; setsid sleep 15 & exit 4
+        read line
+        session() { setsid "$@" || perl -MPOSIX -e 'POSIX::setsid(); exec @ARGV' "$@"; }
+        session sh -c 'echo $$ >holds; exec sleep 15' &
+        until [ -s holds ]; do sleep 0.05; done
+        exit 4
         """))
     let begun = RpcAgentProcess.now
     let error = await failure { _ = try await child.send(Send("a"), within: 30) }
     #expect("\(String(describing: error))".contains("code 4"))
     #expect(RpcAgentProcess.now - begun < 10)
+    let holder = try #require(pid_t(place.read("holds").dropLast()))
+    #expect(!isGone(holder))
+    kill(holder, SIGKILL)
     await child.stop()
   }
 

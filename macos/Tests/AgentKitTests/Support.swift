@@ -149,6 +149,20 @@ final class Daemon: Sendable {
   }
 }
 
+/// A socket there that listens.
+func listening(on path: String, backlog: Int32) throws -> Descriptor {
+  let socket = try Descriptor.socket()
+  var address = sockaddr_un()
+  address.sun_family = sa_family_t(AF_UNIX)
+  withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: Array(path.utf8)) }
+  let size = socklen_t(MemoryLayout<sockaddr_un>.size)
+  let bound = withUnsafePointer(to: &address) { pointer in
+    pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(socket.number, $0, size) }
+  }
+  try #require(bound == 0 && listen(socket.number, backlog) == 0)
+  return socket
+}
+
 /// A server that says what a test wants, on a socket of its own.
 final class FakeServer: Sendable {
   let place = Place()
@@ -158,16 +172,7 @@ final class FakeServer: Sendable {
 
   /// `serve` gets each connection on a thread of its own, and closes nothing.
   init(_ serve: @escaping @Sendable (Descriptor) -> Void) throws {
-    listener = try Descriptor.socket().number
-    var address = sockaddr_un()
-    address.sun_family = sa_family_t(AF_UNIX)
-    let path = Array(place["fake.sock"].utf8)
-    withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path) }
-    let size = socklen_t(MemoryLayout<sockaddr_un>.size)
-    let bound = withUnsafePointer(to: &address) { pointer in
-      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(listener, $0, size) }
-    }
-    try #require(bound == 0 && listen(listener, 8) == 0)
+    listener = try listening(on: place["fake.sock"], backlog: 8).number
     let (number, stopped) = (listener, stopped)
     Thread.detachNewThread {
       // Closed by whoever accepts on it: its number may soon be another server's.
@@ -224,15 +229,33 @@ func openDescriptors() -> Int {
 
 /// Children that have ended and that nobody reaped, or that still run.
 func children() -> Set<Int32> {
-  let own = getpid()
-  var found: Set<Int32> = []
-  for entry in (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? [] {
-    guard let pid = Int32(entry),
-      let stat = try? String(contentsOfFile: "/proc/\(entry)/stat", encoding: .utf8),
-      let rest = stat.split(separator: ")").last?.split(separator: " "), rest.count > 1,
-      Int32(rest[1]) == own
-    else { continue }
-    found.insert(pid)
-  }
-  return found
+  #if os(Linux)
+    let own = getpid()
+    let all = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
+    return Set(all.compactMap { Int32($0) }.filter { stat(of: $0)?.parent == own })
+  #else
+    var found = [Int32](repeating: 0, count: 1024)
+    let size = Int32(found.count * MemoryLayout<Int32>.size)
+    let count = proc_listchildpids(getpid(), &found, size)
+    return Set(found.prefix(Int(max(0, count))))
+  #endif
 }
+
+/// Has it ended? What isn't our child may be dead and still there until init reaps it.
+func isGone(_ pid: Int32) -> Bool {
+  #if os(Linux)
+    stat(of: pid).map { $0.state == "Z" } ?? true
+  #else
+    kill(pid, 0) != 0
+  #endif
+}
+
+#if os(Linux)
+  private func stat(of pid: Int32) -> (state: Substring, parent: Int32)? {
+    let text = try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8)
+    guard let rest = text?.split(separator: ")").last?.split(separator: " "), rest.count > 1,
+      let parent = Int32(rest[1])
+    else { return nil }
+    return (rest[0], parent)
+  }
+#endif

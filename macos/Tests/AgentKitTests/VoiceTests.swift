@@ -111,7 +111,7 @@ private final class OtherMachine: Sendable {
 
   func forwarder(_ change: (inout VoiceSettings) -> Void = { _ in }) -> VoiceWakeForwarder {
     var settings = VoiceSettings()
-    settings.targets = ["ssh root@mac"]
+    settings.targets = ["ssh \(NSUserName())@mac"]
     settings.identityFile = here["voice"]
     settings.prefix = ""
     change(&settings)
@@ -168,7 +168,7 @@ struct VoiceToAnotherMachine {
       #expect(records[0].summary.count <= 241)
     }
     mac.up(true)
-    #expect(try await forwarder.flush() == ["root@mac: 2 delivered"])
+    #expect(try await forwarder.flush() == ["\(NSUserName())@mac: 2 delivered"])
     #expect(try await mac.told() == ["one", "two"])
   }
 
@@ -177,7 +177,7 @@ struct VoiceToAnotherMachine {
     let forwarder = mac.forwarder()
     #expect(
       try await forwarder.check()
-        == [VoiceCheck(target: "root@mac", ssh: true, daemon: true, error: nil)])
+        == [VoiceCheck(target: "\(NSUserName())@mac", ssh: true, daemon: true, error: nil)])
     await mac.daemon.kill()
     let alone = try await forwarder.check()[0]
     #expect(alone.ssh && !alone.daemon && alone.error != nil)
@@ -199,7 +199,7 @@ struct VoiceToAnotherMachine {
     try await mac.daemon.start()
     let last = await mac.forwarder().forward(Transcript(text: "three"))
     #expect(last.map(\.isTaggedRestart) == [true], "\(last)")
-    #expect(last.first?.summary.hasPrefix("[rpc-restart] root@mac: answered") == true)
+    #expect(last.first?.summary.hasPrefix("[rpc-restart] \(NSUserName())@mac: answered") == true)
   }
 }
 
@@ -260,6 +260,31 @@ struct VoiceToAnotherMachine {
     let record = try #require(
       await VoiceWakeForwarder(agentctl: Command(long)).forward(Transcript(text: "a")).first)
     #expect(record.summary.count == 241 && record.summary.hasSuffix("…"))
+  }
+
+  /// What a stopped recogniser still says begins nothing, and nothing begins once nobody listens.
+  @Test func aRecognitionThatIsOverCountsNoMore() {
+    var recognitions = Recognitions()
+    var begun: [Int] = []
+    for _ in 0..<2 {
+      guard let number = recognitions.begin() else { break }
+      begun.append(number)
+      #expect(begun.map(recognitions.counts) == begun.map { $0 == number })
+      if begun.count == 1 { recognitions.stop() }
+      #expect(recognitions.counts(number) == (begun.count == 2))
+    }
+    #expect(begun.count == 2)
+    recognitions.finish()
+    #expect(!begun.contains(where: recognitions.counts))
+    let another = recognitions.begin()
+    #expect(another == nil)
+  }
+
+  @Test(arguments: [0, -1, .infinity, .nan])
+  func aDeadlineThatIsNoneIsRefused(seconds: Double) {
+    var settings = VoiceSettings()
+    settings.deadline = seconds
+    #expect(settings.problem?.contains("expected a number above 0") == true)
   }
 
   @Test func wakeWordsAreHeardWhateverTheirCase() {

@@ -139,6 +139,8 @@ private func utf8(_ text: String) -> [UInt8] { Array(text.utf8) }
       case "unknown": #expect(ours == .unknown, "\(row.text)")
       case "one-shot", "retry": #expect(ours == .relay, "\(row.text)")
       case "wait": #expect(ours == .wait || (ours == .relay && waited >= 2), "\(row.text)")
+      case "unreachable" where row["fallback"]?.string == "allowed":
+        #expect(ours == .unreachable, "\(row.text)")
       // `agentctl stdio --no-fallback` finds the same, where it isn't plain already.
       case "unreachable", "refused":
         #expect(ours != .connected && ours != .unknown, "\(row.text)")

@@ -6,8 +6,9 @@
   import AVFoundation
   import Speech
 
-  /// Listens until nobody reads. What follows a wake phrase counts once nothing new was heard for
-  /// `silence` seconds.
+  /// Listens until nobody reads, for one reader. What follows a wake phrase counts once nothing new
+  /// was heard for `silence` seconds. Where speech can't be recognised on this machine it ends at
+  /// once: nothing that is said leaves it.
   public final class AppleSpeechSource: SpeechSource, @unchecked Sendable {
     private let wakeWords: WakeWords
     private let silence: Double
@@ -17,6 +18,7 @@
     private var request: SFSpeechAudioBufferRecognitionRequest?
     private var task: SFSpeechRecognitionTask?
     private var pending: DispatchWorkItem?
+    private var recognitions = Recognitions()
 
     public init(wakeWords: WakeWords, silence: Double = 1.5) {
       self.wakeWords = wakeWords
@@ -25,10 +27,16 @@
 
     public func transcripts() -> AsyncStream<Transcript> {
       let (stream, continuation) = AsyncStream.makeStream(of: Transcript.self)
-      continuation.onTermination = { [self] _ in queue.async { self.stop() } }
-      SFSpeechRecognizer.requestAuthorization { [self] status in
+      continuation.onTermination = { [self] _ in
         queue.async {
-          guard status == .authorized, self.listen(continuation) else {
+          self.recognitions.finish()
+          self.stop()
+        }
+      }
+      SFSpeechRecognizer.requestAuthorization { [self] status in
+        let isAllowed = status == .authorized
+        queue.async {
+          guard isAllowed, self.listen(continuation) else {
             continuation.finish()
             return
           }
@@ -38,20 +46,28 @@
     }
 
     private func listen(_ continuation: AsyncStream<Transcript>.Continuation) -> Bool {
-      guard let recognizer, recognizer.isAvailable else { return false }
+      guard let recognizer, recognizer.isAvailable, recognizer.supportsOnDeviceRecognition,
+        let number = recognitions.begin()
+      else { return false }
+      let input = engine.inputNode
+      let format = input.outputFormat(forBus: 0)
+      // A machine without a microphone has a format of nothing.
+      guard format.sampleRate > 0, format.channelCount > 0 else { return false }
       let request = SFSpeechAudioBufferRecognitionRequest()
       request.shouldReportPartialResults = true
-      // Nothing that is said leaves the machine.
-      request.requiresOnDeviceRecognition = recognizer.supportsOnDeviceRecognition
+      request.requiresOnDeviceRecognition = true
       self.request = request
-      let input = engine.inputNode
-      input.installTap(onBus: 0, bufferSize: 2048, format: input.outputFormat(forBus: 0)) {
-        buffer, _ in request.append(buffer)
+      input.installTap(onBus: 0, bufferSize: 2048, format: format) { buffer, _ in
+        request.append(buffer)
       }
       task = recognizer.recognitionTask(with: request) { [self] result, error in
         let heard = result?.bestTranscription.formattedString
         let isOver = error != nil || result?.isFinal == true
-        queue.async { self.heard(heard, isOver: isOver, continuation) }
+        queue.async {
+          // The one that was stopped says so by an error: that begins nothing.
+          guard self.recognitions.counts(number) else { return }
+          self.heard(heard, isOver: isOver, continuation)
+        }
       }
       engine.prepare()
       return (try? engine.start()) != nil
@@ -70,10 +86,12 @@
       }
       guard command != nil || isOver else { return }
       pending = next
-      queue.asyncAfter(deadline: .now() + (isOver ? 0 : silence), execute: next)
+      // One that ends at once, again and again, doesn't keep the machine busy.
+      queue.asyncAfter(deadline: .now() + silence, execute: next)
     }
 
     private func stop() {
+      recognitions.stop()
       pending?.cancel()
       task?.cancel()
       request?.endAudio()

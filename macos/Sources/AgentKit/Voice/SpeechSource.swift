@@ -23,6 +23,34 @@ public protocol SpeechSource: Sendable {
   func transcripts() -> AsyncStream<Transcript>
 }
 
+/// Which of a recogniser's recognitions counts: one is begun after each utterance, and the words and
+/// errors of those before are over.
+struct Recognitions: Sendable {
+  private var current = 0
+  private var isOver = false
+
+  /// A new one; nil when nobody listens any more.
+  mutating func begin() -> Int? {
+    guard !isOver else { return nil }
+    current += 1
+    return current
+  }
+
+  /// None counts, until the next one is begun.
+  mutating func stop() {
+    current += 1
+  }
+
+  /// Nobody listens, and nobody will.
+  mutating func finish() {
+    isOver = true
+  }
+
+  func counts(_ number: Int) -> Bool {
+    !isOver && number == current
+  }
+}
+
 /// The words that say that the rest is for an agent.
 public struct WakeWords: Sendable, Equatable {
   private let words: [[String]]
