@@ -63,6 +63,7 @@ class Turn:
         if self._failure is not None:
             raise self._failure
         if self.result is not None:
+            self.result.raise_for_error()
             return None
         try:
             return await self._event()
@@ -93,10 +94,10 @@ class Turn:
                 # It is about the conversation: what was accepted goes on.
                 raise self._unknown(refusal.message, hint=refusal.hint, line=line)
             raise refusal
+        self.result = Result.of_line(line)
         if self._connection is not None:
             await self._connection.close()
         self._connection = None
-        self.result = Result.of_line(line)
         self.result.raise_for_error()
         return None
 
