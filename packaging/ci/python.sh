@@ -12,7 +12,7 @@ place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PYTHONDONTWRITEBYTECODE=1
 
-versions="mypy==2.4.1 ruff==0.17.6 setuptools==84.2.1"
+versions="mypy==2.4.1 ruff==0.17.6 setuptools==84.2.1 standardwebhooks==1.1.0"
 if [ "$(cat "$tools/versions" 2>/dev/null)" != "$versions" ]; then
     rm -rf "$tools"
     python3 -m venv "$tools"
@@ -35,4 +35,5 @@ echo 'import agentd; reveal_type(agentd.run_session("x", timeout=5).cost.usd)' >
 "$tools/bin/mypy" --strict --cache-dir "$place/mypy" --python-executable "$place/fresh/bin/python" \
     "$place/user.py" | grep -F 'float | None'
 
-(cd "$place/package" && env -u PYTHONPATH AGENTD_REPOSITORY="$OLDPWD" "$place/fresh/bin/python" -W error::ResourceWarning -m unittest)
+(cd "$place/package" && env -u PYTHONPATH AGENTD_REPOSITORY="$OLDPWD" \
+    AGENTD_STANDARD_WEBHOOKS="$tools/bin/python" "$place/fresh/bin/python" -W error::ResourceWarning -m unittest)
