@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::limits::MAX_LINE_IN;
 use agentd_protocol::line::{ErrorLine, Telling};
-use agentd_protocol::{Code, Decoder, Envelope, Frame, Id, Line};
+use agentd_protocol::{Code, Decoder, Envelope, Frame, Id, Line, Request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::client::{Client, Server};
@@ -27,6 +27,12 @@ pub enum Allowed {
     Sends,
 }
 
+/// Is somebody else to be told of the end?
+fn calls_back(envelope: &Envelope<'_>) -> bool {
+    let decoded = Request::decode(envelope).map(|decoded| decoded.request);
+    matches!(decoded, Ok(Request::Send(send)) if send.callback.is_some())
+}
+
 impl Allowed {
     /// The one answer to a line that may not pass. What can't be read may not.
     fn refuses(self, line: &[u8]) -> Option<String> {
@@ -35,7 +41,11 @@ impl Allowed {
         }
         let (id, rejected) = match Envelope::parse(line) {
             Ok(envelope) if matches!(&*envelope.kind, "hello" | "ping" | "send" | "shutdown") => {
-                return None;
+                if !calls_back(&envelope) {
+                    return None;
+                }
+                let error = "`callback` is not allowed here: this way is for `send` only";
+                (envelope.id, Rejected::new(Code::Forbidden, error))
             }
             Ok(envelope) => {
                 let error = format!(
@@ -331,7 +341,7 @@ mod tests {
             assert_eq!(theirs.read_line(&mut line).await.unwrap(), 0, "{line}");
         };
         let mut output = Vec::new();
-        let input = &b"{\"prompt\":\"1\",\"id\":\"a\"}\n{\"type\":\"daemon.stop\",\"id\":\"b\"}\n{\"type\":\"s\\u0074atus\",\"id\":\"c\"}\nnonsense\n{\"type\":\"jobs\"}"[..];
+        let input = &b"{\"prompt\":\"1\",\"id\":\"a\"}\n{\"type\":\"daemon.stop\",\"id\":\"b\"}\n{\"prompt\":\"2\",\"callback\":{\"url\":\"https://a.example/\"},\"id\":\"d\"}\n{\"type\":\"s\\u0074atus\",\"id\":\"c\"}\nnonsense\n{\"type\":\"jobs\"}"[..];
         let relaying = relay(connection, input, &mut output, Allowed::Sends);
         let (ended, ()) = tokio::join!(relaying, daemon);
         assert_eq!(ended, Ended::Answered);
@@ -340,7 +350,7 @@ mod tests {
         let unread = output.matches("\"code\":\"bad-json\"").count();
         assert_eq!(
             (forbidden, unread, output.lines().count()),
-            (3, 1, 5),
+            (4, 1, 6),
             "{output}"
         );
     }

@@ -13,7 +13,7 @@ place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PYTHONDONTWRITEBYTECODE=1
 
-versions="mypy==2.4.1 ruff==0.17.6 setuptools==84.2.1"
+versions="mypy==2.4.1 ruff==0.17.6 setuptools==84.2.1 standardwebhooks==1.1.0"
 if [ "$(cat "$tools/versions" 2>/dev/null)" != "$versions" ]; then
     if [ ! -e "$tools/pyvenv.cfg" ] && [ -n "$(ls -A "$tools")" ]; then
         echo "python.sh: \`$tools\` has files and is no Python environment: name a directory that is empty, or isn't there" >&2
@@ -42,12 +42,14 @@ echo 'import agentd; reveal_type(agentd.run_session("x", timeout=5).cost.usd)' >
 
 repository=$PWD
 cd "$place/package"
-env -u PYTHONPATH AGENTD_REPOSITORY="$repository" "$place/fresh/bin/python" -m unittest
+env -u PYTHONPATH AGENTD_REPOSITORY="$repository" AGENTD_STANDARD_WEBHOOKS="$tools/bin/python" \
+    "$place/fresh/bin/python" -m unittest
 # Every other Python that is here: asyncio isn't the same in all of them.
 ours=$("$place/fresh/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 "$place/fresh/bin/pip" install --quiet --no-index --target "$place/wheel" "$place"/agentd-*.whl
 for version in 3.10 3.11 3.12 3.13 3.14; do
     [ "$version" != "$ours" ] && "python$version" -c '' 2>/dev/null || continue
     echo "with Python $version"
-    PYTHONPATH="$place/wheel" AGENTD_REPOSITORY="$repository" "python$version" -m unittest
+    PYTHONPATH="$place/wheel" AGENTD_REPOSITORY="$repository" AGENTD_STANDARD_WEBHOOKS="$tools/bin/python" \
+        "python$version" -m unittest
 done

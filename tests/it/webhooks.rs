@@ -471,7 +471,7 @@ for line in sys.stdin:
     receiver.verify([secret], headers, body.encode(), now=int(headers['webhook-timestamp']))
     try:
         receiver.verify([secret], headers, body.encode() + b' ', now=int(headers['webhook-timestamp']))
-    except receiver.Refused:
+    except receiver.RefusedError:
         continue
     sys.exit('a body that was changed was taken')
 ";

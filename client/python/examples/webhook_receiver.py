@@ -2,9 +2,9 @@
 
     AGENTD_WEBHOOK_SECRET=whsec_… python webhook_receiver.py [PORT]
 
-It prints each delivery once: what came under an id that it has seen is answered, and not done again.
-A real one keeps the ids where they survive a restart, for as long as deliveries are repeated, which is
-a day, and a month for those that are replayed.
+It prints each delivery once: what came under an id that it has seen is answered, and not done
+again. A real one keeps the ids where they survive a restart, for as long as deliveries are
+repeated, which is a day, and a month for those that are replayed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_IDS = 100_000
 """Ids that are remembered; the oldest go first."""
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """It isn't from who has the secret, or not from now."""
 
 
@@ -43,17 +43,17 @@ def key(secret: str) -> bytes:
 def verify(
     keys: Iterable[bytes], headers: Mapping[str, str], body: bytes, *, now: float | None = None
 ) -> str:
-    """Gives the id of a delivery that is signed with one of the keys; raises ``Refused``."""
+    """Gives the id of a delivery that is signed with one of the keys; raises ``RefusedError``."""
     webhook = headers.get("webhook-id")
     stamp = headers.get("webhook-timestamp")
     given = headers.get("webhook-signature")
     if not webhook or not stamp or not given:
-        raise Refused("a header is missing")
+        raise RefusedError("a header is missing")
     if not (stamp.isascii() and stamp.isdigit()):
-        raise Refused("the timestamp is no number")
+        raise RefusedError("the timestamp is no number")
     now = time.time() if now is None else now
     if abs(now - int(stamp)) > TOLERANCE:
-        raise Refused("the timestamp is too far from now")
+        raise RefusedError("the timestamp is too far from now")
     signed = f"{webhook}.{stamp}.".encode() + body
     expected = [hmac.new(one, signed, hashlib.sha256).digest() for one in keys]
     for one in given.split(" "):
@@ -66,7 +66,7 @@ def verify(
             continue
         if any(hmac.compare_digest(found, right) for right in expected):
             return webhook
-    raise Refused("no signature fits")
+    raise RefusedError("no signature fits")
 
 
 class Seen:
@@ -104,7 +104,7 @@ class Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         try:
             webhook = verify(self.keys, headers, body)
-        except Refused as refused:
+        except RefusedError as refused:
             print(f"refused: {refused}", file=sys.stderr, flush=True)
             self.answer(401)
             return
@@ -118,7 +118,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("content-length", "0")
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Requests aren't logged: a URL may hold a token."""
 
 

@@ -273,7 +273,36 @@ fn one_job(conn: &Connection, job: i64, skip: u64, page: &mut Page) -> rusqlite:
     if said(conn, &mut items)? == Room::Full {
         return Ok(Room::Full);
     }
-    contents(conn, &mut items)
+    if contents(conn, &mut items)? == Room::Full {
+        return Ok(Room::Full);
+    }
+    delivery(conn, &mut items)
+}
+
+/// Who was told of the job's end, and what came of it.
+fn delivery(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<Room> {
+    let job = JobId(nat(items.job));
+    let delivery = conn
+        .prepare_cached(
+            "SELECT id, url, state, attempts, created_at, last_at, status, error FROM webhooks
+             WHERE job = ?1",
+        )?
+        .query_row([items.job], |row| {
+            Ok(json!({
+                "kind": "webhook",
+                "job": job,
+                "webhook": row.get::<_, String>(0)?,
+                "url": row.get::<_, String>(1)?,
+                "state": row.get::<_, String>(2)?,
+                "attempts": row.get::<_, i64>(3)?,
+                "created_at": rfc3339(row.get(4)?),
+                "last_at": row.get::<_, Option<i64>>(5)?.map(rfc3339),
+                "status": row.get::<_, Option<i64>>(6)?,
+                "error": row.get::<_, Option<String>>(7)?,
+            }))
+        })
+        .optional()?;
+    Ok(delivery.map_or(Room::Left, |delivery| items.push(&delivery)))
 }
 
 fn events(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<Room> {

@@ -386,6 +386,49 @@ fn each_way_to_fail_is_told_and_tried_again() {
     target.none();
 }
 
+/// A server with a certificate of an authority that nobody knows.
+fn serve_tls() -> String {
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    let chain = include_bytes!("../../../tests/fixtures/tls/server.pem");
+    let key = include_bytes!("../../../tests/fixtures/tls/server.key");
+    let chain = vec![CertificateDer::from_pem_slice(chain).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(key).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut tcp in listener.incoming().map_while(Result::ok) {
+            let mut session = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = rustls::Stream::new(&mut session, &mut tcp);
+            let answered = stream
+                .read(&mut [0; 4096])
+                .and_then(|_| stream.write_all(ok().as_bytes()));
+            let _refused = answered;
+        }
+    });
+    url
+}
+
+#[test]
+fn a_certificate_of_nobody_is_never_accepted() {
+    let url = serve_tls();
+    let mut post = Post::new(post::system());
+    post.allow(&url, true);
+    post.send(&url);
+    let row = post.until("failed", |row| row.attempts == 1);
+    assert_eq!(row.state, DeliveryState::Pending);
+    let error = row.error.unwrap();
+    assert!(error.contains("certificate"), "{error}");
+}
+
 #[test]
 fn a_long_answer_is_not_read_to_its_end() {
     let sent = Arc::new(AtomicUsize::new(0));

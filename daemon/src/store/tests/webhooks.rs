@@ -106,6 +106,11 @@ fn an_end_and_its_delivery_are_one_commit() {
         "nothing that was said: {}",
         due.body
     );
+    let Loaded::Export { rows, .. } = store.load(Query::Export { after: 0 }) else {
+        panic!("everything")
+    };
+    let exported = rows.iter().filter(|row| row.contains(&due.id)).count();
+    assert_eq!(exported, 1, "{rows:#?}");
     // To end it again tells nobody again.
     store.commit(vec![finish(job, End::Failed), callback(job)]);
     assert_eq!(store.rows(None).len(), 1);
