@@ -199,9 +199,9 @@ private func greeted(_ server: FakeServer, within seconds: Double = 5) async thr
       }
     }
     let connection = try await greeted(server)
-    let first = try await connection.lines("send", Send("first").members, within: 0.2)
+    let first = try await connection.lines("send", Send("first").members, within: 1)
     let second = try await connection.lines("send", Send("second").members)
-    await #expect(throws: AgentError.late(seconds: 0.2)) { for try await _ in first {} }
+    await #expect(throws: AgentError.late(seconds: 1)) { for try await _ in first {} }
     var text = ""
     for try await line in second {
       if case .messageEnd(let end) = line.body { text = end.text }
@@ -228,11 +228,25 @@ private func greeted(_ server: FakeServer, within seconds: Double = 5) async thr
     #expect(aborts.last == #"{"type":"abort","id":2}"#)
   }
 
-  /// A server that reads nothing: the first line fills every buffer, the second one waits behind it.
-  @Test func whatIsGivenUpBeforeItLeavesNeverDoes() async throws {
-    let (goOn, heard) = (DispatchSemaphore(value: 0), Guarded(""))
-    let server = try serving { socket in
+  /// A server that takes one byte of the first line, and the rest later or never.
+  private func reluctant(
+    _ began: Guarded<Bool>, _ goOn: DispatchSemaphore,
+    then serve: @escaping @Sendable (Descriptor) -> Void = { _ in }
+  ) throws -> FakeServer {
+    try serving { socket in
+      var byte: UInt8 = 0
+      _ = read(socket.number, &byte, 1)
+      began.with { $0 = true }
       goOn.wait()
+      serve(socket)
+    }
+  }
+
+  /// The first line fills every buffer and is given up half-way, the second one waits behind it.
+  @Test func whatIsGivenUpBeforeItLeavesNeverDoes() async throws {
+    let (began, goOn) = (Guarded(false), DispatchSemaphore(value: 0))
+    let heard = Guarded("")
+    let server = try reluctant(began, goOn) { socket in
       var bytes = [UInt8](repeating: 0, count: 1 << 20)
       while case let count = read(socket.number, &bytes, bytes.count), count > 0 {
         heard.with { $0 += String(decoding: bytes[..<count], as: UTF8.self) }
@@ -241,10 +255,13 @@ private func greeted(_ server: FakeServer, within seconds: Double = 5) async thr
     defer { goOn.signal() }
     let connection = try await greeted(server)
     let long = Send(String(repeating: "x", count: 1_000_000))
-    for send in [long, Send("short")] {
-      let lines = try await connection.lines("send", send.members, within: 0.2)
-      await #expect(throws: AgentError.late(seconds: 0.2)) { for try await _ in lines {} }
-    }
+    let lines = try await connection.lines("send", long.members)
+    let reading = Task { for try await _ in lines {} }
+    _ = try await until("it leaves") { began.with { $0 ? true : nil } }
+    reading.cancel()
+    await #expect(throws: CancellationError.self) { try await reading.value }
+    let short = try await connection.lines("send", Send("short").members, within: 0.1)
+    await #expect(throws: AgentError.late(seconds: 0.1)) { for try await _ in short {} }
     goOn.signal()
     let said = try await until("the first one is aborted") {
       heard.with { $0.contains("abort") ? $0 : nil }
@@ -254,18 +271,19 @@ private func greeted(_ server: FakeServer, within seconds: Double = 5) async thr
   }
 
   @Test func whoNeverTakesTheRestOfALineIsLeft() async throws {
-    let goOn = DispatchSemaphore(value: 0)
-    let server = try serving { _ in goOn.wait() }
+    let (began, goOn) = (Guarded(false), DispatchSemaphore(value: 0))
+    let server = try reluctant(began, goOn)
     defer { goOn.signal() }
     let connection = try await greeted(server)
     let long = Send(String(repeating: "x", count: 1_000_000))
     let lines = try await connection.lines("send", long.members)
     let reading = Task { for try await _ in lines {} }
+    _ = try await until("it leaves") { began.with { $0 ? true : nil } }
     let behind = try await connection.lines("send", Send("behind").members)
     reading.cancel()
     // Of this one no byte left.
     await #expect(throws: AgentError.notSent) { for try await _ in behind {} }
-    await connection.end()
+    #expect(await !connection.isOpen)
   }
 
   @Test func aDeadlineThatIsNotFiniteIsALongOne() async throws {
