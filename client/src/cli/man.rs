@@ -52,6 +52,7 @@ const SURROUNDINGS: [(&str, &[(&str, &str)]); 2] = [
             ("$XDG_RUNTIME_DIR/agentd/agentd.sock", "the socket"),
             ("~/.config/agentd/config.toml", "the configuration"),
             ("~/.config/systemd/user/agentd.*", "the service's units"),
+            ("~/.local/state/agentd/http.token", "what opens HTTP"),
         ],
     ),
 ];
