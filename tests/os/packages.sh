@@ -15,6 +15,26 @@ here=$(dirname "$me")
 cannot() { echo "$*" >&2; exit 77; }
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
+# The unit that nobody enables but the user, on a port that nobody else has.
+over_http() {
+    local added=~/.config/systemd/user/agentd-http.service.d url=
+    mkdir -p "$added"
+    printf '[Service]\nExecStart=\nExecStart=/usr/bin/env agentctl serve http --listen 127.0.0.1:0\n' >"$added/port.conf"
+    systemctl --user daemon-reload
+    [ "$(systemctl --user is-enabled agentd-http.service)" = disabled ]
+    systemctl --user enable --now agentd-http.service
+    for _ in $(seq 100); do
+        url=$(journalctl --user --unit=agentd-http.service --output=cat | sed -n 's/^\(http:[^ ]*\) until.*/\1/p')
+        [ -z "$url" ] || break
+        systemctl --user is-active agentd-http.service
+        sleep 0.1
+    done
+    printf 'header = "Authorization: Bearer %s"\n' "$(agentctl token)" >curlrc
+    curl -sS -K curlrc -H 'Content-Type: application/json' -d '{"prompt":"over http","agent":"timmy","provider":"echo"}' \
+        "$url/v1/dispatch?wait=20" | grep '"text":"over http"'
+    rm -r curlrc "$added"
+}
+
 # ------------------------------------------------ as a user with a service manager of his own
 as_a_user() {
     set -x
@@ -38,7 +58,9 @@ as_a_user() {
     [ "$(systemctl --user show agentd-voice-flush.service --property=FragmentPath --value)" = \
         /usr/lib/systemd/user/agentd-voice-flush.service ]
     systemctl --user start agentd-voice-flush.service
+    over_http
     agentctl service uninstall
+    [ "$(systemctl --user is-enabled agentd-http.service)" = disabled ]
     [ -z "$(systemctl --user list-units --all --no-legend 'agentd*.s*')" ]
     [ -z "$(find ~/.config/systemd -name '*agentd*')" ]
 }

@@ -65,6 +65,7 @@ const SURROUNDINGS: [(&str, &[(&str, &str)]); 2] = [
             ("~/.config/agentd/config.toml", "the configuration"),
             ("~/.local/state/agentd/spool", "speech that waits"),
             ("~/.config/systemd/user/agentd*", "the service's units"),
+            ("~/.local/state/agentd/http.token", "what opens HTTP"),
         ],
     ),
 ];

@@ -18,6 +18,12 @@ fn without_a_daemon_it_says_so_and_with_the_next_one_it_goes_on() {
     let turn = json!({"prompt": "a", "idempotency_key": "k"});
     assert_eq!(http.post("/v1/dispatch?wait=20", &turn).status, 200);
     let place = daemon.kill();
+    // The conversation that is left from before is not taken for one.
+    let refused = http.post("/v1/dispatch", &turn);
+    assert_eq!(
+        (refused.status, refused.code().as_str()),
+        (503, "no-daemon")
+    );
     for path in [
         "/v1/jobs",
         "/v1/jobs/j1",
@@ -31,11 +37,6 @@ fn without_a_daemon_it_says_so_and_with_the_next_one_it_goes_on() {
             "{path}"
         );
     }
-    let refused = http.post("/v1/dispatch", &turn);
-    assert_eq!(
-        (refused.status, refused.code().as_str()),
-        (503, "no-daemon")
-    );
     let detailed = http.curl("/health/detailed", &[]);
     assert_eq!((detailed.status, detailed.code().as_str()), (503, "down"));
     assert_eq!(
@@ -158,6 +159,30 @@ fn another_token_counts_at_once_on_connections_that_are_open_too() {
         (answer.status, answer.json()["code"].as_str()),
         (503, Some("no-token"))
     );
+}
+
+#[test]
+fn a_stream_ends_when_its_token_does() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    http.post("/v1/dispatch", &json!({"prompt": "a [[sleep 600000]]"}));
+    let mut stream = http.connect();
+    let request = http.head("GET /v1/jobs/j1/events") + "\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut said = String::new();
+    while !said.contains("event: live") {
+        assert!(reader.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    assert_eq!(daemon.agentctl(&["token", "--new"]).code, Some(0));
+    // It is looked at with the next sign of life. The last chunk is an empty one.
+    while !said.ends_with("\r\n0\r\n") {
+        assert!(reader.read_line(&mut said).unwrap() > 0, "{said}");
+        // One may have been on its way.
+        assert!(said.matches("\n:\n").count() <= 1, "{said}");
+    }
+    assert!(!said.contains("message_end"), "{said}");
 }
 
 #[test]

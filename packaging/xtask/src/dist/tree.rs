@@ -97,8 +97,12 @@ fn unit(name: &str) -> anyhow::Result<String> {
         .replace("@ENVIRONMENT@", ENVIRONMENT)
         .replace("@SOCKET@", "%t/agentd/agentd.sock")
         .replace("@SYMLINKS@", "Symlinks=/tmp/timmy.sock");
-    let mut lines = unit.lines();
-    if let Some(left) = lines.find(|line| line.contains("=@") || line.starts_with('@')) {
+    // systemd's own words with an at sign are in small letters.
+    let is_left = |line: &&str| {
+        let mut after = line.split('@').skip(1);
+        after.any(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+    };
+    if let Some(left) = unit.lines().find(is_left) {
         bail!("packaging/systemd/{name}: nothing is known for `{left}`");
     }
     Ok(unit)
