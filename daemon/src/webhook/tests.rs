@@ -598,6 +598,8 @@ fn after_a_long_outage_few_go_out_at_once_and_a_slow_host_stops_nobody() {
     let receiver = Receiving::new(Box::new(move |stream, _| {
         let together = at_once.fetch_add(1, Ordering::SeqCst) + 1;
         peak.fetch_max(together, Ordering::SeqCst);
+        // It takes a moment over each, as receivers do.
+        std::thread::park_timeout(Duration::from_millis(2));
         let _gone = stream.write_all(ok().as_bytes());
         at_once.fetch_sub(1, Ordering::SeqCst);
     }));
