@@ -155,6 +155,9 @@ fn open_modes_are_problems_until_they_are_repaired() {
     set_mode(&state, 0o755);
     set_mode(&db, 0o644);
     set_mode(&env, 0o640);
+    let hooks = place.path("webhooks.json");
+    fs::write(&hooks, "").unwrap();
+    set_mode(&hooks, 0o644);
 
     let told = doctor(&place, &[]);
     assert_eq!(told.code, Some(1));
@@ -164,7 +167,8 @@ fn open_modes_are_problems_until_they_are_repaired() {
         .iter()
         .map(|finding| finding["found"].to_string())
         .collect();
-    assert_eq!(files.len(), 2, "{files:?}");
+    assert_eq!(files.len(), 3, "{files:?}");
+    assert_eq!(told.only("webhooks")["verdict"], "problem");
     assert!(
         files.iter().any(|found| found.contains("agentd.db")),
         "{files:?}"
@@ -182,7 +186,7 @@ fn open_modes_are_problems_until_they_are_repaired() {
 
     let fixed = doctor(&place, &["--fix"]);
     assert_eq!(fixed.code, Some(0), "{}", fixed.text);
-    assert_eq!(fixed.of("files").len(), 2);
+    assert_eq!(fixed.of("files").len(), 3);
     assert!(
         fixed
             .of("files")
@@ -190,6 +194,7 @@ fn open_modes_are_problems_until_they_are_repaired() {
             .all(|finding| finding["fixed"] == true)
     );
     assert_eq!((mode(&state), mode(&db), mode(&env)), (0o700, 0o600, 0o600));
+    assert_eq!(mode(&hooks), 0o600);
     let again = doctor(&place, &["--fix"]);
     assert!(
         again

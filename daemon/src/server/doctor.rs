@@ -142,7 +142,8 @@ fn files(patient: &Patient) -> Vec<Finding> {
     let names = state.take(FILES).flatten().map(|entry| entry.path());
     let mut wrong = Vec::new();
     let mut private = 0_usize;
-    for file in names.chain([patient.paths.env_file.clone()]) {
+    let endpoints = Endpoints::file(&patient.paths.config);
+    for file in names.chain([patient.paths.env_file.clone(), endpoints]) {
         let Ok(found) = fs::symlink_metadata(&file) else {
             continue;
         };

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, Transaction
 use serde::Deserialize;
 use serde_json::json;
 
-use super::schema::{FILE, reopen_to_read};
+use super::schema::{FILE, beside, reopen_to_read};
 use super::write::{int, nat, shown};
 
 /// One that was delivered is kept so long, for people to look at, in milliseconds.
@@ -271,12 +271,17 @@ pub(super) fn forget(conn: &Connection, now_ms: i64) -> rusqlite::Result<()> {
     .map(drop)
 }
 
-/// How many were given up, as seen from outside.
+/// How many were given up, as seen from outside while somebody has the store open: to look at one
+/// that nobody has would make files beside it.
 ///
 /// # Errors
 /// When the store in `dir` can't be read, or has another version.
 pub fn given_up(dir: &Path) -> rusqlite::Result<u64> {
-    let conn = reopen_to_read(&dir.join(FILE))?;
+    let path = dir.join(FILE);
+    if !beside(&path, "-shm").exists() {
+        return Ok(0);
+    }
+    let conn = reopen_to_read(&path)?;
     let dead = "SELECT count(*) FROM webhooks WHERE state = 'dead' AND job IS NOT NULL";
     conn.query_row(dead, [], |row| row.get(0).map(nat))
 }
