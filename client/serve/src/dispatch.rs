@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentd_client::asked::{Asking, RequestError};
+use agentd_client::connection::LostError;
 use agentd_client::jobs::Collected;
 use agentd_client::key;
 use agentd_protocol::attachment::Attachment;
@@ -25,11 +26,16 @@ use serde_json::{Value, json};
 
 use crate::api::{App, query};
 use crate::body;
+use crate::daemon::Lease;
 use crate::problem::Problem;
 use crate::result::Final;
 
 /// Longest wait for results, in seconds: what is between us and the caller gives up sooner or later.
 const LONGEST_WAIT: f64 = 300.0;
+/// Longest wait of the daemon for us: it doesn't notice that somebody left before that is over.
+const AT_A_TIME: Duration = Duration::from_secs(10);
+/// So much later than it was to, the daemon has answered, or it hangs.
+pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// One turn. The protocol's document says more of each field.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -302,17 +308,18 @@ pub(crate) async fn dispatch(
         }
         Err(error) => return Err(error.into()),
     };
-    let ids: Vec<JobId> = jobs.iter().map(|row| row.job).collect();
-    let Collected { results, pending } = match wait {
-        None => {
-            client.done();
-            Collected {
-                results: Vec::new(),
-                pending: ids,
-            }
-        }
-        Some(wait) => app.results(client, &ids, wait).await?,
+    let mut found = Collected {
+        results: Vec::new(),
+        pending: jobs.iter().map(|row| row.job).collect(),
     };
+    // Whoever asks again is told what came of it.
+    let seen_before = jobs.iter().any(|row| row.replayed);
+    match wait.or(seen_before.then_some(Duration::ZERO)) {
+        None => client.done(),
+        // They are accepted: whatever happens now, that is the answer.
+        Some(wait) => drop(app.results(client, &mut found, wait).await),
+    }
+    let Collected { results, pending } = found;
     let status = match pending.is_empty() {
         true => StatusCode::OK,
         false => StatusCode::ACCEPTED,
@@ -334,33 +341,53 @@ pub(crate) async fn dispatch(
 }
 
 impl App {
-    /// What becomes of jobs until the time is over, or this server has to end.
+    /// Moves what is done from `pending` to `results`, until all are, the time is over, or this
+    /// server has to end. It keeps what it found when it fails.
     pub(crate) async fn results(
         &self,
-        mut client: crate::daemon::Lease<'_>,
-        jobs: &[JobId],
+        mut client: Lease<'_>,
+        found: &mut Collected,
         wait: Duration,
-    ) -> Result<Collected, Problem> {
+    ) -> Result<(), Problem> {
+        let asked = found.pending.clone();
+        let until = Instant::now() + wait;
         let mut stopping = self.stopping.clone();
-        let collected = tokio::select! {
-            collected = client.collect(jobs, Some(wait), Wait::All) => collected,
-            _ = stopping.wait_for(|stopping| *stopping) => {
-                let pending = jobs.to_vec();
-                return Ok(Collected { results: Vec::new(), pending });
-            }
-        };
-        match collected {
-            Ok(collected) => {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let part = left.min(AT_A_TIME);
+            let looking = client.collect(&found.pending, Some(part), Wait::All);
+            let looked = tokio::select! {
+                looked = in_time(part + ANSWERS_WITHIN, looking) => looked,
+                _ = stopping.wait_for(|stopping| *stopping) => return Ok(()),
+            };
+            if let Err(RequestError::Refused(_)) = &looked {
                 client.done();
-                Ok(collected)
+                return looked.map(drop).map_err(Problem::from);
             }
-            Err(error @ RequestError::Refused(_)) => {
-                client.done();
-                Err(error.into())
+            let Collected { results, pending } = looked?;
+            found.results.extend(results);
+            found.pending = pending;
+            if found.pending.is_empty() || left <= AT_A_TIME {
+                break;
             }
-            Err(error) => Err(error.into()),
         }
+        client.done();
+        found.results.sort_by_cached_key(|result| {
+            let job = result.get("job").and_then(Value::as_str);
+            let job = job.and_then(|job| job.parse::<JobId>().ok());
+            asked.iter().position(|one| Some(*one) == job)
+        });
+        Ok(())
     }
+}
+
+/// What the daemon says to a request that has no time of its own, or that it said nothing.
+pub(crate) async fn in_time<T>(
+    limit: Duration,
+    answering: impl Future<Output = Result<T, RequestError>>,
+) -> Result<T, RequestError> {
+    let late = |_| RequestError::NoAnswer(LostError::Late(limit));
+    tokio::time::timeout(limit, answering).await.map_err(late)?
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use agentd_client::asked::RequestError;
 use agentd_client::events::Events;
 use agentd_client::wire::Received;
 use agentd_protocol::Code;
-use agentd_protocol::request::{Subscribe, Wait};
+use agentd_protocol::request::Subscribe;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -20,8 +20,9 @@ use serde_json::{Map, Value};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::api::App;
+use crate::dispatch::{ANSWERS_WITHIN, in_time};
 use crate::guard::bearer;
-use crate::jobs::job_of;
+use crate::jobs::{job_of, one_of};
 use crate::problem::Problem;
 
 /// What is between us and the reader closes connections on which nothing is said.
@@ -64,20 +65,24 @@ pub(crate) async fn events(
     let (after, epoch) = cursor(&headers)?;
     let token = headers.get(header::AUTHORIZATION).and_then(bearer);
     let token = token.unwrap_or_default().to_vec();
-    let mut client = app.daemon.connect().await?;
-    let done = client
-        .collect(&[job], Some(Duration::ZERO), Wait::All)
-        .await?;
+    let mut found = one_of(job);
+    let client = app.daemon.lease().await?;
+    app.results(client, &mut found, Duration::ZERO).await?;
     let subscribe = Subscribe {
         session: None,
         jobs: Some(vec![job]),
         after: Some(after),
         epoch,
     };
+    let client = app.daemon.connect().await?;
     let epoch = client.hello.epoch.clone();
-    let mut events = client.subscribe(&subscribe).await?;
-    let first = events.next().await?;
-    if first.kind == "live" && done.pending.is_empty() {
+    let beginning = async {
+        let mut events = client.subscribe(&subscribe).await?;
+        let first = events.next().await?;
+        Ok((events, first))
+    };
+    let (events, first) = in_time(ANSWERS_WITHIN, beginning).await?;
+    if first.kind == "live" && found.pending.is_empty() {
         // A browser's reader asks again and again until it hears this.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }

@@ -136,6 +136,14 @@ pub(crate) fn job_of(text: &str) -> Result<JobId, Problem> {
     })
 }
 
+/// Nothing is known of it yet.
+pub(crate) fn one_of(job: JobId) -> Collected {
+    Collected {
+        results: Vec::new(),
+        pending: vec![job],
+    }
+}
+
 pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Page>, Problem> {
     let filter = query::<Filter>(&uri)?;
     let fields = work::Jobs {
@@ -162,18 +170,17 @@ pub(crate) async fn one(
 ) -> Result<Json<One>, Problem> {
     let wait = query::<Waiting>(&uri)?.limit()?;
     let job = job_of(&job)?;
+    let mut found = one_of(job);
     let client = app.daemon.lease().await?;
-    let Collected { results, .. } = app
-        .results(client, &[job], wait.unwrap_or_default())
-        .await?;
-    let mut result = results.into_iter().next();
+    let wait = wait.unwrap_or_default();
+    app.results(client, &mut found, wait).await?;
     let row = app.row(job).await?;
-    if result.is_none() && row.finished_at.is_some() {
+    if found.results.is_empty() && row.finished_at.is_some() {
         // It ended between the two questions.
         let client = app.daemon.lease().await?;
-        let collected = app.results(client, &[job], Duration::ZERO).await?;
-        result = collected.results.into_iter().next();
+        app.results(client, &mut found, Duration::ZERO).await?;
     }
+    let result = found.results.pop();
     Ok(Json(One { row, result }))
 }
 
@@ -206,7 +213,8 @@ pub(crate) async fn abort(
     body::nothing(&headers, body, &app.room).await?;
     // The daemon cancels what is there; whether it is, this says.
     let client = app.daemon.lease().await?;
-    app.results(client, &[job], Duration::ZERO).await?;
+    app.results(client, &mut one_of(job), Duration::ZERO)
+        .await?;
     let fields = Abort {
         job: Some(job),
         ..Abort::default()

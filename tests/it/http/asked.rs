@@ -109,6 +109,12 @@ fn the_same_key_is_the_same_job() {
         (&again["jobs"][0]["job"], &again["jobs"][0]["replayed"]),
         (&json!("j1"), &json!(true))
     );
+    // Whoever didn't hear the answer hears the result with it.
+    let again = http.post_with("/v1/dispatch", &turn, &quoted);
+    assert_eq!(
+        (again.status, &again.json()["results"][0]["text"]),
+        (200, &json!("once"))
+    );
     let other = json!({"prompt": "twice"});
     let refused = http.post_with("/v1/dispatch", &other, &quoted);
     assert_eq!(

@@ -2,10 +2,10 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 
 use nix::sys::signal::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Answer, Http, rest, served};
 use crate::support::{Daemon, Place, kill, needs, wait_for};
@@ -71,21 +71,70 @@ fn a_daemon_that_was_stopped_is_told_apart() {
     );
 }
 
-/// A daemon that reads requests and leaves before it answers one of this type.
-fn leaving(listener: &UnixListener, at: &str) {
+/// What a daemon that is no daemon says to a request; `ID` stands for the request's.
+type Said = (&'static str, &'static str);
+
+const HELLO: Said = (
+    "hello",
+    r#"{"type":"hello","id":ID,"ok":true,"server":"agentd","version":"0.1.0","protocol":1,"epoch":"e","pid":1,"uid":1,"capabilities":[],"limits":{"line_in":1,"line_out":1,"in_flight":1}}"#,
+);
+const ACCEPTED: Said = (
+    "dispatch",
+    r#"{"type":"dispatch","id":ID,"ok":true,"jobs":[{"job":"j1","session":"s","replayed":false}]}"#,
+);
+
+/// Serves one conversation; gives the request that it has no answer to, and the connection.
+fn scripted(listener: &UnixListener, said: &[Said]) -> (Value, UnixStream) {
     let (stream, _) = listener.accept().unwrap();
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     while reader.read_line(&mut line).unwrap_or(0) > 0 {
-        if line.contains(&format!("\"type\":\"{at}\"")) {
-            return;
-        }
-        let hello = r#"{"type":"hello","id":0,"ok":true,"server":"agentd","version":"0.1.0","protocol":1,"epoch":"e","pid":1,"uid":1,"capabilities":[],"limits":{"line_in":1,"line_out":1,"in_flight":1}}"#;
-        reader
-            .get_mut()
-            .write_all(format!("{hello}\n").as_bytes())
-            .unwrap();
+        let asked: Value = serde_json::from_str(&line).unwrap();
+        let answer = said.iter().find(|(kind, _)| asked["type"] == *kind);
+        let Some((_, answer)) = answer else {
+            return (asked, reader.into_inner());
+        };
+        let answer = answer.replace("ID", &asked["id"].to_string());
+        let stream = reader.get_mut();
+        stream.write_all(format!("{answer}\n").as_bytes()).unwrap();
         line.clear();
+    }
+    (Value::Null, reader.into_inner())
+}
+
+#[test]
+fn what_was_accepted_is_told_even_if_the_daemon_is_lost_or_hangs_before_the_result() {
+    if needs("curl").is_none() {
+        return;
+    }
+    let place = Place::new("");
+    let listener = UnixListener::bind(place.socket()).unwrap();
+    let http = Http::start(&place);
+    let served = std::thread::spawn(move || {
+        let (lost, _) = scripted(&listener, &[HELLO, ACCEPTED]);
+        let (hung, kept) = scripted(&listener, &[HELLO, ACCEPTED]);
+        let (read, also) = scripted(&listener, &[HELLO]);
+        (lost, hung, read, (kept, also))
+    });
+    for wait in [60, 1] {
+        let path = format!("/v1/dispatch?wait={wait}");
+        let answer = http.post(&path, &json!({"prompt": "a"}));
+        let told = answer.json();
+        assert_eq!(answer.status, 202, "{answer:?}");
+        assert_eq!(
+            (&told["jobs"][0]["job"], &told["results"], &told["pending"]),
+            (&json!("j1"), &json!([]), &json!(["j1"]))
+        );
+    }
+    // A wait that only reads ends, too.
+    let late = http.curl("/v1/jobs/j1?wait=1", &[]);
+    assert_eq!((late.status, late.code().as_str()), (504, "no-answer"));
+    let (lost, hung, read, _kept) = served.join().unwrap();
+    // The daemon notices that somebody left only when it has waited: never long at a time.
+    for (asked, most) in [(lost, 10.0), (hung, 1.0), (read, 1.0)] {
+        assert_eq!(asked["type"], "collect");
+        let timeout = asked["timeout"].as_f64().unwrap();
+        assert!((0.9 * most..=most).contains(&timeout), "{asked}");
     }
 }
 
@@ -98,10 +147,10 @@ fn an_unknown_outcome_is_told_with_the_keys_to_ask_again() {
     let listener = UnixListener::bind(place.socket()).unwrap();
     let http = Http::start(&place);
     let served = std::thread::spawn(move || {
-        for _ in 0..2 {
-            leaving(&listener, "dispatch");
+        for asked in ["dispatch", "dispatch", "jobs"] {
+            let (lost, _) = scripted(&listener, &[HELLO]);
+            assert_eq!(lost["type"], asked);
         }
-        leaving(&listener, "jobs");
     });
     let turns = json!([{"prompt": "a"}, {"prompt": "b", "idempotency_key": "mine"}]);
     let lost = http.post("/v1/dispatch", &turns);
