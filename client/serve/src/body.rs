@@ -8,7 +8,7 @@ use agentd_protocol::limits::MAX_LINE_IN;
 use agentd_protocol::{Code, strict};
 use axum::body::{Body, HttpBody as _};
 use axum::http::{HeaderMap, StatusCode, header};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 use serde::Deserialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -20,7 +20,9 @@ pub(crate) const LONGEST: usize = MAX_LINE_IN - 64 * 1024;
 const LONGEST_CHUNKED: usize = 1024 * 1024;
 /// All bodies together, in KiB: many large ones can't exhaust memory.
 pub(crate) const TOGETHER_KIB: usize = 64 * 1024;
-/// From the head to the last byte, waiting for room included.
+/// What each body may have besides: small ones go through however many large ones there are.
+const RESERVED: usize = 64 * 1024;
+/// From the head to the last byte.
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// Text of a body, for as long as its room is taken.
@@ -49,31 +51,57 @@ pub(crate) async fn read<'a>(
             header::HeaderValue::from_static("close"),
         )
     };
-    let reading = async {
-        let kib = u32::try_from(most / 1024 + 1).unwrap_or(u32::MAX);
-        let room = room.acquire_many(kib).await.map_err(|closed| {
-            Problem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "stopping",
-                closed.to_string(),
-            )
-        })?;
-        let collected = Limited::new(body, most).collect().await;
-        let collected = collected.map_err(|error| match error.is::<LengthLimitError>() {
-            true => too_long(most),
-            false => Problem::of(Code::Truncated, format!("the body broke off: {error}")),
-        })?;
-        Ok::<_, Problem>((collected.to_bytes(), room))
-    };
-    let (bytes, room) = tokio::time::timeout(WITHIN, reading)
+    let (bytes, room) = tokio::time::timeout(WITHIN, collected(body, most, room))
         .await
         .map_err(late)??;
-    let text = String::from_utf8(bytes.into()).map_err(|error| {
+    let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         Problem::of(Code::BadUtf8, format!("byte {at} of the body is not UTF-8"))
     })?;
     strict::check(&text).map_err(|why| Problem::of(Code::BadJson, format!("not JSON: {why}")))?;
     Ok(Text { text, _room: room })
+}
+
+/// All bytes of a body, and the room that they take. Room is taken for what came, not for what was
+/// said, and never waited for: two that wait for each other's would both be late.
+async fn collected(
+    mut body: Body,
+    most: usize,
+    room: &Semaphore,
+) -> Result<(Vec<u8>, SemaphorePermit<'_>), Problem> {
+    let full = |_| {
+        let why = "the bodies of other requests take all the room there is";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no-room", why)
+            .header(
+                header::CONNECTION,
+                header::HeaderValue::from_static("close"),
+            )
+            .later()
+    };
+    let mut taken = room.try_acquire_many(0).map_err(full)?;
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            Problem::of(Code::Truncated, format!("the body broke off: {error}"))
+        })?;
+        // What is behind the body has no meaning here.
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        let length = bytes.len() + data.len();
+        if length > most {
+            return Err(too_long(most));
+        }
+        if length > bytes.capacity() {
+            let capacity = length.max(2 * bytes.capacity()).min(most);
+            let kib = capacity.saturating_sub(RESERVED).div_ceil(1024) - taken.num_permits();
+            let kib = u32::try_from(kib).unwrap_or(u32::MAX);
+            taken.merge(room.try_acquire_many(kib).map_err(full)?);
+            bytes.reserve_exact(capacity - bytes.len());
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok((bytes, taken))
 }
 
 /// What a text means, every field of it known.
@@ -146,16 +174,54 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_bodies_together_have_so_much_room() {
+    async fn all_bodies_together_have_so_much_room_and_small_ones_always_have() {
         let room = Semaphore::new(TOGETHER_KIB);
-        let long = || format!("{{}}{}", " ".repeat(LONGEST - 2));
+        let text = |length: usize| format!("{{}}{}", " ".repeat(length - 2));
         let mut kept = Vec::new();
         for _ in 0..4 {
-            let read = read(&said(LONGEST), Body::from(long()), &room).await;
+            let read = read(&said(LONGEST), Body::from(text(LONGEST)), &room).await;
             kept.push(read.map_err(|problem| problem.status).unwrap());
         }
-        assert_eq!(status(&said(LONGEST), Body::from(long()), &room).await, 408);
+        let long = || Body::from(text(LONGEST));
+        let begun = tokio::time::Instant::now();
+        assert_eq!(status(&said(LONGEST), long(), &room).await, 503);
+        let small = Body::from(text(RESERVED));
+        assert_eq!(status(&said(RESERVED), small, &room).await, 200);
+        assert_eq!(begun.elapsed(), Duration::ZERO);
         kept.pop();
-        assert_eq!(status(&said(LONGEST), Body::from(long()), &room).await, 200);
+        assert_eq!(status(&said(LONGEST), long(), &room).await, 200);
+        drop(kept);
+        assert_eq!(room.available_permits(), TOGETHER_KIB);
+    }
+
+    /// What is said and doesn't come takes no room from others.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_only_announced_takes_no_room() {
+        let room = Semaphore::new(TOGETHER_KIB);
+        let headers = said(LONGEST);
+        let idle = std::array::from_fn::<_, 8, _>(|_| status(&headers, never(), &room));
+        let looked = async {
+            tokio::task::yield_now().await;
+            room.available_permits()
+        };
+        let (_, free) = tokio::join!(futures_util::future::join_all(idle), looked);
+        assert_eq!(free, TOGETHER_KIB);
+    }
+
+    /// However small the pieces are, there is one copy of them.
+    #[tokio::test]
+    async fn many_small_pieces_take_no_more_than_one() {
+        let room = Semaphore::new(TOGETHER_KIB);
+        let piece = || Ok::<_, std::io::Error>(Bytes::from_static(b" "));
+        let body = Body::from_stream(stream::iter((0..LONGEST_CHUNKED).map(move |_| piece())));
+        let (bytes, taken) = collected(body, LONGEST_CHUNKED, &room)
+            .await
+            .map_err(|problem| problem.status)
+            .unwrap();
+        assert_eq!(bytes.capacity(), LONGEST_CHUNKED);
+        let kib = (LONGEST_CHUNKED - RESERVED) / 1024;
+        assert_eq!(taken.num_permits(), kib);
+        let body = Body::from_stream(stream::iter((0..=LONGEST_CHUNKED).map(move |_| piece())));
+        assert_eq!(status(&HeaderMap::new(), body, &room).await, 413);
     }
 }
