@@ -109,13 +109,17 @@ pub fn ensure(path: &Path) -> Result<String, TokenError> {
 /// Another token; the one before opens nothing from now on.
 ///
 /// # Errors
-/// When it can't be written; then the one before stays.
+/// When it can't be written. Which one counts then is what [`read`] gives.
 pub fn renew(path: &Path) -> Result<String, TokenError> {
     let made = beside(path)?;
     std::fs::rename(&made, path).map_err(|error| {
         let _left_over = std::fs::remove_file(&made);
         failed(path, error)
     })?;
+    // Or a power cut would bring back the one before.
+    let dir = path.parent().map(File::open).transpose();
+    let kept = dir.and_then(|dir| dir.map_or(Ok(()), |dir| dir.sync_all()));
+    kept.map_err(|error| failed(path, error))?;
     read(path)
 }
 
