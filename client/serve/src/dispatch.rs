@@ -179,8 +179,8 @@ impl Waiting {
     }
 }
 
-/// The turns of a body, and whether it is a list.
-fn turns(text: &str) -> Result<(Vec<Job>, bool), Problem> {
+/// The turns of a body.
+fn turns(text: &str) -> Result<Vec<Job>, Problem> {
     #[derive(Deserialize)]
     struct Named<'a> {
         #[serde(borrow)]
@@ -191,7 +191,7 @@ fn turns(text: &str) -> Result<(Vec<Job>, bool), Problem> {
     } else if body::parse::<Named<'_>>(text).is_ok_and(|named| named.jobs.is_some()) {
         body::parse::<Batch>(text)?.jobs
     } else if text.trim_start().starts_with('{') {
-        return Ok((vec![body::parse(text)?], false));
+        return Ok(vec![body::parse(text)?]);
     } else {
         let why = "the body is JSON, but neither an object nor a list of them";
         return Err(Problem::of(Code::NotAnObject, why));
@@ -203,7 +203,7 @@ fn turns(text: &str) -> Result<(Vec<Job>, bool), Problem> {
         );
         return Err(Problem::of(Code::InvalidRequest, why));
     }
-    Ok((jobs, true))
+    Ok(jobs)
 }
 
 /// The header's key; in quotes, as structured fields have them, or without.
@@ -215,8 +215,11 @@ fn key_of(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let key = value.to_str().unwrap_or_default();
     let quoted = key.strip_prefix('"').and_then(|key| key.strip_suffix('"'));
     let key = quoted.unwrap_or(key);
-    if given.next().is_some() || key.is_empty() || key.len() > MAX_KEY {
-        let why = format!("`Idempotency-Key` has to be one, of 1 to {MAX_KEY} characters of ASCII");
+    let fits = |byte: u8| byte.is_ascii_graphic() && byte != b'"';
+    if given.next().is_some() || !(1..=MAX_KEY).contains(&key.len()) || !key.bytes().all(fits) {
+        let why = format!(
+            "`Idempotency-Key` has to be one, of 1 to {MAX_KEY} visible characters of ASCII without quotes"
+        );
         return Err(Problem::of(Code::InvalidRequest, why));
     }
     Ok(Some(key))
@@ -278,12 +281,14 @@ pub(crate) async fn dispatch(
     let wait = query::<Waiting>(&uri)?.limit()?;
     let key = key_of(&headers)?;
     let read = body::read(&headers, body, &app.room).await?;
-    let (turns, is_list) = turns(&read.text)?;
+    let turns = turns(&read.text)?;
     let (mut sends, mut keys) = (Vec::new(), Vec::new());
+    let count = turns.len();
     for (number, turn) in turns.into_iter().enumerate() {
-        let key = key.map(|key| match is_list {
-            true => format!("{key}-{}", number + 1),
-            false => key.to_owned(),
+        // No header's key has a space: no other request has the keys of these.
+        let key = key.map(|key| match count {
+            1 => key.to_owned(),
+            _ => format!("{key} {}/{count}", number + 1),
         });
         let (fields, key) = turn.into_fields(key)?;
         sends.push(fields);
@@ -397,11 +402,11 @@ mod tests {
     #[test]
     fn a_body_is_one_turn_or_several() {
         let one = turns(r#"{"prompt":"a"}"#).unwrap();
-        assert_eq!((one.0.len(), one.1), (1, false));
+        assert_eq!(one.len(), 1);
         let several = turns(r#"{"jobs":[{"prompt":"a"},{"text":"b"}]}"#).unwrap();
-        assert_eq!((several.0.len(), several.1), (2, true));
+        assert_eq!(several.len(), 2);
         let list = turns(r#" [{"message":"a"}]"#).unwrap();
-        assert_eq!((list.0.len(), list.1), (1, true));
+        assert_eq!(list.len(), 1);
         for (text, status) in [
             (r#"{"jobs":[]}"#, 422),
             ("[]", 422),
@@ -423,7 +428,7 @@ mod tests {
 
     #[test]
     fn what_restricts_is_insisted_on_and_each_turn_has_a_key() {
-        let (mut jobs, _) = turns(
+        let mut jobs = turns(
             r#"{"prompt":"a","tools":["x"],"callback_url":"https://a.example/b","timeout":30}"#,
         )
         .unwrap();

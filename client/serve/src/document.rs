@@ -152,7 +152,8 @@ fn operation(of: Operation, schemas: &mut Schemas) -> Value {
     match of {
         Operation::Dispatch => {
             let what = "The same key is the same request: nothing runs twice. Of several turns each \
-                has it with a number, as in `KEY-1`.";
+                has it with its place and their number, as in `KEY 1/2`: a list of another length is \
+                another request.";
             let key =
                 json!({"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!#-~]+$"});
             let mut parameters = schemas.query::<Waiting>();

@@ -12,7 +12,7 @@ use agentd_client::wire::Received;
 use agentd_protocol::Code;
 use agentd_protocol::request::Subscribe;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
@@ -22,7 +22,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use crate::api::App;
 use crate::dispatch::{ANSWERS_WITHIN, in_time};
 use crate::guard::bearer;
-use crate::jobs::{job_of, one_of};
+use crate::jobs::{Named, job_of, one_of};
 use crate::problem::Problem;
 
 /// What is between us and the reader closes connections on which nothing is said.
@@ -58,10 +58,10 @@ struct Reading {
 
 pub(crate) async fn events(
     State(app): State<Arc<App>>,
-    Path(job): Path<String>,
+    job: Named,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let job = job_of(&job)?;
+    let job = job_of(job)?;
     let (after, epoch) = cursor(&headers)?;
     let token = headers.get(header::AUTHORIZATION).and_then(bearer);
     let token = token.unwrap_or_default().to_vec();

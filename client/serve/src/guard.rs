@@ -6,26 +6,36 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use agentd_client::cli::output::safe;
 use agentd_client::token;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use subtle::ConstantTimeEq as _;
 
+use crate::log::Log;
 use crate::problem::Problem;
 
 /// Only browsers send it, whatever a page does.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// What the configuration allows.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Guard {
     /// Every spelling of `Host` that is us.
     hosts: Vec<String>,
     origins: Vec<String>,
     /// Read anew for each request: another token counts at once.
     token: PathBuf,
+    log: Arc<Log>,
+    /// Why the token can't be read, as it was last told.
+    told: Mutex<String>,
 }
+
+/// The token can't be read. Who asks isn't told why: anybody may ask.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unreadable;
 
 impl Guard {
     pub(crate) fn new(
@@ -33,6 +43,7 @@ impl Guard {
         hosts: &[String],
         origins: &[String],
         token: PathBuf,
+        log: Arc<Log>,
     ) -> Self {
         let port = at.port();
         let mut names = vec![
@@ -56,6 +67,8 @@ impl Guard {
             hosts: allowed,
             origins: origins.iter().map(|one| one.to_ascii_lowercase()).collect(),
             token,
+            log,
+            told: Mutex::default(),
         }
     }
 
@@ -129,17 +142,28 @@ impl Guard {
         match self.is_token(bearer) {
             Ok(true) => Ok(()),
             Ok(false) => Err(unauthorized("the token is not this server's")),
-            Err(why) => Err(Problem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "no-token",
-                why,
-            )),
+            Err(Unreadable) => {
+                let why = "this server can't read its token";
+                let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no-token", why);
+                let hint = "its standard error says why";
+                Err(problem.hint(hint).later())
+            }
         }
     }
 
-    /// Is it the token that counts now?
-    pub(crate) fn is_token(&self, given: &[u8]) -> Result<bool, String> {
-        let token = token::read(&self.token).map_err(|error| error.to_string())?;
+    /// Is it the token that counts now? Why that isn't known is logged, once.
+    pub(crate) fn is_token(&self, given: &[u8]) -> Result<bool, Unreadable> {
+        let found = token::read(&self.token);
+        let why = found.as_ref().err().map(ToString::to_string);
+        let why = why.unwrap_or_default();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if *told != why {
+            if !why.is_empty() {
+                self.log.say(safe(&why));
+            }
+            *told = why;
+        }
+        let token = found.map_err(|_| Unreadable)?;
         Ok(token.as_bytes().ct_eq(given).into())
     }
 }
@@ -205,7 +229,8 @@ mod tests {
         std::fs::set_permissions(&token, mode).unwrap();
         let at = "127.0.0.1:7878".parse().unwrap();
         let origins: Vec<String> = origins.iter().map(|one| (*one).to_owned()).collect();
-        Guard::new(at, &["agents.example".to_owned()], &origins, token)
+        let log = Arc::new(Log::start());
+        Guard::new(at, &["agents.example".to_owned()], &origins, token, log)
     }
 
     fn status(guard: &Guard, method: &str, headers: &[(&str, &str)]) -> u16 {

@@ -14,6 +14,7 @@ use agentd_protocol::work::{self, JobPhase, Private};
 use agentd_protocol::{Code, JobId, Line};
 use axum::Json;
 use axum::body::Body;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Uri};
 use schemars::JsonSchema;
@@ -26,6 +27,12 @@ use crate::daemon::Lease;
 use crate::dispatch::Waiting;
 use crate::problem::Problem;
 use crate::result::Final;
+
+/// A year, in seconds.
+const LONGEST_SINCE: f64 = 31_536_000.0;
+
+/// What stands for `{id}` in a path; what isn't UTF-8 names nothing.
+pub(crate) type Named = Result<Path<String>, PathRejection>;
 
 /// Which jobs.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -128,7 +135,8 @@ fn taken<T>(
 }
 
 /// The job of a path. What can't be one, isn't there.
-pub(crate) fn job_of(text: &str) -> Result<JobId, Problem> {
+pub(crate) fn job_of(named: Named) -> Result<JobId, Problem> {
+    let text = named.map_or_else(|_| char::REPLACEMENT_CHARACTER.into(), |Path(text)| text);
     text.parse().map_err(|_| {
         let shown: String = text.chars().take(64).collect();
         Problem::of(Code::UnknownJob, format!("there is no job `{shown}`"))
@@ -146,6 +154,12 @@ pub(crate) fn one_of(job: JobId) -> Collected {
 
 pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Page>, Problem> {
     let filter = query::<Filter>(&uri)?;
+    if let Some(since) = filter.since
+        && !(0.0..=LONGEST_SINCE).contains(&since)
+    {
+        let why = format!("`since` is {since}: expected 0 to {LONGEST_SINCE} seconds");
+        return Err(Problem::of(Code::InvalidRequest, why));
+    }
     let fields = work::Jobs {
         session: filter.session,
         state: filter.state,
@@ -165,11 +179,11 @@ pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<P
 
 pub(crate) async fn one(
     State(app): State<Arc<App>>,
-    Path(job): Path<String>,
+    job: Named,
     uri: Uri,
 ) -> Result<Json<One>, Problem> {
     let wait = query::<Waiting>(&uri)?.limit()?;
-    let job = job_of(&job)?;
+    let job = job_of(job)?;
     let mut found = one_of(job);
     let client = app.daemon.lease().await?;
     let wait = wait.unwrap_or_default();
@@ -205,11 +219,11 @@ impl App {
 
 pub(crate) async fn abort(
     State(app): State<Arc<App>>,
-    Path(job): Path<String>,
+    job: Named,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Aborted>, Problem> {
-    let job = job_of(&job)?;
+    let job = job_of(job)?;
     body::nothing(&headers, body, &app.room).await?;
     // The daemon cancels what is there; whether it is, this says.
     let client = app.daemon.lease().await?;
@@ -229,10 +243,14 @@ pub(crate) async fn abort(
 
 pub(crate) async fn answer(
     State(app): State<Arc<App>>,
-    Path(question_id): Path<String>,
+    question: Named,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Answered>, Problem> {
+    let Path(question_id) = question.map_err(|_| {
+        let why = "there is no question of this name: it is not UTF-8";
+        Problem::of(Code::UnknownQuestion, why)
+    })?;
     let read = body::read(&headers, body, &app.room).await?;
     let Answer {
         approve,

@@ -19,7 +19,7 @@ mod problem;
 mod result;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,6 +29,7 @@ use agentd_client::cli::output;
 use agentd_client::places::Environment;
 use agentd_client::ssh::Target;
 use agentd_client::token;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
@@ -75,13 +76,15 @@ async fn serve(args: &HttpArgs, socket: Option<&Path>) -> io::Result<Result<(), 
         Ok(prepared) => prepared,
         Err(refused) => return Ok(Err(refused)),
     };
+    raise_file_limit();
     let at = listener.local_addr()?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let (stop, stopping) = watch::channel(false);
+    let log = Arc::new(Log::start());
     let app = Arc::new(App {
         daemon: Daemon::new(socket.map(Path::to_owned)),
-        guard: Guard::new(at, &args.hosts, &args.origins, token),
+        guard: Guard::new(at, &args.hosts, &args.origins, token, Arc::clone(&log)),
         room: Semaphore::new(body::TOGETHER_KIB),
         stopping,
         document: document::document(),
@@ -90,7 +93,7 @@ async fn serve(args: &HttpArgs, socket: Option<&Path>) -> io::Result<Result<(), 
     output::out_line(&format!(
         "http://{at} until Ctrl-C; `agentctl token` prints the token"
     ))?;
-    let serving = listen::serve(listener, app, router, Arc::new(Log::start()));
+    let serving = listen::serve(listener, app, router, log);
     let stopped = async {
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -123,22 +126,53 @@ fn prepare(args: &HttpArgs, socket: Option<&Path>) -> Result<PathBuf, Refused> {
         let hint = "listen on 127.0.0.1; or with something in front that speaks TLS, say `--behind-tls-proxy`";
         return refused(Exit::Configuration, error, Some(hint));
     }
-    for origin in &args.origins {
-        let rest = origin.split_once("://");
-        let fits = |(scheme, rest): (&str, &str)| {
-            matches!(scheme, "http" | "https")
-                && !rest.is_empty()
-                && !rest.contains(['/', '?', '#'])
-        };
-        if !rest.is_some_and(fits) {
-            let error =
-                format!("`{origin}` is no origin: expected `https://NAME` or `https://NAME:PORT`");
-            return refused(Exit::Usage, error, None);
-        }
+    if let Some(host) = args.hosts.iter().find(|host| !is_host(host)) {
+        let error = format!("`{host}` is no host: expected `NAME` or `NAME:PORT`");
+        return refused(Exit::Usage, error, None);
+    }
+    let is_origin = |origin: &str| {
+        let origin = origin.to_ascii_lowercase();
+        let scheme = ["http://", "https://"].into_iter();
+        let mut rest = scheme.filter_map(|scheme| origin.strip_prefix(scheme));
+        rest.next().is_some_and(is_host)
+    };
+    if let Some(origin) = args.origins.iter().find(|origin| !is_origin(origin)) {
+        let error =
+            format!("`{origin}` is no origin: expected `https://NAME` or `https://NAME:PORT`");
+        return refused(Exit::Usage, error, None);
     }
     let path = token::path(&Environment::of_process());
     let made = path.and_then(|path| token::ensure(&path).map(|_| path));
     made.or_else(|error| refused(Exit::Configuration, error.to_string(), None))
+}
+
+/// Is it a name or an address, with a port or without?
+fn is_host(text: &str) -> bool {
+    let is_name = |name: &str| {
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        !name.is_empty() && name.bytes().all(known)
+    };
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, port)) if address.parse::<Ipv6Addr>().is_ok() => (true, port),
+        Some(_) => return false,
+        None => {
+            let (name, port) = text.split_at(text.find(':').unwrap_or(text.len()));
+            (is_name(name), port)
+        }
+    };
+    let is_port =
+        |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    host && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
+}
+
+/// Each request may need two open files, and not everybody is given so many. What can't be raised
+/// stays as it is.
+fn raise_file_limit() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        let _refused = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
 }
 
 async fn bind(at: SocketAddr) -> Result<TcpListener, Refused> {

@@ -120,7 +120,10 @@ async fn answer(server: Arc<Server>, request: Request<Incoming>) -> Result<Respo
     let begun = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let (head, body) = request.into_parts();
-    let mut response = match server.app.guard.check(&head) {
+    let checked = server.app.guard.check(&head);
+    // Who has not shown the token keeps no connection.
+    let is_stranger = checked.is_err() || path == "/health";
+    let mut response = match checked {
         Err(problem) => problem.into_response(),
         Ok(()) => {
             let request = Request::from_parts(head, Body::new(body));
@@ -132,6 +135,9 @@ async fn answer(server: Arc<Server>, request: Request<Incoming>) -> Result<Respo
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     let no_store = HeaderValue::from_static("no-store");
     headers.insert(header::CACHE_CONTROL, no_store);
+    if is_stranger {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     // Whoever looks whether we are here looks every few seconds.
     if path != "/health" {
         let status = response.status().as_u16();

@@ -176,6 +176,7 @@ fn listed(code: Code) -> Option<StatusCode> {
         | Code::UnknownAgent
         | Code::NoAgent
         | Code::IdempotencyConflict
+        | Code::UnknownWebhook
         | Code::Unsupported => StatusCode::UNPROCESSABLE_ENTITY,
         Code::QueueFull => StatusCode::TOO_MANY_REQUESTS,
         Code::DiskFull => StatusCode::INSUFFICIENT_STORAGE,

@@ -129,12 +129,19 @@ fn the_same_key_is_the_same_job() {
         (&several["jobs"][0]["job"], &several["jobs"][1]["job"]),
         (&json!("j1"), &json!("j2"))
     );
-    let second = json!({"prompt": "b", "idempotency_key": "tuesday-2"});
+    let second = json!({"prompt": "b", "idempotency_key": "tuesday 2/2"});
     assert_eq!(
         http.post("/v1/dispatch", &second).json()["jobs"][0]["job"],
         "j2"
     );
-    for key in ["", "\"\"", &"k".repeat(256)] {
+    // A list of one is that one; a longer list is another request.
+    let more = ["-H", "Idempotency-Key: monday-1"];
+    let one = http.post_with("/v1/dispatch", &json!([turn]), &more).json();
+    assert_eq!(one["jobs"][0]["job"], "j1");
+    let turns = json!([turn, turn]);
+    let two = http.post_with("/v1/dispatch", &turns, &more).json();
+    assert_eq!(two["jobs"][0]["job"], "j3");
+    for key in ["", "\"\"", "tuesday 2/2", "a\"b", &"k".repeat(256)] {
         let more = ["-H", &format!("Idempotency-Key; {key}")];
         let more = match key {
             "" => ["-H", "Idempotency-Key;"],
@@ -326,7 +333,9 @@ fn a_page_that_is_allowed_may_ask_and_the_name_of_a_proxy_is_a_host() {
         "--allow-host",
         "agents.example",
         "--allow-origin",
-        "https://agents.example",
+        "HTTPS://agents.example",
+        "--allow-host",
+        "[::1]:80",
     ];
     let http = Http::with(&daemon.place, &more);
     let headers = [
@@ -371,6 +380,11 @@ fn what_would_be_open_to_others_is_not_served() {
             2,
             "is no origin",
         ),
+        (&["--allow-origin", "https://*"], 2, "is no origin"),
+        (&["--allow-origin", "https://me@x"], 2, "is no origin"),
+        (&["--allow-host", ""], 2, "is no host"),
+        (&["--allow-host", "https://x.example/"], 2, "is no host"),
+        (&["--allow-host", "x.example:70000"], 2, "is no host"),
     ] {
         let words: Vec<&str> = ["serve", "http"].iter().chain(words).copied().collect();
         let done = place.agentctl(&words);

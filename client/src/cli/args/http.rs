@@ -25,7 +25,8 @@ Examples:
   printf 'header = \"Authorization: Bearer %s\"\\n' \"$(agentctl token)\" | \\
       curl -K - http://127.0.0.1:7878/v1/jobs
 
-Every request but /health needs the token of `agentctl token`. Browsers are refused. The document
+Every request but /health needs the token of `agentctl token`. Ask 127.0.0.1, never localhost: that
+may be [::1], where another user may listen. Browsers are refused. The document
 of the interface is at /openapi.json.
 
 Exit codes: 0 ended, 3 somebody else has the port, 78 the address is not this machine's own")]
