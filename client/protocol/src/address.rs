@@ -34,6 +34,8 @@ fn reach_v4(address: Ipv4Addr) -> Reach {
         // One address of it is where a cloud keeps credentials.
         [100, 100, 100, 200] => Reach::Never,
         [100, b, ..] if (64..128).contains(&b) => Reach::Private,
+        // A cloud's machines get certificates and settings here.
+        [168, 63, 129, 16] => Reach::Never,
         // Link-local: the metadata of clouds.
         [0, ..] | [169, 254, ..] => Reach::Never,
         [192, 0, 0 | 2, _] | [192, 88, 99, _] => Reach::Never,
@@ -56,8 +58,10 @@ fn reach_v6(address: Ipv6Addr) -> Reach {
         [0, 0, 0, 0, 0, 0xffff, high, low] => embedded(high, low),
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
         [0x2002, high, low, ..] => embedded(high, low),
-        // Where a cloud keeps credentials.
+        // Where clouds keep credentials.
         [0xfd00, 0xec2, ..] => Reach::Never,
+        [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => Reach::Never,
+        [0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe] => Reach::Never,
         [first, ..] if (first & 0xfe00) == 0xfc00 => Reach::Private,
         // Teredo, benchmarks, ORCHID and documentation.
         [0x2001, 0, ..] | [0x2001, 2, 0, ..] | [0x2001, 0xdb8, ..] => Reach::Never,
@@ -87,6 +91,7 @@ mod tests {
                 "1.1.1.1",
                 "100.63.255.255",
                 "100.128.0.1",
+                "168.63.129.17",
                 "172.15.0.1",
                 "172.32.0.1",
                 "192.0.1.1",
@@ -117,6 +122,7 @@ mod tests {
                 "2002:7f00:1::",
                 "fc00::1",
                 "fd12:3456::1",
+                "fd20:ce::253",
             ],
         );
         all(
@@ -125,6 +131,7 @@ mod tests {
                 "0.0.0.0",
                 "0.1.2.3",
                 "100.100.100.200",
+                "168.63.129.16",
                 "169.254.169.254",
                 "192.0.0.1",
                 "192.0.0.192",
@@ -147,7 +154,9 @@ mod tests {
                 "2001:db8::1",
                 "2002:a9fe:a9fe::",
                 "3fff::1",
+                "fd00:c1::a9fe:a9fe",
                 "fd00:ec2::254",
+                "fd20:ce::254",
                 "fe80::1",
                 "fec0::1",
                 "ff02::1",

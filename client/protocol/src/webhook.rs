@@ -65,18 +65,6 @@ fn authority(url: &str) -> Option<&str> {
     known.then(|| rest.split(['/', '?', '#']).next().unwrap_or_default())
 }
 
-/// The host of a URL in small letters, without its port: deliveries to one host take turns.
-#[must_use]
-pub fn host(url: &str) -> String {
-    let authority = authority(url).unwrap_or_default();
-    let end = match authority.find(']') {
-        Some(bracket) => bracket + 1,
-        None => authority.find(':').unwrap_or(authority.len()),
-    };
-    let host = authority.get(..end).unwrap_or(authority);
-    host.trim_end_matches('.').to_ascii_lowercase()
-}
-
 /// How far a delivery is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -210,17 +198,5 @@ mod tests {
         // What it holds may be a secret.
         let error = check("https://user:hunter2@example.com/").unwrap_err();
         assert!(!format!("{error:?}").contains("hunter2"));
-    }
-
-    #[test]
-    fn deliveries_are_told_apart_by_host() {
-        for (url, expected) in [
-            ("https://Example.COM./x", "example.com"),
-            ("http://example.com:8080", "example.com"),
-            ("http://[::1]:8080/x", "[::1]"),
-            ("https://a.b?c", "a.b"),
-        ] {
-            assert_eq!(host(url), expected);
-        }
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use agentd_protocol::request::{Retry, Send};
+use agentd_protocol::webhook::Callback;
 use agentd_protocol::{Code, serde_json};
 
 use crate::ids::TurnId;
@@ -107,7 +108,11 @@ impl State {
         // A request that doesn't read back is ended like an interrupted one, never run.
         let send = serde_json::from_str::<Send>(&row.request);
         let readable = send.is_ok();
-        let send = send.unwrap_or_default();
+        let send = send.unwrap_or_else(|_newer| Send {
+            // Whoever is to be told of its end is told.
+            callback: callback_of(&row.request),
+            ..Send::default()
+        });
         let again = was_running && readable && send.retry == Retry::Auto && attempt < ATTEMPTS;
         let again = again && !row.cancelled;
         let lost = (was_running && !again) || !readable || row.cancelled;
@@ -168,4 +173,11 @@ impl State {
         let place = place.map_or(0, |last| last + 1);
         session.queue.insert(place, turn);
     }
+}
+
+/// Of a request that doesn't read back as a whole.
+fn callback_of(request: &str) -> Option<Callback> {
+    let request: serde_json::Value = serde_json::from_str(request).ok()?;
+    let url = request.get("callback")?.get("url")?.as_str()?.to_owned();
+    Some(Callback { url })
 }

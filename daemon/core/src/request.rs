@@ -296,6 +296,8 @@ const fn forbidden_to_workers(request: &Request) -> bool {
             | Request::Undrain
             | Request::DaemonStop(_)
             | Request::LogLevel(_)
+            // The URLs of others may hold secrets.
+            | Request::Webhooks(_)
             | Request::WebhookReplay(_)
             | Request::WebhookTest(_)
     )

@@ -103,7 +103,7 @@ struct WrittenEndpoint {
 /// A change of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EndpointChange {
-    /// One more, with a new secret; one that is there keeps its secret.
+    /// One more, with a new secret; one that is there keeps its secret and what it may.
     Add {
         /// May it be in a private network?
         allow_private: bool,
@@ -237,7 +237,8 @@ impl Endpoints {
         let place = self.0.iter().position(|one| one.url == *url);
         if let EndpointChange::Add { allow_private } = change {
             if let Some(known) = place.and_then(|place| self.0.get_mut(place)) {
-                known.allow_private = *allow_private;
+                // Whoever only wants to see the secret takes nothing away.
+                known.allow_private |= *allow_private;
                 return Ok(known.secrets.first().cloned());
             }
             if !allow_private {

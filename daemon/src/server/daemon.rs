@@ -182,6 +182,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         shell.dead.iter().cloned().collect(),
         shell.left_behind.clone(),
         shell.inbox.clone(),
+        Arc::clone(&shell.to_deliver),
         stop.clone(),
     );
     shell.tracker.spawn(neighbours);

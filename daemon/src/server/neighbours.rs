@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_core::Event;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::platform::instance;
@@ -20,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Dead instances of which something could not be taken over, and who has it open.
 pub type Behind = BTreeMap<String, BTreeSet<String>>;
 
-/// Tells the owner of each instance that is gone, until told to stop.
+/// Tells the owner of each instance that is gone, and rings `to_deliver`, until told to stop.
 ///
 /// `dead` are those whose end is known already. They are told again, with whoever had it open, for
 /// as long as something is left behind that nobody living holds. What the store said counts, not
@@ -31,6 +32,7 @@ pub async fn watch(
     mut dead: BTreeSet<String>,
     mut behind: watch::Receiver<Behind>,
     inbox: mpsc::Sender<Event>,
+    to_deliver: Arc<Notify>,
     stop: CancellationToken,
 ) {
     let mut arrivals = Arrivals::of(&state_dir);
@@ -53,6 +55,10 @@ pub async fn watch(
                 news.insert(instance.clone());
                 news.extend(gone.cloned());
             }
+        }
+        if !news.is_empty() {
+            // Who is gone may have ended jobs of which somebody is to be told.
+            to_deliver.notify_one();
         }
         dead.extend(news.iter().cloned());
         for instance in news {
@@ -143,6 +149,7 @@ mod tests {
             BTreeSet::new(),
             watch::channel(Behind::new()).1,
             inbox,
+            Arc::default(),
             stop.clone(),
         );
         let watched = async {
@@ -174,6 +181,7 @@ mod tests {
             BTreeSet::from(["left".to_owned()]),
             behind,
             inbox,
+            Arc::default(),
             stop.clone(),
         );
         let after = LOOK_EVERY * looks - LOOK_EVERY / 2;
@@ -215,6 +223,7 @@ mod tests {
             BTreeSet::from(["left".to_owned()]),
             left,
             inbox,
+            Arc::default(),
             stop.clone(),
         );
         let watched = async {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use agentd_core::agent::Agent;
 use agentd_core::effect::Announcement;
 use agentd_core::{Event, Served, Settings, Socket, State};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -75,6 +75,10 @@ pub struct Shell {
     pub dead: Vec<String>,
     /// What could not be taken over yet.
     pub left_behind: watch::Receiver<Behind>,
+    /// Rung when somebody may be to be told of an end.
+    pub to_deliver: Arc<Notify>,
+    /// Cancelled when no more jobs can end.
+    delivering: CancellationToken,
     writer: JoinHandle<()>,
     instance: Arc<Instance>,
     state_dir: PathBuf,
@@ -148,8 +152,9 @@ impl Shell {
         let versions = Versions::new(spawner.clone(), &dir, patience(&plan.served));
         let settings = settings(&plan, &opened, agents);
         let endpoints = config::Endpoints::file(&plan.config.file);
+        let delivering = CancellationToken::new();
         if plan.served == Served::Daemon {
-            tracker.spawn(deliver(&opened, &endpoints, &stopping));
+            tracker.spawn(deliver(&opened, &endpoints, &delivering));
         }
         let machine = Machine {
             state_dir: dir.clone(),
@@ -186,6 +191,8 @@ impl Shell {
             arrivals,
             beats,
             stopping,
+            delivering,
+            to_deliver: opened.to_deliver,
             tracker,
             dead,
             left_behind,
@@ -226,6 +233,7 @@ impl Shell {
         let rest = Rest {
             writer: self.writer,
             _instance: self.instance,
+            delivering: self.delivering,
             tracker: self.tracker,
         };
         (self.owner, rest)
@@ -237,12 +245,14 @@ impl Shell {
 pub struct Rest {
     writer: JoinHandle<()>,
     _instance: Arc<Instance>,
+    delivering: CancellationToken,
     tracker: TaskTracker,
 }
 
 impl Rest {
-    /// Lets connections write their last lines and closes the store.
+    /// Lets connections write their last lines, tells what has ended, and closes the store.
     pub async fn finish(self, store: Store) {
+        self.delivering.cancel();
         self.tracker.close();
         // A peer that takes nothing must not keep the daemon from leaving.
         let _stuck = tokio::time::timeout(Duration::from_secs(2), self.tracker.wait()).await;
@@ -250,17 +260,17 @@ impl Rest {
     }
 }
 
-/// Tells others of ended jobs, until a stop begins.
+/// Tells others of ended jobs, until no more can end.
 fn deliver(
     opened: &Opened,
     endpoints: &Path,
-    stopping: &CancellationToken,
+    delivering: &CancellationToken,
 ) -> impl Future<Output = ()> + Send + use<> {
     webhook::watch(webhook::Setting {
         store: opened.store.clone(),
         due: Arc::clone(&opened.to_deliver),
         endpoints: endpoints.to_owned(),
-        stop: stopping.clone(),
+        stop: delivering.clone(),
     })
 }
 

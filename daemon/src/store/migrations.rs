@@ -234,6 +234,6 @@ CREATE TABLE webhooks (
     status INTEGER,
     error TEXT
 ) STRICT;
-CREATE INDEX webhooks_due ON webhooks (due_at) WHERE state = 'pending';
-CREATE INDEX webhooks_ended ON webhooks (last_at) WHERE state <> 'pending';
+CREATE INDEX webhooks_due ON webhooks (host, due_at) WHERE state = 'pending';
+CREATE INDEX webhooks_ended ON webhooks (state, last_at) WHERE state <> 'pending';
 ";

@@ -65,6 +65,19 @@ pub(super) fn words(path: &Path, error: &rusqlite::Error) -> String {
     }
 }
 
+/// Is it about what some rows hold, and not about the file?
+pub(super) fn is_of_rows(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        None | Some(
+            ErrorCode::Unknown
+                | ErrorCode::ConstraintViolation
+                | ErrorCode::TypeMismatch
+                | ErrorCode::TooBig
+        )
+    )
+}
+
 /// Can a file be made and filled beside the store?
 fn probe(path: &Path) -> io::Result<()> {
     let probe = beside(path, &format!(".probe-{}", std::process::id()));

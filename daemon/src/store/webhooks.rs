@@ -8,7 +8,7 @@ use std::path::Path;
 use agentd_core::rfc3339;
 use agentd_core::store::Loaded;
 use agentd_protocol::JobId;
-use agentd_protocol::webhook::{DeliveryRow, DeliveryState, host};
+use agentd_protocol::webhook::{DeliveryRow, DeliveryState};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 use serde::Deserialize;
 use serde_json::json;
@@ -20,9 +20,11 @@ use super::write::{int, nat, shown};
 const DELIVERED_MS: i64 = 24 * 60 * 60 * 1000;
 /// A dead letter is kept so long, to be sent again.
 const DEAD_MS: i64 = 30 * 24 * 60 * 60 * 1000;
-/// No attempt is planned further ahead: one that is was planned by a clock that has been set back
-/// since.
+/// No attempt is planned further ahead.
 const AHEAD_MS: i64 = 30 * 60 * 60 * 1000;
+/// What was made or tried later than this after now, in milliseconds, was so by a clock that has been
+/// set back since.
+const FUTURE_MS: i64 = 60 * 1000;
 /// Rows forgotten at once.
 const SLICE: i64 = 256;
 /// Bytes of rows in one page, so that it fits into a line.
@@ -46,10 +48,10 @@ pub struct Wanted {
     pub now_ms: i64,
     /// None of these, which are under way.
     pub but: Vec<String>,
-    /// None to these hosts, which have enough to do.
-    pub busy: Vec<String>,
-    /// At most so many.
-    pub limit: usize,
+    /// At most so many of each host.
+    pub each: usize,
+    /// Was the clock set back, as far as is known? What it planned before is due now.
+    pub set_back: bool,
 }
 
 /// One that is due.
@@ -167,6 +169,14 @@ fn insert(
     .query_row(params![job, url, host(url), body, now_ms], |row| row.get(0))
 }
 
+/// The host of a URL, however it is spelled: deliveries to one host take turns.
+pub(super) fn host(url: &str) -> String {
+    let url = reqwest::Url::parse(url);
+    let host = url.as_ref().ok().and_then(reqwest::Url::host_str);
+    // What is none is refused when it is to be sent.
+    host.unwrap_or("none").trim_end_matches('.').to_owned()
+}
+
 /// A delivery goes out again, as if for the first time; its id stays, so that a receiver that has it
 /// knows.
 pub(super) fn replay(
@@ -182,35 +192,68 @@ pub(super) fn replay(
     .optional()
 }
 
-/// What is due, the longest due first.
+/// What is due, the longest due first. It takes as long as there are hosts, however many deliveries
+/// wait: whoever asks holds up those who write.
 pub(super) fn due(conn: &Connection, wanted: &Wanted) -> rusqlite::Result<Waiting> {
-    let list = |words: &[String]| serde_json::to_string(words).unwrap_or_default();
-    let (but, busy) = (list(&wanted.but), list(&wanted.busy));
-    let ahead = wanted.now_ms.saturating_add(AHEAD_MS);
-    let limit = i64::try_from(wanted.limit).unwrap_or(i64::MAX);
-    let due = conn
-        .prepare_cached(
-            "SELECT id, url, host, body, attempts, job IS NULL FROM webhooks
-             WHERE state = 'pending' AND (due_at <= ?1 OR due_at > ?2)
-                AND host NOT IN (SELECT value FROM json_each(?3))
-                AND id NOT IN (SELECT value FROM json_each(?4))
-             ORDER BY due_at LIMIT ?5",
-        )?
-        .query_map(params![wanted.now_ms, ahead, busy, but, limit], |row| {
-            Ok(Delivery {
+    if wanted.set_back {
+        plan_anew(conn, wanted.now_ms)?;
+    }
+    let but = serde_json::to_string(&wanted.but).unwrap_or_default();
+    let each = i64::try_from(wanted.each).unwrap_or(i64::MAX);
+    let (mut due, mut next_ms, mut last) = (Vec::new(), None, String::new());
+    while let Some(host) = host_after(conn, &last)? {
+        let mut statement = conn.prepare_cached(
+            "SELECT id, url, host, body, attempts, job IS NULL, due_at FROM webhooks
+             WHERE state = 'pending' AND host = ?1 AND due_at <= ?2
+                AND id NOT IN (SELECT value FROM json_each(?3))
+             ORDER BY due_at LIMIT ?4",
+        )?;
+        let rows = statement.query_map(params![host, wanted.now_ms, but, each], |row| {
+            let delivery = Delivery {
                 id: row.get(0)?,
                 url: row.get(1)?,
                 host: row.get(2)?,
                 body: row.get(3)?,
                 attempts: row.get(4)?,
                 is_test: row.get(5)?,
-            })
-        })?
-        .collect::<rusqlite::Result<_>>()?;
-    let next_ms = conn
-        .prepare_cached("SELECT min(due_at) FROM webhooks WHERE state = 'pending' AND due_at > ?1")?
-        .query_row([wanted.now_ms], |row| row.get(0))?;
+            };
+            Ok((row.get::<_, i64>(6)?, delivery))
+        })?;
+        for row in rows {
+            due.push(row?);
+        }
+        let next: Option<i64> = conn
+            .prepare_cached(
+                "SELECT min(due_at) FROM webhooks
+                 WHERE state = 'pending' AND host = ?1 AND due_at > ?2",
+            )?
+            .query_row(params![host, wanted.now_ms], |row| row.get(0))?;
+        next_ms = next_ms.into_iter().chain(next).min();
+        last = host;
+    }
+    due.sort_by_key(|(at_ms, _)| *at_ms);
+    let due = due.into_iter().map(|(_, delivery)| delivery).collect();
     Ok(Waiting { due, next_ms })
+}
+
+/// The next host, by name, for which something waits.
+fn host_after(conn: &Connection, last: &str) -> rusqlite::Result<Option<String>> {
+    conn.prepare_cached("SELECT min(host) FROM webhooks WHERE state = 'pending' AND host > ?1")?
+        .query_row([last], |row| row.get(0))
+}
+
+/// What a clock planned that was ahead is due now.
+fn plan_anew(conn: &Connection, now_ms: i64) -> rusqlite::Result<()> {
+    let (future, ahead) = (
+        now_ms.saturating_add(FUTURE_MS),
+        now_ms.saturating_add(AHEAD_MS),
+    );
+    conn.prepare_cached(
+        "UPDATE webhooks SET due_at = ?1 WHERE state = 'pending' AND due_at > ?1
+            AND (coalesce(last_at, created_at) > ?2 OR due_at > ?3)",
+    )?
+    .execute(params![now_ms, future, ahead])
+    .map(drop)
 }
 
 /// Notes what became of attempts, all or none. A delivery that was asked for again meanwhile stays to
@@ -227,7 +270,8 @@ pub(super) fn mark(conn: &Connection, marks: &[Mark]) -> rusqlite::Result<()> {
             .prepare_cached(
                 "UPDATE webhooks SET state = ?2, attempts = attempts + 1, last_at = ?3,
                     due_at = coalesce(?4, due_at), status = ?5, error = ?6
-                 WHERE id = ?1 AND attempts = ?7 RETURNING url",
+                 WHERE id = ?1 AND attempts = ?7 AND (state = 'pending' OR ?2 = 'delivered')
+                 RETURNING url",
             )?
             .query_row(
                 params![
@@ -255,20 +299,33 @@ pub(super) fn mark(conn: &Connection, marks: &[Mark]) -> rusqlite::Result<()> {
     change.commit()
 }
 
-/// Forgets some that ended long ago.
-pub(super) fn forget(conn: &Connection, now_ms: i64) -> rusqlite::Result<()> {
-    conn.prepare_cached(
-        "DELETE FROM webhooks WHERE place IN (
-            SELECT place FROM webhooks WHERE state <> 'pending'
-                AND last_at < CASE state WHEN 'dead' THEN ?1 ELSE ?2 END
-            ORDER BY last_at LIMIT ?3)",
-    )?
-    .execute(params![
-        now_ms.saturating_sub(DEAD_MS),
-        now_ms.saturating_sub(DELIVERED_MS),
-        SLICE
-    ])
-    .map(drop)
+/// Forgets some that ended long ago; says how many.
+pub(super) fn forget(conn: &Connection, now_ms: i64) -> rusqlite::Result<usize> {
+    let mut gone = 0;
+    for (state, kept) in [
+        (DeliveryState::Delivered, DELIVERED_MS),
+        (DeliveryState::Dead, DEAD_MS),
+    ] {
+        let old = params![state.name(), now_ms.saturating_sub(kept)];
+        // A look without a lock first: mostly there is nothing to do.
+        let is_there = conn
+            .prepare_cached(
+                "SELECT EXISTS (SELECT 1 FROM webhooks
+                 WHERE state <> 'pending' AND state = ?1 AND last_at < ?2)",
+            )?
+            .query_row(old, |row| row.get::<_, bool>(0))?;
+        if is_there {
+            gone += conn
+                .prepare_cached(
+                    "DELETE FROM webhooks WHERE place IN (
+                        SELECT place FROM webhooks
+                        WHERE state <> 'pending' AND state = ?1 AND last_at < ?2
+                        ORDER BY last_at LIMIT ?3)",
+                )?
+                .execute(params![state.name(), now_ms.saturating_sub(kept), SLICE])?;
+        }
+    }
+    Ok(gone)
 }
 
 /// How many were given up, as seen from outside while somebody has the store open: to look at one

@@ -234,7 +234,12 @@ impl Writer {
             return Err("the store can't be written at the moment".to_owned());
         };
         let done = (self.setting.fault)(Moment::BeforeBegin, conn).and_then(|()| work(conn));
+        let is_over = conn.is_autocommit();
         done.map_err(|error| {
+            if is_over && trouble::is_of_rows(&error) {
+                // Nobody else needs these rows.
+                return error.to_string();
+            }
             if is_doubtful(&error) {
                 // What may be in the file is found there, or it is done again.
                 self.conn = None;
@@ -520,16 +525,18 @@ impl Writer {
         if Instant::now() < at {
             return;
         }
-        let pruned = (self.setting.fault)(Moment::BeforeBegin, conn)
-            .and_then(|()| webhooks::forget(conn, wall_ms()))
-            .and_then(|()| prune::slice(conn, keep, wall_ms(), prune::SLICE));
+        let pruned = (self.setting.fault)(Moment::BeforeBegin, conn).and_then(|()| {
+            let deliveries = webhooks::forget(conn, wall_ms())?;
+            let jobs = prune::slice(conn, keep, wall_ms(), prune::SLICE)?;
+            Ok((deliveries, jobs))
+        });
         let pause = match pruned {
-            Ok(prune::Pruned::Some(jobs)) => {
-                tracing::debug!(jobs, "old jobs are forgotten");
+            Ok((0, prune::Pruned::All)) => keep.every,
+            Ok((deliveries, jobs)) => {
+                tracing::debug!(deliveries, ?jobs, "old jobs and deliveries are forgotten");
                 self.write_back();
                 PRUNE_PAUSE
             }
-            Ok(prune::Pruned::All) => keep.every,
             Err(error) => {
                 if is_doubtful(&error) {
                     self.conn = None;

@@ -11,16 +11,17 @@ mod sign;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use self::post::{Ended, LookUp, Poster};
+use self::schedule::Verdict;
 use crate::config::Endpoints;
 use crate::store::{Delivery, Mark, Outcome, Store, Wanted};
 
@@ -28,6 +29,15 @@ use crate::store::{Delivery, Mark, Outcome, Store, Wanted};
 const AT_ONCE: usize = 16;
 /// And of one host: a slow one doesn't hold up the others, nor is it flooded when it is back.
 const PER_HOST: usize = 4;
+/// Threads for look-ups, which outlive the request they were for: each name that hangs takes some.
+const LOOK_UPS: usize = 64;
+/// A host that said when to come back is left alone until then, but no longer than this: not all of
+/// it may have said so.
+const LEFT_ALONE_MS: i64 = 5 * 60 * 1000;
+/// So far the clock goes back by itself, in milliseconds; further, and it was set.
+const SET_BACK_MS: i64 = 60 * 1000;
+/// What is under way when the daemon stops may take so long.
+const LEAVING: Duration = Duration::from_secs(1);
 /// After this a store that can't be written is tried again.
 const STORE_AGAIN: Duration = Duration::from_secs(5);
 /// The clock and the endpoints are looked at this often: either may be wrong now and right later.
@@ -44,7 +54,7 @@ pub struct Setting {
     pub due: Arc<Notify>,
     /// The file of endpoints.
     pub endpoints: PathBuf,
-    /// Cancelled when the daemon stops: what is under way is told again by the next one.
+    /// Cancelled when no more jobs can end: what isn't told soon after is told by the next daemon.
     pub stop: CancellationToken,
 }
 
@@ -54,18 +64,28 @@ impl std::fmt::Debug for Setting {
     }
 }
 
-/// Starts the thread as soon as there is something to deliver: most daemons never need it.
+/// Starts the thread as soon as there is something to deliver: most daemons never need it. Ends with
+/// it.
 pub async fn watch(setting: Setting) {
-    tokio::select! {
-        () = setting.stop.cancelled() => return,
-        () = setting.due.notified() => setting.due.notify_one(),
+    loop {
+        tokio::select! {
+            biased;
+            () = setting.due.notified() => {}
+            () = setting.stop.cancelled() => return,
+        }
+        if is_something_waiting(&setting.store).await {
+            break;
+        }
     }
+    setting.due.notify_one();
+    let (running, ended) = oneshot::channel::<()>();
     let thread = std::thread::Builder::new()
         .name("webhooks".to_owned())
         .spawn(move || {
+            let _running = running;
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
-                .max_blocking_threads(AT_ONCE)
+                .max_blocking_threads(LOOK_UPS)
                 .build();
             match runtime {
                 Ok(runtime) => {
@@ -77,9 +97,25 @@ pub async fn watch(setting: Setting) {
                 Err(error) => tracing::error!(%error, "webhooks can't be delivered"),
             }
         });
-    if let Err(error) = thread {
-        tracing::error!(%error, "webhooks can't be delivered until agentd starts again");
+    match thread {
+        // It sends nothing: that it has ended is enough.
+        Ok(_thread) => drop(ended.await),
+        Err(error) => {
+            tracing::error!(%error, "webhooks can't be delivered until agentd starts again");
+        }
     }
+}
+
+/// What can't be known may be.
+async fn is_something_waiting(store: &Store) -> bool {
+    let wanted = Wanted {
+        each: 1,
+        ..Wanted::default()
+    };
+    let waiting = store.due(wanted).await;
+    waiting.map_or(true, |waiting| {
+        waiting.next_ms.is_some() || !waiting.due.is_empty()
+    })
 }
 
 /// Says milliseconds since 1970.
@@ -106,8 +142,14 @@ struct Deliverer {
     poster: Arc<Poster>,
     requests: JoinSet<Ended>,
     under_way: HashMap<Id, UnderWay>,
+    /// Hosts that gave no answer in time when they were last asked: each gets one request at once.
+    slow: HashSet<String>,
+    /// Hosts that said when to come back, in milliseconds since 1970.
+    left_alone: HashMap<String, i64>,
     /// What is to be noted before anything else is begun.
     marks: Vec<Mark>,
+    /// What the clock said when the store was last asked, in milliseconds since 1970.
+    asked_ms: Option<i64>,
     /// The last trouble that was logged, so that it is logged once.
     trouble: Option<String>,
 }
@@ -120,7 +162,10 @@ impl Deliverer {
             poster: Arc::new(Poster::new(look_up)),
             requests: JoinSet::new(),
             under_way: HashMap::new(),
+            slow: HashSet::new(),
+            left_alone: HashMap::new(),
             marks: Vec::new(),
+            asked_ms: None,
             trouble: None,
         }
     }
@@ -128,6 +173,17 @@ impl Deliverer {
     async fn run(mut self) {
         let stop = self.setting.stop.clone();
         let _stopped = stop.run_until_cancelled(self.deliver()).await;
+        let _late = tokio::time::timeout(LEAVING, self.leave()).await;
+    }
+
+    /// Tells what ended last, too, as far as receivers answer at once.
+    async fn leave(&mut self) {
+        while self.begin().await.is_ok() {
+            match self.requests.join_next_with_id().await {
+                Some(ended) => self.ended(ended),
+                None => return,
+            }
+        }
     }
 
     async fn deliver(&mut self) {
@@ -172,31 +228,49 @@ impl Deliverer {
         // Whoever has just added one expects it to count.
         let endpoints = Endpoints::load(&self.setting.endpoints);
         let endpoints = endpoints.map_err(|error| (error.to_string(), LOOK_AGAIN))?;
-        loop {
-            let room = AT_ONCE.saturating_sub(self.under_way.len());
-            if room == 0 {
-                return Ok(LOOK_AGAIN);
-            }
-            let wanted = Wanted {
-                now_ms,
-                but: self.under_way.values().map(|one| one.id.clone()).collect(),
-                busy: self.busy(),
-                limit: room,
-            };
-            let waiting = self.setting.store.due(wanted).await;
-            let waiting = waiting.map_err(|why| (why, STORE_AGAIN))?;
-            if waiting.due.is_empty() {
-                let left = waiting.next_ms.map(|next| next.saturating_sub(now_ms));
-                let left = left.and_then(|left| u64::try_from(left).ok());
-                return Ok(left.map_or(LOOK_AGAIN, |ms| LOOK_AGAIN.min(Duration::from_millis(ms))));
-            }
-            // Each round begins at least one, so there are no more than there is room.
-            for due in waiting.due {
-                if self.count(&due.host) < PER_HOST {
-                    self.send(due, &endpoints, now_ms);
-                }
-            }
+        if self.under_way.len() >= AT_ONCE {
+            return Ok(LOOK_AGAIN);
         }
+        let wanted = Wanted {
+            now_ms,
+            but: self.under_way.values().map(|one| one.id.clone()).collect(),
+            each: PER_HOST,
+            set_back: self
+                .asked_ms
+                .is_none_or(|asked_ms| now_ms < asked_ms.saturating_sub(SET_BACK_MS)),
+        };
+        let waiting = self.setting.store.due(wanted).await;
+        let waiting = waiting.map_err(|why| (why, STORE_AGAIN))?;
+        self.asked_ms = Some(now_ms);
+        // What a clock said that was ahead counts no more.
+        self.left_alone
+            .retain(|_, until| (now_ms..=now_ms.saturating_add(LEFT_ALONE_MS)).contains(until));
+        let mut due = waiting.due;
+        while self.under_way.len() < AT_ONCE
+            && let Some(place) = self.choose(&due)
+        {
+            self.send(due.remove(place), &endpoints, now_ms);
+        }
+        let left_alone = self.left_alone.values().min().map(|until| *until + 1);
+        let next_ms = waiting.next_ms.into_iter().chain(left_alone).min();
+        let left = next_ms.map(|next| next.saturating_sub(now_ms));
+        let left = left.and_then(|left| u64::try_from(left).ok());
+        Ok(left.map_or(LOOK_AGAIN, |ms| LOOK_AGAIN.min(Duration::from_millis(ms))))
+    }
+
+    /// Which of these goes next: one to the host with the fewest under way, so that hosts take turns.
+    fn choose(&self, due: &[Delivery]) -> Option<usize> {
+        let may = due.iter().enumerate().filter(|(_, one)| {
+            let most = match self.slow.contains(&one.host) {
+                true => 1,
+                false => PER_HOST,
+            };
+            // Who tries wants to see it.
+            let is_left_alone = !one.is_test && self.left_alone.contains_key(&one.host);
+            self.count(&one.host) < most && !is_left_alone
+        });
+        may.min_by_key(|(_, one)| self.count(&one.host))
+            .map(|(place, _)| place)
     }
 
     fn count(&self, host: &str) -> usize {
@@ -204,18 +278,6 @@ impl Deliverer {
             .values()
             .filter(|one| one.host == host)
             .count()
-    }
-
-    /// Hosts that have as many as they may.
-    fn busy(&self) -> Vec<String> {
-        let hosts = self.under_way.values().map(|one| &one.host);
-        let mut busy: Vec<String> = hosts
-            .filter(|host| self.count(host) >= PER_HOST)
-            .cloned()
-            .collect();
-        busy.sort();
-        busy.dedup();
-        busy
     }
 
     fn send(&mut self, due: Delivery, endpoints: &Endpoints, now_ms: i64) {
@@ -247,6 +309,15 @@ impl Deliverer {
         };
         failpoint!("before-mark");
         let at_ms = (self.clock)();
+        match ended.late {
+            true => self.slow.insert(one.host.clone()),
+            false => self.slow.remove(&one.host),
+        };
+        if let Verdict::Failed(Some(asked)) = ended.verdict {
+            let asked = i64::try_from(asked.as_millis()).unwrap_or(LEFT_ALONE_MS);
+            let until = at_ms.saturating_add(asked.min(LEFT_ALONE_MS));
+            self.left_alone.insert(one.host.clone(), until);
+        }
         let outcome = schedule::outcome(&one.id, one.attempts + 1, ended.verdict, at_ms);
         let outcome = match outcome {
             // Who tries waits for the answer.

@@ -22,9 +22,11 @@ use super::sign::signatures;
 use crate::config::{Endpoint, literal, within};
 use crate::store::Delivery;
 
-/// An attempt takes no longer, from the look-up to the end of the answer.
+/// An attempt takes no longer, from the look-up to the head of the answer.
 const WITHIN: Duration = Duration::from_secs(15);
-/// So much of an answer is read, and thrown away: its status says all.
+/// What follows the head is waited for so long: the status says all.
+const BODY_WITHIN: Duration = Duration::from_secs(1);
+/// So much of what follows is read, and thrown away.
 const MOST_BYTES: usize = 16 * 1024;
 /// So much of what went wrong is kept, in bytes.
 const MOST_WORDS: usize = 300;
@@ -50,6 +52,8 @@ pub(super) struct Ended {
     pub(super) status: Option<u16>,
     /// Why it isn't delivered.
     pub(super) error: Option<String>,
+    /// Did no answer come in time?
+    pub(super) late: bool,
 }
 
 impl Ended {
@@ -62,6 +66,7 @@ impl Ended {
             verdict: Verdict::Failed(None),
             status: None,
             error: Some(error),
+            late: false,
         }
     }
 }
@@ -70,9 +75,9 @@ impl Ended {
 pub(super) struct Poster {
     look_up: LookUp,
     within: Duration,
-    /// Made when first needed: each reads the system's certificates.
-    public: OnceLock<Client>,
-    private: OnceLock<Client>,
+    /// Made when first needed: for the public internet or beyond it, and with the system's
+    /// certificates or without them, as there may be none.
+    clients: [[OnceLock<Client>; 2]; 2],
 }
 
 impl Poster {
@@ -80,8 +85,7 @@ impl Poster {
         Self {
             look_up,
             within: WITHIN,
-            public: OnceLock::new(),
-            private: OnceLock::new(),
+            clients: [const { [const { OnceLock::new() }; 2] }; 2],
         }
     }
 
@@ -90,11 +94,13 @@ impl Poster {
         Self { within, ..self }
     }
 
-    fn client(&self, reach: Reach) -> Result<&Client, reqwest::Error> {
-        let kept = match reach {
-            Reach::Private => &self.private,
-            Reach::Public | Reach::Never => &self.public,
+    fn client(&self, reach: Reach, tls: bool) -> Result<&Client, reqwest::Error> {
+        let [public, private] = &self.clients;
+        let [plain, secure] = match reach {
+            Reach::Private => private,
+            Reach::Public | Reach::Never => public,
         };
+        let kept = if tls { secure } else { plain };
         if let Some(client) = kept.get() {
             return Ok(client);
         }
@@ -104,7 +110,12 @@ impl Poster {
             look_up: Arc::clone(&self.look_up),
             reach,
         };
-        let client = Client::builder()
+        let builder = if tls {
+            Client::builder().https_only(true)
+        } else {
+            Client::builder().tls_certs_only([])
+        };
+        let client = builder
             .user_agent(concat!("agentd/", env!("CARGO_PKG_VERSION")))
             .redirect(Policy::none())
             .no_proxy()
@@ -118,44 +129,48 @@ impl Poster {
 
     /// Tells a receiver once, at `now_ms` since 1970.
     pub(super) async fn post(&self, endpoint: &Endpoint, due: Delivery, now_ms: i64) -> Ended {
-        match tokio::time::timeout(self.within, self.posted(endpoint, due, now_ms)).await {
-            Ok(ended) => ended,
-            Err(_late) => Ended::failed(format!("no answer within {} s", self.within.as_secs())),
+        let sent = tokio::time::timeout(self.within, self.send(endpoint, due, now_ms)).await;
+        match sent {
+            Ok(Ok(response)) => {
+                let ended = answered(&response, now_ms);
+                // It is taken or refused, however the rest of the answer ends.
+                let _late = tokio::time::timeout(BODY_WITHIN, read_rest(response)).await;
+                ended
+            }
+            Ok(Err(why)) => Ended::failed(why),
+            Err(_late) => Ended {
+                late: true,
+                ..Ended::failed(format!("no answer within {} s", self.within.as_secs()))
+            },
         }
     }
 
-    async fn posted(&self, endpoint: &Endpoint, due: Delivery, now_ms: i64) -> Ended {
-        let Ok(url) = Url::parse(&due.url) else {
-            return Ended::failed("its URL is none");
-        };
+    async fn send(
+        &self,
+        endpoint: &Endpoint,
+        due: Delivery,
+        now_ms: i64,
+    ) -> Result<Response, String> {
+        let url = Url::parse(&due.url).map_err(|_none| "its URL is none")?;
         let reach = endpoint.reach();
         // A name is checked when it is looked up, an address never is.
-        if let Err(why) = literal(&url, reach) {
-            return Ended::failed(format!("its URL {why}"));
-        }
-        let client = match self.client(reach) {
-            Ok(client) => client,
-            Err(error) => return Ended::failed(said(error)),
-        };
+        literal(&url, reach).map_err(|why| format!("its URL {why}"))?;
+        let client = self.client(reach, url.scheme() == "https").map_err(said)?;
         let seconds = now_ms.div_euclid(1000);
         let signature = signatures(&endpoint.secrets, &due.id, seconds, &due.body);
-        let sent = client
+        let request = client
             .post(url)
             .header(CONTENT_TYPE, "application/json")
             .header("webhook-id", due.id)
             .header("webhook-timestamp", seconds)
             .header("webhook-signature", signature)
-            .body(due.body)
-            .send()
-            .await;
-        match sent {
-            Ok(response) => answered(response, now_ms).await,
-            Err(error) => Ended::failed(said(error)),
-        }
+            .body(due.body);
+        request.send().await.map_err(said)
     }
 }
 
-async fn answered(mut response: Response, now_ms: i64) -> Ended {
+/// What the head of an answer means.
+fn answered(response: &Response, now_ms: i64) -> Ended {
     let status = response.status();
     let retry_after = response.headers().get(RETRY_AFTER);
     let retry_after = retry_after.and_then(|value| value.to_str().ok());
@@ -168,18 +183,22 @@ async fn answered(mut response: Response, now_ms: i64) -> Ended {
         Verdict::Gone => Some(format!("it answered {status}: nobody wants it any more")),
         Verdict::Failed(_) => Some(format!("it answered {status}")),
     };
-    // To its end, if that isn't far: who is cut off in the middle may take it for an error.
+    Ended {
+        verdict,
+        status: Some(status.as_u16()),
+        error,
+        late: false,
+    }
+}
+
+/// To its end, if that isn't far: who is cut off in the middle may take it for an error.
+async fn read_rest(mut response: Response) {
     let mut read = 0;
     while let Ok(Some(piece)) = response.chunk().await {
         read += piece.len();
         if read > MOST_BYTES {
             break;
         }
-    }
-    Ended {
-        verdict,
-        status: Some(status.as_u16()),
-        error,
     }
 }
 

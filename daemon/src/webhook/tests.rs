@@ -393,6 +393,32 @@ fn a_long_answer_is_not_read_to_its_end() {
 }
 
 #[test]
+fn an_answer_counts_whatever_its_body_does() {
+    for (answer, state, status) in [
+        (
+            "200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n",
+            DeliveryState::Delivered,
+            200,
+        ),
+        (
+            "410 Gone\r\ncontent-length: 5\r\n\r\n",
+            DeliveryState::Dead,
+            410,
+        ),
+    ] {
+        let receiver = Receiving::new(Box::new(move |stream, _| {
+            let _gone = write!(stream, "HTTP/1.1 {answer}");
+            let _held = stream.read(&mut [0]);
+        }));
+        let mut post = Post::new(post::system());
+        post.allow(&receiver.url, true);
+        post.send(&receiver.url);
+        let row = post.until("noted", |row| row.attempts == 1);
+        assert_eq!((row.state, row.status), (state, Some(status)));
+    }
+}
+
+#[test]
 fn nobody_there_any_more_ends_it_and_a_time_to_come_back_is_kept() {
     let gone = Receiving::saying("HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n");
     let mut post = Post::new(post::system());
@@ -411,8 +437,59 @@ fn nobody_there_any_more_ends_it_and_a_time_to_come_back_is_kept() {
     post.pass(24 * 60 * 60 * 1000 - 1000);
     post.until("waits", |row| row.attempts == 1);
     busy.none();
-    post.pass(2000);
+    post.pass(6 * 60 * 60 * 1000);
     busy.next();
+}
+
+#[test]
+fn hosts_that_hang_leave_room_for_others_and_one_that_is_busy_is_left_alone() {
+    let hang = |_: usize| {
+        Receiving::new(Box::new(|stream: &mut TcpStream, _| {
+            let _held = stream.read(&mut [0]);
+        }))
+    };
+    let hanging: Vec<Receiving> = (0..4).map(hang).collect();
+    let receiver = Receiving::saying(ok());
+    let busy = "HTTP/1.1 429 Busy\r\nretry-after: 60\r\ncontent-length: 0\r\n\r\n";
+    let busy = Receiving::saying(busy);
+    let mut post = Post::new(Arc::new(|_| {
+        Box::pin(async { Ok(vec![(std::net::Ipv4Addr::LOCALHOST, 0).into()]) })
+    }));
+    let named = |name: &str, receiver: &Receiving| receiver.url.replace("127.0.0.1", name);
+    let mut urls = Vec::new();
+    for (number, receiver) in hanging.iter().enumerate() {
+        let url = named(&format!("hangs{number}.example"), receiver);
+        post.allow(&url, true);
+        urls.extend((0..100).map(|number| format!("{url}/{number}")));
+    }
+    let fine = named("fine.example", &receiver);
+    post.allow(&fine, true);
+    let refuses = named("busy.example", &busy);
+    post.allow(&refuses, true);
+    urls.extend((0..50).map(|number| format!("{refuses}/{number}")));
+    urls.extend((0..50).map(|number| format!("{fine}/{number}")));
+    post.commit(&urls);
+    let begun = std::time::Instant::now();
+    post.begin();
+    for _ in 0..50 {
+        receiver.next();
+    }
+    // Each attempt at the others takes two seconds, and there are a hundred for each.
+    assert!(begun.elapsed() < Duration::from_secs(10), "{begun:?}");
+    let asked = busy.requests.try_iter().count();
+    assert!((1..=PER_HOST).contains(&asked), "{asked}");
+}
+
+#[test]
+fn what_ended_last_is_told_before_the_daemon_leaves() {
+    let receiver = Receiving::saying(ok());
+    let mut post = Post::new(post::system());
+    post.allow(&receiver.url, true);
+    post.commit(std::slice::from_ref(&receiver.url));
+    post.now.store(NOW, Ordering::SeqCst);
+    post.stop.cancel();
+    receiver.next();
+    post.until("noted", |row| row.state == DeliveryState::Delivered);
 }
 
 #[test]

@@ -57,6 +57,19 @@ fn a_turn_that_a_crash_interrupted_is_told() {
 }
 
 #[test]
+fn a_request_that_does_not_read_back_is_told_of_all_the_same() {
+    let (mut world, conn, _process) = running();
+    world.request(conn, 2, &line(""));
+    let job = world.jobs.get_mut(&JobId(2)).unwrap();
+    job.request = job
+        .request
+        .replacen('{', r#"{"retry":"as a later version says","#, 1);
+    world.crash(settings());
+    world.settle();
+    assert_eq!(world.callbacks[&JobId(2)], URL);
+}
+
+#[test]
 fn who_may_not_have_somebody_called_is_refused_before_anything_is_accepted() {
     let (mut world, conn, process) = running();
     world.request_from(conn, 2, &line(""), World::inside(process));
@@ -64,6 +77,9 @@ fn who_may_not_have_somebody_called_is_refused_before_anything_is_accepted() {
     let test = format!(r#"{{"type":"webhook.test","url":"{URL}"}}"#);
     world.request_from(conn, 3, &test, World::inside(process));
     assert_eq!(world.answer(conn, 3)["code"], "forbidden");
+    // Where others are called may be secret.
+    world.request_from(conn, 6, r#"{"type":"webhooks"}"#, World::inside(process));
+    assert_eq!(world.answer(conn, 6)["code"], "forbidden");
     let mut facts = Facts::default();
     let refused = Rejected::new(Code::UnknownWebhook, "no endpoint");
     facts.callbacks.insert(URL.to_owned(), refused);

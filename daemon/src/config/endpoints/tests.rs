@@ -32,6 +32,9 @@ fn what_is_added_is_kept_privately_with_a_secret_of_its_own() {
     // Again is the same, and another reach is taken over.
     assert_eq!(add(&file, "https://a.example/hooks", true), first);
     assert!(Endpoints::load(&file).unwrap().0[0].allow_private);
+    // To see the secret once more takes nothing away.
+    assert_eq!(add(&file, "https://a.example/hooks", false), first);
+    assert!(Endpoints::load(&file).unwrap().0[0].allow_private);
     let gone = Endpoints::change(&file, "https://b.example/", &EndpointChange::Remove);
     assert_eq!(gone.unwrap(), None);
     let again = Endpoints::change(&file, "https://b.example/", &EndpointChange::Remove);

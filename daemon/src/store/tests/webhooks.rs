@@ -38,13 +38,12 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
 }
 
 impl Bench {
-    fn due(&self, but: &[&str], busy: &[&str], now_ms: i64) -> Vec<Delivery> {
-        let words = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
+    fn due(&self, but: &[&str], now_ms: i64) -> Vec<Delivery> {
         let wanted = Wanted {
             now_ms,
-            but: words(but),
-            busy: words(busy),
-            limit: 100,
+            but: but.iter().map(|one| (*one).to_owned()).collect(),
+            each: 100,
+            set_back: false,
         };
         wait(self.opened.store.due(wanted)).unwrap().due
     }
@@ -84,7 +83,7 @@ fn an_end_and_its_delivery_are_one_commit() {
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let job = store.ended("k1", End::Interrupted);
     wait(store.opened.to_deliver.notified());
-    let [due] = &store.due(&[], &[], now())[..] else {
+    let [due] = &store.due(&[], now())[..] else {
         panic!("one")
     };
     assert_eq!((due.url.as_str(), due.host.as_str()), (URL, "ci.example"));
@@ -133,7 +132,7 @@ fn a_commit_that_fails_leaves_neither_the_end_nor_the_delivery() {
     ));
     let wanted = Wanted {
         now_ms: now(),
-        limit: 1,
+        each: 1,
         ..Wanted::default()
     };
     assert!(wait(store.opened.store.due(wanted)).is_err(), "it waits");
@@ -149,37 +148,124 @@ fn a_commit_that_fails_leaves_neither_the_end_nor_the_delivery() {
         told.0 == token && matches!(told.1, Stored::Committed(_)),
         "{told:?}"
     );
-    assert_eq!(store.due(&[], &[], now()).len(), 1);
+    assert_eq!(store.due(&[], now()).len(), 1);
 }
 
 #[test]
-fn what_is_due_waits_for_its_time_and_for_its_host() {
+fn what_is_due_waits_for_its_time() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     store.ended("k1", End::Completed);
     store.ended("k2", End::Completed);
     let now = now();
-    let all = store.due(&[], &[], now);
+    let all = store.due(&[], now);
     assert_eq!(all.len(), 2);
     let first = all[0].id.as_str();
-    assert_eq!(store.due(&[first], &[], now).len(), 1, "one is under way");
-    assert!(
-        store.due(&[], &["ci.example"], now).is_empty(),
-        "the host is busy"
-    );
+    assert_eq!(store.due(&[first], now).len(), 1, "one is under way");
     store.mark(vec![mark(&all[0], Outcome::Again(now + 5000))]);
-    assert_eq!(store.due(&[], &[], now).len(), 1);
-    let later = store.due(&[], &[], now + 5000);
+    assert_eq!(store.due(&[], now).len(), 1);
+    let later = store.due(&[], now + 5000);
     assert_eq!((later.len(), later[1].attempts), (2, 1));
-    // A clock that was a year ahead when it was planned.
-    assert_eq!(store.due(&[], &[], now - 365 * DAY).len(), 2);
     let wanted = Wanted {
         now_ms: now,
-        limit: 1,
+        each: 1,
         ..Wanted::default()
     };
     let waiting = wait(store.opened.store.due(wanted)).unwrap();
     assert_eq!((waiting.due.len(), waiting.next_ms), (1, Some(now + 5000)));
+}
+
+#[test]
+fn a_clock_that_was_ahead_delays_nothing() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    store.ended("k1", End::Completed);
+    store.ended("k2", End::Completed);
+    store.ended("k3", End::Completed);
+    let all = store.due(&[], now());
+    // Tried, and planned, an hour later than it is.
+    let ahead = now() + 60 * 60 * 1000;
+    let mut early = mark(&all[0], Outcome::Again(ahead + 5000));
+    early.at_ms = ahead;
+    // Planned for later, rightly.
+    let late = mark(&all[1], Outcome::Again(ahead));
+    store.mark(vec![early, late]);
+    assert_eq!(store.due(&[], now()).len(), 1);
+    let wanted = |now_ms| Wanted {
+        now_ms,
+        each: 100,
+        set_back: true,
+        ..Wanted::default()
+    };
+    let due = |now_ms| wait(store.opened.store.due(wanted(now_ms))).unwrap().due;
+    let found = due(now());
+    let ids: Vec<&String> = found.iter().map(|one| &one.id).collect();
+    assert_eq!(ids, [&all[2].id, &all[0].id]);
+    // A year, and made by then.
+    assert_eq!(due(now() - 365 * DAY).len(), 3);
+}
+
+#[test]
+fn each_host_has_its_own_place_however_it_is_spelled_and_however_much_waits() {
+    use super::super::webhooks::host;
+    for (url, expected) in [
+        ("https://Example.COM./x", "example.com"),
+        ("http://example.com:8080", "example.com"),
+        ("http://[::1]:8080/x", "[::1]"),
+        ("http://127.1/", "127.0.0.1"),
+        ("http://2130706433/", "127.0.0.1"),
+        ("http://%3127.0.0.1/", "127.0.0.1"),
+        ("https://a.b?c", "a.b"),
+    ] {
+        assert_eq!(host(url), expected);
+    }
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let to = |url: String| Write::TestCallback { url };
+    store.commit(
+        (0..50)
+            .map(|n| to(format!("https://b.example/{n}")))
+            .collect(),
+    );
+    store.commit(vec![to("https://a.example/".to_owned())]);
+    store.commit(vec![to("https://c.example/".to_owned())]);
+    let wanted = Wanted {
+        now_ms: now(),
+        each: 2,
+        ..Wanted::default()
+    };
+    let due = wait(store.opened.store.due(wanted)).unwrap().due;
+    let hosts: Vec<&str> = due.iter().map(|one| one.host.as_str()).collect();
+    assert_eq!(hosts, ["b.example", "b.example", "a.example", "c.example"]);
+    // No more is read than that.
+    let conn = schema::reopen(&dir.path().join(FILE)).unwrap();
+    let plan: String = conn
+        .query_row(
+            "EXPLAIN QUERY PLAN SELECT body FROM webhooks
+             WHERE state = 'pending' AND host = 'a' AND due_at <= 1 ORDER BY due_at",
+            [],
+            |row| row.get(3),
+        )
+        .unwrap();
+    assert!(plan.contains("(host=? AND due_at<?)"), "{plan}");
+}
+
+#[test]
+fn a_row_that_cannot_be_read_is_no_trouble_of_the_store() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    store.ended("k1", End::Completed);
+    let conn = schema::reopen(&dir.path().join(FILE)).unwrap();
+    conn.execute("UPDATE webhooks SET attempts = -1", [])
+        .unwrap();
+    let wanted = Wanted {
+        now_ms: now(),
+        each: 1,
+        ..Wanted::default()
+    };
+    assert!(wait(store.opened.store.due(wanted)).is_err());
+    // The next event is the answer to an accept.
+    store.accept(started("other"));
 }
 
 #[test]
@@ -189,7 +275,7 @@ fn marks_outlive_the_daemon_and_a_dead_letter_goes_out_again_when_asked() {
     for key in ["k1", "k2", "k3"] {
         store.ended(key, End::Completed);
     }
-    let all = store.due(&[], &[], now());
+    let all = store.due(&[], now());
     store.mark(vec![
         mark(&all[0], Outcome::Delivered),
         mark(&all[1], Outcome::Dead),
@@ -197,7 +283,7 @@ fn marks_outlive_the_daemon_and_a_dead_letter_goes_out_again_when_asked() {
     store.close();
     let mut store = bench(dir.path(), "b", Role::Daemon, dead);
     wait(store.opened.to_deliver.notified());
-    let left = store.due(&[], &[], now());
+    let left = store.due(&[], now());
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].id, all[2].id, "the same id after a restart");
     let states: Vec<_> = store.rows(None).into_iter().map(|row| row.state).collect();
@@ -213,7 +299,7 @@ fn marks_outlive_the_daemon_and_a_dead_letter_goes_out_again_when_asked() {
     let stored = store.commit(vec![replay(&all[1].id)]);
     let id = Some(all[1].id.clone());
     assert_eq!(stored, Stored::Committed(vec![Written::Webhook { id }]));
-    let again = store.due(&[&left[0].id], &[], now());
+    let again = store.due(&[&left[0].id], now());
     assert_eq!((again.len(), again[0].attempts), (1, 0));
     // What was under way when it was asked for doesn't count any more.
     store.mark(vec![mark(&all[1], Outcome::Again(now()))]);
@@ -241,9 +327,11 @@ fn nobody_at_a_url_ends_all_that_is_to_go_there() {
         url: "https://ci.example/other".to_owned(),
     };
     store.commit(vec![other]);
-    let all = store.due(&[], &[], now());
+    let all = store.due(&[], now());
     store.mark(vec![mark(&all[0], Outcome::Gone)]);
-    let left = store.due(&[], &[], now());
+    // Another one was under way.
+    store.mark(vec![mark(&all[1], Outcome::Again(now()))]);
+    let left = store.due(&[], now());
     assert_eq!((left.len(), left[0].is_test), (1, true), "{left:?}");
     assert_eq!(store.rows(Some(DeliveryState::Dead)).len(), 2);
 }
@@ -255,7 +343,7 @@ fn what_ended_long_ago_is_forgotten_and_what_waits_never_is() {
     for key in ["k1", "k2", "k3"] {
         store.ended(key, End::Completed);
     }
-    let all = store.due(&[], &[], now());
+    let all = store.due(&[], now());
     store.mark(vec![
         mark(&all[0], Outcome::Delivered),
         mark(&all[1], Outcome::Dead),
@@ -279,4 +367,52 @@ fn what_ended_long_ago_is_forgotten_and_what_waits_never_is() {
     assert_eq!(left(now() + 30 * DAY + 60_000), ids(&[2]));
     // However many: a few at once, until none is left.
     assert_eq!(left(now() + 3650 * DAY), ids(&[2]));
+}
+
+#[test]
+fn deliveries_are_forgotten_as_fast_as_they_come() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let to = |n| Write::TestCallback {
+        url: format!("https://a.example/{n}"),
+    };
+    store.commit((0..1000).map(to).collect());
+    store.close();
+    let conn = schema::reopen(&dir.path().join(FILE)).unwrap();
+    conn.execute("UPDATE webhooks SET state = 'delivered', last_at = 0", [])
+        .unwrap();
+    // After this the first look is, and each further one that finds nothing.
+    let every = Duration::from_secs(2);
+    let opener = Opener {
+        keep: Some(Keep {
+            age: Duration::from_secs(1 << 30),
+            bytes: 1 << 30,
+            every,
+        }),
+        ..daemon("b")
+    };
+    let (answer, _answers) = answering();
+    let opened = open_with(
+        dir.path(),
+        opener,
+        Box::new(dead),
+        answer,
+        Box::new(|_, _| Ok(())),
+    );
+    let opened = opened.unwrap();
+    let left = || -> i64 {
+        let count = "SELECT count(*) FROM webhooks";
+        conn.query_row(count, [], |row| row.get(0)).unwrap()
+    };
+    let begun = Instant::now();
+    while left() == 1000 {
+        assert!(begun.elapsed() < PATIENCE);
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+    let begun = Instant::now();
+    while left() > 0 {
+        assert!(begun.elapsed() < every, "{} are left", left());
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+    opened.store.close(opened.writer);
 }
