@@ -234,6 +234,14 @@ fn a_body_that_is_not_what_it_has_to_be_is_refused() {
             "{shown}: {answer:?}"
         );
     }
+    assert_eq!(jobs(&daemon), 0);
+}
+
+#[test]
+fn a_path_or_a_query_that_is_not_what_it_has_to_be_is_refused() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
     for path in [
         "/v1/jobs?colour=red",
         "/v1/jobs?limit=501",
