@@ -458,7 +458,7 @@ fn hosts_that_hang_leave_room_for_others_and_one_that_is_busy_is_left_alone() {
     let named = |name: &str, receiver: &Receiving| receiver.url.replace("127.0.0.1", name);
     let mut urls = Vec::new();
     for (number, receiver) in hanging.iter().enumerate() {
-        let url = named(&format!("hangs{number}.example"), receiver);
+        let url = named(&format!("a-hangs{number}.example"), receiver);
         post.allow(&url, true);
         urls.extend((0..100).map(|number| format!("{url}/{number}")));
     }

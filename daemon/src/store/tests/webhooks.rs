@@ -411,7 +411,8 @@ fn deliveries_are_forgotten_as_fast_as_they_come() {
     }
     let begun = Instant::now();
     while left() > 0 {
-        assert!(begun.elapsed() < every, "{} are left", left());
+        // A slice at each look would take three times as long.
+        assert!(begun.elapsed() < every * 2, "{} are left", left());
         std::thread::park_timeout(Duration::from_millis(2));
     }
     opened.store.close(opened.writer);
