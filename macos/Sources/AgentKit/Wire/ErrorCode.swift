@@ -61,13 +61,12 @@ public struct ErrorCode: RawRepresentable, Hashable, Sendable, CustomStringConve
 
   /// Every code that this version knows.
   public static let all: [ErrorCode] = [
-    .frameTooLong, .badUTF8, .badJSON, .notAnObject, .truncated, .unknownCommand,
-    .invalidRequest, .ambiguous, .unknownAgent, .noAgent, .unknownSession, .unknownJob,
-    .unknownQuestion, .alreadyAnswered, .sessionBusy, .sessionIdle, .sessionConflict, .queueFull,
-    .outcomeUnknown, .tooManyConnections, .draining, .idempotencyConflict, .unsupported,
-    .forbidden, .contextLost, .agentFailed, .agentAuth, .noModel, .rateLimit, .contextOverflow,
-    .outputLimit, .workerStartFailed, .workerExited, .workerUnresponsive, .crashLooped,
-    .interrupted, .timeout, .expired, .diskFull, .storeFailed, .needsDaemon, .cursorExpired,
-    .cursorInvalid, .internalError,
+    .frameTooLong, .badUTF8, .badJSON, .notAnObject, .truncated, .unknownCommand, .invalidRequest,
+    .ambiguous, .unknownAgent, .noAgent, .unknownSession, .unknownJob, .unknownQuestion,
+    .unknownWebhook, .alreadyAnswered, .sessionBusy, .sessionIdle, .sessionConflict, .queueFull,
+    .outcomeUnknown, .tooManyConnections, .draining, .idempotencyConflict, .unsupported, .forbidden,
+    .contextLost, .agentFailed, .agentAuth, .noModel, .rateLimit, .contextOverflow, .outputLimit,
+    .workerStartFailed, .workerExited, .workerUnresponsive, .crashLooped, .interrupted, .timeout,
+    .expired, .diskFull, .storeFailed, .needsDaemon, .cursorExpired, .cursorInvalid, .internalError,
   ]
 }
