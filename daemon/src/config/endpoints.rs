@@ -1,14 +1,11 @@
 //! `webhooks.json`: to whom deliveries may go, and the secrets they are signed with.
 //!
-//! Owns the file's form, its mode and which endpoint a URL belongs to. A secret never appears in a
+//! Owns the file's form and which endpoint a URL belongs to. A secret never appears in a
 //! message. Must not know what is delivered, nor what an address leads to.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use agentd_protocol::address::{self, Reach};
@@ -22,6 +19,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::{Deserialize, Serialize};
 
 use super::edit::rewrite;
+use super::secrets::read_private;
 use super::{ConfigError, EditError};
 
 /// The file's name, beside `config.toml`.
@@ -132,25 +130,7 @@ impl Endpoints {
     /// # Errors
     /// When it can't be read, others can read it, or it isn't what it should be.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        let io = |source| ConfigError::Io {
-            file: file.to_owned(),
-            source,
-        };
-        let mut opened = match File::open(file) {
-            Ok(opened) => opened,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(io(error)),
-        };
-        let mode = opened.metadata().map_err(io)?.permissions().mode() & 0o7777;
-        if mode & 0o077 != 0 {
-            return Err(ConfigError::Readable {
-                file: file.to_owned(),
-                mode,
-            });
-        }
-        let mut text = String::new();
-        opened.read_to_string(&mut text).map_err(io)?;
-        Self::parse(&text).map_err(|(line, what)| ConfigError::Wrong {
+        Self::parse(&read_private(file)?).map_err(|(line, what)| ConfigError::Wrong {
             file: file.to_owned(),
             line,
             what,

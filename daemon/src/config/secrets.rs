@@ -1,6 +1,6 @@
 //! The `env` file: keys for agents, as a service has no shell to set them.
 //!
-//! Owns its syntax and its mode. A value never appears in a message.
+//! Owns its syntax, and the mode that any file with secrets has to have. A value never appears in a message.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,13 +12,21 @@ use super::ConfigError;
 
 /// Reads `KEY=VALUE` lines; blank ones and those that start with `#` are skipped.
 pub(super) fn load(file: &Path) -> Result<BTreeMap<String, String>, ConfigError> {
+    parse(&read_private(file)?, file)
+}
+
+/// The text of a file that holds secrets; a missing one is an empty one.
+///
+/// # Errors
+/// When it can't be read, or others can read it.
+pub(super) fn read_private(file: &Path) -> Result<String, ConfigError> {
     let io = |source| ConfigError::Io {
         file: file.to_owned(),
         source,
     };
     let mut opened = match File::open(file) {
         Ok(opened) => opened,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
         Err(error) => return Err(io(error)),
     };
     let mode = opened.metadata().map_err(io)?.permissions().mode() & 0o7777;
@@ -30,7 +38,7 @@ pub(super) fn load(file: &Path) -> Result<BTreeMap<String, String>, ConfigError>
     }
     let mut text = String::new();
     opened.read_to_string(&mut text).map_err(io)?;
-    parse(&text, file)
+    Ok(text)
 }
 
 fn parse(text: &str, file: &Path) -> Result<BTreeMap<String, String>, ConfigError> {

@@ -1,5 +1,7 @@
 //! The file of endpoints: its form, its mode, which URL belongs to whom, and every spelling of an address.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::*;
 use tempfile::TempDir;
 
