@@ -12,7 +12,7 @@ use crate::report::{Figure, Limit};
 
 pub(crate) const CLIENTS: usize = 64;
 /// Of one client in one burst; 64 clients make 8,000.
-pub(crate) const PER_CLIENT: usize = 125;
+const PER_CLIENT: usize = 125;
 pub(crate) const BURSTS: usize = 6;
 const SYNCS: usize = 1000;
 const STORED: usize = 100_000;
@@ -30,22 +30,33 @@ fn dispatch(session: usize, number: usize) -> String {
 /// All clients at once, each of which waits for its answer before it asks again. Returns
 /// acknowledgements per second, and how long each took.
 pub(crate) fn burst(socket: &Path) -> (f64, Vec<f64>) {
+    burst_of(|session| {
+        let mut client = Client::connect(socket);
+        client.ask(r#"{"type":"hello","client":"bench"}"#);
+        move |number| {
+            let answer = client.ask(&dispatch(session, number));
+            assert!(!answer.contains(r#""type":"error""#), "{answer}");
+        }
+    })
+}
+
+/// The same with any clients: `connect` gives one by its number, which asks and waits by the number
+/// of the question.
+pub(crate) fn burst_of<A: FnMut(usize)>(connect: impl Fn(usize) -> A + Sync) -> (f64, Vec<f64>) {
     let ready = Barrier::new(CLIENTS + 1);
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|session| {
-                let ready = &ready;
+                let (ready, connect) = (&ready, &connect);
                 scope.spawn(move || {
-                    let mut client = Client::connect(socket);
-                    client.ask(r#"{"type":"hello","client":"bench"}"#);
+                    let mut ask = connect(session);
                     ready.wait();
-                    let ask = |number| {
+                    let timed = |number| {
                         let begun = Instant::now();
-                        let answer = client.ask(&dispatch(session, number));
-                        assert!(!answer.contains(r#""type":"error""#), "{answer}");
+                        ask(number);
                         ms(begun.elapsed())
                     };
-                    (0..PER_CLIENT).map(ask).collect::<Vec<f64>>()
+                    (0..PER_CLIENT).map(timed).collect::<Vec<f64>>()
                 })
             })
             .collect();

@@ -5,11 +5,10 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Stdio};
-use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::durable::{BURSTS, CLIENTS, PER_CLIENT, burst, drain, empty, p99};
-use crate::place::{AGENTCTL, Place, ms};
+use crate::durable::{BURSTS, CLIENTS, burst, burst_of, drain, empty, p99};
+use crate::place::{AGENTCTL, Place};
 use crate::report::{Figure, Limit, median};
 
 /// Nothing measured takes longer.
@@ -103,30 +102,9 @@ impl Connection {
 
 /// As `durable::burst`, over HTTP.
 fn http_burst(http: &Http) -> (f64, Vec<f64>) {
-    let ready = Barrier::new(CLIENTS + 1);
-    std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|session| {
-                let ready = &ready;
-                scope.spawn(move || {
-                    let mut client = http.connect();
-                    ready.wait();
-                    let ask = |_| {
-                        let begun = Instant::now();
-                        client.dispatch(session);
-                        ms(begun.elapsed())
-                    };
-                    (0..PER_CLIENT).map(ask).collect::<Vec<f64>>()
-                })
-            })
-            .collect();
-        ready.wait();
-        let begun = Instant::now();
-        let took = clients
-            .into_iter()
-            .flat_map(|client| client.join().unwrap());
-        let took: Vec<f64> = took.collect();
-        (took.len() as f64 / begun.elapsed().as_secs_f64(), took)
+    burst_of(|session| {
+        let mut client = http.connect();
+        move |_| client.dispatch(session)
     })
 }
 
