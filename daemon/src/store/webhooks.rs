@@ -192,8 +192,8 @@ pub(super) fn replay(
     .optional()
 }
 
-/// What is due, the longest due first. It takes as long as there are hosts, however many deliveries
-/// wait: whoever asks holds up those who write.
+/// What is due, the longest due first, and of what is due at once the first that came. It takes as
+/// long as there are hosts, however many deliveries wait: whoever asks holds up those who write.
 pub(super) fn due(conn: &Connection, wanted: &Wanted) -> rusqlite::Result<Waiting> {
     if wanted.set_back {
         plan_anew(conn, wanted.now_ms)?;
@@ -203,10 +203,10 @@ pub(super) fn due(conn: &Connection, wanted: &Wanted) -> rusqlite::Result<Waitin
     let (mut due, mut next_ms, mut last) = (Vec::new(), None, String::new());
     while let Some(host) = host_after(conn, &last)? {
         let mut statement = conn.prepare_cached(
-            "SELECT id, url, host, body, attempts, job IS NULL, due_at FROM webhooks
+            "SELECT id, url, host, body, attempts, job IS NULL, due_at, place FROM webhooks
              WHERE state = 'pending' AND host = ?1 AND due_at <= ?2
                 AND id NOT IN (SELECT value FROM json_each(?3))
-             ORDER BY due_at LIMIT ?4",
+             ORDER BY due_at, place LIMIT ?4",
         )?;
         let rows = statement.query_map(params![host, wanted.now_ms, but, each], |row| {
             let delivery = Delivery {
@@ -217,7 +217,7 @@ pub(super) fn due(conn: &Connection, wanted: &Wanted) -> rusqlite::Result<Waitin
                 attempts: row.get(4)?,
                 is_test: row.get(5)?,
             };
-            Ok((row.get::<_, i64>(6)?, delivery))
+            Ok((row.get::<_, i64>(6)?, row.get::<_, i64>(7)?, delivery))
         })?;
         for row in rows {
             due.push(row?);
@@ -231,8 +231,8 @@ pub(super) fn due(conn: &Connection, wanted: &Wanted) -> rusqlite::Result<Waitin
         next_ms = next_ms.into_iter().chain(next).min();
         last = host;
     }
-    due.sort_by_key(|(at_ms, _)| *at_ms);
-    let due = due.into_iter().map(|(_, delivery)| delivery).collect();
+    due.sort_by_key(|(at_ms, place, _)| (*at_ms, *place));
+    let due = due.into_iter().map(|(_, _, delivery)| delivery).collect();
     Ok(Waiting { due, next_ms })
 }
 

@@ -222,13 +222,13 @@ fn each_host_has_its_own_place_however_it_is_spelled_and_however_much_waits() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let to = |url: String| Write::TestCallback { url };
-    store.commit(
-        (0..50)
-            .map(|n| to(format!("https://b.example/{n}")))
-            .collect(),
-    );
-    store.commit(vec![to("https://a.example/".to_owned())]);
-    store.commit(vec![to("https://c.example/".to_owned())]);
+    // In one commit, so all of them are due at the same time.
+    let mut all: Vec<Write> = (0..50)
+        .map(|n| to(format!("https://b.example/{n}")))
+        .collect();
+    all.push(to("https://a.example/".to_owned()));
+    all.push(to("https://c.example/".to_owned()));
+    store.commit(all);
     let wanted = Wanted {
         now_ms: now(),
         each: 2,
