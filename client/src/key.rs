@@ -3,7 +3,7 @@
 //! Owns random keys and the list of fields that restrict. Must not know how a send travels.
 
 use std::borrow::Cow;
-use std::io::{self, Read};
+use std::io;
 
 use agentd_protocol::request::Send;
 
@@ -13,7 +13,7 @@ use agentd_protocol::request::Send;
 /// When the system has no random numbers to give.
 pub fn random() -> io::Result<String> {
     let mut bits = [0; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bits)?;
+    getrandom::fill(&mut bits)?;
     Ok(format!("{:032x}", u128::from_ne_bytes(bits)))
 }
 

@@ -1,11 +1,13 @@
 //! The word that opens HTTP: a file of this user's only, made once, replaced when asked.
 //!
-//! Owns the file and what it may look like. Must not know who compares the word, nor print it.
+//! Owns the file, what it may look like, and when it has to be read again. Must not know who
+//! compares the word, nor print it.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use nix::fcntl::OFlag;
 use nix::unistd::Uid;
@@ -17,6 +19,9 @@ use crate::places::Environment;
 const SHORTEST: usize = 32;
 /// More than any header needs.
 const LONGEST: usize = 255;
+/// Two changes of a file that are further apart bear different times, whatever its filesystem: FAT
+/// counts in steps of 2 s.
+const FRESH: Duration = Duration::from_secs(4);
 
 /// Why there is no token.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +62,11 @@ pub fn path(environment: &Environment) -> Result<PathBuf, TokenError> {
 /// # Errors
 /// When the file is not there, can be read by others, or has something else in it.
 pub fn read(path: &Path) -> Result<String, TokenError> {
+    read_as(path).map(|(_, token)| token)
+}
+
+/// The token, and what its file looks like.
+fn read_as(path: &Path) -> Result<(Look, String), TokenError> {
     let failed = |error| failed(path, error);
     let unfit = |why: String| TokenError::Unfit {
         path: path.to_owned(),
@@ -85,7 +95,61 @@ pub fn read(path: &Path) -> Result<String, TokenError> {
         let expected = format!("expected {SHORTEST} to {LONGEST} visible characters of ASCII");
         return Err(unfit(format!("has something else in it, {expected}")));
     }
-    Ok(token.to_owned())
+    Ok((Look::of(&found), token.to_owned()))
+}
+
+/// What can't stay the same when a file is replaced, written to, or given to others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Look {
+    device: u64,
+    inode: u64,
+    /// Changes with every change, and can't be set; in seconds and nanoseconds since 1970.
+    changed: (i64, i64),
+}
+
+impl Look {
+    fn of(found: &Metadata) -> Self {
+        Self {
+            device: found.dev(),
+            inode: found.ino(),
+            changed: (found.ctime(), found.ctime_nsec()),
+        }
+    }
+
+    /// Did it change so lately that another change may bear the same time?
+    fn is_fresh(&self) -> bool {
+        let seconds = u64::try_from(self.changed.0).unwrap_or(0);
+        let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        changed.elapsed().is_ok_and(|age| age < FRESH) || changed > SystemTime::now()
+    }
+}
+
+/// The token of a file, read again when the file is another or has changed.
+#[derive(Debug)]
+pub struct Token {
+    path: PathBuf,
+    known: Option<(Look, String)>,
+}
+
+impl Token {
+    /// Of this file, which need not be there yet.
+    #[must_use]
+    pub const fn new(path: PathBuf) -> Self {
+        Self { path, known: None }
+    }
+
+    /// The token that counts now.
+    ///
+    /// # Errors
+    /// As [`read`].
+    pub fn now(&mut self) -> Result<&str, TokenError> {
+        let looks = std::fs::symlink_metadata(&self.path);
+        let look = looks.as_ref().ok().map(Look::of);
+        let known = self.known.take();
+        let known = known.filter(|(known, _)| Some(*known) == look && !known.is_fresh());
+        let known = known.map_or_else(|| read_as(&self.path), Ok)?;
+        Ok(&self.known.insert(known).1)
+    }
 }
 
 /// The token; makes one when there is none. Two who do that at once get the same.
@@ -194,6 +258,34 @@ mod tests {
             made.into_iter().map(|one| one.join().unwrap()).collect()
         });
         assert!(tokens.iter().all(|token| *token == tokens[0]));
+    }
+
+    /// Its file is the same, however it changed.
+    #[test]
+    fn one_that_is_kept_is_never_an_old_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("http.token");
+        let mut token = Token::new(path.clone());
+        assert!(token.now().is_err());
+        let first = ensure(&path).unwrap();
+        assert_eq!(token.now().unwrap(), first);
+        let second = renew(&path).unwrap();
+        assert_eq!(token.now().unwrap(), second);
+        std::fs::write(&path, &first).unwrap();
+        assert_eq!(token.now().unwrap(), first);
+        std::fs::write(&path, &second).unwrap();
+        assert_eq!(token.now().unwrap(), second);
+        // Its content isn't looked at again, and whoever may read it is.
+        let look = Look::of(&path.symlink_metadata().unwrap());
+        let changed = (look.changed.0 - 60, look.changed.1);
+        token.known = Some((Look { changed, ..look }, first));
+        assert_eq!(token.now().unwrap(), second);
+        mode(&path, 0o640);
+        assert!(token.now().is_err());
+        mode(&path, 0o600);
+        assert_eq!(token.now().unwrap(), second);
+        std::fs::remove_file(&path).unwrap();
+        assert!(token.now().is_err());
     }
 
     #[test]

@@ -186,15 +186,19 @@ fn turns(text: &str) -> Result<Vec<Job>, Problem> {
         #[serde(borrow)]
         jobs: Option<&'a serde_json::value::RawValue>,
     }
-    let jobs = if text.trim_start().starts_with('[') {
-        body::parse(text)?
-    } else if body::parse::<Named<'_>>(text).is_ok_and(|named| named.jobs.is_some()) {
-        body::parse::<Batch>(text)?.jobs
-    } else if text.trim_start().starts_with('{') {
-        return Ok(vec![body::parse(text)?]);
-    } else {
-        let why = "the body is JSON, but neither an object nor a list of them";
-        return Err(Problem::of(Code::NotAnObject, why));
+    let jobs = match text.trim_start().as_bytes() {
+        [b'[', ..] => body::parse(text)?,
+        [b'{', ..] => match body::parse(text) {
+            Ok(job) => return Ok(vec![job]),
+            Err(_) if body::parse::<Named<'_>>(text).is_ok_and(|named| named.jobs.is_some()) => {
+                body::parse::<Batch>(text)?.jobs
+            }
+            Err(problem) => return Err(problem),
+        },
+        _ => {
+            let why = "the body is JSON, but neither an object nor a list of them";
+            return Err(Problem::of(Code::NotAnObject, why));
+        }
     };
     if jobs.is_empty() || jobs.len() > MAX_DISPATCH {
         let why = format!(

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agentd_client::cli::output::safe;
-use agentd_client::token;
+use agentd_client::token::Token;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use subtle::ConstantTimeEq as _;
@@ -26,11 +26,16 @@ pub(crate) struct Guard {
     /// Every spelling of `Host` that is us.
     hosts: Vec<String>,
     origins: Vec<String>,
-    /// Read anew for each request: another token counts at once.
-    token: PathBuf,
+    token: Mutex<Known>,
     log: Arc<Log>,
-    /// Why the token can't be read, as it was last told.
-    told: Mutex<String>,
+}
+
+/// The token: looked at for each request, as another one counts at once.
+#[derive(Debug)]
+struct Known {
+    token: Token,
+    /// Why it can't be read, as it was last told.
+    told: String,
 }
 
 /// The token can't be read. Who asks isn't told why: anybody may ask.
@@ -66,9 +71,11 @@ impl Guard {
         Self {
             hosts: allowed,
             origins: origins.iter().map(|one| one.to_ascii_lowercase()).collect(),
-            token,
+            token: Mutex::new(Known {
+                token: Token::new(token),
+                told: String::new(),
+            }),
             log,
-            told: Mutex::default(),
         }
     }
 
@@ -153,10 +160,11 @@ impl Guard {
 
     /// Is it the token that counts now? Why that isn't known is logged, once.
     pub(crate) fn is_token(&self, given: &[u8]) -> Result<bool, Unreadable> {
-        let found = token::read(&self.token);
+        let mut known = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        let Known { token, told } = &mut *known;
+        let found = token.now();
         let why = found.as_ref().err().map(ToString::to_string);
         let why = why.unwrap_or_default();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if *told != why {
             if !why.is_empty() {
                 self.log.say(safe(&why));
@@ -377,9 +385,10 @@ mod tests {
             assert_eq!(asked(value), expected, "{value}");
         }
         assert_eq!(status(&guard, "GET", &[("host", "[::1]:7878")]), 401);
-        token::renew(&guard.token).unwrap();
+        let token = dir.path().join("http.token");
+        agentd_client::token::renew(&token).unwrap();
         assert_eq!(asked(&right), 401);
-        std::fs::remove_file(&guard.token).unwrap();
+        std::fs::remove_file(&token).unwrap();
         assert_eq!(asked(&right), 503);
     }
 

@@ -14,7 +14,10 @@ use std::time::Duration;
 use agentd_client::cli::output::safe;
 
 /// Lines that wait.
-const ROOM: usize = 1024;
+const ROOM: usize = 4096;
+/// Lines are written together, so long after the first: waking the thread for each of many requests
+/// costs them more than all that is said here.
+const TOGETHER: Duration = Duration::from_millis(50);
 /// Longest path that is shown, in characters.
 const LONGEST_PATH: usize = 200;
 /// At the end, for the lines that still wait.
@@ -35,9 +38,11 @@ impl Log {
         let dropped = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&dropped);
         let _writing = std::thread::spawn(move || {
-            for line in written {
+            while let Ok(mut lines) = written.recv() {
+                std::thread::park_timeout(TOGETHER);
+                lines.extend(written.try_iter());
                 let mut error = std::io::stderr().lock();
-                let _closed = error.write_all(line.as_bytes());
+                let _closed = error.write_all(lines.as_bytes());
                 let count = counted.swap(0, Ordering::Relaxed);
                 if count > 0 {
                     let _closed = writeln!(error, "{count} lines were dropped");
