@@ -1,21 +1,28 @@
 //! The agents that people have: how each is run, what it may know, and where it keeps its login.
 //!
 //! Owns the facts about other people's programs, as data. Never runs anything, and never reads a
-//! login: that its file is there is all.
+//! login: that its file is there is all. Of settings it looks whether they name another way to log
+//! in, not which.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::AgentConfig;
 use crate::adapter::{Kind, exec};
 
+/// A file of an agent's: a variable that moves its directory, the directory below the home, the file.
+type Place = (&'static str, &'static str, &'static str);
+
 /// How a login can be seen from outside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Login {
-    /// Files that are there once somebody has logged in: a variable that moves their directory,
-    /// the directory below the home, the file.
-    files: &'static [(&'static str, &'static str, &'static str)],
+    /// Files that are there once somebody has logged in.
+    files: &'static [Place],
     /// Variables that do instead, when the agent gets them.
     keys: &'static [&'static str],
+    /// Settings which may name another way, and the words by which they do.
+    settings: &'static [(Place, &'static [&'static str])],
     /// What it means that there is none of them.
     absence: Absence,
 }
@@ -55,6 +62,7 @@ pub(super) struct Preset {
 const ELSEWHERE: Login = Login {
     files: &[],
     keys: &[],
+    settings: &[],
     absence: Absence::Unknown,
 };
 
@@ -91,6 +99,10 @@ pub(super) const PRESETS: &[Preset] = &[
                 "ANTHROPIC_AUTH_TOKEN",
                 "CLAUDE_CODE_OAUTH_TOKEN",
             ],
+            settings: &[(
+                ("CLAUDE_CONFIG_DIR", ".claude", "settings.json"),
+                &["apiKeyHelper", "ANTHROPIC_", "CLAUDE_CODE_USE_"],
+            )],
             // macOS keeps it in the key chain.
             absence: if cfg!(target_os = "macos") {
                 Absence::Unknown
@@ -111,7 +123,12 @@ pub(super) const PRESETS: &[Preset] = &[
         passes: &[],
         login: Login {
             files: &[("CODEX_HOME", ".codex", "auth.json")],
-            keys: &["OPENAI_API_KEY", "CODEX_API_KEY"],
+            // Its app-server takes no key from the environment: `codex login --with-api-key` does.
+            keys: &[],
+            settings: &[(
+                ("CODEX_HOME", ".codex", "config.toml"),
+                &["model_provider", "cli_auth_credentials_store"],
+            )],
             absence: Absence::LoggedOut,
         },
     },
@@ -138,6 +155,7 @@ pub(super) const PRESETS: &[Preset] = &[
         login: Login {
             files: &[("GEMINI_CLI_HOME", "", ".gemini/oauth_creds.json")],
             keys: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+            settings: &[],
             // Its own `.env` files hold a key, too, and Vertex has other ways.
             absence: Absence::Unknown,
         },
@@ -154,6 +172,16 @@ pub(super) const PRESETS: &[Preset] = &[
         login: Login {
             files: &[("XDG_DATA_HOME", ".local/share", "opencode/auth.json")],
             keys: &[],
+            settings: &[
+                (
+                    ("XDG_CONFIG_HOME", ".config", "opencode/opencode.json"),
+                    &["provider"],
+                ),
+                (
+                    ("XDG_CONFIG_HOME", ".config", "opencode/opencode.jsonc"),
+                    &["provider"],
+                ),
+            ],
             absence: Absence::LoggedOut,
         },
     },
@@ -219,6 +247,7 @@ const TIMMY: Preset = Preset {
     login: Login {
         files: &[],
         keys: KEYS_OF_PROVIDERS,
+        settings: &[],
         // A local server of models needs no key.
         absence: Absence::Unknown,
     },
@@ -388,6 +417,9 @@ pub fn why_another(agent: &AgentConfig, words: &str) -> Option<String> {
 /// Bytes of a file of credentials that holds none.
 const EMPTY: u64 = 4;
 
+/// As much of an agent's settings is looked through, in bytes.
+const SETTINGS: u64 = 1024 * 1024;
+
 /// Is somebody logged in, as far as a look at a file's existence says? `value` gives the variables
 /// of the agent.
 #[must_use]
@@ -398,18 +430,34 @@ pub fn logged_in(
 ) -> Option<bool> {
     let login = of_program(agent.command.first()?)?.login;
     let set = |name: &str| value(name).filter(|value| !value.is_empty());
-    let there = login.files.iter().any(|(variable, dir, file)| {
+    let found = |(variable, dir, file): Place| {
         let moved = set(variable).map(PathBuf::from);
-        let dir = moved.or_else(|| Some(home?.join(dir)));
-        let file = dir.map(|dir| dir.join(file));
-        let found = file.and_then(|file| std::fs::metadata(file).ok());
+        let dir = moved.or_else(|| Some(home?.join(dir)))?;
+        let file = dir.join(file);
+        // One that is no file may never open.
+        let is_file = file.metadata().is_ok_and(|file| file.is_file());
+        Some(file).filter(|_| is_file)
+    };
+    let there = login.files.iter().any(|place| {
+        let file = found(*place).and_then(|file| file.metadata().ok());
         // pi makes one that holds `{}` when it is asked for its version.
-        found.is_some_and(|found| found.is_file() && found.len() > EMPTY)
+        file.is_some_and(|file| file.len() > EMPTY)
     });
-    if there || login.keys.iter().any(|key| set(key).is_some()) {
+    // Codex takes a key for one turn, and none for its long-lived form.
+    let once = agent.kind == Kind::Exec && set("CODEX_API_KEY").is_some();
+    if there || once || login.keys.iter().any(|key| set(key).is_some()) {
         return Some(true);
     }
-    (login.absence == Absence::LoggedOut).then_some(false)
+    let says = |file: &Path, words: &[&str]| {
+        let mut text = Vec::new();
+        let read = File::open(file).and_then(|file| file.take(SETTINGS).read_to_end(&mut text));
+        let text = String::from_utf8_lossy(&text);
+        read.is_err() || words.iter().any(|word| text.contains(word))
+    };
+    let mut settings = login.settings.iter();
+    let elsewhere =
+        settings.any(|(place, words)| found(*place).is_some_and(|file| says(&file, words)));
+    (login.absence == Absence::LoggedOut && !elsewhere).then_some(false)
 }
 
 /// Would this agent, found and not configured, choose a model that nobody chose?

@@ -11,6 +11,7 @@ use agentd_core::ids::{Generation, WorkerId};
 use agentd_protocol::network;
 
 use super::Spawner;
+use super::reap::Mark;
 use crate::adapter::Launch;
 use crate::config::{self, AgentConfig};
 
@@ -39,8 +40,7 @@ pub(super) fn of_worker(
     spawner: &Spawner,
     agent: &AgentConfig,
     launch: &Launch,
-    worker: WorkerId,
-    generation: Generation,
+    mark: &Mark,
     spawn: &Spawn,
 ) -> Environment {
     let mut env = of_agent(&spawner.environment, &spawner.secrets, agent);
@@ -53,8 +53,8 @@ pub(super) fn of_worker(
     if config::is_built_in(agent) {
         env.extend((*spawner.built_in).clone());
     }
-    env.insert(INSTANCE.into(), spawner.instance.clone().into());
-    env.insert(WORKER.into(), worker_mark(worker, generation).into());
+    let marks = mark.variables();
+    env.extend(marks.map(|(name, value)| (name.into(), value.into())));
     if let Some(socket) = &spawner.socket {
         env.insert("AGENTD_SOCKET".into(), socket.into());
     }

@@ -118,9 +118,11 @@ impl Spawner {
             let failure = spawn::Failure::permanent(error);
             return self.refuse(worker, generation, failure);
         };
-        let launch = agent.kind.launch(&agent.command, &spawn);
+        let mut launch = agent.kind.launch(&agent.command, &spawn);
+        let mark = self.mark(worker, generation);
+        agent.kind.mark(&mark.variables(), &mut launch.argv);
         let adapter = agent.kind.adapter_of(agent.output, &spawn);
-        let env = environment::of_worker(self, agent, &launch, worker, generation, &spawn);
+        let env = environment::of_worker(self, agent, &launch, &mark, &spawn);
         let plan = Plan {
             worker,
             generation,
@@ -128,7 +130,7 @@ impl Spawner {
             env,
             cwd: PathBuf::from(&spawn.cwd),
             session: spawn.session,
-            mark: self.mark(worker, generation),
+            mark,
             file_limit: self.file_limit,
             groups: self.groups.clone(),
         };

@@ -405,6 +405,14 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
 }
 
 impl Mark {
+    /// As every process has it in its environment.
+    pub(super) fn variables(&self) -> [(&'static str, &str); 2] {
+        [
+            (environment::INSTANCE, &self.instance),
+            (environment::WORKER, &self.worker),
+        ]
+    }
+
     /// The name of its control group.
     pub(super) fn group(&self) -> String {
         format!("worker-{}-{}", self.instance, self.worker)

@@ -162,14 +162,8 @@ impl Setup {
             env: vec![("OF_ADAPTER".to_owned(), "2".to_owned())],
             stdin: self.stdin,
         };
-        let env = environment::of_worker(
-            &spawner,
-            &agent,
-            &launch,
-            worker,
-            generation,
-            &spawn_words(),
-        );
+        let mark = spawner.mark(worker, generation);
+        let env = environment::of_worker(&spawner, &agent, &launch, &mark, &spawn_words());
         let plan = Plan {
             worker,
             generation,
@@ -177,7 +171,7 @@ impl Setup {
             env,
             cwd: self.cwd,
             session: Some("main".to_owned()),
-            mark: spawner.mark(worker, generation),
+            mark,
             file_limit: self.file_limit,
             groups: None,
         };

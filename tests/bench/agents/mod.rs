@@ -336,33 +336,35 @@ impl Pair {
     }
 }
 
-/// The first turn on a process that is ready, which nothing else is measured beside.
+/// The first turn on a process that is ready, with nothing else under way: no other process starts
+/// meanwhile, and both have rested, as one that was just started still has everything at hand.
 fn first(rig: &Rig, firsts: &mut Pair) {
-    let own = || {
+    for number in 0..FIRSTS {
         let mut pipe = Pipe::start(&rig.place, &rig.own);
         let context = (rig.own.open)(&mut pipe);
-        let begun = Instant::now();
-        pipe.send(&(rig.own.prompt)(&context, 1, "hello"));
-        pipe.until(rig.own.ends);
-        ms(begun.elapsed())
-    };
-    let through = |number: usize| {
-        rig.until_spare();
-        let mut client = Client::connect(&rig.place.socket());
-        client.ask(r#"{"type":"hello","client":"bench"}"#);
-        let begun = Instant::now();
-        client.send(&format!(
-            r#"{{"id":1,"prompt":"hello","session":"first-{number}"}}"#
-        ));
-        client.finish();
-        let took = ms(begun.elapsed());
-        client.ask(&format!(
-            r#"{{"type":"session.close","id":2,"session":"first-{number}"}}"#
-        ));
-        took
-    };
-    for number in 0..FIRSTS {
-        let (control, ours) = in_turn(number, own, || through(number));
+        let own = || {
+            rig.until_spare();
+            let begun = Instant::now();
+            pipe.send(&(rig.own.prompt)(&context, 1, "hello"));
+            pipe.until(rig.own.ends);
+            ms(begun.elapsed())
+        };
+        let through = || {
+            rig.until_spare();
+            let mut client = Client::connect(&rig.place.socket());
+            client.ask(r#"{"type":"hello","client":"bench"}"#);
+            let begun = Instant::now();
+            client.send(&format!(
+                r#"{{"id":1,"prompt":"hello","session":"first-{number}"}}"#
+            ));
+            client.finish();
+            let took = ms(begun.elapsed());
+            client.ask(&format!(
+                r#"{{"type":"session.close","id":2,"session":"first-{number}"}}"#
+            ));
+            took
+        };
+        let (control, ours) = in_turn(number, own, through);
         firsts.control.push(control);
         firsts.ours.push(ours);
     }

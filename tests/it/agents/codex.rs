@@ -63,6 +63,9 @@ base_url = "{}"
 wire_api = "responses"
 request_max_retries = 0
 stream_max_retries = 0
+# Its commands have nothing of agentd's but what it is told by flags.
+[shell_environment_policy]
+inherit = "core"
 "#,
         model.url
     );

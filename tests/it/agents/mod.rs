@@ -390,7 +390,7 @@ fn leaves_no_orphan(driven: &Driven) {
     let scene = Scene::of(driven, "");
     let file = scene.work("tool-pid");
     let prompt = format!(
-        "[[bash=echo $$ > {0}.new && mv {0}.new {0} && sleep 1000]]",
+        "[[bash=echo $$ > {0}.new && mv {0}.new {0} && sleep 1000; true]]",
         file.display()
     );
     let mut client = scene.daemon.connect();
@@ -403,9 +403,12 @@ fn leaves_no_orphan(driven: &Driven) {
             json!({"type": "answer", "question_id": question["question_id"], "approve": true});
         scene.daemon.ask(&answer.to_string());
     }
-    let tool = scene.daemon.until("the tool runs", |_| {
-        let pid = std::fs::read_to_string(&file).ok()?;
-        pid.trim().parse::<u32>().ok()
+    // Not the shell itself, which dies with the agent where that asks the system for it.
+    let tool = scene.daemon.until("the shell's child runs", |_| {
+        let shell = std::fs::read_to_string(&file).ok()?;
+        let shell = shell.trim();
+        let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
+        children.ok()?.trim().parse::<u32>().ok()
     });
     kill(scene.pid(), Signal::SIGKILL);
     client.until("error");

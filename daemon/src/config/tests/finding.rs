@@ -276,16 +276,28 @@ fn the_built_in_agent_gets_the_keys_of_every_provider_and_is_no_other_program() 
 #[test]
 fn a_login_is_seen_by_its_file_or_its_variable_and_nothing_is_said_where_that_is_unsure() {
     let home = TempDir::new().unwrap();
-    let known = |program: &str, set: &[(&str, &str)]| {
+    let of = |kind: Kind, program: &str, set: &[(&str, &str)]| {
         let value = |name: &str| {
             let found = set.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        logged_in(&agent(Kind::Exec, program), Some(home.path()), &value)
+        logged_in(&agent(kind, program), Some(home.path()), &value)
     };
+    let known = |program: &str, set: &[(&str, &str)]| of(Kind::Exec, program, set);
     assert_eq!(known("/bin/codex", &[]), Some(false));
-    assert_eq!(known("/bin/codex", &[("OPENAI_API_KEY", "")]), Some(false));
-    assert_eq!(known("/bin/codex", &[("OPENAI_API_KEY", "x")]), Some(true));
+    assert_eq!(
+        known("/bin/claude", &[("ANTHROPIC_API_KEY", "")]),
+        Some(false)
+    );
+    assert_eq!(
+        known("/bin/claude", &[("ANTHROPIC_API_KEY", "x")]),
+        Some(true)
+    );
+    // Codex takes one only for a single turn, and none by that name.
+    let key = [("CODEX_API_KEY", "x"), ("OPENAI_API_KEY", "x")];
+    assert_eq!(known("/bin/codex", &key[..1]), Some(true));
+    assert_eq!(known("/bin/codex", &key[1..]), Some(false));
+    assert_eq!(of(Kind::Codex, "/bin/codex", &key), Some(false));
     assert_eq!(known("/bin/goose", &[]), None);
     assert_eq!(known("/bin/cat", &[]), None);
     let moved = home.path().join("moved");
@@ -301,6 +313,43 @@ fn a_login_is_seen_by_its_file_or_its_variable_and_nothing_is_said_where_that_is
     assert_eq!(known("/bin/codex", &[]), Some(true));
     let elsewhere = [("CODEX_HOME", moved.to_str().unwrap())];
     assert_eq!(known("/bin/codex", &elsewhere), Some(false));
+}
+
+#[test]
+fn settings_that_name_another_way_to_log_in_leave_it_open() {
+    let home = TempDir::new().unwrap();
+    let known = |program: &str| {
+        let agent = agent(Kind::Exec, &format!("/bin/{program}"));
+        logged_in(&agent, Some(home.path()), &|_| None)
+    };
+    for (program, file, nothing, another) in [
+        (
+            "claude",
+            ".claude/settings.json",
+            r#"{"model":"opus"}"#,
+            r#"{"apiKeyHelper":"pass show claude"}"#,
+        ),
+        (
+            "codex",
+            ".codex/config.toml",
+            "model = \"gpt-5\"",
+            "cli_auth_credentials_store = \"keyring\"",
+        ),
+        (
+            "opencode",
+            ".config/opencode/opencode.json",
+            "{}",
+            r#"{"provider":{"local":{}}}"#,
+        ),
+    ] {
+        let file = home.path().join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        assert_eq!(known(program), Some(false), "{program}");
+        fs::write(&file, nothing).unwrap();
+        assert_eq!(known(program), Some(false), "{program}");
+        fs::write(&file, another).unwrap();
+        assert_eq!(known(program), None, "{program}");
+    }
 }
 
 #[test]
