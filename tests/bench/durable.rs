@@ -30,11 +30,20 @@ fn dispatch(session: usize, number: usize) -> String {
 /// All clients at once, each of which waits for its answer before it asks again. Returns
 /// acknowledgements per second, and how long each took.
 pub(crate) fn burst(socket: &Path) -> (f64, Vec<f64>) {
+    burst_with(socket, dispatch)
+}
+
+/// The same with what each client says, by its number and that of the question.
+pub(crate) fn burst_with(
+    socket: &Path,
+    says: impl Fn(usize, usize) -> String + Sync,
+) -> (f64, Vec<f64>) {
     burst_of(|session| {
         let mut client = Client::connect(socket);
         client.ask(r#"{"type":"hello","client":"bench"}"#);
+        let says = &says;
         move |number| {
-            let answer = client.ask(&dispatch(session, number));
+            let answer = client.ask(&says(session, number));
             assert!(!answer.contains(r#""type":"error""#), "{answer}");
         }
     })

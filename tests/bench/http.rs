@@ -1,13 +1,16 @@
-//! What HTTP costs: durable acknowledgements of 64 connections, beside the same over the socket.
+//! What HTTP costs: durable acknowledgements of 64 connections, beside the same over the socket:
+//! each turn has a key there, too, as from every client of ours.
 //!
 //! Owns this measurement. Must not know how it is judged.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::durable::{BURSTS, CLIENTS, burst, burst_of, drain, empty, p99};
+use crate::durable::{BURSTS, CLIENTS, burst_of, burst_with, drain, empty, p99};
 use crate::place::{AGENTCTL, Place};
 use crate::report::{Figure, Limit, median};
 
@@ -100,7 +103,25 @@ impl Connection {
     }
 }
 
-/// As `durable::burst`, over HTTP.
+/// A key that is like no other, and beside none that was made before it.
+fn key() -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    let number = u128::from(NUMBER.fetch_add(1, Ordering::Relaxed));
+    let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+    format!("{spread:032x}")
+}
+
+/// As `durable::burst`, with a key for each.
+fn keyed_burst(socket: &Path) -> (f64, Vec<f64>) {
+    burst_with(socket, |session, number| {
+        let key = key();
+        format!(
+            r#"{{"type":"dispatch","id":{number},"text":"the prompt of a burst","session":"burst{session}","idempotency_key":"{key}"}}"#
+        )
+    })
+}
+
+/// The same over HTTP, which makes the keys itself.
 fn http_burst(http: &Http) -> (f64, Vec<f64>) {
     burst_of(|session| {
         let mut client = http.connect();
@@ -119,7 +140,7 @@ pub(crate) fn acks(repetitions: usize) -> Vec<Figure> {
         let (mut rates, mut http_rates) = (Vec::new(), Vec::new());
         let (mut took, mut http_took) = (Vec::new(), Vec::new());
         for _ in 0..BURSTS {
-            let (rate, some) = burst(&place.socket());
+            let (rate, some) = keyed_burst(&place.socket());
             rates.push(rate);
             took.extend(some);
             empty(&place);
