@@ -137,6 +137,8 @@ pub struct Look {
     pub places: Vec<PathBuf>,
     /// The user's home.
     pub home: Option<PathBuf>,
+    /// Variables that move what agents keep.
+    pub variables: BTreeMap<String, PathBuf>,
     /// Programs that are known to lack their long-lived form.
     pub one_shot_only: BTreeSet<PathBuf>,
     /// Programs that are known to be something else than their name says, with their own words.
@@ -190,6 +192,10 @@ impl Look {
             path: std::env::split_paths(&path).collect(),
             places: presets::places(home.as_deref()),
             home,
+            variables: presets::MOVE
+                .iter()
+                .filter_map(|name| Some(((*name).to_owned(), std::env::var_os(name)?.into())))
+                .collect(),
             one_shot_only: BTreeSet::new(),
             others: BTreeMap::new(),
             exe_dir: std::env::current_exe()

@@ -93,11 +93,13 @@ fn nothing_is_run_from_the_current_directory() {
     let place = Place::new("");
     let here = place.path("home");
     let witness = place.path("pwned");
-    for name in ["claude", "codex", "node"] {
+    for name in ["claude", "codex", "node", "evil"] {
         program(&here, name, &format!("touch '{}'", witness.display()));
     }
     let node = program(&place.path("bin"), "env-node", "node");
-    let config = format!("[agents.node]\nkind = \"exec\"\ncommand = [{node:?}]\n");
+    let config = format!(
+        "[agents.node]\nkind = \"exec\"\ncommand = [{node:?}]\n[agents.evil]\nkind = \"exec\"\ncommand = [\"evil\"]\n"
+    );
     place.configure(&config);
     // An empty entry of PATH and `.` both mean the current directory, which is the home here.
     let path = format!(":.:{SYSTEM}:");
@@ -105,6 +107,7 @@ fn nothing_is_run_from_the_current_directory() {
     for name in ["claude", "codex"] {
         assert_eq!(row(&daemon, name)["found"], "looked-for");
     }
+    assert_eq!(row(&daemon, "evil")["usable"], false);
     // Nor does an agent find its interpreter there.
     let sent = daemon.agentctl(&["send", "--agent", "node", "hi"]);
     assert_eq!(sent.code, Some(1), "{sent:?}");

@@ -221,8 +221,20 @@ impl State {
         let job = self.jobs.get(&turn)?;
         let session = self.sessions.get(&job.session)?;
         let slot = self.slots.get(&worker)?;
-        if (session.lost || context == Context::Lost) && job.send.require_context {
-            return Some(context_lost(session));
+        if job.send.require_context {
+            if session.lost || context == Context::Lost {
+                return Some(context_lost(
+                    session,
+                    "lost its earlier turns with a process",
+                ));
+            }
+            // An agent without memory has none of them, ever.
+            if context == Context::New && session.turns > 0 {
+                return Some(context_lost(
+                    session,
+                    "has an agent that remembers no turns",
+                ));
+            }
         }
         // What its agent takes was known from its kind when the turn was accepted; the process says
         // it for itself.
@@ -335,14 +347,11 @@ impl State {
 }
 
 /// What a turn is told that can't do without its session's earlier ones.
-fn context_lost(session: &Session) -> Failure {
+fn context_lost(session: &Session, why: &str) -> Failure {
     let name = session.shown();
     let hint = "send without `require_context` to go on without them, or in a new session";
     Failure {
         hint: Some(hint.to_owned()),
-        ..Failure::new(
-            Code::ContextLost,
-            format!("the session `{name}` lost its earlier turns with a process"),
-        )
+        ..Failure::new(Code::ContextLost, format!("the session `{name}` {why}"))
     }
 }

@@ -160,7 +160,7 @@ fn found(
         agent.command.clear();
     } else if let Some(why) = another {
         agent.usable = Err(why);
-    } else if agent.usable.is_ok() && presets::chooses_for_itself(preset, look.home.as_deref()) {
+    } else if agent.usable.is_ok() && presets::chooses_for_itself(preset, look) {
         agent.usable = Err(format!(
             "it would send prompts to a hosted model that nobody chose; log in to it, or add \
              `[agents.{0}]` with a `model` to config.toml",
@@ -200,7 +200,8 @@ fn known(
     describe: &dyn Fn(Kind, &[String]) -> Describe,
 ) -> (Agent, Option<AgentConfig>) {
     let program = config.command.first().cloned().unwrap_or_default();
-    let runs = is_program(program.as_ref());
+    // A name alone would be looked for in the current directory.
+    let runs = program.contains('/') && is_program(program.as_ref());
     let stumbled = |name: &str| match look.stumbled_over(name) {
         Some(what) => format!(": {what}"),
         None => String::new(),

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use super::AgentConfig;
+use super::{AgentConfig, Look};
 use crate::adapter::{Kind, exec};
 
 /// A file of an agent's: a variable that moves its directory, the directory below the home, the file.
@@ -330,13 +330,21 @@ pub(super) fn places(home: Option<&Path>) -> Vec<PathBuf> {
         let mut of_nvm: Vec<PathBuf> = versions
             .filter_map(|version| Some(version.ok()?.path().join("bin")))
             .collect();
-        of_nvm.sort();
-        places.extend(of_nvm.into_iter().rev());
+        of_nvm.sort_by_key(|bin| std::cmp::Reverse(version_of(bin)));
+        places.extend(of_nvm);
     }
     places.extend(OF_THE_MACHINE.iter().map(|(dir, _who)| PathBuf::from(dir)));
     // Few are there, and each is looked into for every agent that is missing.
     places.retain(|dir| dir.is_dir());
     places
+}
+
+/// The numbers in the version that a directory of nvm is for: `v22.14.0/bin`.
+fn version_of(bin: &Path) -> Vec<u64> {
+    let version = bin.parent().and_then(Path::file_name).unwrap_or_default();
+    let version = version.to_string_lossy();
+    let numbers = version.split(|c: char| !c.is_ascii_digit());
+    numbers.filter_map(|number| number.parse().ok()).collect()
 }
 
 /// The preset of this name.
@@ -460,15 +468,33 @@ pub fn logged_in(
     (login.absence == Absence::LoggedOut && !elsewhere).then_some(false)
 }
 
+/// Variables that say where opencode keeps its login and its configuration.
+pub(super) const MOVE: &[&str] = &[
+    "OPENCODE_CONFIG",
+    "OPENCODE_CONFIG_DIR",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+];
+
 /// Would this agent, found and not configured, choose a model that nobody chose?
 ///
 /// Without a key and a configuration of its own, opencode sends prompts to a hosted model.
-pub(super) fn chooses_for_itself(preset: &Preset, home: Option<&Path>) -> bool {
-    let own = [
-        ".local/share/opencode/auth.json",
-        ".config/opencode/opencode.json",
-        ".config/opencode/opencode.jsonc",
+pub(super) fn chooses_for_itself(preset: &Preset, look: &Look) -> bool {
+    let named = |name: &str| look.variables.get(name).cloned();
+    let below = |name: &str, dir: &str| {
+        let usual = || Some(look.home.as_ref()?.join(dir));
+        named(name).or_else(usual).map(|dir| dir.join("opencode"))
+    };
+    let login = below("XDG_DATA_HOME", ".local/share").map(|dir| dir.join("auth.json"));
+    let dirs = [
+        below("XDG_CONFIG_HOME", ".config"),
+        named("OPENCODE_CONFIG_DIR"),
     ];
-    let configured = |home: &Path| own.iter().any(|file| home.join(file).is_file());
-    preset.name == "opencode" && !home.is_some_and(configured)
+    let files = ["opencode.json", "opencode.jsonc", "config.json"];
+    let own = dirs.into_iter().flatten();
+    let mut own = own
+        .flat_map(|dir| files.map(|file| dir.join(file)))
+        .chain(login)
+        .chain(named("OPENCODE_CONFIG"));
+    preset.name == "opencode" && !own.any(|file| file.is_file())
 }

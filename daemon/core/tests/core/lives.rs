@@ -364,6 +364,31 @@ fn a_stop_ends_in_time_whatever_holds_it_up() {
 }
 
 #[test]
+fn an_agent_without_memory_never_passes_for_one_that_has_earlier_turns() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let line = |strict: bool| {
+        format!(
+            r#"{{"type":"send","text":"x","session":"main","agent":"turn","require_context":{strict}}}"#
+        )
+    };
+    // The first turn has none before it.
+    for (id, strict, expected) in [
+        (1, true, None),
+        (2, false, None),
+        (3, true, Some("context-lost")),
+    ] {
+        world.request(conn, id, &line(strict));
+        world.work();
+        let answer = world.answer(conn, id);
+        assert_eq!(answer["code"].as_str(), expected, "{answer:#}");
+        if expected.is_none() {
+            assert_eq!(answer["context"], "new", "{answer:#}");
+        }
+    }
+}
+
+#[test]
 fn a_session_that_lost_turns_never_passes_for_one_that_has_them() {
     let (mut world, conn, process) = running();
     world.end_turn(process);

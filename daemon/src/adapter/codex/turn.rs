@@ -269,7 +269,7 @@ pub(super) fn failure(said: &str, code: Option<Code>) -> Failure {
     };
     Failure {
         hint: (code == Code::AgentAuth)
-            .then(|| "run `codex login`, or name its key in `pass_env`".to_owned()),
+            .then(|| "run `codex login`; a key is kept by `codex login --with-api-key`".to_owned()),
         ..Failure::new(code, format!("codex: {said}"))
     }
 }

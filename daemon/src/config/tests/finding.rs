@@ -193,8 +193,17 @@ fn neither_path_nor_a_home_that_is_relative_leads_to_the_current_directory() {
     for dir in [&node, &local] {
         fs::create_dir_all(dir).unwrap();
     }
+    let nvm = home.path().join(".nvm/versions/node");
+    for version in ["v22.9.0", "v22.14.0", "v9.1.0"] {
+        fs::create_dir_all(nvm.join(version).join("bin")).unwrap();
+    }
     let places = presets::places(Some(home.path()));
     assert!(places.contains(&node) && places.contains(&local));
+    let of_nvm = places
+        .iter()
+        .filter_map(|place| place.strip_prefix(&nvm).ok());
+    let newest_first = ["v24.1.0/bin", "v22.14.0/bin", "v22.9.0/bin", "v9.1.0/bin"];
+    assert_eq!(of_nvm.collect::<Vec<_>>(), newest_first.map(Path::new));
 }
 
 #[test]
@@ -363,8 +372,24 @@ fn an_opencode_that_nobody_configured_must_not_choose_a_model() {
     let text = "[agents.opencode]\nmodel = 'a/b'";
     let config = Config::parse(text, Path::new("/c"), &look).unwrap();
     assert_eq!(found(&config, &look, "opencode").0.usable, Ok(()));
-    fs::create_dir_all(dir.path().join(".config/opencode")).unwrap();
-    fs::write(dir.path().join(".config/opencode/opencode.json"), "{}").unwrap();
-    let (agent, _) = found(&Config::default(), &look, "opencode");
-    assert_eq!(agent.usable, Ok(()));
+    for (variable, value, file) in [
+        ("", "", ".config/opencode/opencode.json"),
+        ("", "", ".local/share/opencode/auth.json"),
+        ("XDG_CONFIG_HOME", "c", "c/opencode/opencode.jsonc"),
+        ("XDG_DATA_HOME", "d", "d/opencode/auth.json"),
+        ("OPENCODE_CONFIG", "my.json", "my.json"),
+        ("OPENCODE_CONFIG_DIR", "o", "o/opencode.json"),
+    ] {
+        if !variable.is_empty() {
+            look.variables = BTreeMap::from([(variable.to_owned(), dir.path().join(value))]);
+        }
+        let file = dir.path().join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, "{}").unwrap();
+        let (agent, _) = found(&Config::default(), &look, "opencode");
+        assert_eq!(agent.usable, Ok(()), "{variable}");
+        fs::remove_file(&file).unwrap();
+        let (agent, _) = found(&Config::default(), &look, "opencode");
+        assert!(agent.usable.is_err(), "{variable}");
+    }
 }
