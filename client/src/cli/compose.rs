@@ -52,6 +52,7 @@ pub(super) fn common(who: &WhoArgs, how: &HowArgs) -> Send {
         model: who.model.clone(),
         thinking: who.thinking.clone(),
         fallback_chain: Some(who.fallbacks.clone()).filter(|chain| !chain.is_empty()),
+        toolsets: Some(who.tools.clone()).filter(|tools| !tools.is_empty()),
         cwd: cwd.and_then(shown),
         cwd_if_new: cwd_if_new.and_then(shown),
         timeout: who.timeout,
@@ -174,6 +175,19 @@ mod tests {
         let send = made(None);
         assert!(send.cwd.is_none() && send.cwd_if_new.is_some());
         assert_eq!(send.idempotency_key.map(|key| key.len()), Some(32));
+    }
+
+    #[test]
+    fn tools_are_insisted_on() {
+        let mut turn = args(None);
+        let made = |turn: &TurnArgs| {
+            send_of("hi".to_owned(), turn, Mode::Queue, &HowArgs::default()).unwrap()
+        };
+        assert_eq!(made(&turn).toolsets, None);
+        turn.who.tools = vec!["file".to_owned()];
+        let send = made(&turn);
+        assert_eq!(send.toolsets, Some(vec!["file".to_owned()]));
+        assert_eq!(send.must, ["toolsets"]);
     }
 
     #[test]

@@ -63,6 +63,9 @@ pub struct WhoArgs {
     /// What to ask when that model fails, as provider/model; may be given again
     #[arg(long = "fallback", value_name = "PROVIDER/MODEL", value_parser = value::model)]
     pub fallbacks: Vec<String>,
+    /// Restrict the agent to these tools; with commas, or given again
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub tools: Vec<String>,
     /// Working directory; a new session starts here anyway
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
