@@ -1,12 +1,14 @@
 //! Every process that runs turns is an instance: a locked file in `instances/` while it lives.
 //!
-//! Owns the file's name, its lock and the record of what was spawned. Must not know the store,
-//! nor end any process.
+//! Owns the file's name, its lock, the record of what was spawned, and which instances this process
+//! is. Must not know the store, nor end any process.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +18,24 @@ use super::process;
 const DIR: &str = "instances";
 /// A file that is being made has this end until it is locked.
 const UNFINISHED: &str = ".new";
+
+/// The instances that this process is: one, but in tests.
+static OURS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+fn ours() -> MutexGuard<'static, BTreeSet<String>> {
+    OURS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on this process is that instance, too: what has its mark is no other's.
+pub fn claim(id: &str) {
+    ours().insert(id.to_owned());
+}
+
+/// Is it this process?
+#[must_use]
+pub fn is_ours(id: &str) -> bool {
+    ours().contains(id)
+}
 
 /// A process that was spawned by an instance.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -82,6 +102,7 @@ impl Instance {
             let _stays = fs::remove_file(&unfinished);
             return Err(error);
         }
+        claim(&id);
         Ok(Self { id, path, file })
     }
 

@@ -277,7 +277,7 @@ mod tests {
     use std::process::{Child, Command};
 
     use super::*;
-    use crate::platform::instance::{Instance, SpawnRecord};
+    use crate::platform::instance::{self, Instance, SpawnRecord};
 
     fn spawn(mark: Option<&str>) -> Child {
         let mut command = Command::new("sleep");
@@ -322,6 +322,8 @@ mod tests {
     fn what_an_earlier_dead_instance_left_is_ended_with_that_of_the_last_one() {
         let dir = tempfile::TempDir::new().unwrap();
         let dead = |name: &str| {
+            // Or a test of the worker's takes it for what another process left here.
+            instance::claim(name);
             let file = dir.path().join("instances").join(name);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, "{\"pid\":1}\n").unwrap();

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use super::environment;
 use crate::platform::cgroup::Group;
+use crate::platform::instance;
 use crate::platform::process::is_unsettled;
 
 /// What is killed is gone within this time, or hangs in the kernel and can't be waited for.
@@ -40,13 +41,6 @@ const PF_EXITING: u32 = 4;
 /// Every living leader that this process started: the only children that may not be reaped as
 /// somebody's orphan. Children belong to the process, and so does this list.
 static LEADERS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
-
-/// The instances that this process is: one, but in tests.
-static INSTANCES: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-
-fn instances() -> MutexGuard<'static, BTreeSet<String>> {
-    INSTANCES.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn leaders() -> MutexGuard<'static, BTreeSet<i32>> {
     LEADERS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -104,7 +98,7 @@ impl Leader {
         mark: Mark,
         group: Option<Group>,
     ) -> io::Result<Self> {
-        instances().insert(mark.instance.clone());
+        instance::claim(&mark.instance);
         Ok(Self {
             pid: Pid::from_raw(pid.cast_signed()),
             mark,
@@ -230,7 +224,7 @@ fn is_of_another(pid: Pid) -> bool {
         let value = entry.strip_prefix(environment::INSTANCE.as_bytes())?;
         value.strip_prefix(b"=")
     });
-    name.is_some_and(|name| !instances().contains(&*String::from_utf8_lossy(name)))
+    name.is_some_and(|name| !instance::is_ours(&String::from_utf8_lossy(name)))
 }
 
 fn exit_of(status: io::Result<std::process::ExitStatus>) -> Exit {
