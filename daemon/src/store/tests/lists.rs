@@ -444,7 +444,7 @@ fn a_list_of_many_jobs_reads_no_more_than_its_rows() {
     db.query_row(whole, [], |row| row.get::<_, i64>(0)).unwrap();
     let whole = began.elapsed();
     assert!(
-        lists < whole,
+        lists * 2 < whole,
         "{lists:?}, and the whole table once {whole:?}"
     );
 }
