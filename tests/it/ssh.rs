@@ -484,6 +484,34 @@ fn a_forwarded_socket_is_the_one_there_and_goes_with_ctrl_c() {
 }
 
 #[test]
+fn two_that_forward_to_one_path_at_once_are_not_in_each_others_way() {
+    let Some(world) = World::new() else { return };
+    // The first one's ssh begins to listen when the gate is open: until then the path is free.
+    let (reached, gate) = (world.place.path("reached"), world.place.path("gate"));
+    let ssh = world.mac.bin().join("ssh");
+    let waits = format!(
+        "case \"$*\" in *' -L '*) touch {}; until [ -e {} ]; do sleep 0.01; done;; esac\nexec",
+        reached.display(),
+        gate.display()
+    );
+    let script = std::fs::read_to_string(&ssh).unwrap();
+    std::fs::write(&ssh, script.replacen("exec", &waits, 1)).unwrap();
+    let local = world.place.path("mac.sock");
+    let words = ["forward", "mac", "--local", local.to_str().unwrap()];
+    let mut command = here(&world.place, &world.mac, &words);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let _first = Reaped(command.spawn().unwrap());
+    wait_for("the first one's ssh", || reached.exists().then_some(()));
+    let second = world.run(&words);
+    assert_eq!(second.code, Some(3), "{second:?}");
+    assert!(second.stderr.contains("forwards to"), "{second:?}");
+    std::fs::write(gate, "").unwrap();
+    wait_for("the first one listens", || Client::try_connect(&local));
+    let mut client = Client::connect(&local);
+    assert_eq!(client.request(r#"{"type":"ping"}"#)["type"], "pong");
+}
+
+#[test]
 fn a_forwarding_that_is_killed_leaves_no_ssh_and_the_next_one_takes_its_place() {
     let Some(world) = World::new() else { return };
     let forwarding = Forwarding::start(&world);
