@@ -94,7 +94,11 @@ impl std::fmt::Debug for Connection {
 
 /// A conversation whose `hello` is written and may still be answered.
 #[derive(Debug)]
-pub struct Greeting(Connection);
+pub struct Greeting {
+    connection: Connection,
+    /// Answers to what was asked behind `hello`: who refuses for a daemon doesn't wait for its word.
+    early: VecDeque<Received>,
+}
 
 impl Greeting {
     /// Writes `hello` and nothing else.
@@ -119,7 +123,10 @@ impl Greeting {
         let line = encode("hello", 0, hello).map_err(|why| HelloError::Refused(why.to_string()))?;
         let written = connection.write(line.as_bytes()).await;
         written.map_err(|_| HelloError::Closed)?;
-        Ok(Self(connection))
+        Ok(Self {
+            connection,
+            early: VecDeque::new(),
+        })
     }
 
     /// Asks behind `hello`, before it is known who answers: only for what may be asked again.
@@ -127,7 +134,7 @@ impl Greeting {
     /// # Errors
     /// As [`Connection::request`].
     pub async fn request(&mut self, kind: &str, fields: &impl Serialize) -> Result<u64, LostError> {
-        self.0.request(kind, fields).await
+        self.connection.request(kind, fields).await
     }
 
     /// Waits for the answer, at most until the deadline. May be called again after `Silent`.
@@ -135,7 +142,7 @@ impl Greeting {
     /// # Errors
     /// Says which of the ways it went.
     pub async fn answer(&mut self, patience: Duration) -> Result<Box<HelloAnswer>, HelloError> {
-        let next = tokio::time::timeout(patience, self.0.next()).await;
+        let next = tokio::time::timeout(patience, self.next()).await;
         let received = match next {
             Err(_) => return Err(HelloError::Silent),
             Ok(Err(_)) => return Err(HelloError::Closed),
@@ -158,10 +165,23 @@ impl Greeting {
         }
     }
 
+    /// The first line that answers nothing else.
+    async fn next(&mut self) -> Result<Received, LostError> {
+        loop {
+            let received = self.connection.next().await?;
+            if !(1..=self.connection.last_id).any(|id| received.answers(id)) {
+                return Ok(received);
+            }
+            self.early.push_back(received);
+        }
+    }
+
     /// The conversation, once `hello` was answered.
     #[must_use]
-    pub fn into_connection(self) -> Connection {
-        self.0
+    pub fn into_connection(mut self) -> Connection {
+        self.early.append(&mut self.connection.lines);
+        self.connection.lines = self.early;
+        self.connection
     }
 }
 
@@ -335,6 +355,24 @@ mod tests {
         assert!(first.starts_with(r#"{"type":"hello","id":0"#), "{first}");
         let second = lines.next_line().await.unwrap().unwrap();
         assert_eq!(second, format!(r#"{{"type":"ping","id":{id}}}"#));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_that_overtakes_the_answer_to_hello_is_kept() {
+        let (ours, mut theirs) = duplex(64 * 1024);
+        let (reader, writer) = split(ours);
+        let hello = Hello::default();
+        let mut greeting = Greeting::say(reader, writer, &hello).await.unwrap();
+        let id = greeting.request("status", &Nothing {}).await.unwrap();
+        let refused = r#"{"type":"error","id":1,"code":"forbidden","error":"not this"}"#;
+        let lines = format!("{refused}\n{HELLO}\n{{\"type\":\"pong\",\"id\":2}}\n");
+        theirs.write_all(lines.as_bytes()).await.unwrap();
+        greeting.answer(Duration::from_secs(2)).await.unwrap();
+        let mut connection = greeting.into_connection();
+        let first = connection.next().await.unwrap();
+        assert!(first.answers(id), "{first:?}");
+        assert_eq!(first.text, refused);
+        assert_eq!(connection.next().await.unwrap().kind, "pong");
     }
 
     #[tokio::test(start_paused = true)]

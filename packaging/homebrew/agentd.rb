@@ -24,7 +24,7 @@ class Agentd < Formula
     run opt_bin/"agentd"
     keep_alive successful_exit: false
     process_type :background
-    environment_variables PATH: std_service_path_env
+    environment_variables PATH: std_service_path_env, AGENTD_SERVICE: "launchd"
     log_path var/"log/agentd.log"
     error_log_path var/"log/agentd.log"
   end

@@ -121,6 +121,7 @@ fn main() -> ExitCode {
         Some("--writer") => return control::write(&words[1]),
         Some("--flood") => return control::flood(),
         Some("--service") => return service::inside(words[1].parse().unwrap()),
+        Some("--voice") => return voice::inside(words[1].parse().unwrap(), words[2].as_ref()),
         Some("--connect") => return control::connect(&words[1], words[2].parse().unwrap()),
         _ => {}
     }

@@ -202,6 +202,22 @@ fn a_standard_error_that_nobody_reads_stops_nobody() {
     drop(unread);
 }
 
+/// launchd writes standard error to a file that nobody rotates.
+#[test]
+fn under_launchd_the_log_is_in_its_file_and_not_on_standard_error() {
+    let logged = |environment: &[(&str, &str)]| {
+        let place = Place::new(&Daemon::config(""));
+        let daemon = place.start_with(environment);
+        send(&daemon, "one", "first");
+        let file = fs::read_to_string(daemon.path("state/agentd.log")).unwrap();
+        assert!(file.contains("job done"), "{file}");
+        daemon.log()
+    };
+    let usual = logged(&[]);
+    assert!(usual.contains("job done"), "{usual}");
+    assert_eq!(logged(&[("AGENTD_SERVICE", "launchd")]), "");
+}
+
 /// Keys and words that must be nowhere but where they belong.
 const KEY_IN_FILE: &str = "sk-CANARY-in-the-env-file";
 const KEY_IN_ENVIRONMENT: &str = "sk-CANARY-in-the-environment";

@@ -88,6 +88,55 @@ fn every_command_has_a_manual_page_that_names_its_options() {
     }
 }
 
+/// The lines of a section, from behind its title to the next one.
+fn section<'a>(page: &'a str, title: &str) -> Vec<&'a str> {
+    let lines = page.lines().skip_while(|line| *line != title).skip(1);
+    lines.take_while(|line| !line.starts_with(".SH ")).collect()
+}
+
+fn codes(text: &str) -> BTreeSet<u8> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    words.filter_map(|word| word.parse().ok()).collect()
+}
+
+#[test]
+fn the_pages_that_are_kept_by_hand_say_what_the_help_says_and_no_more() {
+    let place = Place::new("");
+    let dir = pages(&place);
+    for (page, program, inner) in [
+        ("agentd.1", AGENTD, &[&["config", "show"][..]][..]),
+        ("timmy.1", TIMMY, &[]),
+    ] {
+        let text = fs::read_to_string(dir.join(page)).unwrap();
+        let whole = help(&place, program, &[]);
+        let mut known = options(&whole);
+        known.extend(
+            inner
+                .iter()
+                .flat_map(|words| options(&help(&place, program, words))),
+        );
+        let named = options(&text);
+        let unknown: Vec<_> = named.difference(&known).collect();
+        assert!(unknown.is_empty(), "{page}: nobody takes {unknown:?}");
+
+        let listed = whole.lines().skip_while(|line| *line != "Commands:");
+        let listed = listed.skip(1).take_while(|line| !line.is_empty());
+        let listed = listed.filter_map(|line| line.split_whitespace().next());
+        let listed: BTreeSet<&str> = listed.filter(|name| *name != "help").collect();
+        let bold = section(&text, ".SH COMMANDS").into_iter();
+        let bold = bold.filter_map(|line| {
+            let bold = line.strip_prefix(".B ").or(line.strip_prefix("\\fB"))?;
+            bold.split([' ', '\\']).next()
+        });
+        let bold: BTreeSet<&str> = bold.filter(|word| !word.is_empty()).collect();
+        assert_eq!(bold, listed, "{page}");
+
+        let told = whole.split("Exit codes: ").nth(1).unwrap();
+        let status = section(&text, ".SH EXIT STATUS").join(" ");
+        assert_eq!(codes(&status), codes(told), "{page}");
+    }
+}
+
 #[test]
 fn groff_has_nothing_to_say_about_the_manual_pages() {
     let Some(groff) = needs("groff") else { return };

@@ -136,10 +136,8 @@ fn without_a_daemon_there_it_runs_once_there_and_what_needs_one_says_so() {
         (&last["text"], &last["served_by"]),
         (&json!("hi"), &json!("oneshot"))
     );
-    assert!(
-        sent.stderr.contains("no daemon serves on `mac`"),
-        "{sent:?}"
-    );
+    let told = sent.stderr.matches("no daemon serves on `mac`");
+    assert_eq!(told.count(), 1, "{sent:?}");
     assert!(there.path("state/agentd.db").exists() && !place.path("state").exists());
     for words in [
         &["--host", "mac", "status"][..],
@@ -481,6 +479,34 @@ fn a_forwarded_socket_is_the_one_there_and_goes_with_ctrl_c() {
     assert_eq!(status.code(), Some(0));
     assert!(!forwarding.local.exists());
     wait_for("ssh leaves", || (!is_alive(forwarding.ssh)).then_some(()));
+}
+
+#[test]
+fn two_that_forward_to_one_path_at_once_are_not_in_each_others_way() {
+    let Some(world) = World::new() else { return };
+    // The first one's ssh begins to listen when the gate is open: until then the path is free.
+    let (reached, gate) = (world.place.path("reached"), world.place.path("gate"));
+    let ssh = world.mac.bin().join("ssh");
+    let waits = format!(
+        "case \"$*\" in *' -L '*) touch {}; until [ -e {} ]; do sleep 0.01; done;; esac\nexec",
+        reached.display(),
+        gate.display()
+    );
+    let script = std::fs::read_to_string(&ssh).unwrap();
+    std::fs::write(&ssh, script.replacen("exec", &waits, 1)).unwrap();
+    let local = world.place.path("mac.sock");
+    let words = ["forward", "mac", "--local", local.to_str().unwrap()];
+    let mut command = here(&world.place, &world.mac, &words);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let _first = Reaped(command.spawn().unwrap());
+    wait_for("the first one's ssh", || reached.exists().then_some(()));
+    let second = world.run(&words);
+    assert_eq!(second.code, Some(3), "{second:?}");
+    assert!(second.stderr.contains("forwards to"), "{second:?}");
+    std::fs::write(gate, "").unwrap();
+    wait_for("the first one listens", || Client::try_connect(&local));
+    let mut client = Client::connect(&local);
+    assert_eq!(client.request(r#"{"type":"ping"}"#)["type"], "pong");
 }
 
 #[test]

@@ -464,7 +464,14 @@ fn a_restricted_key_is_all_that_speech_needs() {
         (Some(0), "two\n"),
         "{said:?}"
     );
-    assert_eq!(world.told(), ["one", "two"]);
+    // With nothing in front of it, it is asked before it is known who answers.
+    let said = finish(world.voice(&words), b"three");
+    assert_eq!(
+        (said.code, said.stdout.as_str()),
+        (Some(0), "three\n"),
+        "{said:?}"
+    );
+    assert_eq!(world.told(), ["one", "two", "three"]);
     let checked = finish(world.voice(&["check", "voice"]), b"");
     assert_eq!(checked.code, Some(0), "{checked:?}");
 }

@@ -519,7 +519,12 @@ async fn status(args: &JsonArgs) -> Done<Exit> {
 fn logs(args: ServiceLogsArgs) -> Done<Exit> {
     let words = match Manager::HERE {
         Manager::Systemd => systemd::logs(args.follow, args.lines),
-        Manager::Launchd => launchd::logs(&Installation::known()?, args.follow, args.lines),
+        Manager::Launchd => {
+            let of = Installation::known()?;
+            let state = Environment::of_process().state_dir();
+            let state = state.unwrap_or_else(|| of.home.clone());
+            launchd::logs(&of, &state, args.follow, args.lines)
+        }
     };
     let (program, rest) = words.split_first().ok_or(Trouble::NotInstalled)?;
     let source = Command::new(program).args(rest).exec();

@@ -107,7 +107,7 @@ pub(super) async fn run(
     let mut abort = Interrupted::No;
     let begun = Instant::now();
     let mut ticks = ticks(begun);
-    let alone_before = client.fallback_reason().is_some();
+    let alone_before = client.is_alone();
     let first = {
         let sending = client.send(send);
         tokio::pin!(sending);

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -29,10 +29,15 @@ const STATE: &str = "AGENTD_STATE";
 /// A pipe that has room at all takes so many bytes without making the writer wait.
 const AT_ONCE: usize = 4096;
 
+/// Said by what starts us under launchd, which writes standard error to a file that nobody rotates.
+const KEPT: (&str, &str) = ("AGENTD_SERVICE", "launchd");
+
 /// The filter in force.
 static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 /// Lines that standard error did not take.
 static UNREAD: AtomicU64 = AtomicU64::new(0);
+/// Is standard error only for what can't be logged, such as a panic?
+static IN_FILE_ONLY: AtomicBool = AtomicBool::new(false);
 
 /// Starts logging: to the journal when standard error leads there, else to standard error and, from
 /// [`keep_in`] on, to a file.
@@ -78,10 +83,17 @@ fn plain(dir: &Path) -> PathBuf {
 }
 
 /// From now on the log is kept in a file of this directory, unless it is in the journal. Only for
-/// whoever holds the directory: two writers would rotate each other's file away.
+/// whoever holds the directory: two writers would rotate each other's file away. Under launchd it is
+/// kept nowhere else then.
 pub fn keep_in(dir: &Path) {
-    if let Err(error) = file::open(dir) {
-        tracing::warn!(%error, dir = %dir.display(), "the log can't be kept in a file");
+    match file::open(dir) {
+        Ok(()) => {
+            let is_kept = std::env::var(KEPT.0).is_ok_and(|said| said == KEPT.1);
+            IN_FILE_ONLY.store(is_kept, Ordering::Relaxed);
+        }
+        Err(error) => {
+            tracing::warn!(%error, dir = %dir.display(), "the log can't be kept in a file");
+        }
     }
 }
 
@@ -148,6 +160,9 @@ struct Stderr;
 
 impl Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if IN_FILE_ONLY.load(Ordering::Relaxed) {
+            return Ok(bytes.len());
+        }
         let stderr = io::stderr();
         if !has_room(&stderr) {
             UNREAD.fetch_add(1, Ordering::Relaxed);

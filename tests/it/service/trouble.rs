@@ -113,3 +113,57 @@ fn a_restart_that_is_killed_while_it_waits_changes_nothing() {
     assert!(agentctl(&["collect", running.trim()]).contains("done"));
     assert_eq!(machine.pid(), pid);
 }
+
+#[test]
+fn restarts_at_the_same_time_are_one_after_the_other_and_none_fails() {
+    let Some(machine) =
+        machine("trouble::restarts_at_the_same_time_are_one_after_the_other_and_none_fails")
+    else {
+        return;
+    };
+    let machine = machine.installed();
+    for _ in 0..4 {
+        let restarts: Vec<_> = (0..3)
+            .map(|_| std::thread::spawn(|| run("agentctl", &["service", "restart"])))
+            .collect();
+        for restart in restarts {
+            let done = restart.join().unwrap();
+            assert_eq!(done.code, Some(0), "{done:?}");
+        }
+        assert_eq!(machine.serving_pid(), u64::from(machine.pid()));
+    }
+}
+
+#[test]
+fn speech_for_a_daemon_elsewhere_waits_for_that_daemon() {
+    let Some(machine) = machine("trouble::speech_for_a_daemon_elsewhere_waits_for_that_daemon")
+    else {
+        return;
+    };
+    let socket = home().join("s/a.sock");
+    let socket = socket.to_str().unwrap();
+    let there = |args: &[&str], input: &str| {
+        let mut command = Command::new("agentctl");
+        command.args(args).env("AGENTD_SOCKET", socket);
+        let done = finish(command, input.as_bytes());
+        assert_eq!(done.code, Some(0), "{args:?}: {done:?}");
+        done.stdout
+    };
+    there(&["service", "install"], "");
+    let pid = machine.pid();
+    kill(pid, Signal::SIGSTOP);
+    let said = there(
+        &["voice", "forward", "--no-prefix", "--deadline", "1"],
+        "later",
+    );
+    assert_eq!(said, "queued on disk, not delivered yet\n");
+    kill(pid, Signal::SIGCONT);
+    systemctl(&["stop", "agentd.service"]);
+    systemctl(&["start", "agentd-voice-flush.service"]);
+    // It was started for it, and nothing ran without it.
+    assert_ne!(machine.pid(), 0);
+    let history = there(&["history", "main", "--json"], "");
+    assert!(history.contains("\"text\":\"later\""), "{history}");
+    let waiting = fs::read_dir(home().join(".local/state/agentd/spool/new")).unwrap();
+    assert_eq!(waiting.count(), 0);
+}

@@ -47,6 +47,7 @@ fn file_of(of: &Installation, label: &str) -> PathBuf {
     of.home.join(format!("Library/LaunchAgents/{label}.plist"))
 }
 
+/// What the daemon could not log: it keeps its log in the state directory.
 fn log(of: &Installation) -> PathBuf {
     of.home.join("Library/Logs/agentd.log")
 }
@@ -136,11 +137,11 @@ pub(super) fn uninstall(of: &Installation) -> Vec<Step> {
     [FLUSH, LABEL].into_iter().flat_map(of_one).collect()
 }
 
-/// What follows the service's log.
-pub(super) fn logs(of: &Installation, follow: bool, lines: u32) -> Vec<String> {
+/// What shows, or follows, the daemon's log and what it could not log.
+pub(super) fn logs(of: &Installation, state: &Path, follow: bool, lines: u32) -> Vec<String> {
     let mut words = vec!["tail".to_owned(), "-n".to_owned(), lines.to_string()];
     words.extend(follow.then(|| "-F".to_owned()));
-    words.push(shown(&log(of)));
+    words.extend([shown(&log(of)), shown(&state.join("agentd.log"))]);
     words
 }
 
@@ -235,6 +236,10 @@ mod tests {
             inner("EnvironmentVariables", "PATH"),
             Some("/opt/<x>/bin:/usr/bin".into())
         );
+        assert_eq!(
+            inner("EnvironmentVariables", "AGENTD_SERVICE"),
+            Some("launchd".into())
+        );
         assert_eq!(inner("KeepAlive", "SuccessfulExit"), Some(false.into()));
         let socket = inner("Sockets", "agentd").unwrap();
         let socket = socket.as_dictionary().unwrap();
@@ -245,6 +250,15 @@ mod tests {
         let mode = socket.get("SockPathMode").unwrap();
         assert_eq!(mode.as_unsigned_integer(), Some(0o600));
         assert!(!text.contains('@'), "{text}");
+    }
+
+    #[test]
+    fn the_log_and_what_could_not_be_logged_are_shown_together() {
+        let words = logs(&installation(), Path::new("/h/state"), true, 7);
+        assert_eq!(
+            words.join(" "),
+            "tail -n 7 -F /h/Library/Logs/agentd.log /h/state/agentd.log"
+        );
     }
 
     #[test]
