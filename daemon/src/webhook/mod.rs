@@ -5,6 +5,7 @@
 //! noted there before the next: a delivery is told at least once, under the same id each time. Must
 //! not know jobs or sessions.
 
+mod earliest;
 mod post;
 mod schedule;
 mod sign;
@@ -20,6 +21,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use self::earliest::EARLIEST_MS;
 use self::post::{Ended, LookUp, Poster};
 use self::schedule::Verdict;
 use crate::config::Endpoints;
@@ -42,9 +44,6 @@ const LEAVING: Duration = Duration::from_secs(1);
 const STORE_AGAIN: Duration = Duration::from_secs(5);
 /// The clock and the endpoints are looked at this often: either may be wrong now and right later.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// No clock that is right says less: 2026-11-01, in milliseconds since 1970. A receiver would refuse
-/// what is signed before.
-const EARLIEST_MS: i64 = 1_793_491_200_000;
 
 /// What deliveries are made with.
 pub struct Setting {
