@@ -56,3 +56,4 @@ mod units;
 mod upgrade;
 mod voice;
 mod webhooks;
+mod webhooks_dead;

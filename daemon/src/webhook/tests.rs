@@ -18,6 +18,7 @@ use crate::config::{EndpointChange, Secret};
 use crate::store::{self, Answers, Liveness, Opener, Order, Role};
 
 mod guard;
+mod network;
 mod turns;
 
 /// Every wait of these tests ends here.
