@@ -57,3 +57,4 @@ mod upgrade;
 mod voice;
 mod webhooks;
 mod webhooks_dead;
+mod webhooks_names;
