@@ -1,8 +1,9 @@
 //! Webhooks: who may be told, and what became of it.
 //!
-//! Owns the requests. Must not print, nor know the command line.
+//! Owns the requests and their pages. Must not print, nor know the command line.
 
 use agentd_protocol::Line;
+use agentd_protocol::limits::MAX_PAGE;
 use agentd_protocol::webhook::{Callback, Delivery, DeliveryRow, EndpointRow, Webhooks};
 
 use crate::asked::{Asking, Reply, RequestError};
@@ -15,8 +16,50 @@ pub struct Told {
     pub endpoints: Vec<EndpointRow>,
     /// Newest first.
     pub deliveries: Vec<DeliveryRow>,
-    /// Are there more?
+    /// Are there more? These come with this `before`.
     pub next: Option<u64>,
+}
+
+/// Deliveries, page by page.
+#[derive(Clone, Debug)]
+pub struct DeliveryPages {
+    asked: Webhooks,
+    left: usize,
+    over: bool,
+}
+
+impl DeliveryPages {
+    /// All that fit the filter, or so many as its `limit` says, newest first.
+    #[must_use]
+    pub fn new(filter: Webhooks) -> Self {
+        Self {
+            left: filter.limit.unwrap_or(usize::MAX),
+            asked: filter,
+            over: false,
+        }
+    }
+
+    /// Where it goes on, if there are more than the limit.
+    #[must_use]
+    pub const fn next_before(&self) -> Option<u64> {
+        if self.over { None } else { self.asked.before }
+    }
+
+    /// The next page; none after the last, or when there are as many as wanted.
+    ///
+    /// # Errors
+    /// When the daemon refuses, or doesn't answer.
+    pub async fn next(&mut self, client: &mut Client) -> Result<Option<Reply<Told>>, RequestError> {
+        if self.over || self.left == 0 {
+            return Ok(None);
+        }
+        self.asked.limit = Some(self.left.min(MAX_PAGE));
+        let reply = client.webhooks(&self.asked).await?;
+        self.left = self.left.saturating_sub(reply.value.deliveries.len());
+        self.over = reply.value.next.is_none();
+        self.asked.before = reply.value.next;
+        Ok(Some(reply))
+    }
 }
 
 impl Client {

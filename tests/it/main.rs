@@ -56,3 +56,5 @@ mod units;
 mod upgrade;
 mod voice;
 mod webhooks;
+mod webhooks_dead;
+mod webhooks_names;

@@ -3,13 +3,13 @@
 //! Pipes are read without a thread, everything else with one; nobody else is to notice.
 
 use std::fs::File;
-use std::io::{PipeReader, Read as _, Write as _, pipe};
+use std::io::{BufRead as _, BufReader, PipeReader, Read as _, Write, pipe};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{AGENTD, Daemon, Place, Reaped, finish, wait_for};
 
@@ -89,6 +89,91 @@ fn a_pipe_that_others_use_too_still_blocks_for_them() {
         !OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK)
     };
     assert!(blocks(&input) && blocks(&output) && blocks(&answers));
+}
+
+/// A run that has answered to these requests with lines of these types, one after the other.
+struct Asked<W> {
+    run: Reaped,
+    input: W,
+    answers: BufReader<PipeReader>,
+}
+
+impl<W: Write> Asked<W> {
+    fn new(place: &Place, input: W, theirs: impl Into<Stdio>) -> Self {
+        let (answers, output) = pipe().unwrap();
+        let mut command = place.command(AGENTD);
+        command.arg("--stdio").stdin(theirs).stdout(output);
+        let run = Reaped(command.stderr(Stdio::null()).spawn().unwrap());
+        let answers = BufReader::new(answers);
+        Self {
+            run,
+            input,
+            answers,
+        }
+    }
+
+    fn ask(&mut self, request: &Value, until: &str) -> Value {
+        writeln!(self.input, "{request}").unwrap();
+        loop {
+            let mut line = String::new();
+            assert!(self.answers.read_line(&mut line).unwrap() > 0, "{request}");
+            let line: Value = serde_json::from_str(&line).unwrap();
+            if line["type"] == until {
+                return line;
+            }
+        }
+    }
+
+    /// Nobody reads any more, and its input stays as it is.
+    fn leave(self) -> (Reaped, W) {
+        drop(self.answers);
+        (self.run, self.input)
+    }
+}
+
+fn left(fact: &str, run: &mut Reaped) {
+    let status = wait_for(fact, || run.0.try_wait().unwrap());
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_run_that_nobody_reads_ends_with_its_turn_though_its_input_never_does() {
+    let place = place();
+    let hello = json!({"type": "hello"});
+    let gate = place.path("gate");
+    let text = format!("chaos: wait-file {}; say done", gate.display());
+    let (theirs, input) = pipe().unwrap();
+    let mut runs = Asked::new(&place, input, theirs);
+    runs.ask(&hello, "hello");
+    let turn = json!({"type": "send", "id": 1, "agent": "chaos", "text": text});
+    let job = runs.ask(&turn, "running")["job"].clone();
+
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut idle = Asked::new(&place, ours, OwnedFd::from(theirs));
+    idle.ask(&hello, "hello");
+    let (mut idle, _open) = idle.leave();
+    left("an idle run", &mut idle);
+
+    // The turn of another run is nothing to stay for.
+    let (theirs, input) = pipe().unwrap();
+    let mut waits = Asked::new(&place, input, theirs);
+    waits.ask(&hello, "hello");
+    let collect = json!({"type": "collect", "id": 2, "jobs": [job]});
+    writeln!(waits.input, "{collect}").unwrap();
+    waits.ask(&json!({"type": "ping"}), "pong");
+    let (mut waits, _open) = waits.leave();
+    left("a run that waits for another's turn", &mut waits);
+
+    let (mut runs, _open) = runs.leave();
+    std::fs::write(gate, "").unwrap();
+    left("a run whose turn has ended", &mut runs);
+    let daemon = place.start();
+    let collect = json!({"type": "collect", "jobs": [job]}).to_string();
+    let result = &daemon.ask(&collect)[0]["results"][0];
+    assert_eq!(
+        (&result["type"], &result["text"]),
+        (&json!("message_end"), &json!("done"))
+    );
 }
 
 #[test]

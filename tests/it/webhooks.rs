@@ -5,11 +5,15 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
-use crate::support::{DEADLINE, Daemon, Place, needs, wait_for};
+use crate::support::{DEADLINE, Daemon, Place, kill, needs, wait_for};
 
 /// What came in.
 #[derive(Clone, Debug)]
@@ -28,11 +32,23 @@ impl Told {
     }
 }
 
-/// A receiver on a port of its own. It answers what it is told to: `None` closes without an answer.
+/// What a receiver does with a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Says(&'static str),
+    /// Closes without an answer.
+    Closes,
+    /// Holds the connection open until it is told another answer.
+    Holds,
+}
+
+/// A receiver on a port of its own. It answers what it is told to.
 pub struct Hook {
     pub port: u16,
     pub told: Receiver<Told>,
-    answer: Arc<Mutex<Option<&'static str>>>,
+    /// One for each request that was dealt with.
+    done: Receiver<()>,
+    answer: Arc<(Mutex<Answer>, Condvar)>,
 }
 
 pub const TAKEN: &str = "HTTP/1.1 204 No Content\r\n\r\n";
@@ -43,33 +59,44 @@ impl Hook {
         Self::on(TcpListener::bind("127.0.0.1:0").unwrap())
     }
 
-    fn on(listener: TcpListener) -> Self {
+    pub fn on(listener: TcpListener) -> Self {
         let port = listener.local_addr().unwrap().port();
         let (seen, told) = sync_channel(10_000);
-        let answer = Arc::new(Mutex::new(Some(TAKEN)));
+        let (ended, done) = sync_channel(10_000);
+        let answer = Arc::new((Mutex::new(Answer::Says(TAKEN)), Condvar::new()));
         let answers = Arc::clone(&answer);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (seen, answers) = (seen.clone(), Arc::clone(&answers));
-                std::thread::spawn(move || receive(stream, &seen, &answers));
+                let (seen, ended) = (seen.clone(), ended.clone());
+                let answers = Arc::clone(&answers);
+                std::thread::spawn(move || {
+                    let _half = receive(stream, &seen, &answers);
+                    let _over = ended.send(());
+                });
             }
         });
-        Self { port, told, answer }
+        Self {
+            port,
+            told,
+            done,
+            answer,
+        }
     }
 
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}/hook", self.port)
     }
 
-    fn answers(&self, answer: Option<&'static str>) {
-        *self.answer.lock().unwrap() = answer;
+    fn answers(&self, answer: Answer) {
+        *self.answer.0.lock().unwrap() = answer;
+        self.answer.1.notify_all();
     }
 
     pub fn next(&self) -> Told {
         self.told.recv_timeout(DEADLINE).expect("a delivery")
     }
 
-    fn quiet(&self) {
+    pub fn quiet(&self) {
         assert!(self.told.try_recv().is_err(), "nothing more came");
     }
 }
@@ -77,7 +104,7 @@ impl Hook {
 fn receive(
     mut stream: TcpStream,
     seen: &SyncSender<Told>,
-    answer: &Mutex<Option<&'static str>>,
+    (answer, changed): &(Mutex<Answer>, Condvar),
 ) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut headers = BTreeMap::new();
@@ -95,8 +122,11 @@ fn receive(
     reader.read_exact(&mut body).ok()?;
     let body = String::from_utf8(body).ok()?;
     let _over = seen.send(Told { headers, body });
-    let answer = *answer.lock().unwrap();
-    stream.write_all(answer?.as_bytes()).ok()
+    let held = changed.wait_while(answer.lock().unwrap(), |answer| *answer == Answer::Holds);
+    match *held.unwrap() {
+        Answer::Says(text) => stream.write_all(text.as_bytes()).ok(),
+        Answer::Closes | Answer::Holds => None,
+    }
 }
 
 /// Lets callbacks go there; gives the secret.
@@ -114,7 +144,7 @@ pub fn list(place: &Place) -> Value {
 }
 
 /// Waits until the newest delivery is as it should be.
-fn until(place: &Place, fact: &str, is: impl Fn(&Value) -> bool) -> Value {
+pub fn until(place: &Place, fact: &str, is: impl Fn(&Value) -> bool) -> Value {
     wait_for(fact, || {
         let row = list(place)["deliveries"][0].clone();
         is(&row).then_some(row)
@@ -215,7 +245,9 @@ fn a_failed_delivery_goes_out_again_when_asked_under_its_id() {
     let hook = Hook::new();
     let daemon = Daemon::start();
     add(&daemon.place, &hook.url());
-    hook.answers(Some("HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n"));
+    hook.answers(Answer::Says(
+        "HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n",
+    ));
     daemon.agentctl(&["send", "hello", "--callback", &hook.url()]);
     let first = hook.next();
     let dead = until(&daemon.place, "given up", |row| row["state"] == "dead");
@@ -234,7 +266,7 @@ fn a_failed_delivery_goes_out_again_when_asked_under_its_id() {
         "{doctor:?}"
     );
 
-    hook.answers(None);
+    hook.answers(Answer::Closes);
     let replay = daemon.agentctl(&["webhook", "replay", first.id()]);
     assert_eq!(replay.code, Some(0), "{replay:?}");
     let lost = hook.next();
@@ -242,7 +274,7 @@ fn a_failed_delivery_goes_out_again_when_asked_under_its_id() {
     until(&daemon.place, "the answer was lost", |row| {
         row["state"] == "pending" && row["attempts"] == 1
     });
-    hook.answers(Some(TAKEN));
+    hook.answers(Answer::Says(TAKEN));
     daemon.agentctl(&["webhook", "replay", first.id()]);
     assert_eq!(hook.next().id(), first.id());
     until(&daemon.place, "taken", |row| row["state"] == "delivered");
@@ -275,7 +307,7 @@ fn a_try_says_what_came_of_it() {
     assert_eq!(taken.code, Some(0), "{taken:?}");
     assert!(taken.stdout.contains("answered 204"), "{taken:?}");
     assert_eq!(hook.next().json()["type"], "webhook.test");
-    hook.answers(Some(FAILS));
+    hook.answers(Answer::Says(FAILS));
     let failed = daemon.agentctl(&["webhook", "test", &url]);
     assert_eq!(failed.code, Some(1), "{failed:?}");
     assert!(failed.stderr.contains("it answered 500"), "{failed:?}");
@@ -343,7 +375,7 @@ fn a_secret_and_a_token_in_a_url_are_in_no_log_and_the_secret_in_no_store() {
     let place = Place::new(&Daemon::config(""));
     let secret = add(&place, &hook.url());
     let daemon = place.start_with(&[("AGENTD_LOG", "trace")]);
-    hook.answers(Some(FAILS));
+    hook.answers(Answer::Says(FAILS));
     let url = format!("{}?token=sk-CANARY-7", hook.url());
     daemon.agentctl(&["send", "hello", "--callback", &url]);
     hook.next();
@@ -370,7 +402,7 @@ fn a_file_that_others_can_read_is_told_and_nothing_is_lost() {
         let mode = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(&file, mode).unwrap();
     };
-    hook.answers(Some(FAILS));
+    hook.answers(Answer::Says(FAILS));
     daemon.agentctl(&["send", "hello", "--callback", &hook.url()]);
     let first = hook.next();
     mode(0o644);
@@ -380,9 +412,34 @@ fn a_file_that_others_can_read_is_told_and_nothing_is_lost() {
     let listed = daemon.agentctl(&["webhook", "list"]);
     assert_eq!(listed.code, Some(2), "{listed:?}");
     mode(0o600);
-    hook.answers(Some(TAKEN));
+    hook.answers(Answer::Says(TAKEN));
     daemon.agentctl(&["webhook", "replay", first.id()]);
     assert_eq!(hook.next().id(), first.id());
+}
+
+#[test]
+fn an_answer_that_a_killed_daemon_did_not_note_means_the_same_id_again_and_then_never() {
+    let hook = Hook::new();
+    let daemon = Daemon::start();
+    add(&daemon.place, &hook.url());
+    hook.answers(Answer::Holds);
+    daemon.agentctl(&["send", "one", "--callback", &hook.url()]);
+    let first = hook.next();
+    // It is answered while the daemon can't note it.
+    kill(daemon.pid(), Signal::SIGSTOP);
+    hook.answers(Answer::Says(TAKEN));
+    hook.done.recv_timeout(DEADLINE).expect("the answer is out");
+    let daemon = daemon.kill().start();
+    let second = hook.next();
+    assert_eq!((second.id(), &second.body), (first.id(), &first.body));
+    let row = until(&daemon.place, "noted", |row| row["state"] == "delivered");
+    assert_eq!(row["attempts"], 1);
+    // The next one hears of what ended since, and of nothing else.
+    let daemon = daemon.kill().start();
+    daemon.agentctl(&["send", "two", "--callback", &hook.url()]);
+    assert!(hook.next().id() != first.id());
+    until(&daemon.place, "noted", |row| row["state"] == "delivered");
+    hook.quiet();
 }
 
 /// How often the daemon is killed between an end and its delivery: `AGENTD_TEST_KILLS`, or this.
@@ -401,7 +458,11 @@ fn every_end_is_told_through_kills_under_one_id_and_signed() {
     for round in 0..kills {
         // One that has ended, and one that the kill ends. In every third round the receiver gets
         // the first one before the kill, and the daemon never hears of it.
-        hook.answers(if round % 3 == 0 { None } else { Some(TAKEN) });
+        hook.answers(if round % 3 == 0 {
+            Answer::Holds
+        } else {
+            Answer::Says(TAKEN)
+        });
         let mut client = daemon.connect();
         let runs =
             json!({"type": "send", "id": 1, "text": "a [[sleep 600000]]", "callback": callback});
@@ -418,7 +479,7 @@ fn every_end_is_told_through_kills_under_one_id_and_signed() {
         }
         daemon = daemon.kill().start();
     }
-    hook.answers(Some(TAKEN));
+    hook.answers(Answer::Says(TAKEN));
     wait_for("all are delivered", || {
         // What waits for its next attempt needn't be waited for.
         let listed = daemon
@@ -456,10 +517,30 @@ fn every_end_is_told_through_kills_under_one_id_and_signed() {
         different.len()
     );
     verify(&secret, &told);
+    verify_as_receivers_do(&secret, &told);
+}
+
+/// By the definition of HMAC, with nothing of what signs.
+fn verify(secret: &str, told: &[Told]) {
+    let key = secret.strip_prefix("whsec_").unwrap();
+    let mut key = STANDARD.decode(key).unwrap();
+    assert!(key.len() <= 64, "a longer one is hashed first");
+    key.resize(64, 0);
+    let pad = |byte: u8| key.iter().map(move |part| part ^ byte);
+    for one in told {
+        let header = |name: &str| one.headers[name].as_str();
+        let inner: Vec<u8> = pad(0x36)
+            .chain(format!("{}.{}.", one.id(), header("webhook-timestamp")).into_bytes())
+            .chain(one.body.bytes())
+            .collect();
+        let outer: Vec<u8> = pad(0x5c).chain(Sha256::digest(inner)).collect();
+        let expected = format!("v1,{}", STANDARD.encode(Sha256::digest(outer)));
+        assert_eq!(header("webhook-signature"), expected, "{one:?}");
+    }
 }
 
 /// The reference receiver's own check, over all that came.
-fn verify(secret: &str, told: &[Told]) {
+fn verify_as_receivers_do(secret: &str, told: &[Told]) {
     if needs("python3").is_none() {
         return;
     }

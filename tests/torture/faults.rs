@@ -53,6 +53,8 @@ pub(crate) const FAILPOINTS: &[&str] = &[
     "spawned",
     "before-line",
     "after-line",
+    "before-mark",
+    "before-commit-mark",
 ];
 /// A place that isn't reached within this time isn't on the way this time.
 const REACHED_WITHIN: Duration = Duration::from_millis(700);

@@ -27,6 +27,8 @@ pub(crate) struct History {
     pub(crate) sessions: BTreeMap<u64, String>,
     /// Final lines as they were collected at the end.
     pub(crate) collected: Vec<Value>,
+    /// What the receiver of webhooks was told, in that order.
+    pub(crate) told: Vec<Told>,
     /// Processes of the run that were there when everything was over.
     pub(crate) left: Vec<String>,
     pub(crate) descriptors: Vec<Descriptors>,
@@ -172,6 +174,17 @@ pub(crate) struct End {
 pub(crate) struct Event {
     pub(crate) seq: u64,
     pub(crate) job: String,
+}
+
+/// One request to the receiver of webhooks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Told {
+    /// The same in every attempt.
+    pub(crate) id: String,
+    pub(crate) job: String,
+    pub(crate) state: String,
+    /// The number of the final line.
+    pub(crate) seq: u64,
 }
 
 /// One kind of descriptor of the daemon: before its first client, and after the last.

@@ -23,6 +23,7 @@ mod place;
 mod program;
 mod proof;
 mod random;
+mod receiver;
 mod record;
 mod rules;
 mod run;

@@ -11,6 +11,7 @@ mod streams;
 pub(crate) mod subscriptions;
 #[cfg(test)]
 mod tests;
+pub(crate) mod told;
 
 use std::collections::BTreeMap;
 
@@ -50,6 +51,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ),
     ("text by offsets is the final text", streams::text_adds_up),
     ("what was resumed stays so", held::resumed_stays_so),
+    ("an end is told, under one id", told::ends_are_told),
     (
         "the store's numbers have no gaps",
         rest::numbers_have_no_gaps,
@@ -77,7 +79,8 @@ pub(crate) fn check(history: &History) -> (Vec<Broken>, usize) {
         + history.jobs.len()
         + history.events.len()
         + history.effects.len()
-        + history.collected.len();
+        + history.collected.len()
+        + history.told.len();
     (broken, facts)
 }
 

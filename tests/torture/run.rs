@@ -20,8 +20,9 @@ use crate::history::{Descriptors, History, Hold};
 use crate::place::{Place, Programs, Started};
 use crate::program::{self, Fallback, Victim};
 use crate::random::Random;
+use crate::receiver;
 use crate::record::{Record, poll};
-use crate::rules::{self, Broken, subscriptions};
+use crate::rules::{self, Broken, subscriptions, told};
 use crate::stored;
 use crate::work::{self, Mix, Work};
 
@@ -96,12 +97,14 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     let record = Arc::new(Record::new(place.socket()));
     let mut counts = Counts::default();
     let base = base_of(&mut place, &record);
+    let hook = receiver::start(&record, Random::part(plan.seed, 300));
+    place.allow(&hook);
     if matches!(plan.faults, Faults::PowerCuts(_)) {
         // The power may fail before the store is there.
         place.forget_the_store();
     }
     let victim = Victim::default();
-    let clients = start_clients(plan, &place, &record, &victim);
+    let clients = start_clients(plan, &place, &record, &victim, &hook);
     let followers = start_followers(plan, &record);
     faults::play(plan, &mut place, &record, &victim, &mut counts);
     record.stop();
@@ -162,11 +165,13 @@ fn start_clients(
     place: &Place,
     record: &Arc<Record>,
     victim: &Victim,
+    hook: &str,
 ) -> Vec<JoinHandle<()>> {
     let mut clients: Vec<_> = (1..=ASKERS)
         .map(|number| {
             let record = Arc::clone(record);
             let work = Work::new(number, plan.mix, Random::part(plan.seed, number));
+            let work = work.telling(hook);
             let random = Random::part(plan.seed, 100 + number);
             std::thread::spawn(move || client::ask_and_ask_again(&record, work, random))
         })
@@ -174,6 +179,7 @@ fn start_clients(
     clients.extend(DISPATCHERS.map(|number| {
         let record = Arc::clone(record);
         let work = Work::new(number, plan.mix, Random::part(plan.seed, number));
+        let work = work.telling(hook);
         let random = Random::part(plan.seed, 100 + number);
         std::thread::spawn(move || dispatch::dispatch_and_collect(&record, work, random))
     }));
@@ -283,6 +289,7 @@ fn close_the_books(place: &mut Place, record: &Record, base: BTreeMap<String, us
         record.stuck(format!("the store can't be read: {error}"));
     }
     collect(record);
+    deliver(record);
     until_all_is_told(record);
     let descriptors = descriptors(place, base);
     let mut left = place.orphans();
@@ -333,6 +340,29 @@ fn collect(record: &Record) {
     }
 }
 
+/// Has every end told that waits for its next attempt.
+fn deliver(record: &Record) {
+    let Some(mut wire) = Wire::kept(record) else {
+        return record.stuck("nobody to deliver".to_owned());
+    };
+    let mut ask = |line: Value| {
+        let answer = wire.write(&line).ok().and_then(|()| wire.read(record));
+        answer.unwrap_or(Value::Null)
+    };
+    let mut pending = Value::Null;
+    let delivered = poll(SETTLED_WITHIN, || {
+        let listed = ask(json!({"type": "webhooks", "id": 0, "state": "pending", "limit": 500}));
+        pending = listed["deliveries"].clone();
+        for row in pending.as_array()? {
+            ask(json!({"type": "webhook.replay", "id": 0, "webhook": row["webhook"]}));
+        }
+        pending.as_array()?.is_empty().then_some(())
+    });
+    if delivered.is_none() {
+        record.stuck(format!("not told within {SETTLED_WITHIN:?}: {pending:#}"));
+    }
+}
+
 /// What the idle daemon has open, once those who asked are gone.
 fn descriptors(place: &Place, base: BTreeMap<String, usize>) -> Vec<Descriptors> {
     let look = || -> Vec<Descriptors> {
@@ -347,6 +377,9 @@ fn descriptors(place: &Place, base: BTreeMap<String, usize>) -> Vec<Descriptors>
                 "socket" => follow::wishes().len(),
                 // For turns that wait, once there was one.
                 "anon_inode:[timerfd]" => 1,
+                // The thread that delivers webhooks, once there was one.
+                "anon_inode:[eventfd]" => 1,
+                "anon_inode:[eventpoll]" => 2,
                 // A second connection to the store, once its log was long.
                 "file" => 2,
                 _ => 0,
@@ -384,6 +417,9 @@ fn count(history: &History, counts: &mut Counts) {
         counts.add(&format!("jobs {}", job.state), 1);
     }
     counts.add("side effects", history.effects.len());
+    let calling = history.jobs.iter().filter(|job| told::calls_back(job));
+    counts.add("ends to be told", calling.count());
+    counts.add("webhooks told", history.told.len());
     for heard in &history.heard {
         if let ("error", Some(code)) = (heard.kind(), heard.line["code"].as_str()) {
             let what = if heard.job().is_some() {

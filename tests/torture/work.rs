@@ -66,6 +66,8 @@ pub(crate) struct Request {
     pub(crate) session: Option<String>,
     pub(crate) agent: &'static str,
     pub(crate) text: String,
+    /// Who is told of the end.
+    callback: Option<String>,
     timeout: Option<u64>,
 }
 
@@ -92,6 +94,9 @@ impl Request {
         if let Some(timeout) = self.timeout {
             line["timeout"] = json!(timeout);
         }
+        if let Some(url) = &self.callback {
+            line["callback"] = json!({"url": url});
+        }
         line
     }
 }
@@ -111,6 +116,7 @@ pub(crate) struct Work {
     client: u64,
     count: u64,
     mix: Mix,
+    receiver: Option<String>,
     random: Random,
 }
 
@@ -120,7 +126,16 @@ impl Work {
             client,
             count: 0,
             mix,
+            receiver: None,
             random,
+        }
+    }
+
+    /// The same with a receiver that is told of some ends.
+    pub(crate) fn telling(self, receiver: &str) -> Self {
+        Self {
+            receiver: Some(receiver.to_owned()),
+            ..self
         }
     }
 
@@ -145,6 +160,7 @@ impl Work {
             session,
             agent,
             text: format!("chaos: {}", script.replace("NONCE", &format!("<{nonce}>"))),
+            callback: self.receiver.clone().filter(|_| self.random.percent(25)),
             timeout: deadly.then_some(TURN_TIMEOUT),
             nonce,
         }

@@ -93,7 +93,7 @@ async fn serve(args: &HttpArgs, socket: Option<&Path>) -> io::Result<Result<(), 
     output::out_line(&format!(
         "http://{at} until Ctrl-C; `agentctl token` prints the token"
     ))?;
-    let serving = listen::serve(listener, app, router, log);
+    let serving = listen::serve(listener, listen::PATIENCE, app, router, log);
     let stopped = async {
         tokio::select! {
             _ = interrupt.recv() => {}

@@ -29,13 +29,8 @@ use crate::log::Log;
 const CONNECTIONS: usize = 256;
 /// Connections at once that are only told that there are too many.
 const REFUSED: usize = 64;
-/// From a connection, or the answer before, to the end of a head.
-const HEAD_WITHIN: Duration = Duration::from_secs(5);
 /// Longest head, in bytes.
 const LONGEST_HEAD: usize = 64 * 1024;
-/// A reader that takes nothing for so long is gone.
-#[cfg(target_os = "linux")]
-const STALLED: Duration = Duration::from_secs(60);
 /// How long a refusal may take to be read.
 const REFUSED_WITHIN: Duration = Duration::from_secs(1);
 /// What is under way when this server ends has so long.
@@ -43,16 +38,42 @@ const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// When no connection can be taken: no descriptor is free, mostly.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How long whoever asks may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// From a connection, or the answer before, to the end of a head.
+    head: Duration,
+    /// A reader that takes nothing for so long is gone.
+    stalled: Duration,
+}
+
+pub(crate) const PATIENCE: Patience = Patience {
+    head: Duration::from_secs(5),
+    stalled: Duration::from_secs(60),
+};
+
 /// What each connection needs.
 struct Server {
+    patience: Patience,
     app: Arc<App>,
     router: Router,
     log: Arc<Log>,
 }
 
 /// Serves until the app is stopping, and what is under way then.
-pub(crate) async fn serve(listener: TcpListener, app: Arc<App>, router: Router, log: Arc<Log>) {
-    let server = Arc::new(Server { app, router, log });
+pub(crate) async fn serve(
+    listener: TcpListener,
+    patience: Patience,
+    app: Arc<App>,
+    router: Router,
+    log: Arc<Log>,
+) {
+    let server = Arc::new(Server {
+        patience,
+        app,
+        router,
+        log,
+    });
     let mut stopping = server.app.stopping.clone();
     let (taken, refused) = (
         Arc::new(Semaphore::new(CONNECTIONS)),
@@ -84,12 +105,13 @@ pub(crate) async fn serve(listener: TcpListener, app: Arc<App>, router: Router, 
 }
 
 async fn connection(server: Arc<Server>, stream: TcpStream, permit: OwnedSemaphorePermit) {
-    prepare(&stream);
+    let patience = server.patience;
+    prepare(&stream, patience);
     let mut stopping = server.app.stopping.clone();
     let service = service_fn(move |request| answer(Arc::clone(&server), request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WITHIN)
+        .header_read_timeout(patience.head)
         .max_buf_size(LONGEST_HEAD)
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
@@ -105,15 +127,17 @@ async fn connection(server: Arc<Server>, stream: TcpStream, permit: OwnedSemapho
     drop(permit);
 }
 
-fn prepare(stream: &TcpStream) {
+fn prepare(stream: &TcpStream, patience: Patience) {
     // Neither matters enough to refuse the connection.
     let _slower = stream.set_nodelay(true);
+    let millis = u32::try_from(patience.stalled.as_millis()).unwrap_or(u32::MAX);
     #[cfg(target_os = "linux")]
     {
         use nix::sys::socket::{setsockopt, sockopt::TcpUserTimeout};
-        let millis = u32::try_from(STALLED.as_millis()).unwrap_or(u32::MAX);
         let _longer = setsockopt(stream, TcpUserTimeout, &millis);
     }
+    #[cfg(not(target_os = "linux"))]
+    let _kept_for_ever = millis;
 }
 
 async fn answer(server: Arc<Server>, request: Request<Incoming>) -> Result<Response, Infallible> {
@@ -168,4 +192,125 @@ async fn refuse(mut stream: TcpStream, permit: OwnedSemaphorePermit) {
     };
     let _gone_or_late = timeout(REFUSED_WITHIN, telling).await;
     drop(permit);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use axum::routing::get;
+    use futures_util::stream;
+    use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+    use tokio::sync::{mpsc, watch};
+
+    use super::*;
+    use crate::daemon::Daemon;
+    use crate::guard::Guard;
+
+    /// Every wait of these tests ends here.
+    const DEADLINE: Duration = Duration::from_secs(20);
+    const SHORT: Duration = Duration::from_millis(300);
+
+    /// Says when nobody makes an answer any more.
+    struct Made(mpsc::Sender<()>);
+
+    impl Drop for Made {
+        fn drop(&mut self) {
+            let _said = self.0.try_send(());
+        }
+    }
+
+    /// Serves an answer without an end and a short one; gives a connection over which this was asked
+    /// for, and what says that nobody makes the endless one any more.
+    async fn asked(path: &str, patience: Patience) -> (TcpStream, mpsc::Receiver<()>) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        let token = agentd_client::token::ensure(&file).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let at = listener.local_addr().unwrap();
+        let (over, ended) = mpsc::channel(1);
+        let endless = move || {
+            let made = Made(over.clone());
+            let pieces = stream::unfold(made, |made| async {
+                Some((io::Result::Ok(vec![0_u8; 64 * 1024]), made))
+            });
+            std::future::ready(Body::from_stream(pieces))
+        };
+        let router = Router::new()
+            .route("/v1/endless", get(endless))
+            .route("/v1/short", get(|| async { "short" }));
+        let (never, stopping) = watch::channel(false);
+        let log = Arc::new(Log::start());
+        let app = Arc::new(App {
+            daemon: Daemon::new(None),
+            guard: Guard::new(at, &[], &[], file, Arc::clone(&log)),
+            room: Semaphore::new(1),
+            stopping,
+            document: String::new(),
+        });
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let listener = TcpListener::from_std(listener).unwrap();
+                serve(listener, patience, app, router, log).await;
+            });
+            drop((never, dir));
+        });
+        let mut stream = TcpStream::connect(at).await.unwrap();
+        let head =
+            format!("GET {path} HTTP/1.1\r\nHost: {at}\r\nAuthorization: Bearer {token}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        (stream, ended)
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_reader_that_takes_nothing_is_gone_after_a_while_and_one_that_reads_stays() {
+        let patience = Patience {
+            stalled: SHORT,
+            ..PATIENCE
+        };
+        let (stalls, mut ended) = asked("/v1/endless", patience).await;
+        let (mut reads, mut going_on) = asked("/v1/endless", patience).await;
+        let mut piece = vec![0; 256 * 1024];
+        let over = timeout(DEADLINE, async {
+            loop {
+                tokio::select! {
+                    over = ended.recv() => return over,
+                    read = reads.read(&mut piece) => assert!(read.unwrap() > 0),
+                }
+            }
+        });
+        assert_eq!(over.await.expect("it is given up"), Some(()));
+        assert!(going_on.try_recv().is_err());
+        drop(stalls);
+    }
+
+    #[tokio::test]
+    async fn a_connection_on_which_nothing_more_is_asked_is_closed() {
+        let patience = Patience {
+            head: SHORT,
+            ..PATIENCE
+        };
+        let (stream, _ended) = asked("/v1/short", patience).await;
+        let mut stream = BufReader::new(stream);
+        let mut said = String::new();
+        while !said.ends_with("\r\n\r\n") {
+            stream.read_line(&mut said).await.unwrap();
+        }
+        assert!(
+            !said.to_ascii_lowercase().contains("connection: close"),
+            "{said}"
+        );
+        let answered = Instant::now();
+        let mut body = String::new();
+        let end = timeout(DEADLINE, stream.read_to_string(&mut body)).await;
+        end.expect("it is closed").unwrap();
+        assert_eq!(body, "short");
+        assert!(answered.elapsed() >= SHORT / 2, "{:?}", answered.elapsed());
+    }
 }

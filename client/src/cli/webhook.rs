@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 
 use agentd_protocol::webhook::{DeliveryRow, DeliveryState, EndpointRow, Webhooks};
 
-use super::args::{DeliveryArg, WebhookArgs, WebhookCommand, WebhookListArgs};
+use super::args::{DeliveryArg, ReplayWebhookArgs, WebhookArgs, WebhookCommand, WebhookListArgs};
 use super::exit::Exit;
 use super::output::safe;
 use super::render::table;
 use super::{agents, ask, output};
-use crate::webhooks::Told;
+use crate::asked::{Reply, RequestError};
+use crate::client::Client;
+use crate::webhooks::DeliveryPages;
 
 /// An attempt takes 15 s at most, and may have to wait for others.
 const TRY_WITHIN: Duration = Duration::from_secs(30);
@@ -34,7 +36,7 @@ pub(super) async fn webhook(args: WebhookArgs, socket: Option<&Path>) -> io::Res
             Ok(change("rotate", finish, args.json, &args.url))
         }
         WebhookCommand::List(args) => list(args, socket).await,
-        WebhookCommand::Replay(args) => replay(&args.webhook, socket).await,
+        WebhookCommand::Replay(args) => replay(args, socket).await,
         WebhookCommand::Test(args) => test(&args.url, socket).await,
     }
 }
@@ -52,30 +54,51 @@ async fn list(args: WebhookListArgs, socket: Option<&Path>) -> io::Result<Exit> 
         Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
-    let asked = Webhooks {
+    let mut pages = DeliveryPages::new(Webhooks {
         state: args.state.map(|state| match state {
             DeliveryArg::Pending => DeliveryState::Pending,
             DeliveryArg::Delivered => DeliveryState::Delivered,
             DeliveryArg::Dead => DeliveryState::Dead,
         }),
         limit: Some(args.limit),
+        before: args.before,
         ..Webhooks::default()
-    };
-    ask::print(client.webhooks(&asked).await, args.json, as_text)
+    });
+    let (mut endpoints, mut deliveries) = (Vec::new(), Vec::new());
+    loop {
+        match pages.next(&mut client).await {
+            Ok(Some(page)) if args.json => output::out_json(&page.line)?,
+            Ok(Some(Reply { value, .. })) => {
+                endpoints = value.endpoints;
+                deliveries.extend(value.deliveries);
+            }
+            Ok(None) => break,
+            Err(error) => return Ok(ask::tell(&error)),
+        }
+    }
+    if !args.json {
+        output::out(&as_text(&endpoints, &deliveries))?;
+    }
+    if let Some(before) = pages.next_before().filter(|_| !args.json) {
+        output::note(&format!(
+            "there are more: see them with `--before {before}`"
+        ));
+    }
+    Ok(Exit::Done)
 }
 
-fn as_text(told: &Told) -> String {
-    if told.endpoints.is_empty() && told.deliveries.is_empty() {
+fn as_text(endpoints: &[EndpointRow], deliveries: &[DeliveryRow]) -> String {
+    if endpoints.is_empty() && deliveries.is_empty() {
         return "no endpoint is configured: `agentctl webhook add URL`\n".to_owned();
     }
     let mut text = String::new();
-    let rows: Vec<_> = told.endpoints.iter().map(endpoint).collect();
+    let rows: Vec<_> = endpoints.iter().map(endpoint).collect();
     text.push_str(&table(&["endpoint", "network", "secrets"], &rows));
-    if !told.deliveries.is_empty() {
+    if !deliveries.is_empty() {
         let head = ["delivery", "job", "state", "attempts", "next", "url"];
-        let rows: Vec<_> = told.deliveries.iter().map(delivery).collect();
+        let rows: Vec<_> = deliveries.iter().map(delivery).collect();
         let _ = write!(text, "\n{}", table(&head, &rows));
-        for row in &told.deliveries {
+        for row in deliveries {
             if let Some(error) = row
                 .error
                 .as_ref()
@@ -84,9 +107,6 @@ fn as_text(told: &Told) -> String {
                 let _ = writeln!(text, "{}: {}", safe(&row.webhook), safe(error));
             }
         }
-    }
-    if told.next.is_some() {
-        text.push_str("there are more: `--limit`\n");
     }
     text
 }
@@ -107,14 +127,47 @@ fn delivery(row: &DeliveryRow) -> Vec<String> {
     ]
 }
 
-async fn replay(webhook: &str, socket: Option<&Path>) -> io::Result<Exit> {
+async fn replay(args: ReplayWebhookArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let mut client = match ask::daemon(socket).await {
         Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
-    ask::print(client.webhook_replay(webhook).await, false, |webhook| {
+    let Some(webhook) = args.webhook else {
+        let (count, ended) = replay_dead(&mut client, args.url.as_deref().unwrap_or("")).await;
+        output::out_line(&match count {
+            1 => "1 delivery goes out again now".to_owned(),
+            count => format!("{count} deliveries go out again now"),
+        })?;
+        return Ok(ended.map_or_else(|error| ask::tell(&error), |()| Exit::Done));
+    };
+    ask::print(client.webhook_replay(&webhook).await, false, |webhook| {
         format!("{} goes out again now\n", safe(webhook))
     })
+}
+
+/// Sends again what was given up, to URLs that begin so; says how many, however it ended. One that is
+/// given up once more meanwhile is not sent a second time.
+async fn replay_dead(client: &mut Client, prefix: &str) -> (usize, Result<(), RequestError>) {
+    let mut pages = DeliveryPages::new(Webhooks {
+        state: Some(DeliveryState::Dead),
+        ..Webhooks::default()
+    });
+    let mut count = 0;
+    loop {
+        let page = match pages.next(client).await {
+            Ok(Some(page)) => page.value.deliveries,
+            Ok(None) => return (count, Ok(())),
+            Err(error) => return (count, Err(error)),
+        };
+        // A try has nothing to tell.
+        let meant = |row: &&DeliveryRow| row.job.is_some() && row.url.starts_with(prefix);
+        for row in page.iter().filter(meant) {
+            if let Err(error) = client.webhook_replay(&row.webhook).await {
+                return (count, Err(error));
+            }
+            count += 1;
+        }
+    }
 }
 
 async fn test(url: &str, socket: Option<&Path>) -> io::Result<Exit> {

@@ -240,6 +240,16 @@ impl State {
         self.collect_answer(number);
     }
 
+    /// Nobody reads what is collected there: it ends with what there is.
+    pub(crate) fn collect_no_more(&mut self, conn: ConnId) {
+        let its = self.collecting.iter();
+        let its = its.filter(|(_, collecting)| collecting.conn == conn);
+        let its: Vec<u64> = its.map(|(number, _)| *number).collect();
+        for number in its {
+            self.collect_answer(number);
+        }
+    }
+
     pub(crate) fn collect_answer(&mut self, number: u64) {
         self.timers.clear(Timer::Collect(number));
         self.timers.clear(Timer::Recheck(number));

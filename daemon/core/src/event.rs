@@ -186,8 +186,8 @@ pub enum Event {
         /// Which.
         conn: ConnId,
     },
-    /// Nobody asks on a connection any more, and nobody reads what it says: what was asked there
-    /// and has not begun need not begin.
+    /// Nobody reads what a connection says, nor asks there any more: what was asked and has not
+    /// begun need not begin, and nothing is waited for.
     ReaderLeft {
         /// Which.
         conn: ConnId,

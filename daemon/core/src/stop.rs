@@ -218,7 +218,7 @@ impl State {
         }
     }
 
-    /// The one who asked is gone, and with it the only way to hear of the turn.
+    /// The one who asked is gone, and with it the only way to hear of the turn. What runs may end.
     pub(crate) fn reader_left(&mut self, conn: ConnId) {
         let Some(known) = self.conns.get(&conn) else {
             return;
@@ -236,6 +236,7 @@ impl State {
                 }
             }
         }
+        self.collect_no_more(conn);
     }
 
     fn begin_stop(&mut self, within: Duration, announcement: Announcement) {

@@ -1,7 +1,7 @@
 //! One run over standard input and output, without a daemon.
 //!
-//! Owns when it ends: at the end of input, when everything asked is answered. Must not know the
-//! socket: the same core and the same store, another byte stream.
+//! Owns when it ends: at the end of input, or when nobody reads the output, when everything asked is
+//! answered. Must not know the socket: the same core and the same store, another byte stream.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,7 +12,8 @@ use agentd_core::ids::ConnId;
 use agentd_core::{Event, Served, Socket};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::config::Config;
 use crate::platform::paths::{self, Paths};
@@ -22,7 +23,7 @@ use crate::server::peer;
 use crate::server::shell::{Plan, Shell};
 use crate::server::stdio;
 
-/// How often it is looked whether anybody still reads, once the input has ended.
+/// How often it is looked whether anybody still reads.
 const LOOKS_EVERY: Duration = Duration::from_millis(500);
 
 /// What the end of input means.
@@ -69,14 +70,13 @@ pub async fn run(
     let config = shell.peer_config(None);
     let inbox = shell.inbox.clone();
     let lost = (at_end == AtEnd::Cancel).then(|| inbox.clone());
-    let (ended, at_its_end) = oneshot::channel();
-    shell
-        .tracker
-        .spawn(tell_when_unread(conn, at_its_end, inbox.clone()));
+    let unread = CancellationToken::new();
+    let watch = tell_when_unread(conn, unread.clone(), inbox.clone());
+    shell.tracker.spawn(watch);
     let mut terminate = signal(SignalKind::terminate()).map_err(DaemonError::Signals)?;
     shell.tracker.spawn(async move {
-        let ended = Some(ended);
-        let input = Watched { inner: stdio::input(), lost, ended };
+        let unread = Box::pin(unread.cancelled_owned());
+        let input = Watched { inner: stdio::input(), unread, lost };
         let output = stdio::output();
         tokio::select! {
             () = peer::serve(conn, Origin::Stdio, input, output, inbox.clone(), receiver, config) => {}
@@ -91,30 +91,28 @@ pub async fn run(
     Ok(())
 }
 
-/// Tells the owner when the input has ended and nobody reads the output either.
-async fn tell_when_unread(
-    conn: ConnId,
-    at_its_end: oneshot::Receiver<()>,
-    inbox: mpsc::Sender<Event>,
-) {
-    if at_its_end.await.is_err() {
-        return;
-    }
-    while !stdio::is_unread() {
+/// Tells the owner, and ends the input, when nobody reads the output. The input may not end by itself:
+/// another process may have inherited its other end.
+async fn tell_when_unread(conn: ConnId, unread: CancellationToken, inbox: mpsc::Sender<Event>) {
+    loop {
         tokio::select! {
             () = tokio::time::sleep(LOOKS_EVERY) => {}
             () = inbox.closed() => return,
         }
+        if stdio::is_unread() {
+            break;
+        }
     }
+    unread.cancel();
     // Without an owner there is nobody to tell.
     let _gone = inbox.send(Event::ReaderLeft { conn }).await;
 }
 
-/// A reader that tells of its end.
+/// A reader that ends when nobody reads the answers, too, and tells of its end.
 struct Watched<R> {
     inner: R,
+    unread: Pin<Box<WaitForCancellationFutureOwned>>,
     lost: Option<mpsc::Sender<Event>>,
-    ended: Option<oneshot::Sender<()>>,
 }
 
 impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
@@ -124,16 +122,15 @@ impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
         let before = buf.filled().len();
-        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
+        let mut polled = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if polled.is_pending() && self.unread.as_mut().poll(cx).is_ready() {
+            polled = Poll::Ready(Ok(()));
+        }
         let ended = match &polled {
             Poll::Ready(Ok(())) => buf.filled().len() == before && buf.remaining() > 0,
             Poll::Ready(Err(_)) => true,
             Poll::Pending => false,
         };
-        if ended && let Some(at_its_end) = self.ended.take() {
-            // Nobody listens when the run is over.
-            let _over = at_its_end.send(());
-        }
         if ended && let Some(lost) = self.lost.take() {
             // With its inbox full the owner is stopping or will see the connection end.
             let _full = lost.try_send(Event::InputLost);

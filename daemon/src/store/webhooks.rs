@@ -67,6 +67,8 @@ pub struct Delivery {
     pub body: String,
     /// Attempts so far.
     pub attempts: u32,
+    /// When it was made, milliseconds since 1970.
+    pub created_ms: i64,
     /// Is it for a try? Then there is one attempt.
     pub is_test: bool,
 }
@@ -87,6 +89,8 @@ pub enum Outcome {
     Delivered,
     /// There is another attempt, at this time in milliseconds since 1970.
     Again(i64),
+    /// The same, and this one doesn't count.
+    Waits(i64),
     /// There is none.
     Dead,
     /// There is none, for this delivery and all others to the same URL.
@@ -203,7 +207,8 @@ pub(super) fn due(conn: &Connection, wanted: &Wanted) -> rusqlite::Result<Waitin
     let (mut due, mut next_ms, mut last) = (Vec::new(), None, String::new());
     while let Some(host) = host_after(conn, &last)? {
         let mut statement = conn.prepare_cached(
-            "SELECT id, url, host, body, attempts, job IS NULL, due_at, place FROM webhooks
+            "SELECT id, url, host, body, attempts, job IS NULL, created_at, due_at, place
+             FROM webhooks
              WHERE state = 'pending' AND host = ?1 AND due_at <= ?2
                 AND id NOT IN (SELECT value FROM json_each(?3))
              ORDER BY due_at, place LIMIT ?4",
@@ -216,8 +221,9 @@ pub(super) fn due(conn: &Connection, wanted: &Wanted) -> rusqlite::Result<Waitin
                 body: row.get(3)?,
                 attempts: row.get(4)?,
                 is_test: row.get(5)?,
+                created_ms: row.get(6)?,
             };
-            Ok((row.get::<_, i64>(6)?, row.get::<_, i64>(7)?, delivery))
+            Ok((row.get::<_, i64>(7)?, row.get::<_, i64>(8)?, delivery))
         })?;
         for row in rows {
             due.push(row?);
@@ -263,12 +269,13 @@ pub(super) fn mark(conn: &Connection, marks: &[Mark]) -> rusqlite::Result<()> {
     for mark in marks {
         let (state, due) = match mark.outcome {
             Outcome::Delivered => (DeliveryState::Delivered, None),
-            Outcome::Again(due) => (DeliveryState::Pending, Some(due)),
+            Outcome::Again(due) | Outcome::Waits(due) => (DeliveryState::Pending, Some(due)),
             Outcome::Dead | Outcome::Gone => (DeliveryState::Dead, None),
         };
+        let counts = !matches!(mark.outcome, Outcome::Waits(_));
         let url: Option<String> = change
             .prepare_cached(
-                "UPDATE webhooks SET state = ?2, attempts = attempts + 1, last_at = ?3,
+                "UPDATE webhooks SET state = ?2, attempts = attempts + ?8, last_at = ?3,
                     due_at = coalesce(?4, due_at), status = ?5, error = ?6
                  WHERE id = ?1 AND attempts = ?7 AND (state = 'pending' OR ?2 = 'delivered')
                  RETURNING url",
@@ -281,7 +288,8 @@ pub(super) fn mark(conn: &Connection, marks: &[Mark]) -> rusqlite::Result<()> {
                     due,
                     mark.status,
                     mark.error,
-                    mark.attempts
+                    mark.attempts,
+                    counts
                 ],
                 |row| row.get(0),
             )

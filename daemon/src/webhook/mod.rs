@@ -5,6 +5,7 @@
 //! noted there before the next: a delivery is told at least once, under the same id each time. Must
 //! not know jobs or sessions.
 
+mod earliest;
 mod post;
 mod schedule;
 mod sign;
@@ -20,6 +21,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use self::earliest::EARLIEST_MS;
 use self::post::{Ended, LookUp, Poster};
 use self::schedule::Verdict;
 use crate::config::Endpoints;
@@ -31,8 +33,8 @@ const AT_ONCE: usize = 16;
 const PER_HOST: usize = 4;
 /// Threads for look-ups, which outlive the request they were for: each name that hangs takes some.
 const LOOK_UPS: usize = 64;
-/// A host that said when to come back is left alone until then, but no longer than this: not all of
-/// it may have said so.
+/// A host that said when to come back, or can't be reached from here, is left alone until then, but no
+/// longer than this: not all of it may have said so.
 const LEFT_ALONE_MS: i64 = 5 * 60 * 1000;
 /// So far the clock goes back by itself, in milliseconds; further, and it was set.
 const SET_BACK_MS: i64 = 60 * 1000;
@@ -42,9 +44,6 @@ const LEAVING: Duration = Duration::from_secs(1);
 const STORE_AGAIN: Duration = Duration::from_secs(5);
 /// The clock and the endpoints are looked at this often: either may be wrong now and right later.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// No clock that is right says less: 2026-11-01, in milliseconds since 1970. A receiver would refuse
-/// what is signed before.
-const EARLIEST_MS: i64 = 1_793_491_200_000;
 
 /// What deliveries are made with.
 pub struct Setting {
@@ -133,6 +132,7 @@ struct UnderWay {
     id: String,
     host: String,
     attempts: u32,
+    created_ms: i64,
     is_test: bool,
 }
 
@@ -144,7 +144,7 @@ struct Deliverer {
     under_way: HashMap<Id, UnderWay>,
     /// Hosts that gave no answer in time when they were last asked: each gets one request at once.
     slow: HashSet<String>,
-    /// Hosts that said when to come back, in milliseconds since 1970.
+    /// Hosts that are left alone, and until when in milliseconds since 1970.
     left_alone: HashMap<String, i64>,
     /// What is to be noted before anything else is begun.
     marks: Vec<Mark>,
@@ -285,6 +285,7 @@ impl Deliverer {
             id: due.id.clone(),
             host: due.host.clone(),
             attempts: due.attempts,
+            created_ms: due.created_ms,
             is_test: due.is_test,
         };
         let url = reqwest::Url::parse(&due.url).ok();
@@ -313,21 +314,29 @@ impl Deliverer {
             true => self.slow.insert(one.host.clone()),
             false => self.slow.remove(&one.host),
         };
-        if let Verdict::Failed(Some(asked)) = ended.verdict {
+        let not_before = match ended.verdict {
+            Verdict::Failed(asked) => asked,
+            Verdict::NoNetwork => Some(schedule::WITHOUT_NETWORK),
+            Verdict::Delivered | Verdict::Gone => None,
+        };
+        if let Some(asked) = not_before {
             let asked = i64::try_from(asked.as_millis()).unwrap_or(LEFT_ALONE_MS);
             let until = at_ms.saturating_add(asked.min(LEFT_ALONE_MS));
             self.left_alone.insert(one.host.clone(), until);
         }
-        let outcome = schedule::outcome(&one.id, one.attempts + 1, ended.verdict, at_ms);
+        let (made, created_ms) = (one.attempts + 1, one.created_ms);
+        let outcome = schedule::outcome(&one.id, made, ended.verdict, created_ms, at_ms);
         let outcome = match outcome {
             // Who tries waits for the answer.
-            Outcome::Again(_) if one.is_test => Outcome::Dead,
+            Outcome::Again(_) | Outcome::Waits(_) if one.is_test => Outcome::Dead,
             outcome => outcome,
         };
         let (webhook, host, why) = (&one.id, &one.host, ended.error.as_deref());
         match outcome {
             Outcome::Delivered => tracing::debug!(webhook, host, "a webhook is delivered"),
-            Outcome::Again(_) => tracing::debug!(webhook, host, why, "a webhook is not delivered"),
+            Outcome::Again(_) | Outcome::Waits(_) => {
+                tracing::debug!(webhook, host, why, "a webhook is not delivered");
+            }
             Outcome::Dead | Outcome::Gone => tracing::warn!(
                 webhook,
                 host,

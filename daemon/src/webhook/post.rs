@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -137,7 +137,7 @@ impl Poster {
                 let _late = tokio::time::timeout(BODY_WITHIN, read_rest(response)).await;
                 ended
             }
-            Ok(Err(why)) => Ended::failed(why),
+            Ok(Err(ended)) => ended,
             Err(_late) => Ended {
                 late: true,
                 ..Ended::failed(format!("no answer within {} s", self.within.as_secs()))
@@ -150,12 +150,13 @@ impl Poster {
         endpoint: &Endpoint,
         due: Delivery,
         now_ms: i64,
-    ) -> Result<Response, String> {
-        let url = Url::parse(&due.url).map_err(|_none| "its URL is none")?;
+    ) -> Result<Response, Ended> {
+        let url = Url::parse(&due.url).map_err(|_none| Ended::failed("its URL is none"))?;
         let reach = endpoint.reach();
         // A name is checked when it is looked up, an address never is.
-        literal(&url, reach).map_err(|why| format!("its URL {why}"))?;
-        let client = self.client(reach, url.scheme() == "https").map_err(said)?;
+        literal(&url, reach).map_err(|why| Ended::failed(format!("its URL {why}")))?;
+        let client = self.client(reach, url.scheme() == "https");
+        let client = client.map_err(|error| Ended::failed(said(error)))?;
         let seconds = now_ms.div_euclid(1000);
         let signature = signatures(&endpoint.secrets, &due.id, seconds, &due.body);
         let request = client
@@ -165,7 +166,7 @@ impl Poster {
             .header("webhook-timestamp", seconds)
             .header("webhook-signature", signature)
             .body(due.body);
-        request.send().await.map_err(said)
+        request.send().await.map_err(not_sent)
     }
 }
 
@@ -181,7 +182,7 @@ fn answered(response: &Response, now_ms: i64) -> Ended {
             Some(format!("it answered {status}; redirects are not followed"))
         }
         Verdict::Gone => Some(format!("it answered {status}: nobody wants it any more")),
-        Verdict::Failed(_) => Some(format!("it answered {status}")),
+        Verdict::Failed(_) | Verdict::NoNetwork => Some(format!("it answered {status}")),
     };
     Ended {
         verdict,
@@ -218,9 +219,59 @@ impl Resolve for Checked {
                 within(address.ip(), reach)
                     .map_err(|why| format!("the name `{}` {why}", name.as_str()))?;
             }
-            Ok(Box::new(found.into_iter()) as Addrs)
+            // Or a receiver that refuses would seem to be none that can be reached: one of its
+            // addresses often can't.
+            let (ways, none): (Vec<_>, Vec<_>) =
+                found.into_iter().map(way).partition(Result::is_ok);
+            match none.into_iter().find_map(Result::err) {
+                Some(error) if ways.is_empty() => Err(error.into()),
+                _ => Ok(Box::new(ways.into_iter().flatten()) as Addrs),
+            }
         })
     }
+}
+
+/// An address to which this machine has a way. Nothing is sent.
+fn way(to: SocketAddr) -> io::Result<SocketAddr> {
+    let from: SocketAddr = match to {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    // The port is that of `discard`: some systems take no 0.
+    UdpSocket::bind(from)?.connect((to.ip(), 9))?;
+    Ok(to)
+}
+
+/// What it means that no answer came.
+fn not_sent(error: reqwest::Error) -> Ended {
+    let mut cause = std::error::Error::source(&error);
+    let mut no_network = false;
+    while let Some(error) = cause {
+        no_network |= error.downcast_ref().is_some_and(is_without_network);
+        cause = error.source();
+    }
+    let verdict = match no_network {
+        true => Verdict::NoNetwork,
+        false => Verdict::Failed(None),
+    };
+    Ended {
+        verdict,
+        ..Ended::failed(said(error))
+    }
+}
+
+/// No way leads there, or no name server answered.
+fn is_without_network(error: &io::Error) -> bool {
+    use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable};
+    // EAI_AGAIN has no kind. Its words are the C library's: glibc's and Apple's, and musl's.
+    let words = error.to_string();
+    matches!(
+        error.kind(),
+        HostUnreachable | NetworkDown | NetworkUnreachable
+    ) || words
+        .to_ascii_lowercase()
+        .contains("temporary failure in name resolution")
+        || words.ends_with(": Try again")
 }
 
 /// An error with its causes, without the URL, which may hold a secret.

@@ -32,6 +32,11 @@ const ATTEMPTS: [Duration; 10] = [
 const JITTER: u64 = 20;
 /// A receiver that says when to come back is believed up to here.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// A machine that has no network looks so much later whether it has.
+pub(super) const WITHOUT_NETWORK: Duration = MINUTE.saturating_mul(5);
+/// And such attempts don't count, so long after the delivery was made, in milliseconds: later they
+/// do, as nothing is tried for ever.
+const WITHOUT_NETWORK_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
 /// What came of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +47,8 @@ pub(super) enum Verdict {
     Gone,
     /// It wasn't; not before this long, if the receiver said so.
     Failed(Option<Duration>),
+    /// This machine has no network.
+    NoNetwork,
 }
 
 /// What a status means. `retry_after` is that header, `now_ms` in milliseconds since 1970.
@@ -68,12 +75,25 @@ fn wait(text: &str, now_ms: i64) -> Option<Duration> {
         .map(Duration::from_millis)
 }
 
-/// What becomes of a delivery after its attempt number `attempts` (from 1) has ended at `now_ms`.
-pub(super) fn outcome(id: &str, attempts: u32, verdict: Verdict, now_ms: i64) -> Outcome {
+/// What becomes of a delivery, made at `created_ms`, after its attempt number `attempts` (from 1) has
+/// ended at `now_ms`.
+pub(super) fn outcome(
+    id: &str,
+    attempts: u32,
+    verdict: Verdict,
+    created_ms: i64,
+    now_ms: i64,
+) -> Outcome {
     let asked = match verdict {
         Verdict::Delivered => return Outcome::Delivered,
         Verdict::Gone => return Outcome::Gone,
         Verdict::Failed(asked) => asked.unwrap_or_default().min(LONGEST),
+        // A clock that was ahead when it was made is no reason to go on for ever, either.
+        Verdict::NoNetwork if now_ms.abs_diff(created_ms) < WITHOUT_NETWORK_MS => {
+            let wait = i64::try_from(WITHOUT_NETWORK.as_millis()).unwrap_or(i64::MAX);
+            return Outcome::Waits(now_ms.saturating_add(wait));
+        }
+        Verdict::NoNetwork => Duration::ZERO,
     };
     let made = usize::try_from(attempts.max(1)).unwrap_or(usize::MAX);
     let (Some(last), Some(next)) = (ATTEMPTS.get(made - 1), ATTEMPTS.get(made)) else {
@@ -109,7 +129,7 @@ mod tests {
         let mut waits = Vec::new();
         for attempts in 1..=10 {
             let failed = Verdict::Failed(None);
-            match outcome("evt_1", attempts, failed, now) {
+            match outcome("evt_1", attempts, failed, 0, now) {
                 Outcome::Again(at) => {
                     waits.push((at - now) / 1000);
                     now = at;
@@ -131,7 +151,7 @@ mod tests {
 
     #[test]
     fn deliveries_do_not_come_back_all_at_once() {
-        let at = |id: &str| outcome(id, 2, Verdict::Failed(None), 0);
+        let at = |id: &str| outcome(id, 2, Verdict::Failed(None), 0, 0);
         let different: std::collections::BTreeSet<_> = (0..100)
             .map(|number| format!("{:?}", at(&format!("evt_{number}"))))
             .collect();
@@ -176,7 +196,7 @@ mod tests {
     fn a_receiver_is_believed_within_bounds() {
         let after = |asked: &str| {
             let failed = verdict(429, Some(asked), 0);
-            match outcome("evt_1", 1, failed, 0) {
+            match outcome("evt_1", 1, failed, 0, 0) {
                 Outcome::Again(at) => at / 1000,
                 other => panic!("{other:?}"),
             }
@@ -189,6 +209,19 @@ mod tests {
         assert!((4..=6).contains(&after("0")), "no sooner than planned");
     }
 
+    #[test]
+    fn a_machine_without_network_goes_on_for_a_week_and_then_gives_up() {
+        let (created, minutes, week) = (1_000_000, 5 * 60 * 1000, 7 * 24 * 60 * 60 * 1000);
+        let after = |attempts, now| outcome("evt_1", attempts, Verdict::NoNetwork, created, now);
+        for now in [created, created + week - 1, created - week + 1] {
+            assert_eq!(after(10, now), Outcome::Waits(now + minutes), "{now}");
+        }
+        for now in [created + week, created - week] {
+            assert!(matches!(after(1, now), Outcome::Again(at) if at > now));
+            assert_eq!(after(10, now), Outcome::Dead);
+        }
+    }
+
     proptest! {
         #[test]
         fn the_next_attempt_is_later_and_within_a_day_and_a_bit(
@@ -198,7 +231,7 @@ mod tests {
             now in 0_i64..4_000_000_000_000,
         ) {
             let verdict = Verdict::Failed(asked.map(Duration::from_secs));
-            match outcome(&id, attempts, verdict, now) {
+            match outcome(&id, attempts, verdict, 0, now) {
                 Outcome::Again(at) => {
                     prop_assert!(attempts < 10);
                     prop_assert!(at > now && at - now <= 29 * 3600 * 1000, "{at}");

@@ -18,6 +18,8 @@ use crate::config::{EndpointChange, Secret};
 use crate::store::{self, Answers, Liveness, Opener, Order, Role};
 
 mod guard;
+mod network;
+mod turns;
 
 /// Every wait of these tests ends here.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -148,12 +150,7 @@ impl Post {
     }
 
     fn start(&mut self, look_up: LookUp) {
-        let setting = Setting {
-            store: self.store.clone(),
-            due: Arc::clone(&self.due),
-            endpoints: self.endpoints(),
-            stop: self.stop.clone(),
-        };
+        let setting = self.setting();
         let now = Arc::clone(&self.now);
         let clock: Clock = Arc::new(move || now.load(Ordering::SeqCst));
         let thread = std::thread::spawn(move || {
@@ -165,6 +162,15 @@ impl Post {
             runtime.unwrap().block_on(deliverer.run());
         });
         self.thread = Some(thread);
+    }
+
+    fn setting(&self) -> Setting {
+        Setting {
+            store: self.store.clone(),
+            due: Arc::clone(&self.due),
+            endpoints: self.endpoints(),
+            stop: self.stop.clone(),
+        }
     }
 
     fn endpoints(&self) -> PathBuf {
@@ -198,8 +204,8 @@ impl Post {
         // A try has one attempt; these stand for those of jobs.
         let conn = rusqlite::Connection::open(self.dir.path().join("agentd.db")).unwrap();
         conn.busy_timeout(PATIENCE).unwrap();
-        conn.execute("UPDATE webhooks SET job = place, due_at = 0", [])
-            .unwrap();
+        let jobs = "UPDATE webhooks SET job = place, due_at = 0, created_at = ?1";
+        conn.execute(jobs, [NOW]).unwrap();
     }
 
     /// The clock is set right.
@@ -442,45 +448,6 @@ fn nobody_there_any_more_ends_it_and_a_time_to_come_back_is_kept() {
 }
 
 #[test]
-fn hosts_that_hang_leave_room_for_others_and_one_that_is_busy_is_left_alone() {
-    let hang = |_: usize| {
-        Receiving::new(Box::new(|stream: &mut TcpStream, _| {
-            let _held = stream.read(&mut [0]);
-        }))
-    };
-    let hanging: Vec<Receiving> = (0..4).map(hang).collect();
-    let receiver = Receiving::saying(ok());
-    let busy = "HTTP/1.1 429 Busy\r\nretry-after: 60\r\ncontent-length: 0\r\n\r\n";
-    let busy = Receiving::saying(busy);
-    let mut post = Post::new(Arc::new(|_| {
-        Box::pin(async { Ok(vec![(std::net::Ipv4Addr::LOCALHOST, 0).into()]) })
-    }));
-    let named = |name: &str, receiver: &Receiving| receiver.url.replace("127.0.0.1", name);
-    let mut urls = Vec::new();
-    for (number, receiver) in hanging.iter().enumerate() {
-        let url = named(&format!("a-hangs{number}.example"), receiver);
-        post.allow(&url, true);
-        urls.extend((0..100).map(|number| format!("{url}/{number}")));
-    }
-    let fine = named("fine.example", &receiver);
-    post.allow(&fine, true);
-    let refuses = named("busy.example", &busy);
-    post.allow(&refuses, true);
-    urls.extend((0..50).map(|number| format!("{refuses}/{number}")));
-    urls.extend((0..50).map(|number| format!("{fine}/{number}")));
-    post.commit(&urls);
-    let begun = std::time::Instant::now();
-    post.begin();
-    for _ in 0..50 {
-        receiver.next();
-    }
-    // Each attempt at the others takes two seconds, and there are a hundred for each.
-    assert!(begun.elapsed() < Duration::from_secs(10), "{begun:?}");
-    let asked = busy.requests.try_iter().count();
-    assert!((1..=PER_HOST).contains(&asked), "{asked}");
-}
-
-#[test]
 fn what_ended_last_is_told_before_the_daemon_leaves() {
     let receiver = Receiving::saying(ok());
     let mut post = Post::new(post::system());
@@ -543,41 +510,4 @@ fn nothing_is_signed_while_the_clock_is_wrong_or_after_its_endpoint_is_gone() {
     post.pass(10_000);
     let seconds = receiver.next().headers["webhook-timestamp"].clone();
     assert!(seconds.parse::<i64>().unwrap() * 1000 >= NOW);
-}
-
-#[test]
-fn after_a_long_outage_few_go_out_at_once_and_a_slow_host_stops_nobody() {
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (at_once, peak) = (Arc::clone(&now), Arc::clone(&most));
-    let receiver = Receiving::new(Box::new(move |stream, _| {
-        let together = at_once.fetch_add(1, Ordering::SeqCst) + 1;
-        peak.fetch_max(together, Ordering::SeqCst);
-        // It takes a moment over each, as receivers do.
-        std::thread::park_timeout(Duration::from_millis(2));
-        let _gone = stream.write_all(ok().as_bytes());
-        at_once.fetch_sub(1, Ordering::SeqCst);
-    }));
-    // Another name for this machine, where nobody ever answers.
-    let hangs = Receiving::new(Box::new(|stream, _| {
-        let _held = stream.read(&mut [0]);
-    }));
-    let slow = hangs.url.replace("127.0.0.1", "localhost");
-    let mut post = Post::new(post::system());
-    post.allow(&receiver.url, true);
-    post.allow(&slow, true);
-    let mut urls: Vec<String> = (0..100).map(|number| format!("{slow}/{number}")).collect();
-    urls.extend((0..5000).map(|number| format!("{}/{number}", receiver.url)));
-    post.commit(&urls);
-    post.begin();
-    let mut ids = std::collections::BTreeSet::new();
-    for _ in 0..5000 {
-        ids.insert(receiver.next().headers["webhook-id"].clone());
-    }
-    assert_eq!(ids.len(), 5000);
-    assert!(
-        (1..=PER_HOST).contains(&most.load(Ordering::SeqCst)),
-        "{most:?}"
-    );
-    let slow_ones = hangs.requests.try_iter().count();
-    assert!((1..200).contains(&slow_ones), "{slow_ones}");
 }

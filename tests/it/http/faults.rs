@@ -1,6 +1,6 @@
 //! What goes away: the daemon, the server, the token.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 
@@ -247,6 +247,62 @@ fn a_stream_ends_when_its_token_does() {
         assert!(said.matches("\n:\n").count() <= 1, "{said}");
     }
     assert!(!said.contains("message_end"), "{said}");
+}
+
+/// Reads a stream of events until it has said this; gives all of it, and the last event's id.
+fn heard(reader: &mut impl BufRead, until: &str) -> (String, String) {
+    let mut said = String::new();
+    while !said.contains(until) {
+        assert!(reader.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    let mut ids = said.lines().filter_map(|line| line.strip_prefix("id: "));
+    let last = ids.next_back().unwrap_or_default().to_owned();
+    (said, last)
+}
+
+#[test]
+fn a_stream_that_a_dying_daemon_cuts_is_not_whole_and_goes_on_with_the_next_one() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let turn = json!({"prompt": "chaos: say one;tool rw;wait-file gone", "agent": "chaos"});
+    assert_eq!(http.post("/v1/dispatch", &turn).status, 202);
+    let watch = |after: &str| {
+        let mut stream = http.connect();
+        let request = http.head("GET /v1/jobs/j1/events") + after + "\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        BufReader::new(stream)
+    };
+    let mut reader = watch("");
+    heard(&mut reader, "event: tool_end");
+    // The next line is its id.
+    let (_, last) = heard(&mut reader, "id: ");
+    let place = daemon.kill();
+    let cut = rest(&mut reader.into_inner());
+    // The last chunk of a whole answer is an empty one.
+    assert!(
+        !cut.ends_with("0\r\n\r\n") && !cut.contains("event: error"),
+        "{cut}"
+    );
+    let after = format!("Last-Event-ID: {last}\r\n");
+    let mut down = watch(&(after.clone() + "Connection: close\r\n")).into_inner();
+    let down = Answer::parse(&rest(&mut down));
+    assert_eq!((down.status, down.code().as_str()), (503, "no-daemon"));
+    let _daemon = place.start();
+    let (said, end) = heard(&mut watch(&after), "\r\n0\r\n");
+    assert!(
+        said.contains("event: error") && said.contains("\"code\":\"interrupted\""),
+        "{said}"
+    );
+    for before in ["event: accepted", "event: tool_end", last.as_str()] {
+        assert!(!said.contains(before), "{before}: {said}");
+    }
+    // And then there is no more.
+    let cursor = format!("Last-Event-ID: {end}");
+    assert_eq!(
+        http.curl("/v1/jobs/j1/events", &["-H", &cursor]).status,
+        204
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod dispatched;
 mod subscriptions;
+mod told;
 
 use std::time::Duration;
 
@@ -360,6 +361,7 @@ fn every_rule_has_a_recording_that_breaks_it() {
         include_str!("tests.rs"),
         include_str!("tests/dispatched.rs"),
         include_str!("tests/subscriptions.rs"),
+        include_str!("tests/told.rs"),
     ]
     .concat();
     for (rule, _) in RULES {

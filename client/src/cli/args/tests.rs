@@ -74,7 +74,9 @@ fn what_scripts_already_say_parses() {
         "agentctl webhook list --state dead --limit 5 --json",
         "agentctl webhook add https://ci.example/ --allow-private",
         "agentctl webhook rotate https://ci.example/ --finish",
+        "agentctl webhook list --before 4711",
         "agentctl webhook replay evt_1",
+        "agentctl webhook replay --dead --url https://ci.example/",
     ] {
         assert!(Cli::try_parse_from(words.split(' ')).is_ok(), "{words}");
     }

@@ -39,12 +39,15 @@ Until it is finished, each request is signed with both.")]
     #[command(after_help = "\
 Examples:
   agentctl webhook list
-  agentctl webhook list --state dead --json")]
+  agentctl webhook list --state dead --json
+  agentctl webhook list --limit 1000 --before 4711")]
     List(WebhookListArgs),
-    /// Send a delivery again now, under its old id
+    /// Send a delivery again now, under its old id, or all that were given up
     #[command(after_help = "\
 Examples:
-  agentctl webhook replay evt_0123456789abcdef0123456789abcdef")]
+  agentctl webhook replay evt_0123456789abcdef0123456789abcdef
+  agentctl webhook replay --dead
+  agentctl webhook replay --dead --url https://ci.example/hooks/")]
     Replay(ReplayWebhookArgs),
     /// Send a request that tells nothing, and say what came of it
     #[command(after_help = "\
@@ -103,7 +106,10 @@ pub struct WebhookListArgs {
     /// At most so many deliveries
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     pub limit: usize,
-    /// Print the protocol's own line
+    /// Only those before this place, where a list that was cut off says that it goes on
+    #[arg(long, value_name = "PLACE")]
+    pub before: Option<u64>,
+    /// Print the protocol's own lines, one for each page
     #[arg(long)]
     pub json: bool,
 }
@@ -112,8 +118,14 @@ pub struct WebhookListArgs {
 #[derive(Args, Clone, Debug)]
 pub struct ReplayWebhookArgs {
     /// Which, as `webhook list` shows it
-    #[arg(value_name = "ID")]
-    pub webhook: String,
+    #[arg(value_name = "ID", required_unless_present = "dead")]
+    pub webhook: Option<String>,
+    /// All that were given up, but for tries
+    #[arg(long, conflicts_with = "webhook")]
+    pub dead: bool,
+    /// Of these only those whose URL begins so
+    #[arg(long, value_name = "PREFIX", requires = "dead")]
+    pub url: Option<String>,
 }
 
 // `webhook test`.

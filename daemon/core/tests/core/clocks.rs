@@ -185,6 +185,21 @@ fn pins_that_hang_break_their_session_and_not_the_agent() {
 }
 
 #[test]
+fn a_reader_that_left_collects_nothing_any_more() {
+    let (mut world, conn) = asked(&[r#""agent":"one","session":"runs""#]);
+    let other = world.connect();
+    let collect = r#"{"type":"collect","jobs":["j1"]}"#;
+    world.request(conn, 2, collect);
+    world.request(other, 2, collect);
+    let process = only(&world);
+    world.get_ready(process);
+    world.event(Event::ReaderLeft { conn });
+    assert_eq!(world.answer(conn, 2)["pending"][0], "j1");
+    world.end_turn(process);
+    assert_eq!(world.answer(other, 2)["results"][0]["job"], "j1");
+}
+
+#[test]
 fn a_reader_that_left_takes_what_has_not_begun_with_it_and_nothing_else() {
     let (mut world, conn) = asked(&[
         r#""agent":"many","session":"runs""#,
