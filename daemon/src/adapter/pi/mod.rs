@@ -47,7 +47,7 @@ pub const fn describe() -> Describe {
         models: true,
         providers: Providers::Any,
         thinking: Levels::Known(LEVELS),
-        toolsets: false,
+        toolsets: true,
         fallback_chain: false,
         steers: true,
         compacts: true,
@@ -73,6 +73,11 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
         if let Some(value) = value {
             argv.extend([flag.to_owned(), value.clone()]);
         }
+    }
+    match spawn.toolsets.as_deref() {
+        None => {}
+        Some([]) => argv.push("--no-tools".to_owned()),
+        Some(tools) => argv.extend(["--tools".to_owned(), tools.join(",")]),
     }
     Launch {
         argv,

@@ -36,11 +36,21 @@ fn what_is_set_becomes_a_flag_and_the_rest_is_left_to_pi() {
         model: Some("m".into()),
         thinking: Some("low".into()),
         resume: Some("/s.jsonl".into()),
+        toolsets: Some(vec!["read".into(), "grep".into()]),
         ..spawn()
     };
     let argv = launch(&command, &full).argv.join(" ");
-    let flags = "--provider p --model m --thinking low --session /s.jsonl";
+    let flags = "--provider p --model m --thinking low --session /s.jsonl --tools read,grep";
     assert_eq!(argv, format!("/bin/pi --mode rpc {flags}"));
+    let none = Spawn {
+        toolsets: Some(Vec::new()),
+        ..spawn()
+    };
+    assert_eq!(
+        launch(&command, &none).argv.last().unwrap(),
+        "--no-tools",
+        "the older one takes an empty list for none at all"
+    );
 }
 
 #[test]
