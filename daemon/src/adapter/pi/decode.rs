@@ -44,7 +44,6 @@ const IGNORED: &[&str] = &[
     "summarization_retry_attempt_start",
     "summarization_retry_finished",
     "summarization_retry_scheduled",
-    "thinking_level_changed",
     "turn_end",
     "turn_start",
 ];
@@ -74,6 +73,9 @@ impl Pi {
                 events.push(self.noted(Level::Warning, "extension", format!("extension: {error}")));
             }
             "queue_update" => self.queue_changed(&record, events),
+            "thinking_level_changed" => {
+                self.thinking = record.string("level").or(self.thinking.take());
+            }
             "agent_start" | "agent_end" | "agent_settled" | "auto_retry_start"
             | "auto_retry_end" | "compaction_start" | "compaction_end" => {
                 self.life(&kind, &record, bytes, events, write);
@@ -349,6 +351,7 @@ impl Pi {
             self.provider = known("provider");
             self.model = known("id");
         }
+        self.thinking = data.string("thinkingLevel").or(self.thinking.take());
         let file = data.string("sessionFile");
         if file.is_some() && file != self.named {
             self.named = file;

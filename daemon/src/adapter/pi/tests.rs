@@ -54,6 +54,31 @@ fn what_is_set_becomes_a_flag_and_the_rest_is_left_to_pi() {
 }
 
 #[test]
+fn the_thinking_level_that_counts_is_told() {
+    for (asked, real, told) in [
+        (Some("max"), "medium", Some("medium")),
+        (Some("low"), "low", Some("low")),
+        (None, "medium", None),
+    ] {
+        let mut replay = Replay::ready();
+        let spawn = Spawn {
+            thinking: asked.map(str::to_owned),
+            ..spawn()
+        };
+        replay.pi = Pi::new(&spawn);
+        replay.state["thinkingLevel"] = json!(real);
+        replay.tell(&WorkerCommand::Probe);
+        replay.settle();
+        replay.tell(&prompt(1, "x"));
+        run(&mut replay, json!({"stopReason": "stop"}));
+        assert_eq!(replay.outcome().thinking.as_deref(), told, "{asked:?}");
+        let noted = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { .. });
+        let differs = told.is_some_and(|told| asked != Some(told));
+        assert_eq!(replay.count(noted), usize::from(differs), "{asked:?}");
+    }
+}
+
+#[test]
 fn it_is_ready_when_its_state_is_known_and_names_its_session() {
     for dialect in DIALECTS {
         let mut replay = Replay::of(dialect, "40c");
