@@ -113,6 +113,37 @@ fn a_notification_that_is_not_known_is_noted_once_and_an_extension_is_not() {
 }
 
 #[test]
+fn a_session_that_is_opened_and_of_which_nothing_is_repeated_is_lost() {
+    for repeats in [false, true] {
+        let mut talk = Talk::begun(Some("s1"));
+        talk.initialized(true);
+        talk.answer(&json!({}));
+        if repeats {
+            talk.says("old");
+            talk.refuse(-32601, "no such method");
+        }
+        for _ in 0..2 {
+            assert!(talk.events.is_empty());
+            talk.refuse(-32601, "no such method");
+        }
+        let lost = |event: &&WorkerEvent| {
+            matches!(
+                event,
+                WorkerEvent::Noted {
+                    code: "context-lost",
+                    ..
+                }
+            )
+        };
+        let lost = talk.events.iter().filter(lost).count();
+        assert_eq!(lost, usize::from(!repeats));
+        assert!(matches!(talk.events.pop(), Some(WorkerEvent::Ready(_))));
+        talk.tell(&prompt(1, "hi"));
+        assert_eq!(talk.methods().last(), Some(&"session/prompt"));
+    }
+}
+
+#[test]
 fn two_requests_under_one_id_are_both_refused() {
     let mut talk = Talk::running();
     talk.wrote.clear();
