@@ -20,6 +20,7 @@ use crate::job::{Job, Phase, Position, Waiter};
 use crate::json;
 use crate::limits::DEFAULT_EXPIRES;
 use crate::log::What;
+use crate::pins::in_force;
 use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{Due, NewJob, Stored, Write, Written};
@@ -94,15 +95,8 @@ impl State {
         let session = self.sessions.get_mut(&placing.session)?;
         let agent = self.settings.agents.get(&session.agent)?;
         let mut send = given;
-        if send.provider.is_none() && send.model.is_none() {
-            send.provider.clone_from(&session.pins.provider);
-            send.model.clone_from(&session.pins.model);
-        }
-        send.provider = send.provider.or_else(|| agent.provider.clone());
-        send.model = send.model.or_else(|| agent.model.clone());
-        send.thinking = (send.thinking)
-            .or_else(|| session.pins.thinking.clone())
-            .or_else(|| agent.thinking.clone());
+        let pins = in_force(&send, session, agent);
+        (send.provider, send.model, send.thinking) = (pins.provider, pins.model, pins.thinking);
         send.parent = placing.parent;
         let wait = send
             .expires

@@ -158,6 +158,10 @@ impl State {
             return self.drop_slot(worker);
         }
         let Some(then) = asked else {
+            let slot = self.slots.get(&worker);
+            if let Some(asked) = slot.and_then(|slot| self.refused_pins(slot, exit)) {
+                return self.pins_refused(worker, &asked, &exit.to_string(), tail);
+            }
             let refuses = matches!(exit, Exit::Code(code) if PERMANENT_EXITS.contains(&code));
             let death = Death {
                 ready_for,

@@ -213,7 +213,7 @@ impl State {
             provider: outcome.provider.or_else(|| job.send.provider.clone()),
             model: outcome.model.or_else(|| job.send.model.clone()),
             local: outcome.local,
-            thinking: job.send.thinking.clone(),
+            thinking: outcome.thinking.or_else(|| job.send.thinking.clone()),
             usage: outcome.usage,
             cost: outcome.cost,
             api_calls: outcome.api_calls.map(|calls| api_calls(&calls)),

@@ -285,7 +285,10 @@ impl State {
         };
         if let SlotPhase::Failed = slot.phase {
             if !slot.serves(fit) {
-                // Its pins were changed since.
+                // Its pins were changed since: what came of the others says nothing of these.
+                if let Some(session) = self.sessions.get_mut(&session) {
+                    session.health.reset();
+                }
                 self.drop_slot(worker);
                 return Place::Wait;
             }

@@ -285,6 +285,8 @@ impl State {
 
     fn session_takes(&mut self, session: Option<SessionId>, send: &Send) -> Result<(), Rejected> {
         let now = self.now.mono;
+        let known = session.and_then(|session| self.sessions.get(&session));
+        let others = known.is_some_and(|session| self.failed_with_others(session, send));
         let Some(session) = session.and_then(|session| self.sessions.get_mut(&session)) else {
             return Ok(());
         };
@@ -307,8 +309,8 @@ impl State {
         }
         let shown = format!("session `{}`", session.shown());
         match session.health.broken(now) {
-            Some(broken) => Err(broken.failure(&shown).into()),
-            None => Ok(()),
+            Some(broken) if !others => Err(broken.failure(&shown).into()),
+            _ => Ok(()),
         }
     }
 }

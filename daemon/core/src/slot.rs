@@ -15,6 +15,7 @@ use crate::effect::Rung;
 use crate::ids::{Generation, TurnId};
 use crate::session::SessionId;
 use crate::status::Tally;
+use crate::store::Pins;
 
 /// What a process was started with: it serves only what fits.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -27,21 +28,25 @@ pub(crate) struct Fit {
 }
 
 impl Fit {
-    /// What a turn needs. Pins that go with each turn don't bind the process.
+    /// What a turn needs.
     pub(crate) fn of(agent: &Agent, session: &Session, job: &Job) -> Self {
-        let pin = |value: &Option<String>| {
-            if agent.describe.model_per_turn {
-                None
-            } else {
-                value.clone()
-            }
+        let pins = Pins {
+            provider: job.send.provider.clone(),
+            model: job.send.model.clone(),
+            thinking: job.send.thinking.clone(),
         };
+        Self::with(agent, session, pins)
+    }
+
+    /// What a turn with these pins needs. Those that go with each turn don't bind the process.
+    pub(crate) fn with(agent: &Agent, session: &Session, pins: Pins) -> Self {
+        let pin = |value: Option<String>| value.filter(|_| !agent.describe.model_per_turn);
         Self {
             cwd: session.cwd.clone(),
             toolsets: session.toolsets.clone(),
-            provider: pin(&job.send.provider),
-            model: pin(&job.send.model),
-            thinking: pin(&job.send.thinking),
+            provider: pin(pins.provider),
+            model: pin(pins.model),
+            thinking: pin(pins.thinking),
         }
     }
 

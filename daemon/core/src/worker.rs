@@ -358,6 +358,8 @@ pub struct Outcome {
     pub provider: Option<String>,
     /// As the agent names it.
     pub model: Option<String>,
+    /// The thinking level that counted, where the agent says it; else the one that was asked for.
+    pub thinking: Option<String>,
     /// Was it a model on the user's own machines? `None` where the agent doesn't say.
     pub local: Option<bool>,
     /// `None` where the agent reports none: never invented.
@@ -392,6 +394,7 @@ impl Outcome {
             text: None,
             provider: None,
             model: None,
+            thinking: None,
             local: None,
             usage: None,
             cost: Cost::default(),

@@ -519,6 +519,7 @@ fn outcome(result: Result<Stop, Failure>, line: &Object<'_>) -> Outcome {
         text: line.string("text"),
         provider: line.string("provider"),
         model: line.string("model"),
+        thinking: line.string("thinking"),
         local: line.get("local"),
         usage: line.get("usage"),
         cost: line.get("cost").unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! What an agent says that this version doesn't know: a newer one may have more to say.
+//! What an agent says or asks that this version doesn't know: a newer one may have more to say.
 //!
 //! Owns that each kind is told once in a process, and of how many. Must not know any wire.
 
@@ -25,15 +25,39 @@ impl Unknown {
         kind: &str,
         turn: Option<TurnId>,
     ) -> Option<WorkerEvent> {
+        self.noted(kind, turn, |kind| {
+            format!("{agent} said `{kind}`, which this version does not know")
+        })
+    }
+
+    /// A note about a request of this kind, which was refused, unless there was one.
+    pub(super) fn asked(
+        &mut self,
+        agent: &str,
+        kind: &str,
+        turn: Option<TurnId>,
+    ) -> Option<WorkerEvent> {
+        self.noted(kind, turn, |kind| {
+            format!("{agent} asked for `{kind}`, which this version does not offer: it was refused")
+        })
+    }
+
+    fn noted(
+        &mut self,
+        kind: &str,
+        turn: Option<TurnId>,
+        text: impl FnOnce(&str) -> String,
+    ) -> Option<WorkerEvent> {
         let kind: String = kind.chars().take(NAME).collect();
-        if self.0.len() >= KINDS || !self.0.insert(kind.clone()) {
+        let text = text(&kind);
+        if self.0.len() >= KINDS || !self.0.insert(kind) {
             return None;
         }
         Some(WorkerEvent::Noted {
             turn,
             level: Level::Info,
             code: "worker",
-            text: format!("{agent} said `{kind}`, which this version does not know"),
+            text,
         })
     }
 }

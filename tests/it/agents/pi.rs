@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Can, Driven, Turns};
+use super::{Can, Driven, Scene, Turns, text};
 use crate::mock_model::MockModel;
 use crate::support::{DEADLINE, Place};
 
@@ -63,3 +63,18 @@ fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
 }
 
 suite!();
+
+#[test]
+fn only_the_tools_of_the_session_are_offered() {
+    for driven in installed() {
+        for (session, toolsets) in [("two", vec!["grep", "read"]), ("none", vec![])] {
+            let scene = Scene::of(&driven, "");
+            let line = json!({"prompt": "one", "session": session, "toolsets": toolsets});
+            let last = scene.daemon.ask(&line.to_string()).pop().unwrap();
+            assert_eq!(text(&driven, &last), "echo: one");
+            let mut tools = scene.model.asked().pop().unwrap().tools;
+            tools.sort();
+            assert_eq!(tools, toolsets, "{}", driven.label);
+        }
+    }
+}

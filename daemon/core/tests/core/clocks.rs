@@ -176,12 +176,18 @@ fn pins_that_hang_break_their_session_and_not_the_agent() {
         world.pass(5 * SECOND);
     }
     assert_eq!(world.last_error(conn), Some(Code::CrashLooped));
-    world.request(conn, 2, r#"{"type":"send","text":"x","session":"odd"}"#);
+    let again = r#"{"type":"send","text":"x","session":"odd","model":"no-such"}"#;
+    world.request(conn, 2, again);
     assert_eq!(world.answer(conn, 2)["code"], "crash-looped");
     let plain = r#"{"type":"send","text":"x","agent":"one","session":"plain"}"#;
     world.request(conn, 3, plain);
     world.work();
     assert_eq!(world.answer(conn, 3)["type"], "message_end");
+    // Nor their session, once nobody asks for them any more.
+    world.request(conn, 4, r#"{"type":"send","text":"x","session":"odd"}"#);
+    world.work();
+    let answer = world.answer(conn, 4);
+    assert_eq!(answer["type"], "message_end", "{answer}");
 }
 
 #[test]

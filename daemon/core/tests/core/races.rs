@@ -393,6 +393,61 @@ fn turns_that_begin_one_after_the_other_do_not_put_a_spare_off_for_ever() {
 }
 
 #[test]
+fn pins_that_a_program_refuses_fail_their_turns_at_once_and_nothing_else() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let send = |world: &mut World, id: u64, pins: &str| {
+        let line = r#""type":"send","agent":"one","text":"hi","session":"main""#;
+        world.request(conn, id, &format!("{{{line}{pins}}}"));
+    };
+    send(&mut world, 1, "");
+    let native = "/s.jsonl".to_owned();
+    world.worker(only(&world), WorkerEvent::SessionNamed { native });
+    world.work();
+    assert_eq!(world.answer(conn, 1)["type"], "message_end");
+    let odd = r#","provider":"nope","model":"m""#;
+    send(&mut world, 2, odd);
+    world.exit(only(&world), Exit::Code(0));
+    let starting = only(&world);
+    for (id, pins) in [(3, odd), (4, ""), (5, r#","model":"other""#)] {
+        send(&mut world, id, pins);
+    }
+    let spawns = world.spawns;
+    world.exit(starting, Exit::Code(1));
+    for id in [2, 3] {
+        let answer = world.answer(conn, id);
+        assert_eq!(answer["code"], "worker-start-failed", "{answer}");
+        let error = answer["error"].as_str().unwrap();
+        assert!(error.contains("`provider` `nope`, `model` `m`"), "{error}");
+    }
+    world.work();
+    world.exit(only(&world), Exit::Code(0));
+    world.work();
+    for id in [4, 5] {
+        assert_eq!(world.answer(conn, id)["type"], "message_end", "{id}");
+    }
+    assert_eq!(world.spawns, spawns + 2, "one for each other pin");
+}
+
+#[test]
+fn a_process_that_was_up_with_its_pins_is_started_again() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let line = r#"{"type":"send","agent":"one","text":"hi","session":"main","model":"m"}"#;
+    world.request(conn, 1, line);
+    let process = only(&world);
+    world.get_ready(process);
+    world.end_turn(process);
+    world.exit(process, Exit::Signal(9));
+    world.request(conn, 2, line);
+    world.pass(Duration::from_secs(1));
+    world.exit(only(&world), Exit::Code(1));
+    world.pass(Duration::from_secs(2));
+    world.work();
+    assert_eq!(world.answer(conn, 2)["type"], "message_end");
+}
+
+#[test]
 fn pins_that_no_process_comes_up_with_break_their_session_only_and_can_be_changed() {
     let mut world = World::new(settings());
     let conn = world.connect();

@@ -115,6 +115,10 @@ impl Acp {
             Step::Settle { heard: true, .. } => self.settle(0, write),
             Step::Settle { quiet, .. } if quiet + 1 < QUIET => self.settle(quiet + 1, write),
             Step::Settle { .. } => {
+                if !self.repeated {
+                    // The protocol has it repeat all that it remembers.
+                    events.push(self.nothing_left("it opened it, and repeated nothing of it"));
+                }
                 self.step = Step::Open;
                 events.push(self.ready());
             }
@@ -173,10 +177,14 @@ impl Acp {
 
     /// The session's earlier turns are gone: that is said, and a new one begins.
     fn lost(&mut self, why: &str, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        let text = format!("{} could not reopen the session: {why}", self.shown());
-        events.push(noted(None, Level::Warning, "context-lost", text));
+        events.push(self.nothing_left(why));
         self.resume = None;
         self.create(write);
+    }
+
+    fn nothing_left(&self, why: &str) -> WorkerEvent {
+        let text = format!("{} could not reopen the session: {why}", self.shown());
+        noted(None, Level::Warning, "context-lost", text)
     }
 
     fn loaded(
@@ -230,7 +238,10 @@ impl Acp {
         let history = kind.ends_with("_chunk") || kind.starts_with("tool_call");
         match &mut self.step {
             Step::Load(_) => self.repeated |= history,
-            Step::Settle { heard, .. } => *heard |= history,
+            Step::Settle { heard, .. } => {
+                *heard |= history;
+                self.repeated |= history;
+            }
             _ => return false,
         }
         true

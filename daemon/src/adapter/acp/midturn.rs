@@ -59,6 +59,12 @@ fn options_of_another_kind_are_a_choice() {
     assert_eq!(outcome["optionId"], "o-of_its_own");
 }
 
+/// How many notes say this.
+fn noted(talk: &Talk, said: &str) -> usize {
+    let noted = |event: &&WorkerEvent| matches!(event, WorkerEvent::Noted { text, .. } if text.contains(said));
+    talk.events.iter().filter(noted).count()
+}
+
 #[test]
 fn every_request_is_answered() {
     let mut talk = Talk::running();
@@ -76,6 +82,7 @@ fn every_request_is_answered() {
             "{method}"
         );
     }
+    assert_eq!(noted(&talk, "terminal/create"), 1, "{:?}", talk.events);
     talk.hear(&json!({"jsonrpc": "2.0", "id": {"a": 1}, "method": "x"}));
     assert_eq!(talk.wrote.last().unwrap()["error"]["code"], -32602);
     // With nothing to choose from, of another session, or without a turn, nobody is asked.
@@ -91,6 +98,49 @@ fn every_request_is_answered() {
         "cancelled"
     );
     assert!(idle.events.is_empty());
+}
+
+#[test]
+fn a_notification_that_is_not_known_is_noted_once_and_an_extension_is_not() {
+    let mut talk = Talk::running();
+    for method in ["session/from_the_future", "_x/y", "$/progress"] {
+        for _ in 0..2 {
+            talk.hear(&json!({"jsonrpc": "2.0", "method": method, "params": {}}));
+        }
+    }
+    assert_eq!(noted(&talk, "session/from_the_future"), 1);
+    assert_eq!(talk.events.len(), 1, "{:?}", talk.events);
+}
+
+#[test]
+fn a_session_that_is_opened_and_of_which_nothing_is_repeated_is_lost() {
+    for repeats in [false, true] {
+        let mut talk = Talk::begun(Some("s1"));
+        talk.initialized(true);
+        talk.answer(&json!({}));
+        if repeats {
+            talk.says("old");
+            talk.refuse(-32601, "no such method");
+        }
+        for _ in 0..2 {
+            assert!(talk.events.is_empty());
+            talk.refuse(-32601, "no such method");
+        }
+        let lost = |event: &&WorkerEvent| {
+            matches!(
+                event,
+                WorkerEvent::Noted {
+                    code: "context-lost",
+                    ..
+                }
+            )
+        };
+        let lost = talk.events.iter().filter(lost).count();
+        assert_eq!(lost, usize::from(!repeats));
+        assert!(matches!(talk.events.pop(), Some(WorkerEvent::Ready(_))));
+        talk.tell(&prompt(1, "hi"));
+        assert_eq!(talk.methods().last(), Some(&"session/prompt"));
+    }
 }
 
 #[test]

@@ -66,6 +66,9 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
     }
 }
 
+/// An agent that didn't say its name.
+const NAMELESS: &str = "the agent";
+
 /// A prompt that is not written yet.
 #[derive(Debug)]
 struct Waiting {
@@ -160,7 +163,7 @@ impl Acp {
 
     /// For sentences.
     fn shown(&self) -> &str {
-        self.name.as_deref().unwrap_or("the agent")
+        self.name.as_deref().unwrap_or(NAMELESS)
     }
 
     fn record(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
@@ -172,8 +175,11 @@ impl Acp {
             (Some(method), None) => {
                 if method == "session/update" {
                     self.updated(bytes, &record, events, write);
-                } else {
-                    events.push(logged(bytes));
+                } else if !method.starts_with(['_', '$']) {
+                    // Extensions, and what JSON-RPC leaves to each, may be ignored.
+                    let turn = self.turn.as_ref().map(|turn| turn.turn);
+                    let agent = self.name.as_deref().unwrap_or(NAMELESS);
+                    events.extend(self.unknown.said(agent, &method, turn));
                 }
             }
             (None, Some(_)) => self.answered(bytes, &record, events, write),

@@ -7,7 +7,7 @@ use agentd_core::worker::{Asking, QuestionKind, Reply, WorkerEvent};
 use serde_json::Value;
 
 use super::turn::{NAME, Seen, Turn, seen};
-use super::{Acp, wire};
+use super::{Acp, NAMELESS, wire};
 use crate::adapter::object::Object;
 
 /// Questions open at once: no agent has more tools running.
@@ -49,7 +49,10 @@ impl Acp {
         }
         if method != "session/request_permission" {
             let why = "agentd offers no files, no terminals and no extensions";
-            return wire::put_error(&id, wire::METHOD_NOT_FOUND, why, write);
+            wire::put_error(&id, wire::METHOD_NOT_FOUND, why, write);
+            let turn = self.turn.as_ref().map(|turn| turn.turn);
+            let agent = self.name.as_deref().unwrap_or(NAMELESS);
+            return events.extend(self.unknown.asked(agent, method, turn));
         }
         let Some(params) = record.object("params") else {
             return wire::put_error(&id, wire::INVALID_PARAMS, "no params", write);

@@ -7,7 +7,7 @@ use agentd_core::worker::WorkerEvent;
 use agentd_protocol::line::Usage;
 
 use super::turn::{Cancel, seen};
-use super::{Acp, content};
+use super::{Acp, NAMELESS, content};
 use crate::adapter::object::{Object, beginning};
 
 /// Agents that count the tokens of the whole session, as the schema's words have it. Others count
@@ -119,7 +119,7 @@ impl Acp {
             }
             "user_message_chunk" => {}
             _ => {
-                let agent = self.name.as_deref().unwrap_or("the agent");
+                let agent = self.name.as_deref().unwrap_or(NAMELESS);
                 events.extend(self.unknown.said(agent, kind, Some(name)));
             }
         }

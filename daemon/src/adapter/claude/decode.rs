@@ -109,7 +109,9 @@ impl Claude {
         } else {
             // Without an answer it would wait for ever.
             questions::put_refusal(&id, &kind, write);
-            events.push(logged(bytes));
+            let turn = self.turn.as_ref().filter(|_| self.is_ours());
+            let turn = turn.map(|turn| turn.turn);
+            events.extend(self.unknown.asked("Claude Code", &kind, turn));
         }
     }
 

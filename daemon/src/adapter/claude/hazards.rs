@@ -153,6 +153,8 @@ fn a_request_that_is_not_served_is_refused_so_that_nothing_waits() {
             &json!({"type": "control_request", "request_id": "r", "request": {"subtype": kind}}),
         );
         assert_eq!(replay.wrote.last().unwrap()["response"]["subtype"], "error");
+        let noted = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { text, .. } if text.contains(kind));
+        assert_eq!(replay.count(noted), 1, "{kind}");
     }
     replay.hear(&asks("q", "AskUserQuestion"));
     let denied = replay.wrote.last().unwrap()["response"]["response"]["behavior"].clone();

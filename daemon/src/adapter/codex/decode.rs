@@ -9,6 +9,7 @@ use agentd_protocol::line::{Level, Stop, Usage};
 use serde_json::json;
 
 use super::items::{result, tool};
+use super::requests::Refused;
 use super::turn::{Turn, failed, failure, tokens};
 use super::{Asked, Codex, Thread, WARNING, WARNINGS, cut};
 use crate::adapter::object::{Object, beginning, put_line};
@@ -47,11 +48,14 @@ impl Codex {
                             .into_iter()
                             .map(|asking| WorkerEvent::Asked { turn, asking }),
                     ),
-                    Err(withdrawn) => events.extend(
+                    Err(Refused::Twice(withdrawn)) => events.extend(
                         withdrawn
                             .into_iter()
                             .map(|question| WorkerEvent::Withdrew { question }),
                     ),
+                    Err(Refused::Unserved) => {
+                        events.extend(self.unknown.asked("Codex", &method, turn));
+                    }
                 }
             }
             Some(method) => {

@@ -53,6 +53,16 @@ struct Request {
     form: Form,
 }
 
+/// Why a request was refused, where that is worth telling.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// Another one is open under the same id: an answer to one would be taken for one to the other,
+    /// which nobody saw. Both were declined, and these questions are withdrawn.
+    Twice(Vec<String>),
+    /// It is of a kind that this version doesn't know.
+    Unserved,
+}
+
 /// Requests of Codex without an answer, by name.
 #[derive(Default, Debug)]
 pub(super) struct Requests(BTreeMap<String, Request>);
@@ -61,15 +71,14 @@ impl Requests {
     /// Takes a request; returns what is to be asked of a person. `about` tells what an item does.
     ///
     /// # Errors
-    /// The questions to be withdrawn, when another request is open under the same id: an answer to
-    /// one would be taken for one to the other, which nobody saw. Both are declined.
+    /// What there is to tell of a request that was refused.
     pub(super) fn take(
         &mut self,
         method: &str,
         line: &Object<'_>,
         about: impl Fn(&str) -> Option<String>,
         write: &mut Vec<u8>,
-    ) -> Result<Vec<Asking>, Vec<String>> {
+    ) -> Result<Vec<Asking>, Refused> {
         let (name, id) = id(line);
         let refuse = |code, why: &str, write: &mut Vec<u8>| {
             let error = json!({"code": code, "message": why});
@@ -84,7 +93,7 @@ impl Requests {
             let withdrawn = questions_of(&name, open);
             self.close(&name, false, write);
             let _nothing = refuse(NO_REQUEST, "another request has this id", write);
-            return Err(withdrawn);
+            return Err(Refused::Twice(withdrawn));
         }
         let Some(params) = line.object("params") else {
             return refuse(BAD_PARAMS, "no parameters", write);
@@ -122,7 +131,7 @@ impl Requests {
             "mcpServer/elicitation/request" => {
                 let result = elicited("decline");
                 put_line(write, &json!({"id": id, "result": result}));
-                return Ok(Vec::new());
+                return Err(Refused::Unserved);
             }
             "item/tool/requestUserInput" => {
                 let (answers, asking) = questions(&name, &params);
@@ -131,7 +140,10 @@ impl Requests {
                 }
                 (Form::Input(answers), asking)
             }
-            _ => return refuse(NO_METHOD, "agentd doesn't do that", write),
+            _ => {
+                let _nothing = refuse(NO_METHOD, "agentd doesn't do that", write);
+                return Err(Refused::Unserved);
+            }
         };
         if self.0.len() >= OPEN {
             return refuse(BAD_PARAMS, "too many requests are open", write);

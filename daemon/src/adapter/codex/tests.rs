@@ -337,6 +337,28 @@ fn what_no_person_can_answer_is_refused_and_what_one_can_is_asked() {
 }
 
 #[test]
+fn a_request_that_is_not_served_is_answered_and_noted_once() {
+    let mut replay = Replay::running();
+    replay.wrote.clear();
+    let fields = json!({"properties": {"name": {"type": "string"}}});
+    let form =
+        json!({"mode": "form", "serverName": "s", "message": "m", "requestedSchema": fields});
+    for (method, params) in [
+        ("mcpServer/elicitation/request", form),
+        ("item/from_the_future", json!({})),
+    ] {
+        for id in 1..3 {
+            replay.hear(&json!({"id": id, "method": method, "params": params}));
+        }
+        let noted = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { text, .. } if text.contains(method));
+        assert_eq!(replay.count(noted), 1, "{method}");
+    }
+    assert_eq!(replay.wrote.len(), 4);
+    assert_eq!(replay.wrote[0]["result"]["action"], "decline");
+    assert_eq!(replay.wrote[2]["error"]["code"], -32601);
+}
+
+#[test]
 fn several_questions_are_answered_together() {
     let mut replay = Replay::running();
     replay.wrote.clear();

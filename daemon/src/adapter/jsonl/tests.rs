@@ -324,7 +324,7 @@ fn questions_notes_and_events_become_their_words_and_what_is_unknown_is_ignored(
 
 #[test]
 fn the_final_line_carries_what_the_worker_knows_and_nothing_invented() {
-    let line = r#"{"type":"message_end","id":"t7","text":"done","stop":"max_tokens","provider":"p","model":"m","local":true,
+    let line = r#"{"type":"message_end","id":"t7","text":"done","stop":"max_tokens","provider":"p","model":"m","thinking":"low","local":true,
         "usage":{"input_tokens":3},"cost":{"usd":0.5,"status":"actual"},"api_calls":[{"provider": "p"},7],
         "refusal":"no","suspected_refusal":true,"soul_sha256":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}"#;
     let events = hear(&mut with(&[7]), line);
@@ -342,6 +342,7 @@ fn the_final_line_carries_what_the_worker_knows_and_nothing_invented() {
         text: Some("done".into()),
         provider: Some("p".into()),
         model: Some("m".into()),
+        thinking: Some("low".into()),
         local: Some(true),
         usage: Some(usage),
         cost,

@@ -6,16 +6,20 @@
 use std::time::Duration;
 
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{AskedFor, Asking, Outcome, QuestionKind, Traits, WorkerEvent};
+use agentd_core::worker::{AskedFor, Asking, Outcome, QuestionKind, Reply, Traits, WorkerEvent};
 use agentd_protocol::line::{Level, Stop};
 use serde_json::json;
 
 use super::turn::{Abort, Turn, failure};
+use super::words::put_reply;
 use super::{LOOKS, LOOKS_OLD, Pi, Recycle};
 use crate::adapter::object::{Object, beginning, content};
 
 /// pi's own tools that change nothing.
 const READ_ONLY: &[&str] = &["find", "grep", "ls", "read"];
+
+/// Longest id of a request that is answered: pi's have 36 characters.
+const ID: usize = 256;
 
 /// Parts of a message that are told as a whole, too.
 const SILENT: &[&str] = &[
@@ -30,6 +34,22 @@ const SILENT: &[&str] = &[
     "toolcall_end",
     "toolcall_start",
 ];
+
+/// Records that say nothing a turn needs.
+const IGNORED: &[&str] = &[
+    "bash_execution_update",
+    "entry_appended",
+    "mcp_servers_change",
+    "session_info_changed",
+    "summarization_retry_attempt_start",
+    "summarization_retry_finished",
+    "summarization_retry_scheduled",
+    "turn_end",
+    "turn_start",
+];
+
+/// Decoration of a terminal that isn't there: nobody waits for an answer.
+const DECORATION: &[&str] = &["setStatus", "setTitle", "setWidget", "set_editor_text"];
 
 impl Pi {
     pub(super) fn record(
@@ -47,20 +67,33 @@ impl Pi {
         };
         match kind.as_str() {
             "response" => self.response(bytes, &record, events, write),
-            "extension_ui_request" => self.extension(&record, events),
+            "extension_ui_request" => self.extension(&record, events, write),
             "extension_error" => {
                 let error = record.string("error").unwrap_or_default();
                 events.push(self.noted(Level::Warning, "extension", format!("extension: {error}")));
             }
             "queue_update" => self.queue_changed(&record, events),
+            "thinking_level_changed" => {
+                self.thinking = record.string("level").or(self.thinking.take());
+            }
             "agent_start" | "agent_end" | "agent_settled" | "auto_retry_start"
             | "auto_retry_end" | "compaction_start" | "compaction_end" => {
                 self.life(&kind, &record, bytes, events, write);
             }
-            _ => {
+            "message_start"
+            | "message_update"
+            | "message_end"
+            | "tool_execution_start"
+            | "tool_execution_update"
+            | "tool_execution_end" => {
                 if let Some(turn) = self.turn.as_ref().map(|turn| turn.turn) {
                     self.output(&kind, turn, &record, events);
                 }
+            }
+            known if IGNORED.contains(&known) => {}
+            _ => {
+                let turn = self.turn.as_ref().map(|turn| turn.turn);
+                events.extend(self.unknown.said("pi", &kind, turn));
             }
         }
     }
@@ -318,6 +351,7 @@ impl Pi {
             self.provider = known("provider");
             self.model = known("id");
         }
+        self.thinking = data.string("thinkingLevel").or(self.thinking.take());
         let file = data.string("sessionFile");
         if file.is_some() && file != self.named {
             self.named = file;
@@ -384,10 +418,7 @@ impl Pi {
                     _ => {}
                 }
             }
-            "tool_execution_start" | "tool_execution_update" | "tool_execution_end" => {
-                self.tool(kind, name, record, events);
-            }
-            _ => {}
+            _ => self.tool(kind, name, record, events),
         }
     }
 
@@ -435,14 +466,20 @@ impl Pi {
         }
     }
 
-    fn extension(&self, record: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    fn extension(
+        &mut self,
+        record: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
         let text = |field| record.string(field);
-        let (kind, detail) = match text("method").as_deref() {
-            Some("select") => (QuestionKind::Choice, None),
-            Some("confirm") => (QuestionKind::Approval, text("message")),
-            Some("input") => (QuestionKind::Text, text("placeholder")),
-            Some("editor") => (QuestionKind::Text, text("prefill")),
-            Some("notify") => {
+        let method = text("method").unwrap_or_default();
+        let (kind, detail) = match method.as_str() {
+            "select" => (QuestionKind::Choice, None),
+            "confirm" => (QuestionKind::Approval, text("message")),
+            "input" => (QuestionKind::Text, text("placeholder")),
+            "editor" => (QuestionKind::Text, text("prefill")),
+            "notify" => {
                 let level = match text("notifyType").as_deref() {
                     Some("warning" | "error") => Level::Warning,
                     _ => Level::Info,
@@ -451,8 +488,16 @@ impl Pi {
                 events.push(self.noted(level, "extension", message));
                 return;
             }
-            // Decoration of a terminal that isn't there.
-            _ => return,
+            known if DECORATION.contains(&known) => return,
+            _ => {
+                // It may wait for an answer, and the turn for it.
+                if let Some(id) = text("id").filter(|id| id.len() <= ID) {
+                    put_reply(&id, &Reply::Cancelled, write);
+                }
+                let turn = self.turn.as_ref().map(|turn| turn.turn);
+                let kind = format!("extension_ui_request {method}");
+                return events.extend(self.unknown.asked("pi", &kind, turn));
+            }
         };
         // When that has passed pi goes on by itself, and says nothing of it.
         let wait = record.get("timeout").map(Duration::from_millis);

@@ -212,6 +212,27 @@ fn hazard_08_an_error_without_an_id_is_nobodys_and_ends_nothing() {
 }
 
 #[test]
+fn what_a_newer_pi_says_is_noted_once_and_what_it_asks_is_answered() {
+    let mut replay = Replay::ready();
+    replay.hear(&json!({"type": "before_the_turn"}));
+    replay.tell(&prompt(1, "x"));
+    let asked = |method: &str| json!({"type": "extension_ui_request", "id": method, "method": method, "title": "t"});
+    for _ in 0..2 {
+        replay.hear(&json!({"type": "text_stream", "delta": "d"}));
+        replay.hear(&asked("multiselect"));
+        replay.hear(&asked("setStatus"));
+        replay.hear(&json!({"type": "turn_start"}));
+    }
+    let noted = |said: &'static str| move |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { text, .. } if text.contains(said));
+    for said in ["before_the_turn", "text_stream", "multiselect"] {
+        assert_eq!(replay.count(noted(said)), 1, "{said}");
+    }
+    assert_eq!(replay.events.len(), 3, "{:?}", replay.events);
+    let answer = json!({"type": "extension_ui_response", "id": "multiselect", "cancelled": true});
+    assert_eq!(replay.wrote[1..], [answer.clone(), answer]);
+}
+
+#[test]
 fn hazard_09_snapshots_are_dropped_and_only_deltas_are_told() {
     for dialect in DIALECTS {
         // In the old dialect the first delta comes with a snapshot that is three words ahead.

@@ -14,9 +14,10 @@ use std::time::Duration;
 use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
 use agentd_core::attached::{Attached, Takes};
 use agentd_core::effect::Spawn;
+use agentd_core::ids::TurnId;
 use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
-use agentd_protocol::line::Stop;
+use agentd_protocol::line::{Level, Stop};
 use serde_json::{Value, json};
 
 use super::attached::base64;
@@ -32,7 +33,8 @@ const LOOKS: u32 = 8;
 /// The old dialect decides after `agent_end` whether it compacts: one look may come too early.
 const LOOKS_OLD: u32 = 2;
 
-/// Its thinking levels, of both dialects: it clamps what a model hasn't got, and says nothing.
+/// Its thinking levels, of both dialects: instead of one that it or the model hasn't got it takes
+/// another, and says nothing.
 const LEVELS: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 /// What the kind can do.
@@ -47,7 +49,7 @@ pub const fn describe() -> Describe {
         models: true,
         providers: Providers::Any,
         thinking: Levels::Known(LEVELS),
-        toolsets: false,
+        toolsets: true,
         fallback_chain: false,
         steers: true,
         compacts: true,
@@ -73,6 +75,11 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
         if let Some(value) = value {
             argv.extend([flag.to_owned(), value.clone()]);
         }
+    }
+    match spawn.toolsets.as_deref() {
+        None => {}
+        Some([]) => argv.push("--no-tools".to_owned()),
+        Some(tools) => argv.extend(["--tools".to_owned(), tools.join(",")]),
     }
     Launch {
         argv,
@@ -129,6 +136,10 @@ pub struct Pi {
     resumed: bool,
     provider: Option<String>,
     model: Option<String>,
+    /// The thinking level that was asked for.
+    asked: Option<String>,
+    /// The one that counts.
+    thinking: Option<String>,
     unknown: Unknown,
 }
 
@@ -138,6 +149,7 @@ impl Pi {
     pub fn new(spawn: &Spawn) -> Self {
         Self {
             resumed: spawn.resume.is_some(),
+            asked: spawn.thinking.clone(),
             ..Self::default()
         }
     }
@@ -182,12 +194,7 @@ impl Pi {
         }
     }
 
-    fn cancel(
-        &mut self,
-        cancelled: agentd_core::ids::TurnId,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn cancel(&mut self, cancelled: TurnId, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
         if self
             .waiting
             .as_ref()
@@ -232,6 +239,12 @@ impl Pi {
             let mut outcome = outcome.unwrap_or_else(|| turn.outcome());
             outcome.provider = outcome.provider.or_else(|| self.provider.clone());
             outcome.model = outcome.model.or_else(|| self.model.clone());
+            if let (Some(asked), Some(level)) = (&self.asked, &self.thinking) {
+                if asked != level {
+                    events.push(unheeded(name, asked, level));
+                }
+                outcome.thinking = Some(level.clone());
+            }
             if let Err(failure) = &mut outcome.result
                 && self.has_no_file(failure)
             {
@@ -240,6 +253,18 @@ impl Pi {
             }
             events.push(ended(name, outcome));
         }
+    }
+}
+
+/// A note about a thinking level that isn't there.
+fn unheeded(turn: TurnId, asked: &str, level: &str) -> WorkerEvent {
+    WorkerEvent::Noted {
+        turn: Some(turn),
+        level: Level::Warning,
+        code: "worker",
+        text: format!(
+            "pi took the thinking level `{level}`: this pi or the model has no `{asked}`"
+        ),
     }
 }
 

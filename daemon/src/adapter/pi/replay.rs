@@ -43,7 +43,7 @@ pub(super) struct Replay {
     /// Requests without an answer so far, by type.
     open: BTreeMap<String, VecDeque<Value>>,
     looks: VecDeque<(Value, f64)>,
-    state: Value,
+    pub(super) state: Value,
     pub(super) compacting: bool,
     streaming: bool,
     ended: bool,

@@ -36,11 +36,46 @@ fn what_is_set_becomes_a_flag_and_the_rest_is_left_to_pi() {
         model: Some("m".into()),
         thinking: Some("low".into()),
         resume: Some("/s.jsonl".into()),
+        toolsets: Some(vec!["read".into(), "grep".into()]),
         ..spawn()
     };
     let argv = launch(&command, &full).argv.join(" ");
-    let flags = "--provider p --model m --thinking low --session /s.jsonl";
+    let flags = "--provider p --model m --thinking low --session /s.jsonl --tools read,grep";
     assert_eq!(argv, format!("/bin/pi --mode rpc {flags}"));
+    let none = Spawn {
+        toolsets: Some(Vec::new()),
+        ..spawn()
+    };
+    assert_eq!(
+        launch(&command, &none).argv.last().unwrap(),
+        "--no-tools",
+        "the older one takes an empty list for none at all"
+    );
+}
+
+#[test]
+fn the_thinking_level_that_counts_is_told() {
+    for (asked, real, told) in [
+        (Some("max"), "medium", Some("medium")),
+        (Some("low"), "low", Some("low")),
+        (None, "medium", None),
+    ] {
+        let mut replay = Replay::ready();
+        let spawn = Spawn {
+            thinking: asked.map(str::to_owned),
+            ..spawn()
+        };
+        replay.pi = Pi::new(&spawn);
+        replay.state["thinkingLevel"] = json!(real);
+        replay.tell(&WorkerCommand::Probe);
+        replay.settle();
+        replay.tell(&prompt(1, "x"));
+        run(&mut replay, json!({"stopReason": "stop"}));
+        assert_eq!(replay.outcome().thinking.as_deref(), told, "{asked:?}");
+        let noted = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { .. });
+        let differs = told.is_some_and(|told| asked != Some(told));
+        assert_eq!(replay.count(noted), usize::from(differs), "{asked:?}");
+    }
 }
 
 #[test]
