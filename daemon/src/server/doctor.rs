@@ -464,7 +464,7 @@ fn webhooks(patient: &Patient) -> Vec<Finding> {
         more => format!("{more} webhooks were given up"),
     };
     let remedy = "`agentctl webhook list --state dead` says why; `agentctl webhook replay` sends one \
-                  again";
+                  again, with `--dead` all of them";
     findings.push(Finding::warning("webhooks", given_up, remedy));
     findings
 }
