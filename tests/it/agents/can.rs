@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use agentd_daemon::adapter::Kind;
+
 /// What is expected of an agent, where agents differ.
 pub struct Can {
     /// Where its turns run.
@@ -34,6 +36,32 @@ pub struct Can {
     pub refusal_lasts: Option<&'static str>,
     /// The longest that one turn takes on a busy machine.
     pub patience: Duration,
+}
+
+impl Can {
+    /// What its kind says of itself is what the suite expects of the agent.
+    #[track_caller]
+    pub fn agrees_with(&self, table: &str, label: &str) {
+        let of_table = |kind: &&Kind| table.contains(&format!("kind = \"{}\"\n", kind.name()));
+        let kind = Kind::ALL.iter().find(of_table).expect("a kind");
+        let says = kind.describe(&[]);
+        assert_eq!(self.tool.is_some(), says.tells.tools, "{label}: tools");
+        let approves = says
+            .tells
+            .questions
+            .iter()
+            .any(|of| of.name() == "approval");
+        assert!(self.asks == Asks::Never || approves, "{label}: questions");
+        let takes: &[&str] = match format!("{:?}", says.attachments).as_str() {
+            "Nothing" => &[],
+            "Images" => &["pixel.png"],
+            "Texts" => &["pixel.png", "notes.txt"],
+            _ => &["pixel.png", "letter.pdf", "notes.txt"],
+        };
+        let more = self.attached.iter().find(|file| !takes.contains(file));
+        assert_eq!(more, None, "{label}: attachments");
+        assert!(says.tells.usage, "{label}: usage, which each scenario sees");
+    }
 }
 
 /// Before which commands an agent asks.

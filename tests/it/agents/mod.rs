@@ -80,6 +80,7 @@ impl Scene {
         place.deadline = driven.can.patience;
         std::fs::create_dir(place.path(WORK)).unwrap();
         let table = (driven.configure)(driven, &place, &model);
+        driven.can.agrees_with(&table, &driven.label);
         place.configure(&format!("default_agent = \"it\"\n{table}{more}"));
         Self {
             daemon: place.start(),
