@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use agentd_protocol::line::CostStatus;
+
 use crate::attached::Takes;
+use crate::worker::QuestionKind;
 
 /// One agent, from the configuration, from PATH, or built in.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,12 +91,40 @@ pub struct Describe {
     pub steers: bool,
     /// Can it shorten what it remembers, unless its handshake says otherwise?
     pub compacts: bool,
+    /// What it tells of its turns.
+    pub tells: Tells,
     /// What it takes besides text, at most: its handshake may say less.
     pub attachments: Takes,
     /// Turns at once in one process, unless its handshake says otherwise.
     pub concurrent_sends: u32,
     /// From spawn to `Ready`.
     pub ready_within: Duration,
+}
+
+/// What an agent tells of its turns, at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tells {
+    /// What it thinks, piece by piece, apart from its text.
+    pub thinking: bool,
+    /// Its tools, from their start to their end.
+    pub tools: bool,
+    /// The tokens that were used.
+    pub usage: bool,
+    /// Where what it says of its cost comes from; empty where it says nothing.
+    pub costs: &'static [CostStatus],
+    /// What it asks.
+    pub questions: &'static [QuestionKind],
+}
+
+impl Tells {
+    /// Its text, and nothing else.
+    pub const TEXT: Self = Self {
+        thinking: false,
+        tools: false,
+        usage: false,
+        costs: &[],
+        questions: &[],
+    };
 }
 
 /// How sessions and processes relate.

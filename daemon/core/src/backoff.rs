@@ -42,7 +42,7 @@ impl Broken {
         };
         let error = format!("the worker of {what} does not come up: {}{tail}", self.why);
         let hint = "mend the cause; a daemon tries again after 10 min, or at once after \
-                    `agentctl restart AGENT`";
+                    `agentctl restart AGENT`; `agentctl agents` says what its program lacks";
         Failure {
             hint: Some(hint.to_owned()),
             ..Failure::new(code, error)

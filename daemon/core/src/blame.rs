@@ -102,6 +102,7 @@ mod tests {
                 thinking: Levels::Any,
                 toolsets: false,
                 fallback_chain: false,
+                tells: crate::agent::Tells::TEXT,
                 attachments: crate::attached::Takes::Nothing,
                 steers: true,
                 compacts: true,

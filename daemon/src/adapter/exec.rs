@@ -8,14 +8,14 @@ pub use openclaw::Openclaw;
 
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
 use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Exit, Failure, Outcome, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::limits::MAX_TEXT;
-use agentd_protocol::line::Stop;
+use agentd_protocol::line::{CostStatus, Stop};
 
 use super::{Adapter, Framing, Launch};
 
@@ -72,6 +72,12 @@ pub fn describe(command: &[String]) -> Describe {
         fallback_chain: false,
         steers: false,
         compacts: false,
+        tells: Tells {
+            // Only where its `output` has them.
+            usage: true,
+            costs: &[CostStatus::Estimated],
+            ..Tells::TEXT
+        },
         attachments: Takes::Nothing,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(30),

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
 use agentd_core::attached::{Attached, Takes};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
@@ -14,7 +14,7 @@ use agentd_core::worker::{
     WorkerCommand, WorkerEvent,
 };
 use agentd_protocol::Code;
-use agentd_protocol::line::{Level, Stop};
+use agentd_protocol::line::{CostStatus, Level, Stop};
 use agentd_protocol::request::unix_ms;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -58,6 +58,22 @@ pub const fn describe() -> Describe {
         fallback_chain: true,
         steers: false,
         compacts: false,
+        tells: Tells {
+            thinking: true,
+            tools: true,
+            usage: true,
+            costs: &[
+                CostStatus::Actual,
+                CostStatus::Estimated,
+                CostStatus::Included,
+            ],
+            questions: &[
+                QuestionKind::Approval,
+                QuestionKind::Choice,
+                QuestionKind::Text,
+                QuestionKind::Secret,
+            ],
+        },
         attachments: Takes::Files,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(30),

@@ -44,6 +44,7 @@ fn describe(_kind: Kind, _command: &[String]) -> Describe {
         compacts: false,
         attachments: Takes::Nothing,
         concurrent_sends: 1,
+        tells: agentd_core::agent::Tells::TEXT,
         ready_within: Duration::from_secs(1),
     }
 }

@@ -306,8 +306,8 @@ impl Versions {
             Some(Help::OneShotOnly) if agent.kind != Kind::Exec => {
                 let word = config::long_lived_word(program)?;
                 Some(format!(
-                    "this version has no `{word}`; from its next start on, the daemon runs its \
-                     one-shot form"
+                    "this version has no `{word}`: its one-shot form is run when the daemon is \
+                     started anew (`agentctl service restart`, else `agentctl stop`)"
                 ))
             }
             _ => None,

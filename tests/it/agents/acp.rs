@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Can, Driven, Scene, Turns, is_wanted};
+use super::{Asks, Can, Driven, Scene, Turns, is_wanted};
 use crate::mock_model::MockModel;
 use crate::support::{DEADLINE, Place, skipped};
 
@@ -71,7 +71,7 @@ mod gemini {
         let can = Can {
             turns: Turns::InOneProcess,
             tool: Some("execute"),
-            asks: true,
+            asks: Asks::Always,
             denied: "canceled by the user",
             errors: &[
                 (401, "agent-auth"),
@@ -79,6 +79,8 @@ mod gemini {
                 (500, "agent-failed"),
             ],
             overflow: Some("context-overflow"),
+            keeps_young: false,
+            told: &[],
             attached: &["pixel.png", "notes.txt"],
             models: [(None, "gemini-2.5-flash"), (None, "gemini-2.5-pro")],
             beside: None,
@@ -119,15 +121,12 @@ mod gemini {
         table(&driven.program, &["--acp"], "gemini-2.5-flash", &env)
     }
 
-    suite! {
-        says runs_a_tool is_denied_a_tool is_aborted leaves_no_orphan serves_two_sessions_at_once
-        changes_its_model says_what_the_provider_refused is_given_up_in_time looks_at_what_is_attached
-    }
+    suite!();
 
     /// 0.61.0 overwrites a session that is loaded in the minute in which it began: the file that it
     /// opens for the new process has the same name. Here that minute is long ago.
     #[test]
-    fn goes_on_after_a_kill() {
+    fn an_older_session_goes_on_after_a_kill() {
         for driven in installed() {
             crate::agents::goes_on_after(&driven, age);
         }
@@ -165,10 +164,12 @@ mod opencode {
         let can = Can {
             turns: Turns::InOneProcess,
             tool: Some("execute"),
-            asks: true,
+            asks: Asks::Always,
             denied: "rejected permission",
             errors: &[(401, "agent-auth")],
             overflow: Some("context-overflow"),
+            keeps_young: true,
+            told: &[],
             attached: &["pixel.png", "notes.txt"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
             beside: None,
@@ -229,12 +230,17 @@ mod hermes {
         let can = Can {
             turns: Turns::InOneProcess,
             tool: Some("execute"),
-            // Only before what it takes for dangerous.
-            asks: false,
-            denied: "",
-            // What a provider refuses is its answer, as text.
+            asks: Asks::Before("rm -rf"),
+            denied: "BLOCKED: User denied",
             errors: &[],
             overflow: None,
+            keeps_young: true,
+            told: &[
+                ("error=401", "mock error 401"),
+                ("error=429", "mock error 429"),
+                ("error=500", "mock error 500"),
+                ("overflow", "Context length exceeded"),
+            ],
             attached: &["pixel.png"],
             models: [(Some("custom"), "mock-1"), (Some("custom"), "mock-2")],
             beside: None,
@@ -266,7 +272,7 @@ mod claude_agent {
         let can = Can {
             turns: Turns::InOneProcess,
             tool: Some("execute"),
-            asks: true,
+            asks: Asks::Always,
             denied: "User refused permission",
             errors: &[
                 (401, "agent-auth"),
@@ -274,6 +280,8 @@ mod claude_agent {
                 (500, "agent-failed"),
             ],
             overflow: Some("context-overflow"),
+            keeps_young: true,
+            told: &[],
             attached: &["pixel.png", "notes.txt"],
             // It offers what Claude Code knows by itself.
             models: [(None, "sonnet"), (None, "haiku")],

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{Can, Driven, Scene, Turns, text};
+use super::{Asks, Can, Driven, Scene, Turns, text};
 use crate::mock_model::MockModel;
 use crate::support::{Client, DEADLINE, Place, skipped};
 
@@ -29,7 +29,7 @@ fn installed() -> Vec<Driven> {
         can: Can {
             turns: Turns::InOneProcess,
             tool: Some("Bash"),
-            asks: true,
+            asks: Asks::Always,
             denied: "The user did not allow this",
             errors: &[
                 (401, "agent-auth"),
@@ -37,6 +37,8 @@ fn installed() -> Vec<Driven> {
                 (500, "agent-failed"),
             ],
             overflow: Some("context-overflow"),
+            keeps_young: true,
+            told: &[],
             attached: &["pixel.png", "letter.pdf", "notes.txt"],
             models: [(None, "mock-1"), (None, "mock-2")],
             beside: None,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::{Can, Driven, Scene, Turns, text};
+use super::{Asks, Can, Driven, Scene, Turns, text};
 use crate::mock_model::MockModel;
 use crate::support::{Client, DEADLINE, Place, is_alive, kill, skipped};
 
@@ -27,7 +27,7 @@ fn installed() -> Vec<Driven> {
         can: Can {
             turns: Turns::InOneProcess,
             tool: Some("commandExecution"),
-            asks: true,
+            asks: Asks::Always,
             denied: "rejected by user",
             errors: &[
                 (401, "agent-auth"),
@@ -35,6 +35,8 @@ fn installed() -> Vec<Driven> {
                 (500, "agent-failed"),
             ],
             overflow: Some("context-overflow"),
+            keeps_young: true,
+            told: &[],
             attached: &["pixel.png"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
             beside: None,

@@ -25,6 +25,7 @@ macro_rules! suite {
 }
 
 mod acp;
+mod can;
 mod claude;
 mod codex;
 mod openclaw;
@@ -32,10 +33,12 @@ mod pi;
 mod timmy;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+
+pub use can::{Asks, Can, Turns};
 
 use crate::mock_model::{Asked, MockModel};
 use crate::support::{Client, Daemon, Place, is_alive, kill};
@@ -49,44 +52,6 @@ pub struct Driven {
     /// `[agents.it]`, with `model` as its model.
     pub configure: fn(&Driven, &Place, &MockModel) -> String,
     pub can: Can,
-}
-
-/// What is expected of an agent, where agents differ.
-pub struct Can {
-    /// Where its turns run.
-    pub turns: Turns,
-    /// Its shell tool, as the trace names it; `None` of an agent that tells of no tools.
-    pub tool: Option<&'static str>,
-    /// Does it ask before it runs a command?
-    pub asks: bool,
-    /// What the model hears of a denied command contains this.
-    pub denied: &'static str,
-    /// The code for each HTTP status of the provider.
-    pub errors: &'static [(u16, &'static str)],
-    /// The code for a prompt that is too long; `None` where it is told as an answer.
-    pub overflow: Option<&'static str>,
-    /// What it takes besides text: `pixel.png`, `letter.pdf`, `notes.txt`.
-    pub attached: &'static [&'static str],
-    /// Two models by which the agent may be told apart, as `provider` and `model`.
-    pub models: [(Option<&'static str>, &'static str); 2],
-    /// The code of a turn beside another one of another session; `None` where both run.
-    pub beside: Option<&'static str>,
-    /// The HTTP statuses of the provider that it tries again for longer than anybody waits.
-    pub tries_again: &'static [u16],
-    /// The code of the next turns after a refusal, for a while; `None` where it goes on as if nothing
-    /// had been.
-    pub refusal_lasts: Option<&'static str>,
-    /// The longest that one turn takes on a busy machine.
-    pub patience: Duration,
-}
-
-/// What a process is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turns {
-    /// One process goes from turn to turn, and tells what happens while it does.
-    InOneProcess,
-    /// Each turn is a process, which says everything when it ends.
-    InOneEach,
 }
 
 /// Is it to run on every push? The heavy ones are tested where they are installed.
@@ -115,6 +80,7 @@ impl Scene {
         place.deadline = driven.can.patience;
         std::fs::create_dir(place.path(WORK)).unwrap();
         let table = (driven.configure)(driven, &place, &model);
+        driven.can.agrees_with(&table, &driven.label);
         place.configure(&format!("default_agent = \"it\"\n{table}{more}"));
         Self {
             daemon: place.start(),
@@ -228,14 +194,14 @@ fn says(driven: &Driven) {
     assert_eq!(next["context"], "continued", "{}: {next:#}", driven.label);
 }
 
-/// Sends a prompt that lets the agent run a command, and gives `reply` to its question, if it asks.
-fn runs(driven: &Driven, scene: &Scene, prompt: &str, approve: bool) -> Vec<Value> {
+/// Sends a prompt that lets the agent run a command, and answers its question, if it `asks`.
+fn runs(driven: &Driven, scene: &Scene, prompt: &str, asks: bool, approve: bool) -> Vec<Value> {
     let mut client = scene.daemon.connect();
     let line =
         json!({"type": "send", "id": 1, "text": prompt, "session": "main", "on_question": "wait"});
     client.send(&line.to_string());
     let mut lines = Vec::new();
-    if driven.can.asks {
+    if asks {
         lines = client.until("question");
         let question = lines.last().unwrap().clone();
         assert_eq!(
@@ -257,7 +223,8 @@ fn runs_a_tool(driven: &Driven) {
     // Some agents run a mere `echo` without asking.
     let made = scene.work("made");
     let prompt = format!("[[bash=touch {} && echo from-the-tool]]", made.display());
-    let lines = runs(driven, &scene, &prompt, true);
+    let asks = driven.can.asks == Asks::Always;
+    let lines = runs(driven, &scene, &prompt, asks, true);
     let last = lines.last().unwrap();
     assert!(
         text(driven, last).contains("from-the-tool"),
@@ -294,15 +261,21 @@ fn runs_a_tool(driven: &Driven) {
 }
 
 fn is_denied_a_tool(driven: &Driven) {
-    if !driven.can.asks {
-        return;
-    }
+    let (command, is_there) = match driven.can.asks {
+        Asks::Never => return,
+        Asks::Always => ("touch", false),
+        Asks::Before(command) => (command, true),
+    };
     let scene = Scene::of(driven, "");
-    let file = scene.work("made-by-the-tool");
-    let prompt = format!("[[bash=touch {}]]", file.display());
-    let lines = runs(driven, &scene, &prompt, false);
-    assert!(
-        !file.exists(),
+    let at_stake = scene.work("at-stake");
+    if is_there {
+        std::fs::create_dir(&at_stake).unwrap();
+    }
+    let prompt = format!("[[bash={command} {}]]", at_stake.display());
+    let lines = runs(driven, &scene, &prompt, true, false);
+    assert_eq!(
+        at_stake.exists(),
+        is_there,
         "{}: it ran although it was denied",
         driven.label
     );
@@ -313,14 +286,25 @@ fn is_denied_a_tool(driven: &Driven) {
         "{}: {last:#}",
         driven.label
     );
+    if is_there {
+        return;
+    }
     // Nobody there is a denial, too.
     let alone = scene.ask(&prompt);
-    assert!(
-        !file.exists(),
+    assert_eq!(
+        at_stake.exists(),
+        is_there,
         "{}: nobody approved it: {alone:#}",
         driven.label
     );
     assert_eq!(text(driven, &scene.ask("still there")), "echo: still there");
+    runs(driven, &scene, &prompt, true, true);
+    assert_ne!(
+        at_stake.exists(),
+        is_there,
+        "{}: it was approved",
+        driven.label
+    );
 }
 
 fn is_aborted(driven: &Driven) {
@@ -345,7 +329,45 @@ fn is_aborted(driven: &Driven) {
 }
 
 fn goes_on_after_a_kill(driven: &Driven) {
-    goes_on_after(driven, |_| ());
+    if driven.can.keeps_young {
+        goes_on_after(driven, |_| ());
+    } else {
+        is_lost_while_young(driven);
+    }
+}
+
+/// What is gone is said to be: nothing is sent to an empty session under the old name.
+fn is_lost_while_young(driven: &Driven) {
+    let scene = Scene::of(driven, "");
+    let began = minute();
+    scene.ask("one");
+    let old = scene.pid();
+    kill(old, Signal::SIGKILL);
+    let gone = |status: &Value| (pid(status) != Some(old)).then_some(());
+    scene.daemon.until("the process is gone", gone);
+    let next = scene.ask("two [[recall]]");
+    let kept = next["context"] == "continued";
+    let remembers = text(driven, &next).contains("one");
+    assert_eq!(remembers, kept, "{}: {next:#}", driven.label);
+    // On a busy machine that minute may be over.
+    assert!(
+        !kept || minute() != began,
+        "{} keeps young sessions: {next:#}",
+        driven.label
+    );
+    let line = json!({"prompt": "three", "session": "main", "require_context": true});
+    let last = scene.daemon.ask(&line.to_string()).pop().unwrap();
+    let code = if kept {
+        json!(null)
+    } else {
+        json!("context-lost")
+    };
+    assert_eq!(last["code"], code, "{}: {last:#}", driven.label);
+}
+
+fn minute() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap().as_secs() / 60
 }
 
 /// The same where something has to pass between, with the agent at rest.
@@ -397,7 +419,7 @@ fn leaves_no_orphan(driven: &Driven) {
     let line =
         json!({"type": "send", "id": 1, "text": prompt, "session": "main", "on_question": "wait"});
     client.send(&line.to_string());
-    if driven.can.asks {
+    if driven.can.asks == Asks::Always {
         let question = client.until("question").pop().unwrap();
         let answer =
             json!({"type": "answer", "question_id": question["question_id"], "approve": true});
@@ -487,6 +509,16 @@ fn says_what_the_provider_refused(driven: &Driven) {
             (&last["type"], &last["code"]),
             (&json!("error"), &json!(code)),
             "{} {status}: {last:#}",
+            driven.label
+        );
+    }
+    for (directive, said) in driven.can.told {
+        let line = json!({"prompt": format!("[[{directive}]]"), "session": "told"});
+        let last = scene.daemon.ask(&line.to_string()).pop().unwrap();
+        let answer = text(driven, &last);
+        assert!(
+            answer.contains(said),
+            "{} {directive}: {last:#}",
             driven.label
         );
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Can, Driven, Scene, Turns, is_wanted};
+use super::{Asks, Can, Driven, Scene, Turns, is_wanted};
 use crate::mock_model::MockModel;
 use crate::support::{Place, skipped};
 
@@ -31,10 +31,12 @@ fn installed() -> Vec<Driven> {
             turns: Turns::InOneEach,
             // It prints what it did when it did all of it.
             tool: None,
-            asks: false,
+            asks: Asks::Never,
             denied: "",
             errors: &[(401, "agent-auth")],
             overflow: Some("context-overflow"),
+            keeps_young: true,
+            told: &[],
             attached: &[],
             models: [(None, "mock-1"), (None, "mock-2")],
             // Its state belongs to one process at a time; with its gateway both run.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Can, Driven, Scene, Turns, text};
+use super::{Asks, Can, Driven, Scene, Turns, text};
 use crate::mock_model::MockModel;
 use crate::support::{DEADLINE, Place};
 
@@ -14,7 +14,7 @@ fn installed() -> Vec<Driven> {
         can: Can {
             turns: Turns::InOneProcess,
             tool: Some("bash"),
-            asks: false,
+            asks: Asks::Never,
             denied: "",
             errors: &[
                 (401, "agent-auth"),
@@ -22,6 +22,8 @@ fn installed() -> Vec<Driven> {
                 (500, "agent-failed"),
             ],
             overflow: Some("context-overflow"),
+            keeps_young: true,
+            told: &[],
             attached: &["pixel.png"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
             beside: None,
@@ -76,5 +78,42 @@ fn only_the_tools_of_the_session_are_offered() {
             tools.sort();
             assert_eq!(tools, toolsets, "{}", driven.label);
         }
+    }
+}
+
+/// The model can't think.
+#[test]
+fn the_thinking_level_that_counts_is_told() {
+    for driven in installed() {
+        let scene = Scene::of(&driven, "");
+        let line = r#"{"type":"send","text":"one","session":"main","thinking":"max"}"#;
+        let lines = scene.daemon.ask(line);
+        let last = lines.last().unwrap();
+        assert_eq!(text(&driven, last), "echo: one");
+        assert_eq!(last["thinking"], "off", "{}: {last:#}", driven.label);
+        let noted = lines
+            .iter()
+            .any(|line| line["type"] == "note" && line["text"].as_str().unwrap().contains("`max`"));
+        assert!(noted, "{}: {lines:#?}", driven.label);
+    }
+}
+
+#[test]
+fn a_provider_that_is_not_there_fails_its_turn_at_once_and_no_other() {
+    for driven in installed() {
+        let scene = Scene::of(&driven, "");
+        scene.ask("one");
+        let line = json!({"prompt": "bad", "session": "main", "provider": "nope", "model": "x"});
+        let last = scene.daemon.ask(&line.to_string()).pop().unwrap();
+        assert_eq!(last["code"], "worker-start-failed", "{last:#}");
+        let said = last["error"].as_str().unwrap();
+        for part in ["`provider` `nope`", "Unknown provider"] {
+            assert!(said.contains(part), "{}: {said}", driven.label);
+        }
+        let status = scene.daemon.ask(r#"{"type":"status"}"#).remove(0);
+        assert_eq!(status["rpc"]["restarts"], 0, "{status:#}");
+        let next = scene.ask("two [[recall]]");
+        assert!(text(&driven, &next).contains("one"), "{next:#}");
+        assert_eq!(next["context"], "continued", "{next:#}");
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::{Can, Driven, Scene, Turns, WORK, text};
+use super::{Asks, Can, Driven, Scene, Turns, WORK, text};
 use crate::mock_model::MockModel;
 use crate::support::{DEADLINE, Place, TIMMY};
 
@@ -19,10 +19,12 @@ fn installed() -> Vec<Driven> {
         can: Can {
             turns: Turns::InOneProcess,
             tool: Some("bash"),
-            asks: false,
+            asks: Asks::Never,
             denied: "",
             errors: &[(401, "agent-auth")],
             overflow: Some("context-overflow"),
+            keeps_young: true,
+            told: &[],
             // A server on this machine gets no documents.
             attached: &["pixel.png", "notes.txt"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],

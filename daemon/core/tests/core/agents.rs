@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentd_core::agent::{Agent, Describe, Found, Levels, Providers, Resume, Sessions};
+use agentd_core::agent::{Agent, Describe, Found, Levels, Providers, Resume, Sessions, Tells};
 use agentd_core::attached::Takes;
 use agentd_core::{Served, Settings, Socket};
 
@@ -20,6 +20,7 @@ pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
         fallback_chain: resume == Resume::InTurn,
         steers: sessions != Sessions::PerTurn,
         compacts: sessions != Sessions::PerTurn,
+        tells: Tells::TEXT,
         attachments: match sessions {
             Sessions::One => Takes::Images,
             Sessions::Many => Takes::Files,

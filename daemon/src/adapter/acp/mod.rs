@@ -17,13 +17,13 @@ mod wire;
 
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
 use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{Failure, Outcome, Prompt, QuestionKind, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
-use agentd_protocol::line::{Level, Stop, Usage};
+use agentd_protocol::line::{CostStatus, Level, Stop, Usage};
 use serde_json::{Value, json};
 
 use super::object::{Object, beginning, shows};
@@ -50,6 +50,13 @@ pub const fn describe() -> Describe {
         fallback_chain: false,
         steers: false,
         compacts: false,
+        tells: Tells {
+            thinking: true,
+            tools: true,
+            usage: true,
+            costs: &[CostStatus::Actual],
+            questions: &[QuestionKind::Approval, QuestionKind::Choice],
+        },
         attachments: Takes::Texts,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),

@@ -15,13 +15,15 @@ mod words;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
 use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{Exit, Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{
+    Exit, Failure, Outcome, Prompt, QuestionKind, WorkerCommand, WorkerEvent,
+};
 use agentd_protocol::Code;
-use agentd_protocol::line::Stop;
+use agentd_protocol::line::{CostStatus, Stop};
 use serde_json::{Value, json};
 
 use super::object::{put_line, shows};
@@ -64,6 +66,13 @@ pub const fn describe() -> Describe {
         fallback_chain: false,
         steers: true,
         compacts: true,
+        tells: Tells {
+            thinking: true,
+            tools: true,
+            usage: true,
+            costs: &[CostStatus::Estimated, CostStatus::Included],
+            questions: &[QuestionKind::Approval, QuestionKind::Choice],
+        },
         attachments: Takes::Files,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),

@@ -16,11 +16,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
 use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{Failure, Outcome, Prompt, QuestionKind, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::{Stop, Usage};
 use serde_json::{Value, json};
@@ -68,6 +68,18 @@ pub const fn describe() -> Describe {
         fallback_chain: false,
         steers: true,
         compacts: true,
+        tells: Tells {
+            thinking: true,
+            tools: true,
+            usage: true,
+            costs: &[],
+            questions: &[
+                QuestionKind::Approval,
+                QuestionKind::Choice,
+                QuestionKind::Text,
+                QuestionKind::Secret,
+            ],
+        },
         attachments: Takes::Images,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),

@@ -11,13 +11,13 @@ mod words;
 
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions};
+use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
 use agentd_core::attached::{Attached, Takes};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{Failure, Outcome, Prompt, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{Failure, Outcome, Prompt, QuestionKind, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
-use agentd_protocol::line::{Level, Stop};
+use agentd_protocol::line::{CostStatus, Level, Stop};
 use serde_json::{Value, json};
 
 use super::attached::base64;
@@ -53,6 +53,17 @@ pub const fn describe() -> Describe {
         fallback_chain: false,
         steers: true,
         compacts: true,
+        tells: Tells {
+            thinking: true,
+            tools: true,
+            usage: true,
+            costs: &[CostStatus::Actual, CostStatus::Estimated],
+            questions: &[
+                QuestionKind::Approval,
+                QuestionKind::Choice,
+                QuestionKind::Text,
+            ],
+        },
         attachments: Takes::Images,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),

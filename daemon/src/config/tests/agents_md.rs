@@ -2,6 +2,8 @@
 //!
 //! Owns the tables between its marks. `cargo xtask agents` writes them anew.
 
+use agentd_protocol::line::CostStatus;
+
 use super::presets::{BELOW_HOME, OF_THE_MACHINE, PRESETS};
 use super::*;
 
@@ -44,6 +46,31 @@ fn each(names: &[&str]) -> String {
     quoted.join(", ")
 }
 
+/// What comes while the turn runs.
+fn piecemeal(it: &Describe, tells: bool) -> String {
+    match (tells, it.sessions) {
+        (false, _) => "no",
+        (true, Sessions::PerTurn) => "as the command prints it",
+        (true, _) => "piece by piece",
+    }
+    .to_owned()
+}
+
+/// What comes with the turn's end, where a command's output may have it or not.
+fn reported(it: &Describe, tells: bool, what: &str) -> String {
+    match (tells, it.sessions) {
+        (true, Sessions::PerTurn) => format!("with `output = \"openclaw\"`: {what}"),
+        (true, _) => what.to_owned(),
+        (false, _) if what == "yes" => "no".to_owned(),
+        (false, _) => what.to_owned(),
+    }
+}
+
+fn cost(status: &CostStatus) -> String {
+    let name = serde_json::to_value(status).unwrap();
+    name.as_str().unwrap().to_owned()
+}
+
 /// Each kind with the name that its column has.
 fn described() -> Vec<(String, Describe)> {
     let stateless = ["command", "{model}"].map(str::to_owned);
@@ -60,13 +87,44 @@ fn described() -> Vec<(String, Describe)> {
     described
 }
 
+/// Makes a row of its name and what each kind has in it.
+type Row<'a> = &'a dyn Fn(&str, &dyn Fn(&Describe) -> String) -> Vec<String>;
+
+/// What is told of turns.
+fn told(row: Row<'_>) -> Vec<Vec<String>> {
+    vec![
+        row("text", &|it| piecemeal(it, true)),
+        row("thinking, apart from text", &|it| {
+            piecemeal(it, it.tells.thinking)
+        }),
+        row("tools: start, output, end", &|it| yes(it.tells.tools)),
+        row("usage", &|it| reported(it, it.tells.usage, "yes")),
+        row("cost", &|it| {
+            let names: Vec<String> = it.tells.costs.iter().map(cost).collect();
+            let names = if names.is_empty() {
+                "unknown".to_owned()
+            } else {
+                names.join(" or ")
+            };
+            reported(it, !it.tells.costs.is_empty(), &names)
+        }),
+        row("questions", &|it| match it.tells.questions {
+            [] => "none".to_owned(),
+            kinds => {
+                let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+                names.join(", ")
+            }
+        }),
+    ]
+}
+
 fn kinds() -> String {
     let described = described();
-    let row = |what: &str, value: &dyn Fn(&Describe) -> String| {
+    let row = |what: &str, value: &dyn Fn(&Describe) -> String| -> Vec<String> {
         let values = described.iter().map(|(_, describe)| value(describe));
         std::iter::once(what.to_owned()).chain(values).collect()
     };
-    let rows: Vec<Vec<String>> = vec![
+    let mut rows: Vec<Vec<String>> = vec![
         row("sessions in a process", &|it| {
             match it.sessions {
                 Sessions::One => "one",
@@ -100,6 +158,9 @@ fn kinds() -> String {
         }),
         row("steer", &|it| said(it, it.steers)),
         row("compact", &|it| said(it, it.compacts)),
+    ];
+    rows.extend(told(&row));
+    rows.extend([
         row("attachments", &|it| {
             match it.attachments {
                 Takes::Nothing => "no",
@@ -130,7 +191,7 @@ fn kinds() -> String {
         row("ready within", &|it| {
             format!("{} s", it.ready_within.as_secs())
         }),
-    ];
+    ]);
     let mut head = vec![""];
     head.extend(described.iter().map(|(name, _)| name.as_str()));
     table(&head, &rows)
