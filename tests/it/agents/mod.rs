@@ -287,6 +287,7 @@ fn is_denied_a_tool(driven: &Driven) {
         driven.label
     );
     if is_there {
+        // Asked once more, the model of these tests calls the tool until Hermes allows no more calls.
         return;
     }
     // Nobody there is a denial, too.
