@@ -373,8 +373,9 @@ fn descriptors(place: &Place, base: BTreeMap<String, usize>) -> Vec<Descriptors>
                 // Three pipes each, and a handle on the process.
                 "pipe" => 3 * workers,
                 "anon_inode:[pidfd]" => workers,
-                // Those that subscribe.
-                "socket" => follow::wishes().len(),
+                // Those that subscribe, and where the thread that delivers webhooks hears of
+                // signals, once there was one.
+                "socket" => follow::wishes().len() + 1,
                 // For turns that wait, once there was one.
                 "anon_inode:[timerfd]" => 1,
                 // The thread that delivers webhooks, once there was one.
