@@ -86,8 +86,9 @@ fn after_a_long_outage_few_go_out_at_once_and_a_slow_host_stops_nobody() {
         peak.fetch_max(together, Ordering::SeqCst);
         // It takes a moment over each, as receivers do.
         std::thread::park_timeout(Duration::from_millis(2));
-        let _gone = stream.write_all(ok().as_bytes());
+        // Before the answer: the next request may come as soon as it is there.
         at_once.fetch_sub(1, Ordering::SeqCst);
+        let _gone = stream.write_all(ok().as_bytes());
     }));
     // Another name for this machine, where nobody ever answers.
     let hangs = Receiving::new(Box::new(|stream, _| {
