@@ -261,7 +261,7 @@ mod tests {
         for to in ["/no/such/socket", "plain", "dead.sock"] {
             let place = place();
             fs::write(place.dir.path().join("plain"), "").unwrap();
-            drop(UnixListener::bind(place.dir.path().join("dead.sock")).unwrap());
+            crate::server::listen::tests::stale(&place.dir.path().join("dead.sock"));
             symlink(to, &place.alias.path).unwrap();
             place.alias.remove();
             assert!(

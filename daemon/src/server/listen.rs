@@ -369,4 +369,4 @@ fn turn_away(stream: &UnixStream) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -79,11 +79,20 @@ async fn the_socket_is_private_whatever_the_umask_and_its_peer_is_known() {
     timeout(SOON, accepting.tracker.wait()).await.unwrap();
 }
 
+/// A socket that nobody listens on. One that is closed after listening may live on for a moment: in a
+/// process that another test is just starting.
+pub(in crate::server) fn stale(path: &Path) {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket};
+    let flags = SockFlag::empty();
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+    bind(socket.as_raw_fd(), &UnixAddr::new(path).unwrap()).unwrap();
+}
+
 #[tokio::test]
 async fn a_stale_socket_is_replaced_and_anything_else_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agentd.sock");
-    drop(StdListener::bind(&path).unwrap());
+    stale(&path);
     let (binding, listener) = new(&path).unwrap();
     let mut accepting = accepting(listener, 1024);
     let _client = UnixStream::connect(&path).await.unwrap();
