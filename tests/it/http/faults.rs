@@ -83,6 +83,15 @@ const ACCEPTED: Said = (
     r#"{"type":"dispatch","id":ID,"ok":true,"jobs":[{"job":"j1","session":"s","replayed":false}]}"#,
 );
 
+/// A server in front of a socket on which a test itself answers.
+fn in_front_of_nobody() -> Option<(Place, UnixListener, Http)> {
+    needs("curl")?;
+    let place = Place::new("");
+    let listener = UnixListener::bind(place.socket()).unwrap();
+    let http = Http::start(&place);
+    Some((place, listener, http))
+}
+
 /// Serves one conversation; gives the request that it has no answer to, and the connection.
 fn scripted(listener: &UnixListener, said: &[Said]) -> (Value, UnixStream) {
     let (stream, _) = listener.accept().unwrap();
@@ -104,12 +113,9 @@ fn scripted(listener: &UnixListener, said: &[Said]) -> (Value, UnixStream) {
 
 #[test]
 fn what_was_accepted_is_told_even_if_the_daemon_is_lost_or_hangs_before_the_result() {
-    if needs("curl").is_none() {
+    let Some((_place, listener, http)) = in_front_of_nobody() else {
         return;
-    }
-    let place = Place::new("");
-    let listener = UnixListener::bind(place.socket()).unwrap();
-    let http = Http::start(&place);
+    };
     let served = std::thread::spawn(move || {
         let (lost, _) = scripted(&listener, &[HELLO, ACCEPTED]);
         let (hung, kept) = scripted(&listener, &[HELLO, ACCEPTED]);
@@ -140,12 +146,9 @@ fn what_was_accepted_is_told_even_if_the_daemon_is_lost_or_hangs_before_the_resu
 
 #[test]
 fn an_unknown_outcome_is_told_with_the_keys_to_ask_again() {
-    if needs("curl").is_none() {
+    let Some((_place, listener, http)) = in_front_of_nobody() else {
         return;
-    }
-    let place = Place::new("");
-    let listener = UnixListener::bind(place.socket()).unwrap();
-    let http = Http::start(&place);
+    };
     let served = std::thread::spawn(move || {
         for asked in ["dispatch", "dispatch", "jobs"] {
             let (lost, _) = scripted(&listener, &[HELLO]);
