@@ -152,6 +152,21 @@ pub enum Effect {
     Exit,
 }
 
+impl Effect {
+    /// Is it a line to a connection, or about one?
+    #[must_use]
+    pub const fn is_for_a_connection(&self) -> bool {
+        matches!(
+            self,
+            Self::Send { .. }
+                | Self::Mark { .. }
+                | Self::Keep { .. }
+                | Self::Finish { .. }
+                | Self::Close { .. }
+        )
+    }
+}
+
 /// What the outside should know about the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Announcement {

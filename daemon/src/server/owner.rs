@@ -343,6 +343,9 @@ impl<H: Host> Owner<H> {
         let mut effects = std::mem::take(&mut self.effects);
         self.state.apply(self.now(), event, &mut effects);
         self.handled += 1;
+        // A worker is told its prompt before its sender is told `accepted`: the turn takes as long
+        // as the worker, and whoever is woken first may take this thread's core.
+        effects.sort_by_key(Effect::is_for_a_connection);
         for effect in effects.drain(..) {
             self.perform(effect);
         }

@@ -148,14 +148,11 @@ struct Round {
 }
 
 fn write_back(conn: &Connection, mode: &str) -> rusqlite::Result<Round> {
-    let done = conn.busy_timeout(Duration::ZERO).and_then(|()| {
+    let done = schema::at_once(conn, || {
         conn.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
             Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
         })
     });
-    if let Err(error) = conn.busy_timeout(schema::BUSY) {
-        tracing::warn!(%error, "how long others are waited for can't be set");
-    }
     let (pages, written) = done?;
     let count = |pages| u64::try_from(pages).unwrap_or(0);
     Ok(Round {

@@ -15,6 +15,7 @@ mod migrations;
 mod prune;
 mod queue;
 mod read;
+mod room;
 mod schema;
 mod sessions;
 mod takeover;

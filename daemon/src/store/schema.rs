@@ -86,6 +86,18 @@ pub(super) fn reopen_to_read(path: &Path) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
+/// Does something without waiting for what others have locked.
+pub(super) fn at_once<T>(
+    conn: &Connection,
+    work: impl FnOnce() -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    let done = conn.busy_timeout(Duration::ZERO).and_then(|()| work());
+    if let Err(error) = conn.busy_timeout(BUSY) {
+        tracing::warn!(%error, "how long others are waited for can't be set");
+    }
+    done
+}
+
 fn prepare_file(path: &Path, migrations: &[&str]) -> Result<Connection, StoreError> {
     let sqlite = |source| StoreError::Sqlite {
         path: path.to_owned(),

@@ -22,6 +22,7 @@ use super::queue::{
     BATCH, HEAVY, batch_len, can_do_without, changes, delivers, is_lazy, only_releases, refusal,
     weight,
 };
+use super::room::{self, Room};
 use super::transaction::{Attempt, Doubt, attempt, is_doubtful, wall_ms};
 use super::{Alive, Answer, Answers, Fault, Keep, Message, Moment, ORDERS, Order, Role};
 use super::{prune, read, schema, trouble, webhooks};
@@ -94,6 +95,7 @@ pub(super) struct Writer {
     doubt: Option<Doubt>,
     log: Arc<Log>,
     checkpoints: Checkpoints,
+    room: Room,
     stamps: i64,
     backups: Backups,
     /// When to look for what is to be forgotten.
@@ -109,6 +111,7 @@ impl Writer {
         let checkpoints = Checkpoints::new(setting.path.clone(), Arc::clone(&log));
         Self {
             prune_at: setting.keep.map(first),
+            room: Room::of(&setting.path),
             setting,
             backups,
             checkpoints,
@@ -252,7 +255,11 @@ impl Writer {
     fn wait(&self) -> Result<Message, RecvTimeoutError> {
         let until = match &self.trouble {
             Some(trouble) => Some(trouble.again),
-            None => self.lazy_until.into_iter().chain(self.prune_at).min(),
+            None => {
+                let room = self.room_is_short().then(|| Instant::now() + room::REST);
+                let times = [self.lazy_until, self.prune_at, room];
+                times.into_iter().flatten().min()
+            }
         };
         match until {
             Some(until) => self
@@ -313,6 +320,7 @@ impl Writer {
 
     fn work(&mut self) {
         if !self.is_due() {
+            self.make_room();
             return self.prune();
         }
         if self.conn.is_none() || self.doubt.is_some() {
@@ -513,6 +521,20 @@ impl Writer {
         )?;
         probe.execute("DELETE FROM meta WHERE key = 'probe'", [])?;
         probe.commit()
+    }
+
+    /// Only where somebody will need it soon, and nothing is known to be wrong.
+    fn room_is_short(&self) -> bool {
+        let is_well = self.conn.is_some() && self.trouble.is_none();
+        let pages = self.log.pages.load(Ordering::Relaxed);
+        self.setting.role == Role::Daemon && is_well && self.room.is_short(pages)
+    }
+
+    fn make_room(&mut self) {
+        if let (true, Some(conn)) = (self.room_is_short(), &self.conn) {
+            let pages = self.log.pages.load(Ordering::Relaxed);
+            self.room.make(conn, pages);
+        }
     }
 
     /// Forgets a slice of what is too old, if it is time for it. Nobody waits.

@@ -310,3 +310,24 @@ fn goes_on_with_all_it_held(version: u32) {
     let (job, seq, _) = store.accept(new(Some("main")));
     assert_eq!((job, seq), (JobId(9), 16));
 }
+
+#[test]
+fn a_daemon_has_room_in_its_log_and_a_one_shot_makes_none() {
+    let dir = TempDir::new().unwrap();
+    let log = beside(&dir.path().join(FILE), "-wal");
+    let length = || std::fs::metadata(&log).map_or(0, |log| log.len());
+    let mut store = bench(dir.path(), "a", Role::OneShot, dead);
+    store.accept(new(None));
+    let short = length();
+    assert!(short < schema::SHORT_LOG, "{short}");
+    store.close();
+    let mut store = bench(dir.path(), "b", Role::Daemon, dead);
+    let begun = Instant::now();
+    while length() < 1024 * 1024 {
+        assert!(begun.elapsed() < PATIENCE, "{} bytes", length());
+        std::thread::yield_now();
+    }
+    let job = store.accept(new(None)).0;
+    assert!(matches!(store.job(job).state, JobState::Queued { .. }));
+    store.close();
+}
