@@ -446,6 +446,13 @@ pub fn is_alive(pid: u32) -> bool {
     })
 }
 
+/// Who started a process.
+pub fn parent_of(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, behind_its_name) = stat.rsplit_once(')')?;
+    behind_its_name.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Ends a process that this test's daemon started.
 pub fn kill(pid: u32, signal: nix::sys::signal::Signal) {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());

@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use super::limit_mark::LimitMark;
 use super::process;
 
 /// Below the state directory.
@@ -35,6 +36,12 @@ pub fn claim(id: &str) {
 #[must_use]
 pub fn is_ours(id: &str) -> bool {
     ours().contains(id)
+}
+
+/// Is it one of a worker of this process?
+#[must_use]
+pub fn is_our_workers(mark: LimitMark) -> bool {
+    ours().iter().any(|id| mark.is_of(id))
 }
 
 /// A process that was spawned by an instance.

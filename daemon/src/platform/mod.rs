@@ -8,6 +8,7 @@ pub mod inherited;
 pub mod instance;
 #[cfg(target_os = "macos")]
 pub mod launchd;
+pub mod limit_mark;
 pub mod lock;
 pub mod log;
 pub mod manager;

@@ -16,6 +16,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use super::instance;
+use super::limit_mark::LimitMark;
 
 /// The variable by which a process carries the name of the instance that spawned it.
 pub const MARK: &str = "AGENTD_INSTANCE";
@@ -94,7 +95,7 @@ pub struct Marked {
     pub unsettled: Vec<u32>,
 }
 
-/// Processes that carry the instance's mark in their environment.
+/// Processes that carry the instance's mark as a limit, or in their environment.
 #[must_use]
 pub fn marked(instance: &str) -> Marked {
     let mark = format!("{MARK}={instance}");
@@ -106,6 +107,12 @@ pub fn marked(instance: &str) -> Marked {
         let Some(pid) = entry.file_name().to_str().and_then(|pid| pid.parse().ok()) else {
             continue;
         };
+        if let Some(mark) = LimitMark::on(pid) {
+            if mark.is_of(instance) {
+                marked.pids.push(pid);
+            }
+            continue;
+        }
         // Somebody else's can't be read, and one that ended has none.
         let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else {
             continue;
@@ -348,6 +355,7 @@ mod tests {
         let dir = tempfile::TempDir::new().unwrap();
         let instance = Instance::create(dir.path()).unwrap();
         let mut marked_one = spawn(Some(instance.id()));
+        let mut cleared_one = LimitMark::new(instance.id(), "1").put_on(|| spawn(None));
         let mut recorded_one = spawn(None);
         let mut stale_one = spawn(None);
         let record = |pid: u32, later: u64| SpawnRecord {
@@ -364,9 +372,10 @@ mod tests {
                 break now.pids;
             }
         };
-        assert_eq!(found, [marked_one.id()]);
+        assert_eq!(found, [marked_one.id(), cleared_one.id()]);
         assert_eq!(end_instance(dir.path(), instance.id()), Vec::<u32>::new());
         assert!(!marked_one.wait().unwrap().success());
+        assert!(!cleared_one.wait().unwrap().success());
         assert!(!recorded_one.wait().unwrap().success());
         assert!(
             stale_one.try_wait().unwrap().is_none(),

@@ -118,9 +118,8 @@ impl Spawner {
             let failure = spawn::Failure::permanent(error);
             return self.refuse(worker, generation, failure);
         };
-        let mut launch = agent.kind.launch(&agent.command, &spawn);
+        let launch = agent.kind.launch(&agent.command, &spawn);
         let mark = self.mark(worker, generation);
-        agent.kind.mark(&mark.variables(), &mut launch.argv);
         let adapter = agent.kind.adapter_of(agent.output, &spawn);
         let env = environment::of_worker(self, agent, &launch, &mark, &spawn);
         let plan = Plan {

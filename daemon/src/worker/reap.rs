@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use super::environment;
 use crate::platform::cgroup::Group;
 use crate::platform::instance;
+use crate::platform::limit_mark::LimitMark;
 use crate::platform::process::is_unsettled;
 
 /// What is killed is gone within this time, or hangs in the kernel and can't be waited for.
@@ -46,7 +47,7 @@ fn leaders() -> MutexGuard<'static, BTreeSet<i32>> {
     LEADERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What every process of one spawn carries in its environment.
+/// What every process of one spawn carries: as a limit, and in its environment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
     pub(super) instance: String,
@@ -65,9 +66,12 @@ pub fn adopt_orphans() -> io::Result<()> {
 }
 
 /// Starts a leader so that nobody can mistake it for an orphan in between.
-pub(super) fn start_leader(start: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
+pub(super) fn start_leader(
+    mark: &Mark,
+    start: impl FnOnce() -> io::Result<Child>,
+) -> io::Result<Child> {
     let mut leaders = leaders();
-    let child = start()?;
+    let child = mark.limit().put_on(start)?;
     leaders.extend(child.id().map(u32::cast_signed));
     Ok(child)
 }
@@ -216,6 +220,9 @@ fn sweep_orphans(killed: &mut BTreeSet<i32>) -> usize {
 
 /// Does it carry the mark of an instance that this process is not?
 fn is_of_another(pid: Pid) -> bool {
+    if let Some(mark) = LimitMark::on(pid.as_raw().cast_unsigned()) {
+        return !instance::is_our_workers(mark);
+    }
     let Ok(environ) = std::fs::read(format!("/proc/{pid}/environ")) else {
         return false;
     };
@@ -412,7 +419,15 @@ impl Mark {
         format!("worker-{}-{}", self.instance, self.worker)
     }
 
+    pub(super) fn limit(&self) -> LimitMark {
+        LimitMark::new(&self.instance, &self.worker)
+    }
+
+    /// Where a limit can't be set, and in what an older agentd left, the environment tells.
     fn is_on(&self, pid: Pid) -> bool {
+        if let Some(mark) = LimitMark::on(pid.as_raw().cast_unsigned()) {
+            return mark == self.limit();
+        }
         let Ok(environ) = std::fs::read(format!("/proc/{pid}/environ")) else {
             return false;
         };
@@ -449,5 +464,31 @@ mod tests {
         );
         assert!(parse(7, &format!("7 (x) Z 1 5 6 {rest}")).unwrap().zombie);
         assert_eq!(parse(7, "garbage"), None);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_process_without_a_limit_is_known_by_its_environment() {
+        let mark = Mark {
+            instance: "1-2-3".to_owned(),
+            worker: "4.5".to_owned(),
+        };
+        instance::claim(&mark.instance);
+        let mut sleep = std::process::Command::new("sleep");
+        let mut child = sleep.arg("60").envs(mark.variables()).spawn().unwrap();
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let begun = Instant::now();
+        while is_unsettled(child.id()) {
+            assert!(begun.elapsed() < Duration::from_secs(20));
+        }
+        assert_eq!(LimitMark::on(child.id()), None);
+        assert!(mark.is_on(pid) && !is_of_another(pid));
+        let another = Mark {
+            worker: "4.6".to_owned(),
+            ..mark
+        };
+        assert!(!another.is_on(pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

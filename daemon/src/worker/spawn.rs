@@ -147,7 +147,7 @@ fn attempt(plan: &Plan, program: &Path, group: Option<&Group>) -> io::Result<Chi
     if let Some(group) = group {
         enter(&mut command, group);
     }
-    reap::start_leader(|| Command::from(command).spawn())
+    reap::start_leader(&plan.mark, || Command::from(command).spawn())
 }
 
 /// Puts the limit of open files back in the child.

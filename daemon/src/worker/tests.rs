@@ -273,6 +273,8 @@ async fn a_process_that_left_the_group_is_found_by_its_mark() {
     for script in [
         "setsid sh -c 'echo $$ .; exec sleep 300' & read never",
         "setsid sh -c 'sleep 300 & echo $! .; exit' & read never",
+        "env -i setsid sh -c 'echo $$ .; exec sleep 300' & read never",
+        "env -i setsid sh -c 'sleep 300 & echo $! .; exit' & read never",
     ] {
         let mut running = Setup::sh(script).start();
         let said = running.says(".").await;

@@ -65,7 +65,7 @@ base_url = "{}"
 wire_api = "responses"
 request_max_retries = 0
 stream_max_retries = 0
-# Its commands have nothing of agentd's but what it is told by flags.
+# Its commands have nothing of agentd's in their environment.
 [shell_environment_policy]
 inherit = "core"
 "#,

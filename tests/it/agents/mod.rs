@@ -41,7 +41,7 @@ use serde_json::{Value, json};
 pub use can::{Asks, Can, Turns};
 
 use crate::mock_model::{Asked, MockModel};
-use crate::support::{Client, Daemon, Place, is_alive, kill};
+use crate::support::{Client, Daemon, Place, is_alive, kill, parent_of};
 
 /// One agent, ready to be driven.
 pub struct Driven {
@@ -412,8 +412,9 @@ fn goes_on_after(driven: &Driven, between: impl Fn(&Scene)) {
 fn leaves_no_orphan(driven: &Driven) {
     let scene = Scene::of(driven, "");
     let file = scene.work("tool-pid");
+    // It has neither the shell's session nor its environment.
     let prompt = format!(
-        "[[bash=echo $$ > {0}.new && mv {0}.new {0} && sleep 1000; true]]",
+        "[[bash=env -i setsid -w sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000'; true]]",
         file.display()
     );
     let mut client = scene.daemon.connect();
@@ -427,17 +428,15 @@ fn leaves_no_orphan(driven: &Driven) {
         scene.daemon.ask(&answer.to_string());
     }
     // Not the shell itself, which dies with the agent where that asks the system for it.
-    let tool = scene.daemon.until("the shell's child runs", |_| {
-        let shell = std::fs::read_to_string(&file).ok()?;
-        let shell = shell.trim();
-        let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
-        children.ok()?.trim().parse::<u32>().ok()
+    let tools = scene.daemon.until("the tool runs", |_| {
+        let pid: u32 = std::fs::read_to_string(&file).ok()?.trim().parse().ok()?;
+        Some([pid, parent_of(pid)?])
     });
     kill(scene.pid(), Signal::SIGKILL);
     client.until("error");
-    scene
-        .daemon
-        .until("the tool is gone, too", |_| (!is_alive(tool)).then_some(()));
+    scene.daemon.until("the tool is gone, too", |_| {
+        (!tools.iter().any(|tool| is_alive(*tool))).then_some(())
+    });
     if driven.can.turns == Turns::InOneEach {
         nothing_is_left(driven, &scene);
     }
