@@ -36,6 +36,19 @@ pub struct Agent {
     pub thinking: Option<String>,
 }
 
+/// The one-shot form of an agent whose program lacks the form that it was run in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OneShot {
+    /// `exec`.
+    pub kind: &'static str,
+    /// What is run, for people.
+    pub command: Vec<String>,
+    /// What that can do: its processes are turns.
+    pub describe: Describe,
+    /// What the program lacks, in words for a person.
+    pub why: String,
+}
+
 /// How an agent was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {

@@ -15,10 +15,11 @@ use crate::effect::{Effect, Rung};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Notice, Phase, Process};
 use crate::log::What;
+use crate::pins;
 use crate::session::Session;
 use crate::slot::{Slot, SlotPhase};
 use crate::state::State;
-use crate::store::Write;
+use crate::store::{Pins, Write};
 use crate::stored::Awaiting;
 use crate::timers::Timer;
 use crate::worker::{Failure, WorkerCommand};
@@ -174,11 +175,10 @@ impl State {
     /// it.
     fn context_of(&self, turn: TurnId, worker: WorkerId) -> Option<(Context, Option<String>)> {
         let session = self.sessions.get(&self.jobs.get(&turn)?.session)?;
-        let agent = self.settings.agents.get(&session.agent)?;
         let slot = self.slots.get(&worker)?;
-        let by_id = self.reopens_in_turns(slot);
+        let by_id = slot.reopens_in_turns();
         let native = session.native.clone().filter(|_| by_id);
-        let context = if session.turns == 0 || agent.describe.resume == Resume::Stateless {
+        let context = if session.turns == 0 || slot.describe.resume == Resume::Stateless {
             Context::New
         } else if slot.phase.is_spawning_per_turn() && session.native.is_some()
             || session.open
@@ -235,6 +235,21 @@ impl State {
                     "has an agent that remembers no turns",
                 ));
             }
+        }
+        // The agent may be run in another form than when the turn was accepted.
+        let agent = self.settings.agents.get(&slot.agent)?;
+        let pins = Pins {
+            provider: job.send.provider.clone(),
+            model: job.send.model.clone(),
+            thinking: job.send.thinking.clone(),
+        };
+        if slot.is_one_turn()
+            && let Err(refused) = pins::check(agent, &pins)
+        {
+            return Some(Failure {
+                hint: refused.hint,
+                ..Failure::new(refused.code, refused.error)
+            });
         }
         // What its agent takes was known from its kind when the turn was accepted; the process says
         // it for itself.
@@ -328,22 +343,15 @@ impl State {
     /// Would the earlier turns of some session be lost with the process?
     pub(crate) fn is_memory(&self, slot: &Slot) -> bool {
         let mut sessions = slot.sessions.iter().filter_map(|id| self.sessions.get(id));
-        sessions.any(|session| {
-            session.turns > 0 && !(slot.resumes && self.can_be_reopened(slot, session))
-        })
+        sessions
+            .any(|session| session.turns > 0 && !(slot.resumes && can_be_reopened(slot, session)))
     }
+}
 
-    /// Does the agent know the session by an id of its own? One that is reopened when its process
-    /// starts is asked for it then.
-    fn can_be_reopened(&self, slot: &Slot, session: &Session) -> bool {
-        session.native.is_some() || !self.reopens_in_turns(slot)
-    }
-
-    /// Does the id of a session go with each of its turns?
-    fn reopens_in_turns(&self, slot: &Slot) -> bool {
-        let agent = self.settings.agents.get(&slot.agent);
-        slot.resumes && agent.is_some_and(|agent| agent.describe.resume == Resume::InTurn)
-    }
+/// Does the agent know the session by an id of its own? One that is reopened when its process starts
+/// is asked for it then.
+fn can_be_reopened(slot: &Slot, session: &Session) -> bool {
+    session.native.is_some() || !slot.reopens_in_turns()
 }
 
 /// What a turn is told that can't do without its session's earlier ones.

@@ -35,7 +35,7 @@ impl State {
         let Some(slot) = self.current(worker, generation) else {
             return;
         };
-        let agent = slot.agent.clone();
+        let is_one_turn = slot.is_one_turn();
         match fault {
             Fault::Directory => {
                 return self.never_began(
@@ -44,7 +44,7 @@ impl State {
                     "make it again, or begin a new session elsewhere",
                 );
             }
-            Fault::Arguments if self.is_per_turn(&agent) => {
+            Fault::Arguments if is_one_turn => {
                 return self.never_began(
                     worker,
                     error,
@@ -80,7 +80,7 @@ impl State {
             ..Failure::new(Code::InvalidRequest, error)
         };
         let (agent, cwd) = (slot.agent.clone(), slot.fit.cwd.clone());
-        let sessions = slot.sessions.clone();
+        let (sessions, is_one_turn) = (slot.sessions.clone(), slot.is_one_turn());
         let turns = std::mem::take(&mut slot.turns);
         for turn in turns {
             match self.jobs.get(&turn).map(|job| job.phase.clone()) {
@@ -90,7 +90,7 @@ impl State {
                 _ => {}
             }
         }
-        if !self.is_per_turn(&agent) {
+        if !is_one_turn {
             // Who only shared the process works elsewhere, and goes on in another one.
             let there = sessions
                 .iter()
@@ -146,7 +146,7 @@ impl State {
             SlotPhase::Stopping { then, .. } => Some(then),
             _ => None,
         };
-        let per_turn = self.is_per_turn(&agent);
+        let per_turn = slot.is_one_turn();
         let gone = What::Gone {
             exit,
             asked: asked.is_some() || per_turn,

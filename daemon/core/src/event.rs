@@ -8,7 +8,7 @@ use agentd_protocol::line::LogFacts;
 use agentd_protocol::request::Decoded;
 use agentd_protocol::webhook::EndpointRow;
 
-use crate::agent::Looked;
+use crate::agent::{Looked, OneShot};
 use crate::attached::Content;
 use crate::ids::{ConnId, Generation, Token, WorkerId};
 use crate::store::{Loaded, Recovered, Stored};
@@ -174,6 +174,13 @@ pub enum Event {
         exit: Exit,
         /// The end of what it printed besides protocol.
         tail: String,
+    },
+    /// An agent's program lacks its long-lived form: from now on the agent is run in the other one.
+    OnlyOneShot {
+        /// Its name.
+        agent: String,
+        /// How it is run from now on.
+        form: Box<OneShot>,
     },
     /// Time passed: some deadline of the core has come.
     Ticked,

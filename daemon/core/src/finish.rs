@@ -62,11 +62,8 @@ impl State {
             Ending::Cancelled | Ending::OutputLimit | Ending::Interrupted => Closed::Cancel,
         };
         job.phase = Phase::Settling { process, ending };
-        let describe = self
-            .settings
-            .agents
-            .get(&job.agent)
-            .map(|agent| agent.describe);
+        let slot = self.slots.get(&process.worker);
+        let describe = slot.map(|slot| slot.describe);
         self.timers.clear(Timer::Running(turn));
         if describe.is_some_and(|describe| describe.cancels) {
             let command = WorkerCommand::Cancel { turn };
@@ -403,14 +400,7 @@ impl State {
         let Some(slot) = self.slots.get_mut(&process.worker) else {
             return;
         };
-        let Some(describe) = self
-            .settings
-            .agents
-            .get(&slot.agent)
-            .map(|agent| agent.describe)
-        else {
-            return;
-        };
+        let describe = slot.describe;
         if describe.sessions == Sessions::PerTurn {
             return;
         }

@@ -24,6 +24,7 @@ mod dispatch;
 pub mod effect;
 pub mod event;
 mod finish;
+mod form;
 mod history;
 pub mod ids;
 mod job;

@@ -469,11 +469,7 @@ impl State {
             .copied()
             .filter(|_| slot.sessions.len() == 1);
         let session = session_id.and_then(|session| self.sessions.get(&session));
-        let native = self
-            .settings
-            .agents
-            .get(&slot.agent)
-            .is_some_and(|agent| agent.describe.resume == Resume::Native);
+        let native = slot.describe.resume == Resume::Native;
         let resume = session
             .and_then(|session| session.native.clone())
             .filter(|_| native);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use agentd_protocol::line::WorkerState;
 
-use crate::agent::{Agent, Resume};
+use crate::agent::{Agent, Describe, Resume, Sessions};
 use crate::attached::Takes;
 use crate::effect::Rung;
 use crate::ids::{Generation, TurnId};
@@ -73,6 +73,8 @@ impl Fit {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Slot {
     pub(crate) agent: String,
+    /// What its agent could do when it was made: the agent may be run in another form since.
+    pub(crate) describe: Describe,
     pub(crate) fit: Fit,
     pub(crate) phase: SlotPhase,
     pub(crate) generation: Generation,
@@ -129,6 +131,16 @@ impl Slot {
         self.fit == fit
     }
 
+    /// Is its process one turn?
+    pub(crate) fn is_one_turn(&self) -> bool {
+        self.describe.sessions == Sessions::PerTurn
+    }
+
+    /// Does the id of a session go with each of its turns?
+    pub(crate) fn reopens_in_turns(&self) -> bool {
+        self.resumes && self.describe.resume == Resume::InTurn
+    }
+
     pub(crate) const fn pid(&self) -> Option<u32> {
         self.phase.pid()
     }
@@ -142,7 +154,9 @@ impl Slot {
     }
 
     pub(crate) fn takes_turns(&self) -> bool {
-        !self.retiring && !self.restart_when_idle
+        // A process that was one turn has had it, though its exit may not be known yet.
+        let over = self.served && self.is_one_turn();
+        !self.retiring && !self.restart_when_idle && !over
     }
 }
 
@@ -232,6 +246,7 @@ impl Slot {
     pub(crate) fn new(agent: &Agent, fit: Fit) -> Self {
         Self {
             agent: agent.name.clone(),
+            describe: agent.describe,
             fit,
             phase: SlotPhase::Planned,
             generation: Generation(0),
@@ -243,7 +258,7 @@ impl Slot {
             sessions: BTreeSet::new(),
             turns: BTreeSet::new(),
             capacity: agent.describe.concurrent_sends.max(1),
-            one_session: agent.describe.sessions != crate::agent::Sessions::Many,
+            one_session: agent.describe.sessions != Sessions::Many,
             cwd_per_turn: false,
             toolsets: agent.describe.toolsets,
             toolsets_per_turn: false,

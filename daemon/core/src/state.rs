@@ -252,6 +252,7 @@ impl State {
                 exit,
                 tail,
             } => self.exited(worker, generation, exit, &tail),
+            Event::OnlyOneShot { agent, form } => self.only_one_shot(&agent, *form),
             Event::Ticked => {}
             Event::StopAsked => self.stop_asked(),
             Event::InputLost => self.input_lost(),

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use agentd_core::agent::{Agent, Describe, Found, Levels, Providers, Resume, Sessions, Tells};
+use agentd_core::agent::{
+    Agent, Describe, Found, Levels, OneShot, Providers, Resume, Sessions, Tells,
+};
 use agentd_core::attached::Takes;
 use agentd_core::{Served, Settings, Socket};
 
@@ -45,6 +47,19 @@ fn agent(name: &str, sessions: Sessions, resume: Resume) -> Agent {
         provider: None,
         model: None,
         thinking: None,
+    }
+}
+
+/// The form that each of them has left when its program lacks the other.
+pub fn one_shot() -> OneShot {
+    OneShot {
+        kind: "exec",
+        command: vec!["/bin/once".to_owned()],
+        describe: Describe {
+            thinking: Levels::None,
+            ..describe(Sessions::PerTurn, Resume::Stateless)
+        },
+        why: "this version has no `long`".to_owned(),
     }
 }
 

@@ -13,6 +13,7 @@ mod clocks;
 mod cursors;
 mod dispatch;
 mod flood;
+mod forms;
 mod held;
 mod lives;
 mod native;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use agentd_core::event::Fault;
 use agentd_core::ids::{ConnId, Generation, WorkerId};
+use agentd_core::worker::{Exit, Outcome, WorkerEvent};
+use agentd_protocol::line::Stop;
 use agentd_protocol::serde_json::json;
 
 use crate::agents::settings;
@@ -149,7 +151,7 @@ fn a_spare_is_where_its_agent_was_used_last() {
         told.map(|(process, _)| *process).collect::<Vec<_>>()
     };
     for process in ended(&world) {
-        world.exit(process, agentd_core::worker::Exit::Code(0));
+        world.exit(process, Exit::Code(0));
     }
     let spare = *world
         .processes
@@ -215,4 +217,21 @@ fn a_turn_that_a_process_is_started_for_is_a_miss_and_any_other_a_hit() {
         let found = [&rpc["pool_hits"], &rpc["pool_misses"]];
         assert_eq!(found, [&json!(expected[0]), &json!(expected[1])], "{agent}");
     }
+}
+
+#[test]
+fn a_process_that_is_one_turn_gets_no_other_before_its_exit_is_known() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    for id in [1, 2] {
+        send(&mut world, conn, id, "s", r#","agent":"turn","cwd":"/w""#);
+    }
+    let process = there(&world, "/w");
+    let turn = world.processes[&process].turns[0];
+    let outcome = Box::new(Outcome::ended(Stop::EndTurn));
+    world.worker(process, WorkerEvent::Ended { turn, outcome });
+    assert_eq!(world.answer(conn, 1)["type"], "message_end");
+    world.exit(process, Exit::Code(0));
+    world.end_turn(there(&world, "/w"));
+    assert_eq!(world.answer(conn, 2)["type"], "message_end");
 }

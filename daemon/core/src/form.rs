@@ -1,0 +1,79 @@
+//! An agent whose program turns out to lack its long-lived form goes on in its one-shot form.
+//!
+//! Owns what becomes of its processes and of those who wait for them. Who found it out, and how,
+//! the shell knows.
+
+use agentd_protocol::line::Level;
+
+use crate::agent::{OneShot, Resume, Sessions};
+use crate::effect::Rung;
+use crate::ids::{TurnId, WorkerId};
+use crate::job::{Notice, Phase};
+use crate::session::SessionId;
+use crate::slot::SlotPhase;
+use crate::state::State;
+
+impl State {
+    /// From now on each turn of an agent is a process. One that got ready in the old form ends the
+    /// turns it has; any other is ended, and whoever waits for it is served anew.
+    pub(crate) fn only_one_shot(&mut self, name: &str, form: OneShot) {
+        let Some(agent) = self.settings.agents.get_mut(name) else {
+            return;
+        };
+        if form.describe.sessions != Sessions::PerTurn {
+            return;
+        }
+        agent.kind = form.kind;
+        agent.command = form.command;
+        agent.describe = form.describe;
+        // What came of the other form says nothing of this one.
+        self.health.remove(name);
+        let of_it = |session: &&mut crate::session::Session| session.agent == name;
+        for session in self.sessions.values_mut().filter(of_it) {
+            session.health.reset();
+        }
+        let old = self.slots.iter();
+        let old = old.filter(|(_, slot)| slot.agent == name && !slot.is_one_turn());
+        let old: Vec<WorkerId> = old.map(|(worker, _)| *worker).collect();
+        for worker in old {
+            self.tell_who_waits(worker, &form.why, form.describe.resume);
+            match self.slots.get(&worker).map(|slot| slot.phase) {
+                Some(
+                    SlotPhase::Ready { .. }
+                    | SlotPhase::Probing { .. }
+                    | SlotPhase::Recycling { .. },
+                ) => self.retire(worker),
+                // Nobody told it anything: it need not be asked to end.
+                _ => self.stop_slot(worker, Rung::Term),
+            }
+        }
+    }
+
+    /// The next turn of each session of a process says why it is run in another way.
+    fn tell_who_waits(&mut self, worker: WorkerId, why: &str, resume: Resume) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        let next = |id: &SessionId| {
+            let session = self.sessions.get(id)?;
+            let turn = *session.queue.front()?;
+            let waits = (self.jobs.get(&turn)).is_some_and(|job| job.phase == Phase::Queued);
+            let forgets = session.turns > 0 && resume == Resume::Stateless;
+            waits.then_some((turn, forgets))
+        };
+        let waiting: Vec<(TurnId, bool)> = slot.sessions.iter().filter_map(next).collect();
+        for (turn, forgets) in waiting {
+            let memory = if forgets {
+                ", which remembers no earlier turns"
+            } else {
+                ""
+            };
+            let notice = Notice {
+                level: Level::Info,
+                code: "one-shot-form".to_owned(),
+                text: format!("{why}: its one-shot form is run{memory}"),
+            };
+            self.note(turn, &notice);
+        }
+    }
+}
