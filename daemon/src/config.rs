@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use discover::{agents, looked_for};
+pub use discover::{agents, looked_for, one_shot};
 pub use doubts::Doubt;
 pub use edit::{Change, EditError, NewAgent, save};
 pub use endpoints::{
@@ -80,6 +80,8 @@ pub struct AgentConfig {
     pub model: Option<String>,
     /// Default thinking level.
     pub thinking: Option<String>,
+    /// It is run in its one-shot form because its program's help has no such word.
+    pub lacks: Option<&'static str>,
     /// What was most likely not meant, for people to be told.
     pub doubts: Vec<Doubt>,
 }
@@ -99,6 +101,7 @@ impl AgentConfig {
             provider: None,
             model: None,
             thinking: None,
+            lacks: None,
             doubts: Vec::new(),
         }
     }

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, is_alive, wait_for};
 
-const SYSTEM: &str = "/usr/bin:/bin";
+pub const SYSTEM: &str = "/usr/bin:/bin";
 
 /// A shell script that people would call an agent.
-fn program(dir: &Path, name: &str, script: &str) -> PathBuf {
+pub fn program(dir: &Path, name: &str, script: &str) -> PathBuf {
     std::fs::create_dir_all(dir).unwrap();
     let file = dir.join(name);
     std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -26,7 +26,7 @@ fn counting(version: &str) -> String {
     )
 }
 
-fn start(place: Place) -> Daemon {
+pub fn start(place: Place) -> Daemon {
     let path = format!("{}:{SYSTEM}", place.path("bin").display());
     place.start_with(&[("PATH", &path)])
 }
@@ -372,26 +372,6 @@ fn a_shim_is_asked_again_after_a_day_and_at_once_when_it_lacks_something() {
     assert_eq!(list()["version"], "2.0");
     age(24 * 3600);
     assert_eq!(list()["version"], "3.0");
-}
-
-#[test]
-fn a_program_without_its_long_lived_form_is_run_in_its_one_shot_form_from_the_next_start_on() {
-    let place = Place::new("");
-    let script = "case \"$1\" in --version) echo 0.9;; --help) echo 'Configure goose settings';; run) shift; echo \"ran $*\";; esac";
-    program(&place.path("bin"), "goose", script);
-    let daemon = start(place);
-    wait_for("its help was read", || {
-        let note = row(&daemon, "goose")["note"].clone();
-        note.as_str()?.contains("has no `acp`").then_some(())
-    });
-    let daemon = start(daemon.kill());
-    assert_eq!(row(&daemon, "goose")["kind"], "exec");
-    let sent = daemon.agentctl(&["send", "--agent", "goose", "hi"]);
-    assert_eq!(
-        sent.stdout.trim(),
-        "ran --no-session --quiet --text=hi",
-        "{sent:?}"
-    );
 }
 
 #[test]

@@ -37,6 +37,7 @@ mod misbehaviour;
 mod mock_model;
 mod native;
 mod nested;
+mod one_shot_forms;
 mod packaging;
 mod pi;
 mod pi_steering;

@@ -172,24 +172,39 @@ fn found(
 
 /// An agent that would be run in the way of its preset, as its program is: a version that has only
 /// the one-shot form is run in that, and of another program that has its name it is said.
-fn as_it_is(mut agent: AgentConfig, look: &Look) -> (AgentConfig, Option<String>) {
-    let Some((program, arguments)) = agent.command.split_first() else {
-        return (agent, None);
-    };
-    let path = PathBuf::from(program);
-    let preset = presets::of_program(program)
-        .filter(|preset| preset.kind == agent.kind && preset.arguments == arguments);
-    let Some(preset) = preset else {
+fn as_it_is(agent: AgentConfig, look: &Look) -> (AgentConfig, Option<String>) {
+    let program = agent.command.first().map(PathBuf::from);
+    let Some(path) = program.filter(|_| preset_of(&agent).is_some()) else {
         return (agent, None);
     };
     let words = look.others.get(&path);
     let another = words.and_then(|words| presets::why_another(&agent, words));
-    if look.one_shot_only.contains(&path) {
-        agent.kind = Kind::Exec;
-        agent.command = command(Some(path), preset.name, preset.once);
-        agent.output = preset.output;
-    }
-    (agent, another)
+    let lacks = look.one_shot_only.contains(&path);
+    let once = one_shot(&agent).filter(|_| lacks);
+    (once.unwrap_or(agent), another)
+}
+
+/// The preset in whose way an agent is run.
+fn preset_of(agent: &AgentConfig) -> Option<&'static Preset> {
+    let (program, arguments) = agent.command.split_first()?;
+    presets::of_program(program)
+        .filter(|preset| preset.kind == agent.kind && preset.arguments == arguments)
+}
+
+/// The one-shot form of an agent that is run in the way of its preset, in case its program lacks
+/// the long-lived one; `None` for any other.
+#[must_use]
+pub fn one_shot(agent: &AgentConfig) -> Option<AgentConfig> {
+    let preset = preset_of(agent)?;
+    let word = preset.word?;
+    let path = agent.command.first().map(PathBuf::from);
+    Some(AgentConfig {
+        kind: Kind::Exec,
+        command: command(path, preset.name, preset.once),
+        output: preset.output,
+        lacks: Some(word),
+        ..agent.clone()
+    })
 }
 
 fn known(

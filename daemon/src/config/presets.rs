@@ -46,7 +46,7 @@ pub(super) struct Preset {
     /// The arguments of that form.
     pub(super) arguments: &'static [&'static str],
     /// A word that its help has when it has that form.
-    word: Option<&'static str>,
+    pub(super) word: Option<&'static str>,
     /// What its version or its help says of itself, in small letters: one of these. A mere name is
     /// in the help of any program that has it.
     pub(super) signs: &'static [&'static str],

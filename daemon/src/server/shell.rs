@@ -148,8 +148,9 @@ impl Shell {
             tracing::warn!(%error, "escaped processes of workers can't be adopted");
         }
         let agents = agents(&plan.config, &dir);
-        let spawner = spawner(&plan, &agents, &instance, inbox.clone(), tracker.clone());
+        let mut spawner = spawner(&plan, &agents, &instance, inbox.clone(), tracker.clone());
         let versions = Versions::new(spawner.clone(), &dir, patience(&plan.served));
+        spawner.versions = Some(Arc::clone(&versions));
         let settings = settings(&plan, &opened, agents);
         let endpoints = config::Endpoints::file(&plan.config.file);
         let delivering = CancellationToken::new();
@@ -377,6 +378,7 @@ fn spawner(
         groups: groups(&plan.served),
         record: recorder(Arc::clone(instance)),
         attach: attach(plan.state_dir.clone()),
+        versions: None,
     }
 }
 

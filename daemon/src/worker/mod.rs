@@ -29,10 +29,11 @@ use agentd_core::worker::WorkerCommand;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
-use crate::adapter::Adapter;
-use crate::config::AgentConfig;
+use crate::adapter::{Adapter, Kind};
+use crate::config::{AgentConfig, one_shot};
 use crate::platform::cgroup::Delegated;
 use spawn::Plan;
+use versions::Unready;
 
 pub use fetch::Attach;
 pub use reap::adopt_orphans;
@@ -93,6 +94,8 @@ pub struct Spawner {
     pub record: Arc<dyn Fn(SpawnRecord) + Send + Sync>,
     /// Where a turn's attachments come from.
     pub attach: Attach,
+    /// Who is asked when a process never got ready; `None` where nobody is.
+    pub versions: Option<Arc<Versions>>,
 }
 
 impl std::fmt::Debug for Spawner {
@@ -118,6 +121,13 @@ impl Spawner {
             let failure = spawn::Failure::permanent(error);
             return self.refuse(worker, generation, failure);
         };
+        // A process that is given its turn at its start is the one-shot form, whatever the agent was
+        // found to be at first.
+        let once = (agent.kind != Kind::Exec && spawn.prompt.is_some()).then(|| one_shot(agent));
+        let unready = self.versions.as_ref().filter(|_| spawn.prompt.is_none());
+        let unready = unready.map(|versions| Unready::new(versions, &spawn.agent));
+        let once = once.flatten();
+        let agent = once.as_ref().unwrap_or(agent);
         let launch = agent.kind.launch(&agent.command, &spawn);
         let mark = self.mark(worker, generation);
         let adapter = agent.kind.adapter_of(agent.output, &spawn);
@@ -133,7 +143,7 @@ impl Spawner {
             file_limit: self.file_limit,
             groups: self.groups.clone(),
         };
-        self.start(plan, adapter)
+        self.start(plan, adapter, unready)
     }
 
     fn mark(&self, worker: WorkerId, generation: Generation) -> reap::Mark {
@@ -143,12 +153,17 @@ impl Spawner {
         }
     }
 
-    fn start(&self, plan: Plan, adapter: Box<dyn Adapter>) -> mpsc::Sender<Order> {
+    fn start(
+        &self,
+        plan: Plan,
+        adapter: Box<dyn Adapter>,
+        unready: Option<Unready>,
+    ) -> mpsc::Sender<Order> {
         let (sender, orders) = mpsc::channel(ORDERS);
         let inbox = self.inbox.clone();
         let (record, attach) = (Arc::clone(&self.record), Arc::clone(&self.attach));
         self.tracker.spawn(async move {
-            pump::live(plan, adapter, orders, inbox, record, attach).await;
+            pump::live(plan, adapter, orders, inbox, record, attach, unready).await;
         });
         sender
     }

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::fetch::{Attach, Fetch, Fetched};
 use super::reap::{self, Leader};
 use super::spawn::{self, Failure, Plan, Started};
+use super::versions::Unready;
 use super::voice::Voice;
 use super::{Order, SpawnRecord};
 use crate::adapter::Adapter;
@@ -43,10 +44,11 @@ const WAITING_BYTES: usize = 1024 * 1024;
 pub(super) async fn live(
     plan: Plan,
     adapter: Box<dyn Adapter>,
-    orders: mpsc::Receiver<Order>,
+    mut orders: mpsc::Receiver<Order>,
     inbox: mpsc::Sender<Event>,
     record: Arc<dyn Fn(SpawnRecord) + Send + Sync>,
     attach: Attach,
+    unready: Option<Unready>,
 ) {
     let (worker, generation) = (plan.worker, plan.generation);
     let (leader, mut pipes) = match begin(plan, &*record).await {
@@ -65,9 +67,17 @@ pub(super) async fn live(
     });
     voice.feed(&std::mem::take(&mut pipes.first));
     let fetch = Fetch::new(attach);
-    let leader = pump(&mut voice, &mut pipes, leader, orders, &inbox, fetch).await;
+    let leader = pump(&mut voice, &mut pipes, leader, &mut orders, &inbox, fetch).await;
     let exit = leader.clear().await;
     drain(&mut voice, &mut pipes, &inbox).await;
+    if let Some(unready) = unready.filter(|_| !voice.was_ready() && !pipes.dismissed) {
+        // What follows from its end depends on the answer, unless somebody wants to be rid of it.
+        tokio::select! {
+            () = told_to_end(&mut orders) => {}
+            () = inbox.closed() => {}
+            () = unready.learn_why() => {}
+        }
+    }
     voice.finish(exit);
     flush(&mut voice, &inbox).await;
 }
@@ -115,6 +125,8 @@ struct Pipes {
     waits: Option<Instant>,
     trouble: Option<(Instant, &'static str)>,
     told: bool,
+    /// It was asked to end, and not because it did nothing: that is only killed.
+    dismissed: bool,
 }
 
 impl Pipes {
@@ -133,6 +145,7 @@ impl Pipes {
             waits: None,
             trouble: None,
             told: false,
+            dismissed: false,
         }
     }
 
@@ -185,12 +198,16 @@ impl Pipes {
     }
 }
 
+async fn told_to_end(orders: &mut mpsc::Receiver<Order>) {
+    while let Some(Order::Tell(_)) = orders.recv().await {}
+}
+
 /// Carries bytes, events and orders until the process is dead.
 async fn pump(
     voice: &mut Voice,
     pipes: &mut Pipes,
     mut leader: Leader,
-    mut orders: mpsc::Receiver<Order>,
+    orders: &mut mpsc::Receiver<Order>,
     inbox: &mpsc::Sender<Event>,
     mut fetch: Fetch,
 ) -> Leader {
@@ -255,8 +272,14 @@ fn obey(
                 voice.tell(&command);
             }
         }
-        Some(Order::End(Rung::Ask)) => pipes.closing = true,
-        Some(Order::End(Rung::Term)) => leader.terminate(),
+        Some(Order::End(Rung::Ask)) => {
+            pipes.dismissed = true;
+            pipes.closing = true;
+        }
+        Some(Order::End(Rung::Term)) => {
+            pipes.dismissed = true;
+            leader.terminate();
+        }
         // An owner that dropped its end can't end the process in any other way.
         Some(Order::End(Rung::Kill)) | None => leader.kill(),
     }

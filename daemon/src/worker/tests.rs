@@ -102,6 +102,7 @@ fn spawner(instance: &str, inbox: mpsc::Sender<Event>) -> (Spawner, Arc<Mutex<Ve
         groups: None,
         record: Arc::new(move |record| to.lock().unwrap().push(record)),
         attach: Arc::new(|_| Err("there is no store".to_owned())),
+        versions: None,
     };
     (spawner, records)
 }
@@ -175,7 +176,7 @@ impl Setup {
             file_limit: self.file_limit,
             groups: None,
         };
-        let orders = spawner.start(plan, Box::new(Echo(self.framing)));
+        let orders = spawner.start(plan, Box::new(Echo(self.framing)), None);
         spawner.tracker.close();
         Running {
             orders,

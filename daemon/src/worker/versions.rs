@@ -2,9 +2,10 @@
 //! is logged in.
 //!
 //! Owns when a program is asked: once while its answer holds (`kept`), and only while somebody asks
-//! for the agents, never at the start. Nobody waits longer than their patience for it. Must not know
-//! requests.
+//! for the agents or when its process ended before it was ready, never at the start. Nobody waits
+//! longer than their patience for it. Must not know requests.
 
+mod forms;
 mod kept;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use std::time::Duration;
 use agentd_core::agent::Looked;
 use agentd_core::event::Event;
 use agentd_core::ids::{Generation, WorkerId};
+use agentd_core::worker::Exit;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
@@ -28,6 +30,7 @@ use crate::adapter::{Kind, Launch};
 use crate::config::{self, AgentConfig};
 use kept::{Asked, Help, Kept, Stamp};
 
+pub(super) use forms::Unready;
 pub use kept::{Learned, learned};
 
 /// Whoever asks a daemon for the agents waits no longer for versions; the next one has them.
@@ -65,7 +68,11 @@ struct Cache {
     kept: BTreeMap<PathBuf, Kept>,
     /// Never kept for the next daemon.
     silent: BTreeMap<PathBuf, Silent>,
+    /// Programs whose help said nothing, and when.
+    unhelpful: BTreeMap<PathBuf, (Stamp, Asked)>,
     asking: BTreeSet<PathBuf>,
+    /// Agents that are run in their one-shot form since they were found to have no other.
+    reformed: BTreeSet<String>,
 }
 
 /// The versions of all agents.
@@ -129,9 +136,10 @@ impl Versions {
                 break;
             }
         }
+        self.reform().await;
         let agents = self.spawner.agents.iter();
         agents
-            .map(|(name, agent)| (name.clone(), self.looked(agent)))
+            .map(|(name, agent)| (name.clone(), self.looked(&self.in_force(name, agent))))
             .collect()
     }
 
@@ -151,7 +159,9 @@ impl Versions {
                 .silent
                 .get(&path)
                 .filter(|silent| silent.stamp == stamp);
+            let unhelpful = cache.unhelpful.get(&path);
             let done = kept.is_some_and(Kept::holds)
+                || unhelpful.is_some_and(|(of, asked)| *of == stamp && asked.is_fresh())
                 || silent.is_some_and(|silent| silent.asked.is_fresh());
             if done || !cache.asking.insert(path.clone()) {
                 return;
@@ -163,7 +173,7 @@ impl Versions {
             // When the owner is gone, nobody asks any more.
             tokio::select! {
                 () = inbox.closed() => {}
-                () = versions.ask(&agent, &path, stamp) => {}
+                () = versions.ask(&agent, &path, stamp) => versions.reform().await,
             }
             versions.cache().asking.remove(&path);
             versions.changed.notify_waiters();
@@ -186,15 +196,20 @@ impl Versions {
         };
         self.learn(path, kept.clone());
         let help = match probe::ask(self.plan(agent, path, "--help")).await {
-            Ok(help) | Err(NoAnswer::Ended(_, help)) => help.text(),
+            Ok(help) | Err(NoAnswer::Ended(Exit::Code(_), help)) => help.text(),
             Err(NoAnswer::Broken(_)) => String::new(),
-            Err(NoAnswer::Unclear(_)) => return,
+            // One that was killed says nothing of what it has.
+            Err(NoAnswer::Ended(..) | NoAnswer::Unclear(_)) => {
+                return self.gave_no_help(path, kept.stamp);
+            }
         };
         let program = path.to_string_lossy();
         let word = config::long_lived_word(&program);
         let says = format!("{}\n{help}", kept.line);
         kept.help = Some(if !config::is_its_own(&program, &says) {
             Help::Another(kept.line.clone())
+        } else if help.trim().is_empty() {
+            return self.gave_no_help(path, kept.stamp);
         } else if word.is_some_and(|word| !help.contains(word)) {
             Help::OneShotOnly
         } else {
@@ -245,6 +260,11 @@ impl Versions {
         let mut cache = self.cache();
         cache.kept.remove(path);
         cache.silent.insert(path.to_owned(), silent);
+    }
+
+    fn gave_no_help(&self, path: &Path, stamp: Stamp) {
+        let unhelpful = (stamp, Asked::now());
+        self.cache().unhelpful.insert(path.to_owned(), unhelpful);
     }
 
     fn learn(&self, path: &Path, kept: Kept) {
@@ -303,14 +323,16 @@ impl Versions {
                 looked.why_not = config::why_another(agent, words);
                 None
             }
-            Some(Help::OneShotOnly) if agent.kind != Kind::Exec => {
-                let word = config::long_lived_word(program)?;
-                Some(format!(
-                    "this version has no `{word}`: its one-shot form is run when the daemon is \
-                     started anew (`agentctl service restart`, else `agentctl stop`)"
-                ))
+            Some(Help::Whole) => {
+                // Without a daemon the next run is another start.
+                let stays = agent.lacks.is_some() && self.patience == Patience::Short;
+                stays.then(|| forms::HAS_IT_NOW.to_owned())
             }
-            _ => None,
+            // What somebody runs in a way of their own is theirs to change.
+            Some(Help::OneShotOnly) if agent.kind != Kind::Exec => {
+                config::long_lived_word(program).map(forms::lacks)
+            }
+            _ => agent.lacks.map(forms::is_run_once),
         }
     }
 

@@ -30,6 +30,7 @@ pub(super) struct Voice {
     write: Vec<u8>,
     written: usize,
     heard: Vec<WorkerEvent>,
+    ready: bool,
     input_gone: bool,
     owner_gone: bool,
 }
@@ -46,9 +47,15 @@ impl Voice {
             write: Vec::new(),
             written: 0,
             heard: Vec::new(),
+            ready: false,
             input_gone: false,
             owner_gone: false,
         }
+    }
+
+    /// Did it ever say that it is ready?
+    pub(super) fn was_ready(&self) -> bool {
+        self.ready
     }
 
     /// Bytes for standard input.
@@ -189,6 +196,7 @@ impl Voice {
             self.write.clear();
         }
         for event in std::mem::take(&mut self.heard) {
+            self.ready |= matches!(event, WorkerEvent::Ready(_));
             match event {
                 WorkerEvent::Logged { line } => self.tail.push_line(line.as_bytes()),
                 event => {
