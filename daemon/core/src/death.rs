@@ -119,6 +119,9 @@ impl State {
         let Some(slot) = self.current(worker, generation) else {
             return;
         };
+        if matches!(slot.phase, SlotPhase::Starting { .. }) {
+            return self.unready(worker, why);
+        }
         slot.last_error = Some(why.to_owned());
         let stops = slot.phase.is_stopping();
         self.log_worker(worker, What::Unresponsive);
@@ -158,8 +161,8 @@ impl State {
             return self.drop_slot(worker);
         }
         let Some(then) = asked else {
-            let slot = self.slots.get(&worker);
-            if let Some(asked) = slot.and_then(|slot| self.refused_pins(slot, exit)) {
+            let pins = self.pins_at_first(worker);
+            if let Some(asked) = pins.filter(|_| exit != Exit::Code(0)) {
                 return self.pins_refused(worker, &asked, &exit.to_string(), tail);
             }
             let refuses = matches!(exit, Exit::Code(code) if PERMANENT_EXITS.contains(&code));
@@ -187,6 +190,10 @@ impl State {
                 self.close_sessions(worker);
                 self.start(worker);
             }
+            Then::Refused => match self.pins_at_first(worker) {
+                Some(asked) => self.pins_refused(worker, &asked, &why, tail),
+                None => self.drop_slot(worker),
+            },
             Then::Death => {
                 self.close_sessions(worker);
                 self.after_death(worker, Duration::ZERO);
@@ -421,25 +428,29 @@ impl State {
         }
     }
 
-    /// Counts a process that missed its readiness as dead; its exit is awaited all the same.
-    pub(crate) fn unready(&mut self, worker: WorkerId) {
-        let Some(slot) = self.slots.get(&worker) else {
+    /// Ends a process that never got ready: that is a death, not a stop that somebody asked for. It
+    /// counts at once, though the exit is awaited; where only what its turns asked for may be at
+    /// fault, they end with its last words.
+    pub(crate) fn unready(&mut self, worker: WorkerId, why: &str) {
+        let pins = self.pins_at_first(worker);
+        let Some(slot) = self.slots.get_mut(&worker) else {
             return;
         };
-        let agent = slot.agent.clone();
-        let why = slot.last_error.clone().unwrap_or_default();
+        slot.last_error = Some(why.to_owned());
+        let (agent, sessions) = (slot.agent.clone(), slot.sessions.clone());
+        self.log_worker(worker, What::Unresponsive);
+        if pins.is_some() {
+            return self.end_slot(worker, Rung::Kill, Then::Refused);
+        }
+        self.end_slot(worker, Rung::Kill, Then::Death);
         let death = Death {
             ready_for: None,
             permanent: false,
-            why: &why,
+            why,
             tail: "",
         };
         self.count_death(worker, &death);
-        let sessions: Vec<_> = self
-            .slots
-            .get(&worker)
-            .map(|slot| slot.sessions.iter().copied().collect())
-            .unwrap_or_default();
+        let sessions: Vec<SessionId> = sessions.into_iter().collect();
         self.fail_waiting(&agent, &sessions);
     }
 }

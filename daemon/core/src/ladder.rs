@@ -19,13 +19,7 @@ impl State {
         };
         match slot.phase {
             SlotPhase::Backoff => self.start(worker),
-            SlotPhase::Starting { .. } => {
-                slot.last_error = Some("it did not get ready in time".to_owned());
-                self.log_worker(worker, What::Unresponsive);
-                self.end_slot(worker, Rung::Kill, Then::Death);
-                // It never got ready: that is a death, not a stop that somebody asked for.
-                self.unready(worker);
-            }
+            SlotPhase::Starting { .. } => self.unready(worker, "it did not get ready in time"),
             SlotPhase::Probing { .. } => {
                 slot.last_error = Some("it was idle and did not answer when asked".to_owned());
                 self.log_worker(worker, What::Unresponsive);

@@ -1,7 +1,7 @@
 //! What an agent can be told of its model: provider, model, thinking level.
 //!
 //! Owns the refusal of what it can't: a pin that nobody heeds is never accepted. Which models there
-//! are, only the agent knows: a program that leaves at once because of them fails those who asked for
+//! are, only the agent knows: a start that comes to nothing with them fails those who asked for
 //! them, and nobody else.
 
 use agentd_protocol::Code;
@@ -12,10 +12,10 @@ use crate::agent::{Agent, Levels, Providers};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::Phase;
 use crate::session::Session;
-use crate::slot::{Fit, Slot, SlotPhase};
+use crate::slot::{Fit, SlotPhase};
 use crate::state::State;
 use crate::store::Pins;
-use crate::worker::{Exit, Failure};
+use crate::worker::Failure;
 
 /// Can this agent heed these pins, as far as is known before it runs?
 ///
@@ -113,19 +113,19 @@ impl State {
         })
     }
 
-    /// What a process was asked for that left with an error of its own at its first start, before it
-    /// was ready. One whose session is gone leaves so, too, and is started without it.
-    pub(crate) fn refused_pins(&self, slot: &Slot, exit: Exit) -> Option<String> {
+    /// What only some turns asked of a process that is in its first start and was never ready. One
+    /// whose session is gone fails so, too, and is started without it.
+    pub(crate) fn pins_at_first(&self, worker: WorkerId) -> Option<String> {
+        let slot = self.slots.get(&worker)?;
         let first = slot.restarts == 0 && slot.phase.ready_since().is_none();
         let keeps = |session| {
             slot.resuming == Some(session)
                 || (self.sessions.get(&session)).is_some_and(|session| session.turns == 0)
         };
         let keeps = slot.sessions.iter().copied().all(keeps);
-        let refuses = matches!(exit, Exit::Code(code) if code != 0);
         let agent = self.settings.agents.get(&slot.agent)?;
         let usual = Fit::usual(agent, &slot.fit.cwd);
-        asked(&slot.fit, &usual).filter(|_| first && keeps && refuses)
+        asked(&slot.fit, &usual).filter(|_| first && keeps)
     }
 
     /// The turns that asked for what the program refused end, and it counts against nobody.
@@ -163,6 +163,7 @@ impl State {
         let queued = queued.flat_map(|session| &session.queue);
         let wanted: Vec<TurnId> = queued.filter_map(wants).collect();
         self.end_turns(worker, why, tail);
+        self.no_spares_with(&slot.agent, &slot.fit);
         for turn in wanted {
             self.fail(turn, failure.clone());
         }

@@ -194,6 +194,8 @@ pub(crate) enum Then {
     Restart,
     /// What follows a death: it never got ready.
     Death,
+    /// What follows a first start that came to nothing with what only its turns asked for.
+    Refused,
 }
 
 impl SlotPhase {

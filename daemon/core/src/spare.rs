@@ -50,6 +50,14 @@ impl State {
         }
     }
 
+    /// No process comes up with what was used last: spares are the usual ones again.
+    pub(crate) fn no_spares_with(&mut self, agent: &str, fit: &Fit) {
+        let spares = self.spares.get_mut(agent);
+        if let Some(spares) = spares.filter(|spares| spares.last.as_ref() == Some(fit)) {
+            spares.last = None;
+        }
+    }
+
     /// Keeps the spares that were asked for.
     pub(crate) fn keep_warm(&mut self) {
         if self.settings.served != Served::Daemon || !self.mode.starts_turns() {

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use agentd_core::Event;
 use agentd_core::worker::{Exit, WorkerEvent};
-use agentd_protocol::Code;
 
 use crate::agents::settings;
 use crate::scenarios::{ProcessId, only};
@@ -167,27 +166,99 @@ fn a_mark_that_comes_after_the_timeout_starts_nothing() {
 }
 
 #[test]
-fn pins_that_hang_break_their_session_and_not_the_agent() {
-    let (mut world, conn) = asked(&[r#""agent":"one","session":"odd","model":"no-such""#]);
-    for _ in 0..3 {
+fn a_start_that_hangs_or_is_killed_with_pins_fails_its_turn_alone() {
+    type Fails = fn(&mut World, ProcessId);
+    let ways: [(&str, Fails); 3] = [
+        ("killed by signal 11", |_, _| {}),
+        ("did not get ready in time", |world, _| {
+            world.pass(31 * SECOND);
+        }),
+        (
+            "closed its standard output",
+            |world, (worker, generation)| {
+                let why = "it closed its standard output".to_owned();
+                world.event(Event::WorkerStuck {
+                    worker,
+                    generation,
+                    why,
+                });
+            },
+        ),
+    ];
+    for (said, fail) in ways {
+        let (mut world, conn) = asked(&[r#""agent":"one","session":"odd","model":"no-such""#]);
         let process = only(&world);
-        world.pass(31 * SECOND);
-        world.exit(process, Exit::Signal(9));
-        world.pass(5 * SECOND);
+        fail(&mut world, process);
+        world.exit(process, Exit::Signal(11));
+        let answer = world.answer(conn, 1);
+        assert_eq!(answer["code"], "worker-start-failed", "{answer}");
+        let error = answer["error"].as_str().unwrap();
+        for part in ["`model` `no-such`", said, "its last words"] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert_eq!(world.spawns, 1, "{said}: no other try");
+        // Neither the session nor the agent is to blame.
+        for (id, session) in [(2, "odd"), (3, "plain")] {
+            let send =
+                format!(r#"{{"type":"send","text":"x","agent":"one","session":"{session}"}}"#);
+            world.request(conn, id, &send);
+            world.work();
+            assert_eq!(world.answer(conn, id)["type"], "message_end", "{said}");
+        }
     }
-    assert_eq!(world.last_error(conn), Some(Code::CrashLooped));
-    let again = r#"{"type":"send","text":"x","session":"odd","model":"no-such"}"#;
-    world.request(conn, 2, again);
-    assert_eq!(world.answer(conn, 2)["code"], "crash-looped");
-    let plain = r#"{"type":"send","text":"x","agent":"one","session":"plain"}"#;
-    world.request(conn, 3, plain);
-    world.work();
-    assert_eq!(world.answer(conn, 3)["type"], "message_end");
-    // Nor their session, once nobody asks for them any more.
-    world.request(conn, 4, r#"{"type":"send","text":"x","session":"odd"}"#);
-    world.work();
-    let answer = world.answer(conn, 4);
-    assert_eq!(answer["type"], "message_end", "{answer}");
+}
+
+#[test]
+fn a_start_that_hangs_without_pins_is_the_agents() {
+    for stuck in [false, true] {
+        let (mut world, conn) = asked(&[r#""agent":"one","session":"s""#]);
+        for _ in 0..3 {
+            let process = only(&world);
+            let (worker, generation) = process;
+            let why = "it takes no input".to_owned();
+            if stuck {
+                world.event(Event::WorkerStuck {
+                    worker,
+                    generation,
+                    why,
+                });
+            }
+            world.pass(31 * SECOND);
+            world.exit(process, Exit::Signal(9));
+            world.pass(5 * SECOND);
+        }
+        assert_eq!(world.answer(conn, 1)["code"], "crash-looped", "{stuck}");
+        assert_eq!(world.spawns, 3, "{stuck}");
+    }
+}
+
+#[test]
+fn spares_that_do_not_come_up_with_the_pins_of_the_last_turn_are_the_usual_ones() {
+    let mut settings = settings();
+    settings.agents.get_mut("one").unwrap().warm = 1;
+    let mut world = World::new(settings);
+    let conn = world.connect();
+    world.get_ready(only(&world));
+    let send = r#"{"type":"send","text":"x","agent":"one","session":"s","model":"odd"}"#;
+    world.request(conn, 1, send);
+    let unready = |world: &World| {
+        let mut processes = world.processes.iter();
+        let found = processes.find(|(_, known)| !known.ready);
+        found.map(|(process, _)| *process)
+    };
+    let served = unready(&world).unwrap();
+    world.get_ready(served);
+    world.end_turn(served);
+    assert_eq!(world.answer(conn, 1)["type"], "message_end");
+    for _ in 0..20 {
+        world.pass(5 * SECOND);
+        if let Some(spare) = unready(&world) {
+            world.exit(spare, Exit::Code(1));
+        }
+    }
+    // After the first spare and the turn's process: one spare with those pins, and three of the usual
+    // kind, which are the agent's to answer for.
+    assert_eq!(world.spawns, 6);
 }
 
 #[test]
