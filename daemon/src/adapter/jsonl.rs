@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::attached::base64;
 use super::object::{Object, beginning, put_line, shows};
+use super::unknown::Unknown;
 use super::{Adapter, Launch, TOO_LONG};
 
 /// Tool calls whose output is counted at once: more are not updated by any sane worker.
@@ -104,6 +105,7 @@ pub struct Jsonl {
     /// Answers to questions so far: each has an id, so that its refusal is no turn's end.
     answers: u64,
     compacting: bool,
+    unknown: Unknown,
 }
 
 impl Jsonl {
@@ -203,8 +205,8 @@ impl Jsonl {
             },
             "message_end" => self.ended(turn, outcome(Ok(stop(line)), line)),
             "error" => self.ended(turn, outcome(Err(failure(line)), line)),
-            // `accepted`, `running` and types of a newer worker.
-            _ => return None,
+            "accepted" | "running" => return None,
+            _ => return self.unknown.said("the worker", kind, Some(turn)),
         })
     }
 

@@ -25,6 +25,7 @@ macro_rules! suite {
 }
 
 mod acp;
+mod attached;
 mod can;
 mod claude;
 mod codex;
@@ -38,9 +39,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use attached::looks_at_what_is_attached;
 pub use can::{Asks, Can, Turns};
 
-use crate::mock_model::{Asked, MockModel};
+use crate::mock_model::MockModel;
 use crate::support::{Client, Daemon, Place, is_alive, kill, parent_of};
 
 /// One agent, ready to be driven.
@@ -104,6 +106,22 @@ impl Scene {
 
     pub fn pid(&self) -> u32 {
         self.daemon.until("the agent's process", pid)
+    }
+
+    /// Whatever happened so far, nothing that the agent said or asked was news to its adapter.
+    #[track_caller]
+    fn was_understood(&self, driven: &Driven) {
+        let mut client = self.daemon.connect();
+        client.send(r#"{"type":"subscribe","id":"notes","after":0}"#);
+        let lines = client.until("live");
+        let began = |line: &Value| line["type"] == "accepted";
+        assert!(lines.iter().any(began), "{}: {lines:#?}", driven.label);
+        let odd = |line: &&Value| {
+            let text = line["text"].as_str().unwrap_or_default();
+            line["type"] == "note" && text.contains("which this version does not")
+        };
+        let odd: Vec<&Value> = lines.iter().filter(odd).collect();
+        assert!(odd.is_empty(), "{}: {odd:#?}", driven.label);
     }
 }
 
@@ -192,6 +210,7 @@ fn says(driven: &Driven) {
         driven.label
     );
     assert_eq!(next["context"], "continued", "{}: {next:#}", driven.label);
+    scene.was_understood(driven);
 }
 
 /// Sends a prompt that lets the agent run a command, and answers its question, if it `asks`.
@@ -258,6 +277,7 @@ fn runs_a_tool(driven: &Driven) {
         found.unwrap_or_else(|| panic!("{}: {kind}: {kinds:?}", driven.label))
     };
     assert!(at("tool_start") < at("tool_end") && at("tool_end") < at("message_end"));
+    scene.was_understood(driven);
 }
 
 fn is_denied_a_tool(driven: &Driven) {
@@ -306,6 +326,7 @@ fn is_denied_a_tool(driven: &Driven) {
         "{}: it was approved",
         driven.label
     );
+    scene.was_understood(driven);
 }
 
 fn is_aborted(driven: &Driven) {
@@ -327,6 +348,7 @@ fn is_aborted(driven: &Driven) {
     }
     let next = goes_on(driven, &scene);
     assert_eq!(next["context"], "continued", "{}: {next:#}", driven.label);
+    scene.was_understood(driven);
 }
 
 fn goes_on_after_a_kill(driven: &Driven) {
@@ -440,6 +462,7 @@ fn leaves_no_orphan(driven: &Driven) {
     if driven.can.turns == Turns::InOneEach {
         nothing_is_left(driven, &scene);
     }
+    scene.was_understood(driven);
 }
 
 fn serves_two_sessions_at_once(driven: &Driven) {
@@ -456,6 +479,7 @@ fn serves_two_sessions_at_once(driven: &Driven) {
         first.until("message_end").pop().unwrap()["stop"],
         "cancelled"
     );
+    scene.was_understood(driven);
 }
 
 fn changes_its_model(driven: &Driven) {
@@ -474,6 +498,7 @@ fn changes_its_model(driven: &Driven) {
     assert_eq!(next["context"], "continued", "{}: {next:#}", driven.label);
     let asked = scene.model.asked().pop().unwrap();
     assert!(asked.model.contains(model), "{}: {asked:?}", driven.label);
+    scene.was_understood(driven);
 }
 
 fn says_what_the_provider_refused(driven: &Driven) {
@@ -533,6 +558,7 @@ fn says_what_the_provider_refused(driven: &Driven) {
             driven.label
         ),
     }
+    scene.was_understood(driven);
 }
 
 fn is_given_up_in_time(driven: &Driven) {
@@ -542,53 +568,5 @@ fn is_given_up_in_time(driven: &Driven) {
     let last = scene.daemon.ask(&line.to_string()).pop().unwrap();
     assert_eq!(last["code"], "timeout", "{}: {last:#}", driven.label);
     goes_on(driven, &scene);
+    scene.was_understood(driven);
 }
-
-/// The model gets all that the agent takes, whatever the agent makes of it on the way.
-fn looks_at_what_is_attached(driven: &Driven) {
-    let scene = Scene::of(driven, "");
-    // Each with what the model's request holds of it: what every PNG and PDF begins with, in base64.
-    for (name, content, held) in [
-        ("pixel.png", PIXEL, "iVBORw0KGgo"),
-        ("letter.pdf", PAPER, "JVBERi0xLj"),
-        (
-            "notes.txt",
-            b"a needle in the notes",
-            "a needle in the notes",
-        ),
-    ] {
-        let path = scene.daemon.path(name);
-        std::fs::write(&path, content).unwrap();
-        let prompt = format!("what is {name}");
-        let line = json!({"prompt": prompt, "session": name, "attachments": [{"path": path}]});
-        let last = scene.daemon.ask(&line.to_string()).pop().unwrap();
-        if !driven.can.attached.contains(&name) {
-            assert_eq!(
-                last["code"], "unsupported",
-                "{} {name}: {last:#}",
-                driven.label
-            );
-            continue;
-        }
-        text(driven, &last);
-        let asked = scene.model.asked();
-        // Hermes asks for the description of a picture by itself first.
-        for part in [held, &prompt] {
-            let has = |asked: &Asked| asked.body.to_string().contains(part);
-            assert!(
-                asked.iter().any(has),
-                "{} {name}: {part} is not in {:#?}",
-                driven.label,
-                asked.last()
-            );
-        }
-    }
-}
-
-/// The shortest document that a reader may take for one.
-const PAPER: &[u8] = b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n";
-
-/// A picture of one pixel.
-const PIXEL: &[u8] =
-    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\
-\0\0\0\rIDATx\xdacd`\xf8_\x0f\0\x02\x87\x01\x80\xebG\xba\x92\0\0\0\0IEND\xaeB`\x82";

@@ -4,6 +4,9 @@
 
 use crate::adapter::object::Object;
 
+/// The blocks that there are.
+const BLOCKS: &[&str] = &["audio", "image", "resource", "resource_link", "text"];
+
 /// One block of a message or of a tool's output.
 pub(super) fn block(block: &Object<'_>) -> Option<String> {
     match block.string("type").as_deref() {
@@ -17,6 +20,22 @@ pub(super) fn block(block: &Object<'_>) -> Option<String> {
         Some("audio") => Some("[audio]".to_owned()),
         _ => None,
     }
+}
+
+/// The kind of the first part of an update that is not known, if there is one.
+pub(super) fn unknown(update: &Object<'_>) -> Option<String> {
+    let kind = |part: &Object<'_>| part.string("type").unwrap_or_default();
+    let of_block =
+        |block: &Object<'_>| Some(kind(block)).filter(|of| !BLOCKS.contains(&of.as_str()));
+    let parts = update.objects("content");
+    let mut of_parts = parts.iter().filter_map(|part| match kind(part).as_str() {
+        "content" => of_block(&part.object("content")?),
+        "diff" | "terminal" => None,
+        other => Some(other.to_owned()),
+    });
+    let one = update.object("content");
+    one.and_then(|one| of_block(&one))
+        .or_else(|| of_parts.next())
 }
 
 /// All that a tool call shows; `None` if nothing is said of it.

@@ -202,8 +202,34 @@ fn an_update_of_a_newer_agent_is_noted_once() {
     for _ in 0..3 {
         talk.update(&json!({"sessionUpdate": "answer_from_the_future", "text": "x"}));
     }
-    let noted = |event: &&WorkerEvent| matches!(event, WorkerEvent::Noted { text, .. } if text.contains("answer_from_the_future"));
-    assert_eq!(talk.events.iter().filter(noted).count(), 1);
+    assert_eq!(noted(&talk, "answer_from_the_future"), 1);
+    for known in ["image", "text"] {
+        talk.update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": known}}));
+    }
+    for _ in 0..2 {
+        talk.update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "scent"}}));
+        let parts =
+            json!([{"type": "terminal"}, {"type": "content", "content": {"type": "taste"}}]);
+        let call = json!({"sessionUpdate": "tool_call", "toolCallId": "c", "content": parts});
+        talk.update(&call);
+    }
+    for said in [
+        "`agent_message_chunk with scent`",
+        "`tool_call with taste`",
+        "",
+    ] {
+        let times = if said.is_empty() { 3 } else { 1 };
+        assert_eq!(noted(&talk, said), times, "{said}: {:?}", talk.events);
+    }
+}
+
+#[test]
+fn an_update_of_a_newer_agent_between_turns_is_noted_in_the_next_one() {
+    let mut talk = Talk::ready();
+    talk.update(&json!({"sessionUpdate": "dream", "text": "x"}));
+    assert!(talk.events.is_empty(), "{:?}", talk.events);
+    talk.tell(&prompt(1, "x"));
+    assert_eq!(noted(&talk, "`dream`"), 1, "{:?}", talk.events);
 }
 
 #[test]

@@ -184,15 +184,19 @@ impl Acp {
                     self.updated(bytes, &record, events, write);
                 } else if !method.starts_with(['_', '$']) {
                     // Extensions, and what JSON-RPC leaves to each, may be ignored.
-                    let turn = self.turn.as_ref().map(|turn| turn.turn);
-                    let agent = self.name.as_deref().unwrap_or(NAMELESS);
-                    events.extend(self.unknown.said(agent, &method, turn));
+                    self.not_understood(&method, events);
                 }
             }
             (None, Some(_)) => self.answered(bytes, &record, events, write),
             // An error that names no request is nobody's, but worth reading.
             (None, None) => events.push(logged(bytes)),
         }
+    }
+
+    fn not_understood(&mut self, kind: &str, events: &mut Vec<WorkerEvent>) {
+        let turn = self.turn.as_ref().map(|turn| turn.turn);
+        let agent = self.name.as_deref().unwrap_or(NAMELESS);
+        events.extend(self.unknown.said(agent, kind, turn));
     }
 
     /// The answer to a request of ours.
@@ -470,6 +474,7 @@ impl Adapter for Acp {
                     let failure = Failure::new(Code::Internal, why);
                     events.push(ended(prompt.turn, Outcome::failed(failure)));
                 } else {
+                    events.extend(self.unknown.begins(prompt.turn));
                     self.waiting = Some(Waiting {
                         prompt: prompt.clone(),
                         next: Next::Model,

@@ -7,12 +7,23 @@ use agentd_core::worker::WorkerEvent;
 use agentd_protocol::line::Usage;
 
 use super::turn::{Cancel, seen};
-use super::{Acp, NAMELESS, content};
+use super::{Acp, content};
 use crate::adapter::object::{Object, beginning};
 
 /// Agents that count the tokens of the whole session, as the schema's words have it. Others count
 /// those of the turn.
 const COUNTS_ALL: &[&str] = &["hermes-agent"];
+
+/// Updates that tell of a turn.
+const KNOWN: &[&str] = &[
+    "agent_message_chunk",
+    "agent_thought_chunk",
+    "current_mode_update",
+    "plan",
+    "tool_call",
+    "tool_call_update",
+    "user_message_chunk",
+];
 
 impl Acp {
     /// Is it about our session? A missing id is.
@@ -50,6 +61,9 @@ impl Acp {
             _ => {}
         }
         if self.turn.is_none() {
+            if !KNOWN.contains(&kind.as_str()) {
+                return self.not_understood(&kind, events);
+            }
             return events.push(WorkerEvent::Stray {
                 line: beginning(bytes),
             });
@@ -63,6 +77,11 @@ impl Acp {
             self.put_cancel(Cancel::Repeated, write);
         }
         self.output(&kind, &update, events, write);
+        if KNOWN.contains(&kind.as_str())
+            && let Some(part) = content::unknown(&update)
+        {
+            self.not_understood(&format!("{kind} with {part}"), events);
+        }
     }
 
     /// What a turn says and does.
@@ -118,10 +137,7 @@ impl Acp {
                 }
             }
             "user_message_chunk" => {}
-            _ => {
-                let agent = self.name.as_deref().unwrap_or(NAMELESS);
-                events.extend(self.unknown.said(agent, kind, Some(name)));
-            }
+            _ => self.not_understood(kind, events),
         }
     }
 

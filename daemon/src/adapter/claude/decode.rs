@@ -24,6 +24,31 @@ const IGNORED: &[&str] = &[
     "tool_progress",
     "tool_use_summary",
 ];
+/// Parts of a streamed message that are told as a whole, too, or need nobody.
+const STREAMED: &[&str] = &["content_block_start", "content_block_stop", "error", "ping"];
+/// What a block's pieces are of: its text, its thinking, or what comes as a whole, too.
+const DELTAS: &[&str] = &[
+    "citations_delta",
+    "compaction_delta",
+    "input_json_delta",
+    "signature_delta",
+    "text_delta",
+    "thinking_delta",
+];
+/// Blocks of a message that are neither a call nor a result.
+const BLOCKS: &[&str] = &[
+    "compaction",
+    "container_upload",
+    "document",
+    "fallback",
+    "image",
+    "mcp_tool_listing",
+    "redacted_thinking",
+    "search_result",
+    "text",
+    "thinking",
+    "tool_reference",
+];
 
 impl Claude {
     pub(super) fn line(
@@ -59,7 +84,7 @@ impl Claude {
     }
 
     /// The same; what is said shows that its run has begun.
-    fn begin(&mut self) -> bool {
+    pub(super) fn begin(&mut self) -> bool {
         let ours = self.is_ours() && self.words.compaction.is_none();
         if let Some(turn) = self.turn.as_mut().filter(|_| ours) {
             turn.begun = true;
@@ -153,58 +178,6 @@ impl Claude {
         }
     }
 
-    fn system(&mut self, line: &Object<'_>, events: &mut Vec<WorkerEvent>) {
-        let text = |field| line.string(field).unwrap_or_default();
-        match text("subtype").as_str() {
-            "init" => {
-                self.begin();
-                let native = line.string("session_id").filter(|id| !id.is_empty());
-                if native.is_some() && native != self.named {
-                    self.named = native;
-                    let native = self.named.clone();
-                    events.extend(native.map(|native| WorkerEvent::SessionNamed { native }));
-                }
-            }
-            "status" => {
-                self.begin();
-                let error = line.string("compact_error");
-                if let Some(compaction) = &mut self.words.compaction {
-                    compaction.done |= text("compact_result") == "success";
-                    compaction.error = error.or(compaction.error.take());
-                } else if let Some(error) = error {
-                    let text = format!("compaction failed: {error}");
-                    self.note(Level::Warning, "compaction", text, events);
-                } else if line.string("status").as_deref() == Some("compacting") {
-                    let text = "Claude Code compacts its context".to_owned();
-                    self.note(Level::Info, "compaction", text, events);
-                }
-            }
-            "compact_boundary" => {
-                if let Some(compaction) = &mut self.words.compaction {
-                    compaction.done = true;
-                }
-            }
-            "api_retry" => {
-                let status = line.raw("error_status").unwrap_or("?");
-                let text = format!(
-                    "attempt {} of {} after: {} ({status})",
-                    line.raw("attempt").unwrap_or("?"),
-                    line.raw("max_retries").unwrap_or("?"),
-                    text("error"),
-                );
-                self.note(Level::Warning, "retry", text, events);
-            }
-            "informational" | "notification" => {
-                self.note(Level::Info, "worker", text("content"), events);
-            }
-            "model_fallback" | "model_refusal_fallback" => {
-                self.note(Level::Warning, "fallback", text("content"), events);
-            }
-            // News of its own: tasks, hooks, counts.
-            _ => {}
-        }
-    }
-
     /// What a run says and does.
     fn output(
         &mut self,
@@ -273,6 +246,10 @@ impl Claude {
                 }));
                 let thinking = piece("thinking");
                 events.extend(thinking.map(|text| WorkerEvent::Thinking { turn: name, text }));
+                let kind = delta.string("type").unwrap_or_default();
+                if !DELTAS.contains(&kind.as_str()) {
+                    self.not_understood(&format!("content_block_delta {kind}"), events);
+                }
             }
             Some("message_delta") => {
                 if let Some(usage) = event.object("usage") {
@@ -283,7 +260,11 @@ impl Claude {
                 turn.open = false;
                 turn.call_ended();
             }
-            _ => {}
+            Some(known) if STREAMED.contains(&known) => {}
+            other => {
+                let kind = format!("stream_event {}", other.unwrap_or("without a type"));
+                self.not_understood(&kind, events);
+            }
         }
     }
 
@@ -325,13 +306,13 @@ impl Claude {
     }
 
     /// Calls that begin, and results.
-    fn tools(&self, message: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    fn tools(&mut self, message: &Object<'_>, events: &mut Vec<WorkerEvent>) {
         let Some(turn) = self.turn.as_ref().map(|turn| turn.turn) else {
             return;
         };
         for block in message.objects("content") {
             let kind = block.string("type").unwrap_or_default();
-            if matches!(kind.as_str(), "tool_use" | "server_tool_use") {
+            if kind.ends_with("tool_use") {
                 let name = block.string("name").unwrap_or_else(|| "tool".to_owned());
                 events.push(WorkerEvent::ToolStarted {
                     turn,
@@ -347,6 +328,8 @@ impl Claude {
                     ok: !block.is_true("is_error"),
                     output: content(&block),
                 });
+            } else if !BLOCKS.contains(&kind.as_str()) {
+                self.not_understood(&format!("block {kind}"), events);
             }
         }
     }
@@ -432,7 +415,7 @@ impl Claude {
         }
     }
 
-    fn not_understood(&mut self, kind: &str, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn not_understood(&mut self, kind: &str, events: &mut Vec<WorkerEvent>) {
         let turn = self.turn.as_ref().filter(|_| self.is_ours());
         let turn = turn.map(|turn| turn.turn);
         events.extend(self.unknown.said("Claude Code", kind, turn));
@@ -445,7 +428,13 @@ impl Claude {
         self.note(Level::Warning, "context-lost", text, events);
     }
 
-    fn note(&self, level: Level, code: &'static str, text: String, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn note(
+        &self,
+        level: Level,
+        code: &'static str,
+        text: String,
+        events: &mut Vec<WorkerEvent>,
+    ) {
         let turn = self.turn.as_ref().filter(|_| self.is_ours());
         events.push(WorkerEvent::Noted {
             turn: turn.map(|turn| turn.turn),

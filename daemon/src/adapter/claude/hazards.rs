@@ -153,8 +153,8 @@ fn a_request_that_is_not_served_is_refused_so_that_nothing_waits() {
             &json!({"type": "control_request", "request_id": "r", "request": {"subtype": kind}}),
         );
         assert_eq!(replay.wrote.last().unwrap()["response"]["subtype"], "error");
-        let noted = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { text, .. } if text.contains(kind));
-        assert_eq!(replay.count(noted), 1, "{kind}");
+        replay.tell(&prompt(1, "x"));
+        assert_eq!(noted(&replay, kind).1, 1, "{kind}");
     }
     replay.hear(&asks("q", "AskUserQuestion"));
     let denied = replay.wrote.last().unwrap()["response"]["response"]["behavior"].clone();
@@ -174,6 +174,68 @@ fn an_unknown_type_is_noted_once() {
     assert_eq!(replay.count(noted), 32);
     replay.hear(&result("done"));
     assert_eq!(replay.outcome().result, Ok(Stop::EndTurn));
+}
+
+/// How many notes there are, and how many of them say this.
+fn noted(replay: &Replay, said: &str) -> (usize, usize) {
+    let any = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { .. });
+    let one = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { text, .. } if text.contains(said));
+    (replay.count(any), replay.count(one))
+}
+
+#[test]
+fn what_a_newer_one_says_in_a_known_line_is_noted_once_and_what_needs_nobody_is_not() {
+    let event = |event: Value| json!({"type": "stream_event", "event": event});
+    let delta = |kind: &str| event(json!({"type": "content_block_delta", "delta": {"type": kind}}));
+    let message = |block: &str| json!({"type": "assistant", "message": {"id": "m", "content": [{"type": block}]}});
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    for (known, newer, said) in [
+        (
+            json!({"type": "system", "subtype": "hook_started"}),
+            json!({"type": "system", "subtype": "hologram"}),
+            "`system hologram`",
+        ),
+        (
+            event(json!({"type": "content_block_start"})),
+            event(json!({"type": "content_block_hologram"})),
+            "`stream_event content_block_hologram`",
+        ),
+        (
+            delta("signature_delta"),
+            delta("hologram_delta"),
+            "`content_block_delta hologram_delta`",
+        ),
+        (
+            message("redacted_thinking"),
+            message("hologram"),
+            "`block hologram`",
+        ),
+    ] {
+        replay.events.clear();
+        for _ in 0..2 {
+            replay.hear(&known);
+            replay.hear(&newer);
+        }
+        assert_eq!(noted(&replay, said), (1, 1), "{said}: {:?}", replay.events);
+    }
+}
+
+#[test]
+fn what_is_not_known_before_a_turn_is_told_in_it() {
+    let mut replay = Replay::bare();
+    replay.hear(&json!({"type": "system", "subtype": "hologram"}));
+    assert_eq!(noted(&replay, "").0, 0);
+    replay.tell(&prompt(1, "x"));
+    assert_eq!(noted(&replay, "`system hologram`"), (1, 1));
+}
+
+#[test]
+fn a_notification_is_told_in_its_words() {
+    let mut replay = Replay::bare();
+    replay.tell(&prompt(1, "x"));
+    replay.hear(&json!({"type": "system", "subtype": "notification", "text": "sit down"}));
+    assert_eq!(noted(&replay, "sit down"), (1, 1));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use agentd_protocol::line::{Level, Stop, Usage};
 use serde_json::json;
 
 use super::items::{result, tool};
+use super::known::{NOTIFICATIONS, TOOLS};
 use super::requests::Refused;
 use super::turn::{Turn, failed, failure, tokens};
 use super::{Asked, Codex, Thread, WARNING, WARNINGS, cut};
@@ -58,11 +59,10 @@ impl Codex {
                     }
                 }
             }
-            Some(method) => {
-                if let Some(params) = line.object("params") {
-                    self.notification(&method, &params, bytes, events, write);
-                }
-            }
+            Some(method) => match line.object("params") {
+                Some(params) => self.notification(&method, &params, bytes, events, write),
+                None => self.heard(&method, events),
+            },
             None => self.response(&line, bytes, events, write),
         }
     }
@@ -197,13 +197,13 @@ impl Codex {
             }
             _ => {}
         }
-        let Thread::Open(thread) = &self.thread else {
-            return;
+        let about = params.string("threadId");
+        let thread = match (&self.thread, &about) {
+            (Thread::Open(thread), Some(about)) if thread == about => thread.clone(),
+            // Of a thread that Codex runs for itself.
+            (Thread::Open(_), Some(_)) => return,
+            _ => return self.heard(method, events),
         };
-        if params.string("threadId").as_ref() != Some(thread) {
-            return;
-        }
-        let thread = thread.clone();
         match method {
             "turn/started" => self.turn_started(&thread, params, bytes, events, write),
             "turn/completed" => self.turn_completed(params, bytes, events, write),
@@ -231,8 +231,18 @@ impl Codex {
                         self.words.seen(&item, events);
                     }
                     output(turn, method, params, &mut self.unknown, events);
+                } else {
+                    self.heard(method, events);
                 }
             }
+        }
+    }
+
+    /// What is of no turn here is at least known.
+    fn heard(&mut self, method: &str, events: &mut Vec<WorkerEvent>) {
+        if !NOTIFICATIONS.contains(&method) {
+            let turn = self.turn.as_ref().map(|turn| turn.turn);
+            events.extend(self.unknown.said("Codex", method, turn));
         }
     }
 
@@ -334,22 +344,6 @@ fn is_gone(error: &str) -> bool {
     GONE.iter().any(|sign| error.contains(sign))
 }
 
-/// What Codex 0.169.0 tells of a turn that its sender would not miss.
-const SILENT: &[&str] = &[
-    "item/autoApprovalReview/completed",
-    "item/autoApprovalReview/started",
-    "item/commandExecution/terminalInteraction",
-    "item/fileChange/outputDelta",
-    "item/fileChange/patchUpdated",
-    "item/plan/delta",
-    "item/reasoning/summaryPartAdded",
-    "turn/completed",
-    "turn/diff/updated",
-    "turn/moderationMetadata",
-    "turn/plan/updated",
-    "turn/started",
-];
-
 /// What the turn says and does.
 fn output(
     turn: &mut Turn,
@@ -367,7 +361,7 @@ fn output(
             };
             let kind = item.string("type").unwrap_or_default();
             if method == "item/started" {
-                item_started(turn, &kind, &item, events);
+                item_started(turn, &kind, &item, unknown, events);
             } else {
                 item_completed(turn, &kind, &item, events);
             }
@@ -405,16 +399,18 @@ fn output(
             let said = said.into_iter().flatten().collect::<Vec<_>>().join(": ");
             events.push(noted(name, Level::Warning, "retry", cut(&said, WARNING)));
         }
-        _ if SILENT.contains(&method) => {}
-        _ if method.starts_with("item/") || method.starts_with("turn/") => {
-            events.extend(unknown.said("Codex", method, Some(name)));
-        }
-        // What else there is says nothing of the turn.
-        _ => {}
+        _ if NOTIFICATIONS.contains(&method) => {}
+        _ => events.extend(unknown.said("Codex", method, Some(name))),
     }
 }
 
-fn item_started(turn: &mut Turn, kind: &str, item: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+fn item_started(
+    turn: &mut Turn,
+    kind: &str,
+    item: &Object<'_>,
+    unknown: &mut Unknown,
+    events: &mut Vec<WorkerEvent>,
+) {
     match kind {
         "agentMessage" => events.extend(turn.message_begins()),
         "reasoning" => events.extend(turn.thinking_begins()),
@@ -424,6 +420,9 @@ fn item_started(turn: &mut Turn, kind: &str, item: &Object<'_>, events: &mut Vec
         }
         _ => {
             let Some(tool) = tool(kind, item) else { return };
+            if !TOOLS.contains(&kind) {
+                events.extend(unknown.said("Codex", &format!("item {kind}"), Some(turn.turn)));
+            }
             let call = item.string("id").unwrap_or_default();
             turn.call_begins(&call, &tool.about, kind == "commandExecution");
             events.push(WorkerEvent::ToolStarted {

@@ -243,6 +243,7 @@ fn a_tool_that_ends_without_a_beginning_ends_and_one_of_a_newer_version_is_shown
     replay.note("item/completed", &json!({"item": newer}));
     let [
         WorkerEvent::ToolEnded { ok: true, .. },
+        WorkerEvent::Noted { .. },
         WorkerEvent::ToolStarted { name, .. },
         WorkerEvent::ToolEnded {
             ok: false, output, ..
@@ -368,6 +369,39 @@ fn what_a_newer_codex_says_of_a_turn_is_noted_once() {
     assert_eq!(replay.count(noted), 1);
     let any = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { .. });
     assert_eq!(replay.count(any), 1);
+}
+
+#[test]
+fn what_a_newer_codex_says_of_no_turn_is_noted_in_the_next_one() {
+    let mut replay = Replay::bare(&spawn(None));
+    let told = |replay: &Replay, said: &str| {
+        replay
+            .count(|event| matches!(event, WorkerEvent::Noted { text, .. } if text.contains(said)))
+    };
+    replay.hear(&json!({"method": "before/the/thread", "params": {}}));
+    replay.hear(&json!({"method": "without/params"}));
+    replay.hear(&json!({"method": "account/updated", "params": {}}));
+    replay.hear(&json!({"method": "thread/started", "params": {"threadId": "t"}}));
+    replay.tell(&WorkerCommand::Probe);
+    replay.reply(&json!({"userAgent": "x"}));
+    replay.reply(&json!({"thread": {"id": "t"}}));
+    for method in ["thread/hologram", "turn/diff/updated"] {
+        replay.note(method, &json!({"turnId": "earlier"}));
+    }
+    replay.hear(&json!({"method": "of/another", "params": {"threadId": "other"}}));
+    assert_eq!(told(&replay, ""), 0);
+    replay.begin(1, "x");
+    for method in ["before/the/thread", "without/params", "thread/hologram"] {
+        assert_eq!(told(&replay, method), 1, "{method}");
+    }
+    replay.note(
+        "item/started",
+        &json!({"item": {"type": "hologram", "id": "h"}}),
+    );
+    assert_eq!(
+        (told(&replay, "`item hologram`"), told(&replay, "")),
+        (1, 4)
+    );
 }
 
 #[test]

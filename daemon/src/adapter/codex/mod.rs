@@ -7,6 +7,7 @@
 
 mod decode;
 mod items;
+mod known;
 mod requests;
 mod terminals;
 mod turn;
@@ -375,6 +376,7 @@ impl Adapter for Codex {
                     let failure = Failure::new(Code::Internal, why);
                     events.push(ended(prompt.turn, Outcome::failed(failure)));
                 } else {
+                    events.extend(self.unknown.begins(prompt.turn));
                     self.waiting = Some(prompt.clone());
                 }
             }

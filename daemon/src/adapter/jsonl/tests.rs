@@ -279,7 +279,7 @@ fn a_tool_call_becomes_its_words_and_its_output_is_counted_when_the_worker_does_
 }
 
 #[test]
-fn questions_notes_and_events_become_their_words_and_what_is_unknown_is_ignored() {
+fn questions_notes_and_events_become_their_words_and_what_is_unknown_is_noted_once() {
     let mut jsonl = with(&[7]);
     let turn = TurnId(7);
     for (line, expected) in [
@@ -317,8 +317,17 @@ fn questions_notes_and_events_become_their_words_and_what_is_unknown_is_ignored(
     ] {
         assert_eq!(hear(&mut jsonl, line), [expected], "{line}");
     }
-    for ignored in ["accepted", "running", "question_closed", "from_the_future"] {
-        assert!(hear(&mut jsonl, &format!(r#"{{"type":"{ignored}","id":"t7"}}"#)).is_empty());
+    for (kind, notes) in [
+        ("accepted", 0),
+        ("running", 0),
+        ("question_closed", 0),
+        ("from_the_future", 1),
+        ("from_the_future", 0),
+    ] {
+        let events = hear(&mut jsonl, &format!(r#"{{"type":"{kind}","id":"t7"}}"#));
+        assert_eq!(events.len(), notes, "{kind}: {events:?}");
+        let says = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { text, .. } if text.contains(kind));
+        assert!(events.iter().all(says), "{events:?}");
     }
 }
 

@@ -35,6 +35,9 @@ const SILENT: &[&str] = &[
     "toolcall_start",
 ];
 
+/// Parts of a finished message.
+const PARTS: &[&str] = &["image", "text", "thinking", "toolCall"];
+
 /// Records that say nothing a turn needs.
 const IGNORED: &[&str] = &[
     "bash_execution_update",
@@ -387,12 +390,19 @@ impl Pi {
                         turn: name,
                         replaces_last,
                     });
-                } else if let Some(text) = turn.message(&message) {
-                    events.push(WorkerEvent::Text {
+                } else {
+                    events.extend(turn.message(&message).map(|text| WorkerEvent::Text {
                         turn: name,
                         text,
                         native: false,
-                    });
+                    }));
+                    for part in message.objects("content") {
+                        let kind = part.string("type").unwrap_or_default();
+                        if !PARTS.contains(&kind.as_str()) {
+                            let kind = format!("content {kind}");
+                            events.extend(self.unknown.said("pi", &kind, Some(name)));
+                        }
+                    }
                 }
             }
             "message_update" => {

@@ -389,11 +389,16 @@ fn a_piece_of_a_newer_pi_is_noted_once() {
             let part = json!({"type": kind, "delta": "x"});
             replay.hear(&json!({"type": "message_update", "assistantMessageEvent": part}));
         }
+        let parts = json!([{"type": "text", "text": "x"}, {"type": "hologram"}]);
+        let message = json!({"role": "assistant", "content": parts, "stopReason": "stop"});
+        replay.hear(&json!({"type": "message_end", "message": message}));
     }
-    let noted = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { text, .. } if text.contains("hologram_delta"));
-    assert_eq!(replay.count(noted), 1);
+    for said in ["message_update hologram_delta", "content hologram"] {
+        let noted = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { text, .. } if text.contains(said));
+        assert_eq!(replay.count(noted), 1, "{said}");
+    }
     let any = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { .. });
-    assert_eq!(replay.count(any), 1);
+    assert_eq!(replay.count(any), 2);
 }
 
 fn bare() -> Spawn {

@@ -1,0 +1,133 @@
+//! Claude Code's news: the lines of type `system`.
+//!
+//! Owns which of them a turn's sender hears of. Must not know the other lines.
+
+use agentd_core::worker::WorkerEvent;
+use agentd_protocol::line::Level;
+
+use super::Claude;
+use crate::adapter::object::Object;
+
+/// News of version 2.1.329 that a sender would not miss: of its tasks, hooks, files and hosts, and
+/// what a result or a tool's end says as well.
+const SILENT: &[&str] = &[
+    "agents_killed",
+    "api_error",
+    "away_summary",
+    "background_tasks_changed",
+    "bridge_state",
+    "bridge_status",
+    "checkpoint_done",
+    "cloud_session_delta",
+    "cloud_session_status",
+    "code_change_published",
+    "commands_changed",
+    "control_request_progress",
+    "dev_intent",
+    "elicitation_complete",
+    "feedback_draft_queued",
+    "file_attachments_missing",
+    "file_snapshot",
+    "files_persisted",
+    "hook_progress",
+    "hook_response",
+    "hook_started",
+    "inherited_asks_settled",
+    "instruction_size_warning",
+    "late_allow_not_run",
+    "local_command",
+    "local_command_output",
+    "memory_recall",
+    "memory_saved",
+    "mirror_error",
+    "peer_message_hold",
+    "per_turn_effort_changed",
+    "permission_check_status",
+    "permission_denied",
+    "permission_retry",
+    "plugin_install",
+    "post_turn_summary",
+    "rewind_stand_in",
+    "scheduled_task_fire",
+    "session_metadata",
+    "session_state_changed",
+    "session_title_changed",
+    "shell_cwd",
+    "stop_hook_summary",
+    "task_list_statuses",
+    "task_notification",
+    "task_progress",
+    "task_started",
+    "task_summary",
+    "task_updated",
+    "thinking",
+    "thinking_tokens",
+    "tool_host_result",
+    "turn_duration",
+    "turn_handoff_available",
+    "turn_preempted",
+    "upgrade_relay_marker",
+    "vcs_state_changed",
+    "worker_shutting_down",
+];
+
+impl Claude {
+    pub(super) fn system(&mut self, line: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+        let text = |field| line.string(field).unwrap_or_default();
+        match text("subtype").as_str() {
+            "init" => {
+                self.begin();
+                let native = line.string("session_id").filter(|id| !id.is_empty());
+                if native.is_some() && native != self.named {
+                    self.named = native;
+                    let native = self.named.clone();
+                    events.extend(native.map(|native| WorkerEvent::SessionNamed { native }));
+                }
+            }
+            "status" => {
+                self.begin();
+                let error = line.string("compact_error");
+                if let Some(compaction) = &mut self.words.compaction {
+                    compaction.done |= text("compact_result") == "success";
+                    compaction.error = error.or(compaction.error.take());
+                } else if let Some(error) = error {
+                    let text = format!("compaction failed: {error}");
+                    self.note(Level::Warning, "compaction", text, events);
+                } else if line.string("status").as_deref() == Some("compacting") {
+                    let text = "Claude Code compacts its context".to_owned();
+                    self.note(Level::Info, "compaction", text, events);
+                }
+            }
+            "compact_boundary" => {
+                if let Some(compaction) = &mut self.words.compaction {
+                    compaction.done = true;
+                }
+            }
+            "api_retry" => {
+                let status = line.raw("error_status").unwrap_or("?");
+                let text = format!(
+                    "attempt {} of {} after: {} ({status})",
+                    line.raw("attempt").unwrap_or("?"),
+                    line.raw("max_retries").unwrap_or("?"),
+                    text("error"),
+                );
+                self.note(Level::Warning, "retry", text, events);
+            }
+            "informational" => self.note(Level::Info, "worker", text("content"), events),
+            "notification" => self.note(Level::Info, "worker", text("text"), events),
+            "model_consent_fallback"
+            | "model_fallback"
+            | "model_refusal_fallback"
+            | "model_refusal_no_fallback" => {
+                self.note(Level::Warning, "fallback", text("content"), events);
+            }
+            "session_writes_lost" => {
+                let why = text("error_code");
+                let text = format!("Claude Code could not keep all of the session: {why}");
+                self.note(Level::Warning, "worker", text, events);
+            }
+            known if SILENT.contains(&known) => {}
+            other => self.not_understood(&format!("system {other}"), events),
+        }
+    }
+}
