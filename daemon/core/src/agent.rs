@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentd_protocol::line::CostStatus;
+use agentd_protocol::line::{CostStatus, Stop};
 
 use crate::attached::Takes;
 use crate::worker::QuestionKind;
@@ -127,6 +127,8 @@ pub struct Tells {
     pub costs: &'static [CostStatus],
     /// What it asks.
     pub questions: &'static [QuestionKind],
+    /// Why a turn ended, where it did not fail.
+    pub stops: &'static [Stop],
 }
 
 impl Tells {
@@ -137,6 +139,7 @@ impl Tells {
         usage: false,
         costs: &[],
         questions: &[],
+        stops: &[Stop::EndTurn, Stop::Cancelled],
     };
 }
 

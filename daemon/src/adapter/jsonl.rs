@@ -74,6 +74,13 @@ pub const fn describe() -> Describe {
                 QuestionKind::Text,
                 QuestionKind::Secret,
             ],
+            stops: &[
+                Stop::EndTurn,
+                Stop::MaxTokens,
+                Stop::MaxTurnRequests,
+                Stop::Refusal,
+                Stop::Cancelled,
+            ],
         },
         attachments: Takes::Files,
         concurrent_sends: 1,

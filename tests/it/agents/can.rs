@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use agentd_daemon::adapter::Kind;
+use serde_json::json;
 
 /// What is expected of an agent, where agents differ.
 pub struct Can {
@@ -23,6 +24,9 @@ pub struct Can {
     /// What the provider refuses that is told as an answer: the model's directive, and what the
     /// answer contains.
     pub told: &'static [(&'static str, &'static str)],
+    /// The `stop` or `code` of a turn whose model ends it so by its directives. Some agents go on by
+    /// themselves, some don't tell.
+    pub stops: &'static [(&'static str, &'static str)],
     /// What it takes besides text: `pixel.png`, `letter.pdf`, `notes.txt`.
     pub attached: &'static [&'static str],
     /// Two models by which the agent may be told apart, as `provider` and `model`.
@@ -41,7 +45,7 @@ pub struct Can {
 impl Can {
     /// What its kind says of itself is what the suite expects of the agent.
     #[track_caller]
-    pub fn agrees_with(&self, table: &str, label: &str) {
+    pub fn agrees_with(&self, table: &str, label: &str) -> &'static Kind {
         let of_table = |kind: &&Kind| table.contains(&format!("kind = \"{}\"\n", kind.name()));
         let kind = Kind::ALL.iter().find(of_table).expect("a kind");
         let says = kind.describe(&[]);
@@ -61,6 +65,18 @@ impl Can {
         let more = self.attached.iter().find(|file| !takes.contains(file));
         assert_eq!(more, None, "{label}: attachments");
         assert!(says.tells.usage, "{label}: usage, which each scenario sees");
+        let tells = |word: &str| {
+            says.tells
+                .stops
+                .iter()
+                .any(|stop| json!(stop) == json!(word))
+        };
+        let ends = self.stops.iter().map(|(_, word)| *word);
+        let ends = ends.filter(|word| !word.contains('-'));
+        for word in ends.chain(["end_turn", "cancelled"]) {
+            assert!(tells(word), "{label}: {word}");
+        }
+        kind
     }
 }
 

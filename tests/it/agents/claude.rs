@@ -39,6 +39,10 @@ fn installed() -> Vec<Driven> {
             overflow: Some("context-overflow"),
             keeps_young: true,
             told: &[],
+            stops: &[
+                ("[[full]] [[always]]", "max_tokens"),
+                ("[[refuse=finish]] [[always]]", "refusal"),
+            ],
             attached: &["pixel.png", "letter.pdf", "notes.txt"],
             models: [(None, "mock-1"), (None, "mock-2")],
             beside: None,
@@ -237,6 +241,7 @@ fn a_session_whose_transcript_is_gone_says_so() {
         let scene = Scene {
             daemon: place.start(),
             model: scene.model,
+            kind: scene.kind,
         };
         let strict = json!({"prompt": "two", "session": "main", "require_context": true});
         let last = scene.daemon.ask(&strict.to_string()).pop().unwrap();

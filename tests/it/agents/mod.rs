@@ -9,7 +9,7 @@ macro_rules! suite {
         suite! {
             says runs_a_tool is_denied_a_tool is_aborted goes_on_after_a_kill leaves_no_orphan
             serves_two_sessions_at_once changes_its_model says_what_the_provider_refused
-            is_given_up_in_time looks_at_what_is_attached
+            is_given_up_in_time looks_at_what_is_attached says_why_it_stopped
         }
     };
     ($($scenario:ident)+) => {
@@ -31,16 +31,21 @@ mod claude;
 mod codex;
 mod openclaw;
 mod pi;
+mod stops;
 mod timmy;
+mod tools;
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use agentd_daemon::adapter::Kind;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use attached::looks_at_what_is_attached;
 pub use can::{Asks, Can, Turns};
+use stops::says_why_it_stopped;
+use tools::{is_denied_a_tool, runs_a_tool};
 
 use crate::mock_model::MockModel;
 use crate::support::{Client, Daemon, Place, is_alive, kill, parent_of};
@@ -73,6 +78,7 @@ pub const WORK: &str = "work";
 pub struct Scene {
     pub daemon: Daemon,
     pub model: MockModel,
+    pub kind: &'static Kind,
 }
 
 impl Scene {
@@ -82,11 +88,12 @@ impl Scene {
         place.deadline = driven.can.patience;
         std::fs::create_dir(place.path(WORK)).unwrap();
         let table = (driven.configure)(driven, &place, &model);
-        driven.can.agrees_with(&table, &driven.label);
+        let kind = driven.can.agrees_with(&table, &driven.label);
         place.configure(&format!("default_agent = \"it\"\n{table}{more}"));
         Self {
             daemon: place.start(),
             model,
+            kind,
         }
     }
 
@@ -213,122 +220,6 @@ fn says(driven: &Driven) {
     scene.was_understood(driven);
 }
 
-/// Sends a prompt that lets the agent run a command, and answers its question, if it `asks`.
-fn runs(driven: &Driven, scene: &Scene, prompt: &str, asks: bool, approve: bool) -> Vec<Value> {
-    let mut client = scene.daemon.connect();
-    let line =
-        json!({"type": "send", "id": 1, "text": prompt, "session": "main", "on_question": "wait"});
-    client.send(&line.to_string());
-    let mut lines = Vec::new();
-    if asks {
-        lines = client.until("question");
-        let question = lines.last().unwrap().clone();
-        assert_eq!(
-            question["kind"], "approval",
-            "{}: {question:#}",
-            driven.label
-        );
-        let answer =
-            json!({"type": "answer", "question_id": question["question_id"], "approve": approve});
-        let told = scene.daemon.ask(&answer.to_string()).remove(0);
-        assert_eq!(told["ok"], true, "{}: {told:#}", driven.label);
-    }
-    lines.extend(client.until("message_end"));
-    lines
-}
-
-fn runs_a_tool(driven: &Driven) {
-    let scene = Scene::of(driven, "");
-    // Some agents run a mere `echo` without asking.
-    let made = scene.work("made");
-    let prompt = format!("[[bash=touch {} && echo from-the-tool]]", made.display());
-    let asks = driven.can.asks == Asks::Always;
-    let lines = runs(driven, &scene, &prompt, asks, true);
-    let last = lines.last().unwrap();
-    assert!(
-        text(driven, last).contains("from-the-tool"),
-        "{}: {last:#}",
-        driven.label
-    );
-    let Some(tool) = driven.can.tool else { return };
-    let trace = &last["tool_trace"][0];
-    assert_eq!(
-        (&trace["name"], &trace["ok"]),
-        (&json!(tool), &json!(true)),
-        "{}: {trace:#}",
-        driven.label
-    );
-    assert!(
-        trace["input"].to_string().contains("echo from-the-tool"),
-        "{}: {trace:#}",
-        driven.label
-    );
-    assert!(
-        trace["output"].to_string().contains("from-the-tool"),
-        "{}: {trace:#}",
-        driven.label
-    );
-    let kinds: Vec<&str> = lines
-        .iter()
-        .filter_map(|line| line["type"].as_str())
-        .collect();
-    let at = |kind| {
-        let found = kinds.iter().position(|found| *found == kind);
-        found.unwrap_or_else(|| panic!("{}: {kind}: {kinds:?}", driven.label))
-    };
-    assert!(at("tool_start") < at("tool_end") && at("tool_end") < at("message_end"));
-    scene.was_understood(driven);
-}
-
-fn is_denied_a_tool(driven: &Driven) {
-    let (command, is_there) = match driven.can.asks {
-        Asks::Never => return,
-        Asks::Always => ("touch", false),
-        Asks::Before(command) => (command, true),
-    };
-    let scene = Scene::of(driven, "");
-    let at_stake = scene.work("at-stake");
-    if is_there {
-        std::fs::create_dir(&at_stake).unwrap();
-    }
-    let prompt = format!("[[bash={command} {}]]", at_stake.display());
-    let lines = runs(driven, &scene, &prompt, true, false);
-    assert_eq!(
-        at_stake.exists(),
-        is_there,
-        "{}: it ran although it was denied",
-        driven.label
-    );
-    let last = lines.last().unwrap();
-    let said = last.to_string();
-    assert!(
-        said.contains(driven.can.denied),
-        "{}: {last:#}",
-        driven.label
-    );
-    if is_there {
-        // Asked once more, the model of these tests calls the tool until Hermes allows no more calls.
-        return;
-    }
-    // Nobody there is a denial, too.
-    let alone = scene.ask(&prompt);
-    assert_eq!(
-        at_stake.exists(),
-        is_there,
-        "{}: nobody approved it: {alone:#}",
-        driven.label
-    );
-    assert_eq!(text(driven, &scene.ask("still there")), "echo: still there");
-    runs(driven, &scene, &prompt, true, true);
-    assert_ne!(
-        at_stake.exists(),
-        is_there,
-        "{}: it was approved",
-        driven.label
-    );
-    scene.was_understood(driven);
-}
-
 fn is_aborted(driven: &Driven) {
     let scene = Scene::of(driven, "");
     if driven.can.turns == Turns::InOneEach {
@@ -336,6 +227,7 @@ fn is_aborted(driven: &Driven) {
         scene.ask("one");
     }
     let mut client = hangs(driven, &scene, "main");
+    let aborted_in = scene.pid();
     let aborted = scene
         .daemon
         .ask(r#"{"type":"abort","session":"main"}"#)
@@ -348,6 +240,9 @@ fn is_aborted(driven: &Driven) {
     }
     let next = goes_on(driven, &scene);
     assert_eq!(next["context"], "continued", "{}: {next:#}", driven.label);
+    if scene.kind.describe(&[]).cancels {
+        assert_eq!(scene.pid(), aborted_in, "{}: the process", driven.label);
+    }
     scene.was_understood(driven);
 }
 
@@ -429,6 +324,15 @@ fn goes_on_after(driven: &Driven, between: impl Fn(&Scene)) {
     );
     assert_eq!(last["context"], "continued", "{}: {last:#}", driven.label);
     assert!(!is_alive(old), "{}: the old process is gone", driven.label);
+    let history = daemon.ask(r#"{"type":"session.history","session":"main"}"#);
+    let turns = history[0]["turns"].as_array().expect("turns");
+    let texts: Vec<_> = turns.iter().map(|turn| &turn["text"]).collect();
+    assert_eq!(
+        texts,
+        ["one", "[[hang]]", "three [[recall]]", "four [[recall]]"],
+        "{}",
+        driven.label
+    );
 }
 
 fn leaves_no_orphan(driven: &Driven) {
@@ -485,10 +389,16 @@ fn serves_two_sessions_at_once(driven: &Driven) {
 fn changes_its_model(driven: &Driven) {
     let scene = Scene::of(driven, "");
     assert_eq!(text(driven, &scene.ask("one")), "echo: one");
+    let lives_on = driven.can.turns == Turns::InOneProcess;
+    let first = lives_on.then(|| scene.pid());
     let (provider, model) = driven.can.models[1];
     let set = json!({"type": "set_model", "session": "main", "provider": provider, "model": model});
     let set = scene.daemon.ask(&set.to_string()).remove(0);
     assert_eq!(set["ok"], true, "{}: {set:#}", driven.label);
+    let odd = json!({"prompt": "no", "session": "main", "thinking": "no-such-level"});
+    let odd = scene.daemon.ask(&odd.to_string()).pop().unwrap();
+    let refused = ["unsupported", "invalid-request"].map(|code| odd["code"] == code);
+    assert!(refused.contains(&true), "{}: {odd:#}", driven.label);
     let next = scene.ask("two [[recall]]");
     assert!(
         text(driven, &next).contains("one"),
@@ -498,6 +408,10 @@ fn changes_its_model(driven: &Driven) {
     assert_eq!(next["context"], "continued", "{}: {next:#}", driven.label);
     let asked = scene.model.asked().pop().unwrap();
     assert!(asked.model.contains(model), "{}: {asked:?}", driven.label);
+    if let Some(first) = first {
+        let stays = scene.kind.describe(&[]).model_per_turn;
+        assert_eq!(scene.pid() == first, stays, "{}", driven.label);
+    }
     scene.was_understood(driven);
 }
 

@@ -37,6 +37,7 @@ fn installed() -> Vec<Driven> {
             overflow: Some("context-overflow"),
             keeps_young: true,
             told: &[],
+            stops: &[],
             attached: &[],
             models: [(None, "mock-1"), (None, "mock-2")],
             // Its state belongs to one process at a time; with its gateway both run.

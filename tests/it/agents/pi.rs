@@ -24,6 +24,7 @@ fn installed() -> Vec<Driven> {
             overflow: Some("context-overflow"),
             keeps_young: true,
             told: &[],
+            stops: &[("[[full]]", "max_tokens"), ("[[refuse=finish]]", "refusal")],
             attached: &["pixel.png"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
             beside: None,

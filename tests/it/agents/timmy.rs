@@ -26,6 +26,7 @@ fn installed() -> Vec<Driven> {
             keeps_young: true,
             told: &[],
             // A server on this machine gets no documents.
+            stops: &[("[[full]]", "max_tokens"), ("[[refuse=finish]]", "refusal")],
             attached: &["pixel.png", "notes.txt"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
             beside: None,

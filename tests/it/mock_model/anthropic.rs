@@ -209,6 +209,10 @@ fn blocks(
             )?;
             said(stream, index, words)?;
             match other {
+                Answer::Full => {
+                    event(stream, "content_block_stop", &json!({"index": index}))?;
+                    return Ok(Some((json!("max_tokens"), Value::Null)));
+                }
                 Answer::NoStop => return Ok(Some((Value::Null, Value::Null))),
                 Answer::BadJson => {
                     write!(stream, "event: content_block_delta\ndata: {{not json\n\n")?;

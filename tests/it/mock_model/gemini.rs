@@ -113,6 +113,7 @@ fn parts(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Res
             Ok(())
         }
         Answer::CutArguments => say(json!([{"text": "part"}]), Some("MALFORMED_FUNCTION_CALL")),
+        Answer::Full => say(json!([{"text": "part"}]), Some("MAX_TOKENS")),
         Answer::Refuse(how) if how == "prompt" => {
             let blocked = json!({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 12, "totalTokenCount": 12}, "modelVersion": asked.model});
             write!(stream, "data: {blocked}\r\n\r\n")

@@ -19,12 +19,14 @@
 //! | `[[nostop]]` | a whole answer that doesn't say why it stopped |
 //! | `[[badjson]]` | a frame that isn't JSON |
 //! | `[[cutargs]]` | a call whose arguments are cut short by the limit of output |
+//! | `[[full]]` | a piece, cut short by the limit of output |
 //! | `[[midfail]]` | a piece, and then the wire's own error in the stream |
 //! | `[[refuse=HOW]]` | a refusal: `finish` by the reason to stop, `field` by a field of its own, `prompt` before the model saw it |
 //! | `[[error=CODE]]` | an HTTP error |
 //! | `[[overflow]]` | the wire's own way to say that the prompt is too long |
 //! | `[[fail=WHAT]]` | an error as its house words it: `ratelimit`, `quota`, `billing`, `overload`, `auth` (which repeats the key), `nomodel`, `badrequest`, `policy`, `server`, `long`, `html`; with `[[wait=S]]` a `Retry-After` |
 //!
+//! With `[[always]]` it counts for later messages, too, that ask for nothing.
 //! With `[[on=MODEL]]` only this model does what the message says, and with `[[times=N]]` a model
 //! does it for the first N requests that end with this message. Others say it back.
 
@@ -102,6 +104,7 @@ pub enum Answer {
     BadJson,
     /// A call that is cut short.
     CutArguments,
+    Full,
     /// A piece, and an error.
     MidFail,
     /// A refusal, and how it is told.
@@ -239,6 +242,13 @@ fn answer(asked: &mut Asked, before: usize) -> Answer {
     // An agent may put a message that was never answered before the next one.
     let told = |part: &&str| part.contains("[[");
     let last = last.rsplit("\n\n").find(told).unwrap_or(&last);
+    // Some ask on by themselves, in words of their own.
+    let lasting = |word: &&String| word.contains("[[always]]");
+    let before_it = asked.users.iter().rev().find(lasting).cloned();
+    let last = before_it
+        .as_deref()
+        .filter(|_| !told(&last))
+        .unwrap_or(last);
     let is_meant = directive(last, "on").is_none_or(|model| asked.model == model);
     let times = directive(last, "times").and_then(|times| times.parse().ok());
     if !is_meant || times.is_some_and(|times: usize| before >= times) {
@@ -294,6 +304,7 @@ fn failure(last: &str, asked: &Asked) -> Option<Answer> {
         ("hang", Answer::Hang),
         ("silent", Answer::Silent),
         ("cutargs", Answer::CutArguments),
+        ("full", Answer::Full),
         ("cut", Answer::Cut),
         ("noend", Answer::NoEnd),
         ("nostop", Answer::NoStop),

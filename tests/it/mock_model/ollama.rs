@@ -76,6 +76,10 @@ fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Res
             let function = json!({"name": "read", "arguments": "{\"path\": \"/etc"});
             say(json!({"content": "", "tool_calls": [{"function": function}]}))?;
         }
+        Answer::Full => {
+            reason = Some("length");
+            say(json!({"content": "part"}))?;
+        }
         Answer::Refuse(_) => say(json!({"content": "I'm sorry, but I can't help with that."}))?,
         Answer::NoStop => {
             reason = None;

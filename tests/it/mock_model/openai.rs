@@ -141,6 +141,10 @@ fn middle(
             finish = Some("length");
             say(call(0, "read", r#"{"path": "/etc"#))?;
         }
+        Answer::Full => {
+            finish = Some("length");
+            say(json!({"content": "part"}))?;
+        }
         Answer::Refuse(how) if how == "field" => {
             say(json!({"refusal": "I'm sorry, "}))?;
             say(json!({"refusal": "I can't help with that."}))?;

@@ -79,7 +79,7 @@ fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Res
     });
     let mut response = json!({"id": "resp_mock", "object": "response", "status": "completed", "model": asked.model, "output": output, "usage": usage});
     let incomplete = match answer {
-        Answer::CutArguments => Some("max_output_tokens"),
+        Answer::CutArguments | Answer::Full => Some("max_output_tokens"),
         Answer::Refuse(how) if how == "finish" => Some("content_filter"),
         _ => None,
     };
@@ -135,6 +135,11 @@ fn items(
             };
             said(stream, words)?;
             match other {
+                Answer::Full => {
+                    let content =
+                        json!([{"type": "output_text", "text": "part", "annotations": []}]);
+                    return Ok(Some(vec![message(&content)]));
+                }
                 Answer::Hang => until_left(stream)?,
                 Answer::Refuse(_) => return Ok(Some(Vec::new())),
                 Answer::BadJson => write!(stream, "data: {{not json\n\n")?,

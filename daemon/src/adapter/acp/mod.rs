@@ -56,6 +56,13 @@ pub const fn describe() -> Describe {
             usage: true,
             costs: &[CostStatus::Actual],
             questions: &[QuestionKind::Approval, QuestionKind::Choice],
+            stops: &[
+                Stop::EndTurn,
+                Stop::MaxTokens,
+                Stop::MaxTurnRequests,
+                Stop::Refusal,
+                Stop::Cancelled,
+            ],
         },
         attachments: Takes::Texts,
         concurrent_sends: 1,

@@ -35,6 +35,18 @@ const DELTAS: &[&str] = &[
     "text_delta",
     "thinking_delta",
 ];
+/// Why the model stopped, where a result says it.
+const STOPS: &[&str] = &[
+    "",
+    "compaction",
+    "end_turn",
+    "max_tokens",
+    "model_context_window_exceeded",
+    "pause_turn",
+    "refusal",
+    "stop_sequence",
+    "tool_use",
+];
 /// Blocks of a message that are neither a call nor a result.
 const BLOCKS: &[&str] = &[
     "compaction",
@@ -366,6 +378,12 @@ impl Claude {
             return events.push(stray(bytes));
         };
         turn.count(line, spent);
+        let stop = line.string("stop_reason").unwrap_or_default();
+        if !STOPS.contains(&stop.as_str()) {
+            let turn = Some(turn.turn);
+            let kind = format!("stop_reason {stop}");
+            events.extend(self.unknown.said("Claude Code", &kind, turn));
+        }
         let outcome = turn.outcome(line, is_flat);
         if self.tells && self.words.are_out() && self.keep_open(&outcome, events, write) {
             return;

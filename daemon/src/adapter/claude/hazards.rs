@@ -222,6 +222,32 @@ fn what_a_newer_one_says_in_a_known_line_is_noted_once_and_what_needs_nobody_is_
 }
 
 #[test]
+fn a_turn_ends_for_the_reason_that_is_said_and_a_newer_one_is_noted() {
+    let refused =
+        json!({"type": "system", "subtype": "model_refusal_no_fallback", "content": "Not that."});
+    for (reason, stop, notes) in [
+        ("stop_sequence", Stop::EndTurn, 0),
+        ("max_tokens", Stop::MaxTokens, 0),
+        ("model_context_window_exceeded", Stop::MaxTokens, 0),
+        ("refusal", Stop::Refusal, 0),
+        ("enough", Stop::EndTurn, 1),
+    ] {
+        let mut replay = Replay::bare();
+        replay.tell(&prompt(1, "x"));
+        replay.hear(&refused);
+        let mut result = result("done");
+        result["stop_reason"] = json!(reason);
+        replay.hear(&result);
+        let outcome = replay.outcome();
+        assert_eq!(outcome.result, Ok(stop), "{reason}");
+        let why = (stop == Stop::Refusal).then_some("Not that.");
+        assert_eq!(outcome.refusal.as_deref(), why, "{reason}");
+        let said = format!("`stop_reason {reason}`");
+        assert_eq!(noted(&replay, &said), (notes, notes), "{reason}");
+    }
+}
+
+#[test]
 fn what_is_not_known_before_a_turn_is_told_in_it() {
     let mut replay = Replay::bare();
     replay.hear(&json!({"type": "system", "subtype": "hologram"}));

@@ -73,6 +73,13 @@ pub const fn describe() -> Describe {
             usage: true,
             costs: &[CostStatus::Estimated, CostStatus::Included],
             questions: &[QuestionKind::Approval, QuestionKind::Choice],
+            stops: &[
+                Stop::EndTurn,
+                Stop::MaxTokens,
+                Stop::MaxTurnRequests,
+                Stop::Refusal,
+                Stop::Cancelled,
+            ],
         },
         attachments: Takes::Files,
         concurrent_sends: 1,

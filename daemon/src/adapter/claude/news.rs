@@ -115,11 +115,13 @@ impl Claude {
             }
             "informational" => self.note(Level::Info, "worker", text("content"), events),
             "notification" => self.note(Level::Info, "worker", text("text"), events),
-            "model_consent_fallback"
-            | "model_fallback"
-            | "model_refusal_fallback"
-            | "model_refusal_no_fallback" => {
+            "model_consent_fallback" | "model_fallback" | "model_refusal_fallback" => {
                 self.note(Level::Warning, "fallback", text("content"), events);
+            }
+            "model_refusal_no_fallback" => {
+                if let Some(turn) = &mut self.turn {
+                    turn.refusal = line.string("content");
+                }
             }
             "session_writes_lost" => {
                 let why = text("error_code");

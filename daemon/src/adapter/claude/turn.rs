@@ -48,6 +48,8 @@ pub(super) struct Turn {
     pub(super) last: Option<Outcome>,
     /// What the agent called the error of a model call.
     pub(super) error: Option<String>,
+    /// Why the model would not.
+    pub(super) refusal: Option<String>,
     usage: Option<Usage>,
     cost: Option<f64>,
     /// The model call under way: its model and tokens.
@@ -70,6 +72,7 @@ impl Turn {
             open: false,
             last: None,
             error: None,
+            refusal: None,
             usage: None,
             cost: None,
             call: None,
@@ -135,12 +138,19 @@ impl Turn {
             cancelled()
         } else if reason == "max_turns" || subtype == "error_max_turns" {
             Outcome::ended(Stop::MaxTurnRequests)
+        } else if self.error.as_deref() == Some("max_output_tokens") {
+            Outcome::ended(Stop::MaxTokens)
+        } else if result.string("stop_reason").as_deref() == Some("refusal") {
+            let said = || result.string("result").filter(|said| !said.is_empty());
+            Outcome {
+                refusal: self.refusal.clone().or_else(said),
+                ..Outcome::ended(Stop::Refusal)
+            }
         } else if result.is_true("is_error") || subtype != "success" {
             Outcome::failed(failure(result, self.error.as_deref(), &reason))
         } else {
             let stop = match result.string("stop_reason").as_deref() {
-                Some("max_tokens") => Stop::MaxTokens,
-                Some("refusal") => Stop::Refusal,
+                Some("max_tokens" | "model_context_window_exceeded") => Stop::MaxTokens,
                 _ => Stop::EndTurn,
             };
             Outcome {

@@ -292,7 +292,9 @@ impl Codex {
             _ => failed(done.object("error").as_ref()),
         };
         let ours = |turn: &Turn| turn.native.as_ref() == Some(&native) && turn.ending.is_none();
-        if self.turn.as_ref().is_some_and(ours) {
+        if let Some(turn) = self.turn.as_mut().filter(|turn| ours(turn)) {
+            let error = done.object("error");
+            turn.refusal = error.and_then(|error| error.string("message"));
             self.end(result, events, write);
         } else if !self.words.compacted(&native, result, events) {
             events.push(WorkerEvent::Stray {

@@ -405,6 +405,26 @@ fn what_a_newer_codex_says_of_no_turn_is_noted_in_the_next_one() {
 }
 
 #[test]
+fn a_refusal_is_told_as_one_with_its_words() {
+    let filtered = "Incomplete response returned, reason: content_filter";
+    for (message, info, refuses) in [
+        (filtered, "other", true),
+        ("Not that.", "cyberPolicy", true),
+        ("Not that.", "misalignmentPolicyViolation", true),
+        ("Not that.", "sandboxError", false),
+    ] {
+        let mut replay = Replay::running();
+        let error = json!({"message": message, "codexErrorInfo": info});
+        let turn = json!({"id": "n1", "status": "failed", "error": error});
+        replay.note("turn/completed", &json!({"turn": turn}));
+        let outcome = replay.outcomes()[0];
+        assert_eq!(outcome.result == Ok(Stop::Refusal), refuses, "{info}");
+        let words = refuses.then_some(message);
+        assert_eq!(outcome.refusal.as_deref(), words, "{info}");
+    }
+}
+
+#[test]
 fn a_late_answer_to_one_turn_says_nothing_of_the_next() {
     for late in [
         json!({"result": {"turn": {"id": "n1"}}}),

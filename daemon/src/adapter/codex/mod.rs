@@ -80,6 +80,12 @@ pub const fn describe() -> Describe {
                 QuestionKind::Text,
                 QuestionKind::Secret,
             ],
+            stops: &[
+                Stop::EndTurn,
+                Stop::MaxTokens,
+                Stop::Refusal,
+                Stop::Cancelled,
+            ],
         },
         attachments: Takes::Images,
         concurrent_sends: 1,

@@ -20,6 +20,9 @@ const CALL_ID: usize = 256;
 /// What is kept of a call for the question about it, in bytes: as much as a question shows.
 const ABOUT: usize = 16 * 1024;
 
+/// Codex's names of refusals, as it writes them.
+const POLICIES: &[&str] = &["\"cyberPolicy\"", "\"misalignmentPolicyViolation\""];
+
 /// Was the turn cancelled?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Abort {
@@ -59,6 +62,8 @@ pub(super) struct Turn {
     pub(super) replaces: bool,
     /// The last whole message.
     pub(super) text: Option<String>,
+    /// Why the model or its provider would not.
+    pub(super) refusal: Option<String>,
     /// Codex ended the turn, and its commands are still to end.
     pub(super) ending: Option<Ending>,
     calls: BTreeMap<String, Call>,
@@ -77,6 +82,7 @@ impl Turn {
             thought: false,
             replaces: false,
             text: None,
+            refusal: None,
             ending: None,
             calls: BTreeMap::new(),
             usage: None,
@@ -181,7 +187,9 @@ impl Turn {
             Err(_) if self.abort != Abort::No => Ok(Stop::Cancelled),
             result => result,
         };
+        let refusal = self.refusal.clone();
         Outcome {
+            refusal: refusal.filter(|_| result == Ok(Stop::Refusal)),
             result,
             text: self.text.clone().filter(|_| self.message.is_none()),
             usage: self.usage,
@@ -217,6 +225,10 @@ pub(super) fn failed(error: Option<&Object<'_>>) -> Result<Stop, Failure> {
         return Ok(Stop::MaxTokens);
     }
     let info = error.and_then(|error| error.raw("codexErrorInfo"));
+    let by_policy = info.is_some_and(|info| POLICIES.contains(&info));
+    if by_policy || said.contains("reason: content_filter") {
+        return Ok(Stop::Refusal);
+    }
     Err(failure(&said, info.and_then(code)))
 }
 

@@ -35,6 +35,9 @@ const SILENT: &[&str] = &[
     "toolcall_start",
 ];
 
+/// Why a message ended.
+const STOPS: &[&str] = &["", "aborted", "error", "length", "stop", "toolUse"];
+
 /// Parts of a finished message.
 const PARTS: &[&str] = &["image", "text", "thinking", "toolCall"];
 
@@ -396,6 +399,11 @@ impl Pi {
                         text,
                         native: false,
                     }));
+                    let stop = message.string("stopReason").unwrap_or_default();
+                    if !STOPS.contains(&stop.as_str()) {
+                        let kind = format!("stopReason {stop}");
+                        events.extend(self.unknown.said("pi", &kind, Some(name)));
+                    }
                     for part in message.objects("content") {
                         let kind = part.string("type").unwrap_or_default();
                         if !PARTS.contains(&kind.as_str()) {

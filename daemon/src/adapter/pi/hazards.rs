@@ -381,6 +381,33 @@ fn hazard_14_a_retry_that_pi_hides_and_one_that_it_tells_end_alike() {
 }
 
 #[test]
+fn a_refusal_is_told_as_one_with_its_words() {
+    let prompt = crate::adapter::attached::samples::prompt(Vec::new());
+    for (stop, error, told) in [
+        ("length", "", Some(Stop::MaxTokens)),
+        (
+            "error",
+            "Provider finish_reason: content_filter",
+            Some(Stop::Refusal),
+        ),
+        (
+            "error",
+            "The model refused to complete the request",
+            Some(Stop::Refusal),
+        ),
+        ("error", "Provider finish_reason: network_error", None),
+    ] {
+        let mut turn = turn::Turn::new(&prompt, "p".into());
+        let message = json!({"stopReason": stop, "errorMessage": error}).to_string();
+        turn.message(&crate::adapter::object::Object::parse(message.as_bytes()).unwrap());
+        let outcome = turn.outcome();
+        assert_eq!(outcome.result.ok(), told, "{error}");
+        let words = (told == Some(Stop::Refusal)).then_some(error);
+        assert_eq!(outcome.refusal.as_deref(), words, "{error}");
+    }
+}
+
+#[test]
 fn a_piece_of_a_newer_pi_is_noted_once() {
     let mut replay = Replay::turn("pi-1.5.2", "02", 1);
     replay.play_until("message_update");
@@ -390,15 +417,19 @@ fn a_piece_of_a_newer_pi_is_noted_once() {
             replay.hear(&json!({"type": "message_update", "assistantMessageEvent": part}));
         }
         let parts = json!([{"type": "text", "text": "x"}, {"type": "hologram"}]);
-        let message = json!({"role": "assistant", "content": parts, "stopReason": "stop"});
+        let message = json!({"role": "assistant", "content": parts, "stopReason": "enough"});
         replay.hear(&json!({"type": "message_end", "message": message}));
     }
-    for said in ["message_update hologram_delta", "content hologram"] {
+    for said in [
+        "message_update hologram_delta",
+        "content hologram",
+        "stopReason enough",
+    ] {
         let noted = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { text, .. } if text.contains(said));
         assert_eq!(replay.count(noted), 1, "{said}");
     }
     let any = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { .. });
-    assert_eq!(replay.count(any), 2);
+    assert_eq!(replay.count(any), 3);
 }
 
 fn bare() -> Spawn {

@@ -63,6 +63,12 @@ pub const fn describe() -> Describe {
                 QuestionKind::Choice,
                 QuestionKind::Text,
             ],
+            stops: &[
+                Stop::EndTurn,
+                Stop::MaxTokens,
+                Stop::Refusal,
+                Stop::Cancelled,
+            ],
         },
         attachments: Takes::Images,
         concurrent_sends: 1,

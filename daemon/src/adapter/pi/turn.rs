@@ -19,6 +19,13 @@ const OPEN_CALLS: usize = 64;
 /// Output of one call that is followed: pi itself keeps the last 50 KB.
 const FOLLOWED: usize = 64 * 1024;
 
+/// What pi makes of a refusal, which it takes for an error.
+const REFUSALS: &[&str] = &[
+    "Provider finish_reason: content_filter",
+    "Provider stopped with: sensitive",
+    "The model refused to complete the request",
+];
+
 /// Was the turn cancelled?
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Abort {
@@ -137,13 +144,16 @@ impl Turn {
             Some((stop, error, text)) => (stop.as_str(), error.as_str(), Some(text.clone())),
             None => (if aborted { "aborted" } else { "stop" }, "", None),
         };
+        let refuses = stop == "error" && REFUSALS.contains(&error);
         let result = match stop {
             "aborted" => Ok(Stop::Cancelled),
             "error" if aborted => Ok(Stop::Cancelled),
+            "error" if refuses => Ok(Stop::Refusal),
             "error" => Err(failure(error)),
             "length" => Ok(Stop::MaxTokens),
             _ => Ok(Stop::EndTurn),
         };
+        let refusal = (result == Ok(Stop::Refusal)).then(|| error.to_owned());
         Outcome {
             result,
             text,
@@ -152,6 +162,7 @@ impl Turn {
             usage: self.usage,
             cost: self.cost.map_or_else(Cost::default, cost),
             api_calls: self.last.is_some().then(|| self.api_calls.clone()),
+            refusal,
             ..Outcome::ended(Stop::EndTurn)
         }
     }

@@ -2,8 +2,6 @@
 //!
 //! Owns the tables between its marks. `cargo xtask agents` writes them anew.
 
-use agentd_protocol::line::CostStatus;
-
 use super::presets::{BELOW_HOME, OF_THE_MACHINE, PRESETS};
 use super::*;
 
@@ -66,8 +64,8 @@ fn reported(it: &Describe, tells: bool, what: &str) -> String {
     }
 }
 
-fn cost(status: &CostStatus) -> String {
-    let name = serde_json::to_value(status).unwrap();
+fn name(word: impl serde::Serialize) -> String {
+    let name = serde_json::to_value(word).unwrap();
     name.as_str().unwrap().to_owned()
 }
 
@@ -90,41 +88,9 @@ fn described() -> Vec<(String, Describe)> {
 /// Makes a row of its name and what each kind has in it.
 type Row<'a> = &'a dyn Fn(&str, &dyn Fn(&Describe) -> String) -> Vec<String>;
 
-/// What is told of turns.
-fn told(row: Row<'_>) -> Vec<Vec<String>> {
+/// How sessions, processes and turns hang together.
+fn kept(row: Row<'_>) -> Vec<Vec<String>> {
     vec![
-        row("text", &|it| piecemeal(it, true)),
-        row("thinking, apart from text", &|it| {
-            piecemeal(it, it.tells.thinking)
-        }),
-        row("tools: start, output, end", &|it| yes(it.tells.tools)),
-        row("usage", &|it| reported(it, it.tells.usage, "yes")),
-        row("cost", &|it| {
-            let names: Vec<String> = it.tells.costs.iter().map(cost).collect();
-            let names = if names.is_empty() {
-                "unknown".to_owned()
-            } else {
-                names.join(" or ")
-            };
-            reported(it, !it.tells.costs.is_empty(), &names)
-        }),
-        row("questions", &|it| match it.tells.questions {
-            [] => "none".to_owned(),
-            kinds => {
-                let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
-                names.join(", ")
-            }
-        }),
-    ]
-}
-
-fn kinds() -> String {
-    let described = described();
-    let row = |what: &str, value: &dyn Fn(&Describe) -> String| -> Vec<String> {
-        let values = described.iter().map(|(_, describe)| value(describe));
-        std::iter::once(what.to_owned()).chain(values).collect()
-    };
-    let mut rows: Vec<Vec<String>> = vec![
         row("sessions in a process", &|it| {
             match it.sessions {
                 Sessions::One => "one",
@@ -148,17 +114,81 @@ fn kinds() -> String {
         row("a process is used for another session", &|it| {
             yes(it.recycles)
         }),
+        row("history of earlier turns", &|_| {
+            "agentd keeps it, whatever becomes of the process".to_owned()
+        }),
+        row("cwd, which a session keeps", &|it| {
+            match (it.sessions, it.resume) {
+                (Sessions::PerTurn, _) => "each turn's process is started in it",
+                (_, Resume::InTurn) => "its process is started in it, or goes there with each turn, if its handshake says so",
+                _ => "its process is started in it",
+            }
+            .to_owned()
+        }),
         row("abort", &|it| {
             if it.cancels {
-                "by a word"
+                "by a word; the session goes on in its process"
             } else {
                 "ends the process"
             }
             .to_owned()
         }),
+        row("`set_model` in a session", &|it| {
+            match (it.models, it.sessions, it.model_per_turn) {
+                (false, ..) => "no",
+                (_, Sessions::PerTurn, _) => "from the next turn's process on",
+                (_, _, true) => "in the living process",
+                (_, _, false) => "in a new process, which reopens the session",
+            }
+            .to_owned()
+        }),
+    ]
+}
+
+/// What is told of turns.
+fn told(row: Row<'_>) -> Vec<Vec<String>> {
+    vec![
+        row("text", &|it| piecemeal(it, true)),
+        row("thinking, apart from text", &|it| {
+            piecemeal(it, it.tells.thinking)
+        }),
+        row("tools: start, output, end", &|it| yes(it.tells.tools)),
+        row("usage", &|it| reported(it, it.tells.usage, "yes")),
+        row("cost", &|it| {
+            let names: Vec<String> = it.tells.costs.iter().map(name).collect();
+            let names = if names.is_empty() {
+                "unknown".to_owned()
+            } else {
+                names.join(" or ")
+            };
+            reported(it, !it.tells.costs.is_empty(), &names)
+        }),
+        row("stop", &|it| {
+            let stops = it.tells.stops.iter();
+            let names: Vec<String> = stops.map(name).collect();
+            each(&names.iter().map(String::as_str).collect::<Vec<_>>())
+        }),
+        row("questions", &|it| match it.tells.questions {
+            [] => "none".to_owned(),
+            kinds => {
+                let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+                names.join(", ")
+            }
+        }),
+    ]
+}
+
+fn kinds() -> String {
+    let described = described();
+    let row = |what: &str, value: &dyn Fn(&Describe) -> String| -> Vec<String> {
+        let values = described.iter().map(|(_, describe)| value(describe));
+        std::iter::once(what.to_owned()).chain(values).collect()
+    };
+    let mut rows = kept(&row);
+    rows.extend([
         row("steer", &|it| said(it, it.steers)),
         row("compact", &|it| said(it, it.compacts)),
-    ];
+    ]);
     rows.extend(told(&row));
     rows.extend([
         row("attachments", &|it| {
@@ -183,7 +213,7 @@ fn kinds() -> String {
             Providers::OfModel => format!("{}, as part of the model's name", given(it)),
             Providers::None => "no".to_owned(),
         }),
-        row("thinking", &|it| match it.thinking {
+        row("thinking level", &|it| match it.thinking {
             Levels::Any => given(it).to_owned(),
             Levels::Known(known) => format!("{}: {}", given(it), each(known)),
             Levels::None => "no".to_owned(),
