@@ -276,6 +276,9 @@ fn a_tool_call_becomes_its_words_and_its_output_is_counted_when_the_worker_does_
     ] {
         assert_eq!(hear(&mut jsonl, line), [expected], "{line}");
     }
+    // One that never began is told all the same.
+    let end = hear(&mut with(&[7]), r#"{"type":"tool_end","tool_call_id":"c"}"#);
+    assert!(matches!(end[..], [WorkerEvent::ToolEnded { ok: true, .. }]));
 }
 
 #[test]

@@ -381,6 +381,32 @@ fn hazard_14_a_retry_that_pi_hides_and_one_that_it_tells_end_alike() {
 }
 
 #[test]
+fn a_tool_that_ends_without_a_start_is_passed_on_and_a_second_end_of_a_run_is_nobodys() {
+    let mut replay = Replay::ready();
+    replay.tell(&prompt(1, "x"));
+    replay.hear(&json!({"type": "agent_start"}));
+    replay.hear(
+        &json!({"type": "tool_execution_end", "toolCallId": "c", "result": {"content": "o"}}),
+    );
+    let ended = WorkerEvent::ToolEnded {
+        turn: TurnId(1),
+        call: "c".into(),
+        ok: true,
+        output: "o".into(),
+    };
+    assert_eq!(replay.events.last(), Some(&ended));
+    let message = |text: &str| json!({"role": "assistant", "content": text, "stopReason": "stop"});
+    for text in ["first", "second"] {
+        replay.hear(&json!({"type": "message_end", "message": message(text)}));
+        replay.hear(&json!({"type": "agent_end", "willRetry": false}));
+        replay.hear(&json!({"type": "agent_settled", "aborted": false}));
+        replay.settle();
+    }
+    assert_eq!(replay.outcome().text.as_deref(), Some("first"));
+    assert_eq!(replay.text(), "first");
+}
+
+#[test]
 fn a_refusal_is_told_as_one_with_its_words() {
     let prompt = crate::adapter::attached::samples::prompt(Vec::new());
     for (stop, error, told) in [
@@ -397,7 +423,7 @@ fn a_refusal_is_told_as_one_with_its_words() {
         ),
         ("error", "Provider finish_reason: network_error", None),
     ] {
-        let mut turn = turn::Turn::new(&prompt, "p".into());
+        let mut turn = Turn::new(&prompt, "p".into());
         let message = json!({"stopReason": stop, "errorMessage": error}).to_string();
         turn.message(&crate::adapter::object::Object::parse(message.as_bytes()).unwrap());
         let outcome = turn.outcome();
