@@ -162,6 +162,7 @@ fn a_program_that_only_crashes_is_crash_looped_as_ever() {
         // Bad news holds for a moment only.
         ("kill -9 $$", 2),
         ("exit 3", 2),
+        ("echo 'Error: no configuration' >&2; exit 1", 2),
     ] {
         let script = format!(
             "echo \"$1\" >> \"$HOME/asked\"\ncase \"$1\" in --version) echo 'codex-cli 1.0';; --help) {help};; exec) echo no;; *) echo 'no such luck' >&2; exit 2;; esac"

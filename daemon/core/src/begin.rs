@@ -131,6 +131,7 @@ impl State {
         if context == Context::Lost {
             let session = name.clone();
             self.write_lazily(Write::Lost { session });
+            self.forget_if_without_memory(turn, process.worker);
             self.note(turn, &Notice::of(Code::ContextLost, format!("the session `{name}` goes on without its earlier turns: what held them is gone")));
         }
         let Some(prompt) = prompt else { return };
@@ -178,8 +179,13 @@ impl State {
         let slot = self.slots.get(&worker)?;
         let by_id = slot.reopens_in_turns();
         let native = session.native.clone().filter(|_| by_id);
-        let context = if session.turns == 0 || slot.describe.resume == Resume::Stateless {
+        let remembers = slot.describe.resume != Resume::Stateless;
+        // What an agent without memory never had it can't lose; one that was run in another form
+        // had it.
+        let context = if session.turns == 0 || !remembers && session.native.is_none() {
             Context::New
+        } else if !remembers {
+            Context::Lost
         } else if slot.phase.is_spawning_per_turn() && session.native.is_some()
             || session.open
             || native.is_some()
@@ -189,6 +195,19 @@ impl State {
             Context::Lost
         };
         Some((context, native))
+    }
+
+    /// The agent's own id of a session is of no use to a form of it that has no memory: that was
+    /// said now.
+    fn forget_if_without_memory(&mut self, turn: TurnId, worker: WorkerId) {
+        let slot = self.slots.get(&worker);
+        let forgets = slot.is_some_and(|slot| slot.describe.resume == Resume::Stateless);
+        let session = self.jobs.get(&turn).map(|job| job.session);
+        if let Some(session) = session.filter(|_| forgets)
+            && let Some(write) = self.renamed(session, None)
+        {
+            self.write_lazily(write);
+        }
     }
 
     /// Names the session of a turn to an agent that keeps sessions by names that it is given: by one

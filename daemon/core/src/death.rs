@@ -24,6 +24,9 @@ use crate::store::Write;
 use crate::timers::Timer;
 use crate::worker::{Exit, Failure};
 
+/// The same number everywhere (POSIX, `kill`).
+const SIGKILL: i32 = 9;
+
 impl State {
     pub(crate) fn spawn_failed(
         &mut self,
@@ -162,7 +165,10 @@ impl State {
         }
         let Some(then) = asked else {
             let pins = self.pins_at_first(worker);
-            if let Some(asked) = pins.filter(|_| exit != Exit::Code(0)) {
+            // Neither is a program's word on what it was asked for: it left well, or the machine
+            // had no room for it.
+            let own = !matches!(exit, Exit::Code(0) | Exit::Signal(SIGKILL));
+            if let Some(asked) = pins.filter(|_| own) {
                 return self.pins_refused(worker, &asked, &exit.to_string(), tail);
             }
             let refuses = matches!(exit, Exit::Code(code) if PERMANENT_EXITS.contains(&code));

@@ -5,7 +5,7 @@
 
 use agentd_protocol::line::Level;
 
-use crate::agent::{OneShot, Resume, Sessions};
+use crate::agent::{OneShot, Sessions};
 use crate::effect::Rung;
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Notice, Phase};
@@ -36,7 +36,7 @@ impl State {
         let old = old.filter(|(_, slot)| slot.agent == name && !slot.is_one_turn());
         let old: Vec<WorkerId> = old.map(|(worker, _)| *worker).collect();
         for worker in old {
-            self.tell_who_waits(worker, &form.why, form.describe.resume);
+            self.tell_who_waits(worker, &form.why);
             match self.slots.get(&worker).map(|slot| slot.phase) {
                 Some(
                     SlotPhase::Ready { .. }
@@ -50,7 +50,7 @@ impl State {
     }
 
     /// The next turn of each session of a process says why it is run in another way.
-    fn tell_who_waits(&mut self, worker: WorkerId, why: &str, resume: Resume) {
+    fn tell_who_waits(&mut self, worker: WorkerId, why: &str) {
         let Some(slot) = self.slots.get(&worker) else {
             return;
         };
@@ -58,20 +58,14 @@ impl State {
             let session = self.sessions.get(id)?;
             let turn = *session.queue.front()?;
             let waits = (self.jobs.get(&turn)).is_some_and(|job| job.phase == Phase::Queued);
-            let forgets = session.turns > 0 && resume == Resume::Stateless;
-            waits.then_some((turn, forgets))
+            waits.then_some(turn)
         };
-        let waiting: Vec<(TurnId, bool)> = slot.sessions.iter().filter_map(next).collect();
-        for (turn, forgets) in waiting {
-            let memory = if forgets {
-                ", which remembers no earlier turns"
-            } else {
-                ""
-            };
+        let waiting: Vec<TurnId> = slot.sessions.iter().filter_map(next).collect();
+        for turn in waiting {
             let notice = Notice {
                 level: Level::Info,
                 code: "one-shot-form".to_owned(),
-                text: format!("{why}: its one-shot form is run{memory}"),
+                text: format!("{why}: its one-shot form is run"),
             };
             self.note(turn, &notice);
         }

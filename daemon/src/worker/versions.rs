@@ -195,22 +195,25 @@ impl Versions {
             },
         };
         self.learn(path, kept.clone());
+        let program = path.to_string_lossy();
+        let word = config::long_lived_word(&program);
+        let tells = |text: &str| word.is_none_or(|word| text.contains(word));
         let help = match probe::ask(self.plan(agent, path, "--help")).await {
-            Ok(help) | Err(NoAnswer::Ended(Exit::Code(_), help)) => help.text(),
+            Ok(help) => help.text(),
+            // It may exit so with its help, or with an error in its place.
+            Err(NoAnswer::Ended(Exit::Code(_), said)) if tells(&said.text()) => said.text(),
             Err(NoAnswer::Broken(_)) => String::new(),
             // One that was killed says nothing of what it has.
             Err(NoAnswer::Ended(..) | NoAnswer::Unclear(_)) => {
                 return self.gave_no_help(path, kept.stamp);
             }
         };
-        let program = path.to_string_lossy();
-        let word = config::long_lived_word(&program);
         let says = format!("{}\n{help}", kept.line);
         kept.help = Some(if !config::is_its_own(&program, &says) {
             Help::Another(kept.line.clone())
         } else if help.trim().is_empty() {
             return self.gave_no_help(path, kept.stamp);
-        } else if word.is_some_and(|word| !help.contains(word)) {
+        } else if !tells(&help) {
             Help::OneShotOnly
         } else {
             Help::Whole

@@ -209,6 +209,16 @@ fn a_start_that_hangs_or_is_killed_with_pins_fails_its_turn_alone() {
 }
 
 #[test]
+fn a_start_with_pins_that_the_machine_killed_is_tried_again() {
+    let (mut world, conn) = asked(&[r#""agent":"one","session":"odd","model":"a-model""#]);
+    world.exit(only(&world), Exit::Signal(9));
+    world.pass(5 * SECOND);
+    assert_eq!(world.spawns, 2);
+    world.work();
+    assert_eq!(world.answer(conn, 1)["type"], "message_end");
+}
+
+#[test]
 fn a_start_that_hangs_without_pins_is_the_agents() {
     for stuck in [false, true] {
         let (mut world, conn) = asked(&[r#""agent":"one","session":"s""#]);

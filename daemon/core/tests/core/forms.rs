@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentd_core::agent::{Levels, Resume, Sessions};
 use agentd_core::ids::{ConnId, Generation, WorkerId};
-use agentd_core::worker::Exit;
+use agentd_core::worker::{Exit, WorkerEvent};
 use agentd_core::{Event, Settings};
 
 use crate::agents::{describe, one_shot, settings};
@@ -181,6 +181,34 @@ fn what_the_one_shot_form_can_not_do_is_refused_as_if_it_had_been_configured() {
         world.exit(process, Exit::Code(2));
     }
     assert_eq!(world.answer(conn, 2)["code"], "context-lost");
+}
+
+#[test]
+fn a_session_that_the_old_form_knew_is_told_once_that_it_lost_its_turns() {
+    let (mut world, conn) = with_one(settings(), "one", r#","session":"s""#);
+    let old = first(&world);
+    world.get_ready(old);
+    let native = "/s.jsonl".to_owned();
+    world.worker(old, WorkerEvent::SessionNamed { native });
+    world.end_turn(old);
+    // Nobody waits for its process when it is found out.
+    world.pass(Duration::from_secs(601));
+    world.exit(old, Exit::Code(0));
+    lacks(&mut world, "one");
+    for (id, context) in [(2, "lost"), (3, "new")] {
+        send(&mut world, conn, id, "one", r#","session":"s""#);
+        world.work();
+        assert_eq!(world.answer(conn, id)["context"], context);
+        assert_eq!(codes(&world, conn), ["2:note context-lost"]);
+    }
+    send(
+        &mut world,
+        conn,
+        4,
+        "one",
+        r#","session":"s","require_context":true"#,
+    );
+    assert_eq!(world.answer(conn, 4)["code"], "context-lost");
 }
 
 #[test]
