@@ -88,6 +88,14 @@ impl Kind {
         }
     }
 
+    /// Has the daemon's marks on what the agent itself starts, where its environment alone doesn't
+    /// bring them there.
+    pub fn mark(self, marks: &[(&str, &str)], argv: &mut Vec<String>) {
+        if self == Self::Codex {
+            codex::mark(marks, argv);
+        }
+    }
+
     /// The variables that agents of this kind get from the daemon's environment or the `env` file
     /// without being asked: their own settings, keys and addresses, and no other agent's. The
     /// kinds that any program may speak have none.

@@ -62,10 +62,22 @@ struct Lent {
 #[cfg(target_os = "linux")]
 impl Lent {
     fn to_this_process(mark: LimitMark) -> Self {
+        use std::sync::Once;
+
         use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+        static TOLD: Once = Once::new();
         let before = getrlimit(Resource::RLIMIT_LOCKS).ok();
         let before =
             before.filter(|(_, hard)| setrlimit(Resource::RLIMIT_LOCKS, mark.0, *hard).is_ok());
+        if before.is_none() {
+            TOLD.call_once(|| {
+                tracing::warn!(
+                    "file locks are limited: what an agent starts in a session of its own and \
+                     without its environment won't be found; hint: `ulimit -H -x unlimited`"
+                );
+            });
+        }
         Self { before }
     }
 }

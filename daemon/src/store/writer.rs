@@ -465,6 +465,7 @@ impl Writer {
             return Err(rusqlite::Error::SqliteFailure(busy, None));
         }
         self.log.pages.store(0, Ordering::Relaxed);
+        self.room = Room::of(&self.setting.path);
         self.conn = Some(self.counted(conn));
         Ok(())
     }

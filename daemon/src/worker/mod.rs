@@ -128,8 +128,9 @@ impl Spawner {
         let unready = unready.map(|versions| Unready::new(versions, &spawn.agent));
         let once = once.flatten();
         let agent = once.as_ref().unwrap_or(agent);
-        let launch = agent.kind.launch(&agent.command, &spawn);
+        let mut launch = agent.kind.launch(&agent.command, &spawn);
         let mark = self.mark(worker, generation);
+        agent.kind.mark(&mark.variables(), &mut launch.argv);
         let adapter = agent.kind.adapter_of(agent.output, &spawn);
         let env = environment::of_worker(self, agent, &launch, &mark, &spawn);
         let plan = Plan {

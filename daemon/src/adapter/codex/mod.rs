@@ -109,6 +109,16 @@ pub fn launch(command: &[String], _spawn: &Spawn) -> Launch {
     }
 }
 
+/// Codex gives its commands only the variables that the user's `shell_environment_policy` lets
+/// pass, and each a session of its own: where no limit can be their mark, nobody would find them
+/// otherwise. A policy with `include_only` takes them away all the same.
+pub fn mark(marks: &[(&str, &str)], argv: &mut Vec<String>) {
+    for (name, value) in marks {
+        let set = format!("shell_environment_policy.set.{name}={value:?}");
+        argv.extend(["-c".to_owned(), set]);
+    }
+}
+
 /// A request of ours without an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Asked {
