@@ -156,6 +156,26 @@ fn a_list_that_finds_it_out_first_is_enough() {
 }
 
 #[test]
+fn a_path_alone_is_enough_and_what_cannot_be_told_is_said() {
+    let place = Place::new("");
+    let (name, script) = OLD[0];
+    program(&place.path("bin"), name, script);
+    let config = format!(
+        "[agents.mine]\nkind = \"codex\"\ncommand = [{:?}]\nprovider = \"p\"\n",
+        place.path("bin").join(name)
+    );
+    place.configure(&config);
+    let daemon = start(place);
+    let sent = daemon.agentctl(&["send", "--agent", "mine", "hi"]);
+    assert!(sent.stderr.contains("provider"), "{sent:?}");
+    let note = row(&daemon, "mine")["note"].clone();
+    let note = note.as_str().unwrap_or_default();
+    for part in [lacks(name), "can't be told the `provider` of config.toml"] {
+        assert!(note.contains(part), "{note}");
+    }
+}
+
+#[test]
 fn a_program_that_only_crashes_is_crash_looped_as_ever() {
     for (help, at_most) in [
         ("echo 'Codex CLI: app-server, exec'", 1),

@@ -22,7 +22,7 @@ use crate::worker::Failure;
 
 impl State {
     pub(crate) fn recovered(&mut self, recovered: Recovered) {
-        let gate = format!("a process of instance {} may still run", recovered.instance);
+        let gate = "what a dead agentd left running is being ended";
         let mut sessions = BTreeSet::new();
         for row in recovered.sessions {
             let session = self.adopt_session(row);

@@ -174,13 +174,22 @@ impl State {
                 "; the store was damaged, what it held is in `{aside}`, and a new one was begun"
             ));
         }
-        for session in self
+        let mut held: BTreeMap<&str, usize> = BTreeMap::new();
+        for gate in self
             .sessions
             .values()
-            .filter(|session| session.gate.is_some())
+            .filter_map(|known| known.gate.as_deref())
         {
-            let gate = session.gate.as_deref().unwrap_or_default();
-            details.push_str(&format!("; session `{}` is held: {gate}", session.shown()));
+            // Behind it stands whose it is.
+            let why = gate.rsplit_once('#').map_or(gate, |(why, _)| why);
+            *held.entry(why).or_default() += 1;
+        }
+        for (why, sessions) in held {
+            let sessions = match sessions {
+                1 => "1 session is".to_owned(),
+                some => format!("{some} sessions are"),
+            };
+            details.push_str(&format!("; {sessions} held: {why}"));
         }
         StatusAnswer {
             ok: true,

@@ -184,11 +184,13 @@ fn as_it_is(agent: AgentConfig, look: &Look) -> (AgentConfig, Option<String>) {
     (once.unwrap_or(agent), another)
 }
 
-/// The preset in whose way an agent is run.
+/// The preset in whose way an agent is run. Only of `acp` the arguments say in which way: the other
+/// kinds add what they need.
 fn preset_of(agent: &AgentConfig) -> Option<&'static Preset> {
     let (program, arguments) = agent.command.split_first()?;
+    let added = arguments.is_empty() && agent.kind != Kind::Acp;
     presets::of_program(program)
-        .filter(|preset| preset.kind == agent.kind && preset.arguments == arguments)
+        .filter(|preset| preset.kind == agent.kind && (added || preset.arguments == arguments))
 }
 
 /// The one-shot form of an agent that is run in the way of its preset, in case its program lacks

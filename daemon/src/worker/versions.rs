@@ -335,7 +335,7 @@ impl Versions {
             Some(Help::OneShotOnly) if agent.kind != Kind::Exec => {
                 config::long_lived_word(program).map(forms::lacks)
             }
-            _ => agent.lacks.map(forms::is_run_once),
+            _ => agent.lacks.map(|word| forms::is_run_once(agent, word)),
         }
     }
 

@@ -314,7 +314,9 @@ fn memory_of_tree(pid: u32) -> f64 {
     let children = format!("/proc/{pid}/task/{pid}/children");
     let children = std::fs::read_to_string(children).unwrap_or_default();
     let children = children.split_whitespace().map(|pid| pid.parse().unwrap());
-    mib_of(pid) + children.map(memory_of_tree).sum::<f64>()
+    // Some are there for a moment only.
+    let is_there = |pid: &u32| std::fs::read(format!("/proc/{pid}/smaps_rollup")).is_ok();
+    mib_of(pid) + children.filter(is_there).map(memory_of_tree).sum::<f64>()
 }
 
 /// Times in milliseconds, each of ours beside one of the control's.

@@ -114,9 +114,6 @@ fn kept(row: Row<'_>) -> Vec<Vec<String>> {
         row("a process is used for another session", &|it| {
             yes(it.recycles)
         }),
-        row("history of earlier turns", &|_| {
-            "agentd keeps it, whatever becomes of the process".to_owned()
-        }),
         row("cwd, which a session keeps", &|it| {
             match (it.sessions, it.resume) {
                 (Sessions::PerTurn, _) => "each turn's process is started in it",

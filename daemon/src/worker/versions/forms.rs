@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_core::agent::OneShot;
+use agentd_core::agent::{Levels, OneShot, Providers};
 use agentd_core::event::Event;
 use tokio::time::{Instant, timeout_at};
 
 use super::Versions;
 use super::kept::{Help, Stamp};
+use crate::adapter::Kind;
 use crate::config::{self, AgentConfig};
 
 /// The end of a process that was never ready is told after this time, whatever its program's help
@@ -24,9 +25,27 @@ pub(super) fn lacks(word: &str) -> String {
     format!("this version has no `{word}`")
 }
 
-/// What follows from it.
-pub(super) fn is_run_once(word: &str) -> String {
-    format!("{}: its one-shot form is run", lacks(word))
+/// What follows from it; and what nothing can be asked for with, as the configuration stands.
+pub(super) fn is_run_once(agent: &AgentConfig, word: &str) -> String {
+    let can = Kind::Exec.describe(&agent.command);
+    let keys = [
+        (
+            "provider",
+            agent.provider.is_some() && can.providers == Providers::None,
+        ),
+        ("model", agent.model.is_some() && !can.models),
+        (
+            "thinking",
+            agent.thinking.is_some() && can.thinking == Levels::None,
+        ),
+    ];
+    let mut said = format!("{}: its one-shot form is run", lacks(word));
+    for (key, _) in keys.iter().filter(|(_, in_the_way)| *in_the_way) {
+        said.push_str(&format!(
+            "; it can't be told the `{key}` of config.toml, so that each of its turns is refused"
+        ));
+    }
+    said
 }
 
 /// What is said when the program has it by now.

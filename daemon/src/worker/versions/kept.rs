@@ -3,7 +3,9 @@
 //! Owns `versions.json` and for how long it is believed. Must not know how programs are asked.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -113,8 +115,8 @@ pub struct Learned {
     pub others: BTreeMap<PathBuf, String>,
 }
 
-/// What was found out and is still of the same files. Not asked again, however old it is: a start
-/// runs no program.
+/// What was found out and is still of the same files. Nothing is asked: a start runs no program.
+/// That one lacks its long-lived form is believed for a day; then it is tried, and found out again.
 #[must_use]
 pub fn learned(state_dir: &Path) -> Learned {
     let mut learned = Learned::default();
@@ -123,13 +125,13 @@ pub fn learned(state_dir: &Path) -> Learned {
             continue;
         }
         match kept.help {
-            Some(Help::OneShotOnly) => {
+            Some(Help::OneShotOnly) if kept.asked.within(BELIEVED) => {
                 learned.one_shot_only.insert(path);
             }
             Some(Help::Another(words)) => {
                 learned.others.insert(path, words);
             }
-            Some(Help::Whole) | None => {}
+            Some(Help::OneShotOnly | Help::Whole) | None => {}
         }
     }
     learned
@@ -143,7 +145,13 @@ pub(super) fn read(file: &Path) -> BTreeMap<PathBuf, Kept> {
 pub(super) fn write(file: &Path, kept: &BTreeMap<PathBuf, Kept>) -> std::io::Result<()> {
     // A one-shot beside the daemon may write its own.
     let fresh = file.with_extension(format!("{}.new", std::process::id()));
-    std::fs::write(&fresh, serde_json::to_vec(kept)?)?;
+    let mut written = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&fresh)?;
+    written.write_all(&serde_json::to_vec(kept)?)?;
     std::fs::rename(&fresh, file)
 }
 
@@ -188,6 +196,26 @@ mod tests {
             assert_eq!(kept.holds(), holds, "{kept:?}");
         }
         assert!(kept(almost, None).lacks_help() && !kept(yesterday, None).lacks_help());
+    }
+
+    #[test]
+    fn that_a_program_lacks_its_form_is_believed_for_a_day_and_kept_in_private() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::TempDir::new().unwrap();
+        for (ago, believed) in [(Duration::ZERO, true), (BELIEVED, false)] {
+            let program = PathBuf::from("/");
+            let lacks = kept(asked(ago), Some(Help::OneShotOnly));
+            let all = BTreeMap::from([(program.clone(), lacks)]);
+            write(&dir.path().join(FILE), &all).unwrap();
+            let learned = learned(dir.path());
+            assert_eq!(
+                learned.one_shot_only.contains(&program),
+                believed,
+                "{ago:?}"
+            );
+        }
+        let file = std::fs::metadata(dir.path().join(FILE)).unwrap();
+        assert_eq!(file.permissions().mode() & 0o777, 0o600);
     }
 
     #[test]
