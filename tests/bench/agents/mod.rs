@@ -346,6 +346,7 @@ fn first(rig: &Rig, firsts: &mut Pair) {
         let context = (rig.own.open)(&mut pipe);
         let own = || {
             rig.until_spare();
+            until_quiet();
             let begun = Instant::now();
             pipe.send(&(rig.own.prompt)(&context, 1, "hello"));
             pipe.until(rig.own.ends);
@@ -355,6 +356,7 @@ fn first(rig: &Rig, firsts: &mut Pair) {
             rig.until_spare();
             let mut client = Client::connect(&rig.place.socket());
             client.ask(r#"{"type":"hello","client":"bench"}"#);
+            until_quiet();
             let begun = Instant::now();
             client.send(&format!(
                 r#"{{"id":1,"prompt":"hello","session":"first-{number}"}}"#
@@ -370,6 +372,29 @@ fn first(rig: &Rig, firsts: &mut Pair) {
         firsts.control.push(control);
         firsts.ours.push(ours);
     }
+}
+
+/// Waits until the machine has next to nothing to do, for a while at most: what an agent does after
+/// its turn must not be in the other's time.
+fn until_quiet() {
+    for _ in 0..50 {
+        let (busy, all) = ticks();
+        std::thread::sleep(Duration::from_millis(200));
+        let (busy_then, all_then) = ticks();
+        if (busy_then - busy) * 20 <= all_then - all {
+            return;
+        }
+    }
+}
+
+/// Of all cores since they were started: how many clock ticks they worked, and all.
+fn ticks() -> (u64, u64) {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    let all = stat.lines().next().unwrap().split_whitespace().skip(1);
+    let all: Vec<u64> = all.take(8).map(|ticks| ticks.parse().unwrap()).collect();
+    let sum = all.iter().sum::<u64>();
+    // The fourth and fifth were idle, or waiting for a disk.
+    (sum - all[3] - all[4], sum)
 }
 
 /// In each pair another one comes first: what one leaves to be done after it would otherwise always
