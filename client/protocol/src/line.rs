@@ -300,6 +300,17 @@ pub enum Stop {
     Cancelled,
 }
 
+impl Stop {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[
+        Self::EndTurn,
+        Self::MaxTokens,
+        Self::MaxTurnRequests,
+        Self::Refusal,
+        Self::Cancelled,
+    ];
+}
+
 /// Did the turn have the session's earlier turns?
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

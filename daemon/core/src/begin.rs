@@ -19,7 +19,7 @@ use crate::pins;
 use crate::session::Session;
 use crate::slot::{Slot, SlotPhase};
 use crate::state::State;
-use crate::store::{Pins, Write};
+use crate::store::Write;
 use crate::stored::Awaiting;
 use crate::timers::Timer;
 use crate::worker::{Failure, WorkerCommand};
@@ -257,11 +257,7 @@ impl State {
         }
         // The agent may be run in another form than when the turn was accepted.
         let agent = self.settings.agents.get(&slot.agent)?;
-        let pins = Pins {
-            provider: job.send.provider.clone(),
-            model: job.send.model.clone(),
-            thinking: job.send.thinking.clone(),
-        };
+        let pins = pins::of(&job.send);
         if slot.is_one_turn()
             && let Err(refused) = pins::check(agent, &pins)
         {

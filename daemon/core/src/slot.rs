@@ -3,6 +3,7 @@
 //! Owns the data; transitions are in `supervisor.rs`, `ladder.rs` and `death.rs`.
 
 use crate::job::Job;
+use crate::pins;
 use crate::session::Session;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -30,11 +31,7 @@ pub(crate) struct Fit {
 impl Fit {
     /// What a turn needs.
     pub(crate) fn of(agent: &Agent, session: &Session, job: &Job) -> Self {
-        let pins = Pins {
-            provider: job.send.provider.clone(),
-            model: job.send.model.clone(),
-            thinking: job.send.thinking.clone(),
-        };
+        let pins = pins::of(&job.send);
         Self::with(agent, session, pins)
     }
 
