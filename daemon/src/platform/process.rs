@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -113,24 +114,38 @@ pub fn marked(instance: &str) -> Marked {
             }
             continue;
         }
-        // Somebody else's can't be read, and one that ended has none.
-        let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else {
-            continue;
-        };
-        let mut entries = environ.split(|byte| *byte == 0);
-        if entries.any(|entry| entry == mark.as_bytes()) {
-            marked.pids.push(pid);
-        } else if environ.is_empty() && is_unsettled(pid) {
-            marked.unsettled.push(pid);
+        match environment_of(pid) {
+            Some(entries) if has_entry(&entries, &mark) => marked.pids.push(pid),
+            Some(_) => {}
+            None => marked.unsettled.push(pid),
         }
     }
     marked
 }
 
+/// What a process has in its environment, nothing where it can't be read. Nobody knows while it is
+/// just becoming another program.
+#[must_use]
+pub fn environment_of(pid: u32) -> Option<Vec<u8>> {
+    let read = || fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let first = read();
+    if !first.is_empty() {
+        return Some(first);
+    }
+    // Or it has become the other program since.
+    (!is_unsettled(pid)).then(read)
+}
+
+/// Is this one of an environment's entries?
+#[must_use]
+pub fn has_entry(environment: &[u8], entry: &str) -> bool {
+    let mut entries = environment.split(|byte| *byte == 0);
+    entries.any(|other| other == entry.as_bytes())
+}
+
 /// Is the process just becoming another program? Then it has neither arguments nor environment for
 /// a moment, which otherwise only the kernel's own and the dead have, and those have no program.
-#[must_use]
-pub fn is_unsettled(pid: u32) -> bool {
+fn is_unsettled(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.is_empty())
         && fs::read_link(format!("/proc/{pid}/exe")).is_ok()
 }
@@ -271,7 +286,12 @@ fn target(pid: u32) -> Option<Pid> {
 
 /// A field of `/proc/<pid>/stat`, counted from 1. The second one, the name, may hold anything.
 fn stat_field(pid: u32, field: usize) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // One read gets the line whole, which is shorter by half: without a size `std` asks for it in
+    // six, and a sender's ancestors are looked up before its first turn.
+    let mut stat = [0; 1024];
+    let mut file = fs::File::open(format!("/proc/{pid}/stat")).ok()?;
+    let length = file.read(&mut stat).ok()?;
+    let stat = String::from_utf8_lossy(stat.get(..length)?);
     let (_, after_name) = stat.rsplit_once(')')?;
     let index = field.checked_sub(3)?;
     after_name.split_whitespace().nth(index).map(str::to_owned)

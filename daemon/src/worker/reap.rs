@@ -26,7 +26,7 @@ use super::environment;
 use crate::platform::cgroup::Group;
 use crate::platform::instance;
 use crate::platform::limit_mark::LimitMark;
-use crate::platform::process::is_unsettled;
+use crate::platform::process::{environment_of, has_entry};
 
 /// What is killed is gone within this time, or hangs in the kernel and can't be waited for.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
@@ -321,13 +321,19 @@ fn sweep(leader: Pid, mark: &Mark) -> Found {
             found.alive += 1;
             continue;
         }
-        let may_be_ours = process.started >= since;
-        if process.group == leader || (may_be_ours && mark.is_on(process.pid)) {
+        let is_ours = match process.group == leader {
+            true => Some(true),
+            false if process.started < since => Some(false),
+            false => mark.is_on(process.pid),
+        };
+        match is_ours {
             // EPERM: it changed its user, and is out of our reach.
-            found.alive += usize::from(kill(process.pid, Signal::SIGKILL) != Err(Errno::EPERM));
-        } else if may_be_ours && is_unsettled(process.pid.as_raw().cast_unsigned()) {
-            // Whose it is is seen in a moment.
-            found.alive += 1;
+            Some(true) => {
+                found.alive += usize::from(kill(process.pid, Signal::SIGKILL) != Err(Errno::EPERM));
+            }
+            Some(false) => {}
+            // It is seen in a moment.
+            None => found.alive += 1,
         }
     }
     reap_orphans(leader, &table);
@@ -423,23 +429,17 @@ impl Mark {
         LimitMark::new(&self.instance, &self.worker)
     }
 
-    /// Where a limit can't be set, and in what an older agentd left, the environment tells.
-    fn is_on(&self, pid: Pid) -> bool {
-        if let Some(mark) = LimitMark::on(pid.as_raw().cast_unsigned()) {
-            return mark == self.limit();
+    /// Where a limit can't be set, and in what an older agentd left, the environment tells, unless
+    /// there is none just now.
+    fn is_on(&self, pid: Pid) -> Option<bool> {
+        let pid = pid.as_raw().cast_unsigned();
+        if let Some(mark) = LimitMark::on(pid) {
+            return Some(mark == self.limit());
         }
-        let Ok(environ) = std::fs::read(format!("/proc/{pid}/environ")) else {
-            return false;
-        };
-        let has = |name: &str, value: &str| {
-            environ.split(|byte| *byte == 0).any(|entry| {
-                entry
-                    .strip_prefix(name.as_bytes())
-                    .and_then(|rest| rest.strip_prefix(b"="))
-                    == Some(value.as_bytes())
-            })
-        };
-        has(environment::INSTANCE, &self.instance) && has(environment::WORKER, &self.worker)
+        let environment = environment_of(pid)?;
+        let has = |name, value| has_entry(&environment, &format!("{name}={value}"));
+        let is_instance = has(environment::INSTANCE, &self.instance);
+        Some(is_instance && has(environment::WORKER, &self.worker))
     }
 }
 
@@ -478,16 +478,17 @@ mod tests {
         let mut child = sleep.arg("60").envs(mark.variables()).spawn().unwrap();
         let pid = Pid::from_raw(child.id().cast_signed());
         let begun = Instant::now();
-        while is_unsettled(child.id()) {
+        while mark.is_on(pid).is_none() {
             assert!(begun.elapsed() < Duration::from_secs(20));
         }
         assert_eq!(LimitMark::on(child.id()), None);
-        assert!(mark.is_on(pid) && !is_of_another(pid));
+        assert_eq!(mark.is_on(pid), Some(true));
+        assert!(!is_of_another(pid));
         let another = Mark {
             worker: "4.6".to_owned(),
             ..mark
         };
-        assert!(!another.is_on(pid));
+        assert_eq!(another.is_on(pid), Some(false));
         child.kill().unwrap();
         child.wait().unwrap();
     }
