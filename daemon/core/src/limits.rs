@@ -26,6 +26,8 @@ pub const DEFAULT_EXPIRES: Duration = Duration::from_secs(3600);
 pub const OUTPUT_PER_TURN: usize = 64 * 1024 * 1024;
 /// Each thing a turn says costs so much of that besides its text: a line is more than its text.
 pub const EVENT_BYTES: usize = 256;
+/// Notes of a process that nobody's turn was there to hear, kept for the next one.
+pub const NOTICES: usize = 32;
 /// Longest name or id that is kept of a worker: of a tool, a call, a model, a provider.
 pub const NAME_BYTES: usize = 1024;
 /// All calls of models in a final line: it holds 1 MiB, and the text and the tools have their parts.
@@ -49,6 +51,9 @@ pub const ENDED_SENDS: usize = 64;
 /// A new spare process waits for the turn that took the last one, at most this long: starting an
 /// agent takes a core for a second.
 pub const SPARE_WAITS: Duration = Duration::from_secs(3);
+/// It lets so much time go by after a turn, too: the final line is written and told in it, and what
+/// an agent has yet to do after its turn.
+pub const SPARE_LETS: Duration = Duration::from_millis(50);
 /// An open breaker lets one probe through after this time.
 pub const BREAKER_RETRY: Duration = Duration::from_secs(600);
 /// Each rung of the stop ladder, and each of settling, gets this long.

@@ -372,7 +372,7 @@ fn what_a_newer_codex_says_of_a_turn_is_noted_once() {
 }
 
 #[test]
-fn what_a_newer_codex_says_of_no_turn_is_noted_in_the_next_one() {
+fn what_codex_says_of_no_turn_and_is_news_is_noted_of_the_process() {
     let mut replay = Replay::bare(&spawn(None));
     let told = |replay: &Replay, said: &str| {
         replay
@@ -380,6 +380,7 @@ fn what_a_newer_codex_says_of_no_turn_is_noted_in_the_next_one() {
     };
     replay.hear(&json!({"method": "before/the/thread", "params": {}}));
     replay.hear(&json!({"method": "without/params"}));
+    replay.hear(&json!({"method": "configWarning", "params": {"summary": "a key it has not got"}}));
     replay.hear(&json!({"method": "account/updated", "params": {}}));
     replay.hear(&json!({"method": "thread/started", "params": {"threadId": "t"}}));
     replay.tell(&WorkerCommand::Probe);
@@ -389,18 +390,24 @@ fn what_a_newer_codex_says_of_no_turn_is_noted_in_the_next_one() {
         replay.note(method, &json!({"turnId": "earlier"}));
     }
     replay.hear(&json!({"method": "of/another", "params": {"threadId": "other"}}));
-    assert_eq!(told(&replay, ""), 0);
-    replay.begin(1, "x");
-    for method in ["before/the/thread", "without/params", "thread/hologram"] {
-        assert_eq!(told(&replay, method), 1, "{method}");
+    let said = [
+        "before/the/thread",
+        "without/params",
+        "a key it",
+        "thread/hologram",
+    ];
+    for said in said {
+        assert_eq!(told(&replay, said), 1, "{said}");
     }
+    assert_eq!(told(&replay, ""), 4);
+    replay.begin(1, "x");
     replay.note(
         "item/started",
         &json!({"item": {"type": "hologram", "id": "h"}}),
     );
     assert_eq!(
         (told(&replay, "`item hologram`"), told(&replay, "")),
-        (1, 4)
+        (1, 5)
     );
 }
 

@@ -392,7 +392,6 @@ impl Adapter for Codex {
                     let failure = Failure::new(Code::Internal, why);
                     events.push(ended(prompt.turn, Outcome::failed(failure)));
                 } else {
-                    events.extend(self.unknown.begins(prompt.turn));
                     self.waiting = Some(prompt.clone());
                 }
             }
