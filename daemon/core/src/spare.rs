@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::agent::{Agent, Sessions};
 use crate::choice::per_turn;
 use crate::ids::WorkerId;
-use crate::limits::{BREAKER_RETRY, SPARE_WAITS};
+use crate::limits::{BREAKER_RETRY, SPARE_LETS, SPARE_WAITS};
 use crate::slot::{Fit, Slot};
 use crate::state::{Served, State};
 use crate::timers::Timer;
@@ -88,7 +88,7 @@ impl State {
         }
         let spares = self.spares.entry(agent.name.clone()).or_default();
         if let Some(until) = spares.not_before.filter(|until| *until > now) {
-            return self.timers.set_if_unset(Timer::Spare, until);
+            return self.timers.set_no_later(Timer::Spare, until);
         }
         let last = spares.last.clone();
         let fit = last.unwrap_or_else(|| Fit::usual(agent, &self.settings.home));
@@ -105,7 +105,7 @@ impl State {
             return self.spare_is_missing_no_more(&agent.name);
         }
         if let Some(until) = self.spare_would_disturb(&agent.name) {
-            self.timers.set_if_unset(Timer::Spare, until);
+            self.timers.set_no_later(Timer::Spare, until);
         } else {
             self.spare_is_missing_no_more(&agent.name);
             let worker = WorkerId(self.number());
@@ -139,16 +139,20 @@ impl State {
     }
 
     /// Until when a new spare would take its cores from a turn that has just begun: often the one
-    /// that took the last spare. Others that begin meanwhile don't put it off any further.
+    /// that took the last spare. Others that begin meanwhile don't put it off any further. One that
+    /// has just ended is to be told first.
     fn spare_would_disturb(&mut self, agent: &str) -> Option<Duration> {
         let now = self.now.mono;
-        let slots = self.slots.values().filter(|slot| slot.agent == agent);
-        let turns = slots.flat_map(|slot| &slot.turns);
+        let slots = || self.slots.values().filter(|slot| slot.agent == agent);
+        let turns = slots().flat_map(|slot| &slot.turns);
         let jobs = turns.filter_map(|turn| self.jobs.get(turn));
-        let began = jobs.map(|job| job.started_at.unwrap_or(now)).max()?;
+        let began = jobs.map(|job| job.started_at.unwrap_or(now)).max();
+        let served = slots().filter(|slot| slot.served && slot.turns.is_empty());
+        let ended = served.map(|slot| slot.idle_since + SPARE_LETS).max();
+        let quiet = began.map(|began| began + SPARE_WAITS).max(ended)?;
         let spares = self.spares.entry(agent.to_owned()).or_default();
         let missing = *spares.missing.get_or_insert(now);
-        let until = began.min(missing) + SPARE_WAITS;
+        let until = quiet.min(missing + SPARE_WAITS);
         (until > now).then_some(until)
     }
 }

@@ -75,6 +75,13 @@ impl Timers {
         }
     }
 
+    /// Sets a timer that isn't set, or for later.
+    pub(crate) fn set_no_later(&mut self, timer: Timer, at: Duration) {
+        if self.at.get(&timer).is_none_or(|set| *set > at) {
+            self.set(timer, at);
+        }
+    }
+
     pub(crate) fn clear(&mut self, timer: Timer) {
         if let Some(old) = self.at.remove(&timer) {
             self.order.remove(&(old, timer));

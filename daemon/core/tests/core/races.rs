@@ -359,6 +359,9 @@ fn a_new_spare_waits_for_the_turn_that_took_the_last_one_but_not_for_long() {
         let process = *process.expect("the spare has the turn").0;
         if ends {
             world.end_turn(process);
+            assert_eq!(world.answer(conn, request)["type"], "message_end");
+            assert_eq!(world.spawns, spawns, "whoever waits is told first");
+            world.pass(Duration::from_millis(50));
         } else {
             world.pass(Duration::from_secs(3));
         }

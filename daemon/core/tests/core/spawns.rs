@@ -135,6 +135,7 @@ fn turn_in(world: &mut World, id: u64, cwd: &str) {
     world.get_ready(process);
     world.end_turn(process);
     assert_eq!(world.answer(conn, id)["type"], "message_end");
+    world.pass(Duration::from_millis(50));
 }
 
 #[test]

@@ -137,6 +137,7 @@ impl Pi {
                 self.settles = true;
                 self.retrying = false;
                 if self.is_known() {
+                    self.kept(events);
                     self.over(events, write);
                 } else {
                     self.look(write);
@@ -288,19 +289,26 @@ impl Pi {
             // The turn ends when pi's queue is empty.
             return;
         }
-        if self.turn.is_some() && !std::mem::replace(&mut self.kept, true) {
-            self.named = None;
+        if self.turn.is_some() {
+            self.kept(events);
         }
         self.state(record, events);
         self.over(events, write);
     }
 
+    /// Its session's file is there from the first turn on: it was named before, and counts now.
+    fn kept(&mut self, events: &mut Vec<WorkerEvent>) {
+        if !std::mem::replace(&mut self.kept, true) {
+            let native = self.named.clone();
+            events.extend(native.map(|native| WorkerEvent::SessionNamed { native }));
+        }
+    }
+
     /// Is there nothing that a look at the state would add? pi is idle when it says that it settled,
-    /// unless it was interfered with; its session's file is known from an earlier turn.
+    /// unless it was interfered with; its session's file is known since it was ready.
     fn is_known(&self) -> bool {
         let plain = |turn: &Turn| turn.started && turn.abort == Abort::No;
         self.turn.as_ref().is_some_and(plain)
-            && self.kept
             && self.named.is_some()
             && !self.compacting
             && !self.words.are_busy()

@@ -555,6 +555,33 @@ fn a_settled_turn_of_a_session_that_is_known_ends_without_another_look() {
 }
 
 #[test]
+fn the_first_turn_ends_when_pi_settles_and_its_file_counts_from_then_on() {
+    let (mut pi, mut events, mut write) = (Pi::new(&spawn()), Vec::new(), Vec::new());
+    pi.encode(&WorkerCommand::Probe, &mut events, &mut write);
+    let asked: Value = serde_json::from_slice(&write).unwrap();
+    let state = json!({"type": "response", "id": asked["id"], "success": true, "data": {
+        "isStreaming": false, "isCompacting": false, "sessionFile": "/s.jsonl",
+    }});
+    pi.decode(state.to_string().as_bytes(), &mut events, &mut Vec::new());
+    for (turn, named) in [(1, 1), (2, 0)] {
+        events.clear();
+        assert_eq!(
+            whole_run(&mut pi, turn, &mut events),
+            "",
+            "nothing is asked"
+        );
+        let is_named = |event: &WorkerEvent| {
+            *event
+                == WorkerEvent::SessionNamed {
+                    native: "/s.jsonl".to_owned(),
+                }
+        };
+        assert_eq!(events.iter().filter(|event| is_named(event)).count(), named);
+        assert!(matches!(events.last(), Some(WorkerEvent::Ended { .. })));
+    }
+}
+
+#[test]
 fn a_picture_goes_with_the_prompt_and_without_one_nothing_is_said_of_it() {
     let mut prompt = crate::adapter::attached::samples::prompt(Vec::new());
     let picture = json!({"type": "image", "data": "iVBORw==", "mimeType": "image/png"});
