@@ -15,3 +15,4 @@ pub mod manager;
 pub mod paths;
 pub mod process;
 pub mod remote;
+pub mod slices;

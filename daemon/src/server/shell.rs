@@ -25,6 +25,7 @@ use crate::platform::log;
 use crate::platform::manager;
 use crate::platform::process;
 use crate::platform::remote;
+use crate::platform::slices;
 use crate::server::facts::{Around, peer_config};
 use crate::server::neighbours::Behind;
 use crate::server::owner::{ANSWERS, Arrival, Beat, Gone, Host, INBOX, Owner, Wires};
@@ -304,7 +305,7 @@ fn open_store(
     let answer = move |some: Answers| {
         let _gone = answers.blocking_send(some);
     };
-    store::open(
+    let opened = store::open(
         &plan.state_dir,
         store::Opener {
             instance: instance.id(),
@@ -314,7 +315,10 @@ fn open_store(
         },
         Box::new(alive),
         Box::new(answer),
-    )
+    )?;
+    // The owner's thread and the writer's.
+    slices::shorten();
+    Ok(opened)
 }
 
 fn keep(retention: config::Retention) -> store::Keep {
