@@ -1,6 +1,7 @@
 //! Agents by the Agent Client Protocol: Gemini CLI, opencode, Hermes, and Claude Code by its adapter.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -8,28 +9,35 @@ use super::{Measured, Own, Pipe, words};
 use crate::mock_model::MockModel;
 use crate::place::Place;
 
+/// What works on after its turns is done with it by then.
+const AFTER_TURN: Duration = Duration::from_millis(100);
+
 pub(crate) const GEMINI: Measured = Measured {
     name: "gemini",
     prepare: gemini,
     program: "target/ci/acp/gemini/bin/gemini",
+    rest: Duration::ZERO,
 };
 
 pub(crate) const OPENCODE: Measured = Measured {
     name: "opencode",
     prepare: opencode,
     program: "target/ci/acp/opencode/bin/opencode",
+    rest: AFTER_TURN,
 };
 
 pub(crate) const HERMES: Measured = Measured {
     name: "hermes",
     prepare: hermes,
     program: "target/ci/acp/hermes/bin/hermes",
+    rest: Duration::ZERO,
 };
 
 pub(crate) const CLAUDE: Measured = Measured {
     name: "claude-agent-acp",
     prepare: claude,
     program: "target/ci/acp/claude-agent-acp/bin/claude-agent-acp",
+    rest: AFTER_TURN,
 };
 
 /// Writes a file with the agent's settings below a home of its own, and returns the home.

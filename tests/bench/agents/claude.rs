@@ -1,6 +1,7 @@
 //! Claude Code by stream-json.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -12,6 +13,7 @@ pub(crate) const CLAUDE: Measured = Measured {
     name: "claude",
     prepare,
     program: "target/ci/claude/claude-2.1.329/bin/claude",
+    rest: Duration::ZERO,
 };
 
 fn prepare(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {

@@ -1,6 +1,7 @@
 //! Codex by its app-server.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -12,6 +13,7 @@ pub(crate) const CODEX: Measured = Measured {
     name: "codex",
     prepare,
     program: "target/ci/codex/bin/codex",
+    rest: Duration::ZERO,
 };
 
 fn prepare(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {

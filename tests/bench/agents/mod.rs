@@ -28,8 +28,10 @@ use crate::report::{Figure, Limit, median};
 const TURNS: usize = 60;
 const MOST_TURNS: usize = 150;
 const TIME: Duration = Duration::from_secs(12);
-/// First turns of one repetition, pairs, too.
+/// First turns of one repetition, pairs, too: so many, and more while there is time.
 const FIRSTS: usize = 4;
+const MOST_FIRSTS: usize = 12;
+const FIRSTS_TIME: Duration = Duration::from_secs(25);
 /// The first ones find cold caches.
 const WARM_UP: usize = 3;
 /// Runs of a program that takes a second.
@@ -63,6 +65,9 @@ pub(crate) struct Measured {
     prepare: fn(&Path, &Place, &MockModel) -> (Own, String),
     /// Where `packaging/ci` puts it.
     program: &'static str,
+    /// How long it is left alone before each turn: some work on after a turn, and what they do then
+    /// must not be in the other's time.
+    rest: Duration,
 }
 
 const AGENTS: &[&Measured] = &[
@@ -243,7 +248,13 @@ fn of(measured: &Measured, program: &Path, repetitions: usize) -> Vec<Figure> {
         first(&rig, &mut pairs.firsts);
         let mut pipe = Pipe::start(&rig.place, &rig.own);
         let context = (rig.own.open)(&mut pipe);
-        syncs.extend(turn_by_turn(&rig, &mut pipe, &context, &mut pairs.turns));
+        syncs.extend(turn_by_turn(
+            &rig,
+            &mut pipe,
+            &context,
+            measured.rest,
+            &mut pairs.turns,
+        ));
         pairs.memory.control.push(memory_of_tree(pipe.child.id()));
         pairs.memory.ours.push(mib_of(daemon.pid()));
         abort(&rig, &mut pipe, &context, &mut pairs.aborts);
@@ -341,7 +352,11 @@ impl Pair {
 /// The first turn on a process that is ready, with nothing else under way: no other process starts
 /// meanwhile, and both have rested, as one that was just started still has everything at hand.
 fn first(rig: &Rig, firsts: &mut Pair) {
-    for number in 0..FIRSTS {
+    let begun = Instant::now();
+    for number in 0..MOST_FIRSTS {
+        if number >= FIRSTS && begun.elapsed() >= FIRSTS_TIME {
+            break;
+        }
         let mut pipe = Pipe::start(&rig.place, &rig.own);
         let context = (rig.own.open)(&mut pipe);
         let own = || {
@@ -411,18 +426,26 @@ fn in_turn<T>(number: usize, mut own: impl FnMut() -> T, mut through: impl FnMut
 
 /// Beside each pair is one sync of a page, whose times are returned: one that follows another takes
 /// half as long as one of a disk and a core that rested, as those of a turn do.
-fn turn_by_turn(rig: &Rig, pipe: &mut Pipe, context: &str, turns: &mut Pair) -> Vec<f64> {
+fn turn_by_turn(
+    rig: &Rig,
+    pipe: &mut Pipe,
+    context: &str,
+    rest: Duration,
+    turns: &mut Pair,
+) -> Vec<f64> {
     let mut disk = disk::Growing::at(&rig.place.path("synced"));
     let mut syncs = Vec::new();
     let mut client = Client::connect(&rig.place.socket());
     client.ask(r#"{"type":"hello","client":"bench"}"#);
     let mut own = |number: usize| {
+        std::thread::sleep(rest);
         let begun = Instant::now();
         pipe.send(&(rig.own.prompt)(context, number + 2, "hello"));
         pipe.until(rig.own.ends);
         ms(begun.elapsed())
     };
     let mut through = |number: usize| {
+        std::thread::sleep(rest);
         let begun = Instant::now();
         client.send(&format!(
             r#"{{"id":{number},"prompt":"hello","session":"bench"}}"#

@@ -1,6 +1,7 @@
 //! pi 1.5.2 by `--mode rpc`.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -12,6 +13,7 @@ pub(crate) const PI: Measured = Measured {
     name: "pi",
     prepare,
     program: "target/ci/pi/pi-1.5.2/bin/pi",
+    rest: Duration::ZERO,
 };
 
 fn prepare(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
