@@ -124,9 +124,11 @@ impl State {
         for turn in &turns {
             self.noted(worker, *turn, &notice);
         }
-        // A turn that begins without its session's memory says so anyway.
+        // A turn that begins without its session's memory says so anyway, and who had the session
+        // compacted knows.
         if turns.is_empty()
             && !is_loss
+            && !self.compacting.contains_key(&worker)
             && let Some(slot) = self.slots.get_mut(&worker)
             && slot.notices.len() < NOTICES
         {

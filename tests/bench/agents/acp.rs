@@ -9,8 +9,8 @@ use super::{Measured, Own, Pipe, words};
 use crate::mock_model::MockModel;
 use crate::place::Place;
 
-/// What works on after its turns is done with it by then.
-const AFTER_TURN: Duration = Duration::from_millis(100);
+/// What works on after its turns is done with it by then: opencode for up to a quarter of a second.
+const AFTER_TURN: Duration = Duration::from_millis(300);
 
 pub(crate) const GEMINI: Measured = Measured {
     name: "gemini",
