@@ -152,15 +152,7 @@ impl State {
                 command,
             });
         }
-        for notice in self.take_notices(process.worker) {
-            self.note(turn, &notice);
-        }
         self.tell_words(turn);
-    }
-
-    fn take_notices(&mut self, worker: WorkerId) -> Vec<Notice> {
-        let slot = self.slots.get_mut(&worker);
-        slot.map_or_else(Vec::new, |slot| std::mem::take(&mut slot.notices))
     }
 
     /// Counts whether a turn begins in a process that was there already, or one was started for it.

@@ -26,8 +26,6 @@ pub const DEFAULT_EXPIRES: Duration = Duration::from_secs(3600);
 pub const OUTPUT_PER_TURN: usize = 64 * 1024 * 1024;
 /// Each thing a turn says costs so much of that besides its text: a line is more than its text.
 pub const EVENT_BYTES: usize = 256;
-/// Notes of a process that nobody's turn was there to hear, kept for the next one.
-pub const NOTICES: usize = 32;
 /// Longest name or id that is kept of a worker: of a tool, a call, a model, a provider.
 pub const NAME_BYTES: usize = 1024;
 /// All calls of models in a final line: it holds 1 MiB, and the text and the tools have their parts.

@@ -2,7 +2,7 @@
 //!
 //! Owns the data; transitions are in `supervisor.rs`, `ladder.rs` and `death.rs`.
 
-use crate::job::{Job, Notice};
+use crate::job::Job;
 use crate::pins;
 use crate::session::Session;
 use std::collections::BTreeSet;
@@ -111,8 +111,6 @@ pub(crate) struct Slot {
     /// Did a turn begin in this generation?
     pub(crate) served: bool,
     pub(crate) strays: u64,
-    /// What it said of itself while nobody's turn was there to hear it.
-    pub(crate) notices: Vec<Notice>,
     /// The turns that ended in it, over all its processes.
     pub(crate) tally: Tally,
 }
@@ -274,7 +272,6 @@ impl Slot {
             restart_when_idle: false,
             served: false,
             strays: 0,
-            notices: Vec::new(),
             tally: Tally::default(),
         }
     }

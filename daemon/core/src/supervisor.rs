@@ -48,7 +48,6 @@ impl State {
         slot.retiring = false;
         slot.restart_when_idle = false;
         slot.served = false;
-        slot.notices.clear();
         let generation = slot.generation;
         self.timers.clear(Timer::Retire(worker));
         self.timers.set(Timer::Slot(worker), now + ready_within);

@@ -10,7 +10,7 @@ use crate::ids::{Generation, TurnId, WorkerId};
 use crate::job::{Ending, Notice, Phase, Process};
 use crate::json;
 use crate::limits::{
-    EVENT_BYTES, NOTICES, OUTPUT_PER_TURN, STALLED_AFTER, TEXT_FLUSH_AFTER, TEXT_ON_ITS_WAY,
+    EVENT_BYTES, OUTPUT_PER_TURN, STALLED_AFTER, TEXT_FLUSH_AFTER, TEXT_ON_ITS_WAY,
 };
 use crate::session::SessionId;
 use crate::state::State;
@@ -48,14 +48,21 @@ impl State {
                 code,
                 text,
             } => {
+                if turn.is_none() && code == Code::ContextLost.name() {
+                    self.resume_failed(worker);
+                }
                 let notice = Notice {
                     level,
                     code: code.to_owned(),
                     text,
                 };
-                match turn {
-                    Some(turn) => self.noted(worker, turn, &notice),
-                    None => self.noted_of_process(worker, notice),
+                // What is said of the process is said to all that it serves.
+                let turns = turn.map_or_else(|| self.turns_of(worker), |turn| vec![turn]);
+                for turn in turns {
+                    if let Some(turn) = self.of_worker(worker, turn) {
+                        self.note(turn, &notice);
+                        self.count_output(turn, notice.text.len());
+                    }
                 }
             }
             WorkerEvent::Asked { turn, asking } => self.asked(worker, turn, asking),
@@ -105,36 +112,6 @@ impl State {
         self.slots
             .get(&worker)
             .map_or_else(Vec::new, |slot| slot.turns.iter().copied().collect())
-    }
-
-    fn noted(&mut self, worker: WorkerId, turn: TurnId, notice: &Notice) {
-        if let Some(turn) = self.of_worker(worker, turn) {
-            self.note(turn, notice);
-            self.count_output(turn, notice.text.len());
-        }
-    }
-
-    /// What is said of the process is said to all that it serves, or else to whom it serves next.
-    fn noted_of_process(&mut self, worker: WorkerId, notice: Notice) {
-        let is_loss = notice.code == Code::ContextLost.name();
-        if is_loss {
-            self.resume_failed(worker);
-        }
-        let turns = self.turns_of(worker);
-        for turn in &turns {
-            self.noted(worker, *turn, &notice);
-        }
-        // A turn that begins without its session's memory says so anyway, and who had the session
-        // compacted knows.
-        if turns.is_empty()
-            && !is_loss
-            && !self.compacting.contains_key(&worker)
-            && let Some(slot) = self.slots.get_mut(&worker)
-            && slot.notices.len() < NOTICES
-        {
-            let (text, _) = head_and_tail(notice.text, limits::MAX_TOOL_OUTPUT);
-            slot.notices.push(Notice { text, ..notice });
-        }
     }
 
     fn strayed(&mut self, worker: WorkerId) {

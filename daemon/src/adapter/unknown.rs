@@ -1,7 +1,7 @@
 //! What an agent says or asks that this version doesn't know: a newer one may have more to say.
 //!
-//! Owns that each kind is told once in a process, and of how many. Must not know any wire, nor who
-//! hears what is said between turns: the core does.
+//! Owns that each kind is told once in a process, of how many, and that what comes between turns is
+//! told to the next one. Must not know any wire.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,21 @@ const KINDS: usize = 32;
 /// Longest name of one, in characters.
 const NAME: usize = 64;
 
-/// Kinds that were told.
+/// Kinds that were told, or will be.
 #[derive(Default, Debug)]
 pub(super) struct Unknown {
     kinds: BTreeSet<String>,
+    /// What came while there was no turn that could be told.
+    early: Vec<String>,
 }
 
 impl Unknown {
+    /// Notes of what came before this turn: it begins now.
+    pub(super) fn begins(&mut self, turn: TurnId) -> impl Iterator<Item = WorkerEvent> + use<> {
+        let early = std::mem::take(&mut self.early);
+        early.into_iter().map(move |text| note(turn, text))
+    }
+
     /// A note about this kind, unless there was one.
     pub(super) fn said(
         &mut self,
@@ -56,11 +64,37 @@ impl Unknown {
         if self.kinds.len() >= KINDS || !self.kinds.insert(kind) {
             return None;
         }
-        Some(WorkerEvent::Noted {
-            turn,
-            level: Level::Info,
-            code: "worker",
-            text,
-        })
+        match turn {
+            Some(turn) => Some(note(turn, text)),
+            None => {
+                self.early.push(text);
+                None
+            }
+        }
+    }
+}
+
+fn note(turn: TurnId, text: String) -> WorkerEvent {
+    WorkerEvent::Noted {
+        turn: Some(turn),
+        level: Level::Info,
+        code: "worker",
+        text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_between_turns_is_told_once_to_the_next_one() {
+        let mut unknown = Unknown::default();
+        assert_eq!(unknown.said("it", "early", None), None);
+        assert_eq!(unknown.said("it", "early", Some(TurnId(1))), None);
+        let told: Vec<WorkerEvent> = unknown.begins(TurnId(2)).collect();
+        let text = "it said `early`, which this version does not know";
+        assert_eq!(told, [note(TurnId(2), text.into())]);
+        assert_eq!(unknown.begins(TurnId(3)).count(), 0);
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use agentd_core::worker::{Exit, Failure, Outcome, WorkerEvent};
 use agentd_core::{Event, Settings, Socket};
 use agentd_protocol::Code;
-use agentd_protocol::line::Level;
 
 use crate::agents::settings;
 use crate::scenarios::{only, running, say};
@@ -422,55 +421,4 @@ fn a_session_that_lost_turns_never_passes_for_one_that_has_them() {
     world.request(conn, 8, &other);
     world.work();
     assert_eq!(world.answer(conn, 8)["context"], "new");
-}
-
-#[test]
-fn what_a_process_says_of_itself_between_turns_is_told_to_the_next_one_only() {
-    let (mut world, conn, process) = running();
-    world.end_turn(process);
-    let says = |text: &str| WorkerEvent::Noted {
-        turn: None,
-        level: Level::Warning,
-        code: "worker",
-        text: text.to_owned(),
-    };
-    for number in 0..40 {
-        world.worker(process, says(&number.to_string()));
-    }
-    for id in [2, 3] {
-        let send = r#"{"type":"send","text":"y","session":"main"}"#;
-        world.request(conn, id, send);
-        world.end_turn(process);
-    }
-    let notes: Vec<_> = (world.clients[&conn].lines.iter())
-        .filter(|line| line["type"] == "note")
-        .map(|line| (line["id"].as_u64().unwrap(), line["text"].clone()))
-        .collect();
-    let kept = (0..32).map(|number| (2, number.to_string().into()));
-    assert_eq!(notes, kept.collect::<Vec<_>>());
-}
-
-#[test]
-fn what_a_process_said_of_itself_goes_with_it() {
-    let (mut world, conn, process) = running();
-    world.end_turn(process);
-    let said = WorkerEvent::Noted {
-        turn: None,
-        level: Level::Warning,
-        code: "worker",
-        text: "of the process that dies".to_owned(),
-    };
-    world.worker(process, said);
-    world.exit(process, Exit::Code(1));
-    world.pass(Duration::from_secs(60));
-    world.request(conn, 2, r#"{"type":"send","text":"y","session":"main"}"#);
-    let process = only(&world);
-    world.get_ready(process);
-    world.end_turn(process);
-    let told = world.told_to(conn);
-    assert!(
-        told.iter().any(|line| line.starts_with("2:message_end")),
-        "{told:?}"
-    );
-    assert!(!told.contains(&"2:note worker".to_owned()), "{told:?}");
 }

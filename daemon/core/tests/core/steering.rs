@@ -6,7 +6,6 @@ use agentd_core::agent::Sessions;
 use agentd_core::ids::ConnId;
 use agentd_core::worker::{Exit, Failure, Steering, WorkerEvent};
 use agentd_protocol::Code;
-use agentd_protocol::line::Level;
 
 use crate::agents::{describe, settings};
 use crate::scenarios::{ProcessId, only, running};
@@ -176,13 +175,6 @@ fn a_session_between_turns_is_shortened_and_its_next_turn_waits() {
     assert_eq!(last(&world, conn), "4:error session-busy");
     world.request(conn, 5, r#"{"type":"send","text":"next","session":"main"}"#);
     assert!(world.processes[&process].turns.is_empty());
-    let says = WorkerEvent::Noted {
-        turn: None,
-        level: Level::Info,
-        code: "compaction",
-        text: "it compacts".to_owned(),
-    };
-    world.worker(process, says);
     let result = Ok(Some("short".to_owned()));
     world.worker(process, WorkerEvent::Compacted { result });
     let lines = &world.clients[&conn].lines;
@@ -192,8 +184,6 @@ fn a_session_between_turns_is_shortened_and_its_next_turn_waits() {
         (&"main".into(), &"short".into())
     );
     assert_eq!(world.processes[&process].turns.len(), 1, "now it goes");
-    let told = world.told_to(conn);
-    assert!(!told.contains(&"5:note compaction".to_owned()), "{told:?}");
 }
 
 #[test]

@@ -475,6 +475,7 @@ impl Adapter for Acp {
                     let failure = Failure::new(Code::Internal, why);
                     events.push(ended(prompt.turn, Outcome::failed(failure)));
                 } else {
+                    events.extend(self.unknown.begins(prompt.turn));
                     self.waiting = Some(Waiting {
                         prompt: prompt.clone(),
                         next: Next::Model,

@@ -248,16 +248,12 @@ fn a_turn_ends_for_the_reason_that_is_said_and_a_newer_one_is_noted() {
 }
 
 #[test]
-fn what_is_not_known_before_a_turn_is_told_of_the_process() {
+fn what_is_not_known_before_a_turn_is_told_in_it() {
     let mut replay = Replay::bare();
     replay.hear(&json!({"type": "system", "subtype": "hologram"}));
-    replay.hear(&json!({"type": "system", "subtype": "hologram"}));
-    let told = |text: &str| text.contains("`system hologram`");
-    assert!(
-        matches!(&replay.events[..], [WorkerEvent::Noted { turn: None, text, .. }] if told(text)),
-        "{:?}",
-        replay.events
-    );
+    assert_eq!(noted(&replay, "").0, 0);
+    replay.tell(&prompt(1, "x"));
+    assert_eq!(noted(&replay, "`system hologram`"), (1, 1));
 }
 
 #[test]

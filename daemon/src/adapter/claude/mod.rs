@@ -214,6 +214,7 @@ impl Claude {
             let failure = Failure::new(Code::Internal, why);
             return events.push(ended(prompt.turn, Outcome::failed(failure)));
         }
+        events.extend(self.unknown.begins(prompt.turn));
         let id = self.say_content(&content::of(prompt), write);
         self.turn = Some(Turn::new(prompt.turn, id));
     }

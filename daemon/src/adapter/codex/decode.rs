@@ -333,8 +333,14 @@ impl Codex {
             self.warned.remove(0);
         }
         self.warned.push(text.to_owned());
+        let Some(turn) = &self.turn else {
+            // Each new process says the same of its configuration: no news to each sender, but worth
+            // reading where it fails.
+            let line = text.to_owned();
+            return events.push(WorkerEvent::Logged { line });
+        };
         events.push(WorkerEvent::Noted {
-            turn: self.turn.as_ref().map(|turn| turn.turn),
+            turn: Some(turn.turn),
             level: Level::Warning,
             code: "worker",
             text: text.to_owned(),

@@ -392,6 +392,7 @@ impl Adapter for Codex {
                     let failure = Failure::new(Code::Internal, why);
                     events.push(ended(prompt.turn, Outcome::failed(failure)));
                 } else {
+                    events.extend(self.unknown.begins(prompt.turn));
                     self.waiting = Some(prompt.clone());
                 }
             }

@@ -406,6 +406,16 @@ fn a_warning_that_comes_with_every_turn_is_said_once() {
 }
 
 #[test]
+fn what_every_process_says_of_its_configuration_is_no_news_to_each_sender() {
+    let mut replay = Replay::bare(&spawn(None));
+    replay.hear(&json!({"method": "configWarning", "params": {"summary": "no bwrap"}}));
+    let logged = WorkerEvent::Logged {
+        line: "no bwrap".to_owned(),
+    };
+    assert_eq!(replay.events, [logged]);
+}
+
+#[test]
 fn a_picture_is_an_item_of_the_input() {
     let prompt = crate::adapter::attached::samples::prompt(Vec::new());
     let expected = json!([

@@ -305,9 +305,10 @@ impl Pi {
     }
 
     /// Is there nothing that a look at the state would add? pi is idle when it says that it settled,
-    /// unless it was interfered with; its session's file is known since it was ready.
+    /// unless it was interfered with; its session's file is known since it was ready. A command of an
+    /// extension may have begun another session.
     fn is_known(&self) -> bool {
-        let plain = |turn: &Turn| turn.started && turn.abort == Abort::No;
+        let plain = |turn: &Turn| turn.started && turn.abort == Abort::No && !turn.slash;
         self.turn.as_ref().is_some_and(plain)
             && self.named.is_some()
             && !self.compacting

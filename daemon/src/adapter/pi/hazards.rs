@@ -471,3 +471,23 @@ fn bare() -> Spawn {
         prompt: None,
     }
 }
+
+#[test]
+fn a_command_that_begins_another_session_leaves_that_ones_name() {
+    for kept in [false, true] {
+        let mut replay = Replay::ready();
+        (replay.pi.named, replay.pi.kept) = (Some("/s/old.jsonl".to_owned()), kept);
+        replay.tell(&prompt(1, "/fresh"));
+        for kind in ["agent_start", "agent_end", "agent_settled"] {
+            replay.hear(&json!({"type": kind, "willRetry": false, "aborted": false}));
+        }
+        replay.state["sessionFile"] = json!("/s/new.jsonl");
+        replay.settle();
+        let mut named = replay.events.iter().filter_map(|event| match event {
+            WorkerEvent::SessionNamed { native } => Some(native.as_str()),
+            _ => None,
+        });
+        assert_eq!(named.next_back(), Some("/s/new.jsonl"), "{kept}");
+        assert_eq!(replay.outcome().result, Ok(Stop::EndTurn));
+    }
+}

@@ -324,6 +324,7 @@ impl Adapter for Pi {
                     let failure = Failure::new(Code::Internal, why);
                     events.push(ended(prompt.turn, Outcome::failed(failure)));
                 } else {
+                    events.extend(self.unknown.begins(prompt.turn));
                     self.waiting = Some(prompt.clone());
                 }
             }
