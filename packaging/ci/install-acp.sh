@@ -3,7 +3,7 @@
 # runs them: target/ci/acp/NAME/bin/NAME for each. What is there already stays.
 #
 #   packaging/ci/install-acp.sh [NAME…]     NAME: gemini, opencode, hermes,
-#                                           claude-agent-acp; gemini by itself
+#                                           claude-agent-acp, codex-acp; gemini by itself
 #
 # The node is the one that install-pi.sh puts into target/ci/pi, where that was run before.
 set -eu
@@ -12,6 +12,7 @@ GEMINI=0.61.0
 OPENCODE=1.18.33
 HERMES=0.19.0
 CLAUDE=0.100.0
+CODEX=2.6.0
 NODE=22
 
 cd "$(dirname "$0")/../.."
@@ -63,7 +64,8 @@ for agent; do
         opencode) version=$OPENCODE ;;
         hermes) version=$HERMES ;;
         claude-agent-acp) version=$CLAUDE ;;
-        *) echo "usage: packaging/ci/install-acp.sh [gemini|opencode|hermes|claude-agent-acp]…" >&2; exit 2 ;;
+        codex-acp) version=$CODEX ;;
+        *) echo "usage: packaging/ci/install-acp.sh [gemini|opencode|hermes|claude-agent-acp|codex-acp]…" >&2; exit 2 ;;
     esac
     if [ -x "$dir/$agent/bin/$agent" ] && [ "$(cat "$dir/$agent/version")" = "$version" ]; then
         continue
@@ -92,6 +94,11 @@ for agent; do
             install "$dir/$agent" "@agentclientprotocol/claude-agent-acp@$version"
             wrap claude-agent-acp "$node" \
                 "$dir/$agent/node_modules/@agentclientprotocol/claude-agent-acp/dist/index.js"
+            ;;
+        codex-acp)
+            # It brings a Codex of its own.
+            install "$dir/$agent" "@agentclientprotocol/codex-acp@$version"
+            wrap codex-acp "$node" "$dir/$agent/node_modules/@agentclientprotocol/codex-acp/dist/index.js"
             ;;
     esac
 done

@@ -154,6 +154,15 @@ fn ended(turn: TurnId, outcome: Outcome) -> WorkerEvent {
     }
 }
 
+/// The beginning of a text, cut between characters.
+fn cut(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 /// A command line and what is fed to it at once.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Launch {

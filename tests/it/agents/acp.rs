@@ -1,5 +1,5 @@
-//! Agents that speak the Agent Client Protocol: Gemini CLI, opencode, Hermes, and Claude Code by its
-//! adapter.
+//! Agents that speak the Agent Client Protocol: Gemini CLI, opencode, Hermes, and Claude Code and
+//! Codex by their adapters.
 //!
 //! `packaging/ci/install-acp.sh` puts them where these tests look.
 
@@ -313,6 +313,66 @@ mod claude_agent {
             ("DISABLE_ERROR_REPORTING", "1"),
         ];
         table(&driven.program, &[], "sonnet", &env)
+    }
+
+    suite!();
+}
+
+mod codex_agent {
+    use super::*;
+
+    fn installed() -> Vec<Driven> {
+        let can = Can {
+            turns: Turns::InOneProcess,
+            tool: Some("execute"),
+            asks: Asks::Always,
+            denied: r#""stop":"cancelled""#,
+            // All else that a provider refuses is its answer.
+            errors: &[(401, "agent-auth")],
+            overflow: None,
+            keeps_young: true,
+            told: &[
+                ("error=429", "429 Too Many Requests"),
+                ("error=500", "temporary errors"),
+            ],
+            stops: &[("[[full]]", "end_turn"), ("[[refuse=finish]]", "end_turn")],
+            attached: &["pixel.png", "notes.txt"],
+            // It offers what Codex knows by itself.
+            models: [(None, "gpt-5.5"), (None, "gpt-6.1-sol")],
+            beside: None,
+            tries_again: &[],
+            refusal_lasts: None,
+            patience: HEAVY,
+        };
+        super::installed("codex-acp", configure, can)
+    }
+
+    /// The policy is as in the tests of Codex itself.
+    fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
+        let config = format!(
+            r#"
+model_provider = "mock"
+approval_policy = "on-request"
+sandbox_mode = "read-only"
+check_for_update_on_startup = false
+[analytics]
+enabled = false
+[model_providers.mock]
+name = "mock"
+base_url = "{}"
+wire_api = "responses"
+request_max_retries = 0
+stream_max_retries = 0
+"#,
+            model.url
+        );
+        let home = home(place, ".codex/config.toml", &config);
+        // By itself it asks a model first.
+        let env = [
+            ("HOME", home.to_str().unwrap()),
+            ("INITIAL_AGENT_MODE", "read-only"),
+        ];
+        table(&driven.program, &[], "gpt-5.5", &env)
     }
 
     suite!();

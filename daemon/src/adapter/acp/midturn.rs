@@ -436,3 +436,55 @@ fn a_call_that_is_not_followed_begins_once() {
     };
     assert_eq!(["c0", "c64", "c65", "c66"].map(count), [2, 2, 2, 1]);
 }
+
+#[test]
+fn output_that_comes_in_pieces_of_a_terminal_is_told_piece_by_piece_and_whole_at_its_end() {
+    let mut talk = Talk::running();
+    let call = |kind: &str, status: &str, meta: Value| {
+        json!({"sessionUpdate": kind, "toolCallId": "c", "kind": "execute", "status": status,
+               "content": [{"type": "terminal", "terminalId": "c"}], "_meta": meta})
+    };
+    let piece = |name: &str, data: &str| json!({name: {"terminal_id": "c", "data": data}});
+    talk.update(&call(
+        "tool_call",
+        "in_progress",
+        json!({"terminal_info": {}}),
+    ));
+    for (name, data) in [
+        ("terminal_output_delta", "one\n"),
+        ("terminal_output", "two\n"),
+    ] {
+        talk.update(&call("tool_call_update", "in_progress", piece(name, data)));
+    }
+    talk.update(&call(
+        "tool_call_update",
+        "completed",
+        piece("terminal_output_delta", "end"),
+    ));
+    let told = talk.events.iter().filter_map(|event| match event {
+        WorkerEvent::ToolUpdated { offset, output, .. } => Some((*offset, output.as_str())),
+        WorkerEvent::ToolEnded { output, .. } => Some((u64::MAX, output.as_str())),
+        _ => None,
+    });
+    let expected = [(0, "one\n"), (4, "two\n"), (u64::MAX, "one\ntwo\nend")];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+
+    let mut talk = Talk::running();
+    talk.update(&call("tool_call", "in_progress", json!({})));
+    let long = "ä".repeat(20 * 1024);
+    for _ in 0..4 {
+        talk.update(&call(
+            "tool_call_update",
+            "in_progress",
+            piece("terminal_output", &long),
+        ));
+    }
+    talk.update(&call("tool_call_update", "completed", json!({})));
+    let ended = talk.events.iter().find_map(|event| match event {
+        WorkerEvent::ToolEnded { output, .. } => Some(output),
+        _ => None,
+    });
+    let output = ended.unwrap();
+    assert!(output.len() <= 64 * 1024 && output.len() > 60 * 1024);
+    assert!(output.starts_with("ää") && output.ends_with("[the rest was not kept]"));
+}

@@ -11,12 +11,18 @@ use agentd_protocol::line::{Cost, CostStatus};
 use serde_json::json;
 
 use super::content;
+use crate::adapter::cut;
 use crate::adapter::object::Object;
 
 /// Tool calls that are followed at once.
 const OPEN_CALLS: usize = 64;
 /// Input and output of one call that is kept: what is longer is told with its end only.
 const FOLLOWED: usize = 64 * 1024;
+/// Ends output that came in pieces and is longer.
+const CUT_OFF: &str = "\n[the rest was not kept]";
+/// Where the output of a terminal that the agent's client would show comes in pieces: codex-acp has
+/// the first, other adapters the second, as Zed reads it.
+const TERMINAL: &[&str] = &["terminal_output_delta", "terminal_output"];
 /// Longest id, name or title of a call, in characters.
 pub(super) const NAME: usize = 1024;
 
@@ -68,6 +74,8 @@ pub(super) struct Seen {
     pub(super) input: Option<Json>,
     /// Its output as text, where it is told.
     pub(super) output: Option<String>,
+    /// What is new of it, from agents that show a terminal of their own in their client.
+    piece: Option<String>,
 }
 
 /// Reads a tool call, an update of one, or the one a permission is asked for.
@@ -87,6 +95,8 @@ pub(super) fn seen(record: &Object<'_>) -> Seen {
         inner.or_else(|| record.raw("rawOutput").map(str::to_owned))
     };
     let shown = content::outputs(record);
+    let meta = record.object("_meta");
+    let terminal = |name: &&str| meta.as_ref()?.object(name)?.string("data");
     Seen {
         call: short("toolCallId"),
         title: short("title"),
@@ -94,6 +104,7 @@ pub(super) fn seen(record: &Object<'_>) -> Seen {
         status: short("status"),
         input: record.raw("rawInput").map(str::to_owned),
         output: shown.filter(|text| !text.is_empty()).or_else(raw),
+        piece: TERMINAL.iter().find_map(terminal),
     }
 }
 
@@ -142,6 +153,18 @@ impl Call {
             name: self.name(),
             input,
             read_only: matches!(self.kind.as_deref(), Some("read" | "search" | "think")),
+        }
+    }
+
+    /// The output so far with a piece of it; of what is longer than is kept, the beginning.
+    fn with(&self, piece: &str) -> String {
+        if self.output.ends_with(CUT_OFF) {
+            return self.output.clone();
+        }
+        let whole = format!("{}{piece}", self.output);
+        match whole.len() <= FOLLOWED {
+            true => whole,
+            false => format!("{}{CUT_OFF}", cut(&whole, FOLLOWED - CUT_OFF.len())),
         }
     }
 
@@ -213,8 +236,10 @@ impl Turn {
         if !call.started && begins {
             events.push(call.start(turn, &name));
         }
+        let pieced = || seen.piece.as_ref().map(|piece| call.with(piece));
+        let output = seen.output.clone().or_else(pieced);
         let Some(ok) = seen.ended() else {
-            let more = seen.output.as_deref().filter(|_| call.started);
+            let more = output.as_deref().filter(|_| call.started);
             if let Some((offset, output)) = more.and_then(|output| call.more(output)) {
                 events.push(WorkerEvent::ToolUpdated {
                     turn,
@@ -231,7 +256,7 @@ impl Turn {
             turn,
             call: name,
             ok,
-            output: seen.output.clone().unwrap_or(before),
+            output: output.unwrap_or(before),
         });
     }
 

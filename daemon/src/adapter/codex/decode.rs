@@ -329,16 +329,16 @@ impl Codex {
         if text.is_empty() || self.warned.iter().any(|warned| warned == text) {
             return;
         }
-        if self.warned.len() >= WARNINGS {
-            self.warned.remove(0);
-        }
-        self.warned.push(text.to_owned());
         let Some(turn) = &self.turn else {
             // Each new process says the same of its configuration: no news to each sender, but worth
             // reading where it fails.
             let line = text.to_owned();
             return events.push(WorkerEvent::Logged { line });
         };
+        if self.warned.len() >= WARNINGS {
+            self.warned.remove(0);
+        }
+        self.warned.push(text.to_owned());
         events.push(WorkerEvent::Noted {
             turn: Some(turn.turn),
             level: Level::Warning,

@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use super::attached::data_url;
 use super::object::{put_line, shows};
 use super::unknown::Unknown;
-use super::{Adapter, Launch, TOO_LONG, ended};
+use super::{Adapter, Launch, TOO_LONG, cut, ended};
 use requests::Requests;
 use turn::{Abort, Turn};
 use words::Words;
@@ -341,15 +341,6 @@ fn effort(thinking: &str) -> &str {
         "off" => "none",
         other => other,
     }
-}
-
-/// The beginning of a text, cut between characters.
-fn cut(text: &str, most: usize) -> &str {
-    let mut end = text.len().min(most);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 /// The same for a person, who is told how much is missing.
