@@ -347,25 +347,9 @@ mod codex_agent {
         super::installed("codex-acp", configure, can)
     }
 
-    /// The policy is as in the tests of Codex itself.
     fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
-        let config = format!(
-            r#"
-model_provider = "mock"
-approval_policy = "on-request"
-sandbox_mode = "read-only"
-check_for_update_on_startup = false
-[analytics]
-enabled = false
-[model_providers.mock]
-name = "mock"
-base_url = "{}"
-wire_api = "responses"
-request_max_retries = 0
-stream_max_retries = 0
-"#,
-            model.url
-        );
+        let config = crate::agents::codex::config(model);
+        let config = format!("model_provider = \"mock\"{config}");
         let home = home(place, ".codex/config.toml", &config);
         // By itself it asks a model first.
         let env = [

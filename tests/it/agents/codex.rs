@@ -50,10 +50,8 @@ fn installed() -> Vec<Driven> {
 
 /// The user's policy is to be asked. Its sandbox is read-only, and each command that the model runs
 /// is one outside it: the sandbox itself needs more than every test machine has.
-fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
-    let dir = place.path("codex");
-    std::fs::create_dir(&dir).unwrap();
-    let config = format!(
+pub fn config(model: &MockModel) -> String {
+    format!(
         r#"
 approval_policy = "on-request"
 sandbox_mode = "read-only"
@@ -71,8 +69,13 @@ stream_max_retries = 0
 inherit = "core"
 "#,
         model.url
-    );
-    std::fs::write(dir.join("config.toml"), config).unwrap();
+    )
+}
+
+fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
+    let dir = place.path("codex");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("config.toml"), config(model)).unwrap();
     let program = &driven.program;
     format!(
         "[agents.it]\nkind = \"codex\"\ncommand = [{program:?}]\nprovider = \"mock\"\nmodel = \"mock-1\"\nenv = {{ CODEX_HOME = {dir:?} }}\n"
