@@ -475,7 +475,8 @@ mod tests {
         };
         instance::claim(&mark.instance);
         let mut sleep = std::process::Command::new("sleep");
-        let mut child = sleep.arg("60").envs(mark.variables()).spawn().unwrap();
+        sleep.arg("60").envs(mark.variables());
+        let mut child = LimitMark::put_on_none(|| sleep.spawn().unwrap());
         let pid = Pid::from_raw(child.id().cast_signed());
         let begun = Instant::now();
         while mark.is_on(pid).is_none() {
