@@ -5,6 +5,7 @@
 //! this one; see `daemon/RELIABILITY.md`.
 //!
 //! `torture [--short] [--seed S] [--kills N] [--power-cuts N] [--minutes N] [--no-proof]`
+//! `torture --soak MINUTES [--seed S]`
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -27,6 +28,7 @@ mod receiver;
 mod record;
 mod rules;
 mod run;
+mod soak;
 mod stored;
 mod work;
 
@@ -51,6 +53,8 @@ struct Wanted {
     /// Goes on for so long, whatever was done by then.
     at_least: Duration,
     proof: bool,
+    /// No kills, but a long life.
+    soak: Option<Duration>,
 }
 
 fn main() -> ExitCode {
@@ -63,7 +67,7 @@ fn main() -> ExitCode {
         Ok(wanted) => wanted,
         Err(why) => {
             eprintln!(
-                "{why}\nusage: torture [--short] [--seed S] [--kills N] [--power-cuts N] [--minutes N] [--no-proof]"
+                "{why}\nusage: torture [--short] [--seed S] [--kills N] [--power-cuts N] [--minutes N] [--no-proof]\n       torture --soak MINUTES [--seed S]"
             );
             return ExitCode::from(2);
         }
@@ -79,6 +83,9 @@ fn main() -> ExitCode {
         }
     };
     let programs = Programs::find();
+    if let Some(time) = wanted.soak {
+        return soak::soak(&programs, wanted.seed, time);
+    }
     let plan = |seed, faults, mix| Plan {
         seed,
         faults,
@@ -175,6 +182,7 @@ impl Wanted {
             power_cuts: 300,
             at_least: Duration::ZERO,
             proof: true,
+            soak: None,
         };
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -188,6 +196,7 @@ impl Wanted {
                 "--seed" => wanted.seed = number()?,
                 "--kills" => wanted.kills = size(number()?)?,
                 "--power-cuts" => wanted.power_cuts = size(number()?)?,
+                "--soak" => wanted.soak = Some(Duration::from_secs(60 * number()?)),
                 "--minutes" => wanted.at_least = Duration::from_secs(60 * number()?),
                 "--short" => (wanted.kills, wanted.power_cuts) = (200, 20),
                 "--no-proof" => wanted.proof = false,

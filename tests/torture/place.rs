@@ -123,6 +123,12 @@ impl Place {
         place
     }
 
+    /// Adds to the configuration of the daemons to come.
+    pub(crate) fn configure(&self, text: &str) {
+        let all = format!("{}{text}", self.config());
+        fs::write(self.path("config.toml"), all).expect("a file");
+    }
+
     fn config(&self) -> String {
         let mut text = "default_agent = \"chaos\"\n".to_owned();
         for (name, flags) in [
