@@ -8,7 +8,7 @@
 //! it, and `/proc` shows it to everybody. The mark is its soft limit: the hard one stays, so that
 //! whoever is marked can mark its own.
 
-use std::sync::{Mutex, PoisonError};
+use std::process::Command;
 
 /// Marks have this bit and none above it: no limit that somebody would set, nor "unlimited".
 const IS_MARK: u64 = 1 << 62;
@@ -43,68 +43,48 @@ impl LimitMark {
         (soft >> (BITS * 2) == 1).then_some(Self(soft))
     }
 
-    /// What is started meanwhile has the mark. Where the system refuses that, it has none.
-    pub fn put_on<T>(self, start: impl FnOnce() -> T) -> T {
-        let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-        let _restored = Lent::to_this_process(self);
-        start()
+    /// What is started with this command has the mark. Where the system would refuse that, it has none.
+    pub fn put_on(self, command: &mut Command) {
+        #[cfg(target_os = "linux")]
+        self.limit(command);
+        #[cfg(not(target_os = "linux"))]
+        let _unmarked = command;
     }
 
-    /// What is started meanwhile has no mark: a test's, beside which others start theirs.
-    #[cfg(test)]
-    pub fn put_on_none<T>(start: impl FnOnce() -> T) -> T {
-        let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-        start()
-    }
-}
-
-/// One at a time: the limit that is handed down is this process's own.
-static STARTING: Mutex<()> = Mutex::new(());
-
-/// The limit of this process, until it is put back.
-struct Lent {
     #[cfg(target_os = "linux")]
-    before: Option<(u64, u64)>,
-}
-
-#[cfg(target_os = "linux")]
-impl Lent {
-    fn to_this_process(mark: LimitMark) -> Self {
+    #[expect(unsafe_code, reason = "the only way to do something in one child")]
+    fn limit(self, command: &mut Command) {
+        use std::os::unix::process::CommandExt as _;
         use std::sync::Once;
 
-        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+        use nix::libc;
+        use nix::sys::resource::{Resource, getrlimit};
 
         static TOLD: Once = Once::new();
-        let before = getrlimit(Resource::RLIMIT_LOCKS).ok();
-        let before =
-            before.filter(|(_, hard)| setrlimit(Resource::RLIMIT_LOCKS, mark.0, *hard).is_ok());
-        if before.is_none() {
+        let may_be = getrlimit(Resource::RLIMIT_LOCKS).ok();
+        let Some((_, hard)) = may_be.filter(|(_, hard)| self.0 <= *hard) else {
             TOLD.call_once(|| {
                 tracing::warn!(
                     "file locks are limited: what an agent starts in a session of its own and \
                      without its environment won't be found; hint: `ulimit -H -x unlimited`"
                 );
             });
+            return;
+        };
+        let limit = libc::rlimit {
+            rlim_cur: self.0,
+            rlim_max: hard,
+        };
+        let put = move || {
+            // SAFETY: setrlimit is async-signal-safe and reads a struct that the closure owns.
+            let _unmarked = unsafe { libc::setrlimit(libc::RLIMIT_LOCKS, &raw const limit) };
+            Ok(())
+        };
+        // SAFETY: between fork and exec the closure makes one async-signal-safe call, allocates
+        // nothing and takes no lock.
+        unsafe {
+            command.pre_exec(put);
         }
-        Self { before }
-    }
-}
-
-#[cfg(target_os = "linux")]
-impl Drop for Lent {
-    fn drop(&mut self) {
-        use nix::sys::resource::{Resource, setrlimit};
-        if let Some((soft, hard)) = self.before {
-            // Up to the hard limit it is never refused.
-            let _restored = setrlimit(Resource::RLIMIT_LOCKS, soft, hard);
-        }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-impl Lent {
-    const fn to_this_process(_mark: LimitMark) -> Self {
-        Self {}
     }
 }
 
@@ -119,8 +99,6 @@ fn digest(name: &str) -> u64 {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use std::process::Command;
-
     use super::*;
 
     #[test]
@@ -128,8 +106,13 @@ mod tests {
         let mark = LimitMark::new("1-2-aa", "3.4");
         assert_eq!(LimitMark::on(std::process::id()), None);
         let script = "env -i setsid sh -c 'ulimit -n 64; cat /proc/self/limits'";
-        let mut child = mark.put_on(|| Command::new("sleep").arg("60").spawn().unwrap());
-        let printed = mark.put_on(|| Command::new("sh").args(["-c", script]).output().unwrap());
+        let marked = |program: &str| {
+            let mut command = Command::new(program);
+            mark.put_on(&mut command);
+            command
+        };
+        let mut child = marked("sleep").arg("60").spawn().unwrap();
+        let printed = marked("sh").args(["-c", script]).output().unwrap();
         assert_eq!(LimitMark::on(child.id()), Some(mark));
         let printed = String::from_utf8(printed.stdout).unwrap();
         assert!(printed.contains(&mark.0.to_string()), "{printed}");

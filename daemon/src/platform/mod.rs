@@ -1,8 +1,9 @@
 //! The host: where files live, who holds which lock, which processes there are, where logs go.
 //!
-//! Owns every fact about the operating system that isn't a socket or a child of ours.
+//! Owns every fact about the operating system that isn't a socket or a worker.
 //! Must not know jobs, sessions or the protocol.
 
+pub mod apart;
 pub mod cgroup;
 pub mod inherited;
 pub mod instance;

@@ -312,7 +312,7 @@ mod tests {
         if let Some(mark) = mark {
             command.env(MARK, mark);
         }
-        LimitMark::put_on_none(|| command.spawn().unwrap())
+        command.spawn().unwrap()
     }
 
     #[test]
@@ -375,10 +375,10 @@ mod tests {
         let dir = tempfile::TempDir::new().unwrap();
         let instance = Instance::create(dir.path()).unwrap();
         let mut marked_one = spawn(Some(instance.id()));
-        let mut cleared_one = LimitMark::new(instance.id(), "1").put_on(|| {
-            let mut command = Command::new("sleep");
-            command.arg("60").process_group(0).spawn().unwrap()
-        });
+        let mut clearing = Command::new("sleep");
+        clearing.arg("60").process_group(0);
+        LimitMark::new(instance.id(), "1").put_on(&mut clearing);
+        let mut cleared_one = clearing.spawn().unwrap();
         let mut recorded_one = spawn(None);
         let mut stale_one = spawn(None);
         let record = |pid: u32, later: u64| SpawnRecord {

@@ -4,6 +4,7 @@
 //! directory, and is gone with all it started when this is over or nobody waits any more. Must
 //! not know what the answer is for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_core::worker::Exit;
@@ -48,15 +49,18 @@ impl Drop for Held {
 
 /// Runs a program to its end.
 pub(super) async fn ask(plan: Plan) -> Result<Printed, NoAnswer> {
-    let Started { mut child, group } = spawn::start(&plan).await.map_err(|failure| {
-        let permanent = failure.is_permanent();
-        let why = failure.into_error();
-        if permanent {
-            NoAnswer::Broken(why)
-        } else {
-            NoAnswer::Unclear(why)
-        }
-    })?;
+    let Started { mut child, group } =
+        spawn::start(&plan, Arc::new(|_| {}))
+            .await
+            .map_err(|failure| {
+                let permanent = failure.is_permanent();
+                let why = failure.into_error();
+                if permanent {
+                    NoAnswer::Broken(why)
+                } else {
+                    NoAnswer::Unclear(why)
+                }
+            })?;
     drop(child.stdin.take());
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     let unclear = |why: &str| NoAnswer::Unclear(why.to_owned());

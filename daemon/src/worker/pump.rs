@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use agentd_core::effect::Rung;
 use agentd_core::event::Event;
+use agentd_core::worker::Exit;
+use nix::sys::signal::Signal;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
@@ -51,11 +53,23 @@ pub(super) async fn live(
     unready: Option<Unready>,
 ) {
     let (worker, generation) = (plan.worker, plan.generation);
-    let (leader, mut pipes) = match begin(plan, &*record).await {
+    let mut early = Vec::new();
+    // One that hangs at its start is waited for no longer than it is wanted.
+    let begun = tokio::select! {
+        begun = begin(plan, record) => begun.map_err(|failure| failure.event(worker, generation)),
+        () = killed(&mut orders, &mut early) => Err(Event::Exited {
+            worker,
+            generation,
+            exit: Exit::Signal(Signal::SIGKILL as i32),
+            tail: String::new(),
+        }),
+        () = inbox.closed() => return,
+    };
+    let (leader, mut pipes) = match begun {
         Ok(begun) => begun,
-        Err(failure) => {
+        Err(event) => {
             // An owner that is gone needs no answer.
-            let _gone = inbox.send(failure.event(worker, generation)).await;
+            let _gone = inbox.send(event).await;
             return;
         }
     };
@@ -66,7 +80,10 @@ pub(super) async fn live(
         pid: leader.pid(),
     });
     voice.feed(&std::mem::take(&mut pipes.first));
-    let fetch = Fetch::new(attach);
+    let mut fetch = Fetch::new(attach);
+    for order in early {
+        obey(Some(order), &mut voice, &mut fetch, &mut pipes, &leader);
+    }
     let leader = pump(&mut voice, &mut pipes, leader, &mut orders, &inbox, fetch).await;
     let exit = leader.clear().await;
     drain(&mut voice, &mut pipes, &inbox).await;
@@ -84,21 +101,25 @@ pub(super) async fn live(
 
 async fn begin(
     mut plan: Plan,
-    record: &(dyn Fn(SpawnRecord) + Send + Sync),
+    record: Arc<dyn Fn(SpawnRecord) + Send + Sync>,
 ) -> Result<(Leader, Pipes), Failure> {
     failpoint!("before-spawn");
-    let Started { mut child, group } = spawn::start(&plan).await?;
+    let (worker, generation) = (plan.worker, plan.generation);
+    let session = plan.session.take();
+    let note = move |pid| {
+        record(SpawnRecord {
+            worker,
+            generation,
+            pid,
+            started: reap::started(pid),
+            session: session.clone(),
+        });
+    };
+    let Started { mut child, group } = spawn::start(&plan, Arc::new(note)).await?;
     failpoint!("spawned");
     let Some(pid) = child.id() else {
         return Err(Failure::permanent("the process was gone at once"));
     };
-    record(SpawnRecord {
-        worker: plan.worker,
-        generation: plan.generation,
-        pid,
-        started: reap::started(pid),
-        session: plan.session.take(),
-    });
     let pipes = Pipes::of(&mut child, plan.launch.stdin.take());
     let leader = Leader::new(child, pid, plan.mark, group)
         .map_err(|error| Failure::permanent(format!("cannot watch processes: {error}")))?;
@@ -195,6 +216,15 @@ impl Pipes {
             (since + WRITES_WITHIN, why)
         });
         self.trouble.or(stalled).filter(|_| !self.told)
+    }
+}
+
+/// Waits for the order to kill it; what is ordered before is kept.
+async fn killed(orders: &mut mpsc::Receiver<Order>, early: &mut Vec<Order>) {
+    while let Some(order) = orders.recv().await
+        && order != Order::End(Rung::Kill)
+    {
+        early.push(order);
     }
 }
 

@@ -65,15 +65,15 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts a leader so that nobody can mistake it for an orphan in between.
-pub(super) fn start_leader(
-    mark: &Mark,
-    start: impl FnOnce() -> io::Result<Child>,
-) -> io::Result<Child> {
-    let mut leaders = leaders();
-    let child = mark.limit().put_on(start)?;
-    leaders.extend(child.id().map(u32::cast_signed));
-    Ok(child)
+/// From now on a child is a leader. It must not have begun: until then it is in our session, where
+/// nobody takes it for an orphan.
+pub(super) fn is_leader(pid: u32) {
+    leaders().insert(pid.cast_signed());
+}
+
+/// A leader was reaped that never became its program.
+pub(super) fn was_leader(pid: u32) {
+    leaders().remove(&pid.cast_signed());
 }
 
 /// When a process started, in ticks since boot.
@@ -476,7 +476,7 @@ mod tests {
         instance::claim(&mark.instance);
         let mut sleep = std::process::Command::new("sleep");
         sleep.arg("60").envs(mark.variables());
-        let mut child = LimitMark::put_on_none(|| sleep.spawn().unwrap());
+        let mut child = sleep.spawn().unwrap();
         let pid = Pid::from_raw(child.id().cast_signed());
         let begun = Instant::now();
         while mark.is_on(pid).is_none() {

@@ -9,16 +9,18 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agentd_core::event::{Event, Fault};
 use agentd_core::ids::{Generation, WorkerId};
 use nix::libc;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use super::environment::Environment;
 use super::reap::{self, Mark};
 use crate::adapter::Launch;
+use crate::platform::apart::{self, Apart, Keeps, NotEntered, Program, Step};
 use crate::platform::cgroup::{Delegated, Group};
 
 /// Pauses before another try when the system has no process or memory to spare right now.
@@ -27,6 +29,15 @@ const TRIES_AGAIN_AFTER: [Duration; 3] = [
     Duration::from_millis(100),
     Duration::from_millis(200),
 ];
+
+/// A child is in its directory and another program within this time, or hangs in a file system that
+/// doesn't answer: a cold disk takes a second.
+const ENTERS_WITHIN: Duration = Duration::from_secs(5);
+/// Children that hang and can't be killed. More are not made: each is a process of the user's.
+const HANGING_AT_MOST: usize = 32;
+
+/// Children that are being killed before they were programs.
+static HANGING: AtomicUsize = AtomicUsize::new(0);
 
 /// How many files a process may open: the soft and the hard limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,8 +107,12 @@ pub(super) struct Started {
     pub(super) group: Option<Group>,
 }
 
-/// Starts the process; tries again a few times while the system is short of something.
-pub(super) async fn start(plan: &Plan) -> Result<Started, Failure> {
+/// Told of a process, by its number, before it does anything.
+pub(super) type Note = Arc<dyn Fn(u32) + Send + Sync>;
+
+/// Starts the process; tries again a few times while the system is short of something. Dropped
+/// before it is done, there will be no process.
+pub(super) async fn start(plan: &Plan, note: Note) -> Result<Started, Failure> {
     let Some(program) = plan.launch.argv.first().map(Path::new) else {
         return Err(Failure::permanent("the agent's command is empty"));
     };
@@ -108,16 +123,33 @@ pub(super) async fn start(plan: &Plan) -> Result<Started, Failure> {
         );
         return Err(Failure::permanent(error));
     }
-    let group = group(plan);
+    let hanging = HANGING.load(Ordering::Relaxed);
+    if hanging >= HANGING_AT_MOST {
+        let error = format!(
+            "{hanging} processes hang in directories or programs that don't answer, the limit"
+        );
+        return Err(Failure {
+            error,
+            fault: Fault::Machine,
+        });
+    }
+    let mut group = group(plan);
     let mut pauses = TRIES_AGAIN_AFTER.iter();
     loop {
-        let error = match attempt(plan, program, group.as_ref()) {
-            Ok(child) => return Ok(Started { child, group }),
-            Err(error) => error,
+        let why = match attempt(plan, group, &note).await {
+            Ok(started) => return Ok(started),
+            Err((why, back)) => {
+                group = back;
+                why
+            }
+        };
+        let error = match &why {
+            NotEntered::Refused(_, error) => error,
+            NotEntered::Hangs(_) => return Err(explain(plan, program, &why)),
         };
         match pauses.next() {
-            Some(pause) if may_pass(&error) => tokio::time::sleep(*pause).await,
-            _ => return Err(explain(plan, program, &error)),
+            Some(pause) if may_pass(error) => tokio::time::sleep(*pause).await,
+            _ => return Err(explain(plan, program, &why)),
         }
     }
 }
@@ -129,25 +161,104 @@ fn group(plan: &Plan) -> Option<Group> {
         .ok()
 }
 
-fn attempt(plan: &Plan, program: &Path, group: Option<&Group>) -> io::Result<Child> {
-    let mut command = std::process::Command::new(program);
+/// A child that is not yet its program. Dropped as that, it will never be.
+struct Entering {
+    /// Taken when it is, or dropped.
+    child: Option<Child>,
+    group: Option<Group>,
+    pid: u32,
+}
+
+impl Drop for Entering {
+    fn drop(&mut self) {
+        let (Some(mut child), group, pid) = (self.child.take(), self.group.take(), self.pid) else {
+            return;
+        };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        // One that hangs in the kernel dies when the kernel lets go, before it is anything else.
+        let _gone = child.start_kill();
+        HANGING.fetch_add(1, Ordering::Relaxed);
+        runtime.spawn(async move {
+            let _status = child.wait().await;
+            reap::was_leader(pid);
+            HANGING.fetch_sub(1, Ordering::Relaxed);
+            drop(group);
+        });
+    }
+}
+
+/// One try. Gives the group back when there is no child that could be in it.
+async fn attempt(
+    plan: &Plan,
+    group: Option<Group>,
+    note: &Note,
+) -> Result<Started, (NotEntered, Option<Group>)> {
+    let here = |error| NotEntered::Refused(Step::Program, error);
+    let program = Program::new(&plan.launch.argv, &plan.env, &plan.cwd);
+    let program = match program {
+        Ok(program) => program,
+        Err(error) => return Err((here(error), group)),
+    };
+    let command = command(plan, group.as_ref());
+    let note = Arc::clone(note);
+    // Beside the owner: making a process copies our memory, and the child has to get a core.
+    let made = tokio::task::spawn_blocking(move || {
+        let Apart { child, channel } = apart::start(command, Keeps::Standard, move |channel| {
+            program.enter(channel)
+        })?;
+        let pid = child.id().ok_or(io::ErrorKind::NotFound)?;
+        reap::is_leader(pid);
+        let child = Some(child);
+        let entering = Entering {
+            child,
+            group: None,
+            pid,
+        };
+        note(pid);
+        apart::let_go(&channel)?;
+        Ok((entering, channel))
+    });
+    let made = made
+        .await
+        .unwrap_or_else(|lost| Err(io::Error::other(lost)));
+    let (mut entering, channel) = match made {
+        Ok(made) => made,
+        Err(error) => return Err((here(error), group)),
+    };
+    entering.group = group;
+    match apart::entered(channel, ENTERS_WITHIN).await {
+        Ok(()) => {}
+        Err(refused @ NotEntered::Refused(..)) => {
+            // It has ended by itself.
+            return Err((refused, entering.group.take()));
+        }
+        Err(hangs) => return Err((hangs, None)),
+    }
+    let group = entering.group.take();
+    match entering.child.take() {
+        Some(child) => Ok(Started { child, group }),
+        None => Err((here(io::ErrorKind::NotFound.into()), group)),
+    }
+}
+
+fn command(plan: &Plan, group: Option<&Group>) -> std::process::Command {
+    // What it becomes, and where, is said to the child itself.
+    let mut command = apart::no_program();
     command
-        .args(&plan.launch.argv[1..])
-        .env_clear()
-        .envs(&plan.env)
-        .current_dir(&plan.cwd)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
-    // Without this step the child is made without a copy of our memory, which is much faster.
     if let Some(limit) = plan.file_limit {
         restore(&mut command, limit);
     }
+    plan.mark.limit().put_on(&mut command);
     if let Some(group) = group {
         enter(&mut command, group);
     }
-    reap::start_leader(&plan.mark, || Command::from(command).spawn())
+    command
 }
 
 /// Puts the limit of open files back in the child.
@@ -195,19 +306,35 @@ fn may_pass(error: &io::Error) -> bool {
     )
 }
 
-fn explain(plan: &Plan, program: &Path, error: &io::Error) -> Failure {
-    // The system's error is the same for a missing directory and a missing program. Another spawn
-    // may be for another directory, so this one says nothing about the agent.
-    if !may_pass(error) && !plan.cwd.is_dir() {
-        return Failure {
-            error: format!(
-                "the working directory `{}` is not there, or not a directory",
-                plan.cwd.display()
-            ),
-            fault: Fault::Directory,
-        };
-    }
-    let fault = match error.raw_os_error() {
+fn explain(plan: &Plan, program: &Path, why: &NotEntered) -> Failure {
+    let (cwd, program) = (plan.cwd.display(), program.display());
+    let seconds = ENTERS_WITHIN.as_secs();
+    let (error, fault) = match why {
+        NotEntered::Hangs(Step::Directory) => (
+            format!("the working directory `{cwd}` did not answer within {seconds} s"),
+            Fault::Directory,
+        ),
+        NotEntered::Hangs(Step::Program) => (
+            format!("cannot run `{program}`: it did not start within {seconds} s"),
+            Fault::Machine,
+        ),
+        // Another spawn may be for another directory, so this one says nothing about the agent.
+        NotEntered::Refused(Step::Directory, error) if !may_pass(error) => (
+            match error.raw_os_error() {
+                Some(libc::ENOENT | libc::ENOTDIR) => {
+                    format!("the working directory `{cwd}` is not there, or not a directory")
+                }
+                _ => format!("the working directory `{cwd}` can't be entered: {error}"),
+            },
+            Fault::Directory,
+        ),
+        NotEntered::Refused(_, error) => (format!("cannot run `{program}`: {error}"), blame(error)),
+    };
+    Failure { error, fault }
+}
+
+fn blame(error: &io::Error) -> Fault {
+    match error.raw_os_error() {
         Some(libc::E2BIG) => Fault::Arguments,
         Some(
             libc::ENOENT
@@ -222,9 +349,5 @@ fn explain(plan: &Plan, program: &Path, error: &io::Error) -> Failure {
         // A NUL: the library sees it before the system does.
         None if error.kind() == io::ErrorKind::InvalidInput => Fault::Arguments,
         _ => Fault::Machine,
-    };
-    Failure {
-        error: format!("cannot run `{}`: {error}", program.display()),
-        fault,
     }
 }
