@@ -21,6 +21,7 @@ use crate::platform::log;
 use crate::platform::manager;
 use crate::platform::paths::{self, Paths};
 use crate::platform::process;
+use crate::platform::signals;
 use crate::server::daemon::{self, DaemonError, Options, Unwritable};
 use crate::server::oneshot::{self, AtEnd};
 
@@ -108,6 +109,7 @@ enum ConfigCommand {
 #[must_use]
 pub fn main() -> ExitCode {
     inherited::keep();
+    signals::take_charge();
     process::leave_no_core();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,

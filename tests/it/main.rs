@@ -45,6 +45,7 @@ mod protocol;
 mod questions;
 mod readiness;
 mod service;
+mod signals;
 mod ssh;
 mod sshd;
 mod stdio;

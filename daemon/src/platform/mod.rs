@@ -16,4 +16,5 @@ pub mod manager;
 pub mod paths;
 pub mod process;
 pub mod remote;
+pub mod signals;
 pub mod slices;

@@ -20,6 +20,7 @@ use crate::platform::lock::{Lock, LockError};
 use crate::platform::log;
 use crate::platform::manager;
 use crate::platform::paths::{self, PathError, Paths};
+use crate::platform::signals::{AtHangup, Stops};
 use crate::server::alias::Alias;
 use crate::server::listen::{self, Binding, SocketLock};
 use crate::server::owner::Arrival;
@@ -307,15 +308,24 @@ impl Listening {
 }
 
 fn listen_for_signals(shell: &Shell) -> Result<(), DaemonError> {
-    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-        let mut signals = signal(kind).map_err(DaemonError::Signals)?;
-        let inbox = shell.inbox.clone();
-        // Not tracked: it waits for a signal that may never come.
-        #[expect(clippy::disallowed_methods, reason = "stop must not wait for it")]
-        let _listening = tokio::spawn(async move {
-            while signals.recv().await.is_some() && inbox.send(Event::StopAsked).await.is_ok() {}
-        });
-    }
+    let mut stops = Stops::listen(AtHangup::Stay).map_err(DaemonError::Signals)?;
+    let mut hangups = signal(SignalKind::hangup()).map_err(DaemonError::Signals)?;
+    let inbox = shell.inbox.clone();
+    // Not tracked: it waits for a signal that may never come.
+    #[expect(clippy::disallowed_methods, reason = "stop must not wait for it")]
+    let _listening = tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = stops.next() => if inbox.send(Event::StopAsked).await.is_err() {
+                    return;
+                },
+                Some(()) = hangups.recv() => tracing::info!(
+                    "SIGHUP changes nothing: the configuration is read at the start; hint: \
+                     `agentctl service restart` reads it again"
+                ),
+            }
+        }
+    });
     Ok(())
 }
 

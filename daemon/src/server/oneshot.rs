@@ -11,12 +11,12 @@ use agentd_core::event::Origin;
 use agentd_core::ids::ConnId;
 use agentd_core::{Event, Served, Socket};
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::config::Config;
 use crate::platform::paths::{self, Paths};
+use crate::platform::signals::{AtHangup, Stops};
 use crate::server::daemon::DaemonError;
 use crate::server::owner::Arrival;
 use crate::server::peer;
@@ -73,14 +73,14 @@ pub async fn run(
     let unread = CancellationToken::new();
     let watch = tell_when_unread(conn, unread.clone(), inbox.clone());
     shell.tracker.spawn(watch);
-    let mut terminate = signal(SignalKind::terminate()).map_err(DaemonError::Signals)?;
+    let mut stops = Stops::listen(AtHangup::Stop).map_err(DaemonError::Signals)?;
     shell.tracker.spawn(async move {
         let unread = Box::pin(unread.cancelled_owned());
         let input = Watched { inner: stdio::input(), unread, lost };
         let output = stdio::output();
         tokio::select! {
             () = peer::serve(conn, Origin::Stdio, input, output, inbox.clone(), receiver, config) => {}
-            _signal = terminate.recv() => {}
+            () = stops.next() => {}
         }
         let _gone = inbox.send(Event::StopAsked).await;
     });
