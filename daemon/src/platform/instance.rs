@@ -137,8 +137,11 @@ impl Drop for Instance {
 /// Does the instance live? Asking doesn't get in its way, nor in another asker's.
 #[must_use]
 pub fn liveness(state_dir: &Path, id: &str) -> Life {
-    let Ok(file) = File::open(file_of(state_dir, id)) else {
-        return Life::Dead;
+    let file = match File::open(file_of(state_dir, id)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Life::Dead,
+        // Whoever can't look doesn't know, and of the living nothing may be taken.
+        Err(_) => return Life::Alive { pid: 0 },
     };
     match file.try_lock_shared() {
         Ok(()) => Life::Dead,
@@ -229,6 +232,19 @@ mod tests {
         drop(instance);
         assert_eq!(liveness(dir.path(), &id), Life::Dead);
         assert!(instances(dir.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_instance_that_cannot_be_looked_at_lives() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let living = Instance::create(dir.path()).unwrap();
+        // As a table of descriptors that is full, it says nothing about who holds the lock; unlike
+        // that it is no other test's trouble.
+        std::os::unix::fs::symlink("loop", file_of(dir.path(), "loop")).unwrap();
+        assert_eq!(liveness(dir.path(), "loop"), Life::Alive { pid: 0 });
+        assert!(dead_instances(dir.path()).unwrap().is_empty());
+        assert_eq!(liveness(dir.path(), "gone"), Life::Dead);
+        drop(living);
     }
 
     #[test]

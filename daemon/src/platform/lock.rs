@@ -99,12 +99,17 @@ impl Lock {
     }
 
     /// Is the file at the path the one that is locked? A file that was removed locks nobody out.
+    /// Whoever can't look doesn't know that it was.
     #[must_use]
     pub fn is_at(&self, path: &Path) -> bool {
         let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
-        let ours = self.file.metadata().map(identity);
-        let there = fs::symlink_metadata(path).map(identity);
-        matches!((ours, there), (Ok(ours), Ok(there)) if ours == there)
+        let there = match fs::symlink_metadata(path) {
+            Ok(there) => identity(there),
+            Err(error) => return error.kind() != io::ErrorKind::NotFound,
+        };
+        self.file
+            .metadata()
+            .map_or(true, |ours| identity(ours) == there)
     }
 
     /// Tells others what we are doing.

@@ -94,6 +94,8 @@ pub struct Marked {
     pub pids: Vec<u32>,
     /// Those of which it can't be seen yet.
     pub unsettled: Vec<u32>,
+    /// The table could not be read: there may be more.
+    pub unread: bool,
 }
 
 /// Processes that carry the instance's mark as a limit, or in their environment.
@@ -101,8 +103,13 @@ pub struct Marked {
 pub fn marked(instance: &str) -> Marked {
     let mark = format!("{MARK}={instance}");
     let mut marked = Marked::default();
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return marked;
+    let entries = match fs::read_dir("/proc") {
+        Ok(entries) => entries,
+        Err(error) => {
+            // Where there is none, nothing is ever marked.
+            marked.unread = error.kind() != std::io::ErrorKind::NotFound;
+            return marked;
+        }
     };
     for entry in entries.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|pid| pid.parse().ok()) else {
@@ -172,7 +179,10 @@ pub fn end_instance(state_dir: &Path, id: &str) -> Vec<u32> {
     let until = Instant::now() + GONE_WITHIN;
     let spared: BTreeSet<u32> = ancestry(std::process::id()).into_iter().collect();
     let boot = boot_id();
-    let recorded: Vec<u32> = instance::records(state_dir, id)
+    let records = instance::records(state_dir, id).inspect_err(|error| {
+        tracing::warn!(%error, instance = id, "what it started is found by its mark only");
+    });
+    let recorded: Vec<u32> = records
         .unwrap_or_default()
         .into_iter()
         .filter(|spawn| {
@@ -199,7 +209,7 @@ pub fn end_instance(state_dir: &Path, id: &str) -> Vec<u32> {
             kill_one(*pid);
         }
         ending = await_exits(ending, until);
-        let is_over = found.is_empty() && now.unsettled.is_empty();
+        let is_over = found.is_empty() && now.unsettled.is_empty() && !now.unread;
         if is_over || Instant::now() >= until {
             return ending.into_iter().map(|(pid, _)| pid).collect();
         }

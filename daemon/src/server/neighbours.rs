@@ -38,7 +38,9 @@ pub async fn watch(
     let mut arrivals = Arrivals::of(&state_dir);
     let mut living = BTreeSet::new();
     loop {
-        let names = instance::instances(&state_dir).unwrap_or_default();
+        // Whoever can't look knows of nobody's end.
+        let names = instance::instances(&state_dir)
+            .unwrap_or_else(|_unread| living.iter().cloned().collect());
         let others: BTreeSet<String> = names.into_iter().filter(|other| *other != own).collect();
         let alive = |other: &&String| instance::liveness(&state_dir, other) != instance::Life::Dead;
         let left = behind.borrow_and_update().clone();
@@ -164,6 +166,42 @@ mod tests {
             let again = tokio::time::timeout(LOOK_EVERY * 2, events.recv()).await;
             assert!(again.is_err(), "{again:?}");
             drop(living);
+            stop.cancel();
+        };
+        tokio::join!(watching, watched);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_instance_is_not_told_dead_while_nobody_can_look() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let own = Instance::create(dir.path()).expect("our file");
+        let living = Instance::create(dir.path()).expect("another");
+        let (inbox, mut events) = mpsc::channel(8);
+        let stop = CancellationToken::new();
+        let watching = watch(
+            dir.path().to_owned(),
+            own.id().to_owned(),
+            BTreeSet::new(),
+            watch::channel(Behind::new()).1,
+            inbox,
+            Arc::default(),
+            stop.clone(),
+        );
+        let watched = async {
+            tokio::time::sleep(LOOK_EVERY * 2).await;
+            // A directory that can't be read, for root, too.
+            let (there, aside) = (dir.path().join("instances"), dir.path().join("aside"));
+            std::fs::rename(&there, &aside).expect("moved");
+            std::fs::write(&there, "").expect("a file");
+            tokio::time::sleep(LOOK_EVERY * 3).await;
+            assert!(events.try_recv().is_err(), "a living one was told dead");
+            std::fs::remove_file(&there).expect("removed");
+            std::fs::rename(&aside, &there).expect("moved back");
+            let id = living.id().to_owned();
+            drop(living);
+            tokio::time::sleep(LOOK_EVERY * 2).await;
+            let died = Event::InstanceDied { instance: id };
+            assert_eq!(events.try_recv().ok(), Some(died), "and then it is");
             stop.cancel();
         };
         tokio::join!(watching, watched);
