@@ -5,7 +5,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use agentd_protocol::line::{DaemonState, StatusAnswer, WorkerRow};
+use agentd_protocol::line::{Budget, DaemonState, MemoryFacts, StatusAnswer, WorkerRow};
 
 /// A text under construction.
 #[derive(Default)]
@@ -200,6 +200,27 @@ fn store(text: &mut Text, answer: &StatusAnswer) {
         ),
     ] {
         text.single(name, "gauge", help, value);
+    }
+    let budgets = answer.memory.iter().flat_map(MemoryFacts::budgets);
+    let budgets: Vec<_> = budgets.collect();
+    type Of = fn(&Budget) -> u64;
+    let metrics: [(&str, &str, Of); 2] = [
+        (
+            "agentd_memory_held_bytes",
+            "Memory that is held for others.",
+            |budget| budget.bytes,
+        ),
+        (
+            "agentd_memory_limit_bytes",
+            "As much of it as may be held.",
+            |budget| budget.limit,
+        ),
+    ];
+    for (metric, help, of) in metrics.into_iter().filter(|_| !budgets.is_empty()) {
+        text.metric(metric, "gauge", help);
+        for (name, budget) in &budgets {
+            text.value(metric, &[("of", name)], of(budget));
+        }
     }
 }
 

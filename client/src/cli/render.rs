@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use agentd_protocol::Line;
 use agentd_protocol::line::{
-    AgentRow, DaemonState, Level, StatusAnswer, Stop, WorkerRow, WorkerState,
+    AgentRow, DaemonState, Level, MemoryFacts, StatusAnswer, Stop, WorkerRow, WorkerState,
 };
 use serde_json::Value;
 
@@ -62,6 +62,13 @@ pub fn status(answer: &StatusAnswer) -> String {
         size(store.bytes),
         size(store.wal_bytes),
     );
+    for (name, budget) in answer.memory.iter().flat_map(MemoryFacts::budgets) {
+        // What is far from its limit is of no interest here.
+        if budget.bytes > budget.limit / 4 {
+            let (bytes, limit) = (size(budget.bytes), size(budget.limit));
+            let _ = writeln!(shown, "memory   {name}: {bytes} of {limit}");
+        }
+    }
     if answer.questions > 0 {
         let _ = writeln!(shown, "waiting  {} questions are open", answer.questions);
     }

@@ -93,6 +93,11 @@ impl State {
         request: Request,
         facts: &Facts,
     ) {
+        if !self.loading.contains_key(loading) {
+            return;
+        }
+        // Small, and what it aborts takes more.
+        self.parked(&request);
         if let Some(loading) = self.loading.get_mut(loading) {
             let decoded = Decoded {
                 request,

@@ -12,6 +12,7 @@ use agentd_protocol::request::{self, Send};
 use agentd_protocol::{Code, JobId};
 
 use crate::attached::Content;
+use crate::budget;
 use crate::conn::{Follow, FollowId, FollowState};
 use crate::effect::{Effect, Progress};
 use crate::history::Happened;
@@ -25,6 +26,7 @@ use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{Due, NewJob, Stored, Write, Written};
 use crate::stored::Awaiting;
+use crate::terms::Terms;
 use crate::timers::Timer;
 
 /// Jobs that are accepted together or not at all.
@@ -94,7 +96,7 @@ impl State {
         let depth = placing.parent.map_or(0, |parent| self.depth(parent)) + 1;
         let session = self.sessions.get_mut(&placing.session)?;
         let agent = self.settings.agents.get(&session.agent)?;
-        let mut send = given;
+        let mut send = Box::new(given);
         let pins = in_force(&send, session, agent);
         (send.provider, send.model, send.thinking) = (pins.provider, pins.model, pins.thinking);
         send.parent = placing.parent;
@@ -132,13 +134,16 @@ impl State {
             running: None,
             at: now.wall_ms,
         };
+        let (terms, bytes) = self.shared_terms.share(Terms::of(&send));
         let mut job = Job::new(
             placing.session,
             session.agent.clone(),
-            send,
+            terms,
             now.mono,
             expires.boot_ms(now),
         );
+        job.weight = budget::of_waiting(bytes) + budget::until_stored(&new);
+        job.given = Some(send);
         job.phase = Phase::Pending {
             placed: None,
             cancelled: false,
@@ -167,6 +172,11 @@ impl State {
             } else {
                 None
             };
+            if placed.is_none()
+                && let Some(job) = self.jobs.get_mut(turn)
+            {
+                job.given = None;
+            }
             let Some(new) = self.jobs.get(turn).and_then(|job| job.accept.as_ref()) else {
                 continue;
             };
@@ -279,7 +289,8 @@ impl State {
             return;
         };
         job.number = Some(number);
-        job.accept = None;
+        let new = job.accept.take();
+        let given = job.given.take();
         if placed.is_none() {
             job.phase = Phase::Queued;
         }
@@ -287,8 +298,11 @@ impl State {
         let start = job.start;
         let (session, sender) = (job.session, job.sender.take());
         let agent = job.agent.clone();
-        let named = self.settings.nested && job.send.native.is_none();
+        let named = self.settings.nested && job.terms.native.is_none();
         self.numbers.insert(number, turn);
+        if let Some(new) = &new {
+            self.lighter(turn, budget::until_stored(new));
+        }
         self.name_session(session, &session_name);
         if let Some(known) = self.sessions.get_mut(&session) {
             (known.stored, known.leased) = (true, true);
@@ -330,7 +344,12 @@ impl State {
             let cancelled = self.cancel(turn);
             self.abort_resolved(turn, cancelled);
         } else if let Some(process) = placed {
-            self.begin(turn, process);
+            // It is not at hand when its first try was before a takeover.
+            let given = given.map_or_else(
+                || json::read_back(new.as_ref().map_or("", |new| &new.request)),
+                |given| Ok(*given),
+            );
+            self.begin_with(turn, process, given);
         }
     }
 

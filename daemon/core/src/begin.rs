@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agentd_protocol::Code;
 use agentd_protocol::line::Context;
+use agentd_protocol::request::Send;
 
 use crate::agent::Resume;
 use crate::choice::SAY_ITS_PATH;
@@ -74,8 +75,25 @@ impl State {
         self.slot_freed(process.worker);
     }
 
+    /// The same with a request that was read back, if it could be.
+    pub(crate) fn begin_with(
+        &mut self,
+        turn: TurnId,
+        process: Process,
+        given: Result<Send, String>,
+    ) {
+        match given {
+            Ok(given) => self.begin(turn, process, given),
+            Err(why) => {
+                self.unplace(turn);
+                let error = format!("the turn's request can't be read back: {why}");
+                self.fail(turn, Failure::new(Code::StoreFailed, error));
+            }
+        }
+    }
+
     /// The *running* mark is durable: the first byte may go.
-    pub(crate) fn begin(&mut self, turn: TurnId, process: Process) {
+    pub(crate) fn begin(&mut self, turn: TurnId, process: Process, given: Send) {
         let current = self
             .slots
             .get(&process.worker)
@@ -89,7 +107,7 @@ impl State {
         let Some((context, native)) = self.context_of(turn, process.worker) else {
             return;
         };
-        if let Some(failure) = self.unfit(turn, process.worker, context) {
+        if let Some(failure) = self.unfit(turn, process.worker, context, &given) {
             self.unplace(turn);
             return self.fail(turn, failure);
         }
@@ -127,7 +145,7 @@ impl State {
             self.now.mono + crate::limits::STALLED_AFTER,
         );
         let name = session.shown();
-        let prompt = job.prompt(turn, session, native.as_deref());
+        let prompt = job.prompt(turn, session, native.as_deref(), given);
         if context == Context::Lost {
             let session = name.clone();
             self.write_lazily(Write::Lost { session });
@@ -236,11 +254,17 @@ impl State {
 
     /// Why a turn can't begin in a process that is ready for it. Nothing that was asked for is
     /// left out in silence.
-    fn unfit(&self, turn: TurnId, worker: WorkerId, context: Context) -> Option<Failure> {
+    fn unfit(
+        &self,
+        turn: TurnId,
+        worker: WorkerId,
+        context: Context,
+        given: &Send,
+    ) -> Option<Failure> {
         let job = self.jobs.get(&turn)?;
         let session = self.sessions.get(&job.session)?;
         let slot = self.slots.get(&worker)?;
-        if job.send.require_context {
+        if job.terms.require_context {
             if session.lost || context == Context::Lost {
                 return Some(context_lost(
                     session,
@@ -257,9 +281,8 @@ impl State {
         }
         // The agent may be run in another form than when the turn was accepted.
         let agent = self.settings.agents.get(&slot.agent)?;
-        let pins = pins::of(&job.send);
         if slot.is_one_turn()
-            && let Err(refused) = pins::check(agent, &pins)
+            && let Err(refused) = pins::check(agent, &job.terms.pins())
         {
             return Some(Failure {
                 hint: refused.hint,
@@ -268,7 +291,7 @@ impl State {
         }
         // What its agent takes was known from its kind when the turn was accepted; the process says
         // it for itself.
-        if let Some(error) = slot.takes.refuses(&slot.agent, &job.send.attachments) {
+        if let Some(error) = slot.takes.refuses(&slot.agent, &given.attachments) {
             return Some(Failure {
                 hint: Some(SAY_ITS_PATH.to_owned()),
                 ..Failure::new(Code::Unsupported, error)
@@ -276,7 +299,7 @@ impl State {
         }
         let lacks = if session.toolsets.is_some() && !slot.toolsets {
             "`toolsets` was given, but the agent can't restrict its tools"
-        } else if job.send.fallback_chain.is_some() && !slot.fallback_chain {
+        } else if given.fallback_chain.is_some() && !slot.fallback_chain {
             "`fallback_chain` was given, but the agent takes none"
         } else {
             return None;

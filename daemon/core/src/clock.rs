@@ -20,8 +20,7 @@ use crate::worker::Failure;
 
 /// How long a turn may take.
 pub(crate) fn allowed(job: &Job) -> Duration {
-    let named = job.send.timeout.map(Duration::from_secs_f64);
-    named.unwrap_or(DEFAULT_TIMEOUT)
+    job.terms.timeout().unwrap_or(DEFAULT_TIMEOUT)
 }
 
 impl State {

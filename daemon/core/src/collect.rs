@@ -163,7 +163,7 @@ impl State {
             collecting.pending.iter().any(|pending| {
                 let turn = self.numbers.get(pending);
                 let child = turn.and_then(|turn| self.jobs.get(turn));
-                child.is_some_and(|child| child.send.parent == Some(job))
+                child.is_some_and(|child| child.terms.parent == Some(job))
             })
         })
     }

@@ -337,7 +337,7 @@ impl State {
                 continue;
             };
             let again =
-                job.send.retry == agentd_protocol::request::Retry::Auto && job.attempt < ATTEMPTS;
+                job.terms.retry == agentd_protocol::request::Retry::Auto && job.attempt < ATTEMPTS;
             match job.phase.clone() {
                 // Not a byte went to it: when the store answers, `begin` sees that it is gone.
                 Phase::Pending { .. } | Phase::Marking { .. } => {}

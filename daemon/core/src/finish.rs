@@ -23,7 +23,7 @@ use crate::session::{Session, SessionId};
 use crate::slot::SlotPhase;
 use crate::state::{Served, State};
 use crate::status::millis;
-use crate::store::{End, Write};
+use crate::store::{End, Write, Written};
 use crate::stored::Awaiting;
 use crate::subscription::telling;
 use crate::timers::Timer;
@@ -104,11 +104,17 @@ impl State {
     }
 
     /// The *running* mark of a turn is durable.
-    pub(crate) fn marked(&mut self, turn: TurnId, token: Token, seq: Option<u64>) {
-        if let Some(seq) = seq {
+    /// A turn's *running* mark is durable, and its request is here again.
+    pub(crate) fn marked(&mut self, turn: TurnId, token: Token, written: Vec<Written>) {
+        let started = written.into_iter().find_map(|written| match written {
+            Written::Started { seq, request } => Some((seq, request)),
+            _ => None,
+        });
+        let request = started.map(|(seq, request)| {
             self.counters.last_seq = self.counters.last_seq.max(seq);
             self.numbered(turn, token, seq);
-        }
+            request
+        });
         let Some(job) = self.jobs.get(&turn) else {
             return;
         };
@@ -118,9 +124,10 @@ impl State {
         if cancelled {
             self.unplace(turn);
             self.end_as_asked(turn, &Ending::Cancelled);
-        } else {
-            self.begin(turn, process);
+            return;
         }
+        let given = json::read_back(&request.unwrap_or_default());
+        self.begin_with(turn, process, given);
     }
 
     pub(crate) fn complete(&mut self, turn: TurnId, stop: Stop, outcome: Outcome) {
@@ -193,6 +200,7 @@ impl State {
             Served::Daemon => ("daemon", None),
             Served::OneShot { reason } => ("oneshot", reason.clone()),
         };
+        let pins = job.terms.pins();
         Some(TurnFacts {
             job: job.number,
             session: self
@@ -207,10 +215,10 @@ impl State {
             suspected_refusal: outcome.suspected_refusal,
             context: job.context,
             agent: Some(job.agent.clone()),
-            provider: outcome.provider.or_else(|| job.send.provider.clone()),
-            model: outcome.model.or_else(|| job.send.model.clone()),
+            provider: outcome.provider.or(pins.provider),
+            model: outcome.model.or(pins.model),
             local: outcome.local,
-            thinking: outcome.thinking.or_else(|| job.send.thinking.clone()),
+            thinking: outcome.thinking.or(pins.thinking),
             usage: outcome.usage,
             cost: outcome.cost,
             api_calls: outcome.api_calls.map(|calls| api_calls(&calls)),
@@ -229,11 +237,7 @@ impl State {
             ),
             served_by: served_by.to_owned(),
             fallback_reason,
-            messages: job
-                .send
-                .include
-                .contains(&"messages".to_owned())
-                .then(|| messages(job)),
+            messages: job.terms.wants_messages().then(|| messages(job)),
         })
     }
 
@@ -269,7 +273,7 @@ impl State {
         };
         job.phase = Phase::Finishing;
         job.last = Some(body.clone());
-        let callback = job.send.callback.clone();
+        let callback = job.terms.callback.clone();
         self.clear_timers(turn);
         self.waiting.remove(turn);
         self.counters.ended(took);
@@ -322,7 +326,7 @@ impl State {
             let job = self.jobs.get(turn);
             **turn != interrupted
                 && job.is_some_and(|job| {
-                    job.phase == Phase::Queued && job.send.after_failure == AfterFailure::Hold
+                    job.phase == Phase::Queued && job.terms.after_failure == AfterFailure::Hold
                 })
         };
         queue.into_iter().flatten().filter(waits).copied().collect()

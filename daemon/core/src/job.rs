@@ -18,6 +18,7 @@ use crate::limits::TEXT_FLUSH_BYTES;
 use crate::questions::QuestionId;
 use crate::session::{Session, SessionId};
 use crate::store::{MessageText, NewJob, SoFar, TextKind};
+use crate::terms::Terms;
 use crate::text;
 use crate::worker::Prompt;
 
@@ -104,7 +105,11 @@ pub(crate) struct Job {
     pub(crate) number: Option<JobId>,
     pub(crate) session: SessionId,
     pub(crate) agent: String,
-    pub(crate) send: Send,
+    pub(crate) terms: Arc<Terms>,
+    /// What its worker is told, from its placement until its acceptance is committed.
+    pub(crate) given: Option<Box<Send>>,
+    /// Bytes of memory that it takes while it waits, see `budget.rs`.
+    pub(crate) weight: usize,
     pub(crate) phase: Phase,
     pub(crate) attempt: u32,
     pub(crate) accepted_at: Duration,
@@ -162,7 +167,7 @@ impl Job {
     pub(crate) fn new(
         session: SessionId,
         agent: String,
-        send: Send,
+        terms: Arc<Terms>,
         now: Duration,
         expires: u64,
     ) -> Self {
@@ -170,7 +175,9 @@ impl Job {
             number: None,
             session,
             agent,
-            send,
+            terms,
+            given: None,
+            weight: 0,
             phase: Phase::Queued,
             attempt: 0,
             accepted_at: now,
@@ -426,20 +433,21 @@ impl Job {
         turn: TurnId,
         session: &Session,
         native: Option<&str>,
+        given: Send,
     ) -> Option<Prompt> {
         Some(Prompt {
             turn,
             job: self.number?,
             session: session.shown(),
-            text: self.send.text.clone(),
-            attachments: match self.send.attachments.as_slice() {
+            text: given.text,
+            attachments: match given.attachments.as_slice() {
                 [] => Attachments::None,
                 _ => Attachments::InStore,
             },
-            provider: self.send.provider.clone(),
-            model: self.send.model.clone(),
-            thinking: self.send.thinking.clone(),
-            fallback_chain: self.send.fallback_chain.clone(),
+            provider: given.provider,
+            model: given.model,
+            thinking: given.thinking,
+            fallback_chain: given.fallback_chain,
             native: native.map(str::to_owned),
             cwd: session.cwd.clone(),
             toolsets: session.toolsets.clone(),

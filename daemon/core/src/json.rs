@@ -1,10 +1,16 @@
 //! Small JSON values that the core keeps as text. Total: what isn't JSON becomes nothing.
 
+use agentd_protocol::request::Send;
 use agentd_protocol::serde_json::{self, Value};
 
 /// A list of strings from its JSON text.
 pub(crate) fn strings(text: &str) -> Option<Vec<String>> {
     serde_json::from_str(text).ok()
+}
+
+/// A stored request as it was accepted.
+pub(crate) fn read_back(request: &str) -> Result<Send, String> {
+    serde_json::from_str(request).map_err(|why| why.to_string())
 }
 
 /// The JSON text of anything of ours.

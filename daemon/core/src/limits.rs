@@ -8,6 +8,16 @@ pub const SENDS_PER_CONNECTION: usize = 64;
 pub const QUEUED_PER_SESSION: usize = 256;
 /// Waiting turns in all: at about 4 KiB each, 40 MiB.
 pub const QUEUED_IN_ALL: usize = 10_000;
+/// Bytes that waiting turns take in memory: as many as there may be, of some 500 bytes each, and as
+/// much again for those that are on their way to the store.
+pub const QUEUED_BYTES: usize = 128 * 1024 * 1024;
+/// What the maps take in which a job has its place, about.
+pub const JOB_PLACES: usize = 256;
+/// Jobs whose terms are compared with a new one's: senders of many sorts at once are few.
+pub const SHARED_TERMS: usize = 16;
+/// Bytes of requests that wait until the store has said what it knows of their sessions: it answers
+/// within milliseconds, so this is a store that is stuck.
+pub const PARKED_BYTES: usize = 32 * 1024 * 1024;
 /// Commits outstanding before sends are refused: the disk is stuck.
 pub const COMMITS_OUTSTANDING: usize = 4_096;
 /// Jobs of one `collect`, as many as a `dispatch` makes.

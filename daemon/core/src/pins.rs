@@ -66,15 +66,6 @@ pub fn check(agent: &Agent, pins: &Pins) -> Result<(), Rejected> {
     Ok(())
 }
 
-/// What a send says of them.
-pub(crate) fn of(send: &Send) -> Pins {
-    Pins {
-        provider: send.provider.clone(),
-        model: send.model.clone(),
-        thinking: send.thinking.clone(),
-    }
-}
-
 /// What a send asks for, with what its session and its agent have where it says nothing.
 pub(crate) fn in_force(send: &Send, session: &Session, agent: &Agent) -> Pins {
     // A model's name means something to its provider only.

@@ -176,7 +176,7 @@ impl State {
             worker: process.worker,
             generation: process.generation,
             attempt: job.attempt,
-            line: Some(line.clone()),
+            line: line.clone(),
         };
         job.phase = Phase::Marking {
             process,

@@ -220,7 +220,7 @@ impl State {
         if !matches!(job.phase, Phase::Running { .. }) {
             return Err(Unanswered::Ending);
         }
-        let waits = match job.send.on_question {
+        let waits = match job.terms.on_question {
             Some(OnQuestion::Wait) => true,
             Some(OnQuestion::Deny) => false,
             None => self.is_attended(turn),
@@ -261,10 +261,8 @@ impl State {
     fn question_deadline(&self, turn: TurnId, limit: Option<AskedFor>) -> Duration {
         let now = self.now.mono;
         let job = self.jobs.get(&turn);
-        let runs_out = job.and_then(|job| {
-            let timeout = job.send.timeout.map(Duration::from_secs_f64);
-            Some(job.started_at? + timeout.unwrap_or(DEFAULT_TIMEOUT))
-        });
+        let runs_out = job
+            .and_then(|job| Some(job.started_at? + job.terms.timeout().unwrap_or(DEFAULT_TIMEOUT)));
         let own = limit.map(|limit| match limit {
             AskedFor::Within(time) => time,
             AskedFor::Until(wall_ms) => {

@@ -4,19 +4,20 @@
 //! processes: the shell ends them and says so.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_protocol::request::{Retry, Send};
-use agentd_protocol::webhook::Callback;
-use agentd_protocol::{Code, serde_json};
+use agentd_protocol::request::Retry;
+use agentd_protocol::{Code, JobId};
 
 use crate::ids::TurnId;
 use crate::job::{Ending, Job, Phase};
 use crate::limits::ATTEMPTS;
 use crate::questions::Closed;
-use crate::session::SessionId;
+use crate::session::{Session, SessionId};
 use crate::state::State;
-use crate::store::{JobRow, JobState, Recovered, SoFar, Write};
+use crate::store::{JobState, LeftJob, Recovered, Write};
+use crate::terms::Terms;
 use crate::timers::Timer;
 use crate::worker::Failure;
 
@@ -29,14 +30,17 @@ impl State {
             sessions.insert(session);
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.leased = true;
-                session.gate = Some(format!("{gate}#{}", recovered.instance));
+                let known = session.gate.get_or_insert_default();
+                if known.instances.insert(recovered.instance.clone()) {
+                    gate.clone_into(&mut known.why);
+                }
             }
         }
         // All of them first: a turn that ends as interrupted holds those behind it.
         let lost: Vec<(TurnId, bool)> = recovered
             .jobs
             .into_iter()
-            .filter_map(|(row, so_far)| self.recover_job(&row, so_far))
+            .filter_map(|left| self.recover_job(left))
             .collect();
         for (turn, cancelled) in lost {
             if cancelled {
@@ -62,30 +66,33 @@ impl State {
 
     /// The dead instance's processes are gone: its sessions may be opened again.
     pub(crate) fn instance_gone(&mut self, instance: &str, survivors: &[u32]) {
-        let suffix = format!("#{instance}");
-        let gated: Vec<SessionId> = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| {
-                session
-                    .gate
-                    .as_ref()
-                    .is_some_and(|gate| gate.ends_with(&suffix))
-            })
-            .map(|(session, _)| *session)
-            .collect();
+        let waits = |session: &Session| {
+            let gate = session.gate.as_ref();
+            gate.is_some_and(|gate| gate.instances.contains(instance))
+        };
+        let gated = self.sessions.iter().filter(|(_, session)| waits(session));
+        let gated: Vec<SessionId> = gated.map(|(session, _)| *session).collect();
         for id in gated {
-            if let Some(session) = self.sessions.get_mut(&id) {
-                session.gate = (!survivors.is_empty()).then(|| {
-                    format!("processes {survivors:?} of a dead agentd could not be ended{suffix}")
-                });
+            if let Some(session) = self.sessions.get_mut(&id)
+                && let Some(gate) = &mut session.gate
+            {
+                if survivors.is_empty() {
+                    gate.instances.remove(instance);
+                } else {
+                    gate.why =
+                        format!("processes {survivors:?} of a dead agentd could not be ended");
+                }
+                if gate.instances.is_empty() {
+                    session.gate = None;
+                }
             }
             self.forget_session_if_idle(id);
         }
     }
 
     /// Takes a job back into memory; returns it if it can't go on.
-    fn recover_job(&mut self, row: &JobRow, so_far: SoFar) -> Option<(TurnId, bool)> {
+    fn recover_job(&mut self, left: LeftJob) -> Option<(TurnId, bool)> {
+        let LeftJob { row, terms, so_far } = left;
         let session = self.names.get(&row.session).copied()?;
         if self.numbers.contains_key(&row.job) {
             return None;
@@ -106,23 +113,18 @@ impl State {
             .filter(|start| *start > now.boot_ms);
         let turn = TurnId(self.number());
         // A request that doesn't read back is ended like an interrupted one, never run.
-        let send = serde_json::from_str::<Send>(&row.request);
-        let readable = send.is_ok();
-        let send = send.unwrap_or_else(|_newer| Send {
-            // Whoever is to be told of its end is told.
-            callback: callback_of(&row.request),
-            ..Send::default()
-        });
-        let again = was_running && readable && send.retry == Retry::Auto && attempt < ATTEMPTS;
+        let readable = terms.is_ok();
+        let terms = terms.unwrap_or_else(|newer| Arc::new(Terms::of_unreadable(newer)));
+        let again = was_running && readable && terms.retry == Retry::Auto && attempt < ATTEMPTS;
         let again = again && !row.cancelled;
         let lost = (was_running && !again) || !readable || row.cancelled;
         let mut job = Job {
             number: Some(row.job),
-            depth: send.parent.map_or(0, |parent| self.depth(parent)) + 1,
+            depth: terms.parent.map_or(0, |parent| self.depth(parent)) + 1,
             attempt,
             accepted_seq: row.seq,
             seq: row.seq,
-            ..Job::new(session, row.agent.clone(), send, now.mono, expires)
+            ..Job::new(session, row.agent, terms, now.mono, expires)
         };
         let asked = job.restore(so_far);
         if again || (!was_running && attempt > 0) {
@@ -144,7 +146,7 @@ impl State {
         if let Some(start) = start.filter(|_| !lost) {
             self.schedule_for(turn, start);
         } else {
-            self.enqueue_recovered(turn, session);
+            self.enqueue_recovered(turn, session, row.job);
         }
         if again {
             self.wait_afresh(turn);
@@ -159,25 +161,20 @@ impl State {
         lost.then_some((turn, row.cancelled))
     }
 
-    fn enqueue_recovered(&mut self, turn: TurnId, session: SessionId) {
+    fn enqueue_recovered(&mut self, turn: TurnId, session: SessionId, number: JobId) {
         self.waiting.insert(turn, session);
         let Some(session) = self.sessions.get_mut(&session) else {
             return;
         };
-        // A send that came meanwhile is younger, whatever its place was.
+        // A send that came meanwhile is younger, and of two dead instances the second may have left
+        // an older one.
         let older = |other: &TurnId| {
             let job = self.jobs.get(other);
-            job.is_some_and(|job| job.number.is_some())
+            let other = job.and_then(|job| job.number);
+            other.is_some_and(|other| other < number)
         };
         let place = session.queue.iter().rposition(older);
         let place = place.map_or(0, |last| last + 1);
         session.queue.insert(place, turn);
     }
-}
-
-/// Of a request that doesn't read back as a whole.
-fn callback_of(request: &str) -> Option<Callback> {
-    let request: serde_json::Value = serde_json::from_str(request).ok()?;
-    let url = request.get("callback")?.get("url")?.as_str()?.to_owned();
-    Some(Callback { url })
 }

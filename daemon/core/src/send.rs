@@ -11,6 +11,7 @@ use agentd_protocol::work::{Compact, Named, SetModel};
 use agentd_protocol::{Code, Id, Request};
 
 use crate::accept::Placing;
+use crate::budget::full;
 use crate::event::Facts;
 use crate::ids::ConnId;
 use crate::job::Waiter;
@@ -56,9 +57,18 @@ impl State {
         decoded: Decoded,
         facts: &Facts,
     ) {
+        if let Err(rejected) = self.room_to_park(&decoded.request) {
+            return match &decoded.request {
+                Request::Send(send) => {
+                    self.refuse_or_replay(waiter(conn, id, &decoded.ignored, send), send, rejected);
+                }
+                _ => self.refuse(conn, id, rejected),
+            };
+        }
         if let Some(known) = self.conns.get_mut(&conn) {
             known.loading = Some(key.clone());
         }
+        self.parked(&decoded.request);
         let parked = Parked {
             conn,
             id,
@@ -107,6 +117,7 @@ impl State {
                 "{QUEUED_IN_ALL} turns are waiting, the limit"
             )));
         }
+        self.room_in_memory(send)?;
         if self.awaiting.len() >= COMMITS_OUTSTANDING {
             return Err(full(format!(
                 "{COMMITS_OUTSTANDING} commits are outstanding, the limit: the disk is slow"
@@ -120,6 +131,7 @@ impl State {
         let Some(loading) = self.loading.remove(key) else {
             return;
         };
+        self.unparked_all(&loading.parked);
         for conn in self.conns.values_mut() {
             if conn.loading.as_deref() == Some(key) {
                 conn.loading = None;
@@ -343,10 +355,6 @@ fn waiter(conn: ConnId, id: Option<Id>, ignored: &[Ignored], send: &Send) -> Wai
         stream: send.stream == Some(true),
         ignored: ignored.to_vec(),
     }
-}
-
-fn full(what: String) -> Rejected {
-    Rejected::new(Code::QueueFull, what).hint("nothing was run; ask again later")
 }
 
 /// The refusal of a directory that isn't there.

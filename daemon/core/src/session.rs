@@ -1,6 +1,6 @@
 //! One conversation. Owns its queue and what it is bound to; must not know how turns run.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::backoff::Health;
 use crate::ids::{TurnId, WorkerId};
@@ -42,10 +42,18 @@ pub(crate) struct Session {
     pub(crate) lost: bool,
     /// Is it being forgotten? Then it takes no turns.
     pub(crate) closing: bool,
-    /// A dead instance whose processes must be gone before it is opened.
-    pub(crate) gate: Option<String>,
+    /// Dead instances whose processes must be gone before it is opened.
+    pub(crate) gate: Option<Box<Gate>>,
     /// Deaths after readiness, and during a resume.
     pub(crate) health: Health,
+}
+
+/// Why a session isn't opened.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Gate {
+    pub(crate) why: String,
+    /// All of them must be gone: one had its process, another one waiting turns.
+    pub(crate) instances: BTreeSet<String>,
 }
 
 impl Session {

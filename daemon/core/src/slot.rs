@@ -3,7 +3,6 @@
 //! Owns the data; transitions are in `supervisor.rs`, `ladder.rs` and `death.rs`.
 
 use crate::job::Job;
-use crate::pins;
 use crate::session::Session;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -31,8 +30,7 @@ pub(crate) struct Fit {
 impl Fit {
     /// What a turn needs.
     pub(crate) fn of(agent: &Agent, session: &Session, job: &Job) -> Self {
-        let pins = pins::of(&job.send);
-        Self::with(agent, session, pins)
+        Self::with(agent, session, job.terms.pins())
     }
 
     /// What a turn with these pins needs. Those that go with each turn don't bind the process.

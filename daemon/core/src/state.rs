@@ -13,6 +13,7 @@ use crate::abort::Aborting;
 use crate::accept::Batch;
 use crate::agent::Agent;
 use crate::backoff::Health;
+use crate::budget::Held;
 use crate::collect::Collecting;
 use crate::conn::{Conn, FollowId};
 use crate::dispatch::Dispatching;
@@ -32,6 +33,7 @@ use crate::steer::Words;
 use crate::stop::{Leave, Mode};
 use crate::store::{Query, Urgency, Write};
 use crate::stored::Awaiting;
+use crate::terms::SharedTerms;
 use crate::timers::{Timer, Timers};
 use crate::waiting::Waiting;
 use crate::worker::WorkerEvent;
@@ -146,6 +148,8 @@ pub struct State {
     pub(crate) counters: Counters,
     /// Connections that have a subscription.
     pub(crate) subscribers: BTreeSet<ConnId>,
+    pub(crate) held: Held,
+    pub(crate) shared_terms: SharedTerms,
     pub(crate) store_trouble: Option<String>,
     next: u64,
 }
@@ -186,6 +190,8 @@ impl State {
             spawned: VecDeque::new(),
             counters: Counters::at_start(last_seq, ended_jobs),
             subscribers: BTreeSet::new(),
+            held: Held::default(),
+            shared_terms: SharedTerms::default(),
             store_trouble: None,
             next: 1,
         }
@@ -424,9 +430,15 @@ impl State {
         self.restarts.retain(|wait| wait.conn != conn);
         self.questions.answers_no_more(conn);
         self.words.forget_conn(conn);
+        let mut gone = Vec::new();
         for loading in self.loading.values_mut() {
-            loading.parked.retain(|parked| parked.conn != conn);
+            let parked = std::mem::take(&mut loading.parked).into_iter();
+            let (theirs, others) = parked.partition(|parked| parked.conn == conn);
+            loading.parked = others;
+            let theirs: VecDeque<_> = theirs;
+            gone.extend(theirs);
         }
+        self.unparked_all(&gone);
         self.forget_asker(conn);
     }
 
@@ -442,12 +454,14 @@ impl State {
         if let Some(session) = self.sessions.get_mut(&job.session) {
             session.jobs += 1;
         }
+        self.held.queued += job.weight;
         self.jobs.insert(turn, Box::new(job));
     }
 
     /// A job leaves memory.
     pub(crate) fn take_job(&mut self, turn: TurnId) -> Option<Box<Job>> {
         let job = self.jobs.remove(&turn)?;
+        self.held.queued = self.held.queued.saturating_sub(job.weight);
         if let Some(session) = self.sessions.get_mut(&job.session) {
             session.jobs -= 1;
         }

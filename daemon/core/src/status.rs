@@ -175,14 +175,9 @@ impl State {
             ));
         }
         let mut held: BTreeMap<&str, usize> = BTreeMap::new();
-        for gate in self
-            .sessions
-            .values()
-            .filter_map(|known| known.gate.as_deref())
-        {
-            // Behind it stands whose it is.
-            let why = gate.rsplit_once('#').map_or(gate, |(why, _)| why);
-            *held.entry(why).or_default() += 1;
+        let gates = self.sessions.values().filter_map(|one| one.gate.as_ref());
+        for gate in gates {
+            *held.entry(&gate.why).or_default() += 1;
         }
         for (why, sessions) in held {
             let sessions = match sessions {
@@ -216,6 +211,7 @@ impl State {
                 bytes: facts.store_bytes,
                 wal_bytes: facts.wal_bytes,
             },
+            memory: Some(self.memory()),
             questions: self.questions.count() as u64,
             resumes: self.settings.nested.then_some(true),
         }

@@ -9,6 +9,7 @@ use agentd_protocol::{Body, Code, JobId};
 
 use crate::attached::Content;
 use crate::ids::{Generation, Now, WorkerId};
+use crate::terms::{Terms, Unreadable};
 
 mod asked;
 
@@ -30,7 +31,7 @@ pub enum Write {
     /// [`Written::Duplicate`].
     Accept(Arc<NewJob>),
     /// The *running* mark, before the turn's first byte goes to a worker; with it the `running`
-    /// event if `line` is given. Answered by [`Written::Numbered`] or [`Written::Done`].
+    /// event. Answered by [`Written::Started`].
     Start {
         /// Which job.
         job: JobId,
@@ -40,8 +41,8 @@ pub enum Write {
         generation: Generation,
         /// 1, 2, 3.
         attempt: u32,
-        /// The `running` line, when the job had to wait.
-        line: Option<Body>,
+        /// The `running` line.
+        line: Body,
     },
     /// A marked job whose first byte was not written, or that may run again, waits again.
     Requeue {
@@ -348,6 +349,13 @@ pub enum Written {
         /// Of the event.
         seq: u64,
     },
+    /// A job is marked as running.
+    Started {
+        /// Of its `running` event.
+        seq: u64,
+        /// The send as it was accepted: what its worker is told isn't in memory while it waits.
+        request: String,
+    },
     /// A delivery.
     Webhook {
         /// Its id, if there is one.
@@ -391,8 +399,6 @@ pub struct JobRow {
     pub session: String,
     /// Its agent.
     pub agent: String,
-    /// The send as it was accepted.
-    pub request: Arc<str>,
     /// Was it marked as cancelled?
     pub cancelled: bool,
     /// How far it is.
@@ -428,16 +434,27 @@ pub enum JobState {
 }
 
 /// What a dead instance left behind, ours from now on.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Recovered {
     /// The dead instance.
     pub instance: String,
     /// Its sessions.
     pub sessions: Vec<SessionRow>,
     /// Its queued and running jobs, with what the running ones had said.
-    pub jobs: Vec<(JobRow, SoFar)>,
+    pub jobs: Vec<LeftJob>,
     /// Other instances that have sessions of its jobs open: those jobs stay behind until then.
     pub holders: Vec<String>,
+}
+
+/// A job that a dead instance left unfinished.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LeftJob {
+    /// How far it was.
+    pub row: JobRow,
+    /// What it goes by.
+    pub terms: Result<Arc<Terms>, Unreadable>,
+    /// What it had said.
+    pub so_far: SoFar,
 }
 
 /// What a turn had said when its daemon died.

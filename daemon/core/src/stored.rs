@@ -105,7 +105,7 @@ impl State {
                 self.answer_stored(token, *answered, seq);
             }
             (Awaiting::Start(turn), Stored::Committed(written)) => {
-                self.marked(turn, token, seq_of(&written))
+                self.marked(turn, token, written);
             }
             (Awaiting::Event(turn), Stored::Committed(written)) => {
                 if let Some(seq) = seq_of(&written) {
@@ -310,7 +310,8 @@ impl State {
 fn seq_of(written: &[Written]) -> Option<u64> {
     written.iter().find_map(|written| match written {
         Written::Numbered { seq } => Some(*seq),
-        Written::Accepted { .. }
+        Written::Started { .. }
+        | Written::Accepted { .. }
         | Written::Duplicate { .. }
         | Written::Opened { .. }
         | Written::Webhook { .. }

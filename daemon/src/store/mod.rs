@@ -401,7 +401,7 @@ fn begin(conn: &mut Connection, opener: Opener<'_>, alive: &Alive) -> rusqlite::
         if !dead.is_empty() {
             let change =
                 conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-            for gone in &dead {
+            for gone in dead.keys() {
                 orphans.push(takeover::take(&change, instance, gone, &dead, role, boot)?);
             }
             failpoint!("before-commit-takeover");

@@ -3,8 +3,6 @@
 //! Owns how rows become the core's types, and how much one answer may hold.
 //! Must not change anything.
 
-use std::sync::Arc;
-
 use agentd_core::store::{
     Due, JobRow, JobState, Keyed, Loaded, MessageText, Pins, Query, SessionRow, TextKind,
 };
@@ -15,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::write::{int, nat, shown};
 use super::{export, history, lists, log, usage, webhooks};
 
-/// Bytes of requests and final lines in one answer; the first job is given whatever it has.
+/// Bytes of final lines in one answer; the first job is given whatever it has.
 /// Who asked for more asks again for what follows the last one given.
 pub(super) const JOBS_BYTES: usize = 1024 * 1024;
 /// Bytes of event lines in one page; the first event is given whatever it has.
@@ -26,9 +24,9 @@ pub(super) const SESSION_COLUMNS: &str = "name, agent, cwd, toolsets, named, nat
     provider, model, thinking, lost";
 /// The columns of [`job_row`], of `jobs` and `sessions` joined.
 pub(super) const JOB_COLUMNS: &str = "jobs.job, jobs.seq, sessions.name, sessions.agent,
-    jobs.request, jobs.state, jobs.attempt, jobs.expires_at, jobs.final, jobs.final_seq,
+    jobs.boot, jobs.state, jobs.attempt, jobs.expires_at, jobs.final, jobs.final_seq,
     jobs.cancelled, jobs.held, jobs.start_at,
-    jobs.expires_boot, jobs.start_boot, jobs.boot";
+    jobs.expires_boot, jobs.start_boot";
 
 /// Answers a question.
 pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
@@ -111,7 +109,6 @@ fn some_jobs(conn: &Connection, jobs: &[JobId]) -> rusqlite::Result<Vec<JobRow>>
         let Some(row) = found.optional()? else {
             continue;
         };
-        bytes += row.request.len();
         if let JobState::Finished { line, .. } = &row.state {
             bytes += line.as_json().len();
         }
@@ -197,7 +194,7 @@ pub(super) fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
 
 /// A job from [`JOB_COLUMNS`]; times by the clock of another boot than `boot` are left out.
 pub(super) fn job_row(row: &Row<'_>, boot: Option<&str>) -> rusqlite::Result<JobRow> {
-    let same = boot.is_some() && row.get_ref(15)?.as_str_or_null()? == boot;
+    let same = boot.is_some() && row.get_ref(4)?.as_str_or_null()? == boot;
     let booted = |column| {
         let ms = row.get::<_, Option<i64>>(column)?;
         Ok::<_, rusqlite::Error>(ms.filter(|_| same).map(nat))
@@ -228,7 +225,6 @@ pub(super) fn job_row(row: &Row<'_>, boot: Option<&str>) -> rusqlite::Result<Job
         seq: nat(row.get(1)?),
         session: shown(row.get(2)?),
         agent: row.get(3)?,
-        request: Arc::from(row.get_ref(4)?.as_str()?),
         cancelled: row.get(10)?,
         state,
     })

@@ -229,7 +229,7 @@ fn take_over(
         writing.conn,
         writing.ours,
         instance,
-        &[],
+        &takeover::Dead::new(),
         role,
         writing.boot,
     )?;

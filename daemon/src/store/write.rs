@@ -312,24 +312,30 @@ impl Writing<'_> {
         else {
             return Ok(Written::Done);
         };
-        let changed = self
+        let request = self
             .conn
             .prepare_cached(
                 "UPDATE jobs SET state = 'running', instance = ?2, worker = ?3,
                     generation = ?4, attempt = ?5
-                 WHERE job = ?1 AND final_seq IS NULL",
+                 WHERE job = ?1 AND final_seq IS NULL
+                 RETURNING request",
             )?
-            .execute(params![
-                int(job.0),
-                self.ours,
-                int(worker.0),
-                int(generation.0),
-                attempt
-            ])?;
-        match line {
-            Some(line) if changed > 0 => self.event(*job, line),
-            _no_line_or_no_job => Ok(Written::Done),
-        }
+            .query_row(
+                params![
+                    int(job.0),
+                    self.ours,
+                    int(worker.0),
+                    int(generation.0),
+                    attempt
+                ],
+                |row| row.get(0),
+            )
+            .optional()?;
+        let Some(request) = request else {
+            return Ok(Written::Done);
+        };
+        let seq = self.number_event(*job, line)?;
+        Ok(Written::Started { seq, request })
     }
 
     fn accept(&mut self, item: usize, new: &NewJob) -> Result<Written, Stop> {
@@ -417,13 +423,18 @@ impl Writing<'_> {
     }
 
     fn event(&mut self, job: JobId, line: &Body) -> Result<Written, Stop> {
+        let seq = self.number_event(job, line)?;
+        Ok(Written::Numbered { seq })
+    }
+
+    fn number_event(&mut self, job: JobId, line: &Body) -> rusqlite::Result<u64> {
         let job = int(job.0);
         let seq = self.numbers.take_seq();
         self.conn
             .prepare_cached("INSERT INTO events (seq, job, line) VALUES (?1, ?2, ?3)")?
             .execute(params![seq, job, line.as_json()])?;
         self.witness = Some(Witness::Event { job, seq });
-        Ok(Written::Numbered { seq: nat(seq) })
+        Ok(nat(seq))
     }
 
     fn finish(
@@ -478,14 +489,16 @@ impl Writing<'_> {
             )?
             .execute(params![session, job])?;
         if end == End::Interrupted {
-            // Those of another instance, of which ours knows nothing.
+            // Those of another instance, of which ours may know nothing: of a dead one it has them,
+            // and holds the same.
             self.conn
                 .prepare_cached(
                     "UPDATE jobs SET held = 1
                      WHERE session = ?1 AND final_seq IS NULL AND state = 'queued'
-                        AND instance <> ?2 AND request ->> 'after_failure' IS NOT 'run'",
+                        AND instance <> ?2 AND coalesce(start_at, 0) <= ?3
+                        AND request ->> 'after_failure' IS NOT 'run'",
                 )?
-                .execute(params![session, self.ours])?;
+                .execute(params![session, self.ours, self.wall_ms])?;
         }
         self.witness = Some(Witness::Final { job, seq });
         Ok(Written::Numbered { seq: nat(seq) })

@@ -18,6 +18,8 @@ pub struct StatusAnswer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<Vec<WorkerRow>>,
     pub store: StoreFacts,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryFacts>,
     pub questions: u64,
     /// A worker only: can its sessions be reopened?
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -142,4 +144,29 @@ pub struct StoreFacts {
     pub events: u64,
     pub bytes: u64,
     pub wal_bytes: u64,
+}
+
+/// Memory that is held for others.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct MemoryFacts {
+    /// By turns that wait.
+    pub queued: Budget,
+    /// By requests that wait until their sessions are known.
+    pub parked: Budget,
+}
+
+impl MemoryFacts {
+    /// All of them, by their names.
+    #[must_use]
+    pub fn budgets(&self) -> Vec<(&'static str, Budget)> {
+        vec![("queued", self.queued), ("parked", self.parked)]
+    }
+}
+
+/// Bytes that are held, and how many may be.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub struct Budget {
+    pub bytes: u64,
+    pub limit: u64,
 }

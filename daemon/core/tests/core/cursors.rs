@@ -4,7 +4,7 @@
 
 use agentd_core::Event;
 use agentd_core::ids::ConnId;
-use agentd_core::store::{Recovered, SessionRow, SoFar};
+use agentd_core::store::{Recovered, SessionRow};
 use agentd_core::worker::{Exit, WorkerEvent};
 use agentd_protocol::serde_json::Value;
 use agentd_protocol::{Code, JobId};
@@ -351,19 +351,16 @@ fn inherit(world: &mut World, job: JobId, request: &str) {
     stored.ours = true;
     stored.request = request.to_owned();
     stored.texts.insert((0, 0), "it had said".to_owned());
-    let row = world.row(job).unwrap();
     let session = SessionRow {
         name: "beside".to_owned(),
         agent: "turn".to_owned(),
         ..world.sessions["main"].clone()
     };
     world.sessions.insert("beside".to_owned(), session.clone());
-    let texts = world.texts(job);
-    let events = Vec::new();
     let recovered = Recovered {
         instance: "dead".to_owned(),
         sessions: vec![session],
-        jobs: vec![(row, SoFar { texts, events })],
+        jobs: vec![world.left(job).unwrap()],
         holders: Vec::new(),
     };
     world.event(Event::Recovered(Box::new(recovered)));

@@ -16,6 +16,7 @@ mod flood;
 mod forms;
 mod held;
 mod lives;
+mod memory;
 mod native;
 mod pins;
 mod processes;

@@ -104,6 +104,7 @@ impl World {
                     process.told_to_end.is_none(),
                     "a prompt to a process that was told to end"
                 );
+                self.texts_told.push(prompt.text.clone());
                 if prompt.attachments == Attachments::InStore {
                     self.attached.push(prompt.job);
                 }

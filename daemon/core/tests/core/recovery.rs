@@ -1,14 +1,16 @@
 //! What becomes of each kind of stored row when a new daemon takes over from a dead one.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentd_core::event::Origin;
 use agentd_core::ids::{ConnId, Now};
 use agentd_core::store::{
-    Due, End, JobRow, JobState, MessageText, Pins, Recovered, SessionRow, SoFar, TextKind, Write,
+    Due, End, JobRow, JobState, LeftJob, MessageText, Pins, Recovered, SessionRow, SoFar, TextKind,
+    Write,
 };
 use agentd_core::worker::WorkerCommand;
-use agentd_core::{Effect, Event, State};
+use agentd_core::{Effect, Event, State, Terms};
 use agentd_protocol::{Body, JobId, Line};
 
 use crate::agents::settings;
@@ -33,15 +35,19 @@ fn session(name: &str) -> SessionRow {
     }
 }
 
-fn job(number: u64, session: &str, request: &str, state: JobState) -> JobRow {
-    JobRow {
+fn job(number: u64, session: &str, request: &str, state: JobState) -> LeftJob {
+    let row = JobRow {
         job: JobId(number),
         seq: number,
         session: session.to_owned(),
         agent: "many".to_owned(),
-        request: request.into(),
         cancelled: false,
         state,
+    };
+    LeftJob {
+        row,
+        terms: Terms::read(request).map(Arc::new),
+        so_far: SoFar::default(),
     }
 }
 
@@ -64,13 +70,13 @@ const fn boot(boot_ms: u64) -> Due {
 const FAR: Due = boot(9_000_000);
 
 /// What a daemon does with one row, once the dead one's processes are gone.
-fn fate(row: JobRow) -> &'static str {
+fn fate(left: LeftJob) -> &'static str {
     let mut state = State::new(settings());
-    let number = row.job;
+    let number = left.row.job;
     let recovered = Recovered {
         instance: "i".to_owned(),
         sessions: vec![session("s")],
-        jobs: vec![(row, SoFar::default())],
+        jobs: vec![left],
         holders: Vec::new(),
     };
     let mut effects = Vec::new();
@@ -125,9 +131,9 @@ fn every_kind_of_row_has_its_fate() {
     let plain = r#"{"text":"x"}"#;
     let auto = r#"{"text":"x","retry":"auto"}"#;
     let running = |attempt| JobState::Running { attempt };
-    let cancelled = |row| JobRow {
-        cancelled: true,
-        ..row
+    let cancelled = |mut left: LeftJob| {
+        left.row.cancelled = true;
+        left
     };
     let ended = JobState::Finished {
         seq: 2,
@@ -233,8 +239,11 @@ fn an_interrupted_turn_keeps_its_text_and_holds_those_behind_it() {
         sessions: vec![session("s")],
         holders: Vec::new(),
         jobs: vec![
-            (job(1, "s", r#"{"text":"x"}"#, running), so_far),
-            (job(2, "s", r#"{"text":"y"}"#, behind), SoFar::default()),
+            LeftJob {
+                so_far,
+                ..job(1, "s", r#"{"text":"x"}"#, running)
+            },
+            job(2, "s", r#"{"text":"y"}"#, behind),
         ],
     };
     let mut effects = Vec::new();
@@ -267,8 +276,7 @@ fn a_hundred_thousand_unfinished_jobs_are_taken_over_in_time_that_grows_with_the
     let take = |count: u64| {
         let rows = (1..=count).map(|number| {
             let session = format!("s{}", number % 1000);
-            let row = job(number, &session, r#"{"text":"x"}"#, queued(true, None, FAR));
-            (row, SoFar::default())
+            job(number, &session, r#"{"text":"x"}"#, queued(true, None, FAR))
         });
         let recovered = Recovered {
             instance: "i".to_owned(),
@@ -290,5 +298,52 @@ fn a_hundred_thousand_unfinished_jobs_are_taken_over_in_time_that_grows_with_the
     assert!(
         all < tenth * 40,
         "{tenth:?} for 10,000, {all:?} for 100,000"
+    );
+}
+
+/// A second daemon died before it had run all that it took over from a first one.
+#[test]
+fn recovery_of_a_session_waits_for_both_dead() {
+    let mut state = State::new(settings());
+    let mut effects = Vec::new();
+    let take = |instance: &str, left: LeftJob| {
+        Event::Recovered(Box::new(Recovered {
+            instance: instance.to_owned(),
+            sessions: vec![session("s")],
+            jobs: vec![left],
+            holders: Vec::new(),
+        }))
+    };
+    let gone = |instance: &str| Event::InstanceGone {
+        instance: instance.to_owned(),
+        survivors: Vec::new(),
+    };
+    let spawns = |effects: &[Effect]| {
+        let spawn = |effect: &&Effect| matches!(effect, Effect::Spawn { .. });
+        effects.iter().filter(spawn).count()
+    };
+    // Its processes may still run.
+    let running = JobState::Running { attempt: 1 };
+    let auto = r#"{"text":"x","retry":"auto"}"#;
+    let waits = queued(false, None, FAR);
+    let second = job(2, "s", r#"{"text":"y"}"#, waits);
+    state.apply(NOW, take("first", second), &mut effects);
+    state.apply(
+        NOW,
+        take("second", job(1, "s", auto, running)),
+        &mut effects,
+    );
+    state.apply(NOW, gone("first"), &mut effects);
+    assert_eq!(spawns(&effects), 0, "the second one's process may live");
+    state.apply(NOW, gone("second"), &mut effects);
+    assert_eq!(spawns(&effects), 1);
+    let order = format!("{state:?}");
+    let order = order.split("queue: [").nth(1).unwrap();
+    let order = order.split(']').next().unwrap();
+    let turns: Vec<&str> = order.split("TurnId(").skip(1).collect();
+    assert_eq!(turns.len(), 2);
+    assert!(
+        turns[0] > turns[1],
+        "the older job was told of later: {order}"
     );
 }

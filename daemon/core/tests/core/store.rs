@@ -3,12 +3,13 @@
 //! Owns the books of jobs and sessions. Knows SQL as little as the core does.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use agentd_core::Event;
 use agentd_core::store::{
-    Due, JobRow, JobState, Keyed, Loaded, LogLine, MessageText, Pins, Query, SessionRow, Stored,
-    TextKind, Write, Written,
+    Due, JobRow, JobState, Keyed, LeftJob, Loaded, LogLine, MessageText, Pins, Query, SessionRow,
+    SoFar, Stored, TextKind, Write, Written,
 };
+use agentd_core::{Event, Terms};
 use agentd_protocol::line::{Accepted, Line};
 use agentd_protocol::{Body, Code, JobId, rows};
 
@@ -146,11 +147,9 @@ impl World {
                     assert!(stored.last.is_none());
                     stored.running = true;
                     stored.attempt = attempt;
-                    match line {
-                        Some(line) => Written::Numbered {
-                            seq: self.log_event(job, line),
-                        },
-                        None => Written::Done,
+                    Written::Started {
+                        request: stored.request.clone(),
+                        seq: self.log_event(job, line),
                     }
                 }
                 Write::Requeue { job, attempt } => {
@@ -293,9 +292,21 @@ impl World {
             seq: stored.seq,
             session: stored.session.clone(),
             agent: stored.agent.clone(),
-            request: stored.request.as_str().into(),
             cancelled: stored.cancelled,
             state,
+        })
+    }
+
+    /// What a dead instance left of a job.
+    pub fn left(&self, job: JobId) -> Option<LeftJob> {
+        let stored = self.jobs.get(&job)?;
+        Some(LeftJob {
+            row: self.row(job)?,
+            terms: Terms::read(&stored.request).map(Arc::new),
+            so_far: SoFar {
+                texts: self.texts(job),
+                events: stored.events.clone(),
+            },
         })
     }
 

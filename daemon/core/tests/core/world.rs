@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentd_core::effect::{Progress, Rung};
 use agentd_core::event::{Facts, Origin};
 use agentd_core::ids::{ConnId, Generation, Now, Token, TurnId, WorkerId};
-use agentd_core::store::{Due, Query, Recovered, SessionRow, SoFar, Write};
+use agentd_core::store::{Due, LeftJob, Query, Recovered, SessionRow, Write};
 use agentd_core::worker::{Exit, Reply, Traits, WorkerEvent};
 use agentd_core::{Effect, Event, Settings, State};
 
@@ -119,6 +119,8 @@ pub struct World {
     pub gave_up: bool,
     /// Answer everything of the store at once.
     pub prompt_store: bool,
+    /// The texts of prompts.
+    pub texts_told: Vec<String>,
     /// Prompts that were told to fetch their attachments.
     pub attached: Vec<JobId>,
     /// Are lines of text kept?
@@ -159,6 +161,7 @@ impl World {
             rebooted: false,
             gave_up: false,
             prompt_store: true,
+            texts_told: Vec::new(),
             attached: Vec::new(),
             keep_text: true,
         }
@@ -369,14 +372,10 @@ impl World {
             .jobs
             .iter()
             .filter(|(_, stored)| stored.last.is_none() && stored.ours)
-            .filter_map(|(job, _)| self.row(*job))
-            .map(|row| {
-                let events = self.jobs[&row.job].events.clone();
-                let texts = self.texts(row.job);
-                (row, SoFar { texts, events })
-            })
+            .filter_map(|(job, _)| self.left(*job))
             .collect();
-        let names: BTreeSet<_> = jobs.iter().map(|(row, _)| row.session.clone()).collect();
+        let jobs: Vec<LeftJob> = jobs;
+        let names: BTreeSet<_> = jobs.iter().map(|left| left.row.session.clone()).collect();
         let sessions = names
             .iter()
             .map(|name| self.sessions[name].clone())

@@ -285,9 +285,9 @@ fn goes_on_with_all_it_held(version: u32) {
         ]
     );
     let orphans = &store.opened.orphans;
-    let left: Vec<_> = orphans[0].jobs.iter().map(|(row, _)| row.job.0).collect();
+    let left: Vec<_> = orphans[0].jobs.iter().map(|left| left.row.job.0).collect();
     assert_eq!((orphans.len(), left), (1, vec![5, 7, 8]));
-    assert_eq!(orphans[0].jobs[0].1.texts[0].text, "half a word");
+    assert_eq!(orphans[0].jobs[0].so_far.texts[0].text, "half a word");
     assert_eq!(orphans[0].sessions.len(), 3);
 
     let (after, session, jobs) = (0, None, None);

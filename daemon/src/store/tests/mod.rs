@@ -5,12 +5,12 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agentd_core::Event;
 use agentd_core::ids::{Generation, Token, WorkerId};
 use agentd_core::store::{
-    Due, End, JobRow, JobState, Loaded, MessageText, NewJob, Query, SessionRow, Stored, TextKind,
-    Urgency, Write, Written,
+    Due, End, JobRow, JobState, Loaded, MessageText, NewJob, Query, Recovered, SessionRow, Stored,
+    TextKind, Urgency, Write, Written,
 };
+use agentd_core::{Event, Terms};
 use agentd_protocol::{Body, Code, JobId};
 use rusqlite::{Connection, ffi};
 use tempfile::TempDir;

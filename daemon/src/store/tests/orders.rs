@@ -15,7 +15,7 @@ fn a_job_goes_through_its_life_and_is_read_back_after_reopening() {
             worker: WorkerId(1),
             generation: Generation(1),
             attempt: 1,
-            line: Some(line("running")),
+            line: line("running"),
         },
         piece(job, 0, "who"),
         piece(job, 3, "le"),
@@ -25,9 +25,13 @@ fn a_job_goes_through_its_life_and_is_read_back_after_reopening() {
         },
     ]);
     let numbered = |seq| Written::Numbered { seq };
+    let started = Written::Started {
+        seq: 2,
+        request: new(None).request,
+    };
     assert_eq!(
         running,
-        Stored::Committed(vec![numbered(2), Written::Done, Written::Done, numbered(3)])
+        Stored::Committed(vec![started, Written::Done, Written::Done, numbered(3)])
     );
     let Loaded::Events {
         events,
@@ -261,7 +265,10 @@ fn a_session_open_in_a_living_instance_is_leased_and_in_a_dead_one_orphaned() {
         panic!("recovered")
     };
     assert_eq!(recovered.sessions[0].name, "main");
-    assert_eq!(recovered.jobs[0].0.state, JobState::Running { attempt: 1 });
+    assert_eq!(
+        recovered.jobs[0].row.state,
+        JobState::Running { attempt: 1 }
+    );
     assert!(matches!(third.commit(again()), Stored::Committed(_)));
     let release = Write::Release {
         session: "main".to_owned(),
@@ -292,7 +299,7 @@ fn the_daemon_takes_over_queued_and_running_jobs_and_a_one_shot_takes_only_runni
         panic!("recovered")
     };
     assert_eq!(recovered.jobs.len(), 1);
-    assert_eq!(recovered.jobs[0].1.texts[0].text, "so far");
+    assert_eq!(recovered.jobs[0].so_far.texts[0].text, "so far");
     shot.close();
 
     let daemon = bench(dir.path(), "daemon", Role::Daemon, dead);
@@ -302,7 +309,7 @@ fn the_daemon_takes_over_queued_and_running_jobs_and_a_one_shot_takes_only_runni
         .map(|one| {
             (
                 one.instance.as_str(),
-                one.jobs.iter().map(|(row, _)| row.job).collect(),
+                one.jobs.iter().map(|left| left.row.job).collect(),
             )
         })
         .collect();
@@ -350,8 +357,58 @@ fn a_takeover_names_who_keeps_a_session_with_jobs_of_the_dead_one_until_nobody_d
     holder.commit(vec![finish(theirs, End::Completed), release()]);
     holder.close();
     let taken = again();
-    let jobs: Vec<JobId> = taken.jobs.iter().map(|(row, _)| row.job).collect();
+    let jobs: Vec<JobId> = taken.jobs.iter().map(|left| left.row.job).collect();
     assert_eq!((jobs, taken.holders), (vec![queued], Vec::new()));
+}
+
+#[test]
+fn a_takeover_writes_no_waiting_job_and_the_next_one_finds_it() {
+    let dir = TempDir::new().unwrap();
+    let mut first = bench(dir.path(), "first", Role::Daemon, dead);
+    let long = NewJob {
+        request: format!(r#"{{"text":"{}","model":"m"}}"#, "x".repeat(100_000)),
+        ..new(Some("main"))
+    };
+    let jobs: Vec<JobId> = (0..20).map(|_| first.accept(long.clone()).0).collect();
+    let (other, ..) = first.accept(new(Some("other")));
+    first.close();
+    let log = || {
+        let log = std::fs::metadata(dir.path().join("agentd.db-wal"));
+        log.map_or(0, |log| log.len())
+    };
+    let found = |store: &Bench| {
+        let of = |one: &Recovered| one.jobs.iter().map(|left| left.row.job).collect::<Vec<_>>();
+        store.opened.orphans.iter().map(of).collect::<Vec<_>>()
+    };
+    let mut second = bench(dir.path(), "second", Role::Daemon, dead);
+    assert_eq!(found(&second), [[&jobs[..], &[other]].concat()]);
+    assert!(
+        log() < 200_000,
+        "2 MB of requests were written again: {}",
+        log()
+    );
+    let terms = second.opened.orphans[0].jobs[3].terms.as_ref().unwrap();
+    assert_eq!(*terms, Arc::new(Terms::read(r#"{"model":"m"}"#).unwrap()));
+    let start = Write::Start {
+        job: jobs[0],
+        worker: WorkerId(1),
+        generation: Generation(1),
+        attempt: 1,
+        line: line("running"),
+    };
+    second.commit(vec![start]);
+    second.close();
+    let third = bench(dir.path(), "third", Role::Daemon, dead);
+    let orphans = &third.opened.orphans;
+    let names: Vec<&str> = orphans.iter().map(|left| left.instance.as_str()).collect();
+    assert_eq!(names, ["first", "second"]);
+    assert_eq!(
+        found(&third),
+        [[&jobs[1..], &[other]].concat(), vec![jobs[0]]]
+    );
+    // The second one may have processes for all of them.
+    let sessions = orphans.iter().map(|left| left.sessions.len());
+    assert_eq!(sessions.collect::<Vec<_>>(), [2, 2]);
 }
 
 #[test]
@@ -414,7 +471,7 @@ fn closing_writes_what_was_only_to_ride_along() {
     store.close();
     let store = bench(dir.path(), "b", Role::Daemon, dead);
     assert_eq!(
-        store.opened.orphans[0].jobs[0].1.texts[0].text,
+        store.opened.orphans[0].jobs[0].so_far.texts[0].text,
         "last words"
     );
 }
