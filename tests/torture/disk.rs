@@ -11,16 +11,16 @@ use std::process::Command;
 use crate::place::Variables;
 
 /// The source of the library, which is preloaded into the daemon.
-const SOURCE: &str = include_str!("power_cut.c");
+pub(crate) const SOURCE: &str = include_str!("power_cut.c");
 
-/// Builds the library in a directory.
-pub(crate) fn build_library(dir: &Path) -> Result<PathBuf, String> {
+/// Builds a library to be preloaded, in a directory.
+pub(crate) fn build_library(dir: &Path, name: &str, text: &str) -> Result<PathBuf, String> {
     if !cfg!(target_os = "linux") {
         return Err("power cuts are made with LD_PRELOAD, on Linux only".to_owned());
     }
-    let source = dir.join("power_cut.c");
-    let library = dir.join("power_cut.so");
-    fs::write(&source, SOURCE).map_err(|error| error.to_string())?;
+    let source = dir.join(format!("{name}.c"));
+    let library = dir.join(format!("{name}.so"));
+    fs::write(&source, text).map_err(|error| error.to_string())?;
     let mut command = Command::new("cc");
     command.args([
         "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o",

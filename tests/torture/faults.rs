@@ -3,11 +3,15 @@
 //! Owns when and where; a seed decides. Must not know what is asked, nor what is right.
 
 use std::ffi::OsString;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+
+use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::history::History;
-use crate::place::{Place, Started, Variables, kill_one};
+use crate::place::{FEW_FILES, Place, Started, Variables, kill_one};
 use crate::program::Victim;
 use crate::random::Random;
 use crate::record::{Record, poll};
@@ -62,6 +66,12 @@ const REACHED_WITHIN: Duration = Duration::from_millis(700);
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
 /// A daemon of the debug build is up after about this time.
 const SOON_MS: u64 = 60;
+/// How far the clock jumps, in seconds: hours, more than retention, years back.
+const JUMPS: &[i64] = &[0, 7_200, -7_200, 40 * 86_400, -40 * 86_400, 900 * 86_400];
+/// Signals that somebody may send to a daemon, and that are not to end it.
+const HARMLESS: &[Signal] = &[Signal::SIGHUP];
+/// Connections that say nothing, to a daemon with few descriptors.
+const CROWD: u64 = 200;
 /// How often it is looked whether the daemon is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -73,6 +83,7 @@ pub(crate) fn play(
     victim: &Victim,
     counts: &mut Counts,
 ) {
+    let clock = place.path("clock");
     let mut play = Play {
         plan,
         place,
@@ -81,11 +92,14 @@ pub(crate) fn play(
         counts,
         random: Random::part(plan.seed, 7),
         disk: None,
+        clock: Clock::new(&plan.clock, clock),
     };
     let done = match plan.faults {
         Faults::Kills(kills) => play.kills(kills),
         Faults::PowerCuts(cuts) => play.power_cuts(cuts),
     };
+    play.clock.jump(0);
+    play.place.files = None;
     let variables = play.variables();
     if let Err(why) = done.and_then(|()| play.start(&variables).map(drop)) {
         record.stuck(why);
@@ -107,6 +121,7 @@ struct Play<'a> {
     counts: &'a mut Counts,
     random: Random,
     disk: Option<Disk>,
+    clock: Clock,
 }
 
 impl Play<'_> {
@@ -117,11 +132,29 @@ impl Play<'_> {
             }
             let failpoint = self.random.percent(50).then(|| self.failpoint());
             if self.live(failpoint.as_deref())? == Life::Lives {
-                self.place.kill_daemon();
-                self.counts.add("kills of the daemon", 1);
+                self.end(failpoint.as_deref());
             }
         }
         Ok(())
+    }
+
+    /// The daemon alone, or everything of its control group, as the system does it that has no
+    /// memory left.
+    fn end(&mut self, failpoint: Option<&str>) {
+        if failpoint.is_none() && self.place.is_dead() {
+            self.record
+                .stuck(format!("the daemon left by itself\n{}", self.place.log()));
+        }
+        self.counts.add("kills of the daemon", 1);
+        if self.random.percent(10) {
+            self.counts.add("kills of everything", 1);
+            if !self.place.kill_everything() {
+                self.record
+                    .stuck(format!("not to be killed: {:?}", self.place.others()));
+            }
+        } else {
+            self.place.kill_daemon();
+        }
     }
 
     /// Several daemons, each killed before or while it takes over from the last one.
@@ -138,6 +171,7 @@ impl Play<'_> {
 
     /// One daemon from its start to its end, or to where it is to be killed.
     fn live(&mut self, failpoint: Option<&str>) -> Result<Life, String> {
+        self.place.files = self.random.percent(15).then_some(FEW_FILES);
         let mut variables = self.variables();
         if let Some(failpoint) = failpoint {
             let chosen = self
@@ -157,10 +191,13 @@ impl Play<'_> {
             Faults::PowerCuts(_) if self.random.percent(30) => run::release_all(self.record, how),
             Faults::PowerCuts(_) => {}
         }
+        let crowd = self.crowd();
         for _ in 0..self.random.below(3) {
             self.let_them_talk(25);
             self.kill_another();
+            self.disturb();
         }
+        drop(crowd);
         if failpoint.is_none() {
             self.let_them_talk(25);
             return Ok(Life::Lives);
@@ -187,6 +224,32 @@ impl Play<'_> {
         let name = failpoint.and_then(|failpoint| failpoint.split(':').next());
         self.counts
             .add(&format!("at {}", name.unwrap_or("no place")), 1);
+    }
+
+    /// Takes what descriptors a daemon has that has few.
+    fn crowd(&mut self) -> Vec<UnixStream> {
+        if self.place.files.is_none() {
+            return Vec::new();
+        }
+        self.counts.add("full descriptor tables", 1);
+        let socket = self.place.socket();
+        let connect = |_| UnixStream::connect(&socket).ok();
+        (0..CROWD).filter_map(connect).collect()
+    }
+
+    /// The clock jumps, or somebody sends a signal: the daemon goes on.
+    fn disturb(&mut self) {
+        if self.random.percent(20) {
+            let jump = *self.random.one_of(JUMPS);
+            self.clock.jump(jump);
+            self.counts.add("clock jumps", 1);
+        }
+        if self.random.percent(20) && !self.place.is_dead() {
+            let signal = *self.random.one_of(HARMLESS);
+            self.place.signal(signal);
+            self.counts.add(&format!("signals {signal}"), 1);
+            self.let_them_talk(5);
+        }
     }
 
     fn failpoint(&mut self) -> String {
@@ -259,6 +322,9 @@ impl Play<'_> {
 
     fn variables(&self) -> Variables {
         let mut variables = self.disk.as_ref().map_or_else(Vec::new, Disk::variables);
+        let preloaded = variables.iter().position(|(name, _)| *name == "LD_PRELOAD");
+        let preloaded = preloaded.map(|place| variables.remove(place).1);
+        variables.extend(self.clock.variables(preloaded.as_ref()));
         if let Some(wrong) = self.plan.wrong {
             variables.push(("AGENTD_FAILPOINT", OsString::from(wrong)));
         }

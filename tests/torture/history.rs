@@ -32,6 +32,8 @@ pub(crate) struct History {
     /// Processes of the run that were there when everything was over.
     pub(crate) left: Vec<String>,
     pub(crate) descriptors: Vec<Descriptors>,
+    /// Jobs that had not begun when an `abort` that named them was answered with `ok`.
+    pub(crate) aborted: Vec<String>,
     /// What somebody waited for in vain.
     pub(crate) stuck: Vec<String>,
 }

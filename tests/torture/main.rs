@@ -4,7 +4,7 @@
 //! Owns the command line and what is printed. `cargo xtask torture` builds the programs and runs
 //! this one; see `daemon/RELIABILITY.md`.
 //!
-//! `torture [--short] [--seed S] [--kills N] [--power-cuts N] [--minutes N] [--no-proof]`
+//! `torture [--short] [--seed S] [--kills N] [--power-cuts N] [--minutes N] [--flood N] [--no-proof]`
 //! `torture --soak MINUTES [--seed S]`
 #![allow(
     clippy::unwrap_used,
@@ -15,9 +15,11 @@
 )]
 
 mod client;
+mod clock;
 mod disk;
 mod dispatch;
 mod faults;
+mod flood;
 mod follow;
 mod history;
 mod place;
@@ -44,6 +46,8 @@ use work::Mix;
 /// Of one run: each has a store, a history and a seed of its own.
 const KILLS_AT_ONCE: usize = 100;
 const CUTS_AT_ONCE: usize = 20;
+/// What fills the queue, unless more is asked for: the limits are up to the nightly run.
+const FLOOD: usize = 300;
 
 /// What was asked for.
 struct Wanted {
@@ -53,6 +57,8 @@ struct Wanted {
     /// Goes on for so long, whatever was done by then.
     at_least: Duration,
     proof: bool,
+    /// Turns of a run that all fail, and as many that are all aborted.
+    flood: usize,
     /// No kills, but a long life.
     soak: Option<Duration>,
 }
@@ -67,7 +73,7 @@ fn main() -> ExitCode {
         Ok(wanted) => wanted,
         Err(why) => {
             eprintln!(
-                "{why}\nusage: torture [--short] [--seed S] [--kills N] [--power-cuts N] [--minutes N] [--no-proof]\n       torture --soak MINUTES [--seed S]"
+                "{why}\nusage: torture [--short] [--seed S] [--kills N] [--power-cuts N] [--minutes N] [--flood N] [--no-proof]\n       torture --soak MINUTES [--seed S]"
             );
             return ExitCode::from(2);
         }
@@ -75,8 +81,11 @@ fn main() -> ExitCode {
     println!("torture: seed {}, git {}", wanted.seed, git_hash());
     place::clean_up_on_interrupt();
     let dir = tempfile::tempdir().expect("a directory");
-    let library = match disk::build_library(dir.path()) {
-        Ok(library) => library,
+    let build = |name, text| disk::build_library(dir.path(), name, text);
+    let built = build("power_cut", disk::SOURCE)
+        .and_then(|disk| Ok((disk, build("clock", clock::SOURCE)?)));
+    let (library, clock) = match built {
+        Ok(built) => built,
         Err(why) => {
             eprintln!("{why}");
             return ExitCode::FAILURE;
@@ -93,6 +102,8 @@ fn main() -> ExitCode {
         wrong: None,
         programs: programs.clone(),
         library: library.clone(),
+        clock: clock.clone(),
+        flood: wanted.flood,
     };
     if wanted.proof && !proof::of_the_checker(&plan(wanted.seed, Faults::Kills(0), Mix::Gentle)) {
         return ExitCode::FAILURE;
@@ -182,6 +193,7 @@ impl Wanted {
             power_cuts: 300,
             at_least: Duration::ZERO,
             proof: true,
+            flood: FLOOD,
             soak: None,
         };
         let mut words = words.iter();
@@ -199,6 +211,7 @@ impl Wanted {
                 "--soak" => wanted.soak = Some(Duration::from_secs(60 * number()?)),
                 "--minutes" => wanted.at_least = Duration::from_secs(60 * number()?),
                 "--short" => (wanted.kills, wanted.power_cuts) = (200, 20),
+                "--flood" => wanted.flood = size(number()?)?,
                 "--no-proof" => wanted.proof = false,
                 _ => return Err(format!("what is `{word}`?")),
             }

@@ -51,6 +51,11 @@ impl Programs {
     }
 }
 
+/// An agent whose program says for good that it can't run.
+pub(crate) const BROKEN_AGENT: &str = "broken";
+/// As few descriptors as a daemon with a few workers and clients can do with.
+pub(crate) const FEW_FILES: u32 = 192;
+
 /// The directory of the run that goes on, for whoever interrupts it.
 static CURRENT: Mutex<Option<PathBuf>> = Mutex::new(None);
 
@@ -102,6 +107,8 @@ pub(crate) struct Place {
     dir: TempDir,
     programs: Programs,
     daemon: Option<Child>,
+    /// How many descriptors the next daemons may have, if that is limited.
+    pub(crate) files: Option<u32>,
 }
 
 impl Place {
@@ -115,6 +122,7 @@ impl Place {
             dir,
             programs: programs.clone(),
             daemon: None,
+            files: None,
         };
         *held(&CURRENT) = Some(place.dir.path().to_owned());
         fs::create_dir(place.path("home")).expect("a directory");
@@ -143,6 +151,9 @@ impl Place {
                 self.path("pids")
             ));
         }
+        text.push_str(&format!(
+            "[agents.{BROKEN_AGENT}]\nkind = \"jsonl\"\ncommand = [\"/bin/sh\", \"-c\", \"exit 78\"]\n"
+        ));
         text
     }
 
@@ -185,13 +196,18 @@ impl Place {
             .append(true)
             .open(self.path("log"))
             .expect("the log");
-        let daemon = self
-            .environment()
-            .command(&self.programs.agentd)
-            .envs(variables.iter().map(|(name, value)| (name, value)))
-            .stderr(log)
-            .spawn();
-        self.daemon = Some(daemon.expect("the daemon starts"));
+        let mut command = match self.files {
+            Some(files) => {
+                let mut command = self.environment().command(Path::new("prlimit"));
+                command.arg(format!("--nofile={files}:{files}"));
+                command.arg(&self.programs.agentd);
+                command
+            }
+            None => self.environment().command(&self.programs.agentd),
+        };
+        let environment = variables.iter().map(|(name, value)| (name, value));
+        command.envs(environment).stderr(log);
+        self.daemon = Some(spawn_unblocked(command));
     }
 
     /// Starts a daemon and waits until it listens, or leaves.
@@ -234,6 +250,13 @@ impl Place {
         if let Some(mut daemon) = self.daemon.take() {
             daemon.kill().expect("it is ours");
             daemon.wait().expect("it is ours");
+        }
+    }
+
+    /// Tells the daemon something that is not to end it.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Ok(pid @ 2..) = i32::try_from(self.daemon_pid()) {
+            let _gone = kill(Pid::from_raw(pid), signal);
         }
     }
 
@@ -321,6 +344,16 @@ impl Place {
     }
 }
 
+/// Starts a program that hears every signal: this one blocks some for the thread that waits for them.
+fn spawn_unblocked(mut command: Command) -> Child {
+    let spawned = std::thread::spawn(move || {
+        SigSet::all().thread_unblock()?;
+        command.spawn()
+    });
+    let child = spawned.join().expect("a start doesn't panic");
+    child.expect("the daemon starts")
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let _deadline = self.kill_everything();
@@ -342,7 +375,7 @@ fn marked(dir: &Path) -> BTreeMap<u32, String> {
         .collect()
 }
 
-/// An interrupted run leaves nothing behind either. Children start with no signal blocked.
+/// An interrupted run leaves nothing behind either.
 pub(crate) fn clean_up_on_interrupt() {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {

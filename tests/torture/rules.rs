@@ -61,6 +61,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
         "descriptors return to their number",
         rest::descriptors_return,
     ),
+    ("what was aborted never runs", jobs::aborted_never_runs),
     ("nobody waits in vain", rest::nobody_is_stuck),
 ];
 

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::client::{self, Wire};
 use crate::dispatch;
 use crate::faults::{self, Faults};
+use crate::flood;
 use crate::follow::{self, Wish};
 use crate::history::{Descriptors, History, Hold};
 use crate::place::{Place, Programs, Started};
@@ -31,6 +32,8 @@ const ASKERS: u64 = 6;
 /// The number of the one that is a program, and of the first that dispatches.
 const PROGRAM: u64 = ASKERS + 1;
 const DISPATCHERS: std::ops::RangeInclusive<u64> = PROGRAM + 1..=PROGRAM + 2;
+/// The one that fills the queue.
+const FLOODER: u64 = PROGRAM + 3;
 /// What waits when the faults are over has its end within this time.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 /// A subscriber hears what is stored within this time.
@@ -49,6 +52,10 @@ pub(crate) struct Plan {
     pub(crate) programs: Programs,
     /// The library that makes a power cut.
     pub(crate) library: PathBuf,
+    /// The library that makes a clock jump.
+    pub(crate) clock: PathBuf,
+    /// Turns that fill the queue to fail, and as many to be aborted.
+    pub(crate) flood: usize,
 }
 
 /// What was done, by name.
@@ -182,6 +189,12 @@ fn start_clients(
         let work = work.telling(hook);
         let random = Random::part(plan.seed, 100 + number);
         std::thread::spawn(move || dispatch::dispatch_and_collect(&record, work, random))
+    }));
+    let (flooded, size) = (Arc::clone(record), plan.flood);
+    let work = Work::new(FLOODER, Mix::Gentle, Random::part(plan.seed, FLOODER));
+    let random = Random::part(plan.seed, 100 + FLOODER);
+    clients.push(std::thread::spawn(move || {
+        flood::flood(&flooded, work, random, size);
     }));
     let (record, victim) = (Arc::clone(record), victim.clone());
     let environment = place.environment();

@@ -136,6 +136,25 @@ pub(super) fn effects_happen_once(seen: &Seen<'_>) -> Vec<String> {
     broken
 }
 
+/// What waited when an abort of it was answered with `ok` is cancelled, and did nothing.
+pub(super) fn aborted_never_runs(seen: &Seen<'_>) -> Vec<String> {
+    let effects = seen.history.effects.iter();
+    let ran: BTreeSet<&str> = effects.map(|effect| effect.job.as_str()).collect();
+    let aborted = seen.history.aborted.iter();
+    let wrong = aborted.filter(|job| {
+        let stored = seen.jobs.get(job.as_str());
+        ran.contains(job.as_str()) || stored.is_none_or(|stored| stored.state != "cancelled")
+    });
+    wrong
+        .map(|job| {
+            format!(
+                "{job} was aborted, and is {:?}",
+                seen.jobs.get(job.as_str())
+            )
+        })
+        .collect()
+}
+
 /// Every answer has the nonce of its prompt and no other, and one job.
 pub(super) fn answers_belong_to_their_job(seen: &Seen<'_>) -> Vec<String> {
     let mut broken = Vec::new();

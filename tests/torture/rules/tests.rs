@@ -368,3 +368,17 @@ fn every_rule_has_a_recording_that_breaks_it() {
         assert!(text.matches(rule).count() > 0, "{rule}");
     }
 }
+
+#[test]
+fn aborted_jobs_that_ran_are_seen() {
+    let mut history = sound();
+    history.aborted.push("j1".to_owned());
+    assert_eq!(broken(&history), ["what was aborted never runs"]);
+    let mut history = sound();
+    history.aborted.push("j9".to_owned());
+    assert_eq!(
+        broken(&history),
+        ["what was aborted never runs"],
+        "not stored"
+    );
+}
