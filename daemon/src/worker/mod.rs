@@ -4,6 +4,7 @@
 //! when to start, stop or restart is for the core to say.
 
 mod environment;
+mod family;
 mod fetch;
 mod probe;
 mod pump;

@@ -41,8 +41,15 @@ struct Held(Option<Leader>);
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(leader) = &self.0 {
-            leader.kill();
+        let Some(mut leader) = self.0.take() else {
+            return;
+        };
+        leader.kill();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                leader.dead().await;
+                leader.clear().await;
+            });
         }
     }
 }
@@ -65,9 +72,7 @@ pub(super) async fn ask(plan: Plan) -> Result<Printed, NoAnswer> {
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     let unclear = |why: &str| NoAnswer::Unclear(why.to_owned());
     let pid = child.id().ok_or_else(|| unclear("it was gone at once"))?;
-    let leader =
-        Leader::new(child, pid, plan.mark, group).map_err(|error| unclear(&error.to_string()))?;
-    let mut held = Held(Some(leader));
+    let mut held = Held(Some(Leader::new(child, pid, plan.mark, group)));
     let mut printed = Printed::default();
     let ended = timeout(WITHIN, async {
         let Some(leader) = &mut held.0 else {

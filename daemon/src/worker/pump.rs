@@ -121,9 +121,7 @@ async fn begin(
         return Err(Failure::permanent("the process was gone at once"));
     };
     let pipes = Pipes::of(&mut child, plan.launch.stdin.take());
-    let leader = Leader::new(child, pid, plan.mark, group)
-        .map_err(|error| Failure::permanent(format!("cannot watch processes: {error}")))?;
-    Ok((leader, pipes))
+    Ok((Leader::new(child, pid, plan.mark, group), pipes))
 }
 
 /// Is standard input for one text, or for commands?

@@ -1,16 +1,19 @@
 //! The end of a process and of everything it started.
 //!
-//! Owns signals, the order "kill the group, then reap the leader", and the search for what escaped
-//! the group. Must not know why a process ends.
+//! Owns signals, the order "kill the group, then reap the leader", the search for what escaped the
+//! group, and the one task that hears of the end of children. Must not know why a process ends.
+//!
+//! That task knows leaders by their numbers, and what was adopted by the list of our own children:
+//! an end costs the same however many workers live and processes there are. Only where a leader's
+//! end leaves somebody behind it is looked further, one at a time and beside the owner.
 //!
 //! A dead leader is peeked at first: while it is a zombie its number belongs to nobody else, so
 //! its group can be killed without hitting a stranger. Only then it is reaped. Without `waitid`
 //! (macOS) the leader is reaped first; that path was never run on a Mac.
 
-use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentd_core::worker::Exit;
@@ -19,10 +22,11 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::WaitStatus;
 use nix::unistd::Pid;
 use tokio::process::Child;
-use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::environment;
+use super::family::{self, Process};
 use crate::platform::cgroup::Group;
 use crate::platform::instance;
 use crate::platform::limit_mark::LimitMark;
@@ -33,17 +37,19 @@ const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// Between two looks at the process table when no SIGCHLD comes: another parent got it.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// The fields that are read stand at the beginning, behind a name of at most 64 bytes.
-const STAT: usize = 512;
+/// By number, with who is told of the end.
+type Leaders = BTreeMap<i32, Arc<Notify>>;
 
-/// A flag of a process in its `stat`: it has begun to end (`PF_EXITING` of the kernel's `sched.h`).
-const PF_EXITING: u32 = 4;
+/// Every leader that this process started and didn't reap: the only children that may not be reaped
+/// as somebody's orphan. Children belong to the process, and so does this list. Held while children
+/// are reaped or listed, as the kernel may skip one in between.
+static LEADERS: Mutex<Leaders> = Mutex::new(Leaders::new());
+/// Rung at each end.
+static ENDS: Notify = Notify::const_new();
+/// Who looks for what a leader left: one at a time.
+static LOOKING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Every living leader that this process started: the only children that may not be reaped as
-/// somebody's orphan. Children belong to the process, and so does this list.
-static LEADERS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
-
-fn leaders() -> MutexGuard<'static, BTreeSet<i32>> {
+fn leaders() -> MutexGuard<'static, Leaders> {
     LEADERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -55,20 +61,49 @@ pub(super) struct Mark {
 }
 
 /// From now on, what a worker leaves behind becomes a child of this process instead of init's:
-/// it can be found, killed and reaped. Does nothing where the system has no such thing.
+/// it can be found, killed and reaped. Begins to hear of the ends of children, for as long as the
+/// runtime lives. Does nothing where the system has no such thing.
 ///
 /// # Errors
 /// When the system refuses.
 pub fn adopt_orphans() -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    nix::sys::prctl::set_child_subreaper(true)?;
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let ends = signal(SignalKind::child())?;
+        #[expect(clippy::disallowed_methods, reason = "it hears of the last end, too")]
+        let _hearing = tokio::spawn(hear(ends));
+        nix::sys::prctl::set_child_subreaper(true)?;
+    }
     Ok(())
+}
+
+/// Tells leaders of their ends, and reaps what was adopted.
+#[cfg(target_os = "linux")]
+async fn hear(mut ends: tokio::signal::unix::Signal) {
+    while ends.recv().await.is_some() {
+        let leaders = leaders();
+        for (leader, ended) in leaders.iter() {
+            if is_dead(Pid::from_raw(*leader)) {
+                ended.notify_one();
+            }
+        }
+        // Where it can't be seen, those that a leader left are reaped with it.
+        let adopted = family::adopted().unwrap_or_default().into_iter();
+        for child in adopted.filter(|pid| !leaders.contains_key(&pid.as_raw()) && is_dead(*pid)) {
+            if family::process(child).is_some_and(|dead| is_adopted(&dead, &leaders)) {
+                reap(child);
+            }
+        }
+        drop(leaders);
+        ENDS.notify_waiters();
+    }
 }
 
 /// From now on a child is a leader. It must not have begun: until then it is in our session, where
 /// nobody takes it for an orphan.
 pub(super) fn is_leader(pid: u32) {
-    leaders().insert(pid.cast_signed());
+    leaders().insert(pid.cast_signed(), Arc::default());
 }
 
 /// A leader was reaped that never became its program.
@@ -90,26 +125,24 @@ pub(super) struct Leader {
     pid: Pid,
     mark: Mark,
     child: Child,
-    deaths: Signals,
+    /// Rung at its end.
+    ended: Arc<Notify>,
     group: Option<Group>,
 }
 
 impl Leader {
     /// Takes charge of a child that leads its own group.
-    pub(super) fn new(
-        child: Child,
-        pid: u32,
-        mark: Mark,
-        group: Option<Group>,
-    ) -> io::Result<Self> {
+    pub(super) fn new(child: Child, pid: u32, mark: Mark, group: Option<Group>) -> Self {
         instance::claim(&mark.instance);
-        Ok(Self {
-            pid: Pid::from_raw(pid.cast_signed()),
+        let pid = Pid::from_raw(pid.cast_signed());
+        let ended = Arc::clone(leaders().entry(pid.as_raw()).or_default());
+        Self {
+            pid,
             mark,
             child,
-            deaths: signal(SignalKind::child())?,
+            ended,
             group,
-        })
+        }
     }
 
     /// Its process id.
@@ -124,27 +157,19 @@ impl Leader {
         let _gone = killpg(self.pid, Signal::SIGCONT);
     }
 
-    /// SIGKILL to the group and to what escaped it.
+    /// SIGKILL to the group. What escaped it becomes ours with the leader's death, and is ended then.
     pub(super) fn kill(&self) {
         let _gone = killpg(self.pid, Signal::SIGKILL);
         if let Some(group) = &self.group {
             group.kill();
         }
-        let _left = sweep(self.pid, &self.mark);
     }
 
     /// Waits until the leader is dead, without reaping it. Can be dropped and called again.
     #[cfg(target_os = "linux")]
     pub(super) async fn dead(&mut self) {
-        while !is_zombie(self.pid) {
-            if self.deaths.recv().await.is_none() {
-                // Only a runtime that is going down ends the stream.
-                std::future::pending::<()>().await;
-            }
-            // Its own death brings a look at the table anyway.
-            if !is_zombie(self.pid) {
-                reap_orphans(self.pid, &table());
-            }
+        while !is_dead(self.pid) {
+            self.ended.notified().await;
         }
     }
 
@@ -161,7 +186,7 @@ impl Leader {
         };
         group.kill();
         while !group.is_empty() && Instant::now() < deadline {
-            let _death = tokio::time::timeout(LOOK_AGAIN, self.deaths.recv()).await;
+            let _end = tokio::time::timeout(LOOK_AGAIN, ENDS.notified()).await;
         }
         true
     }
@@ -170,56 +195,60 @@ impl Leader {
     pub(super) async fn clear(mut self) -> Exit {
         let deadline = Instant::now() + GONE_WITHIN;
         let mut left = self.empty_group(deadline).await;
-        let mut orphans = BTreeSet::new();
+        let mut strangers = BTreeSet::new();
         loop {
             // ESRCH and EPERM both mean that nobody is left but zombies.
             let _gone = killpg(self.pid, Signal::SIGKILL);
             if !left && left_nothing(self.pid) {
                 break;
             }
-            let mut found = sweep(self.pid, &self.mark);
-            found.alive += sweep_orphans(&mut orphans);
-            left |= found.alive + found.dead > 0;
-            if found.alive == 0 || Instant::now() >= deadline {
+            left = true;
+            let found = self.look(&mut strangers).await;
+            // One may become our child while others are read: only who finds nobody knows.
+            if (found.alive == 0 && found.reaped == 0) || Instant::now() >= deadline {
                 break;
             }
-            let _death = tokio::time::timeout(LOOK_AGAIN, self.deaths.recv()).await;
-        }
-        if left {
-            // One may have become our child while the table was read.
-            reap_orphans(self.pid, &table());
-        }
-        let status = self.child.wait().await;
-        leaders().remove(&self.pid.as_raw());
-        exit_of(status)
-    }
-}
-
-/// Kills what an agentd started that was a worker of ours and is dead: its processes have its mark,
-/// and became our children. Those of a living one are its own. Reaps the `killed` that are dead;
-/// says how many are not yet.
-fn sweep_orphans(killed: &mut BTreeSet<i32>) -> usize {
-    for process in table() {
-        let adopted = process.parent == Pid::this() && !leaders().contains(&process.pid.as_raw());
-        let pid = process.pid.as_raw();
-        if adopted && !process.zombie && !killed.contains(&pid) && is_of_another(process.pid) {
-            if process.group == process.pid {
-                let _gone = killpg(process.pid, Signal::SIGKILL);
+            if found.alive > 0 {
+                let _end = tokio::time::timeout(LOOK_AGAIN, ENDS.notified()).await;
             }
-            let _gone = kill(process.pid, Signal::SIGKILL);
-            killed.insert(pid);
+        }
+        let reaped = {
+            let mut leaders = leaders();
+            let reaped = self.child.try_wait();
+            leaders.remove(&self.pid.as_raw());
+            reaped
+        };
+        match reaped {
+            Ok(Some(status)) => exit_of(Ok(status)),
+            // Where nobody could peek at it.
+            Ok(None) => exit_of(self.child.wait().await),
+            Err(error) => exit_of(Err(error)),
         }
     }
-    killed.retain(|pid| {
-        let flags = Some(nix::sys::wait::WaitPidFlag::WNOHANG);
-        let waited = nix::sys::wait::waitpid(Pid::from_raw(*pid), flags);
-        matches!(waited, Ok(WaitStatus::StillAlive))
-    });
-    killed.len()
+
+    /// Looks for what it left and ends that, beside the owner.
+    async fn look(&self, strangers: &mut BTreeSet<i32>) -> Found {
+        let (leader, mark) = (self.pid, self.mark.clone());
+        let mut killed = std::mem::take(strangers);
+        let _alone = LOOKING.lock().await;
+        let looked = tokio::task::spawn_blocking(move || {
+            let found = sweep(leader, &mark, &mut killed);
+            (found, killed)
+        });
+        // Only a runtime that is going down doesn't look.
+        let (found, killed) = looked.await.unwrap_or_default();
+        *strangers = killed;
+        found
+    }
 }
 
-/// Does it carry the mark of an instance that this process is not?
+/// Does it carry the mark of an instance that this process is not? A child that we just made has
+/// ours, until it is another program: as a worker of another agentd we have a mark ourselves.
 fn is_of_another(pid: Pid) -> bool {
+    let program = |pid: &dyn std::fmt::Display| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+    if program(&pid) == program(&"self") {
+        return false;
+    }
     if let Some(mark) = LimitMark::on(pid.as_raw().cast_unsigned()) {
         return !instance::is_our_workers(mark);
     }
@@ -247,77 +276,59 @@ fn exit_of(status: io::Result<std::process::ExitStatus>) -> Exit {
     }
 }
 
+/// Is a child of ours dead? It isn't reaped.
 #[cfg(target_os = "linux")]
-fn is_zombie(pid: Pid) -> bool {
+fn is_dead(pid: Pid) -> bool {
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
     let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
     // An error means that it isn't our child any more, so it won't become more dead.
     !matches!(waitid(Id::Pid(pid), peek), Ok(WaitStatus::StillAlive))
 }
 
-/// Has the dead leader surely left nothing? A subreaper is the parent of whatever outlived its own
-/// parent, so its children are all there is to look at: far less than the process table.
+/// Does whatever outlives its own parent become a child of ours?
 #[cfg(target_os = "linux")]
-fn left_nothing(leader: Pid) -> bool {
-    if nix::sys::prctl::get_child_subreaper() != Ok(true) {
-        return false;
-    }
-    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
-        return false;
-    };
-    // A thread that ends while we read hands its children to another one: then we don't know.
-    let mut known = false;
-    let leaders = leaders();
-    for thread in threads {
-        let children =
-            thread.and_then(|thread| std::fs::read_to_string(thread.path().join("children")));
-        let Ok(children) = children else { return false };
-        let is_leader = |pid: &str| {
-            let pid = pid.parse::<i32>();
-            pid.is_ok_and(|pid| pid == leader.as_raw() || leaders.contains(&pid))
-        };
-        if !children.split_ascii_whitespace().all(is_leader) {
-            return false;
-        }
-        known = true;
-    }
-    known
+fn adopts() -> bool {
+    nix::sys::prctl::get_child_subreaper() == Ok(true)
 }
 
 #[cfg(not(target_os = "linux"))]
-const fn left_nothing(_leader: Pid) -> bool {
+const fn adopts() -> bool {
     false
 }
 
-/// What a look at the table found besides the leader.
-struct Found {
-    /// Processes of this worker.
-    alive: usize,
-    /// Zombies; whose they were can't be seen any more.
-    dead: usize,
+/// Has the dead leader surely left nothing? Then all our children are leaders.
+fn left_nothing(leader: Pid) -> bool {
+    if !adopts() {
+        return false;
+    }
+    let leaders = leaders();
+    let is_leader = |pid: &Pid| *pid == leader || leaders.contains_key(&pid.as_raw());
+    family::children().is_some_and(|children| children.iter().all(is_leader))
 }
 
-/// Kills what carries the mark or is in the group, besides the leader. Reaps those of them that
-/// became our children.
-fn sweep(leader: Pid, mark: &Mark) -> Found {
-    let mut found = Found { alive: 0, dead: 0 };
-    let table = table();
+/// What a look found besides the leader.
+#[derive(Default)]
+struct Found {
+    /// Processes that are to be gone.
+    alive: usize,
+    /// Dead children of ours; whose they were can't be seen any more.
+    reaped: usize,
+}
+
+/// Kills what carries the mark or is in the group, besides the leader, and what an agentd started
+/// that was a worker of ours and is dead: its processes have its mark, and became our children.
+/// Those of a living one are its own. Reaps what is dead; `strangers` are the latter.
+fn sweep(leader: Pid, mark: &Mark, strangers: &mut BTreeSet<i32>) -> Found {
+    let mut found = Found::default();
     // What the leader started is not older than it; the rest need not be looked into.
-    let since = table
-        .iter()
-        .find(|process| process.pid == leader)
-        .map_or(0, |leader| leader.started);
-    for process in &table {
-        if process.pid == leader {
-            continue;
-        }
-        if process.zombie {
-            found.dead += 1;
+    let since = family::process(leader).map_or(0, |leader| leader.started);
+    for process in remaining(leader) {
+        if process.pid == leader || process.zombie {
             continue;
         }
         // It has no environment any more, so whose it was can't be seen; as our child it is a
         // zombie in a moment, and that is waited for.
-        if process.exiting && is_adopted(process, leader) {
+        if process.exiting && is_adopted(&process, &leaders()) {
             found.alive += 1;
             continue;
         }
@@ -331,84 +342,73 @@ fn sweep(leader: Pid, mark: &Mark) -> Found {
             Some(true) => {
                 found.alive += usize::from(kill(process.pid, Signal::SIGKILL) != Err(Errno::EPERM));
             }
-            Some(false) => {}
+            Some(false) => end_stranger(&process, strangers),
             // It is seen in a moment.
             None => found.alive += 1,
         }
     }
-    reap_orphans(leader, &table);
+    found.reaped = reap_adopted(leader);
+    let _reaping = leaders();
+    strangers.retain(|pid| !reap(Pid::from_raw(*pid)));
+    found.alive += strangers.len();
     found
 }
 
-/// Reaps dead children that were adopted. Each by its number: whatever else the process started
-/// is reaped by whoever started it.
-fn reap_orphans(leader: Pid, table: &[Process]) {
-    let dead = table.iter().filter(|process| process.zombie);
-    for process in dead.filter(|process| is_adopted(process, leader)) {
-        reap(process.pid);
+/// What may be there of a dead leader: whatever is below our children that are no leaders. Where
+/// orphans aren't ours, or children can't be listed, it may be any process.
+fn remaining(leader: Pid) -> Vec<Process> {
+    let children = {
+        let leaders = leaders();
+        let is_other = |pid: &Pid| *pid != leader && !leaders.contains_key(&pid.as_raw());
+        let children = family::children().filter(|_| adopts());
+        children.map(|children| children.into_iter().filter(is_other).collect::<Vec<_>>())
+    };
+    children.map_or_else(family::table, family::below)
+}
+
+fn end_stranger(process: &Process, killed: &mut BTreeSet<i32>) {
+    let pid = process.pid.as_raw();
+    let adopted = process.parent == Pid::this() && !leaders().contains_key(&pid);
+    if adopted && !killed.contains(&pid) && is_of_another(process.pid) {
+        if process.group == process.pid {
+            let _gone = killpg(process.pid, Signal::SIGKILL);
+        }
+        let _gone = kill(process.pid, Signal::SIGKILL);
+        killed.insert(pid);
     }
 }
 
-/// Is it a child of ours that another process started? Those are in the leader's group, or in a
-/// session of their own, where this process never starts anything.
-fn is_adopted(process: &Process, leader: Pid) -> bool {
-    process.parent == Pid::this()
-        && (process.group == leader || Some(process.session) != nix::unistd::getsid(None).ok())
-        && !leaders().contains(&process.pid.as_raw())
-}
-
-fn reap(pid: Pid) {
-    let flags = Some(nix::sys::wait::WaitPidFlag::WNOHANG);
-    // ECHILD: another leader's sweep was faster.
-    let _status: Result<WaitStatus, Errno> = nix::sys::wait::waitpid(pid, flags);
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Process {
-    pid: Pid,
-    zombie: bool,
-    /// On its way to be one.
-    exiting: bool,
-    parent: Pid,
-    group: Pid,
-    session: Pid,
-    /// In ticks since boot.
-    started: u64,
-}
-
-/// Every process that can be seen; nothing where there is no `/proc`.
-fn table() -> Vec<Process> {
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return Vec::new();
+/// Reaps dead children that were adopted, and says how many. Each by its number: whatever else the
+/// process started is reaped by whoever started it.
+fn reap_adopted(leader: Pid) -> usize {
+    let leaders = leaders();
+    let children = match family::children() {
+        Some(children) => children.into_iter().filter_map(family::process).collect(),
+        None => family::table(),
     };
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter_map(|pid: i32| {
-            // Each read makes the kernel gather all of it again, so one has to do.
-            let mut stat = [0; STAT];
-            let read = File::open(format!("/proc/{pid}/stat"))
-                .and_then(|mut file| file.read(&mut stat))
-                .ok()?;
-            parse(pid, &String::from_utf8_lossy(&stat[..read]))
-        })
-        .collect()
+    let adopted = children
+        .iter()
+        .filter(|process| process.pid != leader && is_adopted(process, &leaders));
+    adopted
+        .filter(|process| process.zombie && reap(process.pid))
+        .count()
 }
 
-fn parse(pid: i32, stat: &str) -> Option<Process> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace();
-    let zombie = matches!(fields.next()?, "Z" | "X");
-    let mut number = || fields.next()?.parse().ok().map(Pid::from_raw);
-    let (parent, group, session) = (number()?, number()?, number()?);
-    Some(Process {
-        pid: Pid::from_raw(pid),
-        zombie,
-        parent,
-        group,
-        session,
-        exiting: fields.nth(2)?.parse::<u32>().ok()? & PF_EXITING != 0,
-        started: fields.nth(12)?.parse().ok()?,
-    })
+/// Is it a child of ours that another process started? Those are in a leader's group, or in a
+/// session of their own, where this process never starts anything.
+fn is_adopted(process: &Process, leaders: &Leaders) -> bool {
+    process.parent == Pid::this()
+        && (leaders.contains_key(&process.group.as_raw())
+            || Some(process.session) != nix::unistd::getsid(None).ok())
+        && !leaders.contains_key(&process.pid.as_raw())
+}
+
+/// Is it no child of ours any more? The caller holds the list of leaders.
+fn reap(pid: Pid) -> bool {
+    let flags = Some(nix::sys::wait::WaitPidFlag::WNOHANG);
+    // ECHILD: somebody was faster.
+    let waited: Result<WaitStatus, Errno> = nix::sys::wait::waitpid(pid, flags);
+    !matches!(waited, Ok(WaitStatus::StillAlive))
 }
 
 impl Mark {
@@ -446,25 +446,6 @@ impl Mark {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_process_name_with_parentheses_and_spaces_does_not_confuse_the_table() {
-        let rest = "0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 553579 9666560";
-        let process = parse(7, &format!("7 (a) Z (b) S 1 5 6 {rest}")).unwrap();
-        let pid = Pid::from_raw;
-        assert_eq!(
-            (
-                process.zombie,
-                process.parent,
-                process.group,
-                process.session,
-                process.started
-            ),
-            (false, pid(1), pid(5), pid(6), 553_579)
-        );
-        assert!(parse(7, &format!("7 (x) Z 1 5 6 {rest}")).unwrap().zombie);
-        assert_eq!(parse(7, "garbage"), None);
-    }
 
     #[test]
     #[cfg(target_os = "linux")]

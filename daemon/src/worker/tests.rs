@@ -1,5 +1,8 @@
 //! Real processes: what they print, how they end, and what they leave behind.
 
+#[cfg(target_os = "linux")]
+mod ends;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -73,7 +76,11 @@ struct End {
 }
 
 fn spawner(instance: &str, inbox: mpsc::Sender<Event>) -> (Spawner, Arc<Mutex<Vec<SpawnRecord>>>) {
-    adopt_orphans().unwrap();
+    thread_local! {
+        // A test has a thread and a runtime of its own, and a process hears once.
+        static HEARS: std::cell::OnceCell<()> = const { std::cell::OnceCell::new() };
+    }
+    HEARS.with(|hears| *hears.get_or_init(|| adopt_orphans().unwrap()));
     let records = Arc::new(Mutex::new(Vec::new()));
     let to = Arc::clone(&records);
     let environment = [
