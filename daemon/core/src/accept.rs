@@ -154,7 +154,7 @@ impl State {
         job.depth = depth;
         if start.is_none() {
             session.queue.push_back(turn);
-            self.waiting.insert(turn, placing.session);
+            self.waiting.insert(turn);
         }
         self.boot_timers
             .set(Timer::Expiry(turn), Duration::from_millis(job.expires));
@@ -384,7 +384,7 @@ impl State {
         job.phase = Phase::Queued;
         if let Some(session) = self.sessions.get_mut(&job.session) {
             session.queue.push_back(turn);
-            self.waiting.insert(turn, job.session);
+            self.waiting.insert(turn);
         }
     }
 
@@ -446,7 +446,7 @@ impl State {
         self.unplace(turn);
         let mut job = self.take_job(turn)?;
         self.clear_timers(turn);
-        self.waiting.remove(turn);
+        self.waiting.remove(&turn);
         if let Some(session) = self.sessions.get_mut(&job.session) {
             session.queue.retain(|other| *other != turn);
         }

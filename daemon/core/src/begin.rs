@@ -40,7 +40,7 @@ impl State {
         session.slot = Some(worker);
         session.current = Some(turn);
         session.queue.retain(|other| *other != turn);
-        self.waiting.remove(turn);
+        self.waiting.remove(&turn);
         self.timers.clear(Timer::Idle(worker));
         self.used(worker);
         Some(process)
@@ -62,7 +62,7 @@ impl State {
             session.current = None;
             session.queue.push_front(turn);
         }
-        self.waiting.insert(turn, session_id);
+        self.waiting.insert(turn);
         if let Some(job) = self.jobs.get_mut(&turn) {
             job.phase = match &job.phase {
                 Phase::Pending { cancelled, .. } => Phase::Pending {

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::backoff::Health;
 use crate::ids::WorkerId;
 use crate::session::SessionId;
 use crate::slot::{Fit, Slot};
@@ -58,21 +59,23 @@ impl State {
         let blame = blame(slot, death.ready_for.is_some(), usual.as_ref());
         slot.resuming = None;
         let name = slot.agent.clone();
-        let healths = match blame {
-            Blame::Agent => vec![self.health.entry(name).or_default()],
-            Blame::Sessions(at_fault) => {
-                let sessions = self.sessions.iter_mut();
-                let blamed = sessions.filter(|(session, _)| at_fault.contains(session));
-                blamed.map(|(_, session)| &mut session.health).collect()
-            }
-        };
         let lived = death.ready_for.unwrap_or_default();
         let why = || death.why.to_owned();
-        for health in healths {
+        let count = |health: &mut Health| {
             if death.permanent {
                 health.breaks(now, true, why(), death.tail);
             } else {
                 health.died(now, lived, why(), death.tail);
+            }
+        };
+        match blame {
+            Blame::Agent => count(self.health.entry(name).or_default()),
+            Blame::Sessions(at_fault) => {
+                for session in at_fault {
+                    if let Some(session) = self.sessions.get_mut(&session) {
+                        count(&mut session.health);
+                    }
+                }
             }
         }
     }

@@ -12,8 +12,7 @@ use crate::effect::Rung;
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Ending, Job, Phase};
 use crate::limits::DEFAULT_TIMEOUT;
-use crate::session::SessionId;
-use crate::slot::{Fit, Slot, SlotPhase, Then};
+use crate::slot::{Slot, SlotPhase, Then};
 use crate::state::State;
 use crate::timers::Timer;
 use crate::worker::Failure;
@@ -41,19 +40,6 @@ impl State {
             if let Some(job) = self.jobs.get_mut(&turn) {
                 job.clock = None;
             }
-        }
-    }
-
-    /// The same for the turn of a session that is not looked at, as there is no room.
-    pub(crate) fn clocks_of_stop(&mut self, session: SessionId) {
-        let of_it = |turn: &TurnId| {
-            self.jobs
-                .get(turn)
-                .is_some_and(|job| job.session == session)
-        };
-        let turns: Vec<TurnId> = self.clocked.iter().copied().filter(of_it).collect();
-        for turn in turns {
-            self.clock_stops(turn);
         }
     }
 
@@ -93,6 +79,7 @@ impl State {
             ..Failure::new(Code::Timeout, error)
         };
         self.fail(turn, failure);
+        self.derive();
         self.end_unwanted(&name);
     }
 
@@ -137,19 +124,12 @@ impl State {
         };
         let is_spare = slot.sessions.is_empty() && agent.warm > 0;
         let mut bound = slot.sessions.iter().filter_map(|id| self.sessions.get(id));
-        let could_take = |turn: &TurnId, session: &SessionId| {
-            let (job, session) = (self.jobs.get(turn)?, self.sessions.get(session)?);
-            let queued = job.phase == Phase::Queued;
-            let free = queued && session.agent == slot.agent && session.slot.is_none();
-            (free && slot.serves(&Fit::of(agent, session, job))).then_some(())
-        };
         is_spare
             || self.restarts_await(worker)
             || bound.any(|session| !session.queue.is_empty())
             || (slot.sessions.is_empty() || !slot.one_session)
                 && self
-                    .waiting
-                    .heads()
-                    .any(|(turn, session)| could_take(turn, session).is_some())
+                    .lane_of(slot)
+                    .is_some_and(|lane| !self.derived.lanes.is_empty(&lane))
     }
 }

@@ -401,7 +401,7 @@ impl State {
             session.current = None;
             session.queue.push_front(turn);
         }
-        self.waiting.insert(turn, session);
+        self.waiting.insert(turn);
         self.wait_afresh(turn);
         if let Some(job) = number {
             self.write_lazily(Write::Requeue { job, attempt });

@@ -275,7 +275,7 @@ impl State {
         job.last = Some(body.clone());
         let callback = job.terms.callback.clone();
         self.clear_timers(turn);
-        self.waiting.remove(turn);
+        self.waiting.remove(&turn);
         self.counters.ended(took);
         let mut writes = vec![Write::Finish {
             job: number,
@@ -377,7 +377,7 @@ impl State {
             return;
         };
         self.clear_timers(turn);
-        self.waiting.remove(turn);
+        self.waiting.remove(&turn);
         self.forget_questions(turn);
         self.words_too_late(turn);
         if let Some(number) = job.number {

@@ -18,6 +18,8 @@ pub const SHARED_TERMS: usize = 16;
 /// Bytes of requests that wait until the store has said what it knows of their sessions: it answers
 /// within milliseconds, so this is a store that is stuck.
 pub const PARKED_BYTES: usize = 32 * 1024 * 1024;
+/// Turns that end in one event because they can't start: each is a commit, and others wait for it.
+pub const ENDED_AT_ONCE: usize = 256;
 /// Commits outstanding before sends are refused: the disk is stuck.
 pub const COMMITS_OUTSTANDING: usize = 4_096;
 /// Jobs of one `collect`, as many as a `dispatch` makes.

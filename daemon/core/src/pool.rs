@@ -1,22 +1,22 @@
 //! The process pool: which session gets which process, and when a turn may begin.
 //!
-//! Owns placement and room. Spares are in `spare.rs`, one slot's life is in `supervisor.rs`; what a turn says is in
+//! Owns placement and room. Who is asked first is in `schedule.rs`, spares are in `spare.rs`, one slot's life is in `supervisor.rs`; what a turn says is in
 //! `turn.rs`.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use agentd_protocol::Code;
 use agentd_protocol::line::Line;
 
 use crate::agent::{Agent, Resume, Sessions};
-use crate::backoff::Health;
 use crate::choice::per_turn;
-use crate::clock::allowed;
+use crate::derived::needs_its_own;
 use crate::effect::{Effect, Spawn};
 use crate::ids::{TurnId, WorkerId};
-use crate::job::{Job, Phase, Process};
+use crate::job::{Phase, Process};
+use crate::lanes::Lane;
 use crate::limits::{PROBE_AFTER, PROBE_WITHIN, SPAWNS_PER_SECOND};
+use crate::schedule::Pass;
 use crate::session::SessionId;
 use crate::slot::{Fit, Slot, SlotPhase};
 use crate::state::State;
@@ -26,138 +26,32 @@ use crate::timers::Timer;
 use crate::worker::{Failure, WorkerCommand};
 
 /// Where a session's next turn can go.
-enum Place {
+pub(crate) enum Place {
     /// To this process, now.
     Here(WorkerId),
     /// To this process, as soon as it is ready: nothing else is waited for.
     Soon(WorkerId),
-    /// Something must happen first, and will.
+    /// To a new one, when one that ends has left it its room.
+    Coming,
+    /// Something must happen first, and will. So it is for those that wait for the same.
     Wait,
-    /// The same, and nothing else of its agent finds room before that.
-    Full,
+    /// What it waits for is something else now.
+    Changed,
     /// Nowhere: it ends.
     Never(Failure),
 }
 
-/// How many turns wait for each process that isn't ready, as far as was looked.
-type Promised = BTreeMap<WorkerId, u32>;
-
-/// Is there room for one more process, or in one?
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Is there room for one more process?
 enum Room {
     Some,
+    /// One is on its way out.
+    Coming,
     None,
 }
 
 impl State {
-    /// Starts what can start: called after every event that may let something start.
-    pub(crate) fn schedule(&mut self) {
-        if self.mode.starts_turns() {
-            let mut seen = BTreeSet::new();
-            // Agents for which there is no room at all: thousands may wait for the same one.
-            let mut crowded: BTreeSet<String> = BTreeSet::new();
-            let mut last: Option<TurnId> = None;
-            let mut promised = Promised::default();
-            while let Some((turn, session)) = self.waiting.session_after(last) {
-                last = Some(turn);
-                if !seen.insert(session) {
-                    continue;
-                }
-                if self.waits_in_a_crowd(session, &crowded) {
-                    self.clocks_of_stop(session);
-                    continue;
-                }
-                if self.schedule_session(session, &mut promised) == Room::None
-                    && let Some(session) = self.sessions.get(&session)
-                    && !self.takes_more(&session.agent)
-                {
-                    crowded.insert(session.agent.clone());
-                }
-            }
-        }
-        self.keep_warm();
-    }
-
-    /// The turn of a session that would run next.
-    fn head(&self, session: SessionId) -> Option<TurnId> {
-        let session = self.sessions.get(&session)?;
-        if session.current.is_some() || session.gate.is_some() {
-            return None;
-        }
-        let first = session.queue.iter().copied().find(|turn| {
-            self.jobs
-                .get(turn)
-                .is_some_and(|job| job.phase != Phase::Held)
-        })?;
-        // A pending turn keeps its place: those behind it wait for its answer.
-        self.jobs
-            .get(&first)
-            .filter(|job| job.phase == Phase::Queued)
-            .map(|_| first)
-    }
-
-    /// Would a look at a session find nothing but what was found for another of its agent? One that
-    /// has a process, or deaths behind it, is looked at by itself.
-    fn waits_in_a_crowd(&self, session: SessionId, crowded: &BTreeSet<String>) -> bool {
-        !crowded.is_empty()
-            && self.sessions.get(&session).is_some_and(|session| {
-                session.slot.is_none()
-                    && session.health == Health::default()
-                    && crowded.contains(&session.agent)
-            })
-    }
-
-    /// Could a process of this agent take one more turn, of whatever kind?
-    fn takes_more(&self, agent: &str) -> bool {
-        let takes = |slot: &Slot| slot.agent == agent && slot.takes_turns() && slot.has_room();
-        self.slots.values().any(takes)
-    }
-
-    /// Starts a session's next turn if it can; says whether there was room to try.
-    fn schedule_session(&mut self, session: SessionId, promised: &mut Promised) -> Room {
-        let Some(turn) = self.head(session) else {
-            return Room::Some;
-        };
-        let late = |job: &Job| job.expires <= self.now.boot_ms;
-        if self.jobs.get(&turn).is_some_and(|job| late(job)) {
-            self.expire(turn);
-            return Room::Some;
-        }
-        let is_over = |job: &Job| {
-            job.clock
-                .is_some_and(|since| since + allowed(job) <= self.now.mono)
-        };
-        if self.jobs.get(&turn).is_some_and(|job| is_over(job)) {
-            // It rang while its mark was on its way to a process that is gone.
-            self.never_ready(turn);
-            return Room::Some;
-        }
-        match self.place(session, turn) {
-            Place::Full => {
-                self.clock_stops(turn);
-                return Room::None;
-            }
-            // Several may wait for one process, which is there for the first of them.
-            Place::Soon(worker) if self.promise(worker, promised) => self.clock_runs(turn),
-            Place::Soon(_) | Place::Wait => self.clock_stops(turn),
-            Place::Never(failure) => self.fail(turn, failure),
-            Place::Here(worker) => self.mark(turn, worker),
-        }
-        Room::Some
-    }
-
-    /// Has a process that isn't ready room for one more of those that wait for it?
-    fn promise(&self, worker: WorkerId, promised: &mut Promised) -> bool {
-        let Some(slot) = self.slots.get(&worker) else {
-            return false;
-        };
-        let taken = promised.entry(worker).or_default();
-        *taken += 1;
-        *taken <= slot.capacity
-    }
-
     /// Binds a turn to a process and asks for its *running* mark.
-    fn mark(&mut self, turn: TurnId, worker: WorkerId) {
+    pub(crate) fn mark(&mut self, turn: TurnId, worker: WorkerId) {
         let Some(process) = self.reserve(turn, worker) else {
             return;
         };
@@ -205,7 +99,12 @@ impl State {
         if !alone || cancelled || !self.mode.starts_turns() {
             return None;
         }
-        let Place::Here(worker) = self.place(session_id, turn) else {
+        // Older turns of its agent that wait for a process go first.
+        let behind = session.slot.is_none() && self.derived.lanes.any_free(&session.agent);
+        if behind {
+            return None;
+        }
+        let Place::Here(worker) = self.place(session_id, turn, &mut Pass::default()) else {
             return None;
         };
         let process = self.reserve(turn, worker)?;
@@ -219,7 +118,7 @@ impl State {
     }
 
     /// Finds a process for a session's next turn, or makes room for one.
-    fn place(&mut self, session_id: SessionId, turn: TurnId) -> Place {
+    pub(crate) fn place(&mut self, session_id: SessionId, turn: TurnId, pass: &mut Pass) -> Place {
         let (Some(session), Some(job)) = (self.sessions.get(&session_id), self.jobs.get(&turn))
         else {
             return Place::Wait;
@@ -229,32 +128,27 @@ impl State {
             return Place::Never(Failure::new(Code::UnknownAgent, error));
         };
         let fit = Fit::of(&agent, session, job);
-        let bound = session.slot;
-        if let Some(worker) = bound {
+        let own = needs_its_own(&agent, session);
+        let leased = session.leased;
+        if let Some(worker) = session.slot {
             return self.place_bound(worker, session_id, &fit);
         }
         if let Some(failure) = self.broken(&agent.name, session_id) {
             return Place::Never(failure);
         }
-        let resumes = self
-            .sessions
-            .get(&session_id)
-            .is_some_and(|session| session.turns > 0 && session.native.is_some())
-            && agent.describe.resume == Resume::Native;
-        if !per_turn(&agent)
-            && let Some(worker) = self.shareable(&agent, &fit, resumes)
-        {
-            return match self.place_here(worker) {
-                Place::Wait if self.is_full() => Place::Full,
-                place => place,
-            };
+        if !per_turn(&agent) {
+            if let Some(worker) = self.shareable(&agent, &fit, own, pass) {
+                return self.place_here(worker);
+            }
+            if !leased {
+                // Its acceptance takes the lease; then a process is started.
+                return Place::Wait;
+            }
         }
-        if !self.is_leased(session_id) && !per_turn(&agent) {
-            // Its acceptance takes the lease; then a process is started.
-            return Place::Wait;
-        }
-        if !self.make_room() {
-            return Place::Full;
+        match self.make_room(pass) {
+            Room::Some => {}
+            Room::Coming => return Place::Coming,
+            Room::None => return Place::Wait,
         }
         if per_turn(&agent) && !self.spawn_allowed() {
             return Place::Wait;
@@ -281,32 +175,35 @@ impl State {
                 session.slot = None;
                 session.open = false;
             }
-            return Place::Wait;
+            return Place::Changed;
         };
         if let SlotPhase::Failed = slot.phase {
+            let agent = slot.agent.clone();
             if !slot.serves(fit) {
                 // Its pins were changed since: what came of the others says nothing of these.
                 if let Some(session) = self.sessions.get_mut(&session) {
                     session.health.reset();
                 }
-                self.drop_slot(worker);
-                return Place::Wait;
-            }
-            let agent = slot.agent.clone();
-            // It stays for `status` and for a restart, until it may be tried again.
-            if let Some(failure) = self.broken(&agent, session) {
+            } else if let Some(failure) = self.broken(&agent, session) {
+                // It stays for `status` and for a restart, until it may be tried again.
                 return Place::Never(failure);
             }
             self.drop_slot(worker);
+            return Place::Changed;
+        }
+        if slot.serves(fit) || !slot.takes_turns() {
+            return self.place_here(worker);
+        }
+        if !slot.turns.is_empty() || self.compacting.contains_key(&worker) {
             return Place::Wait;
         }
-        let unused = slot.turns.is_empty() && !self.compacting.contains_key(&worker);
-        if !slot.serves(fit) && unused && slot.takes_turns() {
-            // Other pins than the process was started with: it makes way for one that has them.
-            self.retire(worker);
-            return Place::Soon(worker);
+        // Other pins than the process was started with: it makes way for one that has them.
+        self.retire(worker);
+        if self.slots.contains_key(&worker) {
+            Place::Soon(worker)
+        } else {
+            Place::Changed
         }
-        self.place_here(worker)
     }
 
     fn place_here(&mut self, worker: WorkerId) -> Place {
@@ -340,16 +237,14 @@ impl State {
         Place::Here(worker)
     }
 
-    /// Is the session this instance's, and nobody else's? One that isn't stored yet can't be
-    /// anybody else's.
-    fn is_leased(&self, session: SessionId) -> bool {
-        self.sessions
-            .get(&session)
-            .is_some_and(|session| session.leased)
-    }
-
     /// A process that can take one more session; one that is starting or being asked counts.
-    fn shareable(&self, agent: &Agent, fit: &Fit, resumes: bool) -> Option<WorkerId> {
+    pub(crate) fn shareable(
+        &self,
+        agent: &Agent,
+        fit: &Fit,
+        own: bool,
+        pass: &Pass,
+    ) -> Option<WorkerId> {
         let fitting = self.slots.iter().filter(|(_, slot)| {
             slot.agent == agent.name
                 && slot.serves(fit)
@@ -369,19 +264,26 @@ impl State {
                 .or_else(|| many.first().filter(|_| self.is_full()))
                 .map(|(worker, _)| **worker);
         }
-        // A session that is to be resumed needs a process started for it.
-        let mut spares =
-            fitting.filter(|(_, slot)| slot.sessions.is_empty() && slot.is_ready() && !resumes);
+        // A session that is to be resumed needs a process started for it. One that is being asked
+        // whether it lives is there for the first of those that wait.
+        let mut spares = fitting.filter(|(worker, slot)| {
+            let there = slot.is_ready() || slot.phase.is_probing() && !pass.is_promised(**worker);
+            slot.sessions.is_empty() && there && !own
+        });
         spares.next().map(|(worker, _)| *worker)
     }
 
     /// Are there as many processes as there may be?
     pub(crate) fn is_full(&self) -> bool {
-        let live = self
-            .slots
+        self.processes() >= self.settings.max_workers
+    }
+
+    /// How many processes take room.
+    pub(crate) fn processes(&self) -> usize {
+        self.slots
             .values()
-            .filter(|slot| slot.phase.holds_process() && !self.delegates(slot));
-        live.count() >= self.settings.max_workers
+            .filter(|slot| slot.phase.holds_process() && !self.delegates(slot))
+            .count()
     }
 
     /// Does a process only wait for jobs of its own jobs? It must not keep them from running.
@@ -393,34 +295,39 @@ impl State {
         !self.collecting.is_empty() && !slot.turns.is_empty() && slot.turns.iter().all(waits)
     }
 
-    /// Is there room for one more process? Ends an idle one if not.
-    fn make_room(&mut self) -> bool {
-        if !self.is_full() {
-            return true;
+    /// Is there room for one more process? Ends an idle one if not. Turns ask in the order in which
+    /// they were accepted, so whoever waits for an idle process is younger.
+    fn make_room(&mut self, pass: &mut Pass) -> Room {
+        if pass.full {
+            return Room::None;
         }
-        if self.slots.values().any(|slot| slot.phase.is_stopping()) {
-            return false;
+        let processes = self.processes();
+        if processes < self.settings.max_workers {
+            return Room::Some;
         }
-        // Longest idle first; memories that can't be resumed go last.
+        let leaves = self.slots.values().filter(|slot| slot.phase.leaves());
+        let taken = pass.claimed + processes - self.settings.max_workers;
+        pass.claimed += 1;
+        if leaves.count() > taken {
+            return Room::Coming;
+        }
+        // Longest idle first; those that somebody waits for, and memories that can't be resumed,
+        // go last.
         let idle = self
             .slots
             .iter()
-            .filter(|(_, slot)| slot.turns.is_empty() && slot.is_ready() && !self.wanted(slot))
+            .filter(|(_, slot)| slot.turns.is_empty() && slot.is_ready())
             .filter(|(worker, _)| !self.compacting.contains_key(worker));
+        let wanted = |worker: WorkerId| !self.derived.lanes.is_empty(&Lane::Held(worker));
         let victim = idle
-            .min_by_key(|(_, slot)| (self.is_memory(slot), slot.idle_since))
+            .min_by_key(|(worker, slot)| (self.is_memory(slot), wanted(**worker), slot.idle_since))
             .map(|(worker, _)| *worker);
-        if let Some(worker) = victim {
-            self.retire(worker);
-        }
-        false
-    }
-
-    /// Does one of its sessions wait for it?
-    fn wanted(&self, slot: &Slot) -> bool {
-        slot.sessions
-            .iter()
-            .any(|session| self.head(*session).is_some())
+        let Some(worker) = victim else {
+            pass.full = true;
+            return Room::None;
+        };
+        self.retire(worker);
+        Room::Coming
     }
 
     pub(crate) fn broken(&mut self, agent: &str, session: SessionId) -> Option<Failure> {

@@ -162,7 +162,7 @@ impl State {
     }
 
     fn enqueue_recovered(&mut self, turn: TurnId, session: SessionId, number: JobId) {
-        self.waiting.insert(turn, session);
+        self.waiting.insert(turn);
         let Some(session) = self.sessions.get_mut(&session) else {
             return;
         };

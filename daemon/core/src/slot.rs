@@ -215,9 +215,24 @@ impl SlotPhase {
         !matches!(self, Self::Failed)
     }
 
+    /// Does it make room when it is gone?
+    pub(crate) const fn leaves(&self) -> bool {
+        matches!(
+            self,
+            Self::Stopping {
+                then: Then::Gone | Then::Refused,
+                ..
+            }
+        )
+    }
+
     /// Is a process there to be told something?
     pub(crate) const fn has_process(&self) -> bool {
         !matches!(self, Self::Planned | Self::Backoff | Self::Failed)
+    }
+
+    pub(crate) const fn is_probing(&self) -> bool {
+        matches!(self, Self::Probing { .. })
     }
 
     pub(crate) const fn is_stopping(&self) -> bool {

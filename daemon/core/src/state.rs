@@ -16,11 +16,12 @@ use crate::backoff::Health;
 use crate::budget::Held;
 use crate::collect::Collecting;
 use crate::conn::{Conn, FollowId};
+use crate::derived::Derived;
 use crate::dispatch::Dispatching;
 use crate::effect::{Effect, Progress};
 use crate::event::Event;
 use crate::ids::{ConnId, Now, Token, TurnId, WorkerId};
-use crate::job::{Job, Phase};
+use crate::job::Job;
 use crate::model::Compacting;
 use crate::questions::Questions;
 use crate::request::Loading;
@@ -35,7 +36,7 @@ use crate::store::{Query, Urgency, Write};
 use crate::stored::Awaiting;
 use crate::terms::SharedTerms;
 use crate::timers::{Timer, Timers};
-use crate::waiting::Waiting;
+use crate::tracked::Tracked;
 use crate::worker::WorkerEvent;
 
 /// What stays the same while the daemon runs.
@@ -119,13 +120,17 @@ pub struct State {
     pub(crate) leaving: Option<Leave>,
     pub(crate) conns: BTreeMap<ConnId, Conn>,
     /// Boxed: the tree would move them about.
-    pub(crate) jobs: BTreeMap<TurnId, Box<Job>>,
+    pub(crate) jobs: Tracked<TurnId, Box<Job>>,
     pub(crate) numbers: BTreeMap<JobId, TurnId>,
-    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) sessions: Tracked<SessionId, Session>,
     pub(crate) names: BTreeMap<String, SessionId>,
     pub(crate) slots: BTreeMap<WorkerId, Slot>,
-    /// Waiting jobs in the order of acceptance: the order in which processes are given out.
-    pub(crate) waiting: Waiting,
+    /// Turns that have a place in the queue of their session.
+    pub(crate) waiting: BTreeSet<TurnId>,
+    /// What follows from jobs and sessions.
+    pub(crate) derived: Derived,
+    /// How often a turn was looked at, whether it could start.
+    pub(crate) looked: u64,
     /// Those of them whose time runs already: their process is being made ready.
     pub(crate) clocked: BTreeSet<TurnId>,
     pub(crate) awaiting: BTreeMap<Token, Awaiting>,
@@ -166,12 +171,14 @@ impl State {
             mode: Mode::Ready,
             leaving: None,
             conns: BTreeMap::new(),
-            jobs: BTreeMap::new(),
+            jobs: Tracked::default(),
             numbers: BTreeMap::new(),
-            sessions: BTreeMap::new(),
+            sessions: Tracked::default(),
             names: BTreeMap::new(),
             slots: BTreeMap::new(),
-            waiting: Waiting::default(),
+            waiting: BTreeSet::new(),
+            derived: Derived::default(),
+            looked: 0,
             clocked: BTreeSet::new(),
             awaiting: BTreeMap::new(),
             loading: BTreeMap::new(),
@@ -269,7 +276,10 @@ impl State {
         if may_start || rang {
             self.schedule();
         }
+        self.derive();
         self.go_on_stopping();
+        // What that ended is brought up to date for whoever asks next.
+        self.derive();
         std::mem::swap(&mut self.out, effects);
     }
 
@@ -318,7 +328,7 @@ impl State {
                 Timer::Leave => self.leave_now(),
                 Timer::Stop => self.stop_timeout(),
                 // What they hold back is looked at after every event.
-                Timer::SpawnRate | Timer::Spare | Timer::Breaker => {}
+                Timer::SpawnRate | Timer::Schedule | Timer::Spare | Timer::Breaker => {}
             }
         }
         rang
@@ -466,14 +476,6 @@ impl State {
             session.jobs -= 1;
         }
         Some(job)
-    }
-
-    /// Turns that a worker has, or is about to get.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.jobs
-            .values()
-            .filter(|job| job.process().is_some() || job.phase == Phase::Finishing)
-            .count()
     }
 }
 

@@ -144,7 +144,7 @@ impl State {
             .values()
             .filter(|slot| slot.pid().is_some())
             .count();
-        let in_flight = self.in_flight();
+        let in_flight = self.derived.in_flight.len();
         let state = if !self.mode.starts_turns() {
             DaemonState::Draining
         } else if self.store_trouble.is_some() || self.settings.moved_aside.is_some() {
@@ -175,7 +175,8 @@ impl State {
             ));
         }
         let mut held: BTreeMap<&str, usize> = BTreeMap::new();
-        let gates = self.sessions.values().filter_map(|one| one.gate.as_ref());
+        let gated = self.derived.gated.iter();
+        let gates = gated.filter_map(|session| self.sessions.get(session)?.gate.as_ref());
         for gate in gates {
             *held.entry(&gate.why).or_default() += 1;
         }

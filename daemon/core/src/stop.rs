@@ -2,6 +2,7 @@
 //!
 //! Owns the order in which things end. Must not know sockets or locks: it announces.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use agentd_protocol::envelope::Rejected;
@@ -11,7 +12,7 @@ use agentd_protocol::{Code, Id};
 
 use crate::effect::{Announcement, Effect, Rung};
 use crate::ids::{ConnId, TurnId, WorkerId};
-use crate::job::{Ending, Job, Phase};
+use crate::job::{Ending, Phase};
 use crate::limits::{DRAIN_WITHIN, SERVED_BEFORE_A_STOP, STOP_WITHIN};
 use crate::state::{Socket, State};
 use crate::timers::Timer;
@@ -117,7 +118,7 @@ impl State {
     }
 
     pub(crate) fn drain_timeout(&mut self) {
-        let in_flight = self.in_flight();
+        let in_flight = self.derived.in_flight.len();
         if let Mode::Draining(draining) = &mut self.mode {
             for (conn, id) in std::mem::take(&mut draining.asking) {
                 let error = format!("{in_flight} turns still run; the daemon stays drained");
@@ -223,10 +224,10 @@ impl State {
         let Some(known) = self.conns.get(&conn) else {
             return;
         };
-        let pending = known.pending.iter().copied();
-        let is_its = |job: &Job| job.followers.iter().any(|(follower, _)| *follower == conn);
-        let followed = self.jobs.iter().filter(|(_, job)| is_its(job));
-        let turns: Vec<TurnId> = pending.chain(followed.map(|(turn, _)| *turn)).collect();
+        let pending = known.pending.iter();
+        let follows = known.follows.values();
+        let followed = follows.filter_map(|follow| self.numbers.get(&follow.job));
+        let turns: BTreeSet<TurnId> = pending.chain(followed).copied().collect();
         for turn in turns {
             match self.jobs.get_mut(&turn).map(|job| &mut job.phase) {
                 Some(Phase::Pending { cancelled, .. }) => *cancelled = true,
@@ -282,7 +283,7 @@ impl State {
         *now = hurry;
         self.timers
             .set(Timer::Stop, self.now.mono + crate::limits::RUNG);
-        let turns: Vec<TurnId> = self.jobs.keys().copied().collect();
+        let turns: Vec<TurnId> = self.derived.in_flight.iter().copied().collect();
         for turn in turns {
             if self
                 .jobs
@@ -308,11 +309,7 @@ impl State {
             Mode::Draining(draining) if draining.asking.is_empty() => return,
             Mode::Draining(_) | Mode::Stopping(_) => {}
         }
-        let busy = self
-            .jobs
-            .values()
-            .any(|job| job.process().is_some() || job.phase == Phase::Finishing);
-        if busy {
+        if !self.derived.in_flight.is_empty() {
             return;
         }
         if let Mode::Draining(draining) = &mut self.mode {
@@ -338,11 +335,7 @@ impl State {
                 },
             );
         }
-        let pending = self
-            .jobs
-            .values()
-            .any(|job| matches!(job.phase, Phase::Pending { .. }));
-        if self.slots.is_empty() && !pending {
+        if self.slots.is_empty() && self.derived.pending.is_empty() {
             self.mode = Mode::Stopping(Hurry::Gone);
             self.timers.clear(Timer::Stop);
             self.out.push(Effect::Exit);

@@ -178,7 +178,8 @@ impl State {
             return;
         }
         self.timers.set(Timer::Doubt, self.now.mono + DOUBT_WITHIN);
-        let pending = self.jobs.values().filter_map(|job| job.sender.as_ref());
+        let pending = self.derived.pending.iter();
+        let pending = pending.filter_map(|turn| self.jobs.get(turn)?.sender.as_ref());
         let mut waiting: Vec<ConnId> = pending.map(|waiter| waiter.conn).collect();
         waiting.extend(self.dispatching.values().map(|dispatch| dispatch.conn));
         waiting.extend(self.awaiting.values().filter_map(|awaiting| {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::derived::Reach;
 use crate::effect::Effect;
 use crate::ids::{Generation, WorkerId};
 use crate::log::What;
@@ -149,6 +150,10 @@ impl State {
                 slot.capacity = most.max(1);
             }
             let agent = slot.agent.clone();
+            let reach = Reach {
+                cwd: slot.cwd_per_turn,
+                toolsets: slot.toolsets_per_turn,
+            };
             if let Some(session) = slot.resuming
                 && let Some(session) = self.sessions.get_mut(&session)
             {
@@ -167,6 +172,7 @@ impl State {
             if let Some(health) = self.health.get_mut(&agent) {
                 health.ready();
             }
+            self.reaches(&agent, reach);
             self.restarted(worker, Ok(()));
         }
         if self

@@ -33,6 +33,8 @@ pub(crate) enum Timer {
     Retire(WorkerId),
     /// Spawns held back by the spawn rate may go on.
     SpawnRate,
+    /// More turns are to be looked at than one event had room for.
+    Schedule,
     /// A spare process may be started, although a turn goes on.
     Spare,
     /// A broken agent or session may be probed.
@@ -70,7 +72,7 @@ impl Timers {
 
     /// Sets a timer that isn't set yet.
     pub(crate) fn set_if_unset(&mut self, timer: Timer, at: Duration) {
-        if !self.at.contains_key(&timer) {
+        if !self.is_set(timer) {
             self.set(timer, at);
         }
     }
@@ -86,6 +88,10 @@ impl Timers {
         if let Some(old) = self.at.remove(&timer) {
             self.order.remove(&(old, timer));
         }
+    }
+
+    pub(crate) fn is_set(&self, timer: Timer) -> bool {
+        self.at.contains_key(&timer)
     }
 
     pub(crate) fn next(&self) -> Option<Duration> {

@@ -12,6 +12,7 @@ mod callbacks;
 mod clocks;
 mod cursors;
 mod dispatch;
+mod fairness;
 mod flood;
 mod forms;
 mod held;

@@ -66,6 +66,7 @@ impl World {
         let again = stored.request.contains("\"retry\":\"auto\"");
         let times = self.prompts.entry(job).or_default();
         *times += 1;
+        self.began.push(job);
         assert!(
             *times == 1 || (again && *times <= 3),
             "{job} ran {times} times"

@@ -90,7 +90,11 @@ pub struct World {
     pub keys: BTreeMap<String, (JobId, String)>,
     /// Who is told of which job's end.
     pub callbacks: BTreeMap<JobId, String>,
+    /// How many it was told.
+    pub events: u64,
     pub prompts: BTreeMap<JobId, u32>,
+    /// The jobs that began, in that order.
+    pub began: Vec<JobId>,
     /// The agent's own id of the session that each prompt carried.
     pub natives: Vec<Option<String>>,
     /// Whose session each turn is of that a process got.
@@ -142,7 +146,9 @@ impl World {
             sessions: BTreeMap::new(),
             keys: BTreeMap::new(),
             callbacks: BTreeMap::new(),
+            events: 0,
             prompts: BTreeMap::new(),
+            began: Vec::new(),
             natives: Vec::new(),
             turns: BTreeMap::new(),
             orders: VecDeque::new(),
@@ -169,6 +175,8 @@ impl World {
 
     pub fn event(&mut self, event: Event) {
         let mut effects = Vec::new();
+        self.events += 1;
+        let shown = format!("{event:?}");
         self.state.apply(self.now, event, &mut effects);
         assert!(
             effects.len() < 20_000,
@@ -177,6 +185,10 @@ impl World {
         );
         for effect in effects {
             self.effect(effect);
+        }
+        // A walk over everything: not where there is very much.
+        if self.jobs.len() < 200 {
+            assert_eq!(self.state.audit(), None, "after {shown:.500}");
         }
         if self.prompt_store {
             while self.store_pending() > 0 {

@@ -1,0 +1,121 @@
+//! The scheduler held against a walk over everything, for tests: what is kept at hand is what the
+//! walk finds, and no turn waits that could start.
+//!
+//! Owns that walk. Must not change anything; the daemon never calls it.
+
+use std::time::Duration;
+
+use crate::choice::per_turn;
+use crate::derived::{Derived, is_in_flight, keep, needs_its_own};
+use crate::ids::{TurnId, WorkerId};
+use crate::job::Phase;
+use crate::lanes::Lane;
+use crate::limits::SPAWNS_PER_SECOND;
+use crate::schedule::Pass;
+use crate::session::SessionId;
+use crate::slot::{Fit, Slot, SlotPhase};
+use crate::state::State;
+use crate::timers::Timer;
+
+impl State {
+    /// What is wrong, if anything is.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn audit(&self) -> Option<String> {
+        self.wrongly_derived().or_else(|| self.waits_in_vain())
+    }
+
+    /// How often a turn was looked at so far, whether it could start.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn looked(&self) -> u64 {
+        self.looked
+    }
+
+    fn wrongly_derived(&self) -> Option<String> {
+        let mut all = Derived {
+            reach: self.derived.reach.clone(),
+            ..Derived::default()
+        };
+        for (turn, job) in self.jobs.iter() {
+            keep(&mut all.in_flight, *turn, is_in_flight(job));
+            let pending = matches!(job.phase, Phase::Pending { .. });
+            keep(&mut all.pending, *turn, pending);
+        }
+        for (session, known) in self.sessions.iter() {
+            keep(&mut all.gated, *session, known.gate.is_some());
+            all.lanes.put(*session, self.next_of(*session));
+        }
+        (all != self.derived).then(|| format!("{:#?}\nshould be {all:#?}", self.derived))
+    }
+
+    fn waits_in_vain(&self) -> Option<String> {
+        if !self.mode.starts_turns() || self.timers.is_set(Timer::Schedule) {
+            return None;
+        }
+        let mut homeless = 0;
+        for (session, (turn, lane)) in self.derived.lanes.all() {
+            let found = match lane {
+                Lane::Held(worker) => self.vainly_held(*worker, *session, *turn),
+                Lane::Free(_) => self.vainly_free(*session, *turn, &mut homeless),
+            };
+            if let Some(why) = found {
+                return Some(format!("{turn:?} of {session:?} waits, but {why}"));
+            }
+        }
+        let over = self.processes() - self.settings.max_workers.min(self.processes());
+        let leaves = self.slots.values().filter(|slot| slot.phase.leaves());
+        let idle = |(worker, slot): (&WorkerId, &Slot)| {
+            slot.turns.is_empty() && slot.is_ready() && !self.compacting.contains_key(worker)
+        };
+        (homeless > leaves.count().saturating_sub(over) && self.slots.iter().any(idle))
+            .then(|| format!("{homeless} turns wait for room that an idle process has"))
+    }
+
+    fn vainly_held(&self, worker: WorkerId, session: SessionId, turn: TurnId) -> Option<String> {
+        let (known, job) = (self.sessions.get(&session)?, self.jobs.get(&turn)?);
+        let Some(slot) = self.slots.get(&worker) else {
+            return Some(format!("{worker:?} is gone"));
+        };
+        let agent = self.settings.agents.get(&slot.agent)?;
+        let serves = slot.serves(&Fit::of(agent, known, job));
+        let takes = self.takes_now(worker, slot) && (serves || slot.turns.is_empty());
+        (takes || slot.phase == SlotPhase::Failed).then(|| format!("{slot:?} could take it"))
+    }
+
+    fn vainly_free(
+        &self,
+        session: SessionId,
+        turn: TurnId,
+        homeless: &mut usize,
+    ) -> Option<String> {
+        let (known, job) = (self.sessions.get(&session)?, self.jobs.get(&turn)?);
+        let Some(agent) = self.settings.agents.get(&known.agent) else {
+            return Some("its agent is gone".to_owned());
+        };
+        if !per_turn(agent) {
+            let fit = Fit::of(agent, known, job);
+            let shared = self.shareable(agent, &fit, needs_its_own(agent, known), &Pass::default());
+            if let Some(worker) = shared {
+                let slot = self.slots.get(&worker)?;
+                let takes = self.takes_now(worker, slot);
+                return takes.then(|| format!("{slot:?} could take it"));
+            }
+        }
+        if self.is_full() {
+            *homeless += 1;
+            return None;
+        }
+        let within = |at: &&Duration| self.now.mono.saturating_sub(**at) < Duration::from_secs(1);
+        let spawned = self.spawned.iter().filter(within).count();
+        let held_back = per_turn(agent) && spawned >= SPAWNS_PER_SECOND;
+        (!held_back).then(|| "there is room for a process".to_owned())
+    }
+
+    fn takes_now(&self, worker: WorkerId, slot: &Slot) -> bool {
+        slot.is_ready()
+            && slot.has_room()
+            && slot.takes_turns()
+            && !self.compacting.contains_key(&worker)
+    }
+}

@@ -1,0 +1,161 @@
+//! What follows from jobs and sessions, kept at hand so that no event walks over all of them.
+//!
+//! Owns the bringing up to date: after each event, for what that event changed. Must not decide
+//! anything by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::agent::{Agent, Resume, Sessions};
+use crate::ids::TurnId;
+use crate::job::{Job, Phase};
+use crate::lanes::{Lane, Lanes, Need};
+use crate::session::{Session, SessionId};
+use crate::slot::{Fit, Slot};
+use crate::state::State;
+
+/// Everything that follows.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Derived {
+    /// The next turn of each session that has one.
+    pub(crate) lanes: Lanes,
+    /// Turns that a worker has or is about to get, and those whose final line is on its way.
+    pub(crate) in_flight: BTreeSet<TurnId>,
+    /// Turns that aren't accepted yet.
+    pub(crate) pending: BTreeSet<TurnId>,
+    /// Sessions that wait for what a dead instance left.
+    pub(crate) gated: BTreeSet<SessionId>,
+    /// What the processes of an agent take with each turn, as the last one said.
+    pub(crate) reach: BTreeMap<String, Reach>,
+}
+
+/// What a process takes with each turn, rather than at its start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Reach {
+    pub(crate) cwd: bool,
+    pub(crate) toolsets: bool,
+}
+
+impl Reach {
+    /// What is left of a fit that a process has to be started with.
+    fn rest(self, mut fit: Fit) -> Fit {
+        if self.cwd {
+            fit.cwd = String::new();
+        }
+        if self.toolsets {
+            fit.toolsets = None;
+        }
+        fit
+    }
+}
+
+impl State {
+    /// Brings what is derived up to date.
+    pub(crate) fn derive(&mut self) {
+        for turn in self.jobs.take_changed() {
+            let job = self.jobs.get(&turn);
+            let phase = job.map(|job| &job.phase);
+            let in_flight = job.is_some_and(|job| is_in_flight(job));
+            let pending = matches!(phase, Some(Phase::Pending { .. }));
+            if let Some(job) = job.filter(|job| waits(job)) {
+                self.sessions.touch(job.session);
+            }
+            keep(&mut self.derived.in_flight, turn, in_flight);
+            keep(&mut self.derived.pending, turn, pending);
+        }
+        for session in self.sessions.take_changed() {
+            let known = self.sessions.get(&session);
+            let gated = known.is_some_and(|known| known.gate.is_some());
+            let next = self.next_of(session);
+            keep(&mut self.derived.gated, session, gated);
+            self.derived.lanes.put(session, next);
+        }
+    }
+
+    /// The turn of a session that would run next, and what it waits for.
+    pub(crate) fn next_of(&self, id: SessionId) -> Option<(TurnId, Lane)> {
+        let session = self.sessions.get(&id)?;
+        let turn = self.head(session)?;
+        let lane = match session.slot {
+            Some(worker) => Lane::Held(worker),
+            None => Lane::Free(Arc::new(self.need(session, self.jobs.get(&turn)?))),
+        };
+        Some((turn, lane))
+    }
+
+    /// The turn of a session that would run next.
+    fn head(&self, session: &Session) -> Option<TurnId> {
+        if session.current.is_some() || session.gate.is_some() {
+            return None;
+        }
+        let phase = |turn: &TurnId| self.jobs.get(turn).map(|job| &job.phase);
+        let mut queue = session.queue.iter();
+        let first = queue.find(|turn| phase(turn).is_some_and(|phase| *phase != Phase::Held))?;
+        // A pending turn keeps its place: those behind it wait for its answer.
+        (phase(first) == Some(&Phase::Queued)).then_some(*first)
+    }
+
+    fn need(&self, session: &Session, job: &Job) -> Need {
+        let agent = self.settings.agents.get(&session.agent);
+        let lasting = agent.filter(|agent| agent.describe.sessions != Sessions::PerTurn);
+        Need {
+            agent: session.agent.clone(),
+            fit: lasting.map(|agent| self.rest_of(agent, Fit::of(agent, session, job))),
+            own: lasting.is_some_and(|agent| needs_its_own(agent, session)),
+        }
+    }
+
+    fn rest_of(&self, agent: &Agent, fit: Fit) -> Fit {
+        let reach = self.derived.reach.get(&agent.name);
+        reach.copied().unwrap_or_default().rest(fit)
+    }
+
+    /// The lane of those that a process could take without being started for them.
+    pub(crate) fn lane_of(&self, slot: &Slot) -> Option<Lane> {
+        let agent = self.settings.agents.get(&slot.agent)?;
+        let need = Need {
+            agent: slot.agent.clone(),
+            fit: Some(self.rest_of(agent, slot.fit.clone())),
+            own: false,
+        };
+        Some(Lane::Free(Arc::new(need)))
+    }
+
+    /// A process said what it takes with each turn: others of its agent will, too.
+    pub(crate) fn reaches(&mut self, agent: &str, reach: Reach) {
+        let known = self.derived.reach.entry(agent.to_owned()).or_default();
+        if *known != reach {
+            *known = reach;
+            for session in self.derived.lanes.sessions_of(agent) {
+                self.sessions.touch(session);
+            }
+        }
+    }
+}
+
+/// Is it to be resumed in a process that is started for it?
+pub(crate) fn needs_its_own(agent: &Agent, session: &Session) -> bool {
+    agent.describe.sessions == Sessions::One
+        && agent.describe.resume == Resume::Native
+        && session.turns > 0
+        && session.native.is_some()
+}
+
+pub(crate) fn is_in_flight(job: &Job) -> bool {
+    job.process().is_some() || job.phase == Phase::Finishing
+}
+
+fn waits(job: &Job) -> bool {
+    matches!(
+        job.phase,
+        Phase::Pending { .. } | Phase::Queued | Phase::Held
+    )
+}
+
+pub(crate) fn keep<K: Ord>(set: &mut BTreeSet<K>, key: K, is_in: bool) {
+    if is_in {
+        set.insert(key);
+    } else {
+        set.remove(&key);
+    }
+}

@@ -1,0 +1,176 @@
+//! Turns start in the order in which they were accepted, however many wait, and an event costs no
+//! more when many do.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use agentd_core::limits::SPAWNS_PER_SECOND;
+use agentd_core::worker::{Exit, Traits, WorkerEvent};
+use agentd_protocol::JobId;
+
+use crate::agents::settings;
+use crate::world::World;
+
+/// Processes of the world.
+const POOL: usize = 4;
+
+/// Dispatches this many turns over sessions by turns, each an own request of 200 at most.
+fn dispatch(world: &mut World, turns: usize, mut job: impl FnMut(usize) -> String) {
+    let conn = world.connect();
+    let numbers: Vec<usize> = (0..turns).collect();
+    for (id, page) in (1..).zip(numbers.chunks(200)) {
+        let jobs: Vec<String> = page.iter().map(|n| job(*n)).collect();
+        let jobs = jobs.join(",");
+        world.request(
+            conn,
+            id,
+            &format!(r#"{{"type":"dispatch","jobs":[{jobs}]}}"#),
+        );
+        assert_eq!(world.answer(conn, id)["ok"], true);
+    }
+}
+
+/// Each process does what it is to do next; then time passes.
+fn step(world: &mut World) {
+    let processes: Vec<_> = world.processes.keys().copied().collect();
+    for process in processes {
+        match world.processes.get(&process) {
+            Some(known) if known.told_to_end.is_some() => world.exit(process, Exit::Signal(15)),
+            Some(known) if !known.ready => world.get_ready(process),
+            Some(known) if known.turns.is_empty() => {
+                world.worker(process, WorkerEvent::Recycled);
+                world.worker(process, WorkerEvent::Ready(Traits::default()));
+            }
+            Some(_) => world.end_turn(process),
+            None => {}
+        }
+    }
+    world.pass(Duration::from_millis(1000 / SPAWNS_PER_SECOND as u64));
+}
+
+/// How many younger turns of the same agent started before one of these, at most.
+fn overtaken(world: &World) -> usize {
+    let mut began = BTreeSet::new();
+    let mut most = 0;
+    for job in &world.began {
+        most = most.max(began.range(job..).count());
+        began.insert(*job);
+    }
+    most
+}
+
+/// Lets all turns run; says by how many younger ones one of them was overtaken at most.
+fn run(turns: usize, job: impl FnMut(usize) -> String) -> usize {
+    let mut world = World::new(settings());
+    dispatch(&mut world, turns, job);
+    let mut steps = 0;
+    while world.began.len() < turns {
+        step(&mut world);
+        steps += 1;
+        assert!(steps < turns * 20, "{} began", world.began.len());
+    }
+    overtaken(&world)
+}
+
+#[test]
+fn fairness_one_session_processes_start_oldest_first() {
+    // More sessions than processes, each with more turns than one.
+    let most = run(497, |n| {
+        format!(r#"{{"text":"x","agent":"one","session":"s{}"}}"#, n % 60)
+    });
+    assert!(most <= POOL, "{most} overtook");
+}
+
+#[test]
+fn fairness_ten_thousand_sends_start_oldest_first() {
+    let unnamed = |_| r#"{"text":"x","agent":"one"}"#.to_owned();
+    let most = run(10_000, unnamed);
+    assert!(most <= POOL, "{most} overtook");
+}
+
+#[test]
+fn fairness_process_per_turn_starts_oldest_first() {
+    let most = run(500, |n| {
+        format!(r#"{{"text":"x","agent":"turn","session":"s{}"}}"#, n % 60)
+    });
+    assert!(most <= POOL, "{most} overtook");
+}
+
+#[test]
+fn fairness_new_send_does_not_overtake_those_held_back() {
+    let mut world = World::new(settings());
+    let turns = 3 * SPAWNS_PER_SECOND;
+    dispatch(&mut world, turns, |_| {
+        r#"{"text":"x","agent":"turn"}"#.to_owned()
+    });
+    let conn = world.connect();
+    for id in 1..=40 {
+        // Time goes on, and the send is the first to know.
+        world.now.mono += Duration::from_millis(100);
+        world.request(conn, id, r#"{"type":"send","text":"x","agent":"turn"}"#);
+        let processes: Vec<_> = world.processes.keys().copied().collect();
+        processes
+            .into_iter()
+            .for_each(|process| world.end_turn(process));
+    }
+    assert!(world.began.len() > SPAWNS_PER_SECOND);
+    assert_eq!(overtaken(&world), 0);
+}
+
+#[test]
+fn fairness_idle_process_goes_to_the_older_turn() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let send = |world: &mut World, id: u64, session: &str| {
+        let send = format!(r#"{{"type":"send","text":"x","agent":"one","session":"{session}"}}"#);
+        world.request(conn, id, &send);
+    };
+    for n in 1..=POOL {
+        send(&mut world, n as u64, &format!("s{n}"));
+    }
+    let processes: Vec<_> = world.processes.keys().copied().collect();
+    processes
+        .iter()
+        .for_each(|process| world.get_ready(*process));
+    send(&mut world, 10, "older");
+    for n in 1..=POOL {
+        send(&mut world, 10 + n as u64, &format!("s{n}"));
+    }
+    world.end_turn(processes[0]);
+    let ended = world.processes[&processes[0]].told_to_end;
+    assert!(ended.is_some(), "its own session's turn is younger");
+    world.exit(processes[0], Exit::Code(0));
+    let started: Vec<_> = world.processes.keys().copied().collect();
+    world.get_ready(*started.last().unwrap());
+    assert_eq!(world.began.last(), Some(&JobId(POOL as u64 + 1)));
+}
+
+/// Turns looked at per event while so many wait, at most, over events of every kind.
+fn looks(waiting: usize, job: impl FnMut(usize) -> String) -> u64 {
+    let mut world = World::new(settings());
+    dispatch(&mut world, waiting, job);
+    let mut most = 0;
+    for _ in 0..60 {
+        let (looked, events) = (world.state.looked(), world.events);
+        step(&mut world);
+        let events = world.events - events;
+        most = most.max((world.state.looked() - looked).div_ceil(events));
+    }
+    most
+}
+
+#[test]
+fn scheduler_event_cost_is_independent_of_waiting() {
+    for agent in ["one", "turn", "many", "keeps"] {
+        for named in [false, true] {
+            let job = |n: usize| match named {
+                true => format!(r#"{{"text":"x","agent":"{agent}","session":"{agent}{n}"}}"#),
+                // Each in a directory of its own: no process fits two of them.
+                false => format!(r#"{{"text":"x","agent":"{agent}","cwd":"/{n}"}}"#),
+            };
+            let (few, many) = (looks(100, job), looks(5_000, job));
+            assert!(few > 0 && many <= few + 1, "{agent} {named}: {few}, {many}");
+            assert!(many <= 4 * POOL as u64, "{agent} {named}: {many}");
+        }
+    }
+}
