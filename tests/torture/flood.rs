@@ -16,6 +16,8 @@ use crate::work::{Request, Work};
 
 /// Of one `dispatch`: as many as one may have.
 const BATCH: usize = 256;
+/// Turns that wait in one session: as many as may.
+const OF_A_SESSION: usize = 250;
 const DISPATCH: u64 = 1;
 const ABORT: u64 = 2;
 /// Nothing that waits for it starts within the run.
@@ -30,45 +32,25 @@ enum Fate {
     Abort,
 }
 
-/// Hands in so many turns of each fate, or as many as there is room for, and only then aborts.
+/// Hands in so many turns of each fate, asking again until each batch is answered.
 pub(crate) fn flood(record: &Arc<Record>, mut work: Work, mut random: Random, size: usize) {
-    let mut sessions = BTreeSet::new();
-    for (begin, fate) in (0..size)
-        .step_by(BATCH)
-        .flat_map(|begin| FATES.map(|fate| (begin, fate)))
-    {
-        let turns = BATCH.min(size - begin);
-        // Sessions of their own, so that nobody else's turns wait behind these.
-        let session = format!("flood-{}", begin / BATCH);
-        sessions.insert(session.clone());
-        let batch = Batch {
-            fate,
-            session,
-            turns: (0..turns).map(|_| work.next_dispatched()).collect(),
-        };
-        if again_and_again(record, |wire| batch.hand_in(record, wire)).is_none() {
-            return;
+    let mut left = size;
+    while left > 0 && !record.is_stopping() {
+        for fate in [Fate::Fail, Fate::Abort] {
+            let count = left.min(BATCH);
+            let turns: Vec<Request> = (0..count).map(|_| work.next_dispatched()).collect();
+            // Sessions of their own, so that nobody else's turns wait behind these.
+            let session = format!("flood-{}", (size - left) / OF_A_SESSION);
+            let batch = Batch {
+                fate,
+                session,
+                turns,
+            };
+            if see_through(record, &batch, &mut random).is_none() {
+                return record.stuck(format!("no daemon for {UP_WITHIN:?}"));
+            }
         }
-    }
-    for session in sessions {
-        let aborted = again_and_again(record, |wire| abort(record, wire, &session, &mut random));
-        if aborted.is_none() {
-            return;
-        }
-    }
-}
-
-/// Until it is answered; nothing when there is no daemon.
-fn again_and_again(record: &Record, mut talk: impl FnMut(&mut Wire) -> Option<()>) -> Option<()> {
-    loop {
-        let Some(mut wire) = poll(UP_WITHIN, || Wire::connect(record)) else {
-            record.stuck(format!("no daemon for {UP_WITHIN:?}"));
-            return None;
-        };
-        if talk(&mut wire).is_some() {
-            return Some(());
-        }
-        std::thread::park_timeout(KNOCK_EVERY);
+        left = left.saturating_sub(BATCH);
     }
 }
 
@@ -77,8 +59,6 @@ struct Batch {
     session: String,
     turns: Vec<Request>,
 }
-
-const FATES: [Fate; 2] = [Fate::Fail, Fate::Abort];
 
 impl Batch {
     fn item(&self, number: usize, turn: &Request) -> Value {
@@ -120,40 +100,47 @@ impl Batch {
             items: self.turns.iter().map(item).collect(),
         }
     }
+}
 
-    /// One connection; nothing when it has to be asked again.
-    fn hand_in(&self, record: &Record, wire: &mut Wire) -> Option<()> {
-        wire.write(&json!({"type": "hello"})).ok()?;
-        record.dispatched(self.dispatched(wire.conn));
-        wire.write(&self.line()).ok()?;
-        let answer = reply(record, wire, DISPATCH)?;
-        let taken = answer["type"] == "dispatch" || answer["retryable"] == false;
-        // There is no room before something is aborted: then this is not asked again.
-        let full = answer["code"] == "queue-full";
-        if full {
-            let first = self.turns.first().map(|turn| turn.nonce.as_str());
-            let is_it = |asked: &Dispatched| asked.items.first().map(|item| &*item.key) == first;
-            record.with(|history| history.dispatched.retain(|asked| !is_it(asked)));
+/// Asks until the batch is answered, and aborted if it is to be.
+fn see_through(record: &Record, batch: &Batch, random: &mut Random) -> Option<()> {
+    loop {
+        let mut wire = poll(UP_WITHIN, || Wire::connect(record))?;
+        if talk(record, &mut wire, batch, random).is_some() {
+            return Some(());
         }
-        (taken || full).then_some(())
+        std::thread::park_timeout(KNOCK_EVERY);
     }
 }
 
-fn abort(record: &Record, wire: &mut Wire, session: &str, random: &mut Random) -> Option<()> {
+/// One connection; nothing when it has to be asked again.
+fn talk(record: &Record, wire: &mut Wire, batch: &Batch, random: &mut Random) -> Option<()> {
     wire.write(&json!({"type": "hello"})).ok()?;
-    let abort = json!({"type": "abort", "id": ABORT, "session": session, "queued": true});
-    wire.write(&abort).ok()?;
-    if random.percent(20) {
-        // Gone before the answer.
-        return None;
-    }
-    let answer = reply(record, wire, ABORT)?;
-    if answer["ok"] != true {
-        // Nothing was stored in it.
+    record.dispatched(batch.dispatched(wire.conn));
+    wire.write(&batch.line()).ok()?;
+    let answer = reply(record, wire, DISPATCH)?;
+    if answer["type"] != "dispatch" {
         return (answer["retryable"] == false).then_some(());
     }
+    if batch.fate == Fate::Fail {
+        return Some(());
+    }
+    if random.percent(20) {
+        // Gone before it is aborted: asked again, the keys find it.
+        return None;
+    }
+    let abort = json!({"type": "abort", "id": ABORT, "session": batch.session, "queued": true});
+    wire.write(&abort).ok()?;
+    let answer = reply(record, wire, ABORT)?;
+    if answer["ok"] != true {
+        return None;
+    }
     let jobs = answer["jobs"].as_array().cloned().unwrap_or_default();
-    let jobs = jobs.iter().filter_map(Value::as_str).map(str::to_owned);
+    let jobs: BTreeSet<String> = jobs
+        .iter()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
     record.with(|history| history.aborted.extend(jobs));
     Some(())
 }

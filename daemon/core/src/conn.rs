@@ -109,6 +109,8 @@ pub(crate) struct Subscription {
     /// Every numbered line that it wants, up to this number, was sent. So the last one that a
     /// reader saw is always a cursor that misses nothing.
     pub(crate) seen: u64,
+    /// No earlier job of its session has a line after that: the store needn't look at them again.
+    pub(crate) first: JobId,
     pub(crate) stage: Stage,
     pub(crate) place: Place,
     /// Where it is in the text of turns in flight.

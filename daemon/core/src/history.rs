@@ -34,6 +34,7 @@ struct Page {
     more: bool,
     last: u64,
     oldest: u64,
+    first: JobId,
 }
 
 /// Could everything be sent?
@@ -160,6 +161,7 @@ impl State {
             after,
             session: subscription.session.clone(),
             jobs: (subscription.jobs.as_ref()).map(|jobs| jobs.iter().copied().collect()),
+            first: subscription.first,
         };
         subscription.place = Place::Loading;
         let number = subscription.number;
@@ -182,8 +184,14 @@ impl State {
                 more,
                 last,
                 oldest,
+                first,
             } => {
-                let page = Page { more, last, oldest };
+                let page = Page {
+                    more,
+                    last,
+                    oldest,
+                    first,
+                };
                 if self.cursor_holds(conn, &page) == Passed::On {
                     self.tell_page(conn, lines, &page);
                 }
@@ -240,11 +248,12 @@ impl State {
         let Some(subscription) = self.subscription_mut(conn) else {
             return;
         };
+        subscription.first = page.first;
         if more {
             return self.resume_subscription(conn);
         }
-        // All commits of this instance that were answered were in it, too: answers come in the
-        // order of the orders. So nothing happened since.
+        // All commits that the page holds were answered before it. What was committed since it was
+        // read comes with the next one.
         subscription.pass(page.last);
         let (id, seq) = (subscription.id.clone(), subscription.seen);
         if std::mem::replace(&mut subscription.stage, Stage::Answered) == Stage::History {

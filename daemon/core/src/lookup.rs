@@ -3,15 +3,15 @@
 //! Owns what memory adds to what the store knows. Must not know rows or files.
 
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::line::Line;
+use agentd_protocol::line::{Line, Telling};
 use agentd_protocol::rows::{JobRow, MessageRow, SessionPhase, SessionRow, TurnRow};
 use agentd_protocol::webhook::EndpointRow;
 use agentd_protocol::work::{Backup, Export, JobPhase, Jobs, SessionHistory, SessionList, Usage};
 use agentd_protocol::{Code, Id, JobId, limits};
 
+use crate::effect::Progress;
 use crate::ids::ConnId;
 use crate::job::{Job, Phase};
-use crate::json;
 use crate::state::State;
 use crate::store::{JobFilter, Loaded, Query};
 use crate::stored::Awaiting;
@@ -136,6 +136,10 @@ impl State {
     }
 
     pub(crate) fn looked_up(&mut self, conn: ConnId, id: Option<Id>, asked: Asked, loaded: Loaded) {
+        if let Loaded::Line(line) = &loaded {
+            let (first, answered) = (Telling::First, Progress::Answered);
+            return self.send(conn, line, id, None, first, answered);
+        }
         match self.listed(asked, loaded) {
             Ok(line) => self.answer(conn, id, &line),
             Err(rejected) => self.refuse(conn, id, rejected),
@@ -153,11 +157,6 @@ impl State {
                     next,
                 })
             }
-            (Asked::Usage, Loaded::Usage { turns, next }) => Ok(Line::Usage {
-                ok: true,
-                turns: turns.iter().map(|turn| json::value(turn)).collect(),
-                next,
-            }),
             (Asked::Webhooks(endpoints), Loaded::Webhooks { deliveries, next }) => {
                 Ok(crate::webhook::listed(endpoints, &deliveries, next))
             }
@@ -211,11 +210,6 @@ impl State {
                 ok: true,
                 path,
                 bytes,
-            }),
-            (Asked::Export, Loaded::Export { rows, next }) => Ok(Line::Export {
-                ok: true,
-                rows: rows.iter().map(|row| json::value(row)).collect(),
-                next,
             }),
             (_, Loaded::Failed(why)) => Err(Rejected::new(Code::StoreFailed, why)),
             _ => Err(Rejected::new(

@@ -79,6 +79,8 @@ pub(crate) enum Awaiting {
         conn: ConnId,
         follow: FollowId,
         texts: Vec<MessageText>,
+        /// Was the job over when the store was asked? Then nothing came after the answer.
+        over: bool,
     },
     /// A subscription, for a page of the log.
     Log { conn: ConnId, number: u64 },
@@ -277,20 +279,23 @@ impl State {
             }
             (Awaiting::Replay { waiter, job }, _) => self.replay(&waiter, job, None),
             (
-                Awaiting::Refill { conn, follow, .. },
+                Awaiting::Refill {
+                    conn, follow, over, ..
+                },
                 Loaded::Events {
                     events,
                     more,
                     texts,
                 },
             ) => {
-                self.refilled((conn, follow), events, more, texts);
+                self.refilled((conn, follow), events, more || !over, texts);
             }
             (
                 Awaiting::Refill {
                     conn,
                     follow,
                     texts,
+                    ..
                 },
                 Loaded::Jobs(rows),
             ) => {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{Line, Telling};
 use agentd_protocol::request::{self, Subscribe};
-use agentd_protocol::{Code, Id};
+use agentd_protocol::{Code, Id, JobId};
 
 use crate::conn::{Place, Stage, Subscription};
 use crate::effect::Progress;
@@ -31,6 +31,7 @@ impl State {
             session: subscribe.session,
             jobs: subscribe.jobs.map(|jobs| jobs.into_iter().collect()),
             seen: subscribe.after.unwrap_or(last),
+            first: JobId(0),
             stage: Stage::Asked(subscribe.after),
             place: Place::Behind,
             texts: BTreeMap::new(),

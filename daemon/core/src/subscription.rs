@@ -312,11 +312,14 @@ impl State {
 
     /// Asks the store for a follower; `texts` are kept for its answer.
     fn refill(&mut self, conn: ConnId, follow: FollowId, query: Query, texts: Vec<MessageText>) {
+        let job = self.follow_mut(conn, follow).map(|follow| follow.job);
+        let over = job.is_some_and(|job| !self.numbers.contains_key(&job));
         let token = self.load(
             Awaiting::Refill {
                 conn,
                 follow,
                 texts,
+                over,
             },
             query,
         );
@@ -359,7 +362,8 @@ impl State {
         }
         self.check_window(conn);
         self.set_follow_state(conn, follow_id, FollowState::Behind);
-        if more || self.numbers.contains_key(&job) {
+        if more {
+            // Or what came while the store was read.
             self.resume(conn, follow_id);
             return;
         }

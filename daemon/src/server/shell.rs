@@ -311,6 +311,7 @@ fn open_store(
             instance: instance.id(),
             role,
             boot: boot.as_deref(),
+            boot_ms: process::boot_ms,
             keep: (role == Role::Daemon).then(|| keep(plan.config.retention)),
         },
         Box::new(alive),

@@ -11,13 +11,25 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::schema;
+use super::writer::Setting;
+use super::{Role, schema};
 
 /// Commits that come closer than this are a burst, which is left alone: two flushes at once take
 /// longer than one after the other.
 const PAUSE: Duration = Duration::from_millis(100);
 /// So many pages (48 MiB) don't wait for the end of a burst.
 const MANY: u64 = 12 * 1024;
+
+/// So many pages in the log are worth writing back.
+const CHECKPOINT_PAGES: u64 = 1000;
+/// From so many pages (64 MiB) on the writer does it itself, if nobody else has nearly done it, so
+/// that the log begins anew: beside a writer that never rests nobody gets to its end.
+const RESTART_PAGES: u64 = 16 * 1024;
+/// With so many pages (128 MiB) nobody may hold the log back any longer.
+const MOST_PAGES: u64 = 32 * 1024;
+/// Nobody begins to read for so long when the log is to begin anew: reads follow each other without
+/// a gap, and the commits of a busy writer come much closer.
+const GAP: Duration = Duration::from_millis(100);
 
 /// What the writer and whoever writes back know of the log.
 #[derive(Default)]
@@ -45,13 +57,45 @@ impl Checkpoints {
     }
 
     /// There is something. Whoever only ever writes little has no thread for it.
-    pub(super) fn wake(&mut self) {
+    fn wake(&mut self) {
         if self.running.is_none() {
             self.running = self.start();
         }
         if let Some((wake, _)) = &self.running {
             // It is awake if it has not taken the last word.
             let _awake = wake.try_send(());
+        }
+    }
+
+    /// Has written back what is worth it, and begins the log anew where that is due.
+    pub(super) fn after_commit(
+        &mut self,
+        conn: &Connection,
+        setting: &Setting,
+        is_quiet: bool,
+    ) -> Length {
+        let pages = self.log.pages.load(Ordering::Relaxed);
+        if pages <= CHECKPOINT_PAGES {
+            return Length::Good;
+        }
+        if setting.role == Role::Daemon {
+            self.wake();
+        } else if is_quiet {
+            let _later = checkpoint(conn, "PASSIVE");
+        }
+        let nearly_written = self.log.nearly_written.swap(false, Ordering::Relaxed);
+        if nearly_written || pages > RESTART_PAGES {
+            // When somebody still reads what is in it, the next commit tries again.
+            match checkpoint(conn, "RESTART") {
+                Done::Whole => setting.readers.resume(),
+                Done::InPart if pages > RESTART_PAGES => setting.readers.pause(GAP),
+                Done::InPart => {}
+            }
+        }
+        if pages > MOST_PAGES {
+            Length::TooLong
+        } else {
+            Length::Good
         }
     }
 
@@ -84,6 +128,14 @@ impl Checkpoints {
             }
         }
     }
+}
+
+/// Of the log.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Length {
+    Good,
+    /// Nobody may hold it back any longer.
+    TooLong,
 }
 
 /// A full disk is told once, not at each commit for as long as it is full.
@@ -131,10 +183,23 @@ fn work(conn: &Connection, woken: &Receiver<()>, log: &Log) {
 }
 
 /// Writes the log back into the file, as far as it can without waiting for anybody.
-pub(super) fn checkpoint(conn: &Connection, mode: &str) {
-    if let Err(error) = write_back(conn, mode) {
-        warn(&error);
+fn checkpoint(conn: &Connection, mode: &str) -> Done {
+    match write_back(conn, mode) {
+        Ok(round) if !round.was_busy => Done::Whole,
+        Ok(_hindered) => Done::InPart,
+        Err(error) => {
+            warn(&error);
+            Done::InPart
+        }
     }
+}
+
+/// Was all done that was to be done?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Done {
+    Whole,
+    /// Somebody reads what is in the log, or writes back beside.
+    InPart,
 }
 
 fn warn(error: &rusqlite::Error) {
@@ -143,6 +208,7 @@ fn warn(error: &rusqlite::Error) {
 
 /// How far a log was written back, in pages.
 struct Round {
+    was_busy: bool,
     written: u64,
     left: u64,
 }
@@ -150,12 +216,13 @@ struct Round {
 fn write_back(conn: &Connection, mode: &str) -> rusqlite::Result<Round> {
     let done = schema::at_once(conn, || {
         conn.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
-            Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+            Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
         })
     });
-    let (pages, written) = done?;
+    let (busy, pages, written): (i64, _, _) = done?;
     let count = |pages| u64::try_from(pages).unwrap_or(0);
     Ok(Round {
+        was_busy: busy != 0,
         written: count(written),
         left: count(pages - written),
     })

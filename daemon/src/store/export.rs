@@ -4,7 +4,7 @@
 
 use agentd_core::store::{Loaded, TextKind};
 use agentd_core::{head, rfc3339};
-use agentd_protocol::JobId;
+use agentd_protocol::{Body, JobId};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -88,10 +88,9 @@ pub(super) fn export(conn: &Connection, after: u64) -> rusqlite::Result<Loaded> 
         cursor: Cursor::read(after),
     };
     let room = fill(conn, &mut page)?;
-    Ok(Loaded::Export {
-        next: (room == Room::Full).then(|| page.cursor.number()),
-        rows: page.rows,
-    })
+    let next = (room == Room::Full).then(|| page.cursor.number().to_string());
+    let line = Body::of_rows("export", "rows", &page.rows, next.as_deref());
+    Ok(Loaded::Line(line))
 }
 
 fn fill(conn: &Connection, page: &mut Page) -> rusqlite::Result<Room> {

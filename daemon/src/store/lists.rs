@@ -3,12 +3,13 @@
 //! Owns which index leads to which list, and how a row becomes a line of it. Long columns are never
 //! read whole for it. Must not change anything.
 
-use std::io::Read as _;
+use std::io::{Read as _, Seek as _};
 
 use agentd_core::rfc3339;
 use agentd_core::store::{JobFilter, Loaded};
 use agentd_protocol::work::JobPhase;
 use agentd_protocol::{JobId, rows};
+use rusqlite::blob::Blob;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::write::{int, nat, shown};
@@ -18,6 +19,10 @@ const PREVIEW: usize = 80;
 /// Bytes of a long column that are read for them: characters take up to six each, and something
 /// stands before them.
 const PREFIX: usize = 2048;
+
+/// So many of the newest jobs are looked at one by one before an index is read whole and put in
+/// order: most who ask want what is new.
+const NEWEST: usize = 2000;
 
 /// Some jobs, newest first.
 pub(super) fn jobs(
@@ -34,12 +39,13 @@ pub(super) fn jobs(
          FROM jobs JOIN sessions ON sessions.id = jobs.session WHERE jobs.job = ?1",
     )?;
     let mut jobs = Vec::with_capacity(numbers.len());
+    let (mut requests, mut finals) = (Long::new(conn, "request"), Long::new(conn, "final"));
     for job in numbers {
         let mut row = statement.query_row([job], job_row)?;
-        let request = prefix(conn, "request", job)?;
+        let request = requests.prefix(job)?;
         row.preview = preview(&member(&request, "text").unwrap_or_default());
         if row.finished_at.is_some() {
-            let last = prefix(conn, "final", job)?;
+            let last = finals.prefix(job)?;
             let failed = last.starts_with(r#"{"type":"error""#);
             row.stop = member(&last, "stop").filter(|_| !failed);
             row.code = member(&last, "code").filter(|_| failed);
@@ -59,12 +65,8 @@ fn job_numbers(conn: &Connection, filter: &JobFilter, limit: usize) -> rusqlite:
         },
     };
     let (key, value) = filter.label.clone().unzip();
-    let mut numbers: Vec<i64> = Vec::new();
-    for from in ways(filter) {
-        let sql = format!(
-            "SELECT jobs.job {from}{} ORDER BY jobs.job DESC LIMIT ?8",
-            conditions(filter)
-        );
+    let find = |from: &str, numbers: &mut Vec<i64>| {
+        let sql = format!("{from}{} ORDER BY 1 DESC LIMIT ?8", conditions(filter));
         let mut statement = conn.prepare_cached(&sql)?;
         let found = statement.query_map(
             params![
@@ -74,7 +76,7 @@ fn job_numbers(conn: &Connection, filter: &JobFilter, limit: usize) -> rusqlite:
                 filter.before.map(|before| int(before.0)),
                 filter.parent.map(|parent| int(parent.0)),
                 key,
-                value.clone().flatten(),
+                value.as_ref().and_then(Option::as_ref),
                 int(limit as u64 + 1),
             ],
             |row| row.get(0),
@@ -82,40 +84,75 @@ fn job_numbers(conn: &Connection, filter: &JobFilter, limit: usize) -> rusqlite:
         for job in found {
             numbers.push(job?);
         }
+        Ok::<_, rusqlite::Error>(())
+    };
+    let mut numbers = Vec::new();
+    if let Some(newest) = among_the_newest(filter) {
+        find(&newest, &mut numbers)?;
+        if numbers.len() > limit {
+            return Ok(numbers);
+        }
+        numbers.clear();
+    }
+    for from in ways(filter) {
+        find(from, &mut numbers)?;
     }
     numbers.sort_unstable_by(|one, other| other.cmp(one));
     numbers.truncate(limit + 1);
     Ok(numbers)
 }
 
+/// The newest jobs one by one, where no index has them in their order.
+fn among_the_newest(filter: &JobFilter) -> Option<String> {
+    let with = match &filter.label {
+        Some((_, None)) => {
+            "EXISTS (SELECT 1 FROM labels WHERE labels.job = jobs.job AND labels.key = ?6)"
+        }
+        None if filter.since.is_some() && filter.session.is_none() && filter.parent.is_none() => {
+            "1"
+        }
+        _ => return None,
+    };
+    let before = filter.before.map_or("", |_| "WHERE job < ?4");
+    Some(format!(
+        "SELECT jobs.job FROM (SELECT job, session, state, held, parent, accepted_at FROM jobs
+            {before} ORDER BY job DESC LIMIT {NEWEST}) AS jobs WHERE {with}"
+    ))
+}
+
 /// By which index the jobs are found. Unfinished and ended ones have separate indexes, so that an
 /// accept has few to write.
 fn ways(filter: &JobFilter) -> Vec<&'static str> {
-    const UNFINISHED: &str = "FROM jobs INDEXED BY jobs_unfinished WHERE jobs.final_seq IS NULL";
+    const UNFINISHED: &str =
+        "SELECT jobs.job FROM jobs INDEXED BY jobs_unfinished WHERE jobs.final_seq IS NULL";
     if filter.label.is_some() {
-        return vec!["FROM labels CROSS JOIN jobs ON jobs.job = labels.job WHERE labels.key = ?6"];
+        // With a value these are in their order.
+        return vec![
+            "SELECT labels.job FROM labels CROSS JOIN jobs ON jobs.job = labels.job
+             WHERE labels.key = ?6",
+        ];
     }
     if filter.parent.is_some() {
-        return vec!["FROM jobs INDEXED BY jobs_of_parent WHERE jobs.parent = ?5"];
+        return vec!["SELECT jobs.job FROM jobs INDEXED BY jobs_of_parent WHERE jobs.parent = ?5"];
     }
     let ended = if filter.session.is_some() {
-        "FROM jobs INDEXED BY jobs_ended_in WHERE jobs.final_seq IS NOT NULL AND jobs.session = ?1"
+        "SELECT jobs.job FROM jobs INDEXED BY jobs_ended_in WHERE jobs.final_seq IS NOT NULL AND jobs.session = ?1"
     } else if filter.since.is_some() {
         // Nothing ends before it was accepted. The index is read whole, which costs less than one
         // of times would at the end of every job.
-        "FROM jobs INDEXED BY jobs_ended
+        "SELECT jobs.job FROM jobs INDEXED BY jobs_ended
          WHERE jobs.final_seq IS NOT NULL AND jobs.finished_at >= ?3"
     } else if filter.state == Some(JobPhase::Completed) {
-        "FROM jobs WHERE jobs.final_seq IS NOT NULL"
+        "SELECT jobs.job FROM jobs WHERE jobs.final_seq IS NOT NULL"
     } else {
-        "FROM jobs INDEXED BY jobs_ended_badly
+        "SELECT jobs.job FROM jobs INDEXED BY jobs_ended_badly
          WHERE jobs.final_seq IS NOT NULL AND jobs.state <> 'completed' AND jobs.state = ?2"
     };
     match filter.state {
         Some(JobPhase::Queued | JobPhase::Held | JobPhase::Running) => vec![UNFINISHED],
         Some(_ended) => vec![ended],
         None if filter.session.is_some() || filter.since.is_some() => vec![UNFINISHED, ended],
-        None => vec!["FROM jobs WHERE 1"],
+        None => vec!["SELECT jobs.job FROM jobs WHERE 1"],
     }
 }
 
@@ -138,7 +175,14 @@ fn conditions(filter: &JobFilter) -> String {
         },
     );
     and(filter.since.is_some(), "jobs.accepted_at >= ?3");
-    and(filter.before.is_some(), "jobs.job < ?4");
+    // What comes first in the choice is what is put in order, too.
+    let by_label = matches!(filter.label, Some((_, Some(_))));
+    let before = if by_label {
+        "labels.job < ?4"
+    } else {
+        "jobs.job < ?4"
+    };
+    and(filter.before.is_some(), before);
     and(filter.parent.is_some(), "+jobs.parent = ?5");
     let value = filter.label.as_ref().and_then(|(_, value)| value.as_ref());
     and(value.is_some(), "labels.value = ?7");
@@ -210,38 +254,48 @@ pub(super) fn sessions(conn: &Connection, after: u64, limit: usize) -> rusqlite:
     let mut rows = statement.query(params![int(after), int(limit as u64 + 1)])?;
     let mut sessions = Vec::new();
     let mut more = false;
+    let mut long = (Long::new(conn, "request"), Long::new(conn, "final"));
     while let Some(row) = rows.next()? {
         if sessions.len() == limit {
             more = true;
             break;
         }
         let place = row.get(0)?;
-        sessions.push((nat(place), session_row(conn, place, row)?));
+        sessions.push((nat(place), session_row(conn, place, row, &mut long)?));
     }
     Ok(Loaded::SessionList { sessions, more })
 }
 
-fn session_row(conn: &Connection, place: i64, row: &Row<'_>) -> rusqlite::Result<rows::SessionRow> {
-    let (first, last, ended): (Option<i64>, Option<i64>, Option<i64>) = conn
-        .prepare_cached(
-            "SELECT min(ifnull(ended.first, open.first), ifnull(open.first, ended.first)),
-                max(ifnull(ended.last, open.last), ifnull(open.last, ended.last)), ended.last
-             FROM (SELECT min(job) AS first, max(job) AS last FROM jobs
-                    WHERE session = ?1 AND final_seq IS NOT NULL) AS ended,
-                (SELECT min(job) AS first, max(job) AS last FROM jobs
-                    WHERE session = ?1 AND final_seq IS NULL) AS open",
-        )?
-        .query_row([place], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+/// Each of these is one step into an index; of two at once SQLite reads all.
+const ENDS_OF_SESSION: &str = "SELECT
+    (SELECT min(job) FROM jobs WHERE session = ?1 AND final_seq IS NOT NULL),
+    (SELECT max(job) FROM jobs WHERE session = ?1 AND final_seq IS NOT NULL),
+    (SELECT min(job) FROM jobs WHERE session = ?1 AND final_seq IS NULL),
+    (SELECT max(job) FROM jobs WHERE session = ?1 AND final_seq IS NULL)";
+
+fn session_row<'a>(
+    conn: &'a Connection,
+    place: i64,
+    row: &Row<'_>,
+    (requests, finals): &mut (Long<'a>, Long<'a>),
+) -> rusqlite::Result<rows::SessionRow> {
+    type Jobs = [Option<i64>; 4];
+    let [first_ended, ended, first_open, open]: Jobs = conn
+        .prepare_cached(ENDS_OF_SESSION)?
+        .query_row([place], |row| {
+            Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?])
+        })?;
+    let first = first_ended.into_iter().chain(first_open).min();
     let mut times = conn.prepare_cached(
         "SELECT max(accepted_at, ifnull(finished_at, accepted_at)) FROM jobs WHERE job = ?1",
     )?;
     let created: i64 = row.get(6)?;
     let mut active = created;
-    for job in last.into_iter().chain(ended) {
+    for job in ended.into_iter().chain(open) {
         active = active.max(times.query_row([job], |row| row.get(0))?);
     }
-    let begins = |column, job: Option<i64>| {
-        let text = job.map(|job| prefix(conn, column, job)).transpose()?;
+    let begins = |column: &mut Long<'a>, job: Option<i64>| {
+        let text = job.map(|job| column.prefix(job)).transpose()?;
         let text = text.and_then(|text| member(&text, "text"));
         Ok::<_, rusqlite::Error>(preview(&text.unwrap_or_default()))
     };
@@ -250,8 +304,8 @@ fn session_row(conn: &Connection, place: i64, row: &Row<'_>) -> rusqlite::Result
         agent: row.get(2)?,
         cwd: row.get(3)?,
         state: rows::SessionPhase::Idle,
-        title: begins("request", first)?,
-        preview: begins("final", ended)?,
+        title: begins(requests, first)?,
+        preview: begins(finals, ended)?,
         model: row.get(4)?,
         turns: nat(row.get(5)?),
         created_at: rfc3339(created),
@@ -259,24 +313,49 @@ fn session_row(conn: &Connection, place: i64, row: &Row<'_>) -> rusqlite::Result
     })
 }
 
-/// The beginning of a long column, without the pages that hold the rest.
-fn prefix(conn: &Connection, column: &str, job: i64) -> rusqlite::Result<String> {
-    let mut blob = conn.blob_open("main", "jobs", column, job, true)?;
-    let mut bytes = vec![0; blob.len().min(PREFIX)];
-    if let Err(error) = blob.read_exact(&mut bytes) {
-        tracing::warn!(%error, job, column, "the beginning of a column can't be read");
-        bytes.clear();
-    }
-    Ok(match String::from_utf8(bytes) {
-        Ok(text) => text,
-        // Cut inside a character.
-        Err(cut) => {
-            let valid = cut.utf8_error().valid_up_to();
-            let mut bytes = cut.into_bytes();
-            bytes.truncate(valid);
-            String::from_utf8(bytes).unwrap_or_default()
+/// A long column, of which only beginnings are read, without the pages that hold the rest.
+struct Long<'a> {
+    conn: &'a Connection,
+    column: &'static str,
+    /// At some row: to move on costs much less than to open another one.
+    blob: Option<Blob<'a>>,
+}
+
+impl<'a> Long<'a> {
+    const fn new(conn: &'a Connection, column: &'static str) -> Self {
+        Self {
+            conn,
+            column,
+            blob: None,
         }
-    })
+    }
+
+    fn prefix(&mut self, job: i64) -> rusqlite::Result<String> {
+        let mut blob = match self.blob.take() {
+            Some(mut blob) => {
+                blob.reopen(job)?;
+                blob
+            }
+            None => (self.conn).blob_open("main", "jobs", self.column, job, true)?,
+        };
+        let mut bytes = vec![0; blob.len().min(PREFIX)];
+        if let Err(error) = blob.rewind().and_then(|()| blob.read_exact(&mut bytes)) {
+            let column = self.column;
+            tracing::warn!(%error, job, column, "the beginning of a column can't be read");
+            bytes.clear();
+        }
+        self.blob = Some(blob);
+        Ok(match String::from_utf8(bytes) {
+            Ok(text) => text,
+            // Cut inside a character.
+            Err(cut) => {
+                let valid = cut.utf8_error().valid_up_to();
+                let mut bytes = cut.into_bytes();
+                bytes.truncate(valid);
+                String::from_utf8(bytes).unwrap_or_default()
+            }
+        })
+    }
 }
 
 /// A string member of an object of ours that may end anywhere: as much of it as is there.

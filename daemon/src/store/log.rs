@@ -12,15 +12,18 @@ use super::read::{PAGE_BYTES, texts};
 use super::write::{Numbers, int, nat, shown};
 
 /// Lines of one page, however short they are.
-const PAGE_LINES: usize = 4096;
+const PAGE_LINES: usize = 1024;
+/// Jobs of a session that one page looks at first; more, where none of them has a line in it.
+const PAGE_JOBS: usize = 256;
 
 const ALL: &str = "
     SELECT seq, 0, job FROM jobs WHERE seq > ?1
     UNION ALL SELECT seq, 1, job FROM events WHERE seq > ?1
     UNION ALL SELECT final_seq, 2, job FROM jobs WHERE final_seq > ?1 AND final_seq IS NOT NULL
     ORDER BY 1 LIMIT ?2";
-/// Those of the `chosen` jobs.
+/// Those of the jobs in `?3`, a JSON array.
 const SOME: &str = "
+    WITH chosen (job) AS (SELECT DISTINCT value FROM json_each(?3))
     SELECT jobs.seq, 0, jobs.job FROM chosen CROSS JOIN jobs ON jobs.job = chosen.job
         WHERE jobs.seq > ?1
     UNION ALL SELECT events.seq, 1, events.job FROM chosen
@@ -28,24 +31,125 @@ const SOME: &str = "
     UNION ALL SELECT jobs.final_seq, 2, jobs.job FROM chosen
         CROSS JOIN jobs ON jobs.job = chosen.job WHERE jobs.final_seq > ?1
     ORDER BY 1 LIMIT ?2";
-const OF_SESSION: &str = "
-    WITH chosen (job) AS (
-        SELECT job FROM jobs WHERE session = ?3 AND final_seq IS NULL
-        UNION ALL SELECT job FROM jobs
-            WHERE session = ?3 AND final_seq IS NOT NULL AND +final_seq > ?1)";
-const OF_JOBS: &str = "WITH chosen (job) AS (SELECT DISTINCT value FROM json_each(?3))";
+/// Jobs of a session that may have a line after a number, in their order.
+const JOBS_OF_SESSION: &str = "
+    SELECT * FROM (SELECT job, seq, final_seq FROM jobs INDEXED BY jobs_ended_in
+        WHERE session = ?1 AND final_seq IS NOT NULL AND job >= ?2 AND +final_seq > ?3
+        ORDER BY job LIMIT ?4)
+    UNION ALL SELECT * FROM (SELECT job, seq, final_seq FROM jobs INDEXED BY jobs_unfinished
+        WHERE session = ?1 AND final_seq IS NULL AND job >= ?2 ORDER BY job LIMIT ?4)
+    ORDER BY 1 LIMIT ?4";
 
-/// A page of the log.
-pub(super) fn log(
+/// A page of the log of all jobs.
+pub(super) fn of_all(conn: &Connection, after: u64) -> rusqlite::Result<Loaded> {
+    let found = conn
+        .prepare_cached(ALL)?
+        .query_map(params![int(after), int(PAGE_LINES as u64 + 1)], place)?
+        .collect::<Result<Vec<_>, _>>()?;
+    page(conn, found)?.loaded(conn, JobId(0))
+}
+
+/// A page of the log of some jobs.
+pub(super) fn of_jobs(conn: &Connection, after: u64, jobs: &[JobId]) -> rusqlite::Result<Loaded> {
+    let jobs: Vec<i64> = jobs.iter().map(|job| int(job.0)).collect();
+    let found = places_of(conn, after, &jobs)?;
+    page(conn, found)?.loaded(conn, JobId(0))
+}
+
+/// A page of the log of a session, none of whose jobs before `first` has a line after `after`.
+///
+/// Jobs have their numbers in the order of their first lines. So what comes before the first line
+/// of some job is all of it of earlier ones: of those that this page looks at.
+pub(super) fn of_session(
     conn: &Connection,
     after: u64,
-    session: Option<&str>,
-    jobs: Option<&[JobId]>,
+    name: &str,
+    first: JobId,
 ) -> rusqlite::Result<Loaded> {
-    let (places, cut) = places(conn, after, session, jobs)?;
+    let Some(session) = session_id(conn, name)? else {
+        return page(conn, Vec::new())?.loaded(conn, first);
+    };
+    let mut most = PAGE_JOBS;
+    loop {
+        let mut open = conn
+            .prepare_cached(JOBS_OF_SESSION)?
+            .query_map(
+                params![session, int(first.0), int(after), int(most as u64 + 1)],
+                open_job,
+            )?
+            .collect::<Result<Vec<_>, _>>()?;
+        let beyond = open.get(most).map(|next| next.seq);
+        open.truncate(most);
+        let jobs: Vec<i64> = open.iter().map(|open| open.job).collect();
+        let mut found = places_of(conn, after, &jobs)?;
+        if let Some(beyond) = beyond {
+            found.retain(|place| place.seq < beyond);
+            if found.is_empty() {
+                // All of them began before and end later.
+                most *= 4;
+                continue;
+            }
+        }
+        let mut page = page(conn, found)?;
+        page.more |= beyond.is_some();
+        let told = page.lines.last().map_or(after, |line| line.seq);
+        let first = open
+            .iter()
+            .find(|open| open.last.is_none_or(|last| nat(last) > told))
+            .map(|open| open.job);
+        // A job to come has a larger number than all that there are.
+        let first = match first.or(beyond.and(jobs.last().map(|job| job + 1))) {
+            Some(first) => JobId(nat(first)),
+            None => next_job(conn)?,
+        };
+        return page.loaded(conn, first);
+    }
+}
+
+fn next_job(conn: &Connection) -> rusqlite::Result<JobId> {
+    conn.prepare_cached("SELECT 1 + ifnull(max(job), 0) FROM jobs")?
+        .query_row([], |row| Ok(JobId(nat(row.get(0)?))))
+}
+
+/// A job that may have more lines.
+struct Open {
+    job: i64,
+    seq: i64,
+    last: Option<i64>,
+}
+
+fn open_job(row: &rusqlite::Row<'_>) -> rusqlite::Result<Open> {
+    Ok(Open {
+        job: row.get(0)?,
+        seq: row.get(1)?,
+        last: row.get(2)?,
+    })
+}
+
+/// Some lines of the log.
+struct Page {
+    lines: Vec<LogLine>,
+    more: bool,
+}
+
+impl Page {
+    fn loaded(self, conn: &Connection, first: JobId) -> rusqlite::Result<Loaded> {
+        Ok(Loaded::Log {
+            lines: self.lines,
+            more: self.more,
+            last: nat(Numbers::read(conn)?.last_seq()),
+            oldest: oldest(conn)?,
+            first,
+        })
+    }
+}
+
+/// As many lines as fit into a page.
+fn page(conn: &Connection, mut places: Vec<Place>) -> rusqlite::Result<Page> {
+    let mut more = places.len() > PAGE_LINES;
+    places.truncate(PAGE_LINES);
     let mut lines = Vec::new();
     let mut bytes = 0;
-    let mut more = cut;
     for place in places {
         let line = line(conn, &place)?;
         bytes += line.body.as_json().len();
@@ -56,12 +160,7 @@ pub(super) fn log(
         }
         lines.push(line);
     }
-    Ok(Loaded::Log {
-        lines,
-        more,
-        last: nat(Numbers::read(conn)?.last_seq()),
-        oldest: oldest(conn)?,
-    })
+    Ok(Page { lines, more })
 }
 
 /// Everything after this number is there.
@@ -80,39 +179,12 @@ struct Place {
     job: i64,
 }
 
-/// The places of the next lines; are there more of them?
-fn places(
-    conn: &Connection,
-    after: u64,
-    session: Option<&str>,
-    jobs: Option<&[JobId]>,
-) -> rusqlite::Result<(Vec<Place>, bool)> {
-    let limit = int(PAGE_LINES as u64 + 1);
-    let found = match (session, jobs) {
-        (Some(name), _) => {
-            let Some(session) = session_id(conn, name)? else {
-                return Ok((Vec::new(), false));
-            };
-            conn.prepare_cached(&format!("{OF_SESSION}{SOME}"))?
-                .query_map(params![int(after), limit, session], place)?
-                .collect::<Result<Vec<_>, _>>()?
-        }
-        (None, Some(jobs)) => {
-            let jobs: Vec<i64> = jobs.iter().map(|job| int(job.0)).collect();
-            let jobs = serde_json::json!(jobs).to_string();
-            conn.prepare_cached(&format!("{OF_JOBS}{SOME}"))?
-                .query_map(params![int(after), limit, jobs], place)?
-                .collect::<Result<Vec<_>, _>>()?
-        }
-        (None, None) => conn
-            .prepare_cached(ALL)?
-            .query_map(params![int(after), limit], place)?
-            .collect::<Result<Vec<_>, _>>()?,
-    };
-    let mut found = found;
-    let cut = found.len() > PAGE_LINES;
-    found.truncate(PAGE_LINES);
-    Ok((found, cut))
+/// The places of the next lines of some jobs, one more than a page has if there are so many.
+fn places_of(conn: &Connection, after: u64, jobs: &[i64]) -> rusqlite::Result<Vec<Place>> {
+    let jobs = serde_json::json!(jobs).to_string();
+    conn.prepare_cached(SOME)?
+        .query_map(params![int(after), int(PAGE_LINES as u64 + 1), jobs], place)?
+        .collect()
 }
 
 fn place(row: &rusqlite::Row<'_>) -> rusqlite::Result<Place> {

@@ -3,6 +3,7 @@
 //! Owns the file, its tables, group commit, and what happens when the disk says no.
 //! Must not know sockets, processes or what a job means; who lives is asked of the caller.
 
+mod age;
 mod attachments;
 mod backup;
 mod checkpoint;
@@ -15,6 +16,7 @@ mod migrations;
 mod prune;
 mod queue;
 mod read;
+mod readers;
 mod room;
 mod schema;
 mod sessions;
@@ -44,6 +46,8 @@ use agentd_core::store::{Query, Recovered, Urgency, Write};
 use rusqlite::Connection;
 use tokio::sync::{Notify, oneshot};
 
+use self::readers::Readers;
+
 /// Orders between the owner and the writer. The core allows itself fewer outstanding commits than
 /// this and questions are answered quickly, so that a full queue means a disk that hangs.
 pub const ORDERS: usize = 8192;
@@ -63,7 +67,7 @@ pub enum Role {
 }
 
 /// Who opens the store.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Opener<'a> {
     /// The instance.
     pub instance: &'a str,
@@ -71,6 +75,8 @@ pub struct Opener<'a> {
     pub role: Role,
     /// Which boot of the machine this is, where that is known.
     pub boot: Option<&'a str>,
+    /// Milliseconds since then.
+    pub boot_ms: fn() -> u64,
     /// What is forgotten; `None` when somebody else sees to it.
     pub keep: Option<Keep>,
 }
@@ -110,7 +116,8 @@ pub enum Order {
         /// Does somebody wait?
         urgency: Urgency,
     },
-    /// Look something up, after the commits so far; answered by `Event::Loaded`.
+    /// Look something up; answered by `Event::Loaded`. Whether that is after the orders so far, or
+    /// beside them, [`Query::waits_for_writes`] says.
     Load {
         /// Named in the answer.
         token: Token,
@@ -213,10 +220,11 @@ fn how_to_free(path: &Path, holder: Option<u32>) -> String {
     }
 }
 
-/// A handle to the writer; cheap to clone. When the last one is gone, the writer ends.
+/// A handle to the writer and to those who read; cheap to clone. When the last one is gone, they end.
 #[derive(Clone, Debug)]
 pub struct Store {
     orders: SyncSender<Message>,
+    readers: Readers,
 }
 
 /// An open store.
@@ -244,7 +252,7 @@ pub struct Opened {
 
 /// Answers the question whether an instance lives.
 pub type Alive = Box<dyn Fn(&str) -> Liveness + Send>;
-/// Takes the answers, in the writer's thread and in that of a backup.
+/// Takes the answers, in the writer's thread, in that of a backup and in those of reads.
 pub type Answer = Box<dyn Fn(Answers) + Send + Sync>;
 
 /// What one commit answers, in the order of the tokens.
@@ -297,7 +305,25 @@ pub fn open(
     answer: Answer,
 ) -> Result<Opened, StoreError> {
     // By then the connection that failed is closed.
-    open_with(dir, opener, alive, answer, Box::new(|_, _| Ok(()))).map_err(trouble::explained)
+    let faults = Faults::of_writer(Box::new(|_, _| Ok(())));
+    open_with(dir, opener, alive, answer, faults).map_err(trouble::explained)
+}
+
+/// What a test makes up.
+struct Faults {
+    writer: Fault,
+    reader: readers::BeforeRead,
+    limits: readers::Limits,
+}
+
+impl Faults {
+    fn of_writer(writer: Fault) -> Self {
+        Self {
+            writer,
+            reader: Box::new(|| ()),
+            limits: readers::Limits::default(),
+        }
+    }
 }
 
 /// Waits for others that make or open the store at the same moment: where two want the whole file,
@@ -319,7 +345,7 @@ fn open_with(
     opener: Opener<'_>,
     alive: Alive,
     answer: Answer,
-    fault: Fault,
+    faults: Faults,
 ) -> Result<Opened, StoreError> {
     let path = dir.join(schema::FILE);
     let ready = prepare(dir)?;
@@ -333,17 +359,29 @@ fn open_with(
         to_deliver.notify_one();
     }
     let (orders, received) = sync_channel(ORDERS);
+    let answer = Arc::new(answer);
+    let commits = Arc::default();
+    let readers = Readers::new(readers::Setting {
+        path: path.clone(),
+        answer: Arc::clone(&answer),
+        commits: Arc::clone(&commits),
+        limits: faults.limits,
+        before: faults.reader,
+    });
     let writer = writer::Writer::new(
         writer::Setting {
             path: path.clone(),
             ours: opener.instance.to_owned(),
             role: opener.role,
             boot: opener.boot.map(str::to_owned),
+            boot_ms: opener.boot_ms,
             keep: opener.keep,
             alive,
-            answer: Arc::new(answer),
+            answer,
             to_deliver: Arc::clone(&to_deliver),
-            fault,
+            commits,
+            readers: readers.clone(),
+            fault: faults.writer,
         },
         conn,
         received,
@@ -355,7 +393,7 @@ fn open_with(
         .spawn(move || writer.run())
         .map_err(|source| StoreError::Io { path, source })?;
     Ok(Opened {
-        store: Store { orders },
+        store: Store { orders, readers },
         epoch: begun.epoch,
         last_seq: begun.last_seq,
         ended_jobs: begun.ended_jobs,
@@ -389,7 +427,7 @@ fn begin(conn: &mut Connection, opener: Opener<'_>, alive: &Alive) -> rusqlite::
         instance,
         role,
         boot,
-        keep: _,
+        ..
     } = opener;
     let mut orphans = Vec::new();
     let (mut ended_jobs, mut fallbacks) = (0, 0);
@@ -423,8 +461,13 @@ fn begin(conn: &mut Connection, opener: Opener<'_>, alive: &Alive) -> rusqlite::
 }
 
 impl Store {
-    /// Hands an order to the writer, without waiting.
+    /// Hands an order to the writer, or a question to those who read, without waiting.
     pub fn submit(&self, order: Order) -> Result<(), NotTaken> {
+        if let Order::Load { token, query } = &order
+            && !query.waits_for_writes()
+        {
+            return self.readers.submit(*token, query.clone());
+        }
         self.hand_in(Message::Order(Box::new(order)))
     }
 
@@ -472,6 +515,8 @@ impl Store {
     ///
     /// Blocks; what a full disk refuses to the last is lost, and logged.
     pub fn close(self, writer: JoinHandle<()>) {
+        // The last connection writes the log back, and that is the writer's.
+        self.readers.close();
         // A writer that has ended already has nothing to be told.
         let _ended = self.orders.send(Message::Close);
         if writer.join().is_err() {

@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::Keep;
+use super::age::Believed;
 use super::write::nat;
 
 /// A slice ends about here; with its commit whoever comes meanwhile waits less than 50 ms.
 pub(super) const SLICE: Duration = Duration::from_millis(20);
-/// A key is remembered for so long whatever else is wanted, in milliseconds.
-const KEY_MS: i64 = 24 * 60 * 60 * 1000;
 /// Jobs looked up at once.
 const CHUNK: i64 = 32;
 
@@ -25,25 +24,27 @@ pub(super) enum Pruned {
     Some(u64),
 }
 
-/// Forgets some of what is too old at `now_ms`, or too much.
+/// Forgets some of what is too old, or too much. A key is remembered for a day, whatever else is
+/// wanted.
 pub(super) fn slice(
     conn: &Connection,
     keep: Keep,
-    now_ms: i64,
+    believed: Believed,
     time: Duration,
 ) -> rusqlite::Result<Pruned> {
     let began = Instant::now();
     let age = i64::try_from(keep.age.as_millis()).unwrap_or(i64::MAX);
-    let old = now_ms.saturating_sub(age);
+    let old = believed.now_ms.saturating_sub(age);
+    let day_old = believed.day_old;
     // A look without a lock first: mostly there is nothing to do.
-    if candidates(conn, bound(conn, keep, old)?, now_ms, 1)?.is_empty() {
+    if candidates(conn, bound(conn, keep, old)?, day_old, 1)?.is_empty() {
         return Ok(Pruned::All);
     }
     let change = rusqlite::Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
     let mut count = 0;
     let mut gone = Gone::default();
     'slice: loop {
-        let chunk = candidates(conn, bound(conn, keep, old)?, now_ms, CHUNK)?;
+        let chunk = candidates(conn, bound(conn, keep, old)?, day_old, CHUNK)?;
         if chunk.is_empty() {
             break;
         }
@@ -84,28 +85,25 @@ struct Candidate {
 fn candidates(
     conn: &Connection,
     before: i64,
-    now_ms: i64,
+    day_old: i64,
     limit: i64,
 ) -> rusqlite::Result<Vec<Candidate>> {
     conn.prepare_cached(
         "SELECT jobs.job, jobs.session, jobs.final_seq, jobs.finished_at
          FROM jobs INDEXED BY jobs_ended CROSS JOIN sessions ON sessions.id = jobs.session
          WHERE jobs.final_seq IS NOT NULL AND jobs.finished_at < ?1
-            AND (jobs.key IS NULL OR jobs.accepted_at < ?2)
+            AND (jobs.key IS NULL OR jobs.job <= ?2)
             AND (sessions.named OR sessions.instance IS NULL)
          ORDER BY jobs.final_seq LIMIT ?3",
     )?
-    .query_map(
-        params![before, now_ms.saturating_sub(KEY_MS), limit],
-        |row| {
-            Ok(Candidate {
-                job: row.get(0)?,
-                session: row.get(1)?,
-                final_seq: row.get(2)?,
-                finished_at: row.get(3)?,
-            })
-        },
-    )?
+    .query_map(params![before, day_old, limit], |row| {
+        Ok(Candidate {
+            job: row.get(0)?,
+            session: row.get(1)?,
+            final_seq: row.get(2)?,
+            finished_at: row.get(3)?,
+        })
+    })?
     .collect()
 }
 

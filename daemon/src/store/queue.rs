@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use agentd_core::Event;
 use agentd_core::store::{Query, Stored, Urgency, Write};
-use agentd_protocol::{Code, JobId};
+use agentd_protocol::Code;
 
 use super::Order;
 
@@ -109,64 +109,39 @@ pub(super) fn refusal(order: &Order, code: Code, why: &str) -> Option<Event> {
 
 /// Could this order change the answer to the question?
 pub(super) fn changes(order: &Order, query: &Query) -> bool {
-    let jobs: &[JobId] = match query {
-        Query::Sessions { .. } => &[],
-        Query::Jobs { jobs } => jobs,
-        Query::Events { job, .. } => std::slice::from_ref(job),
-        // What is in the file is right by itself; the core adds what it knows better.
-        Query::Backup { .. }
-        | Query::JobList { .. }
-        | Query::Usage { .. }
-        | Query::Webhooks { .. }
-        | Query::SessionList { .. }
-        | Query::History { .. }
-        | Query::Message { .. }
-        | Query::Export { .. } => return false,
+    let names = match query {
+        Query::Sessions { names } => names,
         Query::Key { key, .. } => return takes_key(order, key),
-        // Lines must not be told twice, nor left out.
-        Query::Log { .. } => return !matches!(order, Order::Load { .. } | Order::Flush),
+        // A copy is of what is in the file, and everything else is read beside the writer.
+        _ => return false,
     };
     let Order::Commit { writes, .. } = order else {
         return matches!(order, Order::Takeover { .. });
     };
     writes.iter().any(|write| match write {
-        Write::Start { job, .. }
-        | Write::Requeue { job, .. }
-        | Write::Cancel { job }
-        | Write::Event { job, .. }
-        | Write::Hold { job, .. }
-        | Write::Text { job, .. } => jobs.contains(job),
-        // Its session is not known here.
-        Write::Finish { job, .. } => matches!(query, Query::Sessions { .. }) || jobs.contains(job),
+        // The session of an end is not known here.
+        Write::Finish { .. } | Write::Accept(_) | Write::Open(_) => true,
         Write::Native { session, .. }
         | Write::Lost { session }
         | Write::Close { session }
         | Write::Model { session, .. }
-        | Write::Release { session } => {
-            matches!(query, Query::Sessions { names } if names.contains(session))
-        }
-        // Lists of them are not waited for.
-        Write::Callback { .. } | Write::Replay { .. } | Write::TestCallback { .. } => false,
-        Write::Accept(_) | Write::Open(_) => true,
+        | Write::Release { session } => names.contains(session),
+        Write::Start { .. }
+        | Write::Requeue { .. }
+        | Write::Cancel { .. }
+        | Write::Event { .. }
+        | Write::Hold { .. }
+        | Write::Text { .. }
+        | Write::Callback { .. }
+        | Write::Replay { .. }
+        | Write::TestCallback { .. } => false,
     })
 }
 
-/// Is a refusal a fair answer to this question? The others are steps of work that must not end.
+/// Is a refusal a fair answer to this question? That of sessions is a step of work that must not
+/// end.
 pub(super) const fn can_do_without(query: &Query) -> bool {
-    match query {
-        Query::Backup { .. }
-        | Query::JobList { .. }
-        | Query::Usage { .. }
-        | Query::Webhooks { .. }
-        | Query::SessionList { .. }
-        | Query::History { .. }
-        | Query::Message { .. }
-        | Query::Export { .. }
-        | Query::Key { .. } => true,
-        Query::Sessions { .. } | Query::Jobs { .. } | Query::Events { .. } | Query::Log { .. } => {
-            false
-        }
-    }
+    !matches!(query, Query::Sessions { .. })
 }
 
 /// Could this order make a job with this key?

@@ -60,7 +60,12 @@ pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
             after,
             session,
             jobs,
-        } => log::log(conn, *after, session.as_deref(), jobs.as_deref()),
+            first,
+        } => match (session, jobs) {
+            (Some(session), _) => log::of_session(conn, *after, session, *first),
+            (None, Some(jobs)) => log::of_jobs(conn, *after, jobs),
+            (None, None) => log::of_all(conn, *after),
+        },
         Query::Export { after } => export::export(conn, *after),
         // Made beside the writer, not within its transaction.
         Query::Backup { .. } => Ok(Loaded::Failed("a backup is no question".to_owned())),

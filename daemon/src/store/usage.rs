@@ -6,10 +6,10 @@
 
 use agentd_core::rfc3339;
 use agentd_core::store::Loaded;
-use agentd_protocol::JobId;
 use agentd_protocol::line::{Cost, Usage};
 use agentd_protocol::rows::{UsagePart, UsageRow, is_local_provider};
 use agentd_protocol::work::JobPhase;
+use agentd_protocol::{Body, JobId};
 use rusqlite::{Connection, Row, params};
 use serde::Deserialize;
 use serde_json::Value;
@@ -169,10 +169,10 @@ pub(super) fn usage(
             turns.push(turn);
         }
     }
-    Ok(Loaded::Usage {
-        turns,
-        next: last.filter(|_| full || looked_at == LOOKED_AT),
-    })
+    let next = last.filter(|_| full || looked_at == LOOKED_AT);
+    let next = next.map(|next| format!("\"{next}\""));
+    let line = Body::of_rows("usage", "turns", &turns, next.as_deref());
+    Ok(Loaded::Line(line))
 }
 
 /// What a job used, and how long its final line is.

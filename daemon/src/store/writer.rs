@@ -16,28 +16,23 @@ use rusqlite::hooks::Wal;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::Notify;
 
+use super::age::Clocks;
 use super::backup::Backups;
-use super::checkpoint::{Checkpoints, Log, checkpoint};
+use super::checkpoint::{Checkpoints, Length, Log};
 use super::queue::{
     BATCH, HEAVY, batch_len, can_do_without, changes, delivers, is_lazy, only_releases, refusal,
     weight,
 };
+use super::readers::{Commits, Readers};
 use super::room::{self, Room};
 use super::transaction::{Attempt, Doubt, attempt, is_doubtful, wall_ms};
 use super::{Alive, Answer, Answers, Fault, Keep, Message, Moment, ORDERS, Order, Role};
-use super::{prune, read, schema, trouble, webhooks};
+use super::{age, prune, read, schema, trouble, webhooks};
 
 /// A commit that nobody waits for rides on the next one, at most this late.
 const LAZY: Duration = Duration::from_secs(1);
 /// How often a store in trouble is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-/// So many pages in the log are worth writing back.
-const CHECKPOINT_PAGES: u64 = 1000;
-/// From so many pages (64 MiB) on the writer does it itself, if nobody else has nearly done it, so
-/// that the log begins anew: beside a writer that never rests nobody gets to its end.
-const RESTART_PAGES: u64 = 16 * 1024;
-/// With so many pages (128 MiB) nobody may hold the log back any longer.
-const MOST_PAGES: u64 = 32 * 1024;
 /// When a store is looked through for the first time, at the latest.
 const FIRST_PRUNE: Duration = Duration::from_secs(30);
 /// Between two slices of what is forgotten.
@@ -51,11 +46,15 @@ pub(super) struct Setting {
     pub(super) ours: String,
     pub(super) role: Role,
     pub(super) boot: Option<String>,
+    pub(super) boot_ms: fn() -> u64,
     pub(super) keep: Option<Keep>,
     pub(super) alive: Alive,
     pub(super) answer: Arc<Answer>,
     /// Rung after a commit that holds something to deliver.
     pub(super) to_deliver: Arc<Notify>,
+    /// Told how far this is.
+    pub(super) commits: Arc<Commits>,
+    pub(super) readers: Readers,
     pub(super) fault: Fault,
 }
 
@@ -132,6 +131,9 @@ impl Writer {
         self.conn = self.conn.take().map(|conn| self.counted(conn));
         while self.gather() == Gathered::Open {
             self.work();
+            if self.doubt.is_none() {
+                self.setting.commits.told();
+            }
         }
         if let Some(trouble) = &mut self.trouble {
             trouble.again = Instant::now();
@@ -339,6 +341,7 @@ impl Writer {
         }
         let orders = batch_len(&self.queue);
         let Some(conn) = &self.conn else { return };
+        self.setting.commits.begin();
         let attempt = attempt(
             conn,
             &mut self.setting,
@@ -459,7 +462,10 @@ impl Writer {
         self.conn = None;
         let conn = schema::reopen(&self.setting.path)?;
         (self.setting.fault)(Moment::BeforeBegin, &conn)?;
-        let busy: i64 = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+        self.setting.readers.pause(schema::BUSY);
+        let busy = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+        self.setting.readers.resume();
+        let busy: i64 = busy?;
         if busy != 0 {
             let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
             return Err(rusqlite::Error::SqliteFailure(busy, None));
@@ -549,8 +555,14 @@ impl Writer {
             return;
         }
         let pruned = (self.setting.fault)(Moment::BeforeBegin, conn).and_then(|()| {
-            let deliveries = webhooks::forget(conn, wall_ms())?;
-            let jobs = prune::slice(conn, keep, wall_ms(), prune::SLICE)?;
+            let clocks = Clocks {
+                wall_ms: wall_ms(),
+                boot: self.setting.boot.as_deref(),
+                boot_ms: (self.setting.boot_ms)(),
+            };
+            let believed = age::look(conn, clocks)?;
+            let deliveries = webhooks::forget(conn, believed.now_ms)?;
+            let jobs = prune::slice(conn, keep, believed, prune::SLICE)?;
             Ok((deliveries, jobs))
         });
         let pause = match pruned {
@@ -573,22 +585,11 @@ impl Writer {
 
     fn write_back(&mut self) {
         let Some(conn) = &self.conn else { return };
-        let pages = self.log.pages.load(Ordering::Relaxed);
-        if pages <= CHECKPOINT_PAGES {
-            return;
-        }
-        if self.setting.role == Role::Daemon {
-            self.checkpoints.wake();
-        } else if self.queue.is_empty() {
-            checkpoint(conn, "PASSIVE");
-        }
-        let nearly_written = self.log.nearly_written.swap(false, Ordering::Relaxed);
-        if nearly_written || pages > RESTART_PAGES {
-            // When somebody still reads what is in it, the next commit tries again.
-            checkpoint(conn, "RESTART");
-        }
-        if pages > MOST_PAGES {
+        let is_quiet = self.queue.is_empty();
+        let length = (self.checkpoints).after_commit(conn, &self.setting, is_quiet);
+        if length == Length::TooLong {
             self.backups.give_up();
+            self.setting.readers.give_up();
         }
     }
 }

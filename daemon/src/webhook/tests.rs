@@ -124,6 +124,7 @@ impl Post {
             instance: "a",
             role: Role::Daemon,
             boot: None,
+            boot_ms: || 0,
             keep: None,
         };
         let answer = move |some: Answers| {

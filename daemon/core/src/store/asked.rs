@@ -23,7 +23,7 @@ pub enum Query {
         /// At most so many.
         limit: usize,
     },
-    /// What ended turns used, newest first. Answered by [`Loaded::Usage`].
+    /// What ended turns used, newest first. Answered by [`Loaded::Line`].
     Usage {
         /// Accepted no earlier, milliseconds since 1970.
         since: Option<i64>,
@@ -78,13 +78,15 @@ pub enum Query {
         session: Option<String>,
         /// Of some jobs.
         jobs: Option<Vec<JobId>>,
+        /// No earlier job of that session has a line after that number.
+        first: JobId,
     },
     /// A copy of the whole store. Answered by [`Loaded::Backup`], in its own time.
     Backup {
         /// Where to; a name with the time, beside the store, when absent.
         path: Option<String>,
     },
-    /// Everything stored. Answered by [`Loaded::Export`].
+    /// Everything stored. Answered by [`Loaded::Line`].
     Export {
         /// The `next` of the page before.
         after: u64,
@@ -109,6 +111,24 @@ pub enum Query {
         /// Only larger numbers.
         after: u64,
     },
+}
+
+impl Query {
+    /// Must the answer hold what was ordered before it, committed or not? The others are answered
+    /// from what is committed, which is all that anybody was told.
+    #[must_use]
+    pub const fn waits_for_writes(&self) -> bool {
+        matches!(
+            self,
+            Self::Sessions { .. } | Self::Key { .. } | Self::Backup { .. }
+        )
+    }
+
+    /// Must the answer come after those of all commits that it holds? Then no line is told twice.
+    #[must_use]
+    pub const fn follows_commits(&self) -> bool {
+        matches!(self, Self::Log { .. } | Self::Events { .. })
+    }
 }
 
 /// Which jobs a list is of.
@@ -153,13 +173,8 @@ pub enum Loaded {
         /// Are there more?
         more: bool,
     },
-    /// A page of what turns used.
-    Usage {
-        /// Newest first, one JSON object each.
-        turns: Vec<String>,
-        /// Where the next page begins; `None` at the end.
-        next: Option<JobId>,
-    },
+    /// The line that answers the question, made where it was read: it is passed on as it is.
+    Line(Body),
     /// A page of deliveries.
     Webhooks {
         /// Newest first, one JSON object each.
@@ -193,6 +208,8 @@ pub enum Loaded {
         last: u64,
         /// Everything after this number is there; what was before may have been pruned.
         oldest: u64,
+        /// No earlier job of that session has a line after these.
+        first: JobId,
     },
     /// The copy is there.
     Backup {
@@ -200,13 +217,6 @@ pub enum Loaded {
         path: String,
         /// Its size.
         bytes: u64,
-    },
-    /// A page of everything.
-    Export {
-        /// One JSON object each.
-        rows: Vec<String>,
-        /// Where the next page begins; `None` at the end.
-        next: Option<u64>,
     },
     /// Who has the key.
     Key(Keyed),

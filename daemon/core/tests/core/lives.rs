@@ -329,6 +329,55 @@ fn a_reader_that_falls_behind_is_refilled_and_misses_nothing() {
 }
 
 #[test]
+fn a_reader_gets_what_is_committed_while_the_store_is_read() {
+    // The job goes on meanwhile, or ends.
+    for ends in [false, true] {
+        let (mut world, conn, process) = running();
+        let turn = world.processes[&process].turns[0];
+        let tool = |world: &mut World, call: &str| {
+            let event = WorkerEvent::ToolStarted {
+                turn,
+                call: call.to_owned(),
+                name: "t".to_owned(),
+                input: "{}".to_owned(),
+                read_only: true,
+            };
+            world.worker(process, event);
+        };
+        for _ in 0..100 {
+            say(&mut world, process, &"0123456789".repeat(1_000));
+        }
+        tool(&mut world, "c1");
+        world.prompt_store = false;
+        while world.store_pending() == 0 {
+            world.clients_read();
+        }
+        world.store_reads();
+        tool(&mut world, "c2");
+        if ends {
+            world.end_turn(process);
+        }
+        while !world.orders.is_empty() {
+            world.store_answers();
+        }
+        world.prompt_store = true;
+        world.store_has_read();
+        for _ in 0..50 {
+            world.clients_read();
+        }
+        let told = world.told_to(conn);
+        for call in ["c1", "c2"] {
+            let line = format!("1:tool_start {call}");
+            let count = told.iter().filter(|told| **told == line).count();
+            assert_eq!(count, 1, "{call}, {ends}");
+        }
+        let ended = told.last().unwrap().starts_with("1:message_end");
+        assert_eq!(ended, ends);
+        assert!(!world.clients[&conn].closed);
+    }
+}
+
+#[test]
 fn several_agents_and_no_default_is_a_question_to_the_user() {
     let mut settings = settings();
     settings.default_agent = None;

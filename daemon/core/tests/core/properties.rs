@@ -139,7 +139,9 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
         (96..=97, Some(conn), _) => about_sessions(world, conn, *id, choice >> 8),
         (98..=99, Some(conn), _) => world.request(conn, *id, r#"{"type":"unsubscribe"}"#),
         (100..=103, _, _) => talk(world, choice, *id, conn, process),
-        (104..=159, _, _) => world.store_answers(),
+        (104..=115, _, _) => world.store_reads(),
+        (116..=123, _, _) => world.store_has_read(),
+        (124..=159, _, _) => world.store_answers(),
         (160..=163, _, _) => world.store_refuses(Stored::Failed {
             code: Code::DiskFull,
             why: "full".to_owned(),

@@ -18,7 +18,25 @@ use crate::world::{StoreOrder, StoredJob, World};
 
 impl World {
     pub fn store_pending(&self) -> usize {
-        self.orders.len()
+        self.orders.len() + self.read.len()
+    }
+
+    /// Somebody reads beside the writer, whatever was ordered before and isn't committed.
+    pub fn store_reads(&mut self) {
+        let beside = |order: &StoreOrder| matches!(order, StoreOrder::Load(_, query) if !query.waits_for_writes());
+        if let Some(place) = self.orders.iter().position(beside)
+            && let Some(StoreOrder::Load(token, query)) = self.orders.remove(place)
+        {
+            let loaded = self.query(query);
+            self.read.push_back((token, loaded));
+        }
+    }
+
+    /// What was read comes, whatever was committed since.
+    pub fn store_has_read(&mut self) {
+        if let Some((token, loaded)) = self.read.pop_front() {
+            self.event(Event::Loaded { token, loaded });
+        }
     }
 
     /// The store does its next order.
@@ -32,7 +50,7 @@ impl World {
                 let loaded = self.query(query);
                 self.event(Event::Loaded { token, loaded });
             }
-            None => {}
+            None => self.store_has_read(),
         }
     }
 
@@ -350,6 +368,7 @@ impl World {
                 after,
                 session,
                 jobs,
+                ..
             } => self.logged(
                 after,
                 &Filter {
@@ -409,6 +428,7 @@ impl World {
             more: wanted.next().is_some(),
             last: self.seq,
             oldest: self.oldest,
+            first: JobId(0),
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentd_core::effect::{Progress, Rung};
 use agentd_core::event::{Facts, Origin};
 use agentd_core::ids::{ConnId, Generation, Now, Token, TurnId, WorkerId};
-use agentd_core::store::{Due, LeftJob, Query, Recovered, SessionRow, Write};
+use agentd_core::store::{Due, LeftJob, Loaded, Query, Recovered, SessionRow, Write};
 use agentd_core::worker::{Exit, Reply, Traits, WorkerEvent};
 use agentd_core::{Effect, Event, Settings, State};
 
@@ -100,6 +100,8 @@ pub struct World {
     /// Whose session each turn is of that a process got.
     pub turns: BTreeMap<TurnId, String>,
     pub orders: VecDeque<StoreOrder>,
+    /// Answers of what was read beside the writer, on their way.
+    pub read: VecDeque<(Token, Loaded)>,
     pub seq: u64,
     /// All numbered lines: whose, and did this instance write them?
     pub log: BTreeMap<u64, (JobId, bool)>,
@@ -152,6 +154,7 @@ impl World {
             natives: Vec::new(),
             turns: BTreeMap::new(),
             orders: VecDeque::new(),
+            read: VecDeque::new(),
             seq: 0,
             log: BTreeMap::new(),
             page: 3,
@@ -371,6 +374,7 @@ impl World {
     pub fn crash(&mut self, settings: Settings) {
         self.state = State::new(settings);
         self.orders.clear();
+        self.read.clear();
         for client in std::mem::take(&mut self.clients).into_values() {
             self.cursors.extend(client.books.cursors());
         }

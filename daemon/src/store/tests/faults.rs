@@ -313,7 +313,14 @@ fn a_prune_that_fails_is_trouble_like_any_other_and_heals() {
         }),
         ..daemon("b")
     };
-    let opened = open_with(dir.path(), opener, Box::new(dead), answer, fault).unwrap();
+    let opened = open_with(
+        dir.path(),
+        opener,
+        Box::new(dead),
+        answer,
+        Faults::of_writer(fault),
+    )
+    .unwrap();
     let told = || answers.recv_timeout(PATIENCE).unwrap();
     assert!(matches!(told(), Event::StoreHealth { trouble: Some(_) }));
     *switch.lock().unwrap() = None;

@@ -295,6 +295,7 @@ fn goes_on_with_all_it_held(version: u32) {
         after,
         session,
         jobs,
+        first: JobId(0),
     }) else {
         panic!("log")
     };

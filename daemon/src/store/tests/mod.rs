@@ -24,6 +24,7 @@ mod file;
 mod lists;
 mod orders;
 mod prune;
+mod readers;
 mod usage;
 mod webhooks;
 mod whole;
@@ -67,9 +68,11 @@ fn bench_with(
         instance,
         role,
         boot: Some("this-boot"),
+        boot_ms: || 1_000,
         keep: None,
     };
-    let opened = open_with(dir, opener, Box::new(alive), answer, fault).unwrap();
+    let faults = Faults::of_writer(fault);
+    let opened = open_with(dir, opener, Box::new(alive), answer, faults).unwrap();
     Bench {
         opened,
         answers,
@@ -128,6 +131,16 @@ impl Bench {
         }
     }
 
+    /// The rows of a line that is passed on as it is, and where the next page begins.
+    fn listed(&mut self, query: Query, list: &str) -> (Vec<serde_json::Value>, serde_json::Value) {
+        let Loaded::Line(line) = self.load(query) else {
+            panic!("no line")
+        };
+        let mut line: serde_json::Value = serde_json::from_str(line.as_json()).unwrap();
+        let rows = line[list].as_array().unwrap().clone();
+        (rows, line["next"].take())
+    }
+
     fn job(&mut self, job: JobId) -> JobRow {
         match self.load(Query::Jobs { jobs: vec![job] }) {
             Loaded::Jobs(rows) => rows.into_iter().next().expect("the job"),
@@ -153,6 +166,7 @@ fn daemon(instance: &str) -> Opener<'_> {
         instance,
         role: Role::Daemon,
         boot: Some("this-boot"),
+        boot_ms: || 1_000,
         keep: None,
     }
 }

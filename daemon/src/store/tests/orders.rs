@@ -216,17 +216,15 @@ fn a_lazy_commit_goes_by_itself_after_a_second_and_at_once_with_a_question() {
     let token = store.order(Urgency::Lazy, vec![Write::Accept(Arc::new(new(None)))]);
     assert!(matches!(store.event(), Event::Stored { token: told, .. } if told == token));
     store.order(Urgency::Lazy, vec![Write::Accept(Arc::new(new(None)))]);
-    let query = Query::Jobs {
-        jobs: vec![JobId(2)],
-    };
+    let names = vec!["s2".to_owned()];
     let order = Order::Load {
         token: Token(9),
-        query,
+        query: Query::Sessions { names },
     };
     store.opened.store.submit(order).unwrap();
     assert!(matches!(store.event(), Event::Stored { .. }));
     assert!(
-        matches!(store.event(), Event::Loaded { loaded: Loaded::Jobs(rows), .. } if rows.len() == 1)
+        matches!(store.event(), Event::Loaded { loaded: Loaded::Sessions(rows), .. } if rows.len() == 1)
     );
 }
 

@@ -1,10 +1,22 @@
 //! What is forgotten, by a clock that the test makes up.
 
 use super::*;
-use crate::store::prune::{Pruned, slice};
+use crate::store::age::{self, Believed, Clocks};
+use crate::store::prune::{self, Pruned};
 
-const DAY: i64 = 24 * 60 * 60 * 1000;
+const DAY: i64 = age::DAY;
+const HOUR: i64 = DAY / 24;
 const LONG: Duration = Duration::from_secs(10);
+
+pub(super) fn slice_at(db: &Connection, keep: Keep, now_ms: i64) -> rusqlite::Result<Pruned> {
+    slice(db, keep, now_ms, LONG)
+}
+
+/// At a time that is believed, with all jobs older than a day.
+fn slice(db: &Connection, keep: Keep, now_ms: i64, time: Duration) -> rusqlite::Result<Pruned> {
+    let day_old = i64::MAX;
+    prune::slice(db, keep, Believed { now_ms, day_old }, time)
+}
 
 fn keep(days: u64, bytes: u64) -> Keep {
     Keep {
@@ -84,6 +96,7 @@ fn old_jobs_go_with_all_that_is_theirs_and_unfinished_ones_stay() {
         after: 0,
         session: None,
         jobs: None,
+        first: JobId(0),
     };
     let Loaded::Log {
         lines,
@@ -123,9 +136,13 @@ fn a_key_is_kept_for_a_day_whatever_the_store_has_grown_to() {
         ended(store, key("k"));
         ended(store, new(None));
     });
-    assert_eq!(slice(&db, keep(30, 0), DAY, LONG), Ok(Pruned::Some(1)));
+    let slice = |day_old| {
+        let now_ms = 9 * DAY;
+        prune::slice(&db, keep(30, 0), Believed { now_ms, day_old }, LONG)
+    };
+    assert_eq!(slice(0), Ok(Pruned::Some(1)));
     assert_eq!(count(&db, "jobs WHERE key = 'k'"), 1);
-    assert_eq!(slice(&db, keep(30, 0), DAY + 2, LONG), Ok(Pruned::Some(1)));
+    assert_eq!(slice(1), Ok(Pruned::Some(1)));
     assert_eq!(count(&db, "jobs"), 0);
 }
 
@@ -200,6 +217,7 @@ fn an_idle_writer_forgets_by_itself() {
         ended(store, new(None));
         store.accept(new(Some("waits")));
     });
+    since_long_ago(&db);
     let (answer, answers) = sync_channel(100);
     let opener = Opener {
         keep: Some(keep(1, u64::MAX)),
@@ -213,4 +231,162 @@ fn an_idle_writer_forgets_by_itself() {
         let _no_news = answers.recv_timeout(Duration::from_millis(5));
     }
     opened.store.close(opened.writer);
+}
+
+/// The clocks have been looked at for more than a day.
+pub(super) fn since_long_ago(db: &Connection) {
+    let wall_ms = transaction::wall_ms();
+    let hours = |hour: i64| Clocks {
+        wall_ms: wall_ms - (30 - hour) * HOUR,
+        boot: Some("this-boot"),
+        boot_ms: u64::try_from(hour * HOUR).unwrap(),
+    };
+    for hour in 0..=30 {
+        age::look(db, hours(hour)).unwrap();
+    }
+}
+
+/// A machine whose clocks a test moves.
+struct Machine<'a> {
+    db: &'a Connection,
+    wall_ms: i64,
+    boot: String,
+    boot_ms: u64,
+}
+
+impl<'a> Machine<'a> {
+    fn new(db: &'a Connection, wall_ms: i64) -> Self {
+        let boot = "first".to_owned();
+        Self {
+            db,
+            wall_ms,
+            boot,
+            boot_ms: 5_000,
+        }
+    }
+
+    /// Runs for so long, and looks at its clocks as often as a daemon does.
+    fn runs(&mut self, time: i64) -> Believed {
+        let step = HOUR / 6;
+        for _ in 0..time / step {
+            self.wall_ms += step;
+            self.boot_ms += u64::try_from(step).unwrap();
+            self.looks();
+        }
+        self.looks()
+    }
+
+    fn looks(&self) -> Believed {
+        let clocks = Clocks {
+            wall_ms: self.wall_ms,
+            boot: Some(&self.boot),
+            boot_ms: self.boot_ms,
+        };
+        age::look(self.db, clocks).unwrap()
+    }
+
+    /// Is switched off for so long.
+    fn is_off(&mut self, time: i64) {
+        self.wall_ms += time;
+        self.boot.push('+');
+        self.boot_ms = 5_000;
+    }
+}
+
+/// 2026, roughly.
+const NOW: i64 = 56 * 365 * DAY;
+
+#[test]
+fn clocks_forget_nothing_when_set_forward_for_a_while() {
+    let (_dir, db) = file(|_| ());
+    let mut machine = Machine::new(&db, NOW);
+    assert_eq!(machine.looks().now_ms, 0, "nothing is known yet");
+    assert_eq!(machine.runs(25 * HOUR).now_ms, machine.wall_ms);
+    let real = machine.wall_ms;
+    // For 36 s, and again for 20 h.
+    machine.wall_ms += 40 * DAY;
+    assert_eq!(machine.looks().now_ms, real);
+    machine.wall_ms = real;
+    assert_eq!(machine.looks().now_ms, real);
+    machine.wall_ms += 40 * DAY;
+    let believed = machine.runs(20 * HOUR);
+    assert_eq!(believed.now_ms, real + 20 * HOUR, "it goes on as it was");
+    machine.wall_ms -= 40 * DAY;
+    assert_eq!(machine.runs(HOUR).now_ms, real + 21 * HOUR);
+    assert_eq!(machine.runs(30 * HOUR).now_ms, real + 51 * HOUR);
+}
+
+#[test]
+fn clocks_are_believed_after_a_day_across_restarts() {
+    let (_dir, db) = file(|_| ());
+    let mut machine = Machine::new(&db, NOW);
+    machine.runs(30 * HOUR);
+    let before = machine.wall_ms;
+    machine.is_off(30 * DAY);
+    assert!(machine.looks().now_ms <= before + HOUR, "one boot's word");
+    for hours in [8, 8, 6] {
+        let believed = machine.runs(hours * HOUR);
+        assert!(believed.now_ms < before + DAY, "not yet");
+        machine.is_off(16 * HOUR);
+    }
+    let off = 48 * HOUR + 2 * HOUR;
+    // What wasn't noted before the machine went off doesn't count.
+    let believed = machine.runs(8 * HOUR);
+    let late = machine.wall_ms - believed.now_ms;
+    assert!((0..=off).contains(&late), "{} h", late / HOUR);
+}
+
+#[test]
+fn clocks_set_back_make_nothing_old_then_or_later() {
+    let (_dir, db) = file(|_| ());
+    let mut machine = Machine::new(&db, NOW);
+    machine.runs(30 * HOUR);
+    let real = machine.wall_ms;
+    machine.wall_ms = 5 * DAY;
+    assert_eq!(machine.looks().now_ms, 5 * DAY);
+    machine.wall_ms = real;
+    let believed = machine.runs(20 * HOUR);
+    assert_eq!(believed.now_ms, 5 * DAY + 20 * HOUR);
+    assert_eq!(machine.runs(6 * HOUR).now_ms, machine.wall_ms);
+}
+
+#[test]
+fn clocks_that_jump_do_not_make_a_key_free() {
+    let (dir, db) = file(|_| ());
+    let mut machine = Machine::new(&db, NOW);
+    machine.runs(30 * HOUR);
+    let mut store = bench(dir.path(), "b", Role::Daemon, dead);
+    let (job, ..) = store.accept(NewJob {
+        key: Some("k".to_owned()),
+        at: machine.wall_ms,
+        ..new(Some("s"))
+    });
+    store.commit(vec![finish(job, End::Completed)]);
+    store.close();
+    let kept = |believed| {
+        while prune::slice(&db, keep(1, 0), believed, LONG).unwrap() != Pruned::All {}
+        count(&db, "jobs")
+    };
+    // 23 h at a time, and much more at once; forward, back, and into another boot.
+    for jump in [23 * HOUR, 23 * HOUR, 40 * DAY, -70 * DAY, 40 * DAY] {
+        machine.wall_ms += jump;
+        assert_eq!(kept(machine.runs(4 * HOUR)), 1, "{jump}");
+        machine.is_off(HOUR);
+    }
+    assert_eq!(kept(machine.runs(2 * HOUR)), 1, "22 h");
+    assert_eq!(kept(machine.runs(8 * HOUR)), 0, "more than a day");
+}
+
+#[test]
+fn clocks_are_noted_twice_an_hour() {
+    let (_dir, db) = file(|_| ());
+    let mut machine = Machine::new(&db, NOW);
+    let changes = || db.query_row("SELECT total_changes()", [], |row| row.get(0));
+    let before: i64 = changes().unwrap();
+    machine.runs(48 * HOUR);
+    let noted = changes().unwrap() - before;
+    assert!((40..=120).contains(&noted), "{noted}");
+    let value = "SELECT length(value) FROM meta WHERE key = 'ages'";
+    let length: i64 = db.query_row(value, [], |row| row.get(0)).unwrap();
+    assert!(length < 4096, "{length}");
 }

@@ -10,13 +10,10 @@ fn page(
     since: Option<i64>,
     before: Option<JobId>,
 ) -> (Vec<UsageRow>, Option<JobId>) {
-    match store.load(Query::Usage { since, before }) {
-        Loaded::Usage { turns, next } => {
-            let turns = turns.iter().map(|turn| serde_json::from_str(turn).unwrap());
-            (turns.collect(), next)
-        }
-        other => panic!("{other:?}"),
-    }
+    let (turns, next) = store.listed(Query::Usage { since, before }, "turns");
+    let turns = turns.into_iter();
+    let turns = turns.map(|turn| serde_json::from_value(turn).unwrap());
+    (turns.collect(), serde_json::from_value(next).unwrap())
 }
 
 fn ended(store: &mut Bench, at: i64, end: End, line: &str) -> JobId {
