@@ -232,7 +232,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Unknown`] when the connection is lost after writing.
     pub async fn send(&mut self, send: &Send) -> Result<(u64, Received), ClientError> {
-        let begun = Instant::now();
+        let mut wait = Wait::begin();
         let send = &*key::completed(send).map_err(ClientError::NotWritten)?;
         let send = &*self.fitting(send).map_err(ClientError::NotWritten)?;
         let mut called_again = false;
@@ -255,12 +255,7 @@ impl Client {
                 }
                 Server::OneShot(_) | Server::Remote(_) => return Ok(first),
             };
-            let seen = observe(
-                Fact::RequestDraining,
-                endpoint,
-                begun,
-                self.options.fallback,
-            );
+            let seen = wait.observe(Fact::RequestDraining, endpoint, self.options.fallback);
             match decide(seen) {
                 Decision::Retry => {
                     let again = Self::connect_or_oneshot(self.options.clone());
@@ -401,22 +396,52 @@ fn greeting(options: &Options) -> Hello {
     }
 }
 
-fn observe(fact: Fact, endpoint: &Endpoint, begun: Instant, fallback: Fallback) -> Observation {
-    Observation {
-        fact,
-        lock: endpoint.lock(),
-        waited_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-        fallback,
+/// How long somebody waits for a daemon.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    begun: Instant,
+    /// When the lock last said that one comes: what it has then is patience of its own.
+    coming: Option<Instant>,
+}
+
+impl Wait {
+    /// From now on.
+    pub(crate) fn begin() -> Self {
+        Self {
+            begun: Instant::now(),
+            coming: None,
+        }
+    }
+
+    pub(crate) fn observe(
+        &mut self,
+        fact: Fact,
+        endpoint: &Endpoint,
+        fallback: Fallback,
+    ) -> Observation {
+        let lock = endpoint.lock();
+        let since = if lock.is_coming() {
+            self.coming = Some(Instant::now());
+            self.begun
+        } else {
+            self.coming.unwrap_or(self.begun)
+        };
+        Observation {
+            fact,
+            lock,
+            waited_ms: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
+            fallback,
+        }
     }
 }
 
 /// Tries until `decide` has an end: connected, nobody, or an error.
 async fn reach(endpoint: &Endpoint, options: &Options) -> Result<Reached, ClientError> {
-    let begun = Instant::now();
+    let mut wait = Wait::begin();
     let mut pause = FIRST_PAUSE;
     loop {
         let (fact, error, hint) = match endpoint.connect().await {
-            Ok(stream) => match greet(stream, endpoint, options, begun).await {
+            Ok(stream) => match greet(stream, endpoint, options, &mut wait).await {
                 Ok((connection, hello)) => return Ok(Reached::Daemon(connection, hello)),
                 Err((fact, why)) => {
                     let shown = endpoint.path.display();
@@ -425,7 +450,7 @@ async fn reach(endpoint: &Endpoint, options: &Options) -> Result<Reached, Client
             },
             Err(failed) => (failed.fact, failed.error, failed.hint),
         };
-        match decide(observe(fact, endpoint, begun, options.fallback)) {
+        match decide(wait.observe(fact, endpoint, options.fallback)) {
             Decision::Retry => {
                 tokio::time::sleep(jittered(pause)).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -444,7 +469,7 @@ async fn greet(
     stream: UnixStream,
     endpoint: &Endpoint,
     options: &Options,
-    begun: Instant,
+    wait: &mut Wait,
 ) -> Result<(Connection, Box<HelloAnswer>), (Fact, HelloError)> {
     let (reader, writer) = stream.into_split();
     let said = Greeting::say(reader, writer, &greeting(options)).await;
@@ -460,7 +485,7 @@ async fn greet(
             HelloError::Draining => Fact::HelloDraining,
             HelloError::Refused(_) => Fact::HelloOther,
         };
-        if decide(observe(fact, endpoint, begun, options.fallback)) != Decision::Wait {
+        if decide(wait.observe(fact, endpoint, options.fallback)) != Decision::Wait {
             return Err((fact, why));
         }
     }

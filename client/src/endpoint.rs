@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use interprocess::ConnectWaitMode;
 use interprocess::local_socket::tokio::Stream;
@@ -20,7 +21,7 @@ use nix::unistd::{Pid, Uid};
 use serde::Deserialize;
 use tokio::net::UnixStream;
 
-use crate::fallback::{Fact, Lock};
+use crate::fallback::{Fact, Lock, RESTART_PATIENCE};
 use crate::places::Environment;
 
 /// Longest socket path in bytes: the kernel's `sun_path` without its closing zero.
@@ -67,11 +68,13 @@ struct LockFile {
     pid: i32,
     socket: PathBuf,
     state: LockState,
+    until_boot_ms: Option<u64>,
 }
 
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum LockState {
+    Starting,
     Running,
     Restarting,
     Stopping,
@@ -89,7 +92,7 @@ impl Endpoint {
             (given.to_owned(), Origin::Option)
         } else if let Some(named) = &environment.agentd_socket {
             (named.clone(), Origin::Variable)
-        } else if let Some(held) = lock.as_deref().and_then(read_held) {
+        } else if let Some(held) = lock.as_deref().and_then(read_lock) {
             (held.socket, Origin::Lock)
         } else {
             (environment.default_socket(), Origin::Default)
@@ -100,10 +103,11 @@ impl Endpoint {
     /// What the daemon's lock says about this socket now.
     #[must_use]
     pub fn lock(&self) -> Lock {
-        let held = self.lock.as_deref().and_then(read_held);
+        let held = self.lock.as_deref().and_then(read_lock);
         match held.filter(|held| same_socket(&held.socket, &self.path)) {
             None => Lock::Free,
             Some(held) => match held.state {
+                LockState::Starting => Lock::Starting,
                 LockState::Running | LockState::Other => Lock::Running,
                 LockState::Restarting => Lock::Restarting,
                 LockState::Stopping => Lock::Stopping,
@@ -114,8 +118,8 @@ impl Endpoint {
     /// The process that holds the daemon's lock for this socket.
     #[must_use]
     pub fn holder(&self) -> Option<u32> {
-        let held = self.lock.as_deref().and_then(read_held)?;
-        let ours = same_socket(&held.socket, &self.path);
+        let (held, holding) = read(self.lock.as_deref()?)?;
+        let ours = holding == Holding::Held && same_socket(&held.socket, &self.path);
         ours.then(|| u32::try_from(held.pid).ok()).flatten()
     }
 
@@ -206,20 +210,49 @@ fn same_socket(one: &Path, other: &Path) -> bool {
     one == other || real(one).is_some_and(|one| Some(one) == real(other))
 }
 
-/// The lock's content, if a process holds it.
-fn read_held(path: &Path) -> Option<LockFile> {
+/// Does a process have the lock?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holding {
+    Held,
+    Free,
+}
+
+/// The lock's content, where it is true: a process holds it, or one that is gone said that another
+/// follows, less than a minute ago.
+fn read_lock(path: &Path) -> Option<LockFile> {
+    let (content, holding) = read(path)?;
+    let follows = || {
+        let left = content.until_boot_ms?.checked_sub(boot_ms())?;
+        Some(Duration::from_millis(left) <= RESTART_PATIENCE)
+    };
+    let is_true = holding == Holding::Held
+        || (content.state == LockState::Restarting && follows() == Some(true));
+    is_true.then_some(content)
+}
+
+fn read(path: &Path) -> Option<(LockFile, Holding)> {
     let file = File::open(path).ok()?;
     let mut text = String::new();
     (&file).take(MAX_LOCK).read_to_string(&mut text).ok()?;
     let content: LockFile = serde_json::from_str(&text).ok()?;
     // Only a living process is worth probing: a probe could get into a starting daemon's way.
     if kill(Pid::from_raw(content.pid), None) == Err(Errno::ESRCH) {
-        return None;
+        return Some((content, Holding::Free));
     }
     match Flock::lock(file, FlockArg::LockSharedNonblock) {
-        Err((_file, Errno::EWOULDBLOCK)) => Some(content),
-        Ok(_) | Err(_) => None,
+        Err((_file, Errno::EWOULDBLOCK)) => Some((content, Holding::Held)),
+        Ok(_) | Err(_) => Some((content, Holding::Free)),
     }
+}
+
+/// Milliseconds since the machine was started, suspend included, as the daemon counts them.
+fn boot_ms() -> u64 {
+    #[cfg(target_os = "linux")]
+    let clock = nix::time::ClockId::CLOCK_BOOTTIME;
+    #[cfg(not(target_os = "linux"))]
+    let clock = nix::time::ClockId::CLOCK_MONOTONIC;
+    let now = clock.now().map(Duration::from);
+    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -286,6 +319,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let environment = environment(dir.path());
         for (word, lock) in [
+            ("starting", Lock::Starting),
             ("running", Lock::Running),
             ("restarting", Lock::Restarting),
             ("stopping", Lock::Stopping),
@@ -298,6 +332,30 @@ mod tests {
             drop(held);
             assert_eq!(ours.lock(), Lock::Free);
         }
+    }
+
+    #[test]
+    fn a_lock_that_said_that_another_follows_is_believed_for_a_minute() {
+        let dir = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::find(Some(Path::new("/live.sock")), &environment(dir.path()));
+        let mut pid = i32::MAX;
+        let mut left = |word: &str, until: u64| {
+            // Of a process that is gone, or whose number somebody else has.
+            pid = if pid == 1 { i32::MAX } else { 1 };
+            let text = format!(
+                r#"{{"pid":{pid},"socket":"/live.sock","state":"{word}","until_boot_ms":{until}}}"#
+            );
+            std::fs::write(dir.path().join("daemon.lock"), text).unwrap();
+            (endpoint.lock(), endpoint.holder())
+        };
+        let now = boot_ms();
+        for until in [now + 30_000, now + 30_001] {
+            assert_eq!(left("restarting", until), (Lock::Restarting, None));
+            assert_eq!(left("stopping", until), (Lock::Free, None));
+        }
+        // Of a time that is over, and of another run of the machine.
+        assert_eq!(left("restarting", now.saturating_sub(1)).0, Lock::Free);
+        assert_eq!(left("restarting", now + 120_000).0, Lock::Free);
     }
 
     async fn fact(path: &Path) -> (Fact, String) {

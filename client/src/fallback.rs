@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 /// How long the client keeps trying before it calls a daemon silent: longer than any start, short
 /// enough for a person.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-/// The same while the daemon's lock says that another follows: a restart may migrate the store.
+/// The same while the daemon's lock says that it starts, or that another follows: the store may be
+/// large, or migrated.
 pub const RESTART_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What happened last.
@@ -53,9 +54,11 @@ pub enum Lock {
     /// Nobody holds it, or it is about another socket.
     #[default]
     Free,
-    /// Held: a daemon is there, or is just starting.
+    /// Held: a daemon opens its store.
+    Starting,
+    /// Held: a daemon is there.
     Running,
-    /// Held: another daemon follows.
+    /// Another daemon follows: the lock is held, or was until less than a minute ago.
     Restarting,
     /// Held: the daemon is on its way out.
     Stopping,
@@ -71,6 +74,14 @@ pub enum Fallback {
     Forbidden,
 }
 
+impl Lock {
+    /// Does a daemon come that isn't there yet?
+    #[must_use]
+    pub const fn is_coming(self) -> bool {
+        matches!(self, Self::Starting | Self::Restarting)
+    }
+}
+
 /// Everything the decision depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Observation {
@@ -79,7 +90,7 @@ pub struct Observation {
     /// What the lock says.
     #[serde(default)]
     pub lock: Lock,
-    /// Milliseconds since the first attempt.
+    /// Milliseconds since the first attempt, or since the lock last said that a daemon comes.
     #[serde(default)]
     pub waited_ms: u64,
     /// Is it allowed at all?
@@ -167,9 +178,10 @@ impl Decision {
 /// The rule. Falls back only when the request never left.
 #[must_use]
 pub fn decide(seen: Observation) -> Decision {
-    let patience = match seen.lock {
-        Lock::Restarting => RESTART_PATIENCE,
-        Lock::Free | Lock::Running | Lock::Stopping => PATIENCE,
+    let patience = if seen.lock.is_coming() {
+        RESTART_PATIENCE
+    } else {
+        PATIENCE
     };
     let patient = Duration::from_millis(seen.waited_ms) < patience;
     let alone = |reason| match seen.fallback {
@@ -184,12 +196,10 @@ pub fn decide(seen: Observation) -> Decision {
         }
         Fact::NoSocket | Fact::Refused => match seen.lock {
             // Held with nobody listening: it is just starting.
-            Lock::Running | Lock::Restarting if patient => Decision::Retry,
+            Lock::Starting | Lock::Running | Lock::Restarting if patient => Decision::Retry,
             Lock::Stopping => alone(Reason::Draining),
-            Lock::Free | Lock::Running | Lock::Restarting if seen.fact == Fact::NoSocket => {
-                alone(Reason::NoSocket)
-            }
-            Lock::Free | Lock::Running | Lock::Restarting => alone(Reason::Refused),
+            _ if seen.fact == Fact::NoSocket => alone(Reason::NoSocket),
+            _ => alone(Reason::Refused),
         },
         Fact::BacklogFull if patient => Decision::Retry,
         Fact::BacklogFull => alone(Reason::BacklogFull),
@@ -198,7 +208,7 @@ pub fn decide(seen: Observation) -> Decision {
         Fact::HelloClosed | Fact::HelloSilent => alone(Reason::Unanswered),
         Fact::HelloDraining | Fact::RequestDraining => match seen.fallback {
             // A restart is worth waiting for: the next daemon takes the request.
-            Fallback::Allowed | Fallback::Forbidden if seen.lock == Lock::Restarting && patient => {
+            Fallback::Allowed | Fallback::Forbidden if seen.lock.is_coming() && patient => {
                 Decision::Retry
             }
             Fallback::Allowed => alone(Reason::Draining),
@@ -249,8 +259,8 @@ mod tests {
                 )
             })
             .collect();
-        // 13 facts, 4 locks, 2 permissions.
-        assert_eq!(seen.len(), 13 * 4 * 2);
+        // 13 facts, 5 locks, 2 permissions.
+        assert_eq!(seen.len(), 13 * 5 * 2);
     }
 
     #[test]

@@ -281,7 +281,7 @@ async fn reach(
             }
             Err(failed) => Some(failed),
         };
-        let starting = matches!(endpoint.lock(), Lock::Running | Lock::Restarting);
+        let starting = endpoint.lock().is_coming() || endpoint.lock() == Lock::Running;
         match failed {
             Some(ref failed) if !matches!(failed.fact, Fact::BacklogFull) => {
                 let may_come = matches!(failed.fact, Fact::NoSocket | Fact::Refused) && starting;

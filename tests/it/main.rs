@@ -18,6 +18,7 @@ mod cli_models;
 mod cli_questions;
 mod cli_usage;
 mod clients;
+mod coming;
 mod crash;
 mod cursors;
 mod doctor;

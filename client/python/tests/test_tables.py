@@ -11,6 +11,7 @@ import re
 import socket
 import subprocess
 import tempfile
+import time
 import typing
 import unittest
 from pathlib import Path
@@ -220,6 +221,25 @@ class Sockets(Place):
                 del os.environ["AGENTD_SOCKET"]
                 self.assertEqual(Endpoint.find(None).path, self.socket)
                 self.assertEqual(Endpoint.find("/given").path, "/given")
+            for word, state in [("starting", "starting"), ("new", "running")]:
+                path.write_text(json.dumps({**held, "state": word}))
+                self.assertEqual(endpoint.lock(), state)
             for broken in ("", "[]", "{}", '{"pid":-1,"socket":"s","state":"running"}'):
                 path.write_text(broken)
                 self.assertEqual(endpoint.lock(), "free", broken)
+
+    def test_that_another_daemon_follows_is_believed_for_a_minute(self) -> None:
+        path = self.dir / "daemon.lock"
+        endpoint = Endpoint(self.socket, str(path))
+        now = time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
+        for state, until, found in [
+            ("restarting", now + 30_000, "restarting"),
+            ("stopping", now + 30_000, "free"),
+            ("restarting", now - 1, "free"),
+            ("restarting", now + 120_000, "free"),
+            ("restarting", None, "free"),
+        ]:
+            left = {"pid": 2**31 - 1, "socket": self.socket, "state": state}
+            until_ms = None if until is None else int(until)
+            path.write_text(json.dumps({**left, "until_boot_ms": until_ms}))
+            self.assertEqual(endpoint.lock(), found, (state, until))

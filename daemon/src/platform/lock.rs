@@ -1,6 +1,7 @@
 //! The files by which daemons keep out of each other's way.
 //!
-//! Owns `daemon.lock` and `agentd.sock.lock`: who holds one, and what it tells others.
+//! Owns `daemon.lock` and `agentd.sock.lock`: who holds one, and what it tells others. Of what a
+//! free one says nothing is true, but that another daemon follows, and that for a minute.
 //! The files stay in place for ever, as a lock on a removed file locks nobody out; whoever tidies
 //! may remove one all the same.
 
@@ -8,22 +9,31 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use super::process;
 
 /// What the holder of a lock is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Doing {
-    /// Serving, or about to.
+    /// Opening its store, which may take its time: it doesn't serve yet.
+    Starting,
+    /// Serving.
     Running,
-    /// Going down; another one follows at once.
+    /// Going down, or gone; another one follows at once.
     Restarting,
     /// Going down.
     Stopping,
 }
 
-/// What a lock file says. Only true while the lock is held.
+/// How long clients wait for the next daemon after one said that another follows: it may migrate
+/// the store.
+pub const NEXT_WITHIN: Duration = Duration::from_secs(60);
+
+/// What a lock file says. While the lock is held it is true.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Holder {
     /// The daemon's process.
@@ -32,6 +42,10 @@ pub struct Holder {
     pub socket: PathBuf,
     /// What it is doing.
     pub state: Doing,
+    /// Of one that is restarting: the time since boot until which the next one is waited for, when
+    /// the lock is free. Whoever takes it says something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_boot_ms: Option<u64>,
 }
 
 /// Why a lock was not taken.
@@ -91,10 +105,11 @@ impl Lock {
         let holder = Holder {
             pid: std::process::id(),
             socket: socket.to_owned(),
-            state: Doing::Running,
+            state: Doing::Starting,
+            until_boot_ms: None,
         };
         let mut lock = Self { file, holder };
-        lock.say(Doing::Running).map_err(io)?;
+        lock.say(Doing::Starting).map_err(io)?;
         Ok(lock)
     }
 
@@ -115,6 +130,10 @@ impl Lock {
     /// Tells others what we are doing.
     pub fn say(&mut self, state: Doing) -> io::Result<()> {
         self.holder.state = state;
+        self.holder.until_boot_ms = (state == Doing::Restarting).then(|| {
+            let within = u64::try_from(NEXT_WITHIN.as_millis()).unwrap_or(u64::MAX);
+            process::boot_ms().saturating_add(within)
+        });
         let mut text = serde_json::to_vec(&self.holder)?;
         text.push(b'\n');
         // Blanks over what was longer, so that no reader finds the file cut off.
@@ -155,8 +174,16 @@ mod tests {
             matches!(refused, LockError::Held { pid: told, .. } if told == pid),
             "{refused}"
         );
-        assert_eq!(holder(&path).unwrap().state, Doing::Running);
+        let holds = || holder(&path).map(|holder| (holder.state, holder.until_boot_ms.is_some()));
+        assert_eq!(
+            holds(),
+            Some((Doing::Starting, false)),
+            "its store isn't open"
+        );
+        first.say(Doing::Running).unwrap();
+        assert_eq!(holds(), Some((Doing::Running, false)));
         first.say(Doing::Restarting).unwrap();
+        assert_eq!(holds(), Some((Doing::Restarting, true)));
         first.say(Doing::Stopping).unwrap();
         assert_eq!(holder(&path).unwrap().state, Doing::Stopping);
         drop(first);

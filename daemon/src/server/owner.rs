@@ -54,6 +54,9 @@ pub struct Beat {
 
 /// What the owner asks of the host.
 pub trait Host {
+    /// From now on events are taken.
+    fn serving(&mut self) {}
+
     /// How much is logged from now on.
     fn set_log_level(&mut self, level: &str);
 
@@ -163,6 +166,7 @@ impl<H: Host> Owner<H> {
     /// Serves until the core says that everything is done; returns the store, to be closed.
     pub async fn run(mut self) -> Store {
         let mut boot_timer = BootTimer::new();
+        self.host.serving();
         loop {
             if self.leaving || self.wires.inbox.is_empty() || self.handled >= TOGETHER {
                 self.hand_over();

@@ -465,6 +465,14 @@ pub struct Machine {
 }
 
 impl Host for Machine {
+    fn serving(&mut self) {
+        if let Some(lock) = &mut self.lock
+            && let Err(error) = lock.say(Doing::Running)
+        {
+            tracing::warn!(%error, "the lock file does not say that the daemon serves");
+        }
+    }
+
     fn set_log_level(&mut self, level: &str) {
         log::set(level);
         tracing::info!(level, "the log's level was changed");

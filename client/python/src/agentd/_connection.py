@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from ._endpoint import Endpoint, NotConnected
-from ._fallback import Decision, Fact, decide
+from ._fallback import COMING, Decision, Fact, Lock, decide
 from ._io import Channel, Io
 from ._version import VERSION
 from ._wire import BadLine, Decoder, Line, encode
@@ -194,13 +194,13 @@ async def connect(way: Way) -> Connection:
     Raises ``UnreachableError`` or ``DrainingError``: nothing happened then.
     """
     endpoint = Endpoint.find(way.socket)
-    begun = time.monotonic()
+    wait = Wait()
     pause = _FIRST_PAUSE
     while True:
         try:
-            return await _open(way, endpoint, begun)
+            return await _open(way, endpoint, wait)
         except NotConnected as failed:
-            decision = seen(way, endpoint, failed.fact, begun)
+            decision = seen(way, endpoint, failed.fact, wait)
             if decision.choice == "retry":
                 await way.io.sleep(pause * random.uniform(0.5, 1.5))
                 pause = min(pause * 2, _LONGEST_PAUSE)
@@ -214,13 +214,29 @@ async def connect(way: Way) -> Connection:
                 raise UnreachableError(str(failed), hint=failed.hint) from failed
 
 
-def seen(way: Way, endpoint: Endpoint, fact: Fact, begun: float) -> Decision:
+class Wait:
+    """How long somebody waits for a daemon."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+        self._coming: float | None = None
+
+    def waited_ms(self, lock: Lock) -> float:
+        """Once the lock said that a daemon comes, that one has patience of its own."""
+        now = time.monotonic()
+        if lock in COMING:
+            self._coming = now
+            return (now - self._begun) * 1000
+        return (now - (self._coming or self._begun)) * 1000
+
+
+def seen(way: Way, endpoint: Endpoint, fact: Fact, wait: Wait) -> Decision:
     """What to do about what happened."""
-    waited = (time.monotonic() - begun) * 1000
-    return decide(fact, endpoint.lock(), waited, fallback=way.fallback)
+    lock = endpoint.lock()
+    return decide(fact, lock, wait.waited_ms(lock), fallback=way.fallback)
 
 
-async def _open(way: Way, endpoint: Endpoint, begun: float) -> Connection:
+async def _open(way: Way, endpoint: Endpoint, wait: Wait) -> Connection:
     connection = Connection(way, await way.io.channel(endpoint.connect()))
     try:
         await _say_hello(way, connection)
@@ -229,7 +245,7 @@ async def _open(way: Way, endpoint: Endpoint, begun: float) -> Connection:
                 await connection.greet(_LOOK)
                 return connection
             except NotConnected as failed:
-                if seen(way, endpoint, failed.fact, begun).choice != "wait":
+                if seen(way, endpoint, failed.fact, wait).choice != "wait":
                     raise
     except BaseException:
         connection.abandon()

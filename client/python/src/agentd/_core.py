@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ._connection import Connection, Lost, Way, connect, one_shot, seen
+from ._connection import Connection, Lost, Wait, Way, connect, one_shot, seen
 from ._endpoint import Endpoint
 from ._wire import Line, send_fields
 from .errors import (
@@ -164,7 +164,7 @@ class Turn:
     async def _begin(self) -> None:
         """Writes it and takes its first line: ``accepted`` or a refusal. A daemon that answers
         ``draining`` has accepted nothing."""
-        begun = time.monotonic()
+        wait = Wait()
         connection = await connect(self._way)
         while True:
             # The number is there before the first byte: an abort needs it from then on.
@@ -176,7 +176,7 @@ class Turn:
                 self._first = line
                 return
             endpoint = Endpoint.find(self._way.socket)
-            decision = seen(self._way, endpoint, "request-draining", begun)
+            decision = seen(self._way, endpoint, "request-draining", wait)
             if decision.choice == "retry":
                 self._leave()
                 connection = await connect(self._way)

@@ -15,10 +15,11 @@ import socket
 import stat
 import struct
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ._fallback import Fact, Lock
+from ._fallback import RESTART_PATIENCE_MS, Fact, Lock
 
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
 """Longest socket path in bytes: the kernel's ``sun_path`` without its closing zero."""
@@ -92,18 +93,16 @@ class Endpoint:
         lock_file = f"{places.state_dir}/daemon.lock" if places.state_dir else None
         path = given or os.environ.get("AGENTD_SOCKET")
         if not path:
-            held = _read_held(lock_file)
+            held = _read_lock(lock_file)
             path = held[0] if held else places.socket
         return cls(path, lock_file)
 
     def lock(self) -> Lock:
         """What the daemon's lock says about this socket now."""
-        held = _read_held(self.lock_file)
+        held = _read_lock(self.lock_file)
         if held is None or not _same_socket(held[0], self.path):
             return "free"
-        if held[1] == "restarting":
-            return "restarting"
-        return "stopping" if held[1] == "stopping" else "running"
+        return _STATES.get(held[1], "running")
 
     def connect(self) -> socket.socket:
         """Connects and checks that the server is us: a connection of this family is there at
@@ -174,8 +173,17 @@ def _same_socket(one: str, other: str) -> bool:
         return False
 
 
-def _read_held(path: str | None) -> tuple[str, str] | None:
-    """The socket and the state that the lock names, if a living process holds it."""
+_STATES: dict[str, Lock] = {
+    "starting": "starting",
+    "restarting": "restarting",
+    "stopping": "stopping",
+}
+"""What isn't known is from a newer daemon: it is there."""
+
+
+def _read_lock(path: str | None) -> tuple[str, str] | None:
+    """The socket and the state that the lock names, where that is true: a living process holds it,
+    or one that is gone said that another follows, less than a minute ago."""
     if path is None:
         return None
     try:
@@ -184,16 +192,32 @@ def _read_held(path: str | None) -> tuple[str, str] | None:
             pid, found, state = content["pid"], content["socket"], content["state"]
             if not (isinstance(pid, int) and isinstance(found, str) and isinstance(state, str)):
                 return None
-            if pid <= 0 or not _lives(pid):
-                # A probe could get into a starting daemon's way.
+            if pid <= 0:
                 return None
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
+            # A probe could get into a starting daemon's way.
+            held = _lives(pid) and _is_locked(file.fileno())
+            if held or (state == "restarting" and _is_to_come(content.get("until_boot_ms"))):
                 return found, state
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
     return None
+
+
+def _is_locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _is_to_come(until_boot_ms: object) -> bool:
+    if not isinstance(until_boot_ms, int):
+        return False
+    # As the daemon counts: the time of suspend, too.
+    clock = time.CLOCK_MONOTONIC if sys.platform == "darwin" else time.CLOCK_BOOTTIME
+    left = until_boot_ms - time.clock_gettime(clock) * 1000
+    return 0 <= left <= RESTART_PATIENCE_MS
 
 
 def _lives(pid: int) -> bool:

@@ -12,7 +12,9 @@ from typing import Literal
 PATIENCE_MS = 2_000
 """How long is tried before a daemon counts as silent."""
 RESTART_PATIENCE_MS = 60_000
-"""The same while the daemon's lock says that another follows."""
+"""The same while the daemon's lock says that it starts, or that another follows."""
+COMING = ("starting", "restarting")
+"""What the lock says while a daemon comes."""
 
 Fact = Literal[
     "no-socket",
@@ -29,7 +31,7 @@ Fact = Literal[
     "request-draining",
     "request-lost",
 ]
-Lock = Literal["free", "running", "restarting", "stopping"]
+Lock = Literal["free", "starting", "running", "restarting", "stopping"]
 Choice = Literal["connected", "retry", "wait", "one-shot", "refused", "unreachable", "unknown"]
 
 
@@ -42,8 +44,9 @@ class Decision:
 
 
 def decide(fact: Fact, lock: Lock, waited_ms: float, *, fallback: bool) -> Decision:
-    """The rule. Falls back only when the request never left."""
-    patient = waited_ms < (RESTART_PATIENCE_MS if lock == "restarting" else PATIENCE_MS)
+    """The rule. Falls back only when the request never left. What is waited counts from the first
+    attempt, or from when the lock last said that a daemon comes."""
+    patient = waited_ms < (RESTART_PATIENCE_MS if lock in COMING else PATIENCE_MS)
 
     def alone(reason: str) -> Decision:
         return Decision("one-shot", reason) if fallback else Decision("unreachable")
@@ -54,7 +57,7 @@ def decide(fact: Fact, lock: Lock, waited_ms: float, *, fallback: bool) -> Decis
         return Decision("unknown")
     if fact in ("no-socket", "refused"):
         # Held with nobody listening: it is just starting.
-        if lock in ("running", "restarting") and patient:
+        if lock in ("starting", "running", "restarting") and patient:
             return Decision("retry")
         return alone("draining" if lock == "stopping" else fact)
     if fact == "backlog-full":
@@ -67,7 +70,7 @@ def decide(fact: Fact, lock: Lock, waited_ms: float, *, fallback: bool) -> Decis
         return alone("unanswered")
     if fact in ("hello-draining", "request-draining"):
         # A restart is worth waiting for: the next daemon takes the request.
-        if lock == "restarting" and patient:
+        if lock in COMING and patient:
             return Decision("retry")
         return alone("draining") if fallback else Decision("refused")
     return Decision("unreachable")
