@@ -269,6 +269,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     // Standard input is read by a thread that may wait for ever.
     runtime.shutdown_background();
+    log::finish();
     Ok(done?)
 }
 

@@ -7,6 +7,7 @@
 //! `agent` and `worker`.
 
 mod file;
+mod journal;
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -23,6 +24,7 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
 pub use file::FILE;
+use journal::Journal;
 
 /// The field of the journal that says which state directory's daemon this is.
 const STATE: &str = "AGENTD_STATE";
@@ -51,12 +53,14 @@ pub fn start(usual: &str, state: &Path) -> Result<(), TryInitError> {
     let (filter, handle) = reload::Layer::new(filter(&wanted, usual));
     let registry = tracing_subscriber::registry().with(filter);
     if leads_to_journal()
-        && let Ok(journal) = tracing_journald::layer()
+        && let Ok(journal) = Journal::open(
+            Path::new(journal::SOCKET),
+            &[
+                ("SYSLOG_IDENTIFIER", b"agentd"),
+                (STATE, plain(state).as_os_str().as_encoded_bytes()),
+            ],
+        )
     {
-        let journal = journal
-            .with_field_prefix(Some("AGENTD".to_owned()))
-            .with_syslog_identifier("agentd".to_owned())
-            .with_custom_fields([(STATE, plain(state).as_os_str().as_encoded_bytes())]);
         registry.with(journal).try_init()?;
         file::not_needed();
         let _first = FILTER.set(handle);
@@ -95,6 +99,11 @@ pub fn keep_in(dir: &Path) {
             tracing::warn!(%error, dir = %dir.display(), "the log can't be kept in a file");
         }
     }
+}
+
+/// Waits until what was logged is in its file, for a second at most.
+pub fn finish() {
+    file::finish();
 }
 
 /// How much is logged: a level, or a list of directives.

@@ -1,14 +1,17 @@
 //! The log in a file, where there is no journal: one JSON object on each line.
 //!
 //! Owns its size, its older parts and what happens when it can't be written: the daemon goes on,
-//! and the number of lost lines is told once it can. Must not know what is logged.
+//! and the number of lost lines is told once it can. A thread writes: a disk that is slow, or hangs,
+//! holds up nobody who logs. Must not know what is logged.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
@@ -18,6 +21,13 @@ pub const FILE: &str = "agentd.log";
 const MOST: u64 = 1024 * 1024;
 /// Older parts that are kept.
 const PARTS: u32 = 4;
+/// Lines that wait for the disk: more than come together, and little memory. More are lost.
+const WAITING: usize = 256;
+/// At the end the disk gets this long for the last lines.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
+
+/// Lines for which there was no room.
+static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// Where lines go.
 enum Target {
@@ -26,7 +36,20 @@ enum Target {
     /// To the journal.
     Journal,
     /// Here.
-    File(Rotated),
+    File(Written),
+}
+
+/// A file that a thread writes.
+struct Written {
+    path: PathBuf,
+    lines: SyncSender<Line>,
+}
+
+/// What the thread is told.
+enum Line {
+    Whole(Vec<u8>),
+    /// Somebody waits until all before this is written; it is dropped then.
+    Last(SyncSender<()>),
 }
 
 static TARGET: Mutex<Target> = Mutex::new(Target::None);
@@ -46,7 +69,7 @@ pub(super) fn place() -> String {
     match &*target() {
         Target::None => "stderr".to_owned(),
         Target::Journal => "journal".to_owned(),
-        Target::File(rotated) => rotated.path.display().to_string(),
+        Target::File(written) => written.path.display().to_string(),
     }
 }
 
@@ -54,9 +77,50 @@ pub(super) fn place() -> String {
 pub(super) fn open(dir: &Path) -> io::Result<()> {
     let mut target = target();
     if !matches!(*target, Target::Journal) {
-        *target = Target::File(Rotated::open(dir.join(FILE), MOST)?);
+        *target = Target::File(Written::begin(Rotated::open(dir.join(FILE), MOST)?)?);
     }
     Ok(())
+}
+
+/// Waits until what was logged is written, but not for a disk that hangs.
+pub(super) fn finish() {
+    let lines = match &*target() {
+        Target::File(written) => written.lines.clone(),
+        Target::None | Target::Journal => return,
+    };
+    let (last, written) = sync_channel(0);
+    if lines.try_send(Line::Last(last)).is_ok() {
+        // It ends by being dropped.
+        let _written = written.recv_timeout(ENDS_WITHIN);
+    }
+}
+
+impl Written {
+    fn begin(rotated: Rotated) -> io::Result<Self> {
+        let path = rotated.path.clone();
+        let (lines, waiting) = sync_channel(WAITING);
+        let thread = std::thread::Builder::new().name("log".to_owned());
+        let _ends_with_us = thread.spawn(move || write(rotated, &waiting))?;
+        Ok(Self { path, lines })
+    }
+
+    fn line(&self, line: &[u8]) {
+        if self.lines.try_send(Line::Whole(line.to_vec())).is_err() {
+            LOST.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn write(mut rotated: Rotated, waiting: &Receiver<Line>) {
+    while let Ok(line) = waiting.recv() {
+        match line {
+            Line::Whole(line) => {
+                rotated.lose(LOST.swap(0, Ordering::Relaxed), "the disk was too slow");
+                rotated.line(&line);
+            }
+            Line::Last(written) => drop(written),
+        }
+    }
 }
 
 /// The file as the logger writes to it, a whole line at a time.
@@ -64,8 +128,8 @@ pub(super) struct Kept;
 
 impl Write for Kept {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if let Target::File(rotated) = &mut *target() {
-            rotated.line(line);
+        if let Target::File(written) = &*target() {
+            written.line(line);
         }
         Ok(line.len())
     }
@@ -100,8 +164,14 @@ impl Rotated {
     /// Writes a line, or counts it as lost.
     fn line(&mut self, line: &[u8]) {
         if let Err(error) = self.try_line(line) {
-            let (lost, _) = self.lost.get_or_insert_with(|| (0, error.to_string()));
-            *lost += 1;
+            self.lose(1, &error.to_string());
+        }
+    }
+
+    fn lose(&mut self, lines: u64, why: &str) {
+        if lines > 0 {
+            let (lost, _) = self.lost.get_or_insert_with(|| (0, why.to_owned()));
+            *lost += lines;
         }
     }
 
@@ -257,6 +327,30 @@ mod tests {
         std::os::unix::fs::symlink("elsewhere", &path).unwrap();
         assert!(Rotated::open(path, 100).is_err());
         assert_eq!(files(&dir).len(), 1);
+    }
+
+    #[test]
+    fn log_on_a_disk_that_hangs_holds_up_nobody() {
+        let dir = TempDir::new().unwrap();
+        // Opened for writing it waits for a reader, which never comes: like a disk that hangs.
+        let path = dir.path().join(FILE);
+        let mut log = rotated(&dir, 1 << 20);
+        fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        log.path = path.clone();
+        let written = Written::begin(log).unwrap();
+        let (done, over) = sync_channel(1);
+        std::thread::spawn(move || {
+            for _ in 0..WAITING * 2 {
+                written.line(b"line\n");
+            }
+            done.send(()).unwrap();
+        });
+        let within = Duration::from_secs(20);
+        over.recv_timeout(within)
+            .expect("logging waits for the disk");
+        // The thread goes on, into what nobody reads.
+        let _reader = File::open(&path).unwrap();
     }
 
     #[test]
