@@ -29,6 +29,7 @@ mod faults_framing;
 mod faults_socket;
 mod faults_terminal;
 mod first;
+mod hanging;
 mod http;
 mod install_script;
 mod instances;

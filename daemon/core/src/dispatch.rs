@@ -109,7 +109,7 @@ impl State {
         self.room_for(&send, facts)?;
         let parent = self.parent_of(send.parent, &facts.ancestry)?;
         let known = send.session.as_ref().and_then(|name| self.names.get(name));
-        let session = self.session_for(&send, known.copied())?;
+        let session = self.session_for(&send, known.copied(), facts)?;
         let placing = Placing {
             expires: EXPIRES,
             ..Placing::of_send(session, parent, contents)

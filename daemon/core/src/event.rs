@@ -28,8 +28,8 @@ pub struct Facts {
     pub log: Option<Result<LogFacts, String>>,
     /// For `agents`: by their names.
     pub agents: BTreeMap<String, Looked>,
-    /// For `send`, `dispatch` and `session.new`: named directories that aren't there, or aren't any.
-    pub missing: Vec<String>,
+    /// For `send`, `dispatch` and `session.new`: what is known of the directories that it names.
+    pub directories: BTreeMap<String, Directory>,
     /// For `send` and `dispatch`: the contents of each send's attachments.
     pub contents: Vec<Vec<Content>>,
     /// For `send`, `dispatch` and `webhook.test`: URLs that nobody may be told at, and why.
@@ -38,6 +38,17 @@ pub struct Facts {
     pub endpoints: Option<Result<Vec<EndpointRow>, String>>,
     /// The peer process and its ancestors, for what workers may not do and for whose child a job is.
     pub ancestry: Vec<u32>,
+}
+
+/// What is known of a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Directory {
+    /// It is there; its path without links, dots and needless slashes, where that can be said.
+    There(Option<String>),
+    /// There is none.
+    Missing,
+    /// Nobody knows: it doesn't answer.
+    Silent,
 }
 
 /// Which kind of stream a connection came over.

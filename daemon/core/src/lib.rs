@@ -23,6 +23,7 @@ mod cut;
 mod death;
 mod delta;
 mod derived;
+mod directory;
 mod dispatch;
 pub mod effect;
 pub mod event;

@@ -12,6 +12,7 @@ use agentd_protocol::{Code, Id, Request};
 
 use crate::accept::Placing;
 use crate::budget::full;
+use crate::directory;
 use crate::event::Facts;
 use crate::ids::ConnId;
 use crate::job::Waiter;
@@ -106,10 +107,7 @@ impl State {
         if self.mode.is_stopping() {
             return Err(self.stopping());
         }
-        let cwd = send.cwd.as_ref().or(send.cwd_if_new.as_ref());
-        if let Some(cwd) = cwd.filter(|cwd| facts.missing.contains(cwd)) {
-            return Err(no_directory(cwd));
-        }
+        directory::is_there("cwd", send.cwd.as_ref(), facts)?;
         self.may_call_back(send.callback.as_ref(), facts)?;
         // Those that have a process are not waiting.
         if self.jobs.len() >= QUEUED_IN_ALL + MAX_WORKERS {
@@ -245,7 +243,7 @@ impl State {
         let known = known.copied();
         let placed = self
             .parent_of(send.parent, &facts.ancestry)
-            .and_then(|parent| Ok((self.session_for(&send, known)?, parent)));
+            .and_then(|parent| Ok((self.session_for(&send, known, facts)?, parent)));
         match placed {
             Ok((session, parent)) => {
                 let contents = facts.contents.first().cloned().unwrap_or_default();
@@ -261,9 +259,13 @@ impl State {
         &mut self,
         send: &Send,
         known: Option<SessionId>,
+        facts: &Facts,
     ) -> Result<SessionId, Rejected> {
+        if let Some(session) = known.and_then(|known| self.sessions.get_mut(&known)) {
+            directory::learn(session, send.cwd.as_ref(), facts);
+        }
         if let Some(session) = known.and_then(|known| self.sessions.get(&known)) {
-            fits(session, send)?;
+            fits(session, send, facts)?;
             self.usable(&session.agent.clone(), send)?;
             self.session_takes(known, send)?;
             return known.ok_or_else(|| Rejected::new(Code::Internal, "the session is gone"));
@@ -279,13 +281,12 @@ impl State {
             None => self.default_agent()?,
         };
         self.usable(&agent, send)?;
-        let cwd = send
-            .cwd
-            .as_ref()
-            .or(send.cwd_if_new.as_ref())
-            .unwrap_or(&self.settings.home)
-            .clone();
+        let if_new = send.cwd_if_new.as_ref().filter(|_| send.cwd.is_none());
+        directory::is_there("cwd_if_new", if_new, facts)?;
+        let given = send.cwd.as_ref().or(if_new);
+        let cwd = given.unwrap_or(&self.settings.home).clone();
         let mut session = Session::new(send.session.clone(), agent, cwd, send.toolsets.clone());
+        directory::learn(&mut session, given, facts);
         session.named = send.session.is_some();
         let session_id = SessionId(self.number());
         if let Some(name) = &session.name {
@@ -357,14 +358,8 @@ fn waiter(conn: ConnId, id: Option<Id>, ignored: &[Ignored], send: &Send) -> Wai
     }
 }
 
-/// The refusal of a directory that isn't there.
-pub(crate) fn no_directory(cwd: &str) -> Rejected {
-    let error = format!("`cwd` is `{cwd}`: there is no such directory");
-    Rejected::new(Code::InvalidRequest, error)
-}
-
 /// Does a send name what its session has?
-fn fits(session: &Session, send: &Send) -> Result<(), Rejected> {
+fn fits(session: &Session, send: &Send, facts: &Facts) -> Result<(), Rejected> {
     let conflict = |field: &str, given: &str, in_force: &str| {
         let error = format!(
             "`{field}` is `{given}`, but the session `{}` was made with `{in_force}`",
@@ -376,10 +371,16 @@ fn fits(session: &Session, send: &Send) -> Result<(), Rejected> {
     if let Some(agent) = send.agent.as_ref().filter(|agent| **agent != session.agent) {
         return conflict("agent", agent, &session.agent);
     }
-    if let Some(cwd) = send.cwd.as_ref().filter(|cwd| **cwd != session.cwd) {
+    let elsewhere = |cwd: &&String| !directory::is_of(session, cwd, facts);
+    if let Some(cwd) = send.cwd.as_ref().filter(elsewhere) {
         return conflict("cwd", cwd, &session.cwd);
     }
-    if send.toolsets.is_some() && send.toolsets != session.toolsets {
+    // A set: neither order nor repetitions mean anything.
+    let set = |toolsets: &Option<Vec<String>>| {
+        let names = toolsets.as_ref().map(|names| names.iter().cloned());
+        names.map(BTreeSet::from_iter)
+    };
+    if send.toolsets.is_some() && set(&send.toolsets) != set(&session.toolsets) {
         return conflict(
             "toolsets",
             &json::text(&send.toolsets),

@@ -18,6 +18,8 @@ pub(crate) struct Session {
     pub(crate) agent: String,
     pub(crate) cwd: String,
     pub(crate) toolsets: Option<Vec<String>>,
+    /// Where `cwd` leads, if somebody has looked: for whoever writes it in another way.
+    pub(crate) real_cwd: Option<String>,
     /// The model set for it.
     pub(crate) pins: Pins,
     /// The agent's own id of it.
@@ -69,6 +71,7 @@ impl Session {
             agent,
             cwd,
             toolsets,
+            real_cwd: None,
             pins: Pins::default(),
             native: None,
             turns: 0,

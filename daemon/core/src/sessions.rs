@@ -10,6 +10,7 @@ use agentd_protocol::work::{Named, SessionNew};
 use agentd_protocol::{Code, Id, JobId, Request};
 
 use crate::backoff::Health;
+use crate::directory;
 use crate::effect::Rung;
 use crate::event::Facts;
 use crate::ids::ConnId;
@@ -105,9 +106,7 @@ impl State {
         if self.mode.is_stopping() {
             return Err(self.stopping());
         }
-        if let Some(cwd) = new.cwd.as_ref().filter(|cwd| facts.missing.contains(cwd)) {
-            return Err(crate::send::no_directory(cwd));
-        }
+        directory::is_there("cwd", new.cwd.as_ref(), facts)?;
         if let Some(name) = new
             .session
             .as_ref()

@@ -5,6 +5,8 @@
 
 pub mod apart;
 pub mod cgroup;
+pub mod content;
+pub mod directories;
 pub mod inherited;
 pub mod instance;
 #[cfg(target_os = "macos")]

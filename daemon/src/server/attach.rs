@@ -2,13 +2,12 @@
 //! away any more.
 //!
 //! Owns which files are read and how much of them, what a content is by its first bytes, and how
-//! much is held in memory until it is in the store. It may block, so it runs in a thread of its own.
+//! much is held in memory until it is in the store. It blocks for as long as a file may take, so it
+//! runs in a thread of its own.
 //! Must not know connections, agents or the store.
 
-use std::fs::{File, Metadata, OpenOptions};
-use std::io::Read as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use agentd_core::attached::Content;
 use agentd_protocol::attachment::{Attachment, IMAGES, PDF, TEXT, is_text, type_of};
@@ -18,14 +17,23 @@ use agentd_protocol::request::{Decoded, Send};
 use agentd_protocol::{Code, Request, serde_json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nix::libc;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::platform::content;
 
 /// Contents of all connections that aren't in the store yet, in bytes: a short line that names a
 /// large file must not fill the memory of the daemon. As much as unfinished lines may take.
 const UNSTORED: usize = 64 * 1024 * 1024;
 /// What a line to a worker has besides its text and its attachments.
 const AROUND: usize = 64 * 1024;
+
+/// Requests whose attachments are read at the same time: each has a thread.
+const READERS: usize = 16;
+/// Whoever waits for one of these that long waits behind files that don't answer.
+const PLACE_WITHIN: Duration = Duration::from_secs(10);
+
+static PLACES: Semaphore = Semaphore::const_new(READERS);
 
 /// What is held at the moment, of [`UNSTORED`].
 static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -65,6 +73,18 @@ impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
+}
+
+/// Waits until attachments may be read.
+///
+/// # Errors
+/// `queue-full` when those of others take too long.
+pub(super) async fn place() -> Result<SemaphorePermit<'static>, Rejected> {
+    let place = tokio::time::timeout(PLACE_WITHIN, PLACES.acquire()).await;
+    place.ok().and_then(Result::ok).ok_or_else(|| {
+        let error = format!("the attachments of {READERS} other requests are still being read");
+        Rejected::new(Code::QueueFull, error).hint("nothing was run; ask again later")
+    })
 }
 
 /// Has a request attachments?
@@ -188,16 +208,9 @@ fn of_data(data: &str, most: usize) -> Result<Held, Rejected> {
 /// it leads to nothing that the user could not name.
 fn of_file(path: &str, most: usize) -> Result<Held, Rejected> {
     let failed = |error: std::io::Error| invalid(format!("can't be read: `{path}`: {error}"));
-    // Not waiting for the other end of a named pipe, and taking no terminal as ours.
-    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-    let mut file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)
-        .map_err(failed)?;
-    let before = file.metadata().map_err(failed)?;
-    if !before.is_file() {
-        let what = if before.is_dir() {
+    let content = content::open(path).map_err(failed)?;
+    if !content.kind.is_file() {
+        let what = if content.kind.is_dir() {
             "a directory"
         } else {
             "a device, pipe or socket"
@@ -206,29 +219,17 @@ fn of_file(path: &str, most: usize) -> Result<Held, Rejected> {
             "is {what}: `{path}`: expected a regular file"
         )));
     }
-    let size = match usize::try_from(before.len()) {
+    let size = match usize::try_from(content.kind.size) {
         Ok(0) => return Err(invalid(format!("is empty: `{path}`"))),
         Ok(size) if size <= most => size,
-        _ => return Err(too_large(before.len(), most)),
+        _ => return Err(too_large(content.kind.size, most)),
     };
     let hold = Hold::of(size)?;
-    match as_it_was(&mut file, &before, size).map_err(failed)? {
+    match content.read().map_err(failed)? {
         Some(bytes) => Ok(Held { bytes, _hold: hold }),
         None => Err(invalid(format!("changed while it was read: `{path}`"))
             .hint("ask again when nobody writes it")),
     }
-}
-
-/// All of a file, unless it is another one than before.
-fn as_it_was(file: &mut File, before: &Metadata, size: usize) -> std::io::Result<Option<Vec<u8>>> {
-    let mut bytes = Vec::with_capacity(size + 1);
-    // One byte more than expected shows that the file has grown.
-    (&mut *file).take(size as u64 + 1).read_to_end(&mut bytes)?;
-    let (after, of) = (file.metadata()?, |of: &Metadata| {
-        (of.len(), of.mtime(), of.mtime_nsec())
-    });
-    let same = bytes.len() == size && of(before) == of(&after);
-    Ok(same.then_some(bytes))
 }
 
 fn invalid(error: impl Into<String>) -> Rejected {

@@ -1,28 +1,40 @@
 //! What a connection looks up for the core: files, directories, who is on the other side.
 //!
-//! Owns which facts go with which request. Must not know what they lead to.
+//! Owns which facts go with which request, and that no look at a file holds up anybody else. Must not
+//! know what they lead to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use agentd_core::Event;
 use agentd_core::event::Facts;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::LogFacts;
-use agentd_protocol::{Request, request};
+use agentd_protocol::{Code, Request, request};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use crate::config;
-use crate::platform::{log, process};
-use crate::server::peer::{Later, PeerConfig};
+use crate::platform::{directories, log, process};
+use crate::server::peer::{Known, Later, PeerConfig};
 use crate::worker::Versions;
+
+/// The user's own files are read within this time, or not at all.
+const READ_WITHIN: Duration = Duration::from_secs(2);
+/// Files of the user's that are read at the same time: each has a thread.
+const READERS: usize = 4;
+/// The sizes of our own files are known at once, unless their disk hangs: then they are those of the
+/// last time, as `status` has to say how things are.
+const SIZES_WITHIN: Duration = Duration::from_millis(20);
 
 /// What all connections look at.
 #[derive(Clone, Debug)]
 pub struct Around {
-    /// The state directory.
-    pub state_dir: PathBuf,
+    /// The files of the state directory.
+    pub sizes: Arc<Sizes>,
     /// The file of the endpoints of webhooks.
     pub endpoints: PathBuf,
     /// Bytes of unfinished lines of all of them together.
@@ -31,66 +43,116 @@ pub struct Around {
     pub versions: Arc<Versions>,
 }
 
+/// How large the store is.
+#[derive(Debug)]
+pub struct Sizes {
+    dir: PathBuf,
+    store: AtomicU64,
+    wal: AtomicU64,
+    asking: Arc<Semaphore>,
+}
+
+impl Sizes {
+    /// As they are now. Blocks.
+    #[must_use]
+    pub fn new(dir: PathBuf) -> Self {
+        let sizes = Self {
+            dir,
+            store: AtomicU64::new(0),
+            wal: AtomicU64::new(0),
+            asking: Arc::new(Semaphore::new(1)),
+        };
+        sizes.read();
+        sizes
+    }
+
+    fn read(&self) {
+        let size = |file| std::fs::metadata(self.dir.join(file)).map_or(0, |found| found.len());
+        self.store.store(size("agentd.db"), Ordering::Relaxed);
+        self.wal.store(size("agentd.db-wal"), Ordering::Relaxed);
+    }
+
+    /// One thread at most asks, however often it doesn't come back.
+    async fn look(self: &Arc<Self>) {
+        if let Ok(permit) = Arc::clone(&self.asking).try_acquire_owned() {
+            let sizes = Arc::clone(self);
+            let asking = tokio::task::spawn_blocking(move || {
+                sizes.read();
+                drop(permit);
+            });
+            let _late = timeout(SIZES_WITHIN, asking).await;
+        }
+    }
+}
+
+/// Reads a file of the user's in a thread of its own; `None` when that takes too long.
+async fn beside<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    static PLACES: Semaphore = Semaphore::const_new(READERS);
+    let reading = async {
+        let place = PLACES.acquire().await.ok()?;
+        let reading = tokio::task::spawn_blocking(move || {
+            let read = read();
+            drop(place);
+            read
+        });
+        reading.await.ok()
+    };
+    timeout(READ_WITHIN, reading).await.ok().flatten()
+}
+
 /// Facts about the host for each request of a connection; `peer` is the process on the other side.
 pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
     let Around {
-        state_dir,
+        sizes,
         endpoints,
         partial,
         versions,
     } = around;
     // Once per connection is enough: who descends from a worker goes on doing so.
     let known = OnceLock::new();
-    let ancestry = move || -> Vec<u32> {
-        known
+    let ancestry = move || Facts {
+        ancestry: known
             .get_or_init(|| peer.map(process::ancestry).unwrap_or_default())
-            .clone()
+            .clone(),
+        ..Facts::default()
     };
     let facts = move |request: &Request| match request {
-        Request::Status(_) => Facts {
-            rss_bytes: process::rss_bytes(),
-            store_bytes: size(&state_dir, "agentd.db"),
-            wal_bytes: size(&state_dir, "agentd.db-wal"),
-            log: Some(Ok(log_facts(log::level()))),
-            ..Facts::default()
-        },
-        Request::LogLevel(asked) => Facts {
+        Request::Status(_) => status(Arc::clone(&sizes)),
+        Request::LogLevel(asked) => now(Facts {
             log: Some(match &asked.level {
                 Some(level) => log::level_of(level).map(log_facts),
                 None => Ok(log_facts(log::level())),
             }),
-            ancestry: ancestry(),
-            ..Facts::default()
-        },
-        Request::Send(send) => Facts {
-            missing: missing([&**send]),
-            callbacks: refused(&endpoints, [&**send]),
-            ancestry: ancestry(),
-            ..Facts::default()
-        },
-        Request::Dispatch(dispatch) => Facts {
-            missing: missing(dispatch.jobs.iter().map(|job| &job.send)),
-            callbacks: refused(&endpoints, dispatch.jobs.iter().map(|job| &job.send)),
-            ancestry: ancestry(),
-            ..Facts::default()
-        },
-        Request::SessionNew(new) => Facts {
-            missing: new.cwd.iter().filter(|cwd| !is_dir(cwd)).cloned().collect(),
-            ..Facts::default()
-        },
-        Request::Webhooks(_) => {
-            let known = config::Endpoints::load(&endpoints);
-            let rows = known.map(|known| known.rows());
-            Facts {
-                endpoints: Some(rows.map_err(|error| error.to_string())),
-                ..Facts::default()
-            }
+            ..ancestry()
+        }),
+        Request::Send(send) => of_sends(&endpoints, [&**send], ancestry()),
+        Request::Dispatch(dispatch) => {
+            let sends = dispatch.jobs.iter().map(|job| &job.send);
+            of_sends(&endpoints, sends, ancestry())
         }
-        Request::WebhookTest(callback) => Facts {
-            callbacks: config::refused_callbacks(&endpoints, [callback.url.as_str()]),
-            ancestry: ancestry(),
-            ..Facts::default()
-        },
+        Request::SessionNew(new) => {
+            let directories = new.cwd.iter().cloned().collect();
+            looked_up(&endpoints, directories, Vec::new(), Facts::default())
+        }
+        Request::Webhooks(_) => {
+            let file = endpoints.clone();
+            soon(async move {
+                let read = file.clone();
+                let rows = beside(move || config::Endpoints::load(&read).map(|known| known.rows()));
+                let rows = match rows.await {
+                    Some(rows) => rows.map_err(|error| error.to_string()),
+                    None => Err(silent(&file)),
+                };
+                Facts {
+                    endpoints: Some(rows),
+                    ..Facts::default()
+                }
+            })
+        }
+        Request::WebhookTest(callback) => {
+            let urls = vec![callback.url.clone()];
+            looked_up(&endpoints, BTreeSet::new(), urls, ancestry())
+        }
         Request::Collect(_)
         | Request::WebhookReplay(_)
         | Request::Answer(_)
@@ -98,17 +160,35 @@ pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
         | Request::RestartWorker(_)
         | Request::Drain(_)
         | Request::Undrain
-        | Request::DaemonStop(_) => Facts {
-            ancestry: ancestry(),
-            ..Facts::default()
-        },
-        _ => Facts::default(),
+        | Request::DaemonStop(_) => now(ancestry()),
+        _ => now(Facts::default()),
     };
     PeerConfig {
         facts: Arc::new(facts),
         later: later(versions),
         partial,
     }
+}
+
+fn now(facts: Facts) -> Known {
+    Known::Now(Box::new(facts))
+}
+
+fn soon(facts: impl Future<Output = Facts> + Send + 'static) -> Known {
+    Known::Soon(Box::pin(async { Box::new(facts.await) }))
+}
+
+fn status(sizes: Arc<Sizes>) -> Known {
+    soon(async move {
+        sizes.look().await;
+        Facts {
+            rss_bytes: process::rss_bytes(),
+            store_bytes: sizes.store.load(Ordering::Relaxed),
+            wal_bytes: sizes.wal.load(Ordering::Relaxed),
+            log: Some(Ok(log_facts(log::level()))),
+            ..Facts::default()
+        }
+    })
 }
 
 fn log_facts(level: String) -> LogFacts {
@@ -134,29 +214,55 @@ fn later(versions: Arc<Versions>) -> Later {
     })
 }
 
-fn is_dir(path: &str) -> bool {
-    Path::new(path).is_dir()
-}
-
-/// Directories that sends name and that aren't there.
-fn missing<'a>(sends: impl IntoIterator<Item = &'a request::Send>) -> Vec<String> {
-    sends
-        .into_iter()
-        .filter_map(|send| send.cwd.as_ref().or(send.cwd_if_new.as_ref()))
-        .filter(|cwd| !is_dir(cwd))
-        .cloned()
-        .collect()
-}
-
-/// Callbacks that sends name and that nobody may be told at.
-fn refused<'a>(
+/// What sends name: directories, and URLs that may be called.
+fn of_sends<'a>(
     endpoints: &Path,
     sends: impl IntoIterator<Item = &'a request::Send>,
-) -> BTreeMap<String, Rejected> {
-    let callbacks = sends.into_iter().filter_map(|send| send.callback.as_ref());
-    config::refused_callbacks(endpoints, callbacks.map(|callback| callback.url.as_str()))
+    facts: Facts,
+) -> Known {
+    let (mut directories, mut urls) = (BTreeSet::new(), Vec::new());
+    for send in sends {
+        directories.extend(send.cwd.as_ref().or(send.cwd_if_new.as_ref()).cloned());
+        urls.extend(send.callback.as_ref().map(|callback| callback.url.clone()));
+    }
+    looked_up(endpoints, directories, urls, facts)
 }
 
-fn size(dir: &Path, file: &str) -> u64 {
-    std::fs::metadata(dir.join(file)).map_or(0, |found| found.len())
+fn looked_up(
+    endpoints: &Path,
+    directories: BTreeSet<String>,
+    urls: Vec<String>,
+    facts: Facts,
+) -> Known {
+    if directories.is_empty() && urls.is_empty() {
+        return now(facts);
+    }
+    let file = endpoints.to_owned();
+    soon(async move {
+        Facts {
+            directories: directories::look_at_all(directories).await,
+            callbacks: refused(file, urls).await,
+            ..facts
+        }
+    })
+}
+
+/// Callbacks that nobody may be told at.
+async fn refused(file: PathBuf, urls: Vec<String>) -> BTreeMap<String, Rejected> {
+    if urls.is_empty() {
+        return BTreeMap::new();
+    }
+    let (read, asked) = (file.clone(), urls.clone());
+    let refused =
+        beside(move || config::refused_callbacks(&read, asked.iter().map(String::as_str)));
+    refused.await.unwrap_or_else(|| {
+        let refused = Rejected::new(Code::UnknownWebhook, silent(&file));
+        let all = urls.into_iter().map(|url| (url, refused.clone()));
+        all.collect()
+    })
+}
+
+fn silent(file: &Path) -> String {
+    let within = READ_WITHIN.as_secs();
+    format!("`{}` could not be read within {within} s", file.display())
 }

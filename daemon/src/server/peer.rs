@@ -16,6 +16,7 @@ mod tests;
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::task::Poll;
@@ -26,6 +27,7 @@ use agentd_core::event::{Event, Facts, Origin};
 use agentd_core::ids::ConnId;
 use agentd_protocol::envelope::{Envelope, Rejected};
 use agentd_protocol::line::{Body, ErrorLine, Line, Telling};
+use agentd_protocol::request::Decoded;
 use agentd_protocol::{Code, Id, Request};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
@@ -84,12 +86,20 @@ pub enum PeerOrder {
 #[derive(Clone)]
 pub struct PeerConfig {
     /// Looks up what the core can't.
-    pub facts: Arc<dyn Fn(&Request) -> Facts + Send + Sync>,
+    pub facts: Arc<dyn Fn(&Request) -> Known + Send + Sync>,
     /// Takes a request whose facts take time, and posts it when they are there; gives back any
     /// other.
     pub later: Later,
     /// Bytes of unfinished lines of all connections together.
     pub partial: Arc<AtomicUsize>,
+}
+
+/// What was looked up for a request.
+pub enum Known {
+    /// All of it.
+    Now(Box<Facts>),
+    /// It takes time.
+    Soon(Pin<Box<dyn Future<Output = Box<Facts>> + Send>>),
 }
 
 /// See [`PeerConfig::later`].
@@ -149,7 +159,7 @@ struct Peer {
     conn: ConnId,
     origin: Origin,
     orders: mpsc::Receiver<PeerOrder>,
-    facts: Arc<dyn Fn(&Request) -> Facts + Send + Sync>,
+    facts: Arc<dyn Fn(&Request) -> Known + Send + Sync>,
     later: Later,
     input: Input,
     output: Output,
@@ -158,6 +168,13 @@ struct Peer {
     closing_since: Option<Instant>,
     reading: Reading,
     told_last: bool,
+}
+
+/// A request that was read from a line.
+struct Asked {
+    id: Option<Id>,
+    decoded: Decoded,
+    known: Known,
 }
 
 /// What happened in one step, where it isn't done with at once.
@@ -299,30 +316,30 @@ impl Peer {
                 return None;
             }
         }
-        let event = self.input.next().and_then(|item| self.serve(item))?;
-        match event {
-            Event::Requested {
-                request: Ok(decoded),
-                conn,
-                id,
+        let asked = self.input.next().and_then(|item| self.serve(item))?;
+        match asked.known {
+            Known::Now(facts) if !Reading::is_needed(&asked.decoded) => Some(Event::Requested {
+                conn: self.conn,
+                id: asked.id,
+                request: Ok(asked.decoded),
                 facts,
-            } if Reading::is_needed(&decoded) => {
-                self.reading = Reading::begin(conn, id, decoded, facts);
+            }),
+            known => {
+                self.reading = Reading::begin(self.conn, asked.id, asked.decoded, known);
                 None
             }
-            event => Some(event),
         }
     }
 
     /// A request for the owner; `None` when the line was refused here.
-    fn serve(&mut self, item: Item) -> Option<Event> {
+    fn serve(&mut self, item: Item) -> Option<Asked> {
         let (id, rejected) = match item {
             Item::Line(line) => match self.decode(&line) {
-                Ok(event) => return Some(event),
+                Ok(asked) => return Some(asked),
                 Err(refused) => refused,
             },
             Item::Last(line) => match self.decode(&line) {
-                Ok(event) => return Some(event),
+                Ok(asked) => return Some(asked),
                 Err((_, rejected)) if rejected.code == Code::BadJson && is_fragment(&line) => {
                     (None, truncated("the input ended in the middle of a line"))
                 }
@@ -334,7 +351,7 @@ impl Peer {
         None
     }
 
-    fn decode(&mut self, line: &[u8]) -> Result<Event, (Option<Id>, Rejected)> {
+    fn decode(&mut self, line: &[u8]) -> Result<Asked, (Option<Id>, Rejected)> {
         let envelope = Envelope::parse(line)?;
         let id = envelope.id.clone();
         let taken = id.as_ref().is_some_and(|id| self.ledger.is_open(id));
@@ -343,14 +360,9 @@ impl Peer {
             return Err((id, Rejected::new(Code::InvalidRequest, error)));
         }
         let decoded = Request::decode(&envelope).map_err(|rejected| (id.clone(), rejected))?;
-        let facts = Box::new((self.facts)(&decoded.request));
+        let known = (self.facts)(&decoded.request);
         self.ledger.asked(id.clone());
-        Ok(Event::Requested {
-            conn: self.conn,
-            id,
-            request: Ok(decoded),
-            facts,
-        })
+        Ok(Asked { id, decoded, known })
     }
 
     fn refuse(&mut self, id: Option<&Id>, rejected: Rejected) {

@@ -26,7 +26,7 @@ use crate::platform::manager;
 use crate::platform::process;
 use crate::platform::remote;
 use crate::platform::slices;
-use crate::server::facts::{Around, peer_config};
+use crate::server::facts::{Around, Sizes, peer_config};
 use crate::server::neighbours::Behind;
 use crate::server::owner::{ANSWERS, Arrival, Beat, Gone, Host, INBOX, Owner, Wires};
 use crate::server::peer::PeerConfig;
@@ -182,7 +182,7 @@ impl Shell {
             .collect();
         owner.recover(opened.orphans);
         let around = Around {
-            state_dir: dir.clone(),
+            sizes: Arc::new(Sizes::new(dir.clone())),
             endpoints,
             partial: Arc::new(AtomicUsize::new(0)),
             versions,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use agentd_core::event::{Event, Fault};
+use agentd_core::event::{Directory, Event, Fault};
 use agentd_core::ids::{Generation, WorkerId};
 use nix::libc;
 use tokio::process::Child;
@@ -22,6 +22,7 @@ use super::reap::{self, Mark};
 use crate::adapter::Launch;
 use crate::platform::apart::{self, Apart, Keeps, NotEntered, Program, Step};
 use crate::platform::cgroup::{Delegated, Group};
+use crate::platform::directories::{self, Silent};
 
 /// Pauses before another try when the system has no process or memory to spare right now.
 const TRIES_AGAIN_AFTER: [Duration; 3] = [
@@ -133,6 +134,14 @@ pub(super) async fn start(plan: &Plan, note: Note) -> Result<Started, Failure> {
             fault: Fault::Machine,
         });
     }
+    // Otherwise each try would be one more process that hangs.
+    let hangs = match directories::look(&plan.cwd.to_string_lossy()).await {
+        Directory::Silent => Some(Step::Directory),
+        _ => directories::is_silent(program).then_some(Step::Program),
+    };
+    if let Some(step) = hangs {
+        return Err(explain(plan, program, &NotEntered::Hangs(step)));
+    }
     let mut group = group(plan);
     let mut pauses = TRIES_AGAIN_AFTER.iter();
     loop {
@@ -166,12 +175,15 @@ struct Entering {
     /// Taken when it is, or dropped.
     child: Option<Child>,
     group: Option<Group>,
+    /// Where it hangs.
+    silent: Option<Silent>,
     pid: u32,
 }
 
 impl Drop for Entering {
     fn drop(&mut self) {
-        let (Some(mut child), group, pid) = (self.child.take(), self.group.take(), self.pid) else {
+        let (group, silent, pid) = (self.group.take(), self.silent.take(), self.pid);
+        let Some(mut child) = self.child.take() else {
             return;
         };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
@@ -184,7 +196,7 @@ impl Drop for Entering {
             let _status = child.wait().await;
             reap::was_leader(pid);
             HANGING.fetch_sub(1, Ordering::Relaxed);
-            drop(group);
+            drop((group, silent));
         });
     }
 }
@@ -214,6 +226,7 @@ async fn attempt(
         let entering = Entering {
             child,
             group: None,
+            silent: None,
             pid,
         };
         note(pid);
@@ -234,7 +247,14 @@ async fn attempt(
             // It has ended by itself.
             return Err((refused, entering.group.take()));
         }
-        Err(hangs) => return Err((hangs, None)),
+        Err(NotEntered::Hangs(step)) => {
+            let place = match step {
+                Step::Directory => plan.cwd.as_path(),
+                Step::Program => Path::new(&plan.launch.argv[0]),
+            };
+            entering.silent = Some(Silent::below(place));
+            return Err((NotEntered::Hangs(step), None));
+        }
     }
     let group = entering.group.take();
     match entering.child.take() {

@@ -11,6 +11,7 @@ mod attachments;
 mod callbacks;
 mod clocks;
 mod cursors;
+mod directories;
 mod dispatch;
 mod fairness;
 mod flood;

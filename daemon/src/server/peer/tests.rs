@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agentd_core::effect::Progress;
-use agentd_core::event::{Event, Facts, Origin};
+use agentd_core::event::{Event, Origin};
 use agentd_core::ids::ConnId;
 use agentd_protocol::limits::{MAX_LINE_IN, MAX_PARTIAL};
 use agentd_protocol::line::{Line, Telling};
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
-use super::{ORDERS, PeerConfig, PeerOrder, serve};
+use super::{Known, ORDERS, PeerConfig, PeerOrder, serve};
 
 const CONN: ConnId = ConnId(5);
 
@@ -39,7 +39,7 @@ fn open_sharing(origin: Origin, partial: Arc<AtomicUsize>) -> Both {
     let (orders, order_room) = mpsc::channel(ORDERS);
     let tracker = TaskTracker::new();
     let cfg = PeerConfig {
-        facts: Arc::new(|_: &Request| Facts::default()),
+        facts: Arc::new(|_: &Request| Known::Now(Box::default())),
         later: Arc::new(Some),
         partial: Arc::clone(&partial),
     };
@@ -560,7 +560,7 @@ async fn an_idle_connection_is_small() {
     let (events, _inbox) = mpsc::channel(16);
     let (_orders, orders) = mpsc::channel(ORDERS);
     let cfg = PeerConfig {
-        facts: Arc::new(|_: &Request| Facts::default()),
+        facts: Arc::new(|_: &Request| Known::Now(Box::default())),
         later: Arc::new(Some),
         partial: Arc::default(),
     };

@@ -1,0 +1,367 @@
+//! Directories that somebody named: is there one, and which?
+//!
+//! Owns how long an answer may take and how many may be waited for. Must not know what they are for.
+//!
+//! Asking may wait for ever, where a network is gone or a program serves the file system. A child
+//! asks (see `apart`), one for each directory: whoever asks for the same meanwhile gets its answer.
+//! Once a directory was silent, everything on the same mount counts as silent at once, until that
+//! child is through: however often somebody asks, one child hangs.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsString};
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agentd_core::event::Directory;
+use nix::libc;
+use tokio::io::AsyncReadExt as _;
+use tokio::process::Child;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, timeout_at};
+
+use super::apart::{self, Apart, Keeps};
+
+/// A directory answers within this time, or is silent: a disk that slept needs several seconds, and
+/// so does a share that is mounted on first use.
+pub const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// An answer is true for a moment: many sends that come together ask once.
+const FRESH: Duration = Duration::from_millis(250);
+/// Directories that are asked at the same time; each has a process.
+const AT_ONCE: usize = 32;
+
+type Answer = watch::Receiver<Option<Directory>>;
+
+/// What is being asked, and what was just answered.
+static ASKED: Mutex<BTreeMap<String, Answer>> = Mutex::new(BTreeMap::new());
+/// Where nothing answers, and how many children wait there.
+static SILENT: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
+static PLACES: Semaphore = Semaphore::const_new(AT_ONCE);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Asks for a directory, for 5 s at most.
+pub async fn look(path: &str) -> Directory {
+    let found = look_at_all([path.to_owned()]).await;
+    found.into_values().next().unwrap_or(Directory::Silent)
+}
+
+/// Asks for some directories at the same time, for 5 s at most.
+pub async fn look_at_all(paths: impl IntoIterator<Item = String>) -> BTreeMap<String, Directory> {
+    let asked = paths.into_iter().map(|path| {
+        let answer = (!is_silent(Path::new(&path))).then(|| asked(&path));
+        (path, answer)
+    });
+    // All of them are asked before the first one is waited for.
+    let asked: Vec<(String, Option<Answer>)> = asked.collect();
+    let mut found = BTreeMap::new();
+    for (path, answer) in asked {
+        let answer = match answer {
+            Some(mut answer) => {
+                let answer = answer.wait_for(Option::is_some).await;
+                answer.ok().and_then(|answer| answer.clone())
+            }
+            None => None,
+        };
+        // Only a runtime that is going down leaves a question without an answer.
+        found.insert(path, answer.unwrap_or(Directory::Silent));
+    }
+    found
+}
+
+fn asked(path: &str) -> Answer {
+    let mut asked = lock(&ASKED);
+    if let Some(answer) = asked.get(path) {
+        return answer.clone();
+    }
+    let (sender, answer) = watch::channel(None);
+    asked.insert(path.to_owned(), answer.clone());
+    #[expect(clippy::disallowed_methods, reason = "stop must not wait for it")]
+    let _asking = tokio::spawn(ask(path.to_owned(), sender));
+    answer
+}
+
+async fn ask(path: String, answer: watch::Sender<Option<Directory>>) {
+    let deadline = Instant::now() + ANSWERS_WITHIN;
+    let place = timeout_at(deadline, PLACES.acquire()).await;
+    let asking = match place {
+        Ok(_) => begin(&path).await,
+        Err(_late) => {
+            answer.send_replace(Some(Directory::Silent));
+            forget(&path);
+            return;
+        }
+    };
+    let Ok(Apart { mut child, channel }) = asking else {
+        // Whoever starts something there will hear it.
+        answer.send_replace(Some(Directory::There(None)));
+        return forget(&path);
+    };
+    let Ok(said) = timeout_at(deadline, read(channel)).await else {
+        let silent = Silent::below(Path::new(&path));
+        answer.send_replace(Some(Directory::Silent));
+        silent.until_gone(child).await;
+        drop(place);
+        return forget(&path);
+    };
+    let found = parse(&said);
+    let stays = matches!(found, Directory::There(_));
+    answer.send_replace(Some(found));
+    let _status = child.wait().await;
+    drop(place);
+    if stays {
+        tokio::time::sleep(FRESH).await;
+    }
+    forget(&path);
+}
+
+fn forget(path: &str) {
+    lock(&ASKED).remove(path);
+}
+
+async fn begin(path: &str) -> std::io::Result<Apart> {
+    let path = CString::new(path)?;
+    let begun = tokio::task::spawn_blocking(move || {
+        let look = move |channel| look_at(&path, channel);
+        apart::start(apart::no_program(), Keeps::Nothing, look)
+    });
+    begun
+        .await
+        .unwrap_or_else(|lost| Err(std::io::Error::other(lost)))
+}
+
+async fn read(channel: std::os::unix::net::UnixStream) -> Vec<u8> {
+    let mut said = Vec::new();
+    if channel.set_nonblocking(true).is_ok()
+        && let Ok(mut channel) = tokio::net::UnixStream::from_std(channel)
+    {
+        // What it could say before it was gone is all there is.
+        let _gone = channel.read_to_end(&mut said).await;
+    }
+    said
+}
+
+/// The system's number for why not, or nought; then the path.
+fn parse(said: &[u8]) -> Directory {
+    match said.split_first_chunk::<4>() {
+        Some((number, real)) if *number == [0; 4] => {
+            let real = OsString::from_vec(real.to_vec()).into_string();
+            Directory::There(real.ok().filter(|real| !real.is_empty()))
+        }
+        Some((number, _)) => match i32::from_ne_bytes(*number) {
+            // What ends the connection to a file system ends everything in it.
+            libc::ENOTCONN | libc::EIO | libc::ESTALE | libc::ETIMEDOUT | libc::EHOSTDOWN => {
+                Directory::Silent
+            }
+            _ => Directory::Missing,
+        },
+        None => Directory::There(None),
+    }
+}
+
+/// In a child: opens the directory and says its real path. Async-signal-safe.
+#[expect(
+    unsafe_code,
+    reason = "between fork and exec, where nothing may be allocated"
+)]
+fn look_at(path: &CString, channel: RawFd) -> i32 {
+    #[cfg(target_os = "linux")]
+    let flags = libc::O_PATH | libc::O_DIRECTORY;
+    #[cfg(not(target_os = "linux"))]
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NONBLOCK;
+    // SAFETY: a string with its NUL.
+    let file = unsafe { libc::open(path.as_ptr(), flags) };
+    let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // Where something is mounted, only this asks who serves it.
+    // SAFETY: the room is that of what is written.
+    if file < 0 || unsafe { libc::fstat(file, found.as_mut_ptr()) } != 0 {
+        let number = std::io::Error::last_os_error().raw_os_error();
+        apart::tell(channel, &number.unwrap_or(libc::EIO).to_ne_bytes());
+        return 1;
+    }
+    apart::tell(channel, &[0; 4]);
+    let mut real = [0_u8; libc::PATH_MAX as usize];
+    let bytes = real_path(file, &mut real);
+    apart::tell(channel, &real[..bytes]);
+    0
+}
+
+/// As the kernel has it: no file system is asked. Gives how many bytes it has.
+#[cfg(target_os = "linux")]
+#[expect(
+    unsafe_code,
+    reason = "between fork and exec, where nothing may be allocated"
+)]
+fn real_path(file: RawFd, real: &mut [u8]) -> usize {
+    const DIR: &[u8] = b"/proc/self/fd/";
+    let mut link = [0_u8; 32];
+    link[..DIR.len()].copy_from_slice(DIR);
+    // A child of ours has few files.
+    let (mut digits, mut rest) = (1, file / 10);
+    while rest > 0 {
+        (digits, rest) = (digits + 1, rest / 10);
+    }
+    let mut rest = file.unsigned_abs();
+    for digit in (0..digits).rev() {
+        link[DIR.len() + digit] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+        rest /= 10;
+    }
+    // SAFETY: a string with its NUL, and room of the length said.
+    let bytes =
+        unsafe { libc::readlink(link.as_ptr().cast(), real.as_mut_ptr().cast(), real.len()) };
+    usize::try_from(bytes).unwrap_or(0)
+}
+
+/// As the kernel has it. Gives how many bytes it has.
+#[cfg(target_os = "macos")]
+#[expect(
+    unsafe_code,
+    reason = "between fork and exec, where nothing may be allocated"
+)]
+fn real_path(file: RawFd, real: &mut [u8]) -> usize {
+    // SAFETY: room of PATH_MAX bytes, as is asked for.
+    if unsafe { libc::fcntl(file, libc::F_GETPATH, real.as_mut_ptr()) } != 0 {
+        return 0;
+    }
+    real.iter().position(|byte| *byte == 0).unwrap_or(0)
+}
+
+/// Is it where nothing answers?
+#[must_use]
+pub fn is_silent(path: &Path) -> bool {
+    let silent = lock(&SILENT);
+    silent.keys().any(|place| path.starts_with(place))
+}
+
+/// For as long as this is there, nobody asks anything below a place.
+#[derive(Debug)]
+pub struct Silent(PathBuf);
+
+impl Silent {
+    /// The mount that a path is on, as it is written; all of the machine isn't silent.
+    #[must_use]
+    pub fn below(path: &Path) -> Self {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let place = mount_of(path, &mounts).unwrap_or_else(|| path.to_owned());
+        *lock(&SILENT).entry(place.clone()).or_default() += 1;
+        Self(place)
+    }
+
+    /// For as long as a child hangs there: it is killed, and gone when the kernel lets go of it.
+    pub async fn until_gone(self, mut child: Child) {
+        let _gone = child.start_kill();
+        let _status = child.wait().await;
+    }
+
+    /// The same for whoever can't wait.
+    pub fn leave(self, child: Child) {
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(self.until_gone(child));
+        }
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        let mut silent = lock(&SILENT);
+        if let Some(count) = silent.get_mut(&self.0) {
+            *count -= 1;
+            if *count == 0 {
+                silent.remove(&self.0);
+            }
+        }
+    }
+}
+
+/// The innermost mount that a path begins with, of the kernel's list; the root is none.
+fn mount_of(path: &Path, mounts: &str) -> Option<PathBuf> {
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    let points = points.map(|point| PathBuf::from(unescaped(point)));
+    points
+        .filter(|point| point.parent().is_some() && path.starts_with(point))
+        .max_by_key(|point| point.components().count())
+}
+
+/// The kernel writes white space and backslashes as three octal digits.
+fn unescaped(point: &str) -> OsString {
+    let mut bytes = Vec::new();
+    let mut rest = point.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        let octal = behind.get(..3).and_then(|digits| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(digits, 8).ok()
+        });
+        match octal.filter(|_| *first == b'\\') {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &rest[3..];
+            }
+            None => bytes.push(*first),
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_directory_is_known_by_its_real_path_however_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = std::fs::canonicalize(dir.path()).unwrap();
+        std::fs::create_dir(real.join("proj")).unwrap();
+        std::fs::write(real.join("file"), "").unwrap();
+        std::os::unix::fs::symlink("proj", real.join("link")).unwrap();
+        let proj = Directory::There(Some(real.join("proj").display().to_string()));
+        for spelling in ["proj", "proj/.", "proj/", "/proj", "link", "proj/../link"] {
+            let path = format!("{}/{spelling}", real.display());
+            assert_eq!(look(&path).await, proj, "{path}");
+        }
+        for none in ["file", "gone", "file/below", "a\0b"] {
+            let path = format!("{}/{none}", real.display());
+            let found = look(&path).await;
+            let unknown = none.contains('\0') && found == Directory::There(None);
+            assert!(found == Directory::Missing || unknown, "{path}: {found:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn many_who_ask_for_one_directory_together_ask_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().display().to_string();
+        let answers: Vec<Answer> = (0..100).map(|_| asked(&path)).collect();
+        assert!(
+            answers
+                .iter()
+                .all(|answer| answer.same_channel(&answers[0]))
+        );
+        assert!(matches!(look(&path).await, Directory::There(_)));
+    }
+
+    #[test]
+    fn a_silent_directory_makes_its_mount_silent_and_nothing_else() {
+        let mounts = "22 1 8:1 / / rw - ext4 /dev/a rw\n\
+             30 22 0:30 / /mnt/my\\040disk rw - fuse x rw\n\
+             31 22 0:31 / /mnt rw - tmpfs x rw\n";
+        let of = |path: &str| mount_of(Path::new(path), mounts);
+        assert_eq!(of("/mnt/my disk/a/b"), Some("/mnt/my disk".into()));
+        assert_eq!(of("/mnt/my disks"), Some("/mnt".into()));
+        assert_eq!(of("/home/a"), None, "the root is everything");
+
+        let place = Path::new("/no/such/place");
+        let below = Path::new("/no/such/place/below");
+        let first = Silent::below(place);
+        let second = Silent::below(place);
+        drop(first);
+        assert!(is_silent(below) && !is_silent(Path::new("/no/such/other")));
+        drop(second);
+        assert!(!is_silent(below));
+    }
+}
