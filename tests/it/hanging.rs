@@ -250,6 +250,7 @@ fn stops(daemon: Daemon) {
     let (place, status) = daemon.left();
     assert!(status.success(), "{status}");
     // Nobody has its lock or its socket.
+    let _log = std::fs::remove_file(place.path("state/agentd.log"));
     drop(place.start());
 }
 
@@ -350,7 +351,7 @@ fn hung_directory_of_a_shell_stops_no_command() {
             assert_eq!(first, "in");
             (child, said)
         };
-        let mut commands = [in_it(&["ping"]), in_it(&["status"]), in_it(&["jobs"])];
+        let mut commands = [in_it(&["status"]), in_it(&["jobs"]), in_it(&["agents"])];
         files.ignore(ANYTHING);
         for (child, said) in &mut commands {
             child.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
@@ -358,6 +359,21 @@ fn hung_directory_of_a_shell_stops_no_command() {
             assert!(status.success(), "{status}: {:?}", said.try_iter().last());
         }
     });
+}
+
+#[test]
+fn log_on_a_disk_that_hangs_stops_nobody() {
+    let daemon = Daemon::start();
+    let log = daemon.path("state/agentd.log");
+    std::fs::remove_file(&log).unwrap();
+    // Opened for writing it waits for a reader, who never comes.
+    nix::unistd::mkfifo(&log, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let turn = send("chaos:say a", daemon.path("home").to_str().unwrap());
+    for _ in 0..3 {
+        let turn = daemon.ask(&turn.to_string()).pop().unwrap();
+        assert_eq!(turn["text"], "a", "{turn}");
+    }
+    stops(daemon);
 }
 
 #[test]
@@ -380,7 +396,8 @@ fn journal_that_nobody_reads_stops_nobody() {
             let turn = daemon.ask(&turn.to_string()).pop().unwrap();
             assert_eq!(turn["text"], "a", "{turn}");
         }
-        assert_eq!(daemon.status()["log"]["to"], "journal");
+        let place = daemon.ask(r#"{"type":"log_level"}"#);
+        assert_eq!(place[0]["to"], "journal", "{place:?}");
         journal.set_nonblocking(true).unwrap();
         let mut entry = [0; 64 * 1024];
         wait_for("what was lost is told", || {

@@ -353,7 +353,7 @@ mod tests {
         let of = |path: &str| mount_of(Path::new(path), mounts);
         assert_eq!(of("/mnt/my disk/a/b"), Some("/mnt/my disk".into()));
         assert_eq!(of("/mnt/my disks"), Some("/mnt".into()));
-        assert_eq!(of("/home/a"), None, "the root is everything");
+        assert_eq!(of("/srv/a"), None, "the root is everything");
 
         let place = Path::new("/no/such/place");
         let below = Path::new("/no/such/place/below");

@@ -144,7 +144,7 @@ fn what_is_no_regular_file_is_refused_at_once() {
     for (path, why) in [
         (fifo.as_path(), "is a device, pipe or socket"),
         (&empty, "is empty"),
-        (&socket, "can't be read"),
+        (&socket, "is a device, pipe or socket"),
         (dir.path(), "is a directory"),
         (Path::new("/dev/zero"), "is a device, pipe or socket"),
         (Path::new("/no/such/file"), "can't be read"),
