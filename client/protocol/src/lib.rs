@@ -18,6 +18,7 @@ pub mod network;
 pub mod request;
 pub mod rows;
 pub mod strict;
+pub mod sums;
 pub mod webhook;
 pub mod work;
 

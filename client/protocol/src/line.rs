@@ -15,6 +15,7 @@ use crate::ids::{Id, JobId};
 use crate::request::Ignored;
 pub use crate::rows::AgentRow;
 use crate::rows::{DispatchedRow, JobRow, QuestionRow, SessionRow, TurnRow};
+use crate::sums::{NamedSum, Sum};
 use crate::webhook::EndpointRow;
 
 /// Most lines are shorter.
@@ -129,6 +130,11 @@ pub enum Line {
         turns: Vec<Value>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<JobId>,
+        /// In place of the turns, to whoever asked `by` something.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        total: Option<Box<Sum>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sums: Option<Vec<NamedSum>>,
     },
     Steer {
         ok: bool,

@@ -10,6 +10,7 @@ use crate::envelope::Rejected;
 use crate::ids::JobId;
 use crate::limits::{MAX_DISPATCH, MAX_PAGE, MAX_TEXT};
 use crate::request::{Ignored, Send, check_session, invalid};
+use crate::sums::By;
 
 /// `dispatch`: several sends in one commit, all or none.
 #[derive(Clone, PartialEq, Debug)]
@@ -98,6 +99,9 @@ pub struct Usage {
     /// Older than this one: the `next` of the page before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<JobId>,
+    /// Added up by this, rather than each by itself, where that is quick.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
 }
 
 impl Usage {

@@ -2,12 +2,10 @@
 //!
 //! Owns how sums look. Must not know how they are made (`usage` of the library).
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-use agentd_protocol::rows::UsageRow;
 use serde_json::json;
 
 use super::args::{UsageArgs, UsageBy};
@@ -15,7 +13,7 @@ use super::exit::Exit;
 use super::output::safe;
 use super::render::table;
 use super::{ask, output};
-use crate::usage::{Sum, sums};
+use crate::usage::{By, NamedSum, Sum};
 
 /// Characters of the longest bar.
 const BAR: u64 = 20;
@@ -27,11 +25,10 @@ pub(super) async fn usage(args: UsageArgs, socket: Option<&Path>) -> io::Result<
         Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
-    let rows = match client.usage(args.since).await {
-        Ok(rows) => rows,
+    let (total, by) = match client.usage_sums(args.since, by(args.by)).await {
+        Ok(sums) => sums,
         Err(error) => return Ok(ask::tell(&error)),
     };
-    let (total, by) = sums(&rows, |row| name_of(row, args.by));
     let by = in_order(by, args.by);
     if args.json {
         output::out_json(&as_json(&total, &by, args.by))?;
@@ -43,15 +40,12 @@ pub(super) async fn usage(args: UsageArgs, socket: Option<&Path>) -> io::Result<
     Ok(Exit::Done)
 }
 
-fn name_of(row: &UsageRow, by: UsageBy) -> Option<String> {
+const fn by(by: UsageBy) -> By {
     match by {
-        UsageBy::Agent => Some(row.agent.clone()),
-        UsageBy::Provider => row.provider.clone(),
-        UsageBy::Model => match (&row.provider, &row.model) {
-            (Some(provider), Some(model)) => Some(format!("{provider}/{model}")),
-            (_, model) => model.clone(),
-        },
-        UsageBy::Day => row.accepted_at.get(..10).map(str::to_owned),
+        UsageBy::Agent => By::Agent,
+        UsageBy::Provider => By::Provider,
+        UsageBy::Model => By::Model,
+        UsageBy::Day => By::Day,
     }
 }
 
@@ -65,8 +59,8 @@ const fn word(by: UsageBy) -> &'static str {
 }
 
 /// Days as they follow each other, everything else by how many turns it had.
-fn in_order(by: BTreeMap<Option<String>, Sum>, how: UsageBy) -> Sums {
-    let mut sums: Sums = by.into_iter().collect();
+fn in_order(by: Vec<NamedSum>, how: UsageBy) -> Sums {
+    let mut sums: Sums = by.into_iter().map(|by| (by.name, by.sum)).collect();
     if how != UsageBy::Day {
         sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.turns));
     }

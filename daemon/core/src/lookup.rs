@@ -56,6 +56,7 @@ impl State {
         let query = Query::Usage {
             since: usage.since.map(|seconds| self.wall_before(seconds)),
             before: usage.before,
+            by: usage.by,
         };
         self.look_up(conn, id, Asked::Usage, query);
     }

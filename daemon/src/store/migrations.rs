@@ -5,8 +5,12 @@
 
 /// Each entry leads from the version that is its index to the next one.
 pub(super) const MIGRATIONS: &[&str] = &[
-    VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6,
+    VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7,
 ];
+
+/// Versions to which a script leads that only adds what is filled later: no copy is made before it,
+/// and it takes no longer in a large store than in a small one.
+pub(super) const ADDED_TO: &[usize] = &[7];
 
 const VERSION_1: &str = "
 CREATE TABLE meta (
@@ -236,4 +240,25 @@ CREATE TABLE webhooks (
 ) STRICT;
 CREATE INDEX webhooks_due ON webhooks (host, due_at) WHERE state = 'pending';
 CREATE INDEX webhooks_ended ON webhooks (state, last_at) WHERE state <> 'pending';
+";
+
+/// What ended turns used, a narrow row each, to be added up without the turns' long lines. It says
+/// nothing that they don't, and is filled behind them when nobody waits: `used_seq` in `meta` says
+/// how far.
+const VERSION_7: &str = "
+CREATE TABLE used (
+    job INTEGER PRIMARY KEY REFERENCES jobs (job) ON DELETE CASCADE,
+    accepted_at INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    provider TEXT,
+    model TEXT,
+    local INTEGER,
+    input_tokens INTEGER,
+    output_tokens INTEGER,
+    usd REAL,
+    cost_unknown INTEGER NOT NULL,
+    duration_ms INTEGER NOT NULL,
+    others TEXT
+) STRICT;
 ";

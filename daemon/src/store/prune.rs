@@ -7,11 +7,14 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::Keep;
-use super::age::Believed;
+use super::age::{self, Believed, Clocks};
 use super::write::nat;
+use super::{usage, webhooks};
 
 /// A slice ends about here; with its commit whoever comes meanwhile waits less than 50 ms.
-pub(super) const SLICE: Duration = Duration::from_millis(20);
+const SLICE: Duration = Duration::from_millis(20);
+/// What ended turns used is noted for so long at a time.
+const NOTING: Duration = Duration::from_millis(5);
 /// Jobs looked up at once.
 const CHUNK: i64 = 32;
 
@@ -22,6 +25,33 @@ pub(super) enum Pruned {
     All,
     /// So many jobs are gone, and there may be more.
     Some(u64),
+}
+
+/// What was done of what nobody waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Done {
+    jobs: Pruned,
+    deliveries: usize,
+    noted: u64,
+}
+
+impl Done {
+    /// There is nothing to do for now.
+    pub(super) const NOTHING: Self = Self {
+        jobs: Pruned::All,
+        deliveries: 0,
+        noted: 0,
+    };
+}
+
+/// Does some of what nobody waits for: forgets, and notes what ended turns used.
+pub(super) fn some(conn: &Connection, keep: Keep, clocks: Clocks<'_>) -> rusqlite::Result<Done> {
+    let believed = age::look(conn, clocks)?;
+    Ok(Done {
+        deliveries: webhooks::forget(conn, believed.now_ms)?,
+        jobs: slice(conn, keep, believed, SLICE)?,
+        noted: usage::note(conn, NOTING)?,
+    })
 }
 
 /// Forgets some of what is too old, or too much. A key is remembered for a day, whatever else is

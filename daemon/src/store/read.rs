@@ -36,7 +36,10 @@ pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
         Query::Jobs { jobs } => some_jobs(conn, jobs).map(Loaded::Jobs),
         Query::Events { job, after } => events(conn, *job, *after),
         Query::JobList { filter, limit } => lists::jobs(conn, filter, *limit),
-        Query::Usage { since, before } => usage::usage(conn, *since, *before),
+        Query::Usage { since, before, by } => match (before, by) {
+            (None, Some(by)) => usage::added_up(conn, *since, *by),
+            _ => usage::usage(conn, *since, *before),
+        },
         Query::Webhooks {
             state,
             webhook,

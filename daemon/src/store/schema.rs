@@ -197,7 +197,8 @@ fn step_up(conn: &mut Connection, path: &Path, migrations: &[&str]) -> Result<()
     if before == last {
         return Ok(());
     }
-    if before > 0 {
+    let adds = |version| super::migrations::ADDED_TO.contains(&version);
+    if before > 0 && !(before as usize + 1..=migrations.len()).all(adds) {
         let backup = beside(path, &format!(".backup-v{before}-{}", unix_seconds()));
         conn.execute("VACUUM INTO ?1", [backup.to_string_lossy()])
             .map_err(sqlite)?;

@@ -1,16 +1,18 @@
 //! What turns that have ended used.
 //!
-//! Owns what is taken out of a final line for it, and how much one page looks at. The lines
-//! themselves are the record: there is no second one that could say something else. Must not change
-//! anything.
+//! Owns what is taken out of a final line for it, how much one page looks at, and the table in which
+//! that is noted when nobody waits, so that it can be added up. The lines themselves are the record.
+
+use std::time::{Duration, Instant};
 
 use agentd_core::rfc3339;
 use agentd_core::store::Loaded;
-use agentd_protocol::line::{Cost, Usage};
+use agentd_protocol::line::{Cost, CostStatus, Usage};
 use agentd_protocol::rows::{UsagePart, UsageRow, is_local_provider};
+use agentd_protocol::sums::{By, NamedSum, Sums};
 use agentd_protocol::work::JobPhase;
-use agentd_protocol::{Body, JobId};
-use rusqlite::{Connection, Row, params};
+use agentd_protocol::{Body, JobId, Line};
+use rusqlite::{Connection, Row, TransactionBehavior, params};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -21,6 +23,10 @@ use super::write::{int, nat};
 const LOOKED_AT: i64 = 2000;
 /// Bytes of final lines that one page reads; the first is read whatever it has.
 const READ_BYTES: usize = 4 * 1024 * 1024;
+/// So many turns are taken from their final lines, beside those that are noted.
+const NOT_NOTED: i64 = 5000;
+/// Names that an answer has sums of, so that it fits into a line.
+const NAMES: usize = 1000;
 /// Bytes of rows in one page, so that it fits into a line.
 const PAGE_BYTES: usize = 512 * 1024;
 
@@ -173,6 +179,181 @@ pub(super) fn usage(
     let next = next.map(|next| format!("\"{next}\""));
     let line = Body::of_rows("usage", "turns", &turns, next.as_deref());
     Ok(Loaded::Line(line))
+}
+
+/// All turns since then, added up by something; a page of them where too many have no row of their
+/// own yet, or there are too many names: then whoever asked adds up.
+pub(super) fn added_up(conn: &Connection, since: Option<i64>, by: By) -> rusqlite::Result<Loaded> {
+    let mut sums = Sums::default();
+    let since_ms = since.unwrap_or(i64::MIN);
+    if fresh(conn, since_ms, |row| sums.add(row, by))? == Noted::TooFew {
+        return usage(conn, since, None);
+    }
+    let mut statement = conn.prepare_cached(
+        "SELECT job, accepted_at, state, agent, provider, model, local, input_tokens,
+            output_tokens, usd, cost_unknown, duration_ms, others
+         FROM used WHERE accepted_at >= ?1",
+    )?;
+    let mut rows = statement.query([since_ms])?;
+    let mut turn = nothing();
+    while let Some(row) = rows.next()? {
+        noted(row, by, &mut turn)?;
+        sums.add(&turn, by);
+        if sums.names() > NAMES {
+            return usage(conn, since, None);
+        }
+    }
+    let (total, by) = sums.ended();
+    let sums = by.into_iter().map(|(name, sum)| NamedSum { name, sum });
+    let line = Line::Usage {
+        ok: true,
+        turns: Vec::new(),
+        next: None,
+        total: Some(Box::new(total)),
+        sums: Some(sums.collect()),
+    };
+    Ok(Loaded::Line(line.body()))
+}
+
+/// Have most ended jobs a row of their own?
+#[derive(PartialEq, Eq)]
+enum Noted {
+    Most,
+    TooFew,
+}
+
+/// Jobs that have ended since the last ones were noted, and how far that is.
+const FRESH: &str = "
+    SELECT jobs.job, jobs.accepted_at >= ?1, jobs.state, jobs.accepted_at, sessions.agent,
+        jobs.final, jobs.final_seq
+    FROM jobs INDEXED BY jobs_ended LEFT JOIN sessions ON sessions.id = jobs.session
+    WHERE jobs.final_seq IS NOT NULL AND jobs.final_seq > ifnull(
+        (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'used_seq'), 0)
+    ORDER BY jobs.final_seq LIMIT ?2";
+
+fn fresh(conn: &Connection, since: i64, mut add: impl FnMut(&UsageRow)) -> rusqlite::Result<Noted> {
+    let mut statement = conn.prepare_cached(FRESH)?;
+    let mut rows = statement.query([since, NOT_NOTED + 1])?;
+    let mut count = 0;
+    while let Some(row) = rows.next()? {
+        count += 1;
+        if count > NOT_NOTED {
+            return Ok(Noted::TooFew);
+        }
+        if row.get(1)? {
+            add(&usage_row(row)?.0);
+        }
+    }
+    Ok(Noted::Most)
+}
+
+/// Notes what some more turns used, until the time is over. How many were noted?
+pub(super) fn note(conn: &Connection, time: Duration) -> rusqlite::Result<u64> {
+    let began = Instant::now();
+    // A look without a lock first: mostly there is nothing to do.
+    if !conn.prepare_cached(FRESH)?.exists([i64::MIN, 1])? {
+        return Ok(0);
+    }
+    let change = rusqlite::Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
+    let (mut count, mut seq) = (0, None);
+    {
+        let mut statement = change.prepare_cached(FRESH)?;
+        let mut rows = statement.query([i64::MIN, i64::MAX])?;
+        let mut insert = change.prepare_cached(
+            "INSERT OR REPLACE INTO used VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,
+                ?12, ?13)",
+        )?;
+        while let Some(row) = rows.next()? {
+            let (turn, _) = usage_row(row)?;
+            let others = (!turn.others.is_empty()).then(|| serde_json::to_string(&turn.others));
+            insert.execute(params![
+                row.get::<_, i64>(0)?,
+                row.get::<_, i64>(3)?,
+                row.get_ref(2)?.as_str()?,
+                turn.agent,
+                turn.provider,
+                turn.model,
+                turn.local,
+                turn.usage.map(|usage| int(usage.input_tokens)),
+                turn.usage.map(|usage| int(usage.output_tokens)),
+                turn.cost.usd,
+                turn.cost.status == CostStatus::Unknown,
+                int(turn.duration_ms),
+                others.and_then(Result::ok),
+            ])?;
+            seq = Some(row.get::<_, i64>(6)?);
+            count += 1;
+            if began.elapsed() >= time {
+                break;
+            }
+        }
+    }
+    if let Some(seq) = seq {
+        change
+            .prepare_cached("INSERT OR REPLACE INTO meta (key, value) VALUES ('used_seq', ?1)")?
+            .execute([seq.to_string()])?;
+    }
+    change.commit()?;
+    Ok(count)
+}
+
+/// A turn that was noted; the room that it takes is used again. What no sum needs is left out.
+fn noted(row: &Row<'_>, by: By, turn: &mut UsageRow) -> rusqlite::Result<()> {
+    let text = |column, into: &mut Option<String>| {
+        match row.get_ref(column)?.as_str_or_null()? {
+            Some(text) => {
+                let into = into.get_or_insert_default();
+                into.clear();
+                into.push_str(text);
+            }
+            None => *into = None,
+        }
+        Ok::<_, rusqlite::Error>(())
+    };
+    if by == By::Day {
+        turn.accepted_at = rfc3339(row.get(1)?);
+    }
+    turn.state = phase(row.get_ref(2)?.as_str()?, false);
+    turn.agent.clear();
+    turn.agent.push_str(row.get_ref(3)?.as_str()?);
+    text(4, &mut turn.provider)?;
+    text(5, &mut turn.model)?;
+    turn.local = row.get(6)?;
+    let (input, output): (Option<i64>, Option<i64>) = (row.get(7)?, row.get(8)?);
+    turn.usage = input.zip(output).map(|(input, output)| Usage {
+        input_tokens: nat(input),
+        output_tokens: nat(output),
+        ..Usage::default()
+    });
+    turn.cost.usd = row.get(9)?;
+    turn.cost.status = match row.get(10)? {
+        true => CostStatus::Unknown,
+        false => CostStatus::Included,
+    };
+    turn.duration_ms = nat(row.get(11)?);
+    let others = row.get_ref(12)?.as_str_or_null()?;
+    turn.others = others
+        .and_then(|others| serde_json::from_str(others).ok())
+        .unwrap_or_default();
+    Ok(())
+}
+
+fn nothing() -> UsageRow {
+    UsageRow {
+        job: JobId(0),
+        accepted_at: String::new(),
+        agent: String::new(),
+        provider: None,
+        model: None,
+        local: None,
+        state: JobPhase::Completed,
+        code: None,
+        usage: None,
+        cost: Cost::default(),
+        others: Vec::new(),
+        queued_ms: 0,
+        duration_ms: 0,
+    }
 }
 
 /// What a job used, and how long its final line is.

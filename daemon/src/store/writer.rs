@@ -27,7 +27,7 @@ use super::readers::{Commits, Readers};
 use super::room::{self, Room};
 use super::transaction::{Attempt, Doubt, attempt, is_doubtful, wall_ms};
 use super::{Alive, Answer, Answers, Fault, Keep, Message, Moment, ORDERS, Order, Role};
-use super::{age, prune, read, schema, trouble, webhooks};
+use super::{prune, read, schema, trouble, webhooks};
 
 /// A commit that nobody waits for rides on the next one, at most this late.
 const LAZY: Duration = Duration::from_secs(1);
@@ -554,21 +554,17 @@ impl Writer {
         if Instant::now() < at {
             return;
         }
-        let pruned = (self.setting.fault)(Moment::BeforeBegin, conn).and_then(|()| {
-            let clocks = Clocks {
-                wall_ms: wall_ms(),
-                boot: self.setting.boot.as_deref(),
-                boot_ms: (self.setting.boot_ms)(),
-            };
-            let believed = age::look(conn, clocks)?;
-            let deliveries = webhooks::forget(conn, believed.now_ms)?;
-            let jobs = prune::slice(conn, keep, believed, prune::SLICE)?;
-            Ok((deliveries, jobs))
-        });
+        let clocks = Clocks {
+            wall_ms: wall_ms(),
+            boot: self.setting.boot.as_deref(),
+            boot_ms: (self.setting.boot_ms)(),
+        };
+        let pruned = (self.setting.fault)(Moment::BeforeBegin, conn)
+            .and_then(|()| prune::some(conn, keep, clocks));
         let pause = match pruned {
-            Ok((0, prune::Pruned::All)) => keep.every,
-            Ok((deliveries, jobs)) => {
-                tracing::debug!(deliveries, ?jobs, "old jobs and deliveries are forgotten");
+            Ok(prune::Done::NOTHING) => keep.every,
+            Ok(done) => {
+                tracing::debug!(?done, "old jobs and deliveries are forgotten");
                 self.write_back();
                 PRUNE_PAUSE
             }

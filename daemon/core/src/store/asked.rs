@@ -2,6 +2,7 @@
 //!
 //! Owns the questions and how much one answer holds. Must not know SQL.
 
+use agentd_protocol::sums::By;
 use agentd_protocol::webhook::DeliveryState;
 use agentd_protocol::work::JobPhase;
 use agentd_protocol::{Body, JobId, rows};
@@ -29,6 +30,8 @@ pub enum Query {
         since: Option<i64>,
         /// With a smaller number.
         before: Option<JobId>,
+        /// Added up by this, if that is quick.
+        by: Option<By>,
     },
     /// Some deliveries, newest first. Answered by [`Loaded::Webhooks`].
     Webhooks {

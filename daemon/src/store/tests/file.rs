@@ -243,17 +243,20 @@ fn goes_on_with_all_it_held(version: u32) {
         .find(|path| {
             path.to_string_lossy()
                 .contains(&format!(".backup-v{version}-"))
-        })
-        .expect("a backup");
-    let before = Connection::open(backup).unwrap();
-    let (was, jobs): (u32, i64) = before
-        .query_row(
-            "SELECT (SELECT user_version FROM pragma_user_version), count(*) FROM jobs",
-            [],
-            |row| Ok((row.get(0)?, row.get(1)?)),
-        )
-        .unwrap();
-    assert_eq!((was, jobs), (version, 8));
+        });
+    // What only adds needs no copy, which takes long in a large store.
+    assert_eq!(backup.is_some(), version < 6);
+    if let Some(backup) = backup {
+        let before = Connection::open(backup).unwrap();
+        let (was, jobs): (u32, i64) = before
+            .query_row(
+                "SELECT (SELECT user_version FROM pragma_user_version), count(*) FROM jobs",
+                [],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .unwrap();
+        assert_eq!((was, jobs), (version, 8));
+    }
     assert_eq!(store.opened.epoch, "0123456789abcdef");
 
     let (filter, limit) = (JobFilter::default(), 50);

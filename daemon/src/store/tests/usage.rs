@@ -1,16 +1,26 @@
 //! What turns used, as it is taken out of their final lines.
 
+use agentd_protocol::Line;
 use agentd_protocol::rows::UsageRow;
+use agentd_protocol::sums::{By, NamedSum, Sum, sums};
 use agentd_protocol::work::JobPhase;
 
 use super::*;
+use crate::store::usage;
 
 fn page(
     store: &mut Bench,
     since: Option<i64>,
     before: Option<JobId>,
 ) -> (Vec<UsageRow>, Option<JobId>) {
-    let (turns, next) = store.listed(Query::Usage { since, before }, "turns");
+    let (turns, next) = store.listed(
+        Query::Usage {
+            since,
+            before,
+            by: None,
+        },
+        "turns",
+    );
     let turns = turns.into_iter();
     let turns = turns.map(|turn| serde_json::from_value(turn).unwrap());
     (turns.collect(), serde_json::from_value(next).unwrap())
@@ -168,4 +178,133 @@ fn a_page_reads_so_much_and_the_next_one_goes_on_behind_it() {
     }
     told.sort_unstable();
     assert_eq!(told, jobs);
+}
+
+fn added_up(store: &mut Bench, since: Option<i64>, by: By) -> (Sum, Vec<NamedSum>) {
+    let by = Some(by);
+    let query = Query::Usage {
+        since,
+        before: None,
+        by,
+    };
+    let Loaded::Line(line) = store.load(query) else {
+        panic!("a line")
+    };
+    match serde_json::from_str(line.as_json()).unwrap() {
+        Line::Usage {
+            total: Some(total),
+            sums: Some(sums),
+            turns,
+            ..
+        } => {
+            assert!(turns.is_empty());
+            (*total, sums)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A turn of some model; every third one was answered by two.
+fn turn(number: i64) -> String {
+    let provider = ["ollama", "anthropic", "echo"][usize::try_from(number % 3).unwrap()];
+    let calls = if number % 3 == 1 {
+        r#""api_calls":[{"provider":"ollama","model":"small","usage":{"input_tokens":1,"output_tokens":1}}],"#
+    } else {
+        ""
+    };
+    format!(
+        r#"{{"type":"message_end","agent":"pi","provider":"{provider}","model":"m{number}","text":"x",{calls}"usage":{{"input_tokens":{number},"output_tokens":4}},"cost":{{"usd":0.25,"status":"actual"}},"queued_ms":5,"duration_ms":{number}}}"#
+    )
+}
+
+#[test]
+fn usage_added_up_says_what_its_turns_say() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let day = 24 * 60 * 60 * 1000;
+    let fill = |store: &mut Bench, numbers: std::ops::Range<i64>| {
+        for number in numbers {
+            ended(store, number * day / 4, End::Completed, &turn(number));
+        }
+        let failed = r#"{"type":"error","code":"timeout","error":"late"}"#;
+        ended(store, 9 * day, End::Failed, failed);
+        store.accept(new(Some("s")));
+    };
+    fill(&mut store, 1..10);
+    let db = schema::reopen(&dir.path().join(FILE)).unwrap();
+    // Some are noted, one by one; some aren't yet.
+    assert_eq!(usage::note(&db, Duration::ZERO), Ok(1));
+    assert_eq!(usage::note(&db, Duration::from_secs(10)), Ok(9));
+    assert_eq!(usage::note(&db, Duration::from_secs(10)), Ok(0));
+    fill(&mut store, 10..20);
+    for by in [By::Agent, By::Provider, By::Model, By::Day] {
+        for since in [None, Some(3 * day)] {
+            let (mut rows, next) = page(&mut store, since, None);
+            assert_eq!(next, None);
+            rows.reverse();
+            let (total, sums) = sums(&rows, by);
+            let (ours, named) = added_up(&mut store, since, by);
+            assert!(total.turns > 8 && total.local_tokens > 0);
+            let plain = |sum: &Sum| serde_json::to_value(sum).unwrap();
+            assert_eq!(plain(&ours), plain(&total));
+            let names: Vec<_> = named.iter().map(|one| one.name.clone()).collect();
+            assert_eq!(names, sums.keys().cloned().collect::<Vec<_>>());
+            for one in &named {
+                assert_eq!(plain(&one.sum), plain(&sums[&one.name]), "{:?}", one.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn usage_of_too_many_new_turns_is_left_to_the_asker() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    ended(&mut store, 1, End::Completed, &turn(1));
+    let db = schema::reopen(&dir.path().join(FILE)).unwrap();
+    db.execute_batch(
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 6000)
+         INSERT INTO jobs (job, seq, session, request, state, instance, attempt, accepted_at,
+            expires_at, finished_at, final, final_seq)
+         SELECT 100 + i, 1000 + 2 * i, session, request, state, instance, attempt, accepted_at,
+            expires_at, finished_at, final, 1001 + 2 * i FROM n, (SELECT * FROM jobs LIMIT 1)",
+    )
+    .unwrap();
+    let asked = || Query::Usage {
+        since: None,
+        before: None,
+        by: Some(By::Model),
+    };
+    let (turns, next) = store.listed(asked(), "turns");
+    assert!(!turns.is_empty() && !next.is_null());
+    while usage::note(&db, Duration::from_secs(10)).unwrap() > 0 {}
+    let (total, _) = added_up(&mut store, None, By::Model);
+    assert_eq!(total.turns, 6001);
+    // What is forgotten is in no sum.
+    db.execute("DELETE FROM jobs WHERE job > 200", []).unwrap();
+    assert_eq!(added_up(&mut store, None, By::Day).0.turns, 101);
+}
+
+#[test]
+fn usage_under_too_many_names_is_left_to_the_asker() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    ended(&mut store, 1, End::Completed, &turn(1));
+    let db = schema::reopen(&dir.path().join(FILE)).unwrap();
+    while usage::note(&db, Duration::from_secs(10)).unwrap() > 0 {}
+    db.execute_batch(
+        "PRAGMA foreign_keys = off;
+         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)
+         INSERT INTO used SELECT 100 + i, 1, 'completed', 'pi', 'p', 'm' || i, 1, 1, 1, 0.0, 0, 1,
+            NULL FROM n",
+    )
+    .unwrap();
+    assert_eq!(added_up(&mut store, None, By::Agent).0.turns, 2001);
+    let asked = Query::Usage {
+        since: None,
+        before: None,
+        by: Some(By::Model),
+    };
+    let (turns, next) = store.listed(asked, "turns");
+    assert!(turns.len() == 1 && next.is_null());
 }
