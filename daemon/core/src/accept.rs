@@ -382,6 +382,7 @@ impl State {
             return;
         }
         job.phase = Phase::Queued;
+        self.scheduled -= usize::from(job.start.take().is_some());
         if let Some(session) = self.sessions.get_mut(&job.session) {
             session.queue.push_back(turn);
             self.waiting.insert(turn);

@@ -42,6 +42,7 @@ impl State {
         session.queue.retain(|other| *other != turn);
         self.waiting.remove(&turn);
         self.timers.clear(Timer::Idle(worker));
+        self.timers.clear(Timer::Unused(session_id));
         self.used(worker);
         Some(process)
     }

@@ -35,6 +35,70 @@ pub(crate) struct Collecting {
     bytes: usize,
 }
 
+/// All that wait, and who waits for what.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(crate) struct Collects {
+    all: BTreeMap<u64, Collecting>,
+    /// By the jobs that they wait for.
+    of_job: BTreeSet<(JobId, u64)>,
+    /// By the jobs from inside whose workers they come.
+    by_job: BTreeSet<(JobId, u64)>,
+    by_conn: BTreeSet<(ConnId, u64)>,
+}
+
+impl Collects {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<&Collecting> {
+        self.all.get(&number)
+    }
+
+    fn insert(&mut self, number: u64, collecting: Collecting) {
+        let pending = collecting.pending.iter().map(|job| (*job, number));
+        self.of_job.extend(pending);
+        self.by_job.extend(collecting.by.map(|job| (job, number)));
+        self.by_conn.insert((collecting.conn, number));
+        self.all.insert(number, collecting);
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Collecting> {
+        let collecting = self.all.remove(&number)?;
+        for job in &collecting.pending {
+            self.of_job.remove(&(*job, number));
+        }
+        if let Some(job) = collecting.by {
+            self.by_job.remove(&(job, number));
+        }
+        self.by_conn.remove(&(collecting.conn, number));
+        Some(collecting)
+    }
+
+    /// Makes one of them wait for a job.
+    fn wait_for(&mut self, number: u64, job: JobId) {
+        if let Some(collecting) = self.all.get_mut(&number) {
+            collecting.pending.insert(job);
+            self.of_job.insert((job, number));
+        }
+    }
+
+    /// A job has ended for one of them.
+    fn ended(&mut self, number: u64, job: JobId, result: Value) {
+        if let Some(collecting) = self.all.get_mut(&number) {
+            collecting.pending.remove(&job);
+            collecting.results.insert(job, result);
+            self.of_job.remove(&(job, number));
+        }
+    }
+
+    /// Those that wait for a job.
+    fn of_job(&self, job: JobId) -> impl Iterator<Item = u64> {
+        let all = self.of_job.range((job, 0)..=(job, u64::MAX));
+        all.map(|(_, number)| *number)
+    }
+}
+
 /// Jobs of another instance are looked at this often: the store tells nobody when they end.
 const RECHECK: Duration = Duration::from_secs(1);
 
@@ -91,22 +155,24 @@ impl State {
 
     /// The store said what became of the jobs that aren't in memory.
     pub(crate) fn collect_loaded(&mut self, number: u64, rows: Vec<JobRow>) {
-        let Some(collecting) = self.collecting.get_mut(&number) else {
-            return;
-        };
         let was_empty = rows.is_empty();
         for row in rows {
             match row.state {
                 JobState::Finished { seq, line } => {
-                    collecting.pending.remove(&row.job);
-                    collecting.bytes += line.as_json().len();
-                    collecting.results.insert(row.job, result(&line, seq));
+                    let bytes = line.as_json().len();
+                    self.collecting.ended(number, row.job, result(&line, seq));
+                    if let Some(collecting) = self.collecting.all.get_mut(&number) {
+                        collecting.bytes += bytes;
+                    }
                 }
                 JobState::Queued { .. } | JobState::Running { .. } => {
-                    collecting.pending.insert(row.job);
+                    self.collecting.wait_for(number, row.job);
                 }
             }
         }
+        let Some(collecting) = self.collecting.get(number) else {
+            return;
+        };
         let missing: Vec<JobId> = collecting
             .order
             .iter()
@@ -142,24 +208,43 @@ impl State {
     }
 
     fn collect_unknown(&mut self, number: u64, unknown: JobId) {
-        self.timers.clear(Timer::Collect(number));
-        if let Some(Collecting { conn, id, .. }) = self.collecting.remove(&number) {
+        if let Some(Collecting { conn, id, .. }) = self.collect_over(number) {
             let error = format!("there is no job `{unknown}`");
             self.refuse(conn, id, Rejected::new(Code::UnknownJob, error));
         }
     }
 
+    /// Nobody waits there any more: neither do its timers.
+    fn collect_over(&mut self, number: u64) -> Option<Collecting> {
+        self.timers.clear(Timer::Collect(number));
+        self.timers.clear(Timer::Recheck(number));
+        self.collecting.remove(number)
+    }
+
+    /// Whoever waited on a connection is gone with it.
+    pub(crate) fn collects_nothing(&mut self, conn: ConnId) {
+        for number in self.collects_of(conn) {
+            let _gone = self.collect_over(number);
+        }
+    }
+
+    fn collects_of(&self, conn: ConnId) -> Vec<u64> {
+        let its = self.collecting.by_conn.range((conn, 0)..=(conn, u64::MAX));
+        its.map(|(_, number)| *number).collect()
+    }
+
     /// Who waits for a job?
     pub(crate) fn collectors_of(&self, job: JobId) -> Vec<ConnId> {
-        let waits = |collecting: &&Collecting| collecting.pending.contains(&job);
-        let collecting = self.collecting.values().filter(waits);
-        collecting.map(|collecting| collecting.conn).collect()
+        let waiting = self.collecting.of_job(job);
+        let waiting = waiting.filter_map(|number| self.collecting.get(number));
+        waiting.map(|collecting| collecting.conn).collect()
     }
 
     /// Does a job wait for nothing but jobs that it made itself?
     pub(crate) fn waits_for_children(&self, job: JobId) -> bool {
-        let of_it = |collecting: &&Collecting| collecting.by == Some(job);
-        self.collecting.values().filter(of_it).any(|collecting| {
+        let of_it = self.collecting.by_job.range((job, 0)..=(job, u64::MAX));
+        let mut of_it = of_it.filter_map(|(_, number)| self.collecting.get(*number));
+        of_it.any(|collecting| {
             collecting.pending.iter().any(|pending| {
                 let turn = self.numbers.get(pending);
                 let child = turn.and_then(|turn| self.jobs.get(turn));
@@ -170,7 +255,7 @@ impl State {
 
     /// Asks the store for jobs that another instance runs.
     pub(crate) fn collect_again(&mut self, number: u64) {
-        let Some(collecting) = self.collecting.get(&number) else {
+        let Some(collecting) = self.collecting.get(number) else {
             return;
         };
         let here = |job: &&JobId| self.numbers.contains_key(job);
@@ -187,7 +272,7 @@ impl State {
 
     /// The store can't say what became of the jobs.
     pub(crate) fn collect_failed(&mut self, number: u64, why: &str) {
-        if let Some(collecting) = self.collecting.remove(&number) {
+        if let Some(collecting) = self.collect_over(number) {
             let error = format!("the jobs can't be read: {why}");
             let rejected = Rejected::new(Code::StoreFailed, error);
             self.refuse(collecting.conn, collecting.id, rejected);
@@ -197,7 +282,7 @@ impl State {
     pub(crate) fn collect_started(&mut self, number: u64) {
         if let Some(deadline) = self
             .collecting
-            .get(&number)
+            .get(number)
             .and_then(|collecting| collecting.deadline)
         {
             self.timers.set(Timer::Collect(number), deadline);
@@ -207,12 +292,9 @@ impl State {
 
     /// A job ended: whoever collects it hears of it.
     pub(crate) fn collected(&mut self, job: JobId, line: &Body, seq: u64) {
-        let mut waiting = Vec::new();
-        for (number, collecting) in &mut self.collecting {
-            if collecting.pending.remove(&job) {
-                collecting.results.insert(job, result(line, seq));
-                waiting.push(*number);
-            }
+        let waiting: Vec<u64> = self.collecting.of_job(job).collect();
+        for number in &waiting {
+            self.collecting.ended(*number, job, result(line, seq));
         }
         for number in waiting {
             self.collect_done(number);
@@ -220,7 +302,7 @@ impl State {
     }
 
     pub(crate) fn collect_done(&mut self, number: u64) {
-        let Some(collecting) = self.collecting.get(&number) else {
+        let Some(collecting) = self.collecting.get(number) else {
             return;
         };
         let enough = match collecting.wait {
@@ -242,18 +324,13 @@ impl State {
 
     /// Nobody reads what is collected there: it ends with what there is.
     pub(crate) fn collect_no_more(&mut self, conn: ConnId) {
-        let its = self.collecting.iter();
-        let its = its.filter(|(_, collecting)| collecting.conn == conn);
-        let its: Vec<u64> = its.map(|(number, _)| *number).collect();
-        for number in its {
+        for number in self.collects_of(conn) {
             self.collect_answer(number);
         }
     }
 
     pub(crate) fn collect_answer(&mut self, number: u64) {
-        self.timers.clear(Timer::Collect(number));
-        self.timers.clear(Timer::Recheck(number));
-        let Some(mut collecting) = self.collecting.remove(&number) else {
+        let Some(mut collecting) = self.collect_over(number) else {
             return;
         };
         let mut results = Vec::new();

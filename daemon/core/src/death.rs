@@ -257,9 +257,10 @@ impl State {
             if let Some(slot) = self.slots.get_mut(&worker) {
                 slot.phase = SlotPhase::Failed;
             }
-            self.timers.clear(Timer::Slot(worker));
-            self.timers
-                .set_if_unset(Timer::Breaker, now + crate::limits::BREAKER_RETRY);
+            // It is shown until it may be tried again.
+            let until = now + crate::limits::BREAKER_RETRY;
+            self.timers.set(Timer::Slot(worker), until);
+            self.timers.set_if_unset(Timer::Breaker, until);
             self.restarted(
                 worker,
                 Err(format!(

@@ -395,8 +395,38 @@ impl State {
         };
         if !session.named && session.queue.is_empty() {
             self.give_up(session_id, process);
+        } else if let Some(idle_for) = self.may_be_unused(session_id) {
+            let until = self.now.mono + idle_for;
+            self.timers.set(Timer::Unused(session_id), until);
         }
         self.slot_freed(process.worker);
+    }
+
+    /// After how much time a session leaves the process that it shares: it is reopened by its id
+    /// with its next turn, in whichever process.
+    fn may_be_unused(&self, session: SessionId) -> Option<Duration> {
+        let known = self.sessions.get(&session)?;
+        let slot = self.slots.get(&known.slot?)?;
+        let agent = self.settings.agents.get(&slot.agent)?;
+        let idle = known.queue.is_empty() && known.current.is_none() && !known.closing;
+        let shared = !slot.one_session && slot.reopens_in_turns() && known.native.is_some();
+        (idle && shared).then_some(agent.idle_timeout)
+    }
+
+    /// A session may have had no turn for long, in a process that others keep alive.
+    pub(crate) fn session_unused(&mut self, session: SessionId) {
+        let Some(idle_for) = self.may_be_unused(session) else {
+            return;
+        };
+        let worker = self.sessions.get(&session).and_then(|known| known.slot);
+        match worker {
+            Some(worker) if self.compacting.contains_key(&worker) => {
+                let again = self.now.mono + idle_for;
+                self.timers.set(Timer::Unused(session), again);
+            }
+            Some(worker) => self.unbind(worker, session),
+            None => {}
+        }
     }
 
     /// A session that nobody named gives up its process at its final line.
@@ -446,6 +476,7 @@ impl State {
         let Some(known) = self.sessions.remove(&session) else {
             return;
         };
+        self.timers.clear(Timer::Unused(session));
         if let Some(name) = known.name {
             self.names.remove(&name);
             self.write_lazily(Write::Release { session: name });

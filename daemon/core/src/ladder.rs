@@ -34,7 +34,8 @@ impl State {
                 Rung::Ask => self.climb(worker, Rung::Term),
                 Rung::Term | Rung::Kill => self.climb(worker, Rung::Kill),
             },
-            SlotPhase::Planned | SlotPhase::Ready { .. } | SlotPhase::Failed => {}
+            SlotPhase::Failed => self.drop_slot(worker),
+            SlotPhase::Planned | SlotPhase::Ready { .. } => {}
         }
     }
 

@@ -8,6 +8,8 @@ pub const SENDS_PER_CONNECTION: usize = 64;
 pub const QUEUED_PER_SESSION: usize = 256;
 /// Waiting turns in all: at about 4 KiB each, 40 MiB.
 pub const QUEUED_IN_ALL: usize = 10_000;
+/// Jobs in all whose time to start has not come: they take the room of no turn that could run.
+pub const SCHEDULED_IN_ALL: usize = 10_000;
 /// Bytes that waiting turns take in memory: as many as there may be, of some 500 bytes each, and as
 /// much again for those that are on their way to the store.
 pub const QUEUED_BYTES: usize = 128 * 1024 * 1024;

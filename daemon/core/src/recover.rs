@@ -124,6 +124,7 @@ impl State {
             attempt,
             accepted_seq: row.seq,
             seq: row.seq,
+            start: start.filter(|_| !lost),
             ..Job::new(session, row.agent, terms, now.mono, expires)
         };
         let asked = job.restore(so_far);

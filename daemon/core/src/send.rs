@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::request::{Decoded, Ignored, Mode, Send};
+use agentd_protocol::request::{self, Decoded, Ignored, Mode, Send};
 use agentd_protocol::work::{Compact, Named, SetModel};
 use agentd_protocol::{Code, Id, Request};
 
@@ -18,7 +18,8 @@ use crate::ids::ConnId;
 use crate::job::Waiter;
 use crate::json;
 use crate::limits::{
-    COMMITS_OUTSTANDING, MAX_WORKERS, QUEUED_IN_ALL, QUEUED_PER_SESSION, SENDS_PER_CONNECTION,
+    COMMITS_OUTSTANDING, MAX_WORKERS, QUEUED_IN_ALL, QUEUED_PER_SESSION, SCHEDULED_IN_ALL,
+    SENDS_PER_CONNECTION,
 };
 use crate::lookup::unknown_session;
 use crate::request::{Loading, Parked};
@@ -109,8 +110,14 @@ impl State {
         }
         directory::is_there("cwd", send.cwd.as_ref(), facts)?;
         self.may_call_back(send.callback.as_ref(), facts)?;
+        if self.is_for_later(send) {
+            if self.scheduled >= SCHEDULED_IN_ALL {
+                return Err(full(format!(
+                    "{SCHEDULED_IN_ALL} jobs wait for their `start_at`, the limit"
+                )));
+            }
         // Those that have a process are not waiting.
-        if self.jobs.len() >= QUEUED_IN_ALL + MAX_WORKERS {
+        } else if self.jobs.len() - self.scheduled >= QUEUED_IN_ALL + MAX_WORKERS {
             return Err(full(format!(
                 "{QUEUED_IN_ALL} turns are waiting, the limit"
             )));
@@ -124,14 +131,20 @@ impl State {
         Ok(())
     }
 
+    fn is_for_later(&self, send: &Send) -> bool {
+        let start = send.start_at.as_deref().and_then(request::unix_ms);
+        start.is_some_and(|start| start > self.now.wall_ms)
+    }
+
     /// What the store knows of sessions came: the requests on them go on, in order.
     pub(crate) fn sessions_loaded(&mut self, key: &str, rows: Result<Vec<SessionRow>, String>) {
         let Some(loading) = self.loading.remove(key) else {
             return;
         };
         self.unparked_all(&loading.parked);
-        for conn in self.conns.values_mut() {
-            if conn.loading.as_deref() == Some(key) {
+        for parked in &loading.parked {
+            let conn = self.conns.get_mut(&parked.conn);
+            if let Some(conn) = conn.filter(|conn| conn.loading.as_deref() == Some(key)) {
                 conn.loading = None;
             }
         }

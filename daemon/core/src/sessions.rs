@@ -20,6 +20,7 @@ use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{NewSession, Pins, Stored, Write, Written};
 use crate::stored::Awaiting;
+use crate::timers::Timer;
 
 /// What a commit does to a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -327,6 +328,7 @@ impl State {
             return;
         };
         self.names.remove(name);
+        self.timers.clear(Timer::Unused(session));
         let slot = self.sessions.remove(&session).and_then(|known| known.slot);
         let Some(worker) = slot else { return };
         let Some(slot) = self.slots.get_mut(&worker) else {

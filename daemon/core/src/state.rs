@@ -14,7 +14,7 @@ use crate::accept::Batch;
 use crate::agent::Agent;
 use crate::backoff::Health;
 use crate::budget::Held;
-use crate::collect::Collecting;
+use crate::collect::Collects;
 use crate::conn::{Conn, FollowId};
 use crate::derived::Derived;
 use crate::dispatch::Dispatching;
@@ -125,6 +125,8 @@ pub struct State {
     pub(crate) sessions: Tracked<SessionId, Session>,
     pub(crate) names: BTreeMap<String, SessionId>,
     pub(crate) slots: BTreeMap<WorkerId, Slot>,
+    /// Jobs whose time to start has not come.
+    pub(crate) scheduled: usize,
     /// Turns that have a place in the queue of their session.
     pub(crate) waiting: BTreeSet<TurnId>,
     /// What follows from jobs and sessions.
@@ -136,7 +138,7 @@ pub struct State {
     pub(crate) awaiting: BTreeMap<Token, Awaiting>,
     pub(crate) loading: BTreeMap<String, Loading>,
     pub(crate) dispatching: BTreeMap<u64, Dispatching>,
-    pub(crate) collecting: BTreeMap<u64, Collecting>,
+    pub(crate) collecting: Collects,
     pub(crate) aborting: Vec<Aborting>,
     /// Pending sends whose session a dead instance had, by that instance.
     pub(crate) orphaned: BTreeMap<String, Vec<Batch>>,
@@ -176,6 +178,7 @@ impl State {
             sessions: Tracked::default(),
             names: BTreeMap::new(),
             slots: BTreeMap::new(),
+            scheduled: 0,
             waiting: BTreeSet::new(),
             derived: Derived::default(),
             looked: 0,
@@ -183,7 +186,7 @@ impl State {
             awaiting: BTreeMap::new(),
             loading: BTreeMap::new(),
             dispatching: BTreeMap::new(),
-            collecting: BTreeMap::new(),
+            collecting: Collects::default(),
             aborting: Vec::new(),
             orphaned: BTreeMap::new(),
             restarts: Vec::new(),
@@ -312,6 +315,7 @@ impl State {
             match timer {
                 Timer::Expiry(turn) => self.expire(turn),
                 Timer::Start(turn) => self.start_time_came(turn),
+                Timer::Unused(session) => self.session_unused(session),
                 Timer::Question(question) => self.question_expired(question),
                 Timer::Running(turn) => self.time_up(turn),
                 Timer::Settling(turn) => self.unsettled(turn),
@@ -435,8 +439,7 @@ impl State {
             }
         }
         self.aborting.retain(|aborting| aborting.conn != conn);
-        self.collecting
-            .retain(|_, collecting| collecting.conn != conn);
+        self.collects_nothing(conn);
         self.restarts.retain(|wait| wait.conn != conn);
         self.questions.answers_no_more(conn);
         self.words.forget_conn(conn);
@@ -465,6 +468,7 @@ impl State {
             session.jobs += 1;
         }
         self.held.queued += job.weight;
+        self.scheduled += usize::from(job.start.is_some());
         self.jobs.insert(turn, Box::new(job));
     }
 
@@ -472,6 +476,7 @@ impl State {
     pub(crate) fn take_job(&mut self, turn: TurnId) -> Option<Box<Job>> {
         let job = self.jobs.remove(&turn)?;
         self.held.queued = self.held.queued.saturating_sub(job.weight);
+        self.scheduled -= usize::from(job.start.is_some());
         if let Some(session) = self.sessions.get_mut(&job.session) {
             session.jobs -= 1;
         }

@@ -194,7 +194,7 @@ impl State {
                 Awaiting::Answered(answered) => Some(answered.conn),
                 Awaiting::Collect(number) => self
                     .collecting
-                    .get(number)
+                    .get(*number)
                     .map(|collecting| collecting.conn),
                 Awaiting::Key { waiter, .. } | Awaiting::Replay { waiter, .. } => Some(waiter.conn),
                 _ => None,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::ids::{TurnId, WorkerId};
 use crate::questions::QuestionId;
+use crate::session::SessionId;
 
 /// What a deadline is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -29,6 +30,8 @@ pub(crate) enum Timer {
     Slot(WorkerId),
     /// A slot may have been idle for long.
     Idle(WorkerId),
+    /// A process of many sessions may hold one that nobody uses.
+    Unused(SessionId),
     /// A process that takes no new turns must go.
     Retire(WorkerId),
     /// Spawns held back by the spawn rate may go on.

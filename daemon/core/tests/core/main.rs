@@ -17,6 +17,7 @@ mod fairness;
 mod flood;
 mod forms;
 mod held;
+mod leaks;
 mod lives;
 mod memory;
 mod native;

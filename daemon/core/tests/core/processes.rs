@@ -2,6 +2,8 @@
 //!
 //! Owns the invariants of workers. Knows nothing of the core's inside.
 
+use std::time::Duration;
+
 use agentd_core::Event;
 use agentd_core::attached::Attachments;
 use agentd_core::effect::Spawn;
@@ -40,6 +42,7 @@ impl World {
                 prompt.turn,
                 prompt.job,
                 &prompt.session,
+                prompt.native.as_ref(),
             );
             self.carried(prompt.turn, &prompt.session, prompt.native);
         }
@@ -53,6 +56,7 @@ impl World {
         turn: TurnId,
         job: JobId,
         session: &str,
+        native: Option<&String>,
     ) {
         let stored = self
             .jobs
@@ -72,10 +76,13 @@ impl World {
             "{job} ran {times} times"
         );
         if self.sessions.get(session).is_some_and(|row| row.named)
-            && let Some(before) = self.holder.insert(session.to_owned(), me)
+            && let Some((before, at)) =
+                (self.holder).insert(session.to_owned(), (me, self.now.mono))
         {
+            // One that is reopened by its id leaves a process that it hasn't used for long.
+            let left = native.is_some() && self.now.mono - at >= Duration::from_secs(600);
             assert!(
-                before == me || !self.processes.contains_key(&before),
+                before == me || left || !self.processes.contains_key(&before),
                 "the session {session} is open in two processes"
             );
         }
@@ -115,6 +122,7 @@ impl World {
                     prompt.turn,
                     prompt.job,
                     &prompt.session,
+                    prompt.native.as_ref(),
                 );
                 self.carried(prompt.turn, &prompt.session, prompt.native);
                 assert!(process.turns.len() <= 1, "two turns at once");

@@ -115,8 +115,8 @@ pub struct World {
     pub exited: bool,
     pub spawns: u64,
     pub seen_generations: BTreeMap<WorkerId, Generation>,
-    /// Which live process last had a named session.
-    pub holder: BTreeMap<String, (WorkerId, Generation)>,
+    /// Which live process last had a named session, and when it got its last turn.
+    pub holder: BTreeMap<String, ((WorkerId, Generation), Duration)>,
     pub recover_asked: Vec<String>,
     pub out_of_step: bool,
     /// Since the jobs were stored, the machine was started anew.
