@@ -72,6 +72,22 @@ fn a_running_job_is_interrupted_once_and_what_waits_behind_it_is_held() {
     assert_eq!(ledger.lines().count(), 1, "{ledger}");
 }
 
+/// The time is the promise's own, and as much again and more for a busy machine.
+#[test]
+fn text_that_was_told_is_kept_through_a_kill() {
+    let daemon = with_marks("").start();
+    let mut running = daemon.connect();
+    running.send(&send("s", "chaos:say kept;wait-file /nowhere"));
+    let job = running.until("message_delta")[0]["job"].clone();
+    std::thread::sleep(std::time::Duration::from_millis(800));
+    let daemon = daemon.kill().start();
+    let result = collect(&daemon, &[&job])["results"][0].clone();
+    assert_eq!(
+        (&result["code"], &result["text"]),
+        (&"interrupted".into(), &"kept".into())
+    );
+}
+
 #[test]
 fn a_queued_job_of_a_session_without_a_running_one_goes_on_after_the_restart() {
     let daemon = with_marks("").start();

@@ -78,9 +78,11 @@ pub const PROBE_WITHIN: Duration = Duration::from_secs(2);
 pub const STALLED_AFTER: Duration = Duration::from_secs(600);
 /// A process that can take no new turns is ended after this time at the latest.
 pub const RETIRE_WITHIN: Duration = Duration::from_secs(30);
-/// Text of a turn in flight is committed at most this late …
-pub const TEXT_FLUSH_AFTER: Duration = Duration::from_millis(250);
-/// … or this many bytes behind.
+/// Text of a turn that was told is on the disk after this time …
+pub const TEXT_STORED_WITHIN: Duration = Duration::from_millis(250);
+/// … of which it is kept back for so long here, and for the rest of it in the store's queue …
+pub const TEXT_FLUSH_AFTER: Duration = Duration::from_millis(150);
+/// … or until it is this many bytes.
 pub const TEXT_FLUSH_BYTES: usize = 4 * 1024;
 /// Text of one turn on its way to the store; more waits in the turn, which has it anyway. Twice what
 /// the store writes at once, so that it need not wait.

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use agentd_core::Event;
+use agentd_core::limits::{TEXT_FLUSH_AFTER, TEXT_STORED_WITHIN};
 use agentd_core::store::{Loaded, Query};
 use agentd_protocol::Code;
 use rusqlite::hooks::Wal;
@@ -29,8 +30,13 @@ use super::transaction::{Attempt, Doubt, attempt, is_doubtful, wall_ms};
 use super::{Alive, Answer, Answers, Fault, Keep, Message, Moment, ORDERS, Order, Role};
 use super::{prune, read, schema, trouble, webhooks};
 
-/// A commit that nobody waits for rides on the next one, at most this late.
-const LAZY: Duration = Duration::from_secs(1);
+/// A commit that nobody waits for rides on the next one, at most this late: with the time that the
+/// core keeps text back, and a sync, it is within what is promised for text.
+const LAZY: Duration = Duration::from_millis(50);
+const _: () = assert!(
+    TEXT_FLUSH_AFTER.as_millis() + LAZY.as_millis() < TEXT_STORED_WITHIN.as_millis(),
+    "text is on the disk when that is promised"
+);
 /// How often a store in trouble is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 /// When a store is looked through for the first time, at the latest.

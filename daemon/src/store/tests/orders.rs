@@ -210,7 +210,7 @@ fn a_refused_commit_does_not_hurt_its_neighbours() {
 }
 
 #[test]
-fn a_lazy_commit_goes_by_itself_after_a_second_and_at_once_with_a_question() {
+fn a_lazy_commit_goes_by_itself_and_at_once_with_a_question() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let token = store.order(Urgency::Lazy, vec![Write::Accept(Arc::new(new(None)))]);
