@@ -9,6 +9,7 @@ use agentd_protocol::Line;
 use agentd_protocol::line::ErrorLine;
 use serde::Serialize;
 
+use crate::again::{MOST_LOSSES, PAUSE_AFTER_A_LOSS};
 use crate::client::{Client, ClientError};
 use crate::connection::LostError;
 use crate::wire::Received;
@@ -47,6 +48,15 @@ impl Asking {
 
     const fn changes(self) -> bool {
         matches!(self, Self::Changes | Self::ChangesLong)
+    }
+
+    fn lost(self, lost: LostError) -> RequestError {
+        if self.changes() {
+            let keys = Vec::new();
+            RequestError::Unknown { lost, keys }
+        } else {
+            RequestError::NoAnswer(lost)
+        }
     }
 }
 
@@ -98,11 +108,7 @@ impl Client {
     ) -> Result<Received, RequestError> {
         let received = match self.ask(kind, fields, asking.deadline()).await {
             Ok(received) => received,
-            Err(ClientError::Unknown(lost)) if asking.changes() => {
-                let keys = Vec::new();
-                return Err(RequestError::Unknown { lost, keys });
-            }
-            Err(ClientError::Unknown(lost)) => return Err(RequestError::NoAnswer(lost)),
+            Err(ClientError::Unknown(lost)) => return Err(asking.lost(lost)),
             Err(other) => return Err(other.into()),
         };
         match received.line {
@@ -111,7 +117,60 @@ impl Client {
         }
     }
 
+    /// The same for what may be asked twice, as it changes nothing or has keys: when the daemon
+    /// leaves without an answer, the next one is asked.
+    ///
+    /// # Errors
+    /// As [`Client::answer`], when none comes.
+    pub async fn answer_over_restarts(
+        &mut self,
+        kind: &str,
+        fields: &impl Serialize,
+        asking: Asking,
+    ) -> Result<Received, RequestError> {
+        let mut losses = 0;
+        loop {
+            let error = match self.answer(kind, fields, asking).await {
+                Ok(received) => return Ok(received),
+                Err(error) => error,
+            };
+            let lost = match error {
+                // It is there, and says nothing.
+                RequestError::NoAnswer(LostError::Late(_))
+                | RequestError::Unknown {
+                    lost: LostError::Late(_),
+                    ..
+                } => return Err(error),
+                RequestError::NoAnswer(lost) | RequestError::Unknown { lost, .. } => lost,
+                RequestError::Refused(line) if self.is_lost_there(line.code) => LostError::Ended,
+                error => return Err(error),
+            };
+            losses += 1;
+            if losses > MOST_LOSSES {
+                return Err(asking.lost(lost));
+            }
+            tokio::time::sleep(PAUSE_AFTER_A_LOSS * losses).await;
+            match self.reconnect(lost).await {
+                Ok(()) => {}
+                Err(ClientError::Unknown(lost)) => return Err(asking.lost(lost)),
+                Err(other) => return Err(other.into()),
+            }
+        }
+    }
+
     /// The same, and takes what is wanted out of the answer.
+    pub(crate) async fn answer_again<T>(
+        &mut self,
+        kind: &str,
+        fields: &impl Serialize,
+        asking: Asking,
+        take: impl FnOnce(Line) -> Option<T>,
+    ) -> Result<Reply<T>, RequestError> {
+        let received = self.answer_over_restarts(kind, fields, asking).await?;
+        taken(received, take)
+    }
+
+    /// Asks, and takes what is wanted out of the answer.
     pub(crate) async fn answer_of<T>(
         &mut self,
         kind: &str,
@@ -120,10 +179,17 @@ impl Client {
         take: impl FnOnce(Line) -> Option<T>,
     ) -> Result<Reply<T>, RequestError> {
         let received = self.answer(kind, fields, asking).await?;
-        let line = received.text;
-        match received.line.and_then(take) {
-            Some(value) => Ok(Reply { value, line }),
-            None => Err(RequestError::Strange(line)),
-        }
+        taken(received, take)
+    }
+}
+
+fn taken<T>(
+    received: Received,
+    take: impl FnOnce(Line) -> Option<T>,
+) -> Result<Reply<T>, RequestError> {
+    let line = received.text;
+    match received.line.and_then(take) {
+        Some(value) => Ok(Reply { value, line }),
+        None => Err(RequestError::Strange(line)),
     }
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use agentd_protocol::line::HelloAnswer;
+use agentd_protocol::line::{ErrorLine, HelloAnswer};
 use agentd_protocol::request::{Hello, Send};
 use agentd_protocol::{Code, Line};
 use serde::Serialize;
@@ -71,10 +71,10 @@ pub enum Server {
 #[derive(Debug)]
 pub struct Client {
     connection: Connection,
-    server: Server,
+    pub(crate) server: Server,
     /// What was said to `hello`.
     pub hello: Box<HelloAnswer>,
-    options: Options,
+    pub(crate) options: Options,
 }
 
 /// Why nobody serves us, or nobody answers.
@@ -88,6 +88,9 @@ pub enum ClientError {
         /// What to do.
         hint: Option<String>,
     },
+    /// The daemon is there, and all its connections are taken: nothing happened.
+    #[error("the daemon runs, and lets nobody in: {}", .0.error)]
+    TooMany(Box<ErrorLine>),
     /// The daemon refuses work: nothing happened.
     #[error("the daemon is stopping and takes no new work")]
     Draining,
@@ -227,21 +230,26 @@ impl Client {
     /// [`crate::key::completed`].
     ///
     /// A daemon that answers `draining` has accepted nothing, so the send goes to a one-shot
-    /// (or to the daemon that follows) then, if that is allowed.
+    /// (or to the daemon that follows) then, if that is allowed. One that leaves without an answer
+    /// may have accepted it: then it is asked for [`again`](Self::again), and no one-shot serves it.
     ///
     /// # Errors
-    /// [`ClientError::Unknown`] when the connection is lost after writing.
+    /// [`ClientError::Unknown`] when the connection is lost after writing, and no daemon comes next.
     pub async fn send(&mut self, send: &Send) -> Result<(u64, Received), ClientError> {
         let mut wait = Wait::begin();
         let send = &*key::completed(send).map_err(ClientError::NotWritten)?;
         let send = &*self.fitting(send).map_err(ClientError::NotWritten)?;
         let mut called_again = false;
         loop {
-            let first = self.first_line(send).await;
-            let first = first.map_err(ClientError::of_lost)?;
-            let draining = matches!(&first.1.line, Some(Line::Error(error))
-                if error.code == Code::Draining && error.turn.as_ref().is_none_or(|turn| turn.job.is_none()));
-            if !draining {
+            let first = match self.first_line(send).await {
+                Err(lost @ LostError::Oversized(_)) => return Err(ClientError::of_lost(lost)),
+                Err(lost) => return self.again(send, lost).await,
+                Ok((_, received)) if self.says_nothing(&received) => {
+                    return self.again(send, LostError::Ended).await;
+                }
+                Ok(first) => first,
+            };
+            if !is_draining(&first.1) {
                 return Ok(first);
             }
             let endpoint = match &self.server {
@@ -269,7 +277,7 @@ impl Client {
         }
     }
 
-    async fn first_line(&mut self, send: &Send) -> Result<(u64, Received), LostError> {
+    pub(crate) async fn first_line(&mut self, send: &Send) -> Result<(u64, Received), LostError> {
         let id = self.connection.request("send", send).await?;
         loop {
             let received = self.connection.next().await?;
@@ -387,6 +395,12 @@ enum Reached {
     Nobody(Reason),
 }
 
+/// Nothing was accepted: the daemon is on its way out.
+pub(crate) fn is_draining(first: &Received) -> bool {
+    matches!(&first.line, Some(Line::Error(error))
+        if error.code == Code::Draining && error.turn.as_ref().is_none_or(|turn| turn.job.is_none()))
+}
+
 fn greeting(options: &Options) -> Hello {
     Hello {
         client: Some(options.name.clone()),
@@ -443,6 +457,7 @@ async fn reach(endpoint: &Endpoint, options: &Options) -> Result<Reached, Client
         let (fact, error, hint) = match endpoint.connect().await {
             Ok(stream) => match greet(stream, endpoint, options, &mut wait).await {
                 Ok((connection, hello)) => return Ok(Reached::Daemon(connection, hello)),
+                Err((_, HelloError::TooMany(line))) => return Err(ClientError::TooMany(line)),
                 Err((fact, why)) => {
                     let shown = endpoint.path.display();
                     (fact, format!("the daemon on `{shown}`: {why}"), None)
@@ -483,7 +498,7 @@ async fn greet(
             HelloError::Silent => Fact::HelloSilent,
             HelloError::Closed => Fact::HelloClosed,
             HelloError::Draining => Fact::HelloDraining,
-            HelloError::Refused(_) => Fact::HelloOther,
+            HelloError::TooMany(_) | HelloError::Refused(_) => Fact::HelloOther,
         };
         if decide(wait.observe(fact, endpoint, options.fallback)) != Decision::Wait {
             return Err((fact, why));

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use agentd_protocol::limits::{MAX_LINE_IN, MAX_LINE_OUT};
-use agentd_protocol::line::HelloAnswer;
+use agentd_protocol::line::{ErrorLine, HelloAnswer};
 use agentd_protocol::request::Hello;
 use agentd_protocol::{Code, Decoder, Frame, Line};
 use serde::Serialize;
@@ -59,6 +59,9 @@ pub enum HelloError {
     /// It is stopping.
     #[error("the daemon is stopping")]
     Draining,
+    /// It has as many connections as it takes.
+    #[error("{}", .0.error)]
+    TooMany(Box<ErrorLine>),
     /// It said something else.
     #[error("`hello` was refused: {0}")]
     Refused(String),
@@ -101,10 +104,10 @@ pub struct Greeting {
 }
 
 impl Greeting {
-    /// Writes `hello` and nothing else.
+    /// Writes `hello` and nothing else. Who left already may have said why, so that is read.
     ///
     /// # Errors
-    /// [`HelloError::Closed`] when it can't be written.
+    /// When it can't be written down.
     pub async fn say(
         reader: impl AsyncRead + Unpin + Send + 'static,
         writer: impl AsyncWrite + Unpin + Send + 'static,
@@ -121,8 +124,7 @@ impl Greeting {
             arrivals: Arrivals::Silent,
         };
         let line = encode("hello", 0, hello).map_err(|why| HelloError::Refused(why.to_string()))?;
-        let written = connection.write(line.as_bytes()).await;
-        written.map_err(|_| HelloError::Closed)?;
+        let _gone = connection.write(line.as_bytes()).await;
         Ok(Self {
             connection,
             early: VecDeque::new(),
@@ -157,6 +159,9 @@ impl Greeting {
                 env!("CARGO_PKG_VERSION"),
             ))),
             Some(Line::Error(error)) if error.code == Code::Draining => Err(HelloError::Draining),
+            Some(Line::Error(error)) if error.code == Code::TooManyConnections => {
+                Err(HelloError::TooMany(error))
+            }
             Some(Line::Error(error)) => Err(HelloError::Refused(error.error)),
             _ => {
                 let shown: String = received.text.chars().take(200).collect();
@@ -383,9 +388,21 @@ mod tests {
         let told = async |script: &[&str]| talk(script).await.0.unwrap_err().to_string();
         assert_eq!(told(&[]).await, "`hello` was not answered");
         assert_eq!(told(&[draining]).await, "the daemon is stopping");
-        assert_eq!(told(&[full]).await, "`hello` was refused: full");
+        assert_eq!(told(&[full]).await, "full");
         assert!(told(&[&newer]).await.contains("protocol 2"));
         assert!(told(&["220 smtp ready"]).await.contains("220 smtp ready"));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_of_who_closed_before_hello_is_read() {
+        let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
+        let full = b"{\"type\":\"error\",\"code\":\"too-many-connections\",\"error\":\"full\"}\n";
+        theirs.try_write(full).unwrap();
+        drop(theirs);
+        let (reader, writer) = ours.into_split();
+        let hello = Hello::default();
+        let opened = Connection::open(reader, writer, &hello, Duration::from_secs(2)).await;
+        assert!(matches!(opened, Err(HelloError::TooMany(_))));
     }
 
     #[tokio::test(start_paused = true)]

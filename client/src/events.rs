@@ -2,11 +2,15 @@
 //!
 //! Owns telling a refusal from an event. Must not know what the lines are used for.
 
-use agentd_protocol::Line;
-use agentd_protocol::request::Subscribe;
+use std::collections::BTreeMap;
 
+use agentd_protocol::request::Subscribe;
+use agentd_protocol::{JobId, Line};
+
+use crate::again::{self, Heard, MOST_LOSSES, PAUSE_AFTER_A_LOSS};
 use crate::asked::RequestError;
-use crate::client::Client;
+use crate::client::{Client, ClientError};
+use crate::connection::LostError;
 use crate::wire::Received;
 
 /// A subscription: past lines first when there was a cursor, then `live`, then lines as they come.
@@ -15,6 +19,14 @@ pub struct Events {
     client: Client,
     id: u64,
     answered: bool,
+    asked: Subscribe,
+    /// The number up to which everything was told.
+    seq: Option<u64>,
+    /// What of the text of turns in flight was told: on the next conversation it comes again.
+    texts: BTreeMap<JobId, Heard>,
+    losses: u32,
+    /// Is it another conversation than the first?
+    resumed: bool,
 }
 
 impl Client {
@@ -29,6 +41,11 @@ impl Client {
             client: self,
             id,
             answered: false,
+            asked: subscribe.clone(),
+            seq: None,
+            texts: BTreeMap::new(),
+            losses: 0,
+            resumed: false,
         })
     }
 }
@@ -54,6 +71,83 @@ impl Events {
             return Ok(received);
         }
     }
+
+    /// The next line, over restarts of the daemon: the next one goes on behind the last line, and
+    /// text is told once. Not safe to cancel.
+    ///
+    /// # Errors
+    /// As [`Events::next`]; [`RequestError::NoAnswer`] when no daemon comes in time.
+    pub async fn next_over_restarts(&mut self) -> Result<Received, RequestError> {
+        loop {
+            let received = match self.next().await {
+                Ok(received) => received,
+                Err(RequestError::NoAnswer(lost)) => {
+                    self.again(lost).await?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            self.losses = 0;
+            if let Some(fresh) = self.fresh(received) {
+                return Ok(fresh);
+            }
+        }
+    }
+
+    async fn again(&mut self, lost: LostError) -> Result<(), RequestError> {
+        let Some(seq) = self.seq.filter(|_| self.losses < MOST_LOSSES) else {
+            return Err(RequestError::NoAnswer(lost));
+        };
+        tokio::time::sleep(PAUSE_AFTER_A_LOSS * self.losses).await;
+        self.losses += 1;
+        self.client
+            .reconnect(lost)
+            .await
+            .map_err(|error| match error {
+                ClientError::Unknown(lost) => RequestError::NoAnswer(lost),
+                error => error.into(),
+            })?;
+        self.asked.after = Some(seq);
+        self.asked.epoch = Some(self.client.hello.epoch.clone());
+        (self.answered, self.resumed) = (false, true);
+        let asked = self.client.request("subscribe", &self.asked).await;
+        self.id = asked.map_err(RequestError::NoAnswer)?;
+        Ok(())
+    }
+
+    /// What of a line wasn't told before.
+    fn fresh(&mut self, received: Received) -> Option<Received> {
+        if let Some(Line::Live { seq, .. }) = &received.line {
+            self.seq = self.seq.max(Some(*seq));
+            return (!self.resumed).then_some(received);
+        }
+        let seq = again::seq_of(&received);
+        if seq.is_some() && seq <= self.seq {
+            return None;
+        }
+        self.seq = self.seq.max(seq);
+        let Some(job) = job_of(&received) else {
+            return Some(received);
+        };
+        if received.line.as_ref().is_some_and(Line::ends_job) {
+            self.texts.remove(&job);
+            return Some(received);
+        }
+        let heard = self.texts.entry(job).or_default();
+        if self.resumed {
+            heard.told_again();
+        }
+        heard.fresh(received)
+    }
+}
+
+fn job_of(received: &Received) -> Option<JobId> {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        job: Option<JobId>,
+    }
+    let named: Option<Named> = serde_json::from_str(&received.text).ok();
+    named.and_then(|line| line.job)
 }
 
 #[cfg(test)]

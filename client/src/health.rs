@@ -128,7 +128,7 @@ impl Unwell {
                     .unwrap_or_else(|| "start it with `agentd`".to_owned()),
             ),
             Self::Unreached { hint, .. } => hint.clone(),
-            Self::Refused(line) => line.hint.clone(),
+            Self::Refused(line) | Self::Client(ClientError::TooMany(line)) => line.hint.clone(),
             Self::There { found, .. } => found.hint.clone(),
             Self::Client(_) | Self::Strange(_) => None,
         }
@@ -141,10 +141,12 @@ impl Unwell {
             Self::Hung { .. } => "hung",
             Self::Stopped { .. } => "stopped",
             Self::Client(ClientError::Draining) => "draining",
+            Self::Client(ClientError::TooMany(_)) => "full",
             Self::There { found, .. } => match found.state.as_bytes() {
                 b"hung" => "hung",
                 b"stopped" => "stopped",
                 b"draining" => "draining",
+                b"full" => "full",
                 b"down" => "down",
                 _ => "failed",
             },
@@ -267,6 +269,9 @@ async fn reach(
                     Err(_) | Ok(Err(HelloError::Silent)) => return Err(None),
                     Ok(Err(HelloError::Draining)) => {
                         return Err(Some(Unwell::Client(ClientError::Draining)));
+                    }
+                    Ok(Err(HelloError::TooMany(line))) => {
+                        return Err(Some(Unwell::Client(ClientError::TooMany(line))));
                     }
                     Ok(Err(why @ HelloError::Refused(_))) => {
                         let shown = endpoint.path.display();

@@ -85,11 +85,12 @@ impl JobPages {
 }
 
 impl Client {
-    /// Hands in several turns, all or none. A send without a key gets one.
+    /// Hands in several turns, all or none. A send without a key gets one. When the daemon leaves
+    /// without an answer, the next one is asked with the same keys.
     ///
     /// # Errors
-    /// [`RequestError::Unknown`] has the keys of all of them: asked again with these, none runs
-    /// twice.
+    /// [`RequestError::Unknown`] when none comes. It has the keys of all of them: asked again with
+    /// these, none runs twice.
     pub async fn dispatch(
         &mut self,
         sends: &[Send],
@@ -108,7 +109,7 @@ impl Client {
         };
         let fields = Dispatch { jobs: &jobs };
         let answered = self
-            .answer_of("dispatch", &fields, Asking::Changes, take)
+            .answer_again("dispatch", &fields, Asking::Changes, take)
             .await;
         answered.map_err(|error| match error {
             RequestError::Unknown { lost, .. } => {
@@ -122,7 +123,8 @@ impl Client {
 
     /// The final lines of jobs, in the order asked, however many lines that takes.
     ///
-    /// Without a timeout it waits until all (or one) are done; with 0 it looks.
+    /// Without a timeout it waits until all (or one) are done, over restarts of the daemon; with 0
+    /// it looks.
     ///
     /// # Errors
     /// An unknown job refuses the whole.
@@ -171,7 +173,7 @@ impl Client {
                 timeout: timeout.map(|timeout| timeout.as_secs_f64()),
                 wait,
             };
-            let reply = self.answer_of("collect", &fields, Asking::ReadsLong, collected);
+            let reply = self.answer_again("collect", &fields, Asking::ReadsLong, collected);
             let (results, pending) = reply.await?.value;
             if pending.is_empty() || results.is_empty() {
                 found.extend(results);

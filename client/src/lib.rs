@@ -5,6 +5,7 @@
 //! [`Client::collect`] gives its results. The crate owns the client's side of the contract and the
 //! `agentctl` command line. It must not know the daemon's insides, nor open its store.
 
+pub mod again;
 pub mod asked;
 pub mod cli;
 pub mod client;

@@ -244,6 +244,11 @@ impl Remote {
                 exit: Some(3),
                 ..error(Stage::Daemon, format!("the daemon on `{target}` is stopping"))
             },
+            HelloError::TooMany(line) => RemoteError {
+                hint: line.hint.as_deref().map(str::to_owned),
+                exit: Some(3),
+                ..error(Stage::Daemon, format!("`{target}`: {}", clipped(&line.error)))
+            },
             HelloError::Refused(why) => RemoteError {
                 hint: Some(
                     "if this is from a startup file of the shell there: it must not print anything \

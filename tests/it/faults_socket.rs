@@ -488,6 +488,15 @@ fn c14_connections_beyond_the_open_files_are_turned_away_and_come_again() {
         (&"too-many-connections".into(), &true.into())
     );
     assert!(held.len() >= 16, "only {} connections", held.len());
+    // It is there, and `agentctl` says so: nothing runs beside it.
+    for _ in 0..5 {
+        for words in [&["status"][..], &["send", "hi"], &["jobs"]] {
+            let told = daemon.agentctl(words);
+            assert_eq!(told.code, Some(3), "{words:?}: {told:?}");
+            assert!(told.stderr.contains("too many connections"), "{told:?}");
+            assert!(!told.stderr.contains("not running"), "{told:?}");
+        }
+    }
     // Who is there is served, a worker can still be started.
     let answer = held[0].request(r#"{"prompt":"a"}"#);
     assert_eq!(answer["type"], "accepted");

@@ -46,6 +46,7 @@ mod pi_steering;
 mod protocol;
 mod questions;
 mod readiness;
+mod reconnect;
 mod service;
 mod signals;
 mod ssh;

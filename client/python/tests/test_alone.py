@@ -116,7 +116,7 @@ class Strange(Place):
 
     def test_a_refused_hello_is_told_and_draining_is_not_waited_for(self) -> None:
         refused = {"type": "error", "code": "too-many-connections", "error": "full"}
-        with self.assertRaisesRegex(errors.UnreachableError, "full"):
+        with self.assertRaisesRegex(errors.TooManyConnectionsError, "full"):
             self.harness([refused]).run_session("x")
         self.server.close()
         os.unlink(self.socket)

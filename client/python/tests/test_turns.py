@@ -309,6 +309,41 @@ class Faults(WithDaemon):
         assert again.exception.result is not None
         self.assertTrue(again.exception.result.replayed)
 
+    def test_a_turn_goes_on_at_the_daemon_that_comes_next(self) -> None:
+        gate = self.dir / "gate"
+        prompt = f"chaos: say one; wait-file {gate}; say two"
+        told: list[str] = []
+
+        def streamed() -> agentd.Result:
+            stream = self.harness.stream(prompt, agent="chaos", retry="auto")
+            told.extend(stream.text())
+            return stream.finish()
+
+        with ThreadPoolExecutor(2) as pool:
+            waiting = pool.submit(self.harness.run_session, prompt, agent="chaos", retry="auto")
+            streaming = pool.submit(streamed)
+            self.running(2)
+            self.kill(self.daemon)
+            gate.touch()
+            self.start()
+            for result in (waiting.result(DEADLINE), streaming.result(DEADLINE)):
+                self.assertEqual(result.final_response, "onetwo")
+        self.assertEqual(len(self.harness.request("jobs")["jobs"]), 2)
+        self.assertEqual("".join(told), "onetwo")
+
+    def test_what_is_handed_in_again_with_its_keys_is_the_same(self) -> None:
+        first = self.daemon
+        with ThreadPoolExecutor(1) as pool, at_write(b'"dispatch"', lambda: self.kill(first)):
+            waiting = pool.submit(
+                self.harness.dispatch_parallel, [{"prompt": "a"}, {"prompt": "b"}]
+            )
+            until(lambda: first.poll() is not None, "the kill")
+            self.start()
+            jobs = waiting.result(DEADLINE)
+        self.assertEqual(len(self.harness.request("jobs")["jobs"]), 2)
+        results = self.harness.collect(jobs, timeout=DEADLINE)
+        self.assertEqual([result.final_response for result in results], ["a", "b"])
+
     def test_what_was_handed_in_survives_the_daemon(self) -> None:
         gate = self.dir / "gate"
         blocked = {"prompt": f"chaos:wait-file {gate}", "agent": "chaos", "session": "s"}

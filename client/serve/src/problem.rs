@@ -105,6 +105,7 @@ impl From<ClientError> for Problem {
         match error {
             ClientError::Unreachable { error, hint } => Self::no_daemon(error, hint),
             ClientError::Draining => Self::of(Code::Draining, error.to_string()),
+            ClientError::TooMany(line) => Self::from(&*line),
             ClientError::OneShotFailed { error, .. } => Self::no_daemon(error, None),
             ClientError::NotWritten(error) => Self::of(Code::FrameTooLong, error.to_string()),
             ClientError::Unknown(lost) => Self::of(Code::OutcomeUnknown, lost.to_string()),

@@ -113,7 +113,7 @@ pub const fn of_code(code: Code, stage: Stage) -> Exit {
 pub const fn of_client_error(error: &ClientError) -> Exit {
     match error {
         ClientError::Unreachable { .. } => Exit::Unreachable,
-        ClientError::Draining => Exit::Refused,
+        ClientError::Draining | ClientError::TooMany(_) => Exit::Refused,
         ClientError::OneShotFailed { exit: Some(78), .. } => Exit::Configuration,
         // The state can't be written at the moment.
         ClientError::OneShotFailed { exit: Some(74), .. } => Exit::Refused,
@@ -148,7 +148,7 @@ pub fn of_unwell(unwell: &Unwell) -> Exit {
         Unwell::There { .. } => match unwell.name() {
             "hung" => Exit::Hung,
             "stopped" => Exit::Stopped,
-            "draining" => Exit::Refused,
+            "draining" | "full" => Exit::Refused,
             "down" => Exit::Unreachable,
             _ => Exit::Failed,
         },
@@ -159,7 +159,11 @@ pub fn of_unwell(unwell: &Unwell) -> Exit {
 /// The exit code of results that were collected.
 #[must_use]
 pub fn of_collected(collected: &Collected, wait: Wait) -> Exit {
-    let failed = |line: &Value| line.get("type").and_then(Value::as_str) == Some("error");
+    let failed = |line: &Value| {
+        let is = |member: &str, word: &str| line.get(member).and_then(Value::as_str) == Some(word);
+        // As for `send`: what was cancelled or refused isn't what was asked for.
+        is("type", "error") || is("stop", "cancelled") || is("stop", "refusal")
+    };
     let enough = match wait {
         Wait::All => collected.pending.is_empty(),
         Wait::Any => !collected.results.is_empty(),
@@ -288,5 +292,9 @@ mod tests {
         assert_eq!(exit(&[&failed], &[3], Wait::All), Exit::Failed);
         assert_eq!(exit(&[&done], &[3], Wait::Any), Exit::Done);
         assert_eq!(exit(&[], &[3], Wait::Any), Exit::Timeout);
+        for stop in ["cancelled", "refusal"] {
+            let stopped = serde_json::json!({"type": "message_end", "job": "j1", "stop": stop});
+            assert_eq!(exit(&[&done, &stopped], &[], Wait::All), Exit::Failed);
+        }
     }
 }

@@ -16,6 +16,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use super::exit::{self, Exit};
 use super::output;
 use super::terminal::Asker;
+use crate::again::{Heard, MOST_LOSSES, PAUSE_AFTER_A_LOSS};
 use crate::client::{Attended, Client, ClientError, Options, Server};
 use crate::connection::LostError;
 use crate::fallback::Fallback;
@@ -96,78 +97,191 @@ fn tell_fallback(client: &Client) {
     }
 }
 
-/// Sends one turn and shows its lines until its end. Its questions go to whoever asks here.
+/// Sends one turn and shows its lines until its end. Its questions go to whoever asks here. A
+/// daemon that goes away is followed by the next one, which is asked for the same turn.
 pub(super) async fn run(
-    mut client: Client,
+    client: Client,
     send: &Send,
     view: &mut impl View,
-    mut asker: Option<Asker>,
+    asker: Option<Asker>,
 ) -> io::Result<Outcome> {
-    let mut stops = Stops::hear(&client)?;
-    let mut abort = Interrupted::No;
+    let stops = Stops::hear(&client)?;
     let begun = Instant::now();
-    let mut ticks = ticks(begun);
-    let alone_before = client.is_alone();
-    let first = {
-        let sending = client.send(send);
+    let running = Running {
+        client,
+        send,
+        view,
+        asker,
+        stops,
+        abort: Interrupted::No,
+        begun,
+        ticks: ticks(begun),
+        heard: Heard::default(),
+        job: None,
+    };
+    running.to_its_end().await
+}
+
+/// A turn on its way, over as many conversations as that takes.
+struct Running<'a, V> {
+    client: Client,
+    send: &'a Send,
+    view: &'a mut V,
+    asker: Option<Asker>,
+    stops: Stops,
+    abort: Interrupted,
+    begun: Instant,
+    ticks: Interval,
+    heard: Heard,
+    job: Option<JobId>,
+}
+
+impl<V: View> Running<'_, V> {
+    async fn to_its_end(mut self) -> io::Result<Outcome> {
+        let mut lost = None;
+        let mut losses = 0;
+        loop {
+            let alone_before = self.client.is_alone();
+            let (id, first) = match self.first(lost).await {
+                Ok(Some(first)) => first,
+                Ok(None) => return Ok(Outcome::Left),
+                Err(error) => return Ok(Outcome::Failed(error)),
+            };
+            if !alone_before {
+                tell_fallback(&self.client);
+                self.stops.hear_more(&self.client)?;
+            }
+            match self.lines(id, first).await? {
+                Lines::Over(outcome) => {
+                    if let Outcome::Final(..) = outcome {
+                        self.client.close().await;
+                    }
+                    return Ok(outcome);
+                }
+                Lines::Lost(why) if losses < MOST_LOSSES => {
+                    losses += 1;
+                    tokio::time::sleep(PAUSE_AFTER_A_LOSS * losses).await;
+                    self.heard.told_again();
+                    lost = Some(why);
+                }
+                Lines::Lost(why) => return Ok(Outcome::Failed(ClientError::Unknown(why))),
+            }
+        }
+    }
+
+    /// The send's first line, or nothing when somebody asked twice to leave. After a loss it is
+    /// asked for again.
+    async fn first(
+        &mut self,
+        lost: Option<LostError>,
+    ) -> Result<Option<(u64, Received)>, ClientError> {
+        let (client, send) = (&mut self.client, self.send);
+        let sending = async {
+            match lost {
+                None => client.send(send).await,
+                Some(lost) => client.again(send, lost).await,
+            }
+        };
         tokio::pin!(sending);
         loop {
             tokio::select! {
-                first = &mut sending => break first,
-                () = stops.asked() => {
-                    if abort == Interrupted::Yes {
-                        return Ok(Outcome::Left);
+                first = &mut sending => return first.map(Some),
+                () = self.stops.asked() => {
+                    if self.abort == Interrupted::Yes {
+                        return Ok(None);
                     }
-                    abort = Interrupted::Yes;
+                    self.abort = Interrupted::Yes;
                 }
-                now = ticks.tick() => view.tick(now - begun),
+                now = self.ticks.tick() => self.view.tick(now - self.begun),
             }
         }
-    };
-    let (id, mut received) = match first {
-        Ok(first) => first,
-        Err(error) => return Ok(Outcome::Failed(error)),
-    };
-    if !alone_before {
-        tell_fallback(&client);
-        stops.hear_more(&client)?;
     }
-    let job = job_of(&received);
-    if abort == Interrupted::Yes && !received.ends_turn() {
-        ask_abort(&mut client, job).await;
+
+    /// Its lines, as long as the conversation lasts.
+    async fn lines(&mut self, id: u64, first: Received) -> io::Result<Lines> {
+        self.job = job_of(&first).or(self.job);
+        if self.abort == Interrupted::Yes && !first.ends_turn() {
+            ask_abort(&mut self.client, self.job).await;
+        }
+        let mut received = first;
+        loop {
+            let is_its = received.answers(id);
+            if is_its && self.is_about_asking(&received) {
+                return Ok(Lines::Lost(LostError::Ended));
+            }
+            let ends = is_its && received.ends_turn();
+            // Answers to an abort, or to an answer, aren't the turn's.
+            let fresh = match is_its {
+                true => self.heard.fresh(received.clone()),
+                false => Some(received.clone()),
+            };
+            if let Some(fresh) = &fresh {
+                if is_its || received.id.is_none() {
+                    self.view.line(fresh)?;
+                }
+                if let Some(asker) = &mut self.asker {
+                    asker.line(fresh);
+                }
+            }
+            if ends {
+                let outcome = Outcome::Final(Box::new(received), self.abort);
+                return Ok(Lines::Over(outcome));
+            }
+            received = match self.next().await? {
+                Next::Line(next) => next,
+                Next::Lost(lost) => return Ok(Lines::Lost(lost)),
+                Next::Left => return Ok(Lines::Over(Outcome::Left)),
+            };
+        }
     }
-    loop {
-        // Answers to an abort, or to an answer, aren't the turn's.
-        if received.answers(id) || received.id.is_none() {
-            view.line(&received)?;
+
+    /// Is it about the conversation, or about asking again? What was accepted goes on.
+    fn is_about_asking(&self, received: &Received) -> bool {
+        match &received.line {
+            Some(Line::Error(error)) => {
+                let of_a_job = error.turn.as_ref().is_some_and(|turn| turn.job.is_some());
+                self.client.is_lost_there(error.code) || self.heard.is_accepted() && !of_a_job
+            }
+            _ => false,
         }
-        if let Some(asker) = &mut asker {
-            asker.line(&received);
-        }
-        if received.answers(id) && received.ends_turn() {
-            client.close().await;
-            return Ok(Outcome::Final(Box::new(received), abort));
-        }
-        received = loop {
+    }
+
+    async fn next(&mut self) -> io::Result<Next> {
+        loop {
             tokio::select! {
-                next = client.next() => match next {
-                    Ok(next) => break next,
-                    Err(lost) => return Ok(Outcome::Failed(ClientError::Unknown(lost))),
-                },
-                () = stops.asked() => {
-                    if abort == Interrupted::Yes {
-                        return Ok(Outcome::Left);
+                next = self.client.next() => return Ok(match next {
+                    Ok(next) => Next::Line(next),
+                    Err(lost) => Next::Lost(lost),
+                }),
+                () = self.stops.asked() => {
+                    if self.abort == Interrupted::Yes {
+                        return Ok(Next::Left);
                     }
-                    abort = Interrupted::Yes;
-                    ask_abort(&mut client, job).await;
+                    self.abort = Interrupted::Yes;
+                    ask_abort(&mut self.client, self.job).await;
                 }
-                now = ticks.tick() => match &mut asker {
-                    Some(asker) if asker.is_asking() => asker.typed(&mut client).await?,
-                    _ => view.tick(now - begun),
+                now = self.ticks.tick() => match &mut self.asker {
+                    Some(asker) if asker.is_asking() => asker.typed(&mut self.client).await?,
+                    _ => self.view.tick(now - self.begun),
                 },
             }
-        };
+        }
     }
+}
+
+/// How far a conversation carried a turn.
+enum Lines {
+    /// To its end, or ours.
+    Over(Outcome),
+    /// Until it broke.
+    Lost(LostError),
+}
+
+/// What came next.
+enum Next {
+    Line(Received),
+    Lost(LostError),
+    Left,
 }
 
 fn ticks(begun: Instant) -> Interval {
@@ -300,6 +414,7 @@ pub(super) fn tell_client_error(error: &ClientError) {
         ClientError::Unreachable { hint, .. } => hint.as_deref(),
         ClientError::Draining => Some("try again when it runs again, or allow the fallback"),
         ClientError::NotWritten(_) => Some("put what is long into a file, and name the file"),
+        ClientError::TooMany(line) => line.hint.as_deref(),
         ClientError::OneShotFailed { .. } | ClientError::Unknown(_) => None,
     };
     output::error(&error.to_string(), hint);

@@ -24,7 +24,7 @@ from ._fallback import COMING, Decision, Fact, Lock, decide
 from ._io import Channel, Io
 from ._version import VERSION
 from ._wire import BadLine, Decoder, Line, encode
-from .errors import DrainingError, UnreachableError
+from .errors import DrainingError, UnreachableError, of_line
 
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.2
@@ -159,6 +159,8 @@ class Connection:
             raise NotConnected(
                 "hello-other", f"it speaks {theirs}, this is protocol 1 (version {VERSION})"
             )
+        if line.get("code") == "too-many-connections":
+            raise of_line(line)
         said = str(line.get("error") or line)[:200]
         fact: Fact = "hello-draining" if line.get("code") == "draining" else "hello-other"
         raise NotConnected(fact, f"`hello` was refused: {said}")
@@ -254,10 +256,9 @@ async def _open(way: Way, endpoint: Endpoint, wait: Wait) -> Connection:
 
 async def _say_hello(way: Way, connection: Connection) -> None:
     fields = {"client": way.name, "version": VERSION, "protocol": 1, "answers": way.answers}
-    try:
+    # Who left already may have said why: that is read.
+    with contextlib.suppress(Lost):
         await connection.request("hello", fields, 0)
-    except Lost as lost:
-        raise NotConnected("hello-closed", str(lost)) from lost
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ._again import MOST_LOSSES, Heard, follow
 from ._connection import Connection, Lost, Wait, Way, connect, one_shot, seen
 from ._endpoint import Endpoint
 from ._wire import Line, send_fields
@@ -40,7 +41,8 @@ _FINAL = ("message_end", "error")
 
 
 class Turn:
-    """One send, from its first byte to its final line. It is sent once, whatever becomes of it."""
+    """One send, from its first byte to its final line. It runs once, whatever becomes of it: a
+    daemon that goes away is followed by the next one, which is asked with the same key."""
 
     def __init__(self, way: Way, send: Mapping[str, Any], *, stream: bool) -> None:
         fields = send_fields(send)
@@ -51,6 +53,8 @@ class Turn:
         self._number: int | None = None
         self._first: Line | None = None
         self._begun = False
+        self._heard = Heard()
+        self._losses = 0
         self._failure: AgentdError | None = None
         self.key: str = fields["idempotency_key"]
         self.job: str | None = None
@@ -77,13 +81,21 @@ class Turn:
             raise
 
     async def _event(self) -> Event | None:
-        try:
-            line = await self._line()
-        except Lost as lost:
-            raise self._unknown(
-                f"{lost}, after the request was written: its outcome is unknown",
-                hint="ask again with the same `idempotency_key`",
-            ) from lost
+        line: Line | None = None
+        while line is None:
+            try:
+                line = await self._line()
+                if self._losses and _is_draining(line):
+                    raise Lost("the daemon is stopping")
+            except Lost as lost:
+                if not await self._again():
+                    raise self._unknown(
+                        f"{lost}, after the request was written: its outcome is unknown",
+                        hint="ask again with the same `idempotency_key`",
+                    ) from lost
+                line = None
+                continue
+            line = self._heard.fresh(line)
         self.job = line.get("job", self.job)
         self.session = line.get("session", self.session)
         if line.get("type") not in _FINAL:
@@ -100,6 +112,23 @@ class Turn:
         self._connection = None
         self.result.raise_for_error()
         return None
+
+    async def _again(self) -> bool:
+        """Asks the daemon that comes next, if one does."""
+        while self._connection is not None and self._losses < MOST_LOSSES:
+            self._losses += 1
+            following = await follow(self._way, self._connection)
+            self._leave()
+            if following is None:
+                return False
+            self._heard.again = True
+            self._connection, self._number = following, following.number()
+            try:
+                await following.request("send", self._fields, self._number)
+                return True
+            except Lost:
+                continue
+        return False
 
     def _unknown(self, message: str, **others: Any) -> OutcomeUnknownError:
         return OutcomeUnknownError(message, keys=[self.key], job=self.job, **others)
@@ -171,8 +200,7 @@ class Turn:
             self._connection, self._number = connection, connection.number()
             await connection.request("send", self._fields, self._number)
             line = await connection.answer(self._number)
-            draining = line.get("code") == "draining" and line.get("job") is None
-            if not draining or connection.is_alone:
+            if not _is_draining(line) or connection.is_alone:
                 self._first = line
                 return
             endpoint = Endpoint.find(self._way.socket)
@@ -186,6 +214,11 @@ class Turn:
             else:
                 self._first = line
                 return
+
+
+def _is_draining(line: Line) -> bool:
+    """Nothing was accepted: the daemon is on its way out."""
+    return line.get("code") == "draining" and line.get("job") is None
 
 
 class Core:
@@ -220,7 +253,8 @@ class Core:
         return line
 
     async def dispatch_parallel(self, sends: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Hands in several turns, all or none, and gives their jobs. Cancelled, it takes back what
+        """Hands in several turns, all or none, and gives their jobs. A daemon that goes away is
+        followed by the next one, which is asked with the same keys. Cancelled, it takes back what
         the daemon has accepted meanwhile."""
         jobs = [send_fields(send) for send in sends]
         if not jobs:
@@ -229,10 +263,26 @@ class Core:
         # Somebody has to run them when we are gone.
         connection = await connect(replace(self.way, fallback=False))
         number = connection.number()
+        losses = 0
         try:
-            line = await ask_on(
-                connection, "dispatch", {"jobs": jobs}, changes=True, keys=keys, number=number
-            )
+            while True:
+                try:
+                    line = await ask_on(
+                        connection,
+                        "dispatch",
+                        {"jobs": jobs},
+                        changes=True,
+                        keys=keys,
+                        number=number,
+                    )
+                    break
+                except OutcomeUnknownError:
+                    losses += 1
+                    following = None if losses > MOST_LOSSES else await follow(self.way, connection)
+                    if following is None:
+                        raise
+                    connection.abandon()
+                    connection, number = following, following.number()
             numbers = _jobs(line, changes=True, keys=keys)
         except AgentdError:
             connection.abandon()

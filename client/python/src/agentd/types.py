@@ -70,8 +70,9 @@ class Options(TypedDict, total=False):
     """Files and pictures."""
     callback_url: str | None
     """Who is told when the job has ended; an endpoint of ``agentctl webhook add``."""
-    callback: dict[str, str] | None
-    """The same as it stands in the protocol, ``{"url": …}``."""
+    callback: dict[str, Any] | None
+    """The same as it stands in the protocol, ``{"url": …, "result": True}``: with ``result`` the
+    text is told, too."""
     labels: dict[str, str] | None
     """Free, to find jobs by."""
     parent: str | None
