@@ -11,10 +11,10 @@ use agentd_protocol::request::Send;
 use agentd_protocol::{Code, Line};
 use serde_json::{Map, Value};
 
-use crate::client::{Client, ClientError, Options, Server, is_draining};
+use crate::client::{Client, ClientError, Options, Server, Wait, is_draining};
 use crate::connection::LostError;
 use crate::endpoint::Endpoint;
-use crate::fallback::{Decision, Fact, Fallback, Lock, Observation, decide};
+use crate::fallback::{Decision, Fact, Fallback, PATIENCE, decide};
 use crate::key;
 use crate::wire::Received;
 
@@ -27,43 +27,6 @@ pub(crate) const PAUSE_AFTER_A_LOSS: Duration = Duration::from_millis(10);
 /// Conversations that one request may lose: planned restarts come one at a time, and a daemon that
 /// dies of a request isn't asked for ever.
 pub const MOST_LOSSES: u32 = 20;
-
-/// How long somebody has waited for the next daemon, by what its lock said meanwhile.
-#[derive(Debug)]
-struct Waiting {
-    begun: Instant,
-    /// When it was last said that another daemon follows.
-    promised: Instant,
-}
-
-impl Waiting {
-    fn begin() -> Self {
-        let begun = Instant::now();
-        Self {
-            begun,
-            promised: begun,
-        }
-    }
-
-    /// Goes it on? As long as for a daemon that closes before it answers `hello`: what is promised
-    /// is waited for longer, and its time begins where the promise ends.
-    fn goes_on(&mut self, lock: Lock) -> bool {
-        let since = match lock {
-            Lock::Restarting => {
-                self.promised = Instant::now();
-                self.begun
-            }
-            _ => self.promised,
-        };
-        let seen = Observation {
-            fact: Fact::HelloClosed,
-            lock,
-            waited_ms: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
-            fallback: Fallback::Forbidden,
-        };
-        decide(seen) == Decision::Retry
-    }
-}
 
 /// The conversation after one that was lost, with the same store behind it.
 ///
@@ -87,13 +50,13 @@ async fn follow(
         fallback: Fallback::Forbidden,
         ..options.clone()
     };
-    let mut waiting = Waiting::begin();
+    let (mut wait, begun) = (Wait::begin(), Instant::now());
     let mut pause = FIRST_PAUSE;
     loop {
         match Box::pin(Client::connect_or_oneshot(options.clone())).await {
             Ok(next) if next.hello.epoch == epoch => return Ok(next),
             Ok(_) => return Err(ClientError::Unknown(lost)),
-            Err(_) if waiting.goes_on(endpoint.map_or(Lock::Free, Endpoint::lock)) => {
+            Err(_) if goes_on(&mut wait, endpoint, begun) => {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
@@ -162,6 +125,16 @@ impl Client {
         };
         self.is_lost_there(error.code)
     }
+}
+
+/// Is a next daemon waited for any longer? As long as for one that closes before it answers
+/// `hello`; of another machine, where that is looked at over there, not much longer.
+fn goes_on(wait: &mut Wait, endpoint: Option<&Endpoint>, begun: Instant) -> bool {
+    let Some(endpoint) = endpoint else {
+        return begun.elapsed() < PATIENCE;
+    };
+    let seen = wait.observe(Fact::HelloClosed, endpoint, Fallback::Forbidden);
+    decide(seen) == Decision::Retry
 }
 
 /// What of a job was told, over all conversations. The key asked for again tells it from its
@@ -347,25 +320,5 @@ mod tests {
         assert_eq!(heard(&[event, event]).len(), 2);
         let thinking = r#"{"type":"thinking_delta","job":"j1","message":0,"offset":0,"text":"hm"}"#;
         assert_eq!(heard(&[thinking, thinking]).len(), 1);
-    }
-
-    #[test]
-    fn what_is_promised_is_waited_for_longer_and_nobody_for_ever() {
-        let ago = |seconds: u64| {
-            Instant::now()
-                .checked_sub(Duration::from_secs(seconds))
-                .unwrap()
-        };
-        let goes_on = |begun: u64, promised: u64, lock: Lock| {
-            let (begun, promised) = (ago(begun), ago(promised));
-            Waiting { begun, promised }.goes_on(lock)
-        };
-        assert!(goes_on(0, 0, Lock::Free));
-        assert!(!goes_on(3, 3, Lock::Free));
-        assert!(goes_on(30, 30, Lock::Restarting));
-        assert!(!goes_on(90, 0, Lock::Restarting));
-        // The old one left just now.
-        assert!(goes_on(30, 1, Lock::Free));
-        assert!(!goes_on(30, 3, Lock::Free));
     }
 }

@@ -157,7 +157,7 @@ mod tests {
         mixed.others = vec![UsagePart {
             provider: "anthropic".to_owned(),
             model: None,
-            local: false,
+            local: Some(false),
             usage: AllUsage {
                 input_tokens: 9,
                 output_tokens: 1,

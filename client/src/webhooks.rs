@@ -119,7 +119,11 @@ impl Client {
             Line::WebhookTest { webhook, .. } => Some(webhook),
             _ => None,
         };
-        self.answer_of("webhook.test", &Callback { url }, Asking::Changes, take)
+        let to = Callback {
+            url,
+            ..Callback::default()
+        };
+        self.answer_of("webhook.test", &to, Asking::Changes, take)
             .await
     }
 }

@@ -79,7 +79,7 @@ fn text_that_was_told_is_kept_through_a_kill() {
     let mut running = daemon.connect();
     running.send(&send("s", "chaos:say kept;wait-file /nowhere"));
     let job = running.until("message_delta")[0]["job"].clone();
-    std::thread::sleep(std::time::Duration::from_millis(800));
+    std::thread::park_timeout(std::time::Duration::from_millis(800));
     let daemon = daemon.kill().start();
     let result = collect(&daemon, &[&job])["results"][0].clone();
     assert_eq!(

@@ -291,6 +291,9 @@ pub struct Accepted {
     pub ignored: Vec<Ignored>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub running: bool,
+    /// Does the daemon start no turns at the moment?
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drained: bool,
 }
 
 /// Why a turn ended, in the words of the Agent Client Protocol.

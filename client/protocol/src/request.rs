@@ -546,6 +546,9 @@ pub fn hashed(send: &Send) -> String {
         }
         if let Some(callback) = &send.callback {
             all.push(serde_json::json!({"callback": callback.url}));
+            if callback.result {
+                all.push("callback.result".into());
+            }
         }
         if !send.attachments.is_empty() {
             let content = |of: &Attachment| serde_json::json!([of.mime, of.sha256]);

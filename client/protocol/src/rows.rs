@@ -83,7 +83,9 @@ pub struct UsageRow {
 pub struct UsagePart {
     pub provider: String,
     pub model: Option<String>,
-    pub local: bool,
+    /// `None` where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<bool>,
     pub usage: Usage,
     pub usd: Option<f64>,
 }
@@ -106,10 +108,14 @@ const LOCAL_PROVIDERS: &[&str] = &[
     "vllm",
 ];
 
-/// Does a provider of this name serve models on the user's own machines?
+/// Did a model on the user's own machines answer? As the agent said; else by the provider's name,
+/// which says it only of some: behind any other may be a loopback address of the agent's own
+/// configuration, and then nobody here knows.
 #[must_use]
-pub fn is_local_provider(name: &str) -> bool {
-    LOCAL_PROVIDERS.contains(&name.to_ascii_lowercase().as_str())
+pub fn is_local(said: Option<bool>, provider: Option<&str>) -> Option<bool> {
+    let named = provider.map(str::to_ascii_lowercase);
+    let known = named.is_some_and(|name| LOCAL_PROVIDERS.contains(&name.as_str()));
+    said.or(known.then_some(true))
 }
 
 /// What a session is doing.

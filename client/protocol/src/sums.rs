@@ -57,10 +57,12 @@ impl Sum {
             _ => {}
         }
         // Local is what never left the user's own machines.
-        match row.local {
-            Some(true) if row.others.iter().all(|other| other.local) => self.local += 1,
-            Some(_) => self.hosted += 1,
-            None => {}
+        let parts = row.others.iter().map(|other| other.local);
+        let all = || parts.clone().chain([row.local]);
+        if all().any(|part| part == Some(false)) {
+            self.hosted += 1;
+        } else if all().all(|part| part == Some(true)) {
+            self.local += 1;
         }
         // What was over before it began took no time and cost nothing.
         if row.duration_ms > 0 || row.state == JobPhase::Completed {
@@ -124,7 +126,7 @@ fn shares(row: &UsageRow) -> Vec<UsageRow> {
         shares.push(UsageRow {
             provider: Some(other.provider),
             model: other.model,
-            local: Some(other.local),
+            local: other.local,
             usage: Some(other.usage),
             cost: Cost {
                 usd: other.usd,

@@ -16,6 +16,9 @@ use crate::work::check_limit;
 pub struct Callback {
     /// Where to, http or https.
     pub url: String,
+    /// Is the text told, too?
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub result: bool,
 }
 
 impl Callback {
@@ -162,7 +165,11 @@ mod tests {
     fn a_callback_is_a_plain_http_url() {
         let check = |url: &str| {
             let url = url.to_owned();
-            Callback { url }.check("callback.url")
+            Callback {
+                url,
+                ..Callback::default()
+            }
+            .check("callback.url")
         };
         for fine in [
             "https://example.com",

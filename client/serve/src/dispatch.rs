@@ -104,9 +104,12 @@ pub(crate) struct Job {
     #[serde(default)]
     #[schemars(length(max = 16))]
     attachments: Vec<Content>,
-    /// Where the result is sent when it is there.
+    /// Who is told that it has ended: an endpoint of `agentctl webhook add`.
     #[schemars(extend("format" = "uri"))]
     callback_url: Option<String>,
+    /// Is the text told there, too? Up to 64 KiB of it.
+    #[serde(default)]
+    callback_result: bool,
 }
 
 /// Content that goes with a prompt. Files of the daemon's machine can't be named here.
@@ -233,6 +236,7 @@ impl Job {
     /// As the protocol has it, its key included.
     fn into_fields(self, key: Option<String>) -> Result<(Value, String), Problem> {
         let callback = self.callback_url;
+        let result = self.callback_result;
         let attachments = self.attachments.into_iter().map(|content| Attachment {
             mime: Some(content.mime),
             data: Some(content.data),
@@ -270,7 +274,11 @@ impl Job {
         let mut fields =
             serde_json::to_value(&*send).map_err(|error| internal(error.to_string()))?;
         if let (Some(url), Value::Object(fields)) = (callback, &mut fields) {
-            fields.insert("callback".to_owned(), json!({ "url": url }));
+            let mut callback = json!({ "url": url });
+            if result {
+                callback["result"] = true.into();
+            }
+            fields.insert("callback".to_owned(), callback);
         }
         Ok((fields, key))
     }
@@ -300,7 +308,8 @@ pub(crate) async fn dispatch(
     }
     let mut client = app.daemon.lease().await?;
     let fields = json!({ "jobs": sends });
-    let answered = client.answer("dispatch", &fields, Asking::Changes).await;
+    let asking = client.answer_over_restarts("dispatch", &fields, Asking::Changes);
+    let answered = asking.await;
     drop((fields, read));
     let received = answered.map_err(|error| match error {
         RequestError::Unknown { lost, .. } => RequestError::Unknown { lost, keys },

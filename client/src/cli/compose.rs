@@ -57,7 +57,10 @@ pub(super) fn common(who: &WhoArgs, how: &HowArgs) -> Send {
         cwd_if_new: cwd_if_new.and_then(shown),
         timeout: who.timeout,
         attachments,
-        callback: how.callback.clone().map(|url| Callback { url }),
+        callback: how.callback.clone().map(|url| Callback {
+            url,
+            result: how.callback_result,
+        }),
         expires: how.expires,
         start_at: how.start_at.clone(),
         labels: how.labels.iter().cloned().collect(),

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use agentd_protocol::Line;
-use agentd_protocol::request::{Abort, DaemonStop, Drain, RestartWorker, Subscribe};
+use agentd_protocol::request::{Abort, DaemonStop, Drain, RestartWorker, Subscribe, Wait};
 
 use super::args::{AbortArgs, DeadlineArgs, RestartArgs, WatchArgs};
 use super::exit::Exit;
@@ -27,22 +27,31 @@ pub(super) async fn abort(args: AbortArgs, socket: Option<&Path>) -> io::Result<
         session: args.session,
         queued: args.queued,
     };
-    let received = match ask::ask(
+    let job = fields.job;
+    let asked = ask::ask(
         socket,
         "abort",
         &fields,
         Asking::Changes,
         Fallback::Forbidden,
-    )
-    .await
-    {
-        Ok((_, received)) => received,
+    );
+    let (mut client, received) = match asked.await {
+        Ok(answered) => answered,
         Err(exit) => return Ok(exit),
     };
+    if let (Some(job), Some(Line::Abort { jobs, .. })) = (job, &received.line)
+        && jobs.is_empty()
+        // It has ended, or never was: that is told apart.
+        && let Err(error) = client.collect(&[job], Some(Duration::ZERO), Wait::All).await
+    {
+        return Ok(ask::tell(&error));
+    }
     match &received.line {
         Some(Line::Abort { .. }) if args.json => output::out_json(&received.text)?,
         Some(Line::Abort { jobs, .. }) if jobs.is_empty() => {
-            output::out_line("nothing was running")?;
+            let nothing = "nothing was running".to_owned();
+            let told = job.map_or(nothing, |job| format!("{job} had ended already"));
+            output::out_line(&told)?;
         }
         Some(Line::Abort { jobs, .. }) => {
             let names: Vec<String> = jobs.iter().map(ToString::to_string).collect();
@@ -143,7 +152,7 @@ pub(super) async fn watch(args: WatchArgs, socket: Option<&Path>) -> io::Result<
         Err(error) => return Ok(ask::tell(&error)),
     };
     loop {
-        let received = match events.next().await {
+        let received = match events.next_over_restarts().await {
             Ok(received) => received,
             Err(error) => return Ok(ask::tell(&error)),
         };

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use agentd_protocol::Line;
 use agentd_protocol::line::{
-    AgentRow, DaemonState, Level, MemoryFacts, StatusAnswer, Stop, WorkerRow, WorkerState,
+    AgentRow, DaemonState, Level, MemoryFacts, RpcFacts, StatusAnswer, Stop, WorkerRow, WorkerState,
 };
 use serde_json::Value;
 
@@ -46,6 +46,7 @@ pub fn status(answer: &StatusAnswer) -> String {
     if let (Some(p50), Some(p95)) = (rpc.p50_ms, rpc.p95_ms) {
         let _ = write!(shown, ", p50 {p50} ms, p95 {p95} ms");
     }
+    shown.push_str(&crashes(rpc));
     if rpc.pool_hits + rpc.pool_misses > 0 {
         let (hits, misses) = (rpc.pool_hits, rpc.pool_misses);
         let _ = write!(shown, "\npool     {hits} hits, {misses} misses");
@@ -93,6 +94,19 @@ pub fn status(answer: &StatusAnswer) -> String {
         ));
     }
     shown
+}
+
+/// The last process that crashed, with a newline before it.
+fn crashes(rpc: &RpcFacts) -> String {
+    let Some(last) = rpc.last_crashes.first() else {
+        return String::new();
+    };
+    let (agent, error) = (safe(&last.agent), preview(&last.error));
+    format!(
+        "\ncrashes  {}, the last at {}: `{agent}` {error}",
+        rpc.crashes,
+        safe(&last.at)
+    )
 }
 
 fn worker(row: &WorkerRow) -> Vec<String> {
@@ -380,6 +394,13 @@ pub fn side_note(line: &Line) -> Option<String> {
             ..
         } if code != "debug" => Some(text.clone()),
         Line::Question { title, kind, .. } => Some(format!("the agent asks ({kind}): {title}")),
+        Line::Accepted(accepted) if accepted.drained && accepted.ignored.is_empty() => {
+            Some(format!(
+                "the daemon is drained and starts no turns: {} waits until `agentctl undrain`, or for \
+             the next daemon",
+                accepted.job
+            ))
+        }
         Line::Accepted(accepted) if !accepted.ignored.is_empty() => {
             let names: Vec<&str> = accepted
                 .ignored

@@ -44,6 +44,9 @@ pub(super) async fn send(args: SendArgs, socket: Option<&Path>) -> io::Result<Ex
 }
 
 pub(super) async fn agent(args: AgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    if args.deliver {
+        output::note("`--deliver`: there is no channel here, so the answer is only printed");
+    }
     let how = HowArgs::default();
     let send = compose::send_of(args.message, &args.turn, Mode::Queue, &how)?;
     let fallback = fallback(args.turn.no_fallback);

@@ -119,7 +119,7 @@ pub(super) async fn run(
         heard: Heard::default(),
         job: None,
     };
-    running.to_its_end().await
+    running.until_its_end().await
 }
 
 /// A turn on its way, over as many conversations as that takes.
@@ -137,7 +137,7 @@ struct Running<'a, V> {
 }
 
 impl<V: View> Running<'_, V> {
-    async fn to_its_end(mut self) -> io::Result<Outcome> {
+    async fn until_its_end(mut self) -> io::Result<Outcome> {
         let mut lost = None;
         let mut losses = 0;
         loop {

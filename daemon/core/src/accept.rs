@@ -321,6 +321,7 @@ impl State {
                 .map(|sender| sender.ignored.clone())
                 .unwrap_or_default(),
             running: placed.is_some(),
+            drained: false,
         };
         if let Some(waiter) = sender {
             if let Some(known) = self.conns.get_mut(&waiter.conn) {
@@ -393,7 +394,7 @@ impl State {
     pub(crate) fn sender_follows(
         &mut self,
         waiter: &Waiter,
-        accepted: Accepted,
+        mut accepted: Accepted,
         seq: u64,
         telling: Telling,
     ) -> Option<FollowId> {
@@ -407,6 +408,7 @@ impl State {
             position: Position::default(),
             state: FollowState::Behind,
         };
+        accepted.drained = !accepted.running && self.mode.is_draining();
         let body = Line::Accepted(accepted).body();
         self.send(
             waiter.conn,

@@ -93,9 +93,18 @@ impl State {
         let before = if before < 0.1 {
             String::new()
         } else {
-            format!(" {before:.1} s of them until its process was ready,")
+            format!(" ({before:.1} s of them until its process was ready)")
         };
-        format!("the turn took {all:.1} s,{before} its limit, and was ended")
+        let limit = job
+            .map_or(DEFAULT_TIMEOUT, |job| allowed(job))
+            .as_secs_f64();
+        // What does not stop when it is told to gets some time for it.
+        let late = if all - limit < 0.5 {
+            String::new()
+        } else {
+            format!("; until its agent had stopped it took {all:.1} s")
+        };
+        format!("the turn reached its limit of {limit} s{before}, and was ended{late}")
     }
 
     /// Ends processes of an agent that are on their way to be ready, when nobody waits for them.

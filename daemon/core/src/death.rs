@@ -127,6 +127,7 @@ impl State {
         }
         slot.last_error = Some(why.to_owned());
         let stops = slot.phase.is_stopping();
+        self.note_crash(worker, why);
         self.log_worker(worker, What::Unresponsive);
         if !stops {
             self.stop_slot(worker, Rung::Kill);
@@ -159,6 +160,11 @@ impl State {
         };
         self.log_worker(worker, gone);
         if per_turn {
+            if let Exit::Signal(_) = exit
+                && asked.is_none()
+            {
+                self.note_crash(worker, &exit.to_string());
+            }
             // Its exit is its turn's end, which the adapter has told already.
             self.end_turns(worker, &format!("agent `{agent}` {exit}"), tail);
             return self.drop_slot(worker);
@@ -215,11 +221,13 @@ impl State {
         };
         let Death { why, tail, .. } = *death;
         let agent = slot.agent.clone();
-        slot.last_error = Some(if tail.is_empty() {
+        let error = if tail.is_empty() {
             why.to_owned()
         } else {
             format!("{why}; it said: {tail}")
-        });
+        };
+        slot.last_error = Some(error.clone());
+        self.note_crash(worker, &error);
         self.count_death(worker, death);
         self.end_turns(worker, &format!("agent `{agent}` {why}"), tail);
         self.close_sessions(worker);

@@ -283,7 +283,11 @@ impl State {
             line: body,
             texts,
         }];
-        writes.extend(callback.map(|Callback { url }| Write::Callback { job: number, url }));
+        writes.extend(callback.map(|Callback { url, result }| Write::Callback {
+            job: number,
+            url,
+            result,
+        }));
         let held = match end {
             End::Interrupted => self.to_hold(session_id, turn),
             End::Completed | End::Cancelled | End::Failed => Vec::new(),

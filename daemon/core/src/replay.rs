@@ -68,6 +68,7 @@ impl State {
             replayed: true,
             ignored: waiter.ignored.clone(),
             running: job.began(),
+            drained: false,
         };
         let seq = job.accepted_seq;
         self.sender_follows(&waiter, accepted, seq, Telling::Replay);
@@ -97,6 +98,7 @@ impl State {
             replayed: true,
             ignored: waiter.ignored.clone(),
             running: false,
+            drained: false,
         };
         self.sender_follows(waiter, accepted, row.seq, Telling::Replay);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{
-    DaemonFacts, DaemonState, Line, RpcFacts, StatusAnswer, StoreFacts, WorkerRow,
+    CrashRow, DaemonFacts, DaemonState, Line, RpcFacts, StatusAnswer, StoreFacts, WorkerRow,
 };
 use agentd_protocol::request::LogLevel;
 use agentd_protocol::{Code, Id};
@@ -14,6 +14,7 @@ use crate::effect::Effect;
 use crate::event::Facts;
 use crate::ids::{ConnId, WorkerId};
 use crate::job::Phase;
+use crate::session::Session;
 use crate::slot::Slot;
 use crate::state::{Served, State};
 
@@ -25,6 +26,9 @@ const DURATIONS_OF_SLOT: usize = 64;
 const CLIENTS: usize = 32;
 /// Bytes of such a name.
 const CLIENT_NAME: usize = 64;
+/// Crashes that are told, each with so many bytes of its error.
+const CRASHES: usize = 8;
+const CRASH_BYTES: usize = 512;
 /// Who came when all names were taken, or has none.
 const OTHER_CLIENT: &str = "other";
 
@@ -83,6 +87,8 @@ pub(crate) struct Counters {
     pub(crate) sends: u64,
     pub(crate) failures: u64,
     pub(crate) restarts: u64,
+    crashes: u64,
+    last_crashes: VecDeque<CrashRow>,
     /// Turns that began in a process that was there already, and those for which one was started.
     pub(crate) pool_hits: u64,
     pub(crate) pool_misses: u64,
@@ -207,7 +213,7 @@ impl State {
                     .collect()
             }),
             store: StoreFacts {
-                jobs: self.counters.finished + self.jobs.len() as u64,
+                jobs: self.counters.finished + self.numbers.len() as u64,
                 events: self.counters.last_seq,
                 bytes: facts.store_bytes,
                 wal_bytes: facts.wal_bytes,
@@ -226,6 +232,8 @@ impl State {
             failures: self.counters.failures,
             fallbacks: self.settings.fallbacks + u64::from(self.settings.served != Served::Daemon),
             restarts: self.counters.restarts,
+            crashes: self.counters.crashes,
+            last_crashes: self.counters.last_crashes.iter().cloned().collect(),
             p50_ms: self.counters.durations.percentile_ms(50),
             p95_ms: self.counters.durations.percentile_ms(95),
             queued: self.waiting.len() as u64,
@@ -235,6 +243,26 @@ impl State {
             pool_misses: self.counters.pool_misses,
             clients: self.counters.clients.clone(),
         }
+    }
+
+    /// A process died unasked, never came up, or hangs: its slot may go, this is kept.
+    pub(crate) fn note_crash(&mut self, worker: WorkerId, why: &str) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        let session = slot.sessions.iter().next();
+        let session = session.and_then(|session| self.sessions.get(session));
+        let end = crate::text::floor(why, CRASH_BYTES);
+        let crash = CrashRow {
+            at: rfc3339(self.now.wall_ms),
+            worker: worker.0,
+            agent: slot.agent.clone(),
+            session: session.map(Session::shown),
+            error: why.get(..end).unwrap_or(why).to_owned(),
+        };
+        self.counters.crashes += 1;
+        self.counters.last_crashes.push_front(crash);
+        self.counters.last_crashes.truncate(CRASHES);
     }
 
     fn row(&self, worker: WorkerId, slot: &Slot) -> WorkerRow {

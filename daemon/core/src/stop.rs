@@ -63,6 +63,10 @@ impl Mode {
         matches!(self, Self::Ready)
     }
 
+    pub(crate) const fn is_draining(&self) -> bool {
+        matches!(self, Self::Draining(_))
+    }
+
     pub(crate) const fn is_stopping(&self) -> bool {
         matches!(self, Self::Stopping(_))
     }

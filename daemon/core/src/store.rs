@@ -94,6 +94,8 @@ pub enum Write {
         job: JobId,
         /// Where to.
         url: String,
+        /// With the text?
+        result: bool,
     },
     /// A delivery goes out again now. Answered by [`Written::Webhook`], without an id if there is
     /// no such delivery.

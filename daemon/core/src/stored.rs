@@ -230,6 +230,9 @@ impl State {
                 known.current = None;
             }
         }
+        // It stays in the store.
+        self.counters.finished +=
+            u64::from(self.jobs.get(&turn).is_some_and(|job| job.number.is_some()));
         self.remove_job(turn);
         if let Some(process) = process {
             if let Some(slot) = self.slots.get_mut(&process.worker) {

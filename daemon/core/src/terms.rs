@@ -68,8 +68,12 @@ impl Terms {
         serde_json::from_str(request).map_err(|_newer| {
             let callback = || {
                 let request: serde_json::Value = serde_json::from_str(request).ok()?;
-                let url = request.get("callback")?.get("url")?.as_str()?.to_owned();
-                Some(Callback { url })
+                let callback = request.get("callback")?;
+                let result = callback.get("result").and_then(serde_json::Value::as_bool);
+                Some(Callback {
+                    url: callback.get("url")?.as_str()?.to_owned(),
+                    result: result == Some(true),
+                })
             };
             Unreadable {
                 callback: callback(),

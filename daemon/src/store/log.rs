@@ -240,6 +240,7 @@ fn accepted(conn: &Connection, job: i64) -> rusqlite::Result<Body> {
                 replayed: false,
                 ignored: Vec::new(),
                 running: row.get(2)?,
+                drained: false,
             })
         })?;
     Ok(Line::Accepted(accepted).body())

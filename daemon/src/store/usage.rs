@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use agentd_core::rfc3339;
 use agentd_core::store::Loaded;
 use agentd_protocol::line::{Cost, CostStatus, Usage};
-use agentd_protocol::rows::{UsagePart, UsageRow, is_local_provider};
+use agentd_protocol::rows::{UsagePart, UsageRow, is_local};
 use agentd_protocol::sums::{By, NamedSum, Sums};
 use agentd_protocol::work::JobPhase;
 use agentd_protocol::{Body, JobId, Line};
@@ -104,8 +104,7 @@ impl Final {
         if !answered || self.provider.as_deref() == Some(NO_MODEL) {
             return None;
         }
-        let known = self.provider.as_deref().map(is_local_provider);
-        self.local.or(known)
+        is_local(self.local, self.provider.as_deref())
     }
 
     /// What other models than its own used.
@@ -129,7 +128,7 @@ impl Final {
                 };
             } else {
                 parts.push(UsagePart {
-                    local: call.local.unwrap_or_else(|| is_local_provider(&provider)),
+                    local: is_local(call.local, Some(&provider)),
                     provider,
                     model: call.model,
                     usage,

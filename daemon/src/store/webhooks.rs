@@ -30,6 +30,10 @@ const SLICE: i64 = 256;
 /// Bytes of rows in one page, so that it fits into a line.
 const PAGE_BYTES: usize = 512 * 1024;
 
+/// Bytes of a turn's text in a delivery that has it: receivers refuse large bodies, and `collect`
+/// has the whole.
+const MOST_TEXT: usize = 64 * 1024;
+
 /// What a final line says that is told.
 #[derive(Default, Deserialize)]
 struct Final {
@@ -39,6 +43,28 @@ struct Final {
     code: Option<String>,
     #[serde(default)]
     agent: Option<String>,
+    #[serde(default)]
+    text: String,
+    #[serde(default)]
+    truncated: bool,
+}
+
+impl Final {
+    /// Its text, as much of it as a receiver has to take.
+    fn clipped(self) -> (String, bool) {
+        let Self {
+            mut text,
+            truncated,
+            ..
+        } = self;
+        let mut end = text.len().min(MOST_TEXT);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let cut = end < text.len();
+        text.truncate(end);
+        (text, truncated || cut)
+    }
 }
 
 /// Which deliveries are asked for.
@@ -115,8 +141,13 @@ pub struct Mark {
 }
 
 /// A delivery about a job that has just ended, in its transaction. It tells that it ended and how,
-/// and nothing of what was said.
-pub(super) fn put(conn: &Connection, job: i64, url: &str, now_ms: i64) -> rusqlite::Result<()> {
+/// and of what was said the text, where that was asked for.
+pub(super) fn put(
+    conn: &Connection,
+    job: i64,
+    (url, result): (&str, bool),
+    now_ms: i64,
+) -> rusqlite::Result<()> {
     let data = conn
         .prepare_cached(
             "SELECT coalesce(sessions.name, ''), jobs.state, jobs.final_seq, jobs.key,
@@ -127,7 +158,7 @@ pub(super) fn put(conn: &Connection, job: i64, url: &str, now_ms: i64) -> rusqli
         .query_row([job], |row| {
             let line = row.get_ref(5)?.as_str()?;
             let last: Final = serde_json::from_str(line).unwrap_or_default();
-            Ok(json!({
+            let mut told = json!({
                 "type": "job.ended",
                 "timestamp": rfc3339(row.get(6)?),
                 "data": {
@@ -142,7 +173,13 @@ pub(super) fn put(conn: &Connection, job: i64, url: &str, now_ms: i64) -> rusqli
                     "attempt": row.get::<_, i64>(4)?,
                     "final_bytes": line.len(),
                 },
-            }))
+            });
+            if result {
+                let (text, truncated) = last.clipped();
+                told["data"]["text"] = text.into();
+                told["data"]["truncated"] = truncated.into();
+            }
+            Ok(told)
         })
         .optional()?;
     match data {

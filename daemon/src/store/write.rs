@@ -254,8 +254,8 @@ impl Writing<'_> {
                 line,
                 texts,
             } => self.finish(*job, *end, line, texts),
-            Write::Callback { job, url } => {
-                webhooks::put(self.conn, int(job.0), url, self.wall_ms)?;
+            Write::Callback { job, url, result } => {
+                webhooks::put(self.conn, int(job.0), (url, *result), self.wall_ms)?;
                 Ok(Written::Done)
             }
             Write::Replay { webhook } => Ok(Written::Webhook {

@@ -69,6 +69,12 @@ pub struct RpcFacts {
     pub failures: u64,
     pub fallbacks: u64,
     pub restarts: u64,
+    /// Processes of agents that died unasked, never came up, or hung.
+    #[serde(default)]
+    pub crashes: u64,
+    /// The last of them, latest first: their slots may be gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last_crashes: Vec<CrashRow>,
     pub p50_ms: Option<u64>,
     pub p95_ms: Option<u64>,
     /// Turns that wait.
@@ -89,6 +95,18 @@ pub struct RpcFacts {
     /// New jobs by what their client calls itself in `hello`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub clients: BTreeMap<String, u64>,
+}
+
+/// A process that died unasked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
+pub struct CrashRow {
+    pub at: String,
+    pub worker: u64,
+    pub agent: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    pub error: String,
 }
 
 /// One process slot.

@@ -17,6 +17,7 @@ fn id_and_seq_are_put_behind_the_type_and_the_id_is_echoed_as_written() {
         replayed: false,
         ignored: Vec::new(),
         running: true,
+        drained: false,
     });
     assert_eq!(
         accepted.body().render(None, Some(9), Telling::Replay),

@@ -7,12 +7,10 @@ what may have been accepted.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
-from ._connection import Connection, Way, connect
+from ._connection import Connection, Wait, Way, connect, seen
 from ._endpoint import Endpoint
-from ._fallback import Lock, decide
 from ._wire import Line
 from .errors import AgentdError
 
@@ -22,23 +20,6 @@ _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.2
 
 
-class Waiting:
-    """How long somebody has waited for the next daemon, by what its lock said meanwhile."""
-
-    def __init__(self, now: float) -> None:
-        self._begun = self._promised = now
-
-    def goes_on(self, lock: Lock, now: float) -> bool:
-        """As long as for a daemon that closes before it answers ``hello``: what is promised is
-        waited for longer, and its time begins where the promise ends."""
-        since = self._promised
-        if lock == "restarting":
-            self._promised = now
-            since = self._begun
-        waited = (now - since) * 1000
-        return decide("hello-closed", lock, waited, fallback=False).choice == "retry"
-
-
 async def follow(way: Way, lost: Connection) -> Connection | None:
     """The conversation after one that was lost, with the same store behind it; none when no daemon
     comes in time, or one that doesn't know what the first one accepted."""
@@ -46,14 +27,15 @@ async def follow(way: Way, lost: Connection) -> Connection | None:
         # It was the only one who knew; or it is another process's.
         return None
     alone = replace(way, fallback=False)
-    waiting = Waiting(time.monotonic())
+    wait = Wait()
+    endpoint = Endpoint.find(way.socket)
     pause = _FIRST_PAUSE
     while True:
         try:
             connection = await connect(alone)
         except AgentdError:
-            lock = Endpoint.find(way.socket).lock()
-            if not waiting.goes_on(lock, time.monotonic()):
+            # As long as for one that closes before it answers `hello`.
+            if seen(alone, endpoint, "hello-closed", wait).choice != "retry":
                 return None
             await way.io.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)

@@ -86,6 +86,9 @@ pub struct HowArgs {
     /// Who is told when the turn has ended; an endpoint of `agentctl webhook add`
     #[arg(long, value_name = "URL")]
     pub callback: Option<String>,
+    /// Tell the callback the text, too: up to 64 KiB of it
+    #[arg(long, requires = "callback")]
+    pub callback_result: bool,
     /// Not before: a time like 2026-11-21T19:00:00Z, or a span from now like 2h
     #[arg(long, value_name = "WHEN", value_parser = value::start_at)]
     pub start_at: Option<String>,
@@ -151,7 +154,8 @@ pub struct AgentArgs {
     /// How.
     #[command(flatten)]
     pub turn: TurnArgs,
-    /// Accepted and without effect: the answer is always printed
+    /// For callers of an older product; there is no channel to deliver to: the answer is printed
+    /// here, and a note says so
     #[arg(long)]
     pub deliver: bool,
     /// Print one object with `payloads` and `meta`

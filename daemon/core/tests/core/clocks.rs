@@ -84,7 +84,24 @@ fn getting_ready_and_running_share_one_time() {
     let error = last["error"].as_str().unwrap_or_default();
     assert_eq!(last["code"], "timeout");
     assert!(
-        error.contains("10.0 s") && error.contains("6.0 s"),
+        error.contains("limit of 10 s") && error.contains("6.0 s"),
+        "{error}"
+    );
+}
+
+#[test]
+fn timeout_of_a_deaf_agent_names_the_limit() {
+    let (mut world, conn) = asked(&[r#""agent":"one","timeout":1"#]);
+    let process = only(&world);
+    world.get_ready(process);
+    world.pass(SECOND);
+    world.pass(5 * SECOND);
+    world.exit(process, Exit::Signal(9));
+    let last = world.answer(conn, 1);
+    let error = last["error"].as_str().unwrap_or_default();
+    assert_eq!(last["code"], "timeout");
+    assert!(
+        error.contains("limit of 1 s") && error.contains("took 6.0 s"),
         "{error}"
     );
 }

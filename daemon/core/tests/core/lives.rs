@@ -471,3 +471,55 @@ fn a_session_that_lost_turns_never_passes_for_one_that_has_them() {
     world.work();
     assert_eq!(world.answer(conn, 8)["context"], "new");
 }
+
+#[test]
+fn status_keeps_a_crash_whose_slot_is_gone() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    // No name: nobody needs its process again.
+    world.request(conn, 1, r#"{"type":"send","text":"hi"}"#);
+    let process = only(&world);
+    world.get_ready(process);
+    world.exit(process, Exit::Code(9));
+    world.request(conn, 2, r#"{"type":"status"}"#);
+    let status = world.answer(conn, 2);
+    let rpc = &status["rpc"];
+    assert_eq!((&rpc["crashes"], &rpc["restarts"]), (&1.into(), &0.into()));
+    assert_eq!(status["workers"].as_array().unwrap().len(), 0, "{status:#}");
+    let last = &rpc["last_crashes"][0];
+    assert_eq!(last["agent"], "many", "{last}");
+    assert!(last["error"].as_str().unwrap().contains("code 9"), "{last}");
+
+    // As many as are told, and no more.
+    for id in 3..30 {
+        world.request(conn, id, r#"{"type":"send","text":"hi"}"#);
+        world.pass(Duration::from_secs(700));
+        if let Some(process) = world.processes.keys().next().copied() {
+            world.get_ready(process);
+            world.exit(process, Exit::Code(9));
+        }
+    }
+    world.request(conn, 90, r#"{"type":"status"}"#);
+    let rpc = &world.answer(conn, 90)["rpc"];
+    assert!(rpc["crashes"].as_u64().unwrap() > 8, "{rpc:#}");
+    assert_eq!(rpc["last_crashes"].as_array().unwrap().len(), 8);
+}
+
+#[test]
+fn drained_daemons_say_so_when_they_accept() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"drain"}"#);
+    world.request(conn, 2, r#"{"type":"send","text":"hi"}"#);
+    let accepted = |world: &World, id: u64| {
+        let lines = &world.clients[&conn].lines;
+        let of = |line: &&agentd_protocol::serde_json::Value| {
+            line["type"] == "accepted" && line["id"] == id
+        };
+        lines.iter().find(of).unwrap().clone()
+    };
+    assert_eq!(accepted(&world, 2)["drained"], true);
+    world.request(conn, 3, r#"{"type":"undrain"}"#);
+    world.request(conn, 4, r#"{"type":"send","text":"hi"}"#);
+    assert_eq!(accepted(&world, 4).get("drained"), None);
+}

@@ -199,7 +199,7 @@ impl World {
                     }
                     Written::Numbered { seq }
                 }
-                Write::Callback { job, url } => {
+                Write::Callback { job, url, .. } => {
                     let stored = &self.jobs[&job];
                     assert!(stored.last.is_some(), "{job} is called back before its end");
                     assert!(self.callbacks.insert(job, url).is_none(), "{job} twice");
@@ -450,6 +450,7 @@ impl World {
                     replayed: false,
                     ignored: Vec::new(),
                     running: false,
+                    drained: false,
                 };
                 Line::Accepted(accepted).body()
             }

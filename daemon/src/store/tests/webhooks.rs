@@ -5,13 +5,46 @@ use agentd_protocol::webhook::{DeliveryRow, DeliveryState};
 use rusqlite::params;
 
 const URL: &str = "https://ci.example/hook";
+const MOST_SAID: usize = 64 * 1024;
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
 fn callback(job: JobId) -> Write {
     Write::Callback {
         job,
         url: URL.to_owned(),
+        result: false,
     }
+}
+
+#[test]
+fn webhooks_have_the_text_where_it_was_asked_for() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let long = "ö".repeat(MOST_SAID);
+    for (text, result) in [("said", false), ("said", true), (&*long, true)] {
+        let (job, ..) = store.accept(new(None));
+        let line = format!(r#"{{"type":"message_end","stop":"end_turn","text":"{text}"}}"#);
+        let finish = Write::Finish {
+            job,
+            end: End::Completed,
+            line: Body::stored(&line),
+            texts: Vec::new(),
+        };
+        let url = URL.to_owned();
+        store.commit(vec![finish, Write::Callback { job, url, result }]);
+    }
+    let due = store.due(&[], now() + DAY);
+    let data = |at: usize| -> serde_json::Value {
+        let body: serde_json::Value = serde_json::from_str(&due[at].body).unwrap();
+        body["data"].clone()
+    };
+    assert_eq!(data(0).get("text"), None, "nobody asked for it");
+    assert_eq!(
+        (&data(1)["text"], &data(1)["truncated"]),
+        (&"said".into(), &false.into())
+    );
+    assert_eq!(data(2)["truncated"], true);
+    assert_eq!(data(2)["text"].as_str().unwrap().len(), MOST_SAID);
 }
 
 fn now() -> i64 {

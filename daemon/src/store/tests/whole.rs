@@ -64,6 +64,7 @@ fn the_log_holds_every_numbered_line_in_its_order() {
             replayed: false,
             ignored: Vec::new(),
             running,
+            drained: false,
         };
         Line::Accepted(accepted).body()
     };
