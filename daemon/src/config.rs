@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use discover::{agents, looked_for, one_shot};
+pub use discover::{agents, looked_for, one_shot, why_not_there};
 pub use doubts::Doubt;
 pub use edit::{Change, EditError, NewAgent, save};
 pub use endpoints::{
@@ -64,6 +64,8 @@ pub struct AgentConfig {
     /// Program and arguments. The program is an absolute path; a bare name is one that was not
     /// found on PATH, and such an agent is not usable.
     pub command: Vec<String>,
+    /// The bare name that its program was looked up by: it may be elsewhere by now.
+    pub bare: Option<String>,
     /// What its output is, for the kind `exec`.
     pub output: exec::Output,
     /// Variables set for it.
@@ -93,6 +95,7 @@ impl AgentConfig {
         Self {
             kind,
             command,
+            bare: None,
             output: exec::Output::Text,
             env: BTreeMap::new(),
             pass_env: Vec::new(),

@@ -8,6 +8,7 @@
 )]
 
 mod agents;
+mod agents_moved;
 mod attachments;
 mod cli;
 mod cli_agents;

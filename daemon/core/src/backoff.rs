@@ -10,17 +10,27 @@ use agentd_protocol::Code;
 
 use crate::limits::{
     BACKOFF_FIRST, BACKOFF_MOST, BREAKER_DEATHS, BREAKER_EARLY, BREAKER_EARLY_DEATHS,
-    BREAKER_RETRY, BREAKER_WINDOW, HEALTHY_AFTER,
+    BREAKER_RETRY, BREAKER_WINDOW, HEALTHY_AFTER, MISSING_LOOK, MISSING_RETRY, MISSING_WAITS,
 };
 use crate::worker::Failure;
+
+/// Why there is no process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// It died, or did not get ready.
+    Crash,
+    /// It said that trying again is pointless.
+    Refusal,
+    /// Its program can't be run, as when it is just being replaced.
+    Missing,
+}
 
 /// Why nothing is started any more.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Broken {
-    /// When it broke; one probe is allowed after [`BREAKER_RETRY`].
+    /// When it broke; one probe is allowed after [`Broken::retry`].
     pub(crate) since: Duration,
-    /// A permanent fault, rather than a crash loop.
-    pub(crate) permanent: bool,
+    pub(crate) cause: Cause,
     /// The sentence.
     pub(crate) why: String,
     /// The end of what the last process printed.
@@ -28,12 +38,19 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
+    /// How long nothing is tried.
+    pub(crate) const fn retry(&self) -> Duration {
+        match self.cause {
+            Cause::Crash | Cause::Refusal => BREAKER_RETRY,
+            Cause::Missing => MISSING_RETRY,
+        }
+    }
+
     /// What a turn of `what` (an agent or a session) is told.
     pub(crate) fn failure(&self, what: &str) -> Failure {
-        let code = if self.permanent {
-            Code::WorkerStartFailed
-        } else {
-            Code::CrashLooped
+        let code = match self.cause {
+            Cause::Crash => Code::CrashLooped,
+            Cause::Refusal | Cause::Missing => Code::WorkerStartFailed,
         };
         let tail = if self.tail.is_empty() {
             String::new()
@@ -41,8 +58,16 @@ impl Broken {
             format!("; it said: {}", self.tail)
         };
         let error = format!("the worker of {what} does not come up: {}{tail}", self.why);
-        let hint = "mend the cause; a daemon tries again after 10 min, or at once after \
-                    `agentctl restart AGENT`; `agentctl agents` says what its program lacks";
+        let hint = match self.cause {
+            Cause::Crash | Cause::Refusal => {
+                "mend the cause; a daemon tries again after 10 min, or at once after \
+                 `agentctl restart AGENT`; `agentctl agents` says what its program lacks"
+            }
+            Cause::Missing => {
+                "install its program, and send again: it is looked for each time; \
+                 `agentctl agents` says where"
+            }
+        };
         Failure {
             hint: Some(hint.to_owned()),
             ..Failure::new(code, error)
@@ -57,6 +82,16 @@ pub(crate) struct Health {
     in_a_row: u32,
     broken: Option<Broken>,
     probing: bool,
+    missing: Option<Missing>,
+}
+
+/// A program that could not be run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Missing {
+    /// The first time.
+    since: Duration,
+    /// The last time.
+    last: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +103,8 @@ struct Death {
 impl Health {
     /// A process died after living for `lived`. Opens the breaker when it was one too many.
     pub(crate) fn died(&mut self, now: Duration, lived: Duration, why: String, tail: &str) {
+        // A process came of it.
+        self.missing = None;
         if lived > HEALTHY_AFTER {
             self.deaths.clear();
             self.in_a_row = 0;
@@ -94,16 +131,46 @@ impl Health {
             .take_while(|death| death.early)
             .count();
         if self.probing || self.deaths.len() >= BREAKER_DEATHS || early >= BREAKER_EARLY_DEATHS {
-            self.breaks(now, false, why, tail);
+            self.breaks(now, Cause::Crash, why, tail);
         }
     }
 
+    /// The program can't be run. It is looked for again for a while before anybody is told.
+    pub(crate) fn missed(&mut self, now: Duration, why: String, tail: &str) {
+        let since = self.missing.map_or(now, |missing| missing.since);
+        self.missing = Some(Missing { since, last: now });
+        if now.saturating_sub(since) >= MISSING_WAITS {
+            self.breaks(now, Cause::Missing, why, tail);
+        }
+    }
+
+    /// Is its program known to be missing, so that only who needs it looks for it?
+    pub(crate) fn is_missing(&self, now: Duration) -> bool {
+        self.missing
+            .is_some_and(|missing| now.saturating_sub(missing.last) < BREAKER_RETRY)
+    }
+
+    /// When its missing program is looked for next.
+    pub(crate) fn next_look(&self, now: Duration) -> Option<Duration> {
+        let next = self.missing?.last + MISSING_LOOK;
+        (next > now).then_some(next)
+    }
+
+    /// Its program could be run.
+    pub(crate) fn found(&mut self) {
+        self.missing = None;
+        self.broken = self
+            .broken
+            .take()
+            .filter(|broken| broken.cause != Cause::Missing);
+    }
+
     /// Opens the breaker at once.
-    pub(crate) fn breaks(&mut self, now: Duration, permanent: bool, why: String, tail: &str) {
+    pub(crate) fn breaks(&mut self, now: Duration, cause: Cause, why: String, tail: &str) {
         self.probing = false;
         self.broken = Some(Broken {
             since: now,
-            permanent,
+            cause,
             why,
             tail: tail.to_owned(),
         });
@@ -117,20 +184,20 @@ impl Health {
     /// A process got ready: a breaker that let it through closes; deaths after readiness go on
     /// counting.
     pub(crate) fn ready(&mut self) {
+        self.found();
         if std::mem::take(&mut self.probing) {
             self.reset();
         }
     }
 
-    /// Is nothing to be started now? After [`BREAKER_RETRY`] one probe is let through.
+    /// Is nothing to be started now? After [`Broken::retry`] one probe is let through.
     pub(crate) fn broken(&mut self, now: Duration) -> Option<&Broken> {
-        if self
-            .broken
-            .as_ref()
-            .is_some_and(|broken| now.saturating_sub(broken.since) >= BREAKER_RETRY)
+        if let Some(broken) = &self.broken
+            && now.saturating_sub(broken.since) >= broken.retry()
         {
+            // Where a program was missing, the next look is judged by itself.
+            self.probing = broken.cause != Cause::Missing;
             self.broken = None;
-            self.probing = true;
         }
         self.broken.as_ref()
     }
@@ -148,6 +215,9 @@ impl Health {
 
     /// How long to wait before the next start, with `jitter` in 0..1024 handed in.
     pub(crate) fn delay(&self, jitter: u64) -> Duration {
+        if self.missing.is_some() {
+            return MISSING_LOOK;
+        }
         if self.in_a_row == 0 {
             return Duration::ZERO;
         }
@@ -196,6 +266,30 @@ mod tests {
         );
         assert_eq!(health.delay(0), s(30));
         assert!(health.delay(1023) < s(90));
+    }
+
+    #[test]
+    fn missing_program_is_looked_for_before_it_is_told() {
+        let mut health = Health::default();
+        let miss = |health: &mut Health, at| {
+            health.missed(at, "not there".to_owned(), "");
+            health.broken(at).is_some()
+        };
+        let first = s(100);
+        for n in 0..20 {
+            assert!(!miss(&mut health, first + MISSING_LOOK * n), "{n}");
+            assert_eq!(health.delay(7), MISSING_LOOK);
+        }
+        let told = first + MISSING_WAITS;
+        assert!(miss(&mut health, told));
+        assert!(health.broken(told + MISSING_RETRY / 2).is_some());
+        assert!(health.broken(told + MISSING_RETRY).is_none());
+        assert!(
+            miss(&mut health, told + MISSING_RETRY),
+            "who comes later hears it at once"
+        );
+        health.found();
+        assert!(health.is_clean());
     }
 
     #[test]

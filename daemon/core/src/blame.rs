@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::backoff::Health;
+use crate::backoff::{Cause, Health};
 use crate::ids::WorkerId;
 use crate::session::SessionId;
 use crate::slot::{Fit, Slot};
@@ -15,8 +15,7 @@ use crate::state::State;
 pub(crate) struct Death<'a> {
     /// How long it was ready; `None` if it never was: it was never healthy, however long it took.
     pub(crate) ready_for: Option<Duration>,
-    /// Is trying again pointless?
-    pub(crate) permanent: bool,
+    pub(crate) cause: Cause,
     pub(crate) why: &'a str,
     /// The end of what it printed.
     pub(crate) tail: &'a str,
@@ -56,17 +55,19 @@ impl State {
         };
         let agent = self.settings.agents.get(&slot.agent);
         let usual = agent.map(|agent| Fit::usual(agent, &slot.fit.cwd));
-        let blame = blame(slot, death.ready_for.is_some(), usual.as_ref());
+        let blame = match death.cause {
+            // Whatever it was to be started for.
+            Cause::Missing => Blame::Agent,
+            Cause::Crash | Cause::Refusal => blame(slot, death.ready_for.is_some(), usual.as_ref()),
+        };
         slot.resuming = None;
         let name = slot.agent.clone();
         let lived = death.ready_for.unwrap_or_default();
         let why = || death.why.to_owned();
-        let count = |health: &mut Health| {
-            if death.permanent {
-                health.breaks(now, true, why(), death.tail);
-            } else {
-                health.died(now, lived, why(), death.tail);
-            }
+        let count = |health: &mut Health| match death.cause {
+            Cause::Crash => health.died(now, lived, why(), death.tail),
+            Cause::Refusal => health.breaks(now, Cause::Refusal, why(), death.tail),
+            Cause::Missing => health.missed(now, why(), death.tail),
         };
         match blame {
             Blame::Agent => count(self.health.entry(name).or_default()),

@@ -9,6 +9,7 @@ use agentd_protocol::request::Send;
 use crate::agent::{Found, Sessions};
 use crate::attached::Takes;
 use crate::pins;
+use crate::session::SessionId;
 use crate::state::State;
 use crate::store::Pins;
 
@@ -61,11 +62,19 @@ impl State {
         }
     }
 
-    pub(crate) fn usable(&mut self, name: &str, send: &Send) -> Result<(), Rejected> {
+    /// Can this agent do what a send asks for, in this session if there is one?
+    pub(crate) fn usable(
+        &mut self,
+        name: &str,
+        session: Option<SessionId>,
+        send: &Send,
+    ) -> Result<(), Rejected> {
         let Some(agent) = self.settings.agents.get(name) else {
+            self.look_for_agents();
             return Err(self.unknown_agent(name));
         };
-        if let Err(why) = &agent.usable {
+        if let Err(why) = agent.usable.clone() {
+            self.look_for_agents();
             let error = format!("the agent `{name}` can't be used: {why}");
             return Err(
                 Rejected::new(Code::NoAgent, error).hint("`agentctl agents` lists what is there")
@@ -96,13 +105,15 @@ impl State {
             let rejected = Rejected::new(Code::Unsupported, error);
             return Err(rejected.hint(SAY_ITS_PATH));
         }
-        let now = self.now.mono;
-        match self
-            .health
-            .get_mut(name)
-            .and_then(|health| health.broken(now))
-        {
-            Some(broken) => Err(broken.failure(&format!("agent `{name}`")).into()),
+        // Where a process is there, none need be started.
+        if self.has_process_for(name, session) {
+            return Ok(());
+        }
+        match self.broken_agent(name) {
+            Some(failure) => {
+                self.look_for_agents();
+                Err(failure.into())
+            }
             None => Ok(()),
         }
     }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use agentd_protocol::Code;
 
-use crate::backoff::mix;
+use crate::backoff::{Cause, mix};
 use crate::blame::Death;
 use crate::choice::per_turn;
 use crate::effect::Rung;
 use crate::event::Fault;
 use crate::ids::{Generation, TurnId, WorkerId};
 use crate::job::Phase;
-use crate::limits::{ATTEMPTS, DEFAULT_EXPIRES, HEALTHY_AFTER, PERMANENT_EXITS};
+use crate::limits::{ATTEMPTS, DEFAULT_EXPIRES, HEALTHY_AFTER, MISSING_EXITS, PERMANENT_EXITS};
 use crate::log::What;
 use crate::questions::Closed;
 use crate::session::SessionId;
@@ -55,7 +55,7 @@ impl State {
                      or leave out `{prompt}` in its `command`, and it comes by standard input",
                 );
             }
-            Fault::Agent | Fault::Machine | Fault::Arguments => {}
+            Fault::Agent | Fault::Missing | Fault::Machine | Fault::Arguments => {}
         }
         self.log_worker(
             worker,
@@ -65,10 +65,17 @@ impl State {
         );
         let death = Death {
             ready_for: None,
-            permanent: fault != Fault::Machine,
+            cause: match fault {
+                Fault::Machine => Cause::Crash,
+                Fault::Missing => Cause::Missing,
+                Fault::Agent | Fault::Directory | Fault::Arguments => Cause::Refusal,
+            },
             why: &format!("it could not be started: {error}"),
             tail: "",
         };
+        if fault == Fault::Missing {
+            return self.missing(worker, &death);
+        }
         self.died(worker, &death);
     }
 
@@ -170,21 +177,7 @@ impl State {
             return self.drop_slot(worker);
         }
         let Some(then) = asked else {
-            let pins = self.pins_at_first(worker);
-            // Neither is a program's word on what it was asked for: it left well, or the machine
-            // had no room for it.
-            let own = !matches!(exit, Exit::Code(0) | Exit::Signal(SIGKILL));
-            if let Some(asked) = pins.filter(|_| own) {
-                return self.pins_refused(worker, &asked, &exit.to_string(), tail);
-            }
-            let refuses = matches!(exit, Exit::Code(code) if PERMANENT_EXITS.contains(&code));
-            let death = Death {
-                ready_for,
-                permanent: ready_for.is_none() && refuses,
-                why: &exit.to_string(),
-                tail,
-            };
-            return self.died(worker, &death);
+            return self.exited_unasked(worker, exit, ready_for, tail);
         };
         let stuck = self
             .slots
@@ -212,6 +205,42 @@ impl State {
             }
             Then::Restart | Then::Gone => self.drop_slot(worker),
         }
+    }
+
+    /// A process that nobody had told to end.
+    fn exited_unasked(
+        &mut self,
+        worker: WorkerId,
+        exit: Exit,
+        ready_for: Option<Duration>,
+        tail: &str,
+    ) {
+        let pins = self.pins_at_first(worker);
+        let missing = matches!(exit, Exit::Code(code) if MISSING_EXITS.contains(&code))
+            && ready_for.is_none();
+        // Neither is a program's word on what it was asked for: it left well, or the machine
+        // had no room for it.
+        let own = !missing && !matches!(exit, Exit::Code(0) | Exit::Signal(SIGKILL));
+        if let Some(asked) = pins.filter(|_| own) {
+            return self.pins_refused(worker, &asked, &exit.to_string(), tail);
+        }
+        let refuses = matches!(exit, Exit::Code(code) if PERMANENT_EXITS.contains(&code));
+        let death = Death {
+            ready_for,
+            cause: if missing {
+                Cause::Missing
+            } else if ready_for.is_none() && refuses {
+                Cause::Refusal
+            } else {
+                Cause::Crash
+            },
+            why: &exit.to_string(),
+            tail,
+        };
+        if missing {
+            return self.missing(worker, &death);
+        }
+        self.died(worker, &death);
     }
 
     /// A process died unasked, or never came up.
@@ -323,7 +352,10 @@ impl State {
             .iter()
             .filter(|(_, job)| matches!(job.phase, Phase::Queued | Phase::Held))
             .filter(|(_, job)| {
-                (agent_broken && job.agent == agent) || sessions.contains(&job.session)
+                (agent_broken
+                    && job.agent == agent
+                    && !self.has_process_for(agent, Some(job.session)))
+                    || sessions.contains(&job.session)
             })
             .map(|(turn, job)| (*turn, job.session))
             .collect();
@@ -460,7 +492,7 @@ impl State {
         self.end_slot(worker, Rung::Kill, Then::Death);
         let death = Death {
             ready_for: None,
-            permanent: false,
+            cause: Cause::Crash,
             why,
             tail: "",
         };

@@ -142,6 +142,8 @@ pub enum Effect {
         /// How.
         rung: Rung,
     },
+    /// Look which agents there are; answered by `AgentsFound`, whatever comes of it.
+    LookForAgents,
     /// Write a line of the log.
     Log(Box<Entry>),
     /// From now on log what these directives let through; they were read before.

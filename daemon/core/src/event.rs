@@ -8,7 +8,7 @@ use agentd_protocol::line::LogFacts;
 use agentd_protocol::request::Decoded;
 use agentd_protocol::webhook::EndpointRow;
 
-use crate::agent::{Looked, OneShot};
+use crate::agent::{Agent, Looked, OneShot};
 use crate::attached::Content;
 use crate::ids::{ConnId, Generation, Token, WorkerId};
 use crate::store::{Loaded, Recovered, Stored};
@@ -63,8 +63,10 @@ pub enum Origin {
 /// What a spawn that made no process says something about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// The agent: its program can't be run, now or later.
+    /// The agent: what it is configured to be can't be run, now or later.
     Agent,
+    /// The agent's program: it isn't there, or can't be run just now.
+    Missing,
     /// The machine, which is short of something.
     Machine,
     /// The working directory, and nothing else.
@@ -192,6 +194,14 @@ pub enum Event {
         agent: String,
         /// How it is run from now on.
         form: Box<OneShot>,
+    },
+    /// The look that was asked for is over, or somebody else's: these agents are there by now, are
+    /// missing for another reason, or have another program than before.
+    AgentsFound {
+        /// What became of them; those that are as they were are not among them.
+        agents: Vec<Agent>,
+        /// What was looked for, for the error when no agent is there.
+        looked_for: String,
     },
     /// Time passed: some deadline of the core has come.
     Ticked,

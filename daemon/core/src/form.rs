@@ -7,8 +7,8 @@ use agentd_protocol::line::Level;
 
 use crate::agent::{OneShot, Sessions};
 use crate::effect::Rung;
-use crate::ids::{TurnId, WorkerId};
-use crate::job::{Notice, Phase};
+use crate::ids::WorkerId;
+use crate::job::Notice;
 use crate::session::SessionId;
 use crate::slot::SlotPhase;
 use crate::state::State;
@@ -54,14 +54,8 @@ impl State {
         let Some(slot) = self.slots.get(&worker) else {
             return;
         };
-        let next = |id: &SessionId| {
-            let session = self.sessions.get(id)?;
-            let turn = *session.queue.front()?;
-            let waits = (self.jobs.get(&turn)).is_some_and(|job| job.phase == Phase::Queued);
-            waits.then_some(turn)
-        };
-        let waiting: Vec<TurnId> = slot.sessions.iter().filter_map(next).collect();
-        for turn in waiting {
+        let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();
+        for turn in self.next_of(&sessions) {
             let notice = Notice {
                 level: Level::Info,
                 code: "one-shot-form".to_owned(),

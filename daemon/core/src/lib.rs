@@ -29,6 +29,7 @@ pub mod effect;
 pub mod event;
 mod finish;
 mod form;
+mod found;
 mod history;
 pub mod ids;
 mod job;

@@ -68,6 +68,14 @@ pub const SPARE_WAITS: Duration = Duration::from_secs(3);
 pub const SPARE_LETS: Duration = Duration::from_millis(50);
 /// An open breaker lets one probe through after this time.
 pub const BREAKER_RETRY: Duration = Duration::from_secs(600);
+/// An agent's program that isn't there is looked for so often: an upgrade moves it away and back.
+pub const MISSING_LOOK: Duration = Duration::from_millis(500);
+/// Turns wait so long for a program that isn't there; who comes later is told at once.
+pub const MISSING_WAITS: Duration = Duration::from_secs(10);
+/// After that it is tried again after so long, for whoever asks.
+pub const MISSING_RETRY: Duration = Duration::from_secs(2);
+/// Between two looks at which agents there are: each goes through all directories of PATH.
+pub const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Each rung of the stop ladder, and each of settling, gets this long.
 pub const RUNG: Duration = Duration::from_secs(5);
 /// A worker idle longer than this is asked right before its next turn …
@@ -117,5 +125,7 @@ pub const WORDS_PER_TURN: usize = 16;
 pub const COMPACTS_WITHIN: Duration = Duration::from_secs(600);
 /// A worker that retries starting permanently: `EX_CONFIG`, and s6's permanent failure.
 pub const PERMANENT_EXITS: [i32; 2] = [78, 125];
+/// A script whose program or interpreter isn't there, or may not be run (POSIX, `sh` and `env`).
+pub const MISSING_EXITS: [i32; 2] = [126, 127];
 /// Jobs that agents made out of jobs: so deep an agent may delegate.
 pub const DELEGATION_DEPTH: usize = 3;

@@ -133,17 +133,26 @@ impl State {
         if let Some(worker) = session.slot {
             return self.place_bound(worker, session_id, &fit);
         }
-        if let Some(failure) = self.broken(&agent.name, session_id) {
+        if let Some(failure) = self.broken_session(&agent.name, session_id) {
             return Place::Never(failure);
         }
-        if !per_turn(&agent) {
-            if let Some(worker) = self.shareable(&agent, &fit, own, pass) {
-                return self.place_here(worker);
-            }
-            if !leased {
-                // Its acceptance takes the lease; then a process is started.
-                return Place::Wait;
-            }
+        if !per_turn(&agent)
+            && let Some(worker) = self.shareable(&agent, &fit, own, pass)
+        {
+            return self.place_here(worker);
+        }
+        // Only who needs a new process is told that none comes up.
+        if let Some(failure) = self.broken_agent(&agent.name) {
+            return Place::Never(failure);
+        }
+        let health = self.health.get(&agent.name);
+        if let Some(at) = health.and_then(|health| health.next_look(self.now.mono)) {
+            self.timers.set_no_later(Timer::Breaker, at);
+            return Place::Wait;
+        }
+        if !leased && !per_turn(&agent) {
+            // Its acceptance takes the lease; then a process is started.
+            return Place::Wait;
         }
         match self.make_room(pass) {
             Room::Some => {}
@@ -331,16 +340,19 @@ impl State {
     }
 
     pub(crate) fn broken(&mut self, agent: &str, session: SessionId) -> Option<Failure> {
-        let now = self.now.mono;
-        let of_session = self
-            .sessions
-            .get_mut(&session)
-            .and_then(|session| session.health.broken(now).cloned());
-        let of_agent = self
-            .health
-            .get_mut(agent)
-            .and_then(|health| health.broken(now).cloned());
-        let broken = of_session.or(of_agent)?;
+        let of_session = self.broken_session(agent, session);
+        of_session.or_else(|| self.broken_agent(agent))
+    }
+
+    fn broken_session(&mut self, agent: &str, session: SessionId) -> Option<Failure> {
+        let session = self.sessions.get_mut(&session)?;
+        let broken = session.health.broken(self.now.mono)?;
+        Some(broken.failure(&format!("agent `{agent}`")))
+    }
+
+    /// Why no process of an agent is started now.
+    pub(crate) fn broken_agent(&mut self, agent: &str) -> Option<Failure> {
+        let broken = self.health.get_mut(agent)?.broken(self.now.mono)?;
         Some(broken.failure(&format!("agent `{agent}`")))
     }
 

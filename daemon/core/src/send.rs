@@ -208,6 +208,9 @@ impl State {
             decoded,
             facts,
         } = parked;
+        if self.needs_a_look(&decoded.request) {
+            return self.park_until_looked(conn, id, decoded, &facts);
+        }
         match &decoded.request {
             Request::Send(send) => {
                 // Those before it may have taken the room that was there when it came.
@@ -279,7 +282,7 @@ impl State {
         }
         if let Some(session) = known.and_then(|known| self.sessions.get(&known)) {
             fits(session, send, facts)?;
-            self.usable(&session.agent.clone(), send)?;
+            self.usable(&session.agent.clone(), known, send)?;
             self.session_takes(known, send)?;
             return known.ok_or_else(|| Rejected::new(Code::Internal, "the session is gone"));
         }
@@ -293,7 +296,7 @@ impl State {
             Some(agent) => agent.clone(),
             None => self.default_agent()?,
         };
-        self.usable(&agent, send)?;
+        self.usable(&agent, None, send)?;
         let if_new = send.cwd_if_new.as_ref().filter(|_| send.cwd.is_none());
         directory::is_there("cwd_if_new", if_new, facts)?;
         let given = send.cwd.as_ref().or(if_new);

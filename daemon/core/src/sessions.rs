@@ -123,7 +123,7 @@ impl State {
             toolsets: new.toolsets.clone(),
             ..Send::default()
         };
-        self.usable(&agent, &like)?;
+        self.usable(&agent, None, &like)?;
         Ok(NewSession {
             name: new.session.clone(),
             agent,

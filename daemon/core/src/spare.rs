@@ -80,7 +80,7 @@ impl State {
         if self
             .health
             .get_mut(&agent.name)
-            .is_some_and(|health| health.broken(now).is_some())
+            .is_some_and(|health| health.is_missing(now) || health.broken(now).is_some())
         {
             return self
                 .timers

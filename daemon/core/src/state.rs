@@ -20,6 +20,7 @@ use crate::derived::Derived;
 use crate::dispatch::Dispatching;
 use crate::effect::{Effect, Progress};
 use crate::event::Event;
+use crate::found::Look;
 use crate::ids::{ConnId, Now, Token, TurnId, WorkerId};
 use crate::job::Job;
 use crate::model::Compacting;
@@ -144,6 +145,7 @@ pub struct State {
     pub(crate) orphaned: BTreeMap<String, Vec<Batch>>,
     pub(crate) restarts: Vec<RestartWait>,
     pub(crate) health: BTreeMap<String, Health>,
+    pub(crate) look: Look,
     pub(crate) spares: BTreeMap<String, Spares>,
     pub(crate) questions: Questions,
     pub(crate) words: Words,
@@ -191,6 +193,7 @@ impl State {
             orphaned: BTreeMap::new(),
             restarts: Vec::new(),
             health: BTreeMap::new(),
+            look: Look::default(),
             spares: BTreeMap::new(),
             questions: Questions::default(),
             words: Words::default(),
@@ -268,6 +271,7 @@ impl State {
                 exit,
                 tail,
             } => self.exited(worker, generation, exit, &tail),
+            Event::AgentsFound { agents, looked_for } => self.agents_found(agents, looked_for),
             Event::OnlyOneShot { agent, form } => self.only_one_shot(&agent, *form),
             Event::Ticked => {}
             Event::StopAsked => self.stop_asked(),

@@ -10,6 +10,7 @@ use agentd_protocol::line::{
 use agentd_protocol::request::LogLevel;
 use agentd_protocol::{Code, Id};
 
+use crate::backoff::Cause;
 use crate::effect::Effect;
 use crate::event::Facts;
 use crate::ids::{ConnId, WorkerId};
@@ -284,7 +285,10 @@ impl State {
             worker: worker.0,
             agent: slot.agent.clone(),
             session: sessions().next().and_then(|session| session.name.clone()),
-            state: slot.state(settling, health.is_some_and(|broken| broken.permanent)),
+            state: slot.state(
+                settling,
+                health.is_some_and(|broken| broken.cause != Cause::Crash),
+            ),
             pid: slot.pid(),
             generation: slot.generation.0,
             restarts: slot.restarts,

@@ -106,7 +106,14 @@ impl State {
                     command: WorkerCommand::Probe,
                 });
             }
-            SlotPhase::Ready { pid, .. } | SlotPhase::Stopping { pid, .. } => *pid = Some(new),
+            SlotPhase::Ready { pid, .. } | SlotPhase::Stopping { pid, .. } => {
+                *pid = Some(new);
+                // It need not get ready.
+                let one_turn = slot.is_one_turn().then(|| slot.agent.clone());
+                if let Some(health) = one_turn.and_then(|agent| self.health.get_mut(&agent)) {
+                    health.found();
+                }
+            }
             SlotPhase::Planned
             | SlotPhase::Probing { .. }
             | SlotPhase::Recycling { .. }

@@ -32,6 +32,11 @@ pub(super) fn kind_of_name(name: &str) -> Option<Kind> {
     }
 }
 
+/// Is an agent of this name looked for by it? The built-in one is beside this program.
+pub(super) fn is_looked_for(name: &str) -> bool {
+    presets::named(name).is_some()
+}
+
 /// What an agent's mere name says besides its kind: `exec` asks for the one-shot form.
 pub(super) fn default_of_name(
     name: &str,
@@ -74,6 +79,18 @@ pub(super) fn why_no_program(file: &Path) -> Option<String> {
         Ok(_) => return None,
     };
     Some(why)
+}
+
+/// Why a program that was there can't be run now.
+#[must_use]
+pub fn why_not_there(program: &Path) -> Option<String> {
+    let runs = !program.is_absolute() || is_program(program);
+    let why = || why_no_program(program).unwrap_or_else(|| gone(program));
+    (!runs).then(why)
+}
+
+fn gone(program: &Path) -> String {
+    format!("`{}` is not there", program.display())
 }
 
 /// The first line of a script names its interpreter within these bytes, or the kernel cuts it.
@@ -124,7 +141,7 @@ pub(super) fn agents_as(
 ) -> Vec<(Agent, Option<AgentConfig>)> {
     let mut agents = Vec::new();
     for (name, agent) in &config.agents {
-        let (agent, another) = as_it_is(agent.clone(), look);
+        let (agent, another) = as_it_is(looked_up(agent, look), look);
         let (mut agent, run) = known(name, agent, Found::Configured, look, describe);
         if let Some(why) = another {
             agent.usable = Err(why);
@@ -141,6 +158,16 @@ pub(super) fn agents_as(
         agents.push(known(TIMMY, agent, Found::BuiltIn, look, describe));
     }
     agents
+}
+
+/// A configured agent with its program where it is now, if the configuration says no path.
+fn looked_up(agent: &AgentConfig, look: &Look) -> AgentConfig {
+    let mut agent = agent.clone();
+    let found = agent.bare.as_deref().and_then(|bare| look.find(bare));
+    if let (Some((path, _)), Some(program)) = (found, agent.command.first_mut()) {
+        *program = path.to_string_lossy().into_owned();
+    }
+    agent
 }
 
 /// An agent that nobody configured, as it is or isn't there.
@@ -235,7 +262,7 @@ fn known(
         ))
     } else if !runs {
         let why = why_no_program(program.as_ref());
-        Err(why.unwrap_or_else(|| format!("`{program}` is not there")))
+        Err(why.unwrap_or_else(|| gone(program.as_ref())))
     } else if let Some(interpreter) = lost_interpreter(program.as_ref()) {
         Err(format!(
             "`{program}` is a script for `{}`, which is not there",

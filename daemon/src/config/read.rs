@@ -254,14 +254,18 @@ impl Reader<'_> {
         }
         let prefix = format!("agents.{name}.");
         let mut kind = discover::kind_of_name(name);
-        let (mut command, mut output) = (None, None);
+        let (mut command, mut bare, mut output) = (None, None, None);
         let mut agent = AgentConfig::new(Kind::Jsonl, Vec::new());
         for (key, value) in self.table(&format!("agents.{name}"), value)? {
             let known = self.key(key, AGENT, &prefix)?;
             let full = format!("{prefix}{known}");
             match known {
                 "kind" => kind = Some(self.kind(&full, value)?),
-                "command" => command = Some(self.command(&full, value)?),
+                "command" => {
+                    command = Some(self.command(&full, value)?);
+                    let written = self.strings(&full, value)?.into_iter().next();
+                    bare = written.filter(|program| !program.contains('/'));
+                }
                 "output" => output = Some((key.span().start, self.output(&full, value)?)),
                 "env" => {
                     agent.env = self.map(&full, value)?;
@@ -294,6 +298,7 @@ impl Reader<'_> {
         let default = || discover::default_of_name(name, kind, self.look, provider);
         let Some((command, usual)) = command.map(|own| (own, None)).or_else(|| {
             let (command, output) = default()?;
+            bare = discover::is_looked_for(name).then(|| name.to_owned());
             Some((command, Some(output)))
         }) else {
             let what = format!("agent `{name}` has no `command`");
@@ -307,6 +312,7 @@ impl Reader<'_> {
         agent = AgentConfig {
             kind,
             command,
+            bare,
             ..agent
         };
         agent.doubts = doubts::of(name, &agent);

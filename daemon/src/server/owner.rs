@@ -416,6 +416,7 @@ impl<H: Host> Owner<H> {
                 generation,
                 rung,
             } => self.order(worker, generation, Order::End(rung)),
+            Effect::LookForAgents => self.wires.spawner.look_for_agents(),
             Effect::Log(entry) => self.to_log.push(*entry),
             Effect::SetLogLevel(level) => {
                 self.log();

@@ -10,14 +10,13 @@ use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use agentd_core::agent::Agent;
 use agentd_core::effect::Announcement;
 use agentd_core::{Event, Served, Settings, Socket, State};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{self, Config, Look};
+use crate::config::{self, Config};
 use crate::platform::cgroup::Delegated;
 use crate::platform::instance::{self, Instance};
 use crate::platform::lock::{Doing, Lock};
@@ -33,7 +32,8 @@ use crate::server::peer::PeerConfig;
 use crate::store::{self, Answers, Liveness, Opened, Role, Store};
 use crate::webhook;
 use crate::worker::{
-    Attach, FileLimit, Learned, Patience, SpawnRecord, Spawner, Versions, adopt_orphans, learned,
+    Attach, FileLimit, Learned, Look, Patience, Roster, Seen, SpawnRecord, Spawner, Versions,
+    adopt_orphans, learned,
 };
 
 /// Connections that were accepted and not heard of: more than there can be.
@@ -148,11 +148,13 @@ impl Shell {
         if let Err(error) = adopt_orphans() {
             tracing::warn!(%error, "escaped processes of workers can't be adopted");
         }
-        let agents = agents(&plan.config, &dir);
-        let mut spawner = spawner(&plan, &agents, &instance, inbox.clone(), tracker.clone());
+        let look = look(&plan.config, &dir);
+        let seen = look();
+        let roster = Roster::new(seen.clone(), look);
+        let mut spawner = spawner(&plan, roster, &instance, inbox.clone(), tracker.clone());
         let versions = Versions::new(spawner.clone(), &dir, patience(&plan.served));
         spawner.versions = Some(Arc::clone(&versions));
-        let settings = settings(&plan, &opened, agents);
+        let settings = settings(&plan, &opened, seen);
         let endpoints = config::Endpoints::file(&plan.config.file);
         let delivering = CancellationToken::new();
         if plan.served == Served::Daemon {
@@ -354,28 +356,17 @@ fn recorder(instance: Arc<Instance>) -> Arc<dyn Fn(SpawnRecord) + Send + Sync> {
 /// Starts workers for this instance, of the agents that can be run.
 fn spawner(
     plan: &Plan,
-    agents: &[(Agent, Option<config::AgentConfig>)],
+    agents: Arc<Roster>,
     instance: &Arc<Instance>,
     inbox: mpsc::Sender<Event>,
     tracker: TaskTracker,
 ) -> Spawner {
-    let runnable = agents
-        .iter()
-        .filter_map(|(agent, run)| {
-            let mut run = run.clone()?;
-            if config::is_built_in(&run) {
-                run.pass_env
-                    .extend(plan.config.provider_keys.iter().cloned());
-            }
-            Some((agent.name.clone(), run))
-        })
-        .collect();
     Spawner {
         inbox,
         tracker,
         instance: instance.id().to_owned(),
         socket: plan.socket.clone(),
-        agents: Arc::new(runnable),
+        agents,
         built_in: built_in(plan),
         secrets: Arc::new(plan.config.secrets.clone()),
         environment: Arc::new(std::env::vars_os().collect()),
@@ -402,26 +393,32 @@ const fn patience(served: &Served) -> Patience {
     }
 }
 
-/// Every agent, each in the form that it was last found to have.
-fn agents(config: &Config, state_dir: &Path) -> Vec<(Agent, Option<config::AgentConfig>)> {
-    let Learned {
-        one_shot_only,
-        others,
-    } = learned(state_dir);
-    let look = Look {
-        one_shot_only,
-        others,
-        ..Look::here()
-    };
-    config::agents(config, &look)
+/// Looks at every agent, each in the form that it was last found to have.
+fn look(config: &Config, state_dir: &Path) -> Look {
+    let (config, state_dir) = (config.clone(), state_dir.to_owned());
+    Arc::new(move || {
+        let Learned {
+            one_shot_only,
+            others,
+        } = learned(&state_dir);
+        let look = config::Look {
+            one_shot_only,
+            others,
+            ..config::Look::here()
+        };
+        let mut agents = config::agents(&config, &look);
+        let looked_for = config::looked_for(&config, &agents);
+        for run in agents.iter_mut().filter_map(|(_, run)| run.as_mut()) {
+            if config::is_built_in(run) {
+                run.pass_env.extend(config.provider_keys.iter().cloned());
+            }
+        }
+        Seen { agents, looked_for }
+    })
 }
 
-fn settings(
-    plan: &Plan,
-    opened: &Opened,
-    agents: Vec<(Agent, Option<config::AgentConfig>)>,
-) -> Settings {
-    let looked_for = config::looked_for(&plan.config, &agents);
+fn settings(plan: &Plan, opened: &Opened, seen: Seen) -> Settings {
+    let Seen { agents, looked_for } = seen;
     let agents: BTreeMap<_, _> = agents
         .into_iter()
         .map(|(agent, _)| (agent.name.clone(), agent))

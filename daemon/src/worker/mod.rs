@@ -9,6 +9,7 @@ mod fetch;
 mod probe;
 mod pump;
 mod reap;
+mod roster;
 mod said;
 mod spawn;
 mod tail;
@@ -31,13 +32,14 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
 use crate::adapter::{Adapter, Kind};
-use crate::config::{AgentConfig, one_shot};
+use crate::config::one_shot;
 use crate::platform::cgroup::Delegated;
 use spawn::Plan;
 use versions::Unready;
 
 pub use fetch::Attach;
 pub use reap::adopt_orphans;
+pub use roster::{Look, Roster, Seen};
 pub use spawn::FileLimit;
 pub use versions::{Learned, Patience, Versions, learned};
 
@@ -79,8 +81,8 @@ pub struct Spawner {
     pub instance: String,
     /// `AGENTD_SOCKET` of every process.
     pub socket: Option<PathBuf>,
-    /// The agents by name.
-    pub agents: Arc<BTreeMap<String, AgentConfig>>,
+    /// The agents that can be run.
+    pub agents: Arc<Roster>,
     /// The key-value pairs that `pass_env` looks at first.
     pub secrets: Arc<BTreeMap<String, String>>,
     /// What only the built-in agent is told: where its configuration and its state are.
@@ -124,16 +126,15 @@ impl Spawner {
         };
         // A process that is given its turn at its start is the one-shot form, whatever the agent was
         // found to be at first.
-        let once = (agent.kind != Kind::Exec && spawn.prompt.is_some()).then(|| one_shot(agent));
+        let once = (agent.kind != Kind::Exec && spawn.prompt.is_some()).then(|| one_shot(&agent));
         let unready = self.versions.as_ref().filter(|_| spawn.prompt.is_none());
         let unready = unready.map(|versions| Unready::new(versions, &spawn.agent));
-        let once = once.flatten();
-        let agent = once.as_ref().unwrap_or(agent);
+        let agent = once.flatten().unwrap_or(agent);
         let mut launch = agent.kind.launch(&agent.command, &spawn);
         let mark = self.mark(worker, generation);
         agent.kind.mark(&mark.variables(), &mut launch.argv);
         let adapter = agent.kind.adapter_of(agent.output, &spawn);
-        let env = environment::of_worker(self, agent, &launch, &mark, &spawn);
+        let env = environment::of_worker(self, &agent, &launch, &mark, &spawn);
         let plan = Plan {
             worker,
             generation,
@@ -146,6 +147,22 @@ impl Spawner {
             groups: self.groups.clone(),
         };
         self.start(plan, adapter, unready)
+    }
+
+    /// Looks for agents; the answer is `AgentsFound`, whatever comes of it.
+    pub fn look_for_agents(&self) {
+        if let Some(versions) = &self.versions {
+            return versions.look_for_agents();
+        }
+        let inbox = self.inbox.clone();
+        self.tracker.spawn(async move {
+            let nothing = Event::AgentsFound {
+                agents: Vec::new(),
+                looked_for: String::new(),
+            };
+            // An owner that is gone needs no answer.
+            let _gone = inbox.send(nothing).await;
+        });
     }
 
     fn mark(&self, worker: WorkerId, generation: Generation) -> reap::Mark {

@@ -79,9 +79,9 @@ impl Failure {
         }
     }
 
-    /// Is trying again pointless?
+    /// Is trying again right now pointless?
     pub(super) fn is_permanent(&self) -> bool {
-        matches!(self.fault, Fault::Agent | Fault::Arguments)
+        matches!(self.fault, Fault::Agent | Fault::Missing | Fault::Arguments)
     }
 
     /// In words for a person.
@@ -356,6 +356,7 @@ fn explain(plan: &Plan, program: &Path, why: &NotEntered) -> Failure {
 fn blame(error: &io::Error) -> Fault {
     match error.raw_os_error() {
         Some(libc::E2BIG) => Fault::Arguments,
+        // While it is being replaced it is away, or half there.
         Some(
             libc::ENOENT
             | libc::EACCES
@@ -363,9 +364,9 @@ fn blame(error: &io::Error) -> Fault {
             | libc::ENOTDIR
             | libc::EISDIR
             | libc::ELOOP
-            | libc::EPERM
-            | libc::ENAMETOOLONG,
-        ) => Fault::Agent,
+            | libc::EPERM,
+        ) => Fault::Missing,
+        Some(libc::ENAMETOOLONG) => Fault::Agent,
         // A NUL: the library sees it before the system does.
         None if error.kind() == io::ErrorKind::InvalidInput => Fault::Arguments,
         _ => Fault::Machine,

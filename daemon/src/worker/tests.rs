@@ -96,7 +96,7 @@ fn spawner(instance: &str, inbox: mpsc::Sender<Event>) -> (Spawner, Arc<Mutex<Ve
         tracker: TaskTracker::new(),
         instance: instance.to_owned(),
         socket: Some(PathBuf::from("/run/x.sock")),
-        agents: Arc::default(),
+        agents: super::Roster::new(super::Seen::default(), Arc::new(super::Seen::default)),
         built_in: Arc::default(),
         secrets: Arc::new(BTreeMap::from([("KEY".to_owned(), "secret".to_owned())])),
         environment: Arc::new(
@@ -428,7 +428,7 @@ async fn signals_and_limits_are_those_of_a_fresh_process() {
 }
 
 #[tokio::test]
-async fn a_program_that_cannot_run_is_refused_for_good_and_a_missing_directory_is_named() {
+async fn a_program_that_cannot_run_is_missing_and_a_missing_directory_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let plain = dir.path().join("plain");
     std::fs::write(&plain, "not a program").unwrap();
@@ -438,9 +438,13 @@ async fn a_program_that_cannot_run_is_refused_for_good_and_a_missing_directory_i
         ("relative", "absolute"),
         ("/", "cannot run `/`"),
     ] {
+        let expected = match program {
+            "relative" => Fault::Agent,
+            _ => Fault::Missing,
+        };
         let (error, fault) = refused(Setup::argv(&[program])).await;
         assert!(error.contains(says), "{program}: {error}");
-        assert_eq!(fault, Fault::Agent, "{program}");
+        assert_eq!(fault, expected, "{program}");
     }
     let mut setup = Setup::argv(&["/bin/cat"]);
     setup.cwd = dir.path().join("gone");

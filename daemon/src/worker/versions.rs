@@ -24,13 +24,15 @@ use tokio::time::{Instant, timeout_at};
 
 use super::probe::NoAnswer;
 use super::reap::Mark;
+use super::roster::Found;
 use super::spawn::Plan;
 use super::{Spawner, environment, probe};
 use crate::adapter::{Kind, Launch};
 use crate::config::{self, AgentConfig};
-use kept::{Asked, Help, Kept, Stamp};
+use kept::{Asked, Help, Kept};
 
 pub(super) use forms::Unready;
+pub(super) use kept::Stamp;
 pub use kept::{Learned, learned};
 
 /// Whoever asks a daemon for the agents waits no longer for versions; the next one has them.
@@ -109,7 +111,10 @@ impl Versions {
             let inbox = versions.spawner.inbox.clone();
             let looked = tokio::select! {
                 () = inbox.closed() => return,
-                looked = versions.look() => looked,
+                looked = async {
+                    versions.look_again().await;
+                    versions.look().await
+                } => looked,
             };
             if let Event::Requested { facts, .. } = &mut event {
                 facts.agents = looked;
@@ -119,6 +124,42 @@ impl Versions {
         });
     }
 
+    /// Looks which agents there are by now, beside whoever asks.
+    pub fn look_for_agents(self: &Arc<Self>) {
+        let versions = Arc::clone(self);
+        self.spawner.tracker.spawn(async move {
+            let inbox = versions.spawner.inbox.clone();
+            tokio::select! {
+                () = inbox.closed() => {}
+                () = versions.look_again() => {}
+            }
+        });
+    }
+
+    /// The owner knows of what was found when this is over.
+    async fn look_again(&self) {
+        let told = async |found: Found| {
+            let names: Vec<&str> = found
+                .agents
+                .iter()
+                .map(|agent| agent.name.as_str())
+                .collect();
+            if !names.is_empty() {
+                tracing::info!(agents = names.join(","), "a new look found other programs");
+            }
+            // The form of the program before says nothing of the one that is there now.
+            self.cache()
+                .reformed
+                .retain(|name| !names.contains(&name.as_str()));
+            let Found { agents, looked_for } = found;
+            // An owner that is gone runs nobody.
+            let _gone = (self.spawner.inbox)
+                .send(Event::AgentsFound { agents, looked_for })
+                .await;
+        };
+        self.spawner.agents.look(told).await;
+    }
+
     /// What is known of each agent, after a wait for what isn't yet.
     async fn look(self: &Arc<Self>) -> BTreeMap<String, Looked> {
         let until = Instant::now()
@@ -126,7 +167,7 @@ impl Versions {
                 Patience::Short => ANSWER_WITHIN,
                 Patience::Long => ALONE_WITHIN,
             };
-        for agent in self.spawner.agents.values() {
+        for agent in self.spawner.agents.all().values() {
             self.begin(agent);
         }
         loop {
@@ -137,8 +178,9 @@ impl Versions {
             }
         }
         self.reform().await;
-        let agents = self.spawner.agents.iter();
+        let agents = self.spawner.agents.all();
         agents
+            .iter()
             .map(|(name, agent)| (name.clone(), self.looked(&self.in_force(name, agent))))
             .collect()
     }
@@ -296,6 +338,7 @@ impl Versions {
         };
         let mut notes: Vec<String> = agent.doubts.iter().map(ToString::to_string).collect();
         let program = agent.command.first();
+        looked.why_not = program.and_then(|program| config::why_not_there(program.as_ref()));
         if let Some(program) = program.filter(|name| config::tells_version(name)) {
             notes.extend(self.said(agent, program, &mut looked));
         }

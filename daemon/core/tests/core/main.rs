@@ -20,6 +20,7 @@ mod held;
 mod leaks;
 mod lives;
 mod memory;
+mod missing;
 mod native;
 mod pins;
 mod processes;

@@ -87,6 +87,7 @@ impl World {
             );
         }
         process.turns.push(turn);
+        process.jobs.push(job);
         process.sessions.insert(session.to_owned());
     }
 
@@ -217,7 +218,12 @@ impl World {
 
     /// No process came of it.
     pub fn spawn_fails(&mut self, process: (WorkerId, Generation), fault: Fault) {
-        if self.processes.remove(&process).is_some() {
+        if let Some(known) = self.processes.remove(&process) {
+            if fault == Fault::Missing {
+                // Nobody ran them.
+                let unrun = known.jobs.iter();
+                unrun.for_each(|job| *self.prompts.entry(*job).or_insert(1) -= 1);
+            }
             let (worker, generation) = process;
             self.event(Event::SpawnFailed {
                 worker,

@@ -242,11 +242,12 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
         {
             let faults = [
                 Fault::Agent,
+                Fault::Missing,
                 Fault::Machine,
                 Fault::Directory,
                 Fault::Arguments,
             ];
-            world.spawn_fails((worker, generation), faults[pick(4)]);
+            world.spawn_fails((worker, generation), faults[pick(5)]);
         }
         (230..=239, _, _) => world.pass(Duration::from_millis(u64::from(choice >> 8) % 3_000)),
         (240..=241, _, _) => world.pass(Duration::from_secs(40)),

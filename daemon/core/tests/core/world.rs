@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use agentd_core::agent::Agent;
 use agentd_core::effect::{Progress, Rung};
 use agentd_core::event::{Facts, Origin};
 use agentd_core::ids::{ConnId, Generation, Now, Token, TurnId, WorkerId};
@@ -27,6 +28,8 @@ pub struct Process {
     pub resume: Option<String>,
     pub ready: bool,
     pub turns: Vec<TurnId>,
+    /// The jobs that it got.
+    pub jobs: Vec<JobId>,
     pub sessions: BTreeSet<String>,
     pub per_turn: bool,
     pub told_to_end: Option<Rung>,
@@ -131,6 +134,12 @@ pub struct World {
     pub attached: Vec<JobId>,
     /// Are lines of text kept?
     pub keep_text: bool,
+    /// Looks at which agents there are that were asked for and not taken.
+    pub looks: u32,
+    /// What the next one finds.
+    pub to_find: Vec<Agent>,
+    /// Take each look at once.
+    pub prompt_look: bool,
 }
 
 impl World {
@@ -173,6 +182,9 @@ impl World {
             texts_told: Vec::new(),
             attached: Vec::new(),
             keep_text: true,
+            looks: 0,
+            to_find: Vec::new(),
+            prompt_look: true,
         }
     }
 
@@ -197,6 +209,19 @@ impl World {
             while self.store_pending() > 0 {
                 self.store_answers();
             }
+        }
+        if self.prompt_look {
+            self.take_look();
+        }
+    }
+
+    /// Takes the look that was asked for, if one was.
+    pub fn take_look(&mut self) {
+        assert!(self.looks <= 1, "a look is asked for while one is taken");
+        if std::mem::take(&mut self.looks) == 1 {
+            let agents = std::mem::take(&mut self.to_find);
+            let looked_for = "Looked for: everything".to_owned();
+            self.event(Event::AgentsFound { agents, looked_for });
         }
     }
 
@@ -313,6 +338,7 @@ impl World {
                     process.told_to_end = Some(rung);
                 }
             }
+            Effect::LookForAgents => self.looks += 1,
             Effect::Announce(_) | Effect::Log(_) | Effect::SetLogLevel(_) => {}
             Effect::Exit => {
                 assert!(self.processes.is_empty(), "left with live processes");
@@ -379,6 +405,7 @@ impl World {
             self.cursors.extend(client.books.cursors());
         }
         self.recover_asked.clear();
+        self.looks = 0;
         self.out_of_step = false;
         self.processes.clear();
         self.seen_generations.clear();

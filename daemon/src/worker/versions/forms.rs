@@ -77,7 +77,7 @@ impl Unready {
         };
         let until = Instant::now() + KNOWN_WITHIN;
         let program = agent.command.first().map(PathBuf::from);
-        versions.begin(agent);
+        versions.begin(&agent);
         loop {
             let changed = versions.changed.notified();
             let asks = |program| versions.cache().asking.contains(program);
@@ -92,7 +92,7 @@ impl Unready {
 impl Versions {
     /// Tells the owner of each agent whose program is known to lack the form that it is run in, once.
     pub(super) async fn reform(&self) {
-        for (name, agent) in self.spawner.agents.iter() {
+        for (name, agent) in self.spawner.agents.all().iter() {
             let Some(once) = config::one_shot(agent) else {
                 continue;
             };

@@ -22,7 +22,7 @@ const DOUBTED_AFTER: Duration = Duration::from_secs(5);
 
 /// Names one file's content, near enough.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Stamp {
+pub(in crate::worker) struct Stamp {
     /// Behind all links: a new version is often another file with the same name in front.
     file: PathBuf,
     /// When it was changed in any way: packages bring times of modification of their own.
@@ -33,7 +33,7 @@ pub(super) struct Stamp {
 
 impl Stamp {
     /// Of the program as it is now; `None` when it is gone.
-    pub(super) fn of(program: &Path) -> Option<Self> {
+    pub(in crate::worker) fn of(program: &Path) -> Option<Self> {
         let file = std::fs::canonicalize(program).ok()?;
         let found = std::fs::metadata(&file).ok()?;
         Some(Self {

@@ -1,0 +1,292 @@
+//! Which agents can be run, from one look at the host to the next.
+//!
+//! Owns the table of them, and what a new look changes in it. Where is looked, `config` knows; what
+//! follows from it, the core decides.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agentd_core::agent::Agent;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::versions::Stamp;
+use crate::config::AgentConfig;
+
+/// A look goes through directories that may be on a network: nobody waits longer for it, and none
+/// begins while one hangs.
+const LOOK_WITHIN: Duration = Duration::from_secs(2);
+/// Looks begin so far apart, however many ask.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What a look sees.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Seen {
+    /// Every agent that is configured or looked for, and how it is run if it can be.
+    pub agents: Vec<(Agent, Option<AgentConfig>)>,
+    /// What was looked for, for people.
+    pub looked_for: String,
+}
+
+/// Looks at the host; it may take its time.
+pub type Look = Arc<dyn Fn() -> Seen + Send + Sync>;
+
+/// What is known of one agent.
+#[derive(Clone, Debug)]
+struct Known {
+    agent: Agent,
+    run: Option<AgentConfig>,
+    /// Which file its program was.
+    stamp: Option<Stamp>,
+}
+
+impl Known {
+    fn of((agent, run): (Agent, Option<AgentConfig>)) -> Self {
+        let stamp = run.as_ref().and_then(|run| {
+            let program = run.command.first()?;
+            Stamp::of(Path::new(program))
+        });
+        Self { agent, run, stamp }
+    }
+
+    /// Is what a new look says of the agent to count from now on?
+    fn gives_way_to(&self, new: &Self) -> bool {
+        if self.agent.usable.is_err() {
+            return self.agent != new.agent;
+        }
+        // Bad news counts when it is tried: an upgrade takes a moment, and its sessions live.
+        if new.agent.usable.is_err() {
+            return false;
+        }
+        // Which form the same program has, it says itself.
+        self.stamp != new.stamp || self.agent.command.first() != new.agent.command.first()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    known: BTreeMap<String, Known>,
+    /// Those that can be run.
+    run: Arc<BTreeMap<String, AgentConfig>>,
+    looked_for: String,
+}
+
+impl Table {
+    fn new(seen: Seen) -> Self {
+        let known = seen.agents.into_iter().map(Known::of);
+        let known = known.map(|known| (known.agent.name.clone(), known));
+        let mut table = Self {
+            known: known.collect(),
+            looked_for: seen.looked_for,
+            ..Self::default()
+        };
+        table.run = table.runnable();
+        table
+    }
+
+    fn runnable(&self) -> Arc<BTreeMap<String, AgentConfig>> {
+        let known = self.known.iter();
+        let run = known.filter_map(|(name, known)| Some((name.clone(), known.run.clone()?)));
+        Arc::new(run.collect())
+    }
+
+    /// Takes what a new look says that is to count; says of whom.
+    fn take(&mut self, seen: Seen) -> Vec<Agent> {
+        self.looked_for = seen.looked_for;
+        let mut taken = Vec::new();
+        for new in seen.agents.into_iter().map(Known::of) {
+            let name = &new.agent.name;
+            if self
+                .known
+                .get(name)
+                .is_none_or(|old| old.gives_way_to(&new))
+            {
+                taken.push(new.agent.clone());
+                self.known.insert(name.clone(), new);
+            }
+        }
+        if !taken.is_empty() {
+            self.run = self.runnable();
+        }
+        taken
+    }
+}
+
+/// What a look changed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Found {
+    pub(super) agents: Vec<Agent>,
+    pub(super) looked_for: String,
+}
+
+/// How far looks are.
+#[derive(Debug, Default)]
+struct Looking {
+    /// When the last one began.
+    began: Option<Instant>,
+    /// One that nobody waits for any more.
+    hangs: Option<JoinHandle<Seen>>,
+}
+
+/// Which agents can be run.
+pub struct Roster {
+    table: Mutex<Table>,
+    look: Look,
+    looking: tokio::sync::Mutex<Looking>,
+}
+
+impl std::fmt::Debug for Roster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Roster")
+            .field("table", &self.table)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Roster {
+    /// With what the first look saw.
+    #[must_use]
+    pub fn new(seen: Seen, look: Look) -> Arc<Self> {
+        Arc::new(Self {
+            table: Mutex::new(Table::new(seen)),
+            look,
+            looking: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// How an agent is run, if it can be.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<AgentConfig> {
+        self.all().get(name).cloned()
+    }
+
+    /// All that can be run.
+    #[must_use]
+    pub fn all(&self) -> Arc<BTreeMap<String, AgentConfig>> {
+        Arc::clone(&self.table().run)
+    }
+
+    fn table(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks again, beside the runtime's thread; `told` hears what it changed before anybody who
+    /// waited goes on. Whoever asked before a look of somebody else's began has that one's.
+    pub(super) async fn look<F: Future<Output = ()>>(&self, told: impl FnOnce(Found) -> F) {
+        let asked = Instant::now();
+        let mut looking = self.looking.lock().await;
+        if let Some(began) = looking.began {
+            if began > asked {
+                return;
+            }
+            sleep_until(began + LOOK_EVERY).await;
+        }
+        looking.began = Some(Instant::now());
+        let seen = self.see(&mut looking).await;
+        let found = {
+            let mut table = self.table();
+            Found {
+                agents: seen.map(|seen| table.take(seen)).unwrap_or_default(),
+                looked_for: table.looked_for.clone(),
+            }
+        };
+        told(found).await;
+    }
+
+    async fn see(&self, looking: &mut Looking) -> Option<Seen> {
+        if looking
+            .hangs
+            .as_ref()
+            .is_some_and(|hangs| !hangs.is_finished())
+        {
+            return None;
+        }
+        let look = Arc::clone(&self.look);
+        let mut seeing = tokio::task::spawn_blocking(move || look());
+        match timeout(LOOK_WITHIN, &mut seeing).await {
+            Ok(seen) => seen.ok(),
+            Err(_) => {
+                tracing::warn!(
+                    "looking for agents takes long: a directory of PATH does not answer"
+                );
+                looking.hangs = Some(seeing);
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentd_core::agent::Found as How;
+
+    use super::*;
+    use crate::adapter::Kind;
+
+    fn seen(program: &Path, usable: Result<(), &str>) -> Seen {
+        let command = vec![program.to_string_lossy().into_owned()];
+        let run = AgentConfig::new(Kind::Jsonl, command.clone());
+        let agent = Agent {
+            name: "a".to_owned(),
+            kind: "jsonl",
+            describe: Kind::Jsonl.describe(&command),
+            command,
+            found: How::OnPath,
+            version: None,
+            usable: usable.map_err(str::to_owned),
+            warm: 0,
+            idle_timeout: Duration::ZERO,
+            provider: None,
+            model: None,
+            thinking: None,
+        };
+        let run = agent.usable.is_ok().then_some(run);
+        Seen {
+            agents: vec![(agent, run)],
+            looked_for: String::new(),
+        }
+    }
+
+    #[test]
+    fn roster_takes_what_came_and_keeps_what_went() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+        std::fs::write(&old, "1").unwrap();
+        std::fs::write(&new, "2").unwrap();
+        let mut table = Table::new(seen(&old, Err("it is not on PATH")));
+        assert!(table.run.is_empty());
+        let mut take = |seen: Seen| {
+            let taken = table.take(seen).len();
+            let run = table.run.get("a").map(|run| run.command[0].clone());
+            (taken, run)
+        };
+        let path = |path: &Path| Some(path.to_string_lossy().into_owned());
+        assert_eq!(take(seen(&old, Err("it is not on PATH"))), (0, None));
+        assert_eq!(take(seen(&old, Err("it is a directory"))), (1, None));
+        assert_eq!(take(seen(&old, Ok(()))), (1, path(&old)), "installed");
+        assert_eq!(take(seen(&old, Ok(()))), (0, path(&old)));
+        assert_eq!(take(seen(&old, Err("gone"))), (0, path(&old)), "away");
+        assert_eq!(take(seen(&new, Ok(()))), (1, path(&new)), "elsewhere");
+        std::fs::write(dir.path().join("next"), "22").unwrap();
+        std::fs::rename(dir.path().join("next"), &new).unwrap();
+        assert_eq!(take(seen(&new, Ok(()))), (1, path(&new)), "replaced");
+    }
+
+    #[tokio::test]
+    async fn roster_looks_once_for_all_who_wait() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        let looks = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&looks);
+        let look = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Seen::default()
+        };
+        let roster = Roster::new(Seen::default(), Arc::new(look));
+        roster.look(async |_| ()).await;
+        let one = || roster.look(async |_| ());
+        tokio::join!(one(), one(), one(), one());
+        assert_eq!(looks.load(Ordering::Relaxed), 2);
+    }
+}
