@@ -5,6 +5,7 @@ use std::time::Duration;
 use agentd_protocol::line::{CostStatus, Stop};
 
 use crate::attached::Takes;
+use crate::toolsets::Toolsets;
 use crate::worker::QuestionKind;
 
 /// One agent, from the configuration, from PATH, or built in.
@@ -97,7 +98,7 @@ pub struct Describe {
     /// Can it be told how hard to think?
     pub thinking: Levels,
     /// Can it restrict tools, unless its handshake says otherwise?
-    pub toolsets: bool,
+    pub toolsets: Toolsets,
     /// Does it take a chain of models to fall back to, unless its handshake says otherwise?
     pub fallback_chain: bool,
     /// Does it take a word in the middle of a turn, unless its handshake says otherwise?

@@ -104,7 +104,7 @@ mod tests {
                 models: true,
                 providers: Providers::Any,
                 thinking: Levels::Any,
-                toolsets: false,
+                toolsets: crate::toolsets::Toolsets::None,
                 fallback_chain: false,
                 tells: crate::agent::Tells::TEXT,
                 attachments: crate::attached::Takes::Nothing,

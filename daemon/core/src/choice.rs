@@ -89,10 +89,10 @@ impl State {
             thinking: pin(&send.thinking, &agent.thinking),
         };
         pins::check(agent, &pins)?;
-        if send.toolsets.is_some() && !agent.describe.toolsets {
-            let error =
-                format!("`toolsets` was given, but the agent `{name}` can't restrict its tools");
-            return Err(Rejected::new(Code::Unsupported, error));
+        // One that was made before its names were known has what it was made with.
+        let of_session = session.and_then(|session| self.sessions.get(&session)?.toolsets.as_ref());
+        if let Some(toolsets) = send.toolsets.as_ref().or(of_session) {
+            agent.describe.toolsets.check(name, toolsets)?;
         }
         if send.fallback_chain.is_some() && !agent.describe.fallback_chain {
             let error = format!("`fallback_chain` was given, but the agent `{name}` takes none");

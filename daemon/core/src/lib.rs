@@ -65,7 +65,9 @@ mod supervisor;
 mod terms;
 mod text;
 mod timers;
+pub mod toolsets;
 mod tracked;
+
 mod turn;
 mod webhook;
 pub mod worker;

@@ -272,7 +272,7 @@ impl Slot {
             capacity: agent.describe.concurrent_sends.max(1),
             one_session: agent.describe.sessions != Sessions::Many,
             cwd_per_turn: false,
-            toolsets: agent.describe.toolsets,
+            toolsets: agent.describe.toolsets.any(),
             toolsets_per_turn: false,
             fallback_chain: agent.describe.fallback_chain,
             steers: agent.describe.steers,

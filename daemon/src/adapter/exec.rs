@@ -12,6 +12,7 @@ use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
 use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::toolsets::Toolsets;
 use agentd_core::worker::{Exit, Failure, Outcome, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::limits::MAX_TEXT;
@@ -68,7 +69,7 @@ pub fn describe(command: &[String]) -> Describe {
         models: has_model,
         providers: Providers::None,
         thinking: Levels::None,
-        toolsets: false,
+        toolsets: Toolsets::None,
         fallback_chain: false,
         steers: false,
         compacts: false,

@@ -9,6 +9,7 @@ use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
 use agentd_core::attached::{Attached, Takes};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::toolsets::Toolsets;
 use agentd_core::worker::{
     AskedFor, Asking, Failure, Json, Outcome, Prompt, QuestionKind, Reply, Steering, Traits,
     WorkerCommand, WorkerEvent,
@@ -55,7 +56,7 @@ pub const fn describe() -> Describe {
         models: true,
         providers: Providers::Any,
         thinking: Levels::Any,
-        toolsets: true,
+        toolsets: Toolsets::Own,
         fallback_chain: true,
         steers: false,
         compacts: false,

@@ -38,7 +38,7 @@ fn describe(_kind: Kind, _command: &[String]) -> Describe {
         models: true,
         providers: Providers::Any,
         thinking: Levels::Any,
-        toolsets: true,
+        toolsets: agentd_core::toolsets::Toolsets::Own,
         fallback_chain: false,
         steers: false,
         compacts: false,

@@ -262,5 +262,14 @@ fn only_the_tools_of_the_session_are_offered() {
         let tools = scene.model.asked().pop().unwrap().tools;
         assert!(tools.contains(&"Read".to_owned()), "{tools:?}");
         assert!(!tools.contains(&"Bash".to_owned()), "{tools:?}");
+        let line = json!({"prompt": "one", "session": "seed", "toolsets": ["terminal", "file"]});
+        let last = scene.daemon.ask(&line.to_string()).pop().unwrap();
+        assert_eq!(text(&driven, &last), "echo: one");
+        let tools = scene.model.asked().pop().unwrap().tools;
+        for tool in ["Bash", "Read", "Write", "Edit"] {
+            assert!(tools.contains(&tool.to_owned()), "{tools:?}");
+        }
+        assert!(!tools.contains(&"WebFetch".to_owned()), "{tools:?}");
+        super::pi::refuses_bogus(&scene);
     }
 }

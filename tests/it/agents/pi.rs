@@ -67,18 +67,37 @@ fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
 
 suite!();
 
+/// Never an agent without tools for a name that it hasn't got.
+pub fn refuses_bogus(scene: &Scene) {
+    let line = json!({"prompt": "one", "session": "bogus", "toolsets": ["terminal", "bogus"]});
+    let last = scene.daemon.ask(&line.to_string()).pop().unwrap();
+    assert_eq!(last["code"], "unsupported", "{last:#}");
+    let error = last["error"].as_str().unwrap();
+    assert!(
+        error.contains("`bogus`") && error.contains("`file`"),
+        "{error}"
+    );
+}
+
 #[test]
 fn only_the_tools_of_the_session_are_offered() {
     for driven in installed() {
-        for (session, toolsets) in [("two", vec!["grep", "read"]), ("none", vec![])] {
+        let (two, seed) = (["grep", "read"], ["terminal", "file"]);
+        let all = ["bash", "edit", "find", "grep", "ls", "read", "write"];
+        for (session, toolsets, expected) in [
+            ("two", &two[..], &two[..]),
+            ("none", &[], &[]),
+            ("seed", &seed, &all),
+        ] {
             let scene = Scene::of(&driven, "");
             let line = json!({"prompt": "one", "session": session, "toolsets": toolsets});
             let last = scene.daemon.ask(&line.to_string()).pop().unwrap();
             assert_eq!(text(&driven, &last), "echo: one");
             let mut tools = scene.model.asked().pop().unwrap().tools;
             tools.sort();
-            assert_eq!(tools, toolsets, "{}", driven.label);
+            assert_eq!(tools, expected, "{}", driven.label);
         }
+        refuses_bogus(&Scene::of(&driven, ""));
     }
 }
 

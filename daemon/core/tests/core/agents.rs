@@ -6,6 +6,7 @@ use agentd_core::agent::{
     Agent, Describe, Found, Levels, OneShot, Providers, Resume, Sessions, Tells,
 };
 use agentd_core::attached::Takes;
+use agentd_core::toolsets::Toolsets;
 use agentd_core::{Served, Settings, Socket};
 
 pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
@@ -18,7 +19,10 @@ pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
         models: true,
         providers: Providers::Any,
         thinking: Levels::Any,
-        toolsets: resume == Resume::InTurn,
+        toolsets: match resume {
+            Resume::InTurn => Toolsets::Own,
+            _ => Toolsets::None,
+        },
         fallback_chain: resume == Resume::InTurn,
         steers: sessions != Sessions::PerTurn,
         compacts: sessions != Sessions::PerTurn,

@@ -21,6 +21,7 @@ use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
 use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::toolsets::Toolsets;
 use agentd_core::worker::{Failure, Outcome, Prompt, QuestionKind, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Level, Stop, Usage};
@@ -46,7 +47,7 @@ pub const fn describe() -> Describe {
         models: true,
         providers: Providers::OfModel,
         thinking: Levels::Any,
-        toolsets: false,
+        toolsets: Toolsets::None,
         fallback_chain: false,
         steers: false,
         compacts: false,

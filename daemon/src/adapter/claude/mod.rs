@@ -20,6 +20,7 @@ use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
 use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::toolsets::{Tools, Toolsets};
 use agentd_core::worker::{
     Exit, Failure, Outcome, Prompt, QuestionKind, WorkerCommand, WorkerEvent,
 };
@@ -50,6 +51,41 @@ const CHOOSE: &[(&str, &str)] = &[
 /// What it says of a session that it hasn't got.
 const GONE: &str = "No conversation found";
 
+/// Its tools. `Agent` was `Task` in earlier versions, which take the one or the other.
+const TOOLSETS: Toolsets = Toolsets::Tools(&Tools {
+    sets: &[
+        ("terminal", &["Bash"]),
+        (
+            "file",
+            &["Read", "Write", "Edit", "NotebookEdit", "Glob", "Grep"],
+        ),
+        ("file-read", &["Read", "Glob", "Grep"]),
+        ("web", &["WebFetch", "WebSearch"]),
+        ("search", &["WebSearch"]),
+        ("delegate", &["Agent", "Task"]),
+        ("todo", &["TodoWrite"]),
+        ("skills", &["Skill"]),
+    ],
+    others: &[
+        "AskUserQuestion",
+        "BashOutput",
+        "EnterPlanMode",
+        "ExitPlanMode",
+        "KillShell",
+        "LSP",
+        "ListMcpResourcesTool",
+        "ReadMcpResourceTool",
+        "TaskCreate",
+        "TaskGet",
+        "TaskList",
+        "TaskOutput",
+        "TaskStop",
+        "TaskUpdate",
+        "ToolSearch",
+    ],
+    prefix: Some("mcp__"),
+});
+
 /// What the kind can do. `/clear` would open a new session in the process, but what it keeps of the
 /// old one is not documented: a new session gets a new process.
 #[must_use]
@@ -63,7 +99,7 @@ pub const fn describe() -> Describe {
         models: true,
         providers: Providers::Known(PROVIDERS),
         thinking: Levels::Known(LEVELS),
-        toolsets: true,
+        toolsets: TOOLSETS,
         fallback_chain: false,
         steers: true,
         compacts: true,
@@ -99,7 +135,7 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
         put(&["--resume", id]);
     }
     if let Some(tools) = &spawn.toolsets {
-        put(&["--tools", &tools.join(",")]);
+        put(&["--tools", &TOOLSETS.own(tools).join(",")]);
     }
     // A turn is over when its answer is: nothing may start another one behind it, and nothing is
     // fetched or sent that the turn doesn't need.

@@ -33,6 +33,20 @@ fn what_is_set_becomes_a_flag_or_a_variable() {
         launched.argv.join(" "),
         format!("/bin/claude {wire} --model m --resume s-1 --tools Read,Grep --effort high")
     );
+    for (toolsets, tools) in [
+        (
+            vec!["terminal".to_owned(), "web".to_owned()],
+            "Bash,WebFetch,WebSearch",
+        ),
+        (Vec::new(), ""),
+    ] {
+        let spawn = Spawn {
+            toolsets: Some(toolsets),
+            ..spawn()
+        };
+        let argv = launch(&command, &spawn).argv;
+        assert_eq!(argv[argv.len() - 2..], ["--tools", tools]);
+    }
     let has = |launch: &Launch, name: &str| launch.env.iter().any(|(known, _)| known == name);
     assert!(has(&launched, "CLAUDE_CODE_USE_BEDROCK"));
     assert!(!has(&bare, "CLAUDE_CODE_USE_BEDROCK"));

@@ -21,6 +21,7 @@ use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
 use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::toolsets::{Group, Toolsets};
 use agentd_core::worker::{Failure, Outcome, Prompt, QuestionKind, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::{Stop, Usage};
@@ -52,6 +53,22 @@ const LEVELS: &[&str] = &[
     "off", "none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra",
 ];
 
+/// Its files go through its commands, so that neither is there alone.
+const TOOLSETS: Toolsets = Toolsets::Groups(&[
+    Group {
+        names: &["terminal", "file"],
+        own: None,
+    },
+    Group {
+        names: &["terminal"],
+        own: None,
+    },
+    Group {
+        names: &["file-read"],
+        own: Some("read-only"),
+    },
+]);
+
 /// What the kind can do. Model and effort could go with a turn, but a provider can't: a process
 /// that is started anew and resumes the thread can change all three.
 #[must_use]
@@ -65,7 +82,7 @@ pub const fn describe() -> Describe {
         models: true,
         providers: Providers::Any,
         thinking: Levels::Known(LEVELS),
-        toolsets: false,
+        toolsets: TOOLSETS,
         fallback_chain: false,
         steers: true,
         compacts: true,
@@ -167,6 +184,8 @@ pub struct Codex {
     cwd: String,
     provider: Option<String>,
     model: Option<String>,
+    /// What its commands may do, where that was restricted.
+    sandbox: Option<&'static str>,
     /// Has the core heard the thread's id? It is worth nothing before its first turn.
     named: bool,
     /// All tokens of the thread so far; unknown for one that was resumed.
@@ -189,6 +208,10 @@ impl Codex {
             cwd: spawn.cwd.clone(),
             provider: spawn.provider.clone(),
             model: spawn.model.clone(),
+            sandbox: spawn
+                .toolsets
+                .as_deref()
+                .and_then(|asked| TOOLSETS.group(asked)?.own),
             total: spawn.resume.is_none().then(Usage::default),
             ..Self::default()
         }
@@ -231,7 +254,12 @@ impl Codex {
     /// Asks for the thread, the old one or a new one.
     fn open(&mut self, write: &mut Vec<u8>) {
         let mut params = json!({"cwd": self.cwd});
-        for (name, value) in [("model", &self.model), ("modelProvider", &self.provider)] {
+        let sandbox = self.sandbox.map(str::to_owned);
+        for (name, value) in [
+            ("model", &self.model),
+            ("modelProvider", &self.provider),
+            ("sandbox", &sandbox),
+        ] {
             if let Some(value) = value {
                 params[name] = json!(value);
             }

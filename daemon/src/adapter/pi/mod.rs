@@ -15,6 +15,7 @@ use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
 use agentd_core::attached::{Attached, Takes};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::toolsets::{Tools, Toolsets};
 use agentd_core::worker::{Failure, Outcome, Prompt, QuestionKind, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Level, Stop};
@@ -37,6 +38,17 @@ const LOOKS_OLD: u32 = 2;
 /// another, and says nothing.
 const LEVELS: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh", "max"];
 
+/// Its tools; those of extensions have no names that are known before it runs.
+const TOOLSETS: Toolsets = Toolsets::Tools(&Tools {
+    sets: &[
+        ("terminal", &["bash"]),
+        ("file", &["read", "write", "edit", "grep", "find", "ls"]),
+        ("file-read", &["read", "grep", "find", "ls"]),
+    ],
+    others: &[],
+    prefix: None,
+});
+
 /// What the kind can do.
 #[must_use]
 pub const fn describe() -> Describe {
@@ -49,7 +61,7 @@ pub const fn describe() -> Describe {
         models: true,
         providers: Providers::Any,
         thinking: Levels::Known(LEVELS),
-        toolsets: true,
+        toolsets: TOOLSETS,
         fallback_chain: false,
         steers: true,
         compacts: true,
@@ -96,7 +108,7 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
     match spawn.toolsets.as_deref() {
         None => {}
         Some([]) => argv.push("--no-tools".to_owned()),
-        Some(tools) => argv.extend(["--tools".to_owned(), tools.join(",")]),
+        Some(tools) => argv.extend(["--tools".to_owned(), TOOLSETS.own(tools).join(",")]),
     }
     Launch {
         argv,

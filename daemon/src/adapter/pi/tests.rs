@@ -42,6 +42,12 @@ fn what_is_set_becomes_a_flag_and_the_rest_is_left_to_pi() {
     let argv = launch(&command, &full).argv.join(" ");
     let flags = "--provider p --model m --thinking low --session /s.jsonl --tools read,grep";
     assert_eq!(argv, format!("/bin/pi --mode rpc {flags}"));
+    let mapped = Spawn {
+        toolsets: Some(vec!["terminal".into(), "file".into()]),
+        ..spawn()
+    };
+    let argv = launch(&command, &mapped).argv;
+    assert_eq!(argv.last().unwrap(), "bash,read,write,edit,grep,find,ls");
     let none = Spawn {
         toolsets: Some(Vec::new()),
         ..spawn()

@@ -4,6 +4,7 @@
 
 use super::presets::{BELOW_HOME, OF_THE_MACHINE, PRESETS};
 use super::*;
+use agentd_core::toolsets::Toolsets;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/AGENTS.md");
 /// Set, the file is written instead of compared.
@@ -175,6 +176,25 @@ fn told(row: Row<'_>) -> Vec<Vec<String>> {
     ]
 }
 
+fn toolsets(of: &Describe) -> String {
+    match of.toolsets {
+        Toolsets::None => said(of, false),
+        Toolsets::Own => said(of, true),
+        Toolsets::Tools(tools) => {
+            let sets = tools.sets.iter();
+            let sets = sets.map(|(set, tools)| format!("`{set}`: {}", tools.join(", ")));
+            let sets: Vec<String> = sets.collect();
+            let others = tools.others.join(", ");
+            let others = Some(others).filter(|others| !others.is_empty());
+            let others = others.map(|others| format!("; else {others}"));
+            let prefix = tools.prefix.map(|prefix| format!(", `{prefix}…`"));
+            let (others, prefix) = (others.unwrap_or_default(), prefix.unwrap_or_default());
+            format!("{}{others}{prefix}", sets.join("; "))
+        }
+        Toolsets::Groups(_) => of.toolsets.names(),
+    }
+}
+
 fn kinds() -> String {
     let described = described();
     let row = |what: &str, value: &dyn Fn(&Describe) -> String| -> Vec<String> {
@@ -197,7 +217,7 @@ fn kinds() -> String {
             }
             .to_owned()
         }),
-        row("toolsets", &|it| said(it, it.toolsets)),
+        row("toolsets", &|it| toolsets(it)),
         row("fallback_chain", &|it| said(it, it.fallback_chain)),
         row("model", &|it| match (it.models, it.sessions) {
             (false, _) => "no".to_owned(),
