@@ -46,7 +46,7 @@ fn agent_away_for_a_moment_answers_when_it_is_back() {
     let mut other = daemon.connect();
     send(&mut other, "long", "new", "chaos:say two");
     let mut once = daemon.connect();
-    send(&mut once, "once", "new", "three");
+    send(&mut once, "once", "newer", "three");
     for client in [&mut other, &mut once] {
         let lines = client.until("note");
         assert_eq!(lines.last().unwrap()["code"], "agent-missing", "{lines:?}");

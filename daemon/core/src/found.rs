@@ -146,6 +146,10 @@ impl State {
     pub(crate) fn missing(&mut self, worker: WorkerId, death: &Death<'_>) {
         let now = self.now.mono;
         self.look_for_agents();
+        // Who asked for the process hears it at once.
+        if self.restarts_await(worker) {
+            self.restarted(worker, Err(death.why.to_owned()));
+        }
         let Some(slot) = self.slots.get(&worker) else {
             return;
         };
