@@ -89,6 +89,12 @@ impl State {
             thinking: pin(&send.thinking, &agent.thinking),
         };
         pins::check(agent, &pins)?;
+        let holder = session.and_then(|session| self.sessions.get(&session)?.slot);
+        if let Some(slot) = holder.and_then(|worker| self.slots.get(&worker))
+            && send.model.is_some()
+        {
+            pins::offered(slot, &pins)?;
+        }
         // One that was made before its names were known has what it was made with.
         let of_session = session.and_then(|session| self.sessions.get(&session)?.toolsets.as_ref());
         if let Some(toolsets) = send.toolsets.as_ref().or(of_session) {

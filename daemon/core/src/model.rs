@@ -230,6 +230,9 @@ impl State {
             thinking: thinking.or(agent.thinking.as_ref()).cloned(),
         };
         pins::check(agent, &pins)?;
+        if let Some(slot) = holder {
+            pins::offered(slot, &pins)?;
+        }
         Ok(pins)
     }
 }

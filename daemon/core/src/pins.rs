@@ -6,13 +6,14 @@
 
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
+use agentd_protocol::nearest::nearest;
 use agentd_protocol::request::Send;
 
 use crate::agent::{Agent, Levels, Providers};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::Phase;
 use crate::session::Session;
-use crate::slot::{Fit, SlotPhase};
+use crate::slot::{Fit, Slot, SlotPhase};
 use crate::state::State;
 use crate::store::Pins;
 use crate::worker::Failure;
@@ -65,6 +66,45 @@ pub fn check(agent: &Agent, pins: &Pins) -> Result<(), Rejected> {
     }
     Ok(())
 }
+
+/// Is it one of the models that a process offers? One that lists none judges for itself.
+///
+/// # Errors
+/// `unsupported`, with what is offered.
+pub(crate) fn offered(slot: &Slot, pins: &Pins) -> Result<(), Rejected> {
+    let (Some(models), Some(model)) = (&slot.models, &pins.model) else {
+        return Ok(());
+    };
+    let whole = |separator: &str| {
+        let provider = pins.provider.as_ref()?;
+        Some(format!("{provider}{separator}{model}"))
+    };
+    let names = [Some(model.clone()), whole("/"), whole(":")];
+    if models
+        .iter()
+        .any(|offered| names.contains(&Some(offered.clone())))
+    {
+        return Ok(());
+    }
+    let shown: Vec<&str> = models.iter().take(SHOWN).map(String::as_str).collect();
+    let more = match models.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let agent = &slot.agent;
+    let error = format!(
+        "the agent `{agent}` offers no model `{model}`; it offers {}{more}",
+        shown.join(", ")
+    );
+    let rejected = Rejected::new(Code::Unsupported, error);
+    Err(match nearest(model, models.iter().map(String::as_str)) {
+        Some(near) => rejected.hint(format!("did you mean `{near}`?")),
+        None => rejected,
+    })
+}
+
+/// So many models are named in a refusal.
+const SHOWN: usize = 12;
 
 /// What a send asks for, with what its session and its agent have where it says nothing.
 pub(crate) fn in_force(send: &Send, session: &Session, agent: &Agent) -> Pins {

@@ -93,6 +93,8 @@ pub(crate) struct Slot {
     pub(crate) toolsets_per_turn: bool,
     /// It takes a chain of models.
     pub(crate) fallback_chain: bool,
+    /// The models that it offers, where it lists them.
+    pub(crate) models: Option<Vec<String>>,
     /// Its turns take words.
     pub(crate) steers: bool,
     pub(crate) compacts: bool,
@@ -275,6 +277,7 @@ impl Slot {
             toolsets: agent.describe.toolsets.any(),
             toolsets_per_turn: false,
             fallback_chain: agent.describe.fallback_chain,
+            models: None,
             steers: agent.describe.steers,
             compacts: agent.describe.compacts,
             takes: agent.describe.attachments,

@@ -153,6 +153,7 @@ impl State {
             slot.toolsets = traits.toolsets.unwrap_or(slot.toolsets);
             slot.toolsets_per_turn = traits.toolsets == Some(true);
             slot.fallback_chain = traits.fallback_chain.unwrap_or(slot.fallback_chain);
+            slot.models = traits.models;
             if let Some(most) = traits.concurrent_sends {
                 slot.capacity = most.max(1);
             }

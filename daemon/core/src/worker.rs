@@ -173,7 +173,7 @@ pub enum Steering {
 }
 
 /// What a worker can do, as far as its handshake says; unset means as `Describe` has it.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Traits {
     /// One session per process?
     pub one_session: Option<bool>,
@@ -193,6 +193,8 @@ pub struct Traits {
     pub toolsets: Option<bool>,
     /// Does it take a chain of models?
     pub fallback_chain: Option<bool>,
+    /// The models that it offers, where it lists them.
+    pub models: Option<Vec<String>>,
 }
 
 /// What a worker told.

@@ -152,6 +152,8 @@ impl Jsonl {
             resumes: Some(line.is_true("resumes")),
             toolsets: Some(line.is_true("toolsets")),
             fallback_chain: Some(line.is_true("fallback_chain")),
+            // Which models there are it says to nobody.
+            models: None,
         })
     }
 

@@ -1,6 +1,7 @@
 //! What an agent has no way to heed is refused before anything is accepted.
 
 use agentd_core::agent::{Levels, Providers};
+use agentd_core::worker::{Traits, WorkerEvent};
 
 use crate::agents::settings;
 use crate::world::World;
@@ -108,4 +109,43 @@ fn a_default_of_the_configuration_that_nobody_heeds_is_not_ignored_either() {
     let answer = world.answer(conn, 1);
     assert_eq!(answer["code"], "unsupported");
     assert!(answer["hint"].as_str().unwrap().contains("config.toml"));
+}
+
+#[test]
+fn model_that_a_process_does_not_offer_is_refused_with_those_it_offers() {
+    let mut world = world();
+    let conn = world.connect();
+    world.request(
+        conn,
+        1,
+        r#"{"type":"send","text":"x","agent":"many","session":"s"}"#,
+    );
+    let process = *world.processes.keys().next().unwrap();
+    let models = ["p/sonnet", "p/opus"].map(str::to_owned).to_vec();
+    let traits = Traits {
+        models: Some(models),
+        ..Traits::default()
+    };
+    world.processes.get_mut(&process).unwrap().ready = true;
+    world.worker(process, WorkerEvent::Ready(traits));
+    world.work();
+    assert_eq!(world.answer(conn, 1)["type"], "message_end");
+    let set = r#"{"type":"set_model","session":"s","model":"nonsense"}"#;
+    let send = r#"{"type":"send","text":"x","session":"s","model":"p/opuss"}"#;
+    for (id, request, hint) in [(2, set, ""), (3, send, "`p/opus`")] {
+        world.request(conn, id, request);
+        let refused = world.answer(conn, id);
+        assert_eq!(refused["code"], "unsupported", "{refused}");
+        let error = refused["error"].as_str().unwrap();
+        assert!(error.contains("p/sonnet, p/opus"), "{error}");
+        assert!(refused["hint"].as_str().unwrap_or_default().contains(hint));
+    }
+    for (id, model) in [
+        (4, r#""model":"p/opus""#),
+        (5, r#""model":"opus","provider":"p""#),
+    ] {
+        let set = format!(r#"{{"type":"set_model","session":"s",{model}}}"#);
+        world.request(conn, id, &set);
+        assert_eq!(world.answer(conn, id)["type"], "set_model", "{model}");
+    }
 }

@@ -12,6 +12,8 @@ use crate::adapter::object::Object;
 const VALUES: usize = 10_000;
 /// Values that are listed for a person.
 const SHOWN: usize = 12;
+/// Longer lists of models are not passed on, in bytes: each process has one.
+const MODELS: usize = 64 * 1024;
 /// Longest name of a value, in bytes.
 const NAME: usize = 256;
 
@@ -139,8 +141,15 @@ impl Offer {
         self.thinking.as_ref()?.current.clone()
     }
 
-    /// How this model is set: nothing if it is the current one. The agent judges a name that it
-    /// doesn't list; but a provider has to be one that it names models by.
+    /// All models, where they are listed.
+    pub(super) fn models(&self) -> Option<Vec<String>> {
+        let values = &self.model.as_ref()?.values;
+        let bytes: usize = values.iter().map(String::len).sum();
+        (!values.is_empty() && bytes <= MODELS).then(|| values.clone())
+    }
+
+    /// How this model is set: nothing if it is the current one. Where models are listed it is one of
+    /// them: agents take any name, and fail each turn then.
     pub(super) fn choose_model(
         &self,
         provider: Option<&str>,
@@ -151,8 +160,20 @@ impl Offer {
             Some(provider) => choice.under(provider, model),
             None => Some(model.to_owned()),
         };
-        let value = value.ok_or_else(|| choice.without())?;
+        let listed = |value: &String| choice.values.is_empty() || choice.values.contains(value);
+        let value = value.filter(listed).ok_or_else(|| choice.without())?;
         Ok(choice.setting(value, true))
+    }
+
+    /// Are models named by this provider?
+    pub(super) fn names(&self, provider: &str) -> bool {
+        let model = self.model.as_ref();
+        model.is_some_and(|choice| choice.under(provider, "").is_some())
+    }
+
+    /// How the model that was there at first is set again.
+    pub(super) fn usual_model(&self, model: &str) -> Option<Setting> {
+        self.model.as_ref()?.setting(model.to_owned(), true)
     }
 
     /// How this thinking level is set.

@@ -82,6 +82,7 @@ impl Acp {
         WorkerEvent::Ready(Traits {
             resumes,
             takes: open.then_some(self.takes),
+            models: self.offer.models().filter(|_| open),
             ..Traits::default()
         })
     }

@@ -55,7 +55,7 @@ pub const fn describe() -> Describe {
             thinking: true,
             tools: true,
             usage: true,
-            costs: &[CostStatus::Actual],
+            costs: &[CostStatus::Estimated],
             questions: &[QuestionKind::Approval, QuestionKind::Choice],
             stops: Stop::ALL,
         },
@@ -343,16 +343,21 @@ impl Acp {
 
     fn needed_model(&self, prompt: &Prompt) -> Result<Option<Setting>, Failure> {
         let provider = prompt.provider.as_deref();
-        let Some(model) = prompt.model.as_ref().or(self.usual.as_ref()) else {
-            return match provider {
-                Some(provider) => Err(self.unoffered("provider", provider, &Unoffered::Choice)),
-                None => Ok(None),
-            };
+        let usual = self.usual.as_ref();
+        let model = match (&prompt.model, provider, usual) {
+            (Some(model), _, _) => model,
+            (None, None, _) => return Ok(usual.and_then(|usual| self.offer.usual_model(usual))),
+            (None, Some(_), Some(usual)) => usual,
+            (None, Some(provider), None) => {
+                return Err(self.unoffered("provider", provider, &Unoffered::Choice));
+            }
         };
         let chosen = self.offer.choose_model(provider, model);
         chosen.map_err(|why| match provider {
-            Some(provider) => self.unoffered("provider", provider, &why),
-            None => self.unoffered("model", model, &why),
+            Some(provider) if !self.offer.names(provider) => {
+                self.unoffered("provider", provider, &why)
+            }
+            _ => self.unoffered("model", model, &why),
         })
     }
 

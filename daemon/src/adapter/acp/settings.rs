@@ -104,3 +104,28 @@ fn counters_that_begin_anew_are_taken_whole() {
         assert_eq!(told, expected, "turn {turn}");
     }
 }
+
+#[test]
+fn model_that_is_not_listed_is_refused_with_those_that_are() {
+    for (listed, provider, model) in [
+        ("p/one", "p", "new"),
+        ("p:one", "p", "new"),
+        ("p/one", "p", "p/new"),
+        ("p/one", "", "nonsense"),
+    ] {
+        let mut talk = Talk::begun(None);
+        talk.initialized(true);
+        talk.answer(&json!({"sessionId": "s1", "models": {"currentModelId": listed, "availableModels": [{"modelId": listed}]}}));
+        let ready = talk.events.iter().find_map(|event| match event {
+            WorkerEvent::Ready(traits) => traits.models.clone(),
+            _ => None,
+        });
+        assert_eq!(ready, Some(vec![listed.to_owned()]));
+        talk.tell(&pinned(1, provider, model, ""));
+        let failure = talk.failure();
+        assert_eq!(failure.code, Code::Unsupported);
+        let said = format!("offers no model `{model}`; it offers {listed}");
+        assert!(failure.error.contains(&said), "{}", failure.error);
+        assert!(!talk.methods().contains(&"session/set_model"));
+    }
+}

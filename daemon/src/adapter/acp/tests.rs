@@ -443,22 +443,6 @@ fn a_pin_that_the_agent_does_not_offer_fails_the_turn_and_says_what_it_offers() 
 }
 
 #[test]
-fn a_model_that_is_not_listed_is_still_its_providers() {
-    for (listed, model, value) in [
-        ("p/one", "new", "p/new"),
-        ("p:one", "new", "p:new"),
-        ("p/one", "p/new", "p/new"),
-    ] {
-        let mut talk = Talk::begun(None);
-        talk.initialized(true);
-        talk.answer(&json!({"sessionId": "s1", "models": {"currentModelId": listed, "availableModels": [{"modelId": listed}]}}));
-        talk.tell(&pinned(1, "p", model, ""));
-        let last = talk.wrote.last().unwrap();
-        assert_eq!(last["params"]["modelId"], value);
-    }
-}
-
-#[test]
 fn what_was_cached_is_part_of_the_input_however_the_agent_counts_it() {
     for (total, input) in [(107, 105), (7, 5), (110, 105), (10, 5)] {
         let mut talk = Talk::running();

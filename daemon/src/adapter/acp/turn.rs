@@ -296,7 +296,8 @@ impl Turn {
             // Nothing was said of it, ever or in this turn.
             (Some(before), Some(now)) if now > before => Cost {
                 usd: Some(now - before),
-                status: CostStatus::Actual,
+                // Whoever speaks this protocol reckons it from prices of its own.
+                status: CostStatus::Estimated,
                 source: agent.map(str::to_owned),
             },
             _ => Cost::default(),
