@@ -289,3 +289,30 @@ fn a_command_ends_with_its_turn_when_that_is_aborted() {
         assert_eq!(scene.pid(), before, "and Codex isn't");
     }
 }
+
+#[test]
+fn codex_without_a_login_is_told_at_once() {
+    for driven in installed() {
+        let place = Place::new("");
+        let dir = place.path("codex");
+        std::fs::create_dir(&dir).unwrap();
+        let program = &driven.program;
+        // Nothing of the network is asked: it would be tried again for minutes.
+        place.configure(&format!(
+            "[agents.it]\nkind = \"codex\"\ncommand = [{program:?}]\n\
+             env = {{ CODEX_HOME = {dir:?}, HTTPS_PROXY = \"http://127.0.0.1:9\" }}\n"
+        ));
+        let daemon = place.start();
+        for _ in 0..2 {
+            let line = r#"{"type":"send","agent":"it","session":"main","text":"one"}"#;
+            let last = daemon.ask(line).pop().unwrap();
+            assert_eq!(last["code"], "agent-auth", "{last:#}");
+            let (error, hint) = (&last["error"], &last["hint"]);
+            assert!(
+                error.as_str().unwrap().contains("nobody is logged in"),
+                "{last:#}"
+            );
+            assert!(hint.as_str().unwrap().contains("codex login"), "{last:#}");
+        }
+    }
+}

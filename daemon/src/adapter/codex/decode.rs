@@ -5,6 +5,7 @@
 
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Traits, WorkerEvent};
+use agentd_protocol::Code;
 use agentd_protocol::line::{Level, Stop, Usage};
 use serde_json::json;
 
@@ -12,7 +13,7 @@ use super::items::{result, tool};
 use super::known::{NOTIFICATIONS, TOOLS};
 use super::requests::Refused;
 use super::turn::{Turn, failed, failure, tokens};
-use super::{Asked, Codex, Thread, WARNING, WARNINGS, cut};
+use super::{ACCOUNT, Asked, Codex, Thread, WARNING, WARNINGS, cut};
 use crate::adapter::object::{Object, beginning, put_line};
 use crate::adapter::unknown::Unknown;
 
@@ -74,6 +75,9 @@ impl Codex {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
+        if line.string("id").as_deref() == Some(ACCOUNT) {
+            return self.account_read(line, events, write);
+        }
         let id: Option<u64> = line.get("id");
         let Some(asked) = id.and_then(|id| self.asked.remove(&id)) else {
             return events.push(WorkerEvent::Logged {
@@ -110,6 +114,31 @@ impl Codex {
         }
     }
 
+    /// Who is logged in. Without anybody where somebody has to be, a request would be tried again for
+    /// minutes, and say something else in the end.
+    fn account_read(
+        &mut self,
+        line: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        // An older one doesn't know the question.
+        let Some(result) = line.object("result") else {
+            return;
+        };
+        if result.object("account").is_some() || !result.is_true("requiresOpenaiAuth") {
+            return;
+        }
+        let failure = failure("nobody is logged in", Some(Code::AgentAuth));
+        self.thread = Thread::Failed(failure.clone());
+        if self.turn.is_some() {
+            events.push(WorkerEvent::Spoilt {
+                why: "nobody is logged in to Codex",
+            });
+            self.finish(Err(failure), events, write);
+        }
+    }
+
     /// The answer to `thread/start` or `thread/resume`.
     fn opened(
         &mut self,
@@ -118,6 +147,9 @@ impl Codex {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
+        if let Thread::Failed(_) = self.thread {
+            return events.push(WorkerEvent::Ready(Traits::default()));
+        }
         let result = line.object("result");
         let thread = result.as_ref().and_then(|result| result.object("thread"));
         let id = thread.and_then(|thread| thread.string("id"));

@@ -69,6 +69,9 @@ const TOOLSETS: Toolsets = Toolsets::Groups(&[
     },
 ]);
 
+/// The id of the question whether anybody is logged in.
+const ACCOUNT: &str = "account";
+
 /// What the kind can do. Model and effort could go with a turn, but a provider can't: a process
 /// that is started anew and resumes the thread can change all three.
 #[must_use]
@@ -186,6 +189,8 @@ pub struct Codex {
     model: Option<String>,
     /// What its commands may do, where that was restricted.
     sandbox: Option<&'static str>,
+    /// Was the provider chosen here? What Codex says of its account is about its usual one.
+    pinned: bool,
     /// Has the core heard the thread's id? It is worth nothing before its first turn.
     named: bool,
     /// All tokens of the thread so far; unknown for one that was resumed.
@@ -207,6 +212,7 @@ impl Codex {
             resume: spawn.resume.clone(),
             cwd: spawn.cwd.clone(),
             provider: spawn.provider.clone(),
+            pinned: spawn.provider.is_some(),
             model: spawn.model.clone(),
             sandbox: spawn
                 .toolsets
@@ -273,6 +279,11 @@ impl Codex {
             None => "thread/start",
         };
         self.request(Asked::Open, method, &params, write);
+        if !self.pinned {
+            let params = json!({"refreshToken": false});
+            let asked = json!({"id": ACCOUNT, "method": "account/read", "params": params});
+            put_line(write, &asked);
+        }
     }
 
     /// Writes the prompt that had to wait.

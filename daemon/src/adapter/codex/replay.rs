@@ -151,7 +151,11 @@ impl Replay {
     fn took(&mut self, write: &[u8]) {
         for line in write.split_inclusive(|byte| *byte == b'\n') {
             assert_eq!(line.last(), Some(&b'\n'));
-            self.wrote.push(serde_json::from_slice(line).unwrap());
+            let line: Value = serde_json::from_slice(line).unwrap();
+            // No recording has it.
+            if line["method"] != "account/read" {
+                self.wrote.push(line);
+            }
         }
     }
 

@@ -285,6 +285,44 @@ fn a_thread_that_can_not_be_opened_is_never_replaced_but_fails_each_turn() {
 }
 
 #[test]
+fn codex_without_a_login_fails_its_turn_at_once() {
+    let account = |needs: bool, account: Value| json!({"id": "account", "result": {"account": account, "requiresOpenaiAuth": needs}});
+    let thread = json!({"thread": {"id": "t"}});
+    for (account, early, code) in [
+        (account(true, Value::Null), true, Some(Code::AgentAuth)),
+        (account(true, Value::Null), false, Some(Code::AgentAuth)),
+        (account(true, json!({"type": "apiKey"})), true, None),
+        // A provider of the user's own.
+        (account(false, Value::Null), true, None),
+        (
+            json!({"id": "account", "error": {"code": -32601}}),
+            true,
+            None,
+        ),
+    ] {
+        let mut replay = Replay::bare(&spawn(None));
+        replay.tell(&WorkerCommand::Probe);
+        replay.reply(&json!({}));
+        if early {
+            replay.hear(&account);
+        }
+        replay.reply(&thread);
+        assert!(matches!(&replay.events[..], [WorkerEvent::Ready(_)]));
+        replay.tell(&prompt(1, "x"));
+        if !early {
+            replay.hear(&account);
+        }
+        let outcomes = replay.outcomes();
+        let failed = outcomes
+            .first()
+            .map(|outcome| outcome.result.clone().unwrap_err());
+        assert_eq!(failed.map(|failure| failure.code), code, "{account}");
+        let spoilt = |event: &WorkerEvent| matches!(event, WorkerEvent::Spoilt { .. });
+        assert_eq!(replay.count(spoilt), usize::from(code.is_some()));
+    }
+}
+
+#[test]
 fn what_no_person_can_answer_is_refused_and_what_one_can_is_asked() {
     let mut replay = Replay::running();
     for method in [
