@@ -95,6 +95,7 @@ impl Voice {
     pub(super) fn tell(&mut self, command: &WorkerCommand) {
         if matches!(command, WorkerCommand::Prompt(_)) {
             failpoint!("before-prompt");
+            self.tail.turn_began();
         }
         let mut write = std::mem::take(&mut self.write);
         self.adapter.encode(command, &mut self.heard, &mut write);
@@ -197,6 +198,9 @@ impl Voice {
         }
         for event in std::mem::take(&mut self.heard) {
             self.ready |= matches!(event, WorkerEvent::Ready(_));
+            if matches!(event, WorkerEvent::Ended { .. }) {
+                self.tail.turn_ended();
+            }
             match event {
                 WorkerEvent::Logged { line } => self.tail.push_line(line.as_bytes()),
                 event => {
