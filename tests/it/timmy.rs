@@ -1,6 +1,8 @@
 //! The built-in agent behind the daemon: its memory and what a turn took, with a model on loopback.
 
 use nix::sys::signal::Signal;
+use std::os::unix::fs::PermissionsExt as _;
+
 use serde_json::{Value, json};
 
 use crate::mock_model::MockModel;
@@ -199,6 +201,16 @@ fn a_model_can_not_write_who_it_is_though_the_workspace_holds_the_configuration(
     let last = turn(&daemon, text, &more);
     assert_eq!(last["tool_trace"][0]["ok"], false, "{last:#}");
     assert!(!daemon.path("work/timmy/SOUL.md").exists());
+    for secret in ["env", "webhooks.json", "config.toml"] {
+        let file = daemon.path("work").join(secret);
+        let there = std::fs::read(&file).unwrap_or_else(|_| b"KEY=S3CRET".to_vec());
+        std::fs::write(&file, there).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let text = format!(r#"[[use read {{"path":"{secret}"}}]]"#);
+        let last = turn(&daemon, &text, &more);
+        assert_eq!(last["tool_trace"][0]["ok"], false, "{secret}: {last:#}");
+        assert!(!last.to_string().contains("S3CRET"), "{secret}: {last:#}");
+    }
     // What is beside it is work.
     let text = r#"[[use write {"path":"beside.md","content":"fine"}]]"#;
     let last = turn(&daemon, text, &more);

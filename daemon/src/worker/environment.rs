@@ -52,6 +52,7 @@ pub(super) fn of_worker(
     );
     if config::is_built_in(agent) {
         env.extend((*spawner.built_in).clone());
+        env.insert("AGENTD_AGENT".into(), spawn.agent.clone().into());
     }
     let marks = mark.variables();
     env.extend(marks.map(|(name, value)| (name.into(), value.into())));

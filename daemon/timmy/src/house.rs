@@ -40,6 +40,8 @@ pub(crate) struct Machine {
     places: Places,
     /// The directory `timmy` beside `config.toml`.
     own: PathBuf,
+    /// As the daemon names it.
+    agent: Option<String>,
     called: CalledAs,
     servers: Mutex<Option<Made>>,
 }
@@ -58,6 +60,9 @@ impl Machine {
         Self {
             models: HttpModels::default(),
             own: places.config.with_file_name("timmy"),
+            agent: std::env::var("AGENTD_AGENT")
+                .ok()
+                .filter(|name| !name.is_empty()),
             places,
             called,
             servers: Mutex::default(),
@@ -215,6 +220,10 @@ impl Household for Machine {
 
     fn own(&self) -> &Path {
         &self.own
+    }
+
+    fn agent(&self) -> Option<&str> {
+        self.agent.as_deref()
     }
 
     fn confinement(&self) -> String {

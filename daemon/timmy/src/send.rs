@@ -44,6 +44,11 @@ pub(crate) trait Household: House {
     /// The directory `timmy` beside `config.toml`.
     fn own(&self) -> &Path;
 
+    /// The name by which it is configured, where a daemon runs it.
+    fn agent(&self) -> Option<&str> {
+        None
+    }
+
     /// What is true of commands here: whether they are confined, and how.
     fn confinement(&self) -> String;
 }
@@ -325,12 +330,14 @@ impl Agent {
 
     /// What a new session is told.
     async fn begin(&self, cwd: &Path, line: &Line) -> Result<Basis, Rejected> {
+        let agent = self.household.agent().map(str::to_owned);
         let (own, cwd) = (self.household.own().to_owned(), cwd.to_owned());
         let confinement = self.household.confinement();
         let now = report::rfc3339(self.household.wall_ms());
         let begun = blocking(move || {
             context::begin(&Beginning {
                 own: &own,
+                agent: agent.as_deref(),
                 cwd: &cwd,
                 date: now.split('T').next().unwrap_or_default(),
                 confinement: &confinement,

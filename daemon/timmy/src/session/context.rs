@@ -32,6 +32,8 @@ const MOST_PARENTS: usize = 32;
 pub(crate) struct Beginning<'a> {
     /// The directory `timmy` beside `config.toml`.
     pub(crate) own: &'a Path,
+    /// The name of the agent that it is.
+    pub(crate) agent: Option<&'a str>,
     /// The workspace.
     pub(crate) cwd: &'a Path,
     /// Today, as `2026-11-22`.
@@ -51,7 +53,10 @@ pub(crate) struct Begun {
 pub(crate) fn begin(at: &Beginning<'_>) -> Begun {
     let mut notes = Vec::new();
     let mut system = base(at);
-    let soul = soul(at.own, &mut notes);
+    let soul = at
+        .agent
+        .and_then(|agent| soul(&of_agent(at.own, agent), &mut notes));
+    let soul = soul.or_else(|| self::soul(at.own, &mut notes));
     let soul_sha256 = soul.as_deref().map(digest);
     if let Some(soul) = &soul {
         let _infallible = write!(system, "\n\n# Who you are\n\n{}", soul.trim());
@@ -97,6 +102,11 @@ fn digest(text: &str) -> String {
         let _infallible = write!(hex, "{byte:02x}");
     }
     hex
+}
+
+/// Where the files of one of several agents are.
+fn of_agent(own: &Path, agent: &str) -> PathBuf {
+    own.join("agents").join(agent)
 }
 
 /// The user's own description of the agent.

@@ -18,6 +18,8 @@ use crate::config::{Timmy, Unsandboxed};
 
 /// The kernel's own: what is read there is about processes and devices, never about work.
 const KERNEL: &[&str] = &["/proc", "/sys", "/dev", "/run"];
+/// What is beside the configuration and isn't work: keys, secrets of webhooks, and what timmy is told.
+const BESIDE: [&str; 3] = ["env", "webhooks.json", "timmy"];
 /// Where the session's temporary files are, within its directory.
 const TEMPORARY: &str = "tmp";
 
@@ -62,12 +64,13 @@ impl Rules {
         });
         if let Some(dir) = usual {
             // Each may be a link into a collection of such files.
-            private.extend(["env", "config.toml", "timmy"].map(|file| dir.join(file)));
+            private.extend(BESIDE.map(|file| dir.join(file)));
+            private.push(dir.join("config.toml"));
             private.push(dir);
         }
         if let Some(file) = named {
             // Its directory may be anybody's; the keys are beside it, and what timmy is told.
-            private.extend(["env", "timmy"].map(|name| file.with_file_name(name)));
+            private.extend(BESIDE.map(|name| file.with_file_name(name)));
             private.push(file);
         }
         // The program that runs, even when another one has taken its place meanwhile.

@@ -31,6 +31,7 @@ impl Place {
     fn begin(&self) -> Begun {
         begin(&Beginning {
             own: &self.own(),
+            agent: Some("critic"),
             cwd: &self.dir.path().join("repo/inner"),
             date: "2026-11-22",
             confinement: "Commands are not sandboxed.",
@@ -54,6 +55,13 @@ fn the_soul_comes_from_the_configuration_only_and_its_hash_is_known() {
     assert_eq!(with.basis.soul_sha256.as_deref(), Some(known));
     assert!(with.basis.system.contains("# Who you are\n\nabc"));
     assert_eq!(with.notes, Vec::<String>::new());
+    // One of several agents may be somebody else.
+    place.write("own/agents/other/SOUL.md", "not this one");
+    assert_eq!(place.begin().basis.soul_sha256.as_deref(), Some(known));
+    place.write("own/agents/critic/SOUL.md", "You doubt.");
+    let critic = place.begin().basis.system;
+    assert!(critic.contains("# Who you are\n\nYou doubt."), "{critic}");
+    assert!(!critic.contains("abc"), "{critic}");
 }
 
 #[test]
