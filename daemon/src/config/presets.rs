@@ -358,6 +358,14 @@ pub(super) fn of_program(program: &str) -> Option<&'static Preset> {
     named(name).or_else(|| (name == TIMMY.name).then_some(&TIMMY))
 }
 
+/// What a command of somebody's own prints, where its program says so by a preset: with `--json` the
+/// text is in an object.
+pub(super) fn output_of(kind: Kind, command: &[String]) -> Option<exec::Output> {
+    let preset = of_program(command.first()?).filter(|preset| preset.kind == kind)?;
+    let json = command.iter().any(|argument| argument == "--json");
+    json.then_some(preset.output)
+}
+
 /// Is it the agent that comes with agentd, which reads the same configuration?
 #[must_use]
 pub fn is_built_in(agent: &AgentConfig) -> bool {

@@ -11,7 +11,7 @@ use agentd_protocol::nearest::nearest;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::{AgentConfig, Config, ConfigError, Look, discover, doubts};
+use super::{AgentConfig, Config, ConfigError, Look, discover, doubts, presets};
 use crate::adapter::Kind;
 use crate::adapter::exec::Output;
 
@@ -308,6 +308,7 @@ impl Reader<'_> {
         agent.output = output
             .map(|(_, output)| output)
             .or(usual)
+            .or_else(|| presets::output_of(kind, &command))
             .unwrap_or_default();
         agent = AgentConfig {
             kind,

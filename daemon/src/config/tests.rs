@@ -383,3 +383,18 @@ fn only_what_is_called_a_secret_passes_as_a_key_of_a_provider() {
         assert_eq!(keys(table), passes, "{table}");
     }
 }
+
+#[test]
+fn openclaw_with_arguments_of_ones_own_is_read_as_its_preset() {
+    let text = "[agents.local]\nkind = \"exec\"\ncommand = [\"/x/openclaw\", \"agent\", \"--local\", \"--json\"]\n\
+                [agents.plain]\nkind = \"exec\"\ncommand = [\"/x/openclaw\", \"agent\"]\n\
+                [agents.said]\nkind = \"exec\"\noutput = \"text\"\ncommand = [\"/x/openclaw\", \"--json\"]\n";
+    let config = Config::parse(text, Path::new("/c.toml"), &Look::default()).unwrap();
+    let outputs = config.agents.values().map(|agent| agent.output);
+    let expected = [
+        exec::Output::Openclaw,
+        exec::Output::Text,
+        exec::Output::Text,
+    ];
+    assert!(outputs.eq(expected));
+}
