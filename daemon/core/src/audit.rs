@@ -102,6 +102,10 @@ impl State {
                 return takes.then(|| format!("{slot:?} could take it"));
             }
         }
+        let health = self.health.get(&known.agent);
+        if health.is_some_and(|health| health.next_look(self.now.mono).is_some()) {
+            return None;
+        }
         if self.is_full() {
             *homeless += 1;
             return None;

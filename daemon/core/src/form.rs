@@ -55,7 +55,7 @@ impl State {
             return;
         };
         let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();
-        for turn in self.next_of(&sessions) {
+        for turn in self.first_waiting(&sessions) {
             let notice = Notice {
                 level: Level::Info,
                 code: "one-shot-form".to_owned(),

@@ -199,13 +199,13 @@ impl State {
             return;
         };
         let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();
-        for turn in self.next_of(&sessions) {
+        for turn in self.first_waiting(&sessions) {
             self.note(turn, &notice(why));
         }
     }
 
     /// The turns that begin next in these sessions.
-    pub(crate) fn next_of(&self, sessions: &[SessionId]) -> Vec<TurnId> {
+    pub(crate) fn first_waiting(&self, sessions: &[SessionId]) -> Vec<TurnId> {
         let next = |id: &SessionId| {
             let turn = *self.sessions.get(id)?.queue.front()?;
             let waits = (self.jobs.get(&turn)).is_some_and(|job| job.phase == Phase::Queued);

@@ -67,7 +67,6 @@ mod text;
 mod timers;
 pub mod toolsets;
 mod tracked;
-
 mod turn;
 mod webhook;
 pub mod worker;
