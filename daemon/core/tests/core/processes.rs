@@ -217,6 +217,16 @@ impl World {
     }
 
     /// No process came of it.
+    /// Takes the look that was asked for, if one was.
+    pub fn take_look(&mut self) {
+        assert!(self.looks <= 1, "a look is asked for while one is taken");
+        if std::mem::take(&mut self.looks) == 1 {
+            let agents = std::mem::take(&mut self.to_find);
+            let looked_for = "Looked for: everything".to_owned();
+            self.event(Event::AgentsFound { agents, looked_for });
+        }
+    }
+
     pub fn spawn_fails(&mut self, process: (WorkerId, Generation), fault: Fault) {
         if let Some(known) = self.processes.remove(&process) {
             if fault == Fault::Missing {
