@@ -151,9 +151,7 @@ impl Shell {
         let look = look(&plan.config, &dir);
         let seen = look();
         let roster = Roster::new(seen.clone(), look);
-        let mut spawner = spawner(&plan, roster, &instance, inbox.clone(), tracker.clone());
-        let versions = Versions::new(spawner.clone(), &dir, patience(&plan.served));
-        spawner.versions = Some(Arc::clone(&versions));
+        let (spawner, versions) = spawner(&plan, roster, &instance, inbox.clone(), tracker.clone());
         let settings = settings(&plan, &opened, seen);
         let endpoints = config::Endpoints::file(&plan.config.file);
         let delivering = CancellationToken::new();
@@ -360,8 +358,8 @@ fn spawner(
     instance: &Arc<Instance>,
     inbox: mpsc::Sender<Event>,
     tracker: TaskTracker,
-) -> Spawner {
-    Spawner {
+) -> (Spawner, Arc<Versions>) {
+    let mut spawner = Spawner {
         inbox,
         tracker,
         instance: instance.id().to_owned(),
@@ -375,7 +373,10 @@ fn spawner(
         record: recorder(Arc::clone(instance)),
         attach: attach(plan.state_dir.clone()),
         versions: None,
-    }
+    };
+    let versions = Versions::new(spawner.clone(), &plan.state_dir, patience(&plan.served));
+    spawner.versions = Some(Arc::clone(&versions));
+    (spawner, versions)
 }
 
 /// Only the daemon may divide the group that it was started in: a one-shot is somebody's guest.
