@@ -263,9 +263,12 @@ pub enum NotEntered {
 /// Waits until a child has become its program, or ended.
 ///
 /// # Errors
-/// When the system refuses it, and when it takes longer than `within`.
-pub async fn entered(channel: UnixStream, within: Duration) -> Result<(), NotEntered> {
-    let deadline = Instant::now() + within;
+/// When the system refuses it, and when a step takes longer than `within`, each from now on.
+pub async fn entered(
+    channel: UnixStream,
+    within: impl Fn(Step) -> Duration,
+) -> Result<(), NotEntered> {
+    let begun = Instant::now();
     let here = |error| NotEntered::Refused(Step::Directory, error);
     channel.set_nonblocking(true).map_err(here)?;
     let mut channel = tokio::net::UnixStream::from_std(channel).map_err(here)?;
@@ -275,10 +278,14 @@ pub async fn entered(channel: UnixStream, within: Duration) -> Result<(), NotEnt
         _ => Step::Directory,
     };
     // An error means that it is gone, as the end does.
-    while let Ok(1..) = match timeout_at(deadline, channel.read_buf(&mut said)).await {
-        Ok(read) => read,
-        Err(_late) => return Err(NotEntered::Hangs(step(&said))),
-    } {}
+    loop {
+        let at = step(&said);
+        match timeout_at(begun + within(at), channel.read_buf(&mut said)).await {
+            Ok(Ok(1..)) => {}
+            Ok(_) => break,
+            Err(_late) => return Err(NotEntered::Hangs(at)),
+        }
+    }
     let step = step(&said);
     match said.strip_prefix(&[IN_DIRECTORY]).unwrap_or(&said) {
         [REFUSED, number @ ..] if let Ok(number) = number.try_into() => {
@@ -321,7 +328,7 @@ mod tests {
         let pid = apart.child.id().unwrap();
         let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
         assert_eq!(files.count(), 1, "its end of the channel");
-        let late = entered(apart.channel, Duration::from_millis(1)).await;
+        let late = entered(apart.channel, |_| Duration::from_millis(1)).await;
         assert!(matches!(late, Err(NotEntered::Hangs(Step::Directory))));
     }
 
@@ -336,7 +343,7 @@ mod tests {
             let Apart { child, channel } = made.unwrap();
             let_go(&channel).unwrap();
             async move {
-                let entered = entered(channel, Duration::from_secs(20)).await;
+                let entered = entered(channel, |_| Duration::from_secs(20)).await;
                 let status = child.wait_with_output().await.unwrap().status;
                 (entered, status.code())
             }

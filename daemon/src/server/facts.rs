@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::config;
-use crate::platform::{directories, log, process};
+use crate::platform::{directories, log, process, remote};
 use crate::server::peer::{Known, Later, PeerConfig};
 use crate::worker::Versions;
 
@@ -26,8 +26,9 @@ use crate::worker::Versions;
 const READ_WITHIN: Duration = Duration::from_secs(2);
 /// Files of the user's that are read at the same time: each has a thread.
 const READERS: usize = 4;
-/// The sizes of our own files are known at once, unless their disk hangs: then they are those of the
-/// last time, as `status` has to say how things are.
+/// The sizes of our own files on a network are known within this time, or are those of the last one:
+/// `status` has to say how things are when it is gone, too. Elsewhere nobody waits for them: files
+/// that are open are known in memory.
 const SIZES_WITHIN: Duration = Duration::from_millis(20);
 
 /// What all connections look at.
@@ -43,10 +44,18 @@ pub struct Around {
     pub versions: Arc<Versions>,
 }
 
+/// Where the state is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Disk {
+    Local,
+    Network,
+}
+
 /// How large the store is.
 #[derive(Debug)]
 pub struct Sizes {
     dir: PathBuf,
+    on: Disk,
     store: AtomicU64,
     wal: AtomicU64,
     asking: Arc<Semaphore>,
@@ -57,6 +66,7 @@ impl Sizes {
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
         let sizes = Self {
+            on: remote::file_system(&dir).map_or(Disk::Local, |_| Disk::Network),
             dir,
             store: AtomicU64::new(0),
             wal: AtomicU64::new(0),
@@ -74,6 +84,9 @@ impl Sizes {
 
     /// One thread at most asks, however often it doesn't come back.
     async fn look(self: &Arc<Self>) {
+        if self.on == Disk::Local {
+            return self.read();
+        }
         if let Ok(permit) = Arc::clone(&self.asking).try_acquire_owned() {
             let sizes = Arc::clone(self);
             let asking = tokio::task::spawn_blocking(move || {

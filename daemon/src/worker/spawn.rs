@@ -31,9 +31,12 @@ const TRIES_AGAIN_AFTER: [Duration; 3] = [
     Duration::from_millis(200),
 ];
 
-/// A child is in its directory and another program within this time, or hangs in a file system that
-/// doesn't answer: a cold disk takes a second.
+/// A child is in its directory within this time, or hangs in a file system that doesn't answer. It
+/// was looked at just before.
 const ENTERS_WITHIN: Duration = Duration::from_secs(5);
+/// It is its program within this time: a machine that has no memory left may need that long to read
+/// its first page.
+const BEGINS_WITHIN: Duration = Duration::from_secs(15);
 /// Children that hang and can't be killed. More are not made: each is a process of the user's.
 const HANGING_AT_MOST: usize = 32;
 
@@ -241,7 +244,7 @@ async fn attempt(
         Err(error) => return Err((here(error), group)),
     };
     entering.group = group;
-    match apart::entered(channel, ENTERS_WITHIN).await {
+    match apart::entered(channel, within).await {
         Ok(()) => {}
         Err(refused @ NotEntered::Refused(..)) => {
             // It has ended by itself.
@@ -260,6 +263,13 @@ async fn attempt(
     match entering.child.take() {
         Some(child) => Ok(Started { child, group }),
         None => Err((here(io::ErrorKind::NotFound.into()), group)),
+    }
+}
+
+const fn within(step: Step) -> Duration {
+    match step {
+        Step::Directory => ENTERS_WITHIN,
+        Step::Program => BEGINS_WITHIN,
     }
 }
 
@@ -328,14 +338,19 @@ fn may_pass(error: &io::Error) -> bool {
 
 fn explain(plan: &Plan, program: &Path, why: &NotEntered) -> Failure {
     let (cwd, program) = (plan.cwd.display(), program.display());
-    let seconds = ENTERS_WITHIN.as_secs();
     let (error, fault) = match why {
         NotEntered::Hangs(Step::Directory) => (
-            format!("the working directory `{cwd}` did not answer within {seconds} s"),
+            format!(
+                "the working directory `{cwd}` did not answer within {} s",
+                ENTERS_WITHIN.as_secs()
+            ),
             Fault::Directory,
         ),
         NotEntered::Hangs(Step::Program) => (
-            format!("cannot run `{program}`: it did not start within {seconds} s"),
+            format!(
+                "cannot run `{program}`: it did not start within {} s",
+                BEGINS_WITHIN.as_secs()
+            ),
             Fault::Machine,
         ),
         // Another spawn may be for another directory, so this one says nothing about the agent.
