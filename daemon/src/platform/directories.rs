@@ -2,7 +2,7 @@
 //!
 //! Owns how long an answer may take and how many may be waited for. Must not know what they are for.
 //!
-//! Asking may wait for ever, where a network is gone or a program serves the file system. A child
+//! Asking may wait for ever, where a network is gone or a program serves the file system. There a child
 //! asks (see `apart`), one for each directory: whoever asks for the same meanwhile gets its answer.
 //! Once a directory was silent, everything on the same mount counts as silent at once, until that
 //! child is through: however often somebody asks, one child hangs.
@@ -32,6 +32,13 @@ pub const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 const FRESH: Duration = Duration::from_millis(250);
 /// Directories that are asked at the same time; each has a process.
 const AT_ONCE: usize = 32;
+
+/// File systems that answer from this machine's own disks and memory.
+#[cfg(target_os = "linux")]
+const LOCAL: &[&str] = &[
+    "bcachefs", "btrfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "overlay", "squashfs", "tmpfs",
+    "xfs", "zfs",
+];
 
 type Answer = watch::Receiver<Option<Directory>>;
 
@@ -97,10 +104,19 @@ async fn ask(path: String, answer: watch::Sender<Option<Directory>>) {
             return;
         }
     };
-    let Ok(Apart { mut child, channel }) = asking else {
-        // Whoever starts something there will hear it.
-        answer.send_replace(Some(Directory::There(None)));
-        return forget(&path);
+    let Apart { mut child, channel } = match asking {
+        Ok(Begun::Asked(apart)) => apart,
+        Ok(Begun::Known(found)) => {
+            answer.send_replace(Some(found));
+            drop(place);
+            tokio::time::sleep(FRESH).await;
+            return forget(&path);
+        }
+        Err(_) => {
+            // Whoever starts something there will hear it.
+            answer.send_replace(Some(Directory::There(None)));
+            return forget(&path);
+        }
     };
     let Ok(said) = timeout_at(deadline, read(channel)).await else {
         let silent = Silent::below(Path::new(&path));
@@ -124,15 +140,62 @@ fn forget(path: &str) {
     lock(&ASKED).remove(path);
 }
 
-async fn begin(path: &str) -> std::io::Result<Apart> {
+/// A directory that is being asked.
+enum Begun {
+    /// Nobody has to be.
+    Known(Directory),
+    Asked(Apart),
+}
+
+async fn begin(path: &str) -> std::io::Result<Begun> {
     let path = CString::new(path)?;
     let begun = tokio::task::spawn_blocking(move || {
+        if let Some(found) = known_at_once(&path) {
+            return Ok(Begun::Known(found));
+        }
         let look = move |channel| look_at(&path, channel);
-        apart::start(apart::no_program(), Keeps::Nothing, look)
+        apart::start(apart::no_program(), Keeps::Nothing, look).map(Begun::Asked)
     });
     begun
         .await
         .unwrap_or_else(|lost| Err(std::io::Error::other(lost)))
+}
+
+/// What the kernel has in memory of a directory on a disk of this machine: a child costs more than
+/// a send does.
+#[cfg(target_os = "linux")]
+fn known_at_once(path: &CString) -> Option<Directory> {
+    use std::os::fd::AsRawFd as _;
+
+    use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+    // Fails where a file system would have to be asked. At the root of a network's one it may ask
+    // nevertheless, and wait, but so that this thread keeps nobody from leaving.
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::from_bits_retain(libc::RESOLVE_CACHED));
+    let directory = openat2(AT_FDCWD, path.as_c_str(), how).ok()?;
+    let number = directory.as_raw_fd();
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
+    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    if !LOCAL.contains(&kind_of(mount.trim(), &mounts)?) {
+        return None;
+    }
+    let real = std::fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
+    Some(Directory::There(real.into_os_string().into_string().ok()))
+}
+
+#[cfg(not(target_os = "linux"))]
+const fn known_at_once(_path: &CString) -> Option<Directory> {
+    None
+}
+
+/// The kind of the file system of a mount, by its number in the kernel's list.
+#[cfg(target_os = "linux")]
+fn kind_of<'a>(mount: &str, mounts: &'a str) -> Option<&'a str> {
+    let is_it = |line: &&str| line.split(' ').next() == Some(mount);
+    let (_, behind) = mounts.lines().find(is_it)?.split_once(" - ")?;
+    behind.split(' ').next()
 }
 
 async fn read(channel: std::os::unix::net::UnixStream) -> Vec<u8> {
@@ -343,6 +406,25 @@ mod tests {
                 .all(|answer| answer.same_channel(&answers[0]))
         );
         assert!(matches!(look(&path).await, Directory::There(_)));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn directories_of_local_disks_are_known_without_a_child() {
+        let mounts = "22 1 8:1 / / rw - ext4 /dev/a rw\n\
+             30 22 0:30 / /mnt rw,nosuid shared:1 - fuse.sshfs x rw\n";
+        assert_eq!(kind_of("22", mounts), Some("ext4"));
+        assert_eq!(kind_of("30", mounts), Some("fuse.sshfs"));
+        assert_eq!(kind_of("3", mounts), None);
+        let at_once = |path: &str| known_at_once(&CString::new(path).unwrap());
+        assert_eq!(at_once("/proc/self"), None, "of no disk");
+        assert_eq!(at_once("/no/such/directory"), None);
+        let dir = tempfile::tempdir().unwrap();
+        let real = std::fs::canonicalize(dir.path()).unwrap();
+        let real = real.to_str().unwrap().to_owned();
+        // On a file system that nobody listed, or an old kernel, a child is asked.
+        let known = at_once(&format!("{real}/."));
+        assert!(known.is_none() || known == Some(Directory::There(Some(real))));
     }
 
     #[test]
