@@ -115,6 +115,27 @@ class Turns(WithDaemon):
         with self.harness.session("main") as session:
             self.assertEqual(session.run("chaos:count").final_response, "2")
 
+    def test_a_session_s_model_is_changed(self) -> None:
+        with self.harness.session("main", agent="chaos") as session:
+            session.run("chaos:say a")
+            session.set_model("large", thinking="low")
+            row = self.harness.request("set_model", session="main", model="large")
+            self.assertEqual((row["model"], row["thinking"]), ("large", "low"))
+        with (
+            self.harness.session("nobody") as session,
+            self.assertRaises(errors.UnknownSessionError),
+        ):
+            session.set_model("large")
+
+    def test_a_result_has_the_refusal_and_the_notes_of_its_turn(self) -> None:
+        stream = self.harness.stream("a")
+        result = stream.finish()
+        self.assertEqual([note["code"] for note in result.notes], ["echo"])
+        self.assertEqual((result.refusal, result.suspected_refusal), (None, False))
+        line = {"type": "message_end", "stop": "refusal", "refusal": "no", "text": ""}
+        refused = agentd.Result.of_line(line)
+        self.assertEqual((refused.refusal, refused.ok), ("no", False))
+
     def test_a_session_takes_paths_as_a_send_does(self) -> None:
         for cwd in (".", Path(".")):
             with self.harness.session(cwd=cwd) as session:

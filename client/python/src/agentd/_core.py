@@ -54,6 +54,7 @@ class Turn:
         self._first: Line | None = None
         self._begun = False
         self._heard = Heard()
+        self._notes: list[dict[str, Any]] = []
         self._losses = 0
         self._failure: AgentdError | None = None
         self.key: str = fields["idempotency_key"]
@@ -98,6 +99,8 @@ class Turn:
             line = self._heard.fresh(line)
         self.job = line.get("job", self.job)
         self.session = line.get("session", self.session)
+        if line.get("type") == "note":
+            self._notes.append({name: line.get(name) for name in ("level", "code", "text")})
         if line.get("type") not in _FINAL:
             return line
         if line["type"] == "error" and line.get("job") is None:
@@ -107,6 +110,7 @@ class Turn:
                 raise self._unknown(refusal.message, hint=refusal.hint, line=line)
             raise refusal
         self.result = Result.of_line(line)
+        self.result.notes.extend(self._notes)
         if self._connection is not None:
             await self._connection.close()
         self._connection = None
@@ -335,6 +339,14 @@ class Core:
                     yield result
         finally:
             collector.abandon()
+
+    async def set_model(
+        self, session: str, model: str, provider: str | None, thinking: str | None
+    ) -> Line:
+        """For the turns of a session that are sent from now on."""
+        fields = {"session": session, "model": model, "provider": provider, "thinking": thinking}
+        given = {name: value for name, value in fields.items() if value is not None}
+        return await self.ask("set_model", given, changes=True, alone=False)
 
     async def abort(self, target: Mapping[str, Any]) -> list[str]:
         """Gives what is being cancelled."""

@@ -119,6 +119,12 @@ class Session:
         """One turn, line by line."""
         return Stream(self._session.stream(prompt, **options))
 
+    def set_model(
+        self, model: str, *, provider: str | None = None, thinking: str | None = None
+    ) -> None:
+        """Another model for the turns that are sent from now on; what isn't named stays."""
+        run(self._session.set_model(model, provider=provider, thinking=thinking))
+
     def __enter__(self) -> Session:
         run(self._session.__aenter__())
         return self

@@ -114,6 +114,12 @@ class Session:
         """One turn, line by line."""
         return Stream(self._turn(prompt, options, stream=True))
 
+    async def set_model(
+        self, model: str, *, provider: str | None = None, thinking: str | None = None
+    ) -> None:
+        """Another model for the turns that are sent from now on; what isn't named stays."""
+        await self._core.set_model(self.name, model, provider, thinking)
+
     def _turn(self, prompt: str, options: Mapping[str, Any], *, stream: bool) -> Turn:
         new = {} if self._make else self._new
         send = {**new, **options, "prompt": prompt, "session": self.name}

@@ -58,6 +58,13 @@ class Result:
     replayed: bool
     """Was it the job of an earlier request with the same key?"""
     error: AgentdError | None = None
+    refusal: str | None = None
+    """With ``stop`` ``refusal``: the words of the model or its provider, where there are any."""
+    suspected_refusal: bool = False
+    """Does the text read like a refusal, though the turn ended as others do?"""
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    """What a person would want to know of the turn, each with ``level``, ``code`` and ``text``.
+    Only a turn that was streamed has heard them."""
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The whole line, with what a newer daemon may say."""
 
@@ -97,6 +104,8 @@ class Result:
             served_by=line.get("served_by"),
             replayed=bool(line.get("replayed")),
             error=of_line(line) if line.get("type") == "error" else None,
+            refusal=line.get("refusal"),
+            suspected_refusal=bool(line.get("suspected_refusal")),
             raw=line,
         )
         if result.error is not None:
