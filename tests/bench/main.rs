@@ -20,6 +20,7 @@ mod disk;
 mod durable;
 mod http;
 mod idle;
+mod lists;
 #[path = "../it/mock_model/mod.rs"]
 #[allow(dead_code, unreachable_pub, reason = "what the tests look at")]
 mod mock_model;
@@ -86,6 +87,16 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
     ),
     (&["http-acks", "http-acks-p99"], http::acks),
     (&["stored-start", "stored-rss"], durable::stored),
+    (
+        &[
+            "lists-usage",
+            "lists-sessions",
+            "lists-accepts",
+            "lists-accepts-busy",
+            "lists-turns-p99",
+        ],
+        lists::all,
+    ),
     (
         &["sleeping-reader", "sleeping-others"],
         durable::sleeping_reader,

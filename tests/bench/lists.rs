@@ -1,0 +1,239 @@
+//! Lists of a large store, and what they cost everybody else.
+//!
+//! Owns the store that is listed and who asks for what. Must not know how lists are made.
+//!
+//! `AGENTD_BENCH_JOBS` is how many jobs the store holds; 100,000 when absent.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::durable::p99;
+use crate::place::{Client, Place, ms};
+use crate::report::{Figure, Limit};
+
+const SESSIONS: usize = 2000;
+/// Turns whose acceptance is timed, one after another.
+const TURNS: usize = 300;
+/// Who lists meanwhile.
+const LISTING: usize = 8;
+/// What they ask for, each another one first.
+const LISTS: [&str; 6] = [
+    r#"{"type":"jobs","label":"kind","limit":50}"#,
+    r#"{"type":"jobs","since":2592000,"limit":50}"#,
+    r#"{"type":"session.list","limit":500}"#,
+    r#"{"type":"session.history","session":"stored","limit":20}"#,
+    r#"{"type":"jobs","session":"stored","limit":50}"#,
+    r#"{"type":"usage","by":"model"}"#,
+];
+/// Until a daemon has looked through a store that it didn't fill.
+const SETTLED: Duration = Duration::from_secs(1200);
+
+pub(crate) fn all(repetitions: usize) -> Vec<Figure> {
+    let jobs = std::env::var("AGENTD_BENCH_JOBS").map_or(100_000, |jobs| jobs.parse().unwrap());
+    let place = Place::new();
+    let daemon = place.daemon();
+    let mut client = Client::connect(&place.socket());
+    client.send(r#"{"prompt":"hello","session":"stored"}"#);
+    client.finish();
+    daemon.stop();
+    let store = place.path("state/agentd.db");
+    fill(&store, jobs);
+    let _daemon = place.daemon();
+    settle(&store);
+    let mut client = hello(&place.socket());
+    let mut found = Found::default();
+    for _ in 0..repetitions {
+        found
+            .usage
+            .push(ask(&mut client, r#"{"type":"usage","by":"model"}"#));
+        found
+            .rows
+            .push(pages(&mut client, r#"{"type":"usage""#, "before"));
+        let sessions = r#"{"type":"session.list","limit":500"#;
+        found.sessions.push(pages(&mut client, sessions, "after"));
+        let pings = (0..5).map(|_| ask(&mut client, r#"{"type":"ping"}"#));
+        found.ping.push(pings.sum());
+        let alone = turns(&place.socket(), None);
+        let beside = turns(&place.socket(), Some(&LISTS));
+        let talking = turns(&place.socket(), Some(&[r#"{"type":"ping"}"#]));
+        let heavy = turns(&place.socket(), Some(&[LISTS[5], LISTS[2]]));
+        found.alone.push(median(&alone));
+        found.beside.push(median(&beside));
+        found.talking.push(median(&talking));
+        found.alone_p99.push(p99(alone));
+        found.heavy_p99.push(p99(heavy));
+    }
+    found.figures(jobs)
+}
+
+#[derive(Default)]
+struct Found {
+    usage: Vec<f64>,
+    rows: Vec<f64>,
+    sessions: Vec<f64>,
+    ping: Vec<f64>,
+    alone: Vec<f64>,
+    beside: Vec<f64>,
+    talking: Vec<f64>,
+    alone_p99: Vec<f64>,
+    heavy_p99: Vec<f64>,
+}
+
+impl Found {
+    fn figures(self, jobs: u64) -> Vec<Figure> {
+        vec![
+            Figure {
+                name: "lists-usage",
+                unit: "ms",
+                control: self.rows,
+                ours: self.usage,
+                limit: Limit::Alone(200.0),
+                aside: format!("{jobs} jobs added up; control: all of their rows, page by page"),
+            },
+            Figure {
+                name: "lists-sessions",
+                unit: "ms",
+                control: self.ping,
+                ours: self.sessions,
+                limit: Limit::Alone(10.0),
+                aside: format!("{SESSIONS} sessions, 500 to a page; control: as many pings"),
+            },
+            Figure {
+                name: "lists-accepts",
+                unit: "ms",
+                control: self.alone.clone(),
+                ours: self.beside.clone(),
+                limit: Limit::Ratio(1.5),
+                aside: format!(
+                    "p50 of `accepted` beside {LISTING} clients that list; control: alone"
+                ),
+            },
+            Figure {
+                name: "lists-accepts-busy",
+                unit: "ms",
+                control: self.talking,
+                ours: self.beside,
+                limit: Limit::Ratio(1.5),
+                aside: "the same; control: beside as many clients that ping".to_owned(),
+            },
+            Figure {
+                name: "lists-turns-p99",
+                unit: "ms",
+                control: self.alone_p99,
+                ours: self.heavy_p99,
+                limit: Limit::Alone(3.0),
+                aside: "p99 of `accepted` beside `usage` and `session.list`; control: alone"
+                    .to_owned(),
+            },
+        ]
+    }
+}
+
+fn hello(socket: &Path) -> Client {
+    let mut client = Client::connect(socket);
+    client.ask(r#"{"type":"hello","client":"bench"}"#);
+    client
+}
+
+fn ask(client: &mut Client, line: &str) -> f64 {
+    let begun = Instant::now();
+    let answer = client.ask(line);
+    let took = ms(begun.elapsed());
+    assert!(!answer.contains(r#""type":"error""#), "{answer}");
+    took
+}
+
+/// All pages of a list, whose next one begins where `cursor` says.
+fn pages(client: &mut Client, line: &str, cursor: &str) -> f64 {
+    let begun = Instant::now();
+    let mut question = format!("{line}}}");
+    loop {
+        let answer = client.ask(&question);
+        let Some((_, next)) = answer.rsplit_once(r#","next":"#) else {
+            return ms(begun.elapsed());
+        };
+        let next = next.trim_end().trim_end_matches('}');
+        question = format!(r#"{line},"{cursor}":{next}}}"#);
+    }
+}
+
+/// How long each of some turns takes until it is accepted, beside clients that ask for lists.
+fn turns(socket: &Path, lists: Option<&[&str]>) -> Vec<f64> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for number in 0..lists.map_or(0, |_| LISTING) {
+            let (over, lists) = (&over, lists.unwrap());
+            scope.spawn(move || {
+                let mut client = hello(socket);
+                for list in lists.iter().cycle().skip(number) {
+                    if over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    ask(&mut client, list);
+                }
+            });
+        }
+        let mut client = hello(socket);
+        let timed = |number| {
+            let begun = Instant::now();
+            client.send(&format!(
+                r#"{{"type":"send","id":{number},"text":"hello","session":"timed"}}"#
+            ));
+            let accepted = client.next().contains(r#""type":"accepted""#);
+            let took = ms(begun.elapsed());
+            assert!(accepted);
+            client.finish();
+            took
+        };
+        let took = (0..TURNS).map(timed).collect();
+        over.store(true, Ordering::Relaxed);
+        took
+    })
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Copies the one job that is there: half of them into its session, the others into many.
+fn fill(path: &Path, jobs: u64) {
+    let store = rusqlite::Connection::open(path).unwrap();
+    store
+        .execute_batch(&format!(
+            "BEGIN;
+             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {SESSIONS})
+             INSERT INTO sessions (id, name, agent, cwd, named, created_at)
+             SELECT 10 + i, 'listed' || i, agent, cwd, 1, created_at
+             FROM n, (SELECT * FROM sessions LIMIT 1);
+             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {jobs})
+             INSERT INTO jobs (job, seq, session, request, state, instance, attempt, accepted_at,
+                expires_at, finished_at, final, final_seq)
+             SELECT 100 + i, 1000 + 2 * i,
+                CASE WHEN i % 2 THEN session ELSE 11 + (i / 2) % {SESSIONS} END,
+                request, state, instance, attempt, accepted_at, expires_at, finished_at, final,
+                1001 + 2 * i
+             FROM n, (SELECT * FROM jobs LIMIT 1);
+             INSERT INTO labels SELECT 'kind', job % 7, job FROM jobs;
+             COMMIT;"
+        ))
+        .unwrap();
+}
+
+/// Waits until the daemon has noted what the turns used.
+fn settle(path: &Path) {
+    let store = rusqlite::Connection::open(path).unwrap();
+    store.busy_timeout(Duration::from_secs(5)).unwrap();
+    let begun = Instant::now();
+    let all = "SELECT (SELECT count(*) FROM jobs WHERE final_seq IS NOT NULL)
+        = (SELECT count(*) FROM used)";
+    while !store
+        .query_row(all, [], |row| row.get::<_, bool>(0))
+        .unwrap()
+    {
+        assert!(begun.elapsed() < SETTLED, "what turns used is not noted");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
