@@ -95,6 +95,12 @@ fn daemon(text: &mut Text, answer: &StatusAnswer) {
         let name = "agentd_resident_memory_bytes";
         text.single(name, "gauge", "Memory of the daemon itself.", bytes);
     }
+    if let (Some(open), Some(limit)) = (daemon.open_files, daemon.file_limit) {
+        let help = "Files that the daemon has open: each connection is one.";
+        text.single("agentd_open_files", "gauge", help, open);
+        let help = "Files that the daemon may have open.";
+        text.single("agentd_open_files_limit", "gauge", help, limit);
+    }
 }
 
 fn turns(text: &mut Text, answer: &StatusAnswer) {

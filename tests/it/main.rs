@@ -22,6 +22,7 @@ mod clients;
 mod coming;
 mod crash;
 mod cursors;
+mod descriptors;
 mod doctor;
 mod exec;
 mod faults_client;

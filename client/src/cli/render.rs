@@ -30,9 +30,13 @@ pub fn status(answer: &StatusAnswer) -> String {
     let rss = daemon
         .rss_bytes
         .map_or_else(String::new, |bytes| format!(", {}", size(bytes)));
+    let files = match (daemon.open_files, daemon.file_limit) {
+        (Some(open), Some(limit)) => format!(", {open} of {limit} files open"),
+        _ => String::new(),
+    };
     let _ = writeln!(
         shown,
-        "daemon   {state}, version {}, pid {}, up {}{rss}",
+        "daemon   {state}, version {}, pid {}, up {}{rss}{files}",
         safe(&daemon.version),
         daemon.pid,
         span(daemon.uptime_s),

@@ -19,6 +19,8 @@ use crate::worker::{Exit, WorkerEvent};
 pub struct Facts {
     /// For `status`: resident memory of this process.
     pub rss_bytes: Option<u64>,
+    /// For `status`: how many files this process has open, and may have.
+    pub open_files: Option<(u64, u64)>,
     /// For `status`: the database file's size.
     pub store_bytes: u64,
     /// For `status`: the write-ahead log's size.

@@ -204,6 +204,8 @@ impl State {
                 uptime_s: self.now.mono.as_secs(),
                 epoch: self.settings.epoch.clone(),
                 rss_bytes: facts.rss_bytes,
+                open_files: facts.open_files.map(|(open, _)| open),
+                file_limit: facts.open_files.map(|(_, limit)| limit),
                 log: facts.log.clone().and_then(Result::ok),
             },
             rpc: self.rpc(live, in_flight),

@@ -87,6 +87,25 @@ pub fn rss_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
+/// How many files this process has open, and may have.
+#[must_use]
+pub fn open_files() -> Option<(u64, u64)> {
+    let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    // Since Linux 6.2 the directory's size says it; elsewhere it is counted.
+    let dir = if cfg!(target_os = "linux") {
+        "/proc/self/fd"
+    } else {
+        "/dev/fd"
+    };
+    let said = fs::metadata(dir).map_or(0, |dir| dir.len());
+    if cfg!(target_os = "linux") && said > 0 {
+        return Some((said, limit));
+    }
+    // The directory itself is open meanwhile.
+    let open = fs::read_dir(dir).ok()?.count().saturating_sub(1);
+    Some((u64::try_from(open).ok()?, limit))
+}
+
 /// What a look for marked processes found.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Marked {
@@ -331,6 +350,8 @@ mod tests {
         assert!(start_time(pid).is_some());
         assert!(rss_bytes().unwrap() > 1024 * 1024);
         assert!(boot_id().is_some());
+        let (open, limit) = open_files().unwrap();
+        assert!(3 <= open && open < limit, "{open} of {limit}");
         let line = ancestry(pid);
         assert_eq!(line.first(), Some(&pid));
         assert_eq!(

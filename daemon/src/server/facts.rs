@@ -196,6 +196,7 @@ fn status(sizes: Arc<Sizes>) -> Known {
         sizes.look().await;
         Facts {
             rss_bytes: process::rss_bytes(),
+            open_files: process::open_files(),
             store_bytes: sizes.store.load(Ordering::Relaxed),
             wal_bytes: sizes.wal.load(Ordering::Relaxed),
             log: Some(Ok(log_facts(log::level()))),

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use agentd_core::limits::MAX_WORKERS;
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{ErrorLine, Line, Telling};
@@ -31,8 +32,25 @@ use crate::worker::FileLimit;
 
 /// Connections at once: about 12 KiB each, so 150 MB at most.
 pub const CONNECTIONS: usize = 12_000;
-/// Open files kept free of connections, for the store, pipes and directories.
-pub const SPARE_FILES: usize = 64;
+/// Open files of a process of an agent: three pipes, a handle to wait for its end, the entry of its
+/// control group, and while it is made the other ends and a channel.
+const FILES_OF_A_PROCESS: usize = 12;
+/// Processes at once: workers, those that are about to be gone, programs that are asked for their
+/// version.
+const PROCESSES: usize = MAX_WORKERS + 8;
+/// Of the store: its writer, who writes the log back, readers, a copy, attachments on their way.
+const FILES_OF_THE_STORE: usize = 48;
+/// Directories that are asked whether they are there, and files that are attached.
+const FILES_OF_QUESTIONS: usize = 64;
+/// Whatever there is once, or a few times: standard streams, locks, the log, the runtime, webhooks,
+/// looks at other instances and at `/proc`.
+const FILES_OF_OUR_OWN: usize = 48;
+/// Open files kept free of connections: however many there are, a process can be started, a dead
+/// instance's jobs taken over, and the store opened.
+pub const RESERVED_FILES: usize =
+    PROCESSES * FILES_OF_A_PROCESS + FILES_OF_THE_STORE + FILES_OF_QUESTIONS + FILES_OF_OUR_OWN;
+/// Where the limit is less than twice that, connections get this part of it.
+const LEAST_PART: usize = 4;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
 /// After an error that time may heal, accepting pauses: the queue stays readable and would spin.
@@ -76,10 +94,23 @@ pub fn raise_file_limit() -> io::Result<(FileLimit, u64)> {
 
 /// How many connections fit with so many open files.
 #[must_use]
-pub fn slots(files: u64) -> Arc<Semaphore> {
+pub fn connections(files: u64) -> usize {
     let files = usize::try_from(files).unwrap_or(usize::MAX);
-    let most = CONNECTIONS.min(files.saturating_sub(SPARE_FILES));
-    Arc::new(Semaphore::new(most.max(1)))
+    let rest = files.saturating_sub(RESERVED_FILES);
+    CONNECTIONS.min(rest.max(files / LEAST_PART)).max(1)
+}
+
+/// One for each connection that may be open at once.
+#[must_use]
+pub fn slots(files: u64) -> Arc<Semaphore> {
+    let most = connections(files);
+    if most < CONNECTIONS {
+        tracing::warn!(
+            "{files} files may be open, so {most} connections are served at once; hint: raise the \
+             hard limit (`ulimit -Hn`, or `LimitNOFILE` of a service)"
+        );
+    }
+    Arc::new(Semaphore::new(most))
 }
 
 /// The socket that the service manager listens on for us, if it does.

@@ -46,6 +46,10 @@ pub struct DaemonFacts {
     pub epoch: String,
     pub rss_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_limit: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogFacts>,
 }
 

@@ -143,7 +143,7 @@ async fn a_connection_too_many_is_told_so_and_a_closed_one_makes_room() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agentd.sock");
     let (_binding, listener) = new(&path).unwrap();
-    let mut accepting = accepting(listener, SPARE_FILES as u64 + 2);
+    let mut accepting = accepting(listener, 2 * LEAST_PART as u64);
     let _one = UnixStream::connect(&path).await.unwrap();
     let _two = UnixStream::connect(&path).await.unwrap();
     let held = (accepting.next().await, accepting.next().await);
@@ -162,6 +162,18 @@ async fn a_connection_too_many_is_told_so_and_a_closed_one_makes_room() {
     drop(held);
     let _four = UnixStream::connect(&path).await.unwrap();
     let _accepted = accepting.next().await;
+}
+
+#[test]
+fn connections_leave_the_files_that_everything_else_needs() {
+    assert_eq!(connections(1 << 20), CONNECTIONS);
+    let reserved = RESERVED_FILES as u64;
+    for files in [2 * reserved, 4 * reserved, CONNECTIONS as u64] {
+        let most = connections(files) as u64;
+        assert_eq!(files - most, reserved, "{files}");
+    }
+    // Where there are few, everybody has to do with fewer.
+    assert_eq!((connections(256), connections(1)), (64, 1));
 }
 
 #[test]
