@@ -33,6 +33,9 @@ const GO: &[u8] = b"g";
 /// How a child ends that didn't become a program.
 const NOT_ENTERED: i32 = 127;
 
+/// More files than this process has: its limit may be none.
+const FILES: RawFd = 64 * 1024;
+
 /// Which files a child keeps besides its end of the channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keeps {
@@ -95,8 +98,8 @@ pub fn start(
     Ok(Apart { child, channel })
 }
 
-/// Closes all files from `first` on, but for one. `most` bounds the numbers that there can be, where
-/// it can't be said at once.
+/// Closes all files from `first` on, but for one. Where that can't be said at once, `most` and
+/// [`FILES`] bound the numbers that there can be.
 #[expect(unsafe_code, reason = "the files belong to objects of the parent")]
 fn close(first: RawFd, but: RawFd, most: u64) {
     #[cfg(target_os = "linux")]
@@ -111,7 +114,7 @@ fn close(first: RawFd, but: RawFd, most: u64) {
             return;
         }
     }
-    let most = RawFd::try_from(most).unwrap_or(RawFd::MAX);
+    let most = RawFd::try_from(most).unwrap_or(FILES).min(FILES);
     for file in (first..most).filter(|file| *file != but) {
         // SAFETY: as above.
         let _was_not_open = unsafe { libc::close(file) };
