@@ -89,8 +89,10 @@ pub struct Describe {
     pub cancels: bool,
     /// Can a process be used for a new session?
     pub recycles: bool,
-    /// Are model, provider and thinking given with each turn (else when the process starts)?
+    /// Are model and provider given with each turn (else when the process starts)?
     pub model_per_turn: bool,
+    /// Is the thinking level?
+    pub thinking_per_turn: bool,
     /// Can it be told which model to use?
     pub models: bool,
     /// Can it be told which provider's?

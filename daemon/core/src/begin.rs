@@ -137,6 +137,9 @@ impl State {
         job.queued_for = self.now.mono.saturating_sub(job.accepted_at);
         job.progress_at = self.now.mono;
         session.open = true;
+        if let Some(slot) = self.slots.get(&process.worker) {
+            session.last = slot.fit.pins();
+        }
         session.lost |= context == Context::Lost;
         self.boot_timers.clear(Timer::Expiry(turn));
         self.clocked.remove(&turn);

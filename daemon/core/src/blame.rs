@@ -101,6 +101,7 @@ mod tests {
                 cancels: true,
                 recycles: true,
                 model_per_turn: false,
+                thinking_per_turn: false,
                 models: true,
                 providers: Providers::Any,
                 thinking: Levels::Any,

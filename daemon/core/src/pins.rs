@@ -207,6 +207,12 @@ impl State {
         for turn in wanted {
             self.fail(turn, failure.clone());
         }
+        for session in &slot.sessions {
+            if let Some(session) = self.sessions.get_mut(session) {
+                // Whoever sends without gets the usual ones.
+                session.last = Pins::default();
+            }
+        }
         self.restarted(worker, Err(error));
         self.drop_slot(worker);
     }

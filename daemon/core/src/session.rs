@@ -22,6 +22,8 @@ pub(crate) struct Session {
     pub(crate) real_cwd: Option<String>,
     /// The model set for it.
     pub(crate) pins: Pins,
+    /// What the process of its last turn was started with.
+    pub(crate) last: Pins,
     /// The agent's own id of it.
     pub(crate) native: Option<String>,
     /// Turns that ran.
@@ -73,6 +75,7 @@ impl Session {
             toolsets,
             real_cwd: None,
             pins: Pins::default(),
+            last: Pins::default(),
             native: None,
             turns: 0,
             queue: VecDeque::new(),

@@ -33,33 +33,47 @@ impl Fit {
         Self::with(agent, session, job.terms.pins())
     }
 
-    /// What a turn with these pins needs. Those that go with each turn don't bind the process.
+    /// What a turn with these pins needs. Those that go with each turn don't bind the process; a
+    /// turn that names none goes on with those of the session's last one.
     pub(crate) fn with(agent: &Agent, session: &Session, pins: Pins) -> Self {
-        let pin = |value: Option<String>| value.filter(|_| !agent.describe.model_per_turn);
+        let last = &session.last;
+        // A model's name means something to its provider only.
+        let (provider, model) = match (pins.provider, pins.model) {
+            (None, None) => (last.provider.clone(), last.model.clone()),
+            own => own,
+        };
+        let thinking = pins.thinking.or_else(|| last.thinking.clone());
         Self {
             cwd: session.cwd.clone(),
             toolsets: session.toolsets.clone(),
-            provider: pin(pins.provider),
-            model: pin(pins.model),
-            thinking: pin(pins.thinking),
+            provider: provider.filter(|_| !agent.describe.model_per_turn),
+            model: model.filter(|_| !agent.describe.model_per_turn),
+            thinking: thinking.filter(|_| !agent.describe.thinking_per_turn),
         }
     }
 
     /// What an unpinned turn in the default directory needs.
     pub(crate) fn usual(agent: &Agent, home: &str) -> Self {
-        let pin = |value: &Option<String>| {
-            if agent.describe.model_per_turn {
-                None
-            } else {
-                value.clone()
-            }
-        };
+        let pin = |value: &Option<String>, per_turn: bool| value.clone().filter(|_| !per_turn);
+        let (model, thinking) = (
+            agent.describe.model_per_turn,
+            agent.describe.thinking_per_turn,
+        );
         Self {
             cwd: home.to_owned(),
             toolsets: None,
-            provider: pin(&agent.provider),
-            model: pin(&agent.model),
-            thinking: pin(&agent.thinking),
+            provider: pin(&agent.provider, model),
+            model: pin(&agent.model, model),
+            thinking: pin(&agent.thinking, thinking),
+        }
+    }
+
+    /// Of its pins, those that its process has.
+    pub(crate) fn pins(&self) -> Pins {
+        Pins {
+            provider: self.provider.clone(),
+            model: self.model.clone(),
+            thinking: self.thinking.clone(),
         }
     }
 }

@@ -66,6 +66,7 @@ pub fn describe(command: &[String]) -> Describe {
         cancels: false,
         recycles: false,
         model_per_turn: true,
+        thinking_per_turn: true,
         models: has_model,
         providers: Providers::None,
         thinking: Levels::None,

@@ -53,6 +53,7 @@ pub const fn describe() -> Describe {
         cancels: true,
         recycles: true,
         model_per_turn: true,
+        thinking_per_turn: true,
         models: true,
         providers: Providers::Any,
         thinking: Levels::Any,

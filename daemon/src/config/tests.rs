@@ -35,6 +35,7 @@ fn describe(_kind: Kind, _command: &[String]) -> Describe {
         cancels: true,
         recycles: true,
         model_per_turn: true,
+        thinking_per_turn: true,
         models: true,
         providers: Providers::Any,
         thinking: Levels::Any,

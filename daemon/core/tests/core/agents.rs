@@ -16,6 +16,7 @@ pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
         cancels: sessions != Sessions::PerTurn,
         recycles: sessions != Sessions::PerTurn,
         model_per_turn: sessions != Sessions::One,
+        thinking_per_turn: sessions != Sessions::One,
         models: true,
         providers: Providers::Any,
         thinking: Levels::Any,

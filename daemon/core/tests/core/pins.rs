@@ -1,7 +1,10 @@
 //! What an agent has no way to heed is refused before anything is accepted.
 
+use std::time::Duration;
+
+use agentd_core::Settings;
 use agentd_core::agent::{Levels, Providers};
-use agentd_core::worker::{Traits, WorkerEvent};
+use agentd_core::worker::{Exit, Traits, WorkerEvent};
 
 use crate::agents::settings;
 use crate::world::World;
@@ -148,4 +151,51 @@ fn model_that_a_process_does_not_offer_is_refused_with_those_it_offers() {
         world.request(conn, id, &set);
         assert_eq!(world.answer(conn, id)["type"], "set_model", "{model}");
     }
+}
+
+/// Sends of one session to `one`, each with these pins; says how many processes were started.
+fn spawned(settings: Settings, pins: &[&str]) -> u64 {
+    let mut world = World::new(settings);
+    let conn = world.connect();
+    for (id, pin) in (1..).zip(pins) {
+        let send = format!(r#"{{"type":"send","text":"x","agent":"one","session":"s"{pin}}}"#);
+        world.request(conn, id, &send);
+        for _ in 0..100 {
+            let Some(process) = world.processes.keys().next().copied() else {
+                world.pass(Duration::from_millis(100));
+                continue;
+            };
+            if world.processes[&process].told_to_end.is_some() {
+                world.exit(process, Exit::Signal(15));
+            } else if !world.processes[&process].ready {
+                world.get_ready(process);
+            } else if world.processes[&process].turns.is_empty() {
+                break;
+            } else {
+                world.end_turn(process);
+            }
+        }
+        assert_eq!(world.answer(conn, id)["type"], "message_end");
+    }
+    world.spawns
+}
+
+#[test]
+fn pins_in_force_start_no_new_process() {
+    let (low, model) = (r#","thinking":"low""#, r#","model":"m""#);
+    assert_eq!(spawned(settings(), &[low, "", low, "", low]), 1);
+    assert_eq!(spawned(settings(), &[model, "", low, "", model]), 2);
+    assert_eq!(spawned(settings(), &["", low, "", ""]), 2);
+    let high = r#","thinking":"high""#;
+    assert_eq!(spawned(settings(), &[low, high, "", low]), 3);
+}
+
+#[test]
+fn pins_that_go_with_turns_start_no_process() {
+    let mut settings = settings();
+    let one = settings.agents.get_mut("one").unwrap();
+    one.describe.thinking_per_turn = true;
+    let (low, high) = (r#","thinking":"low""#, r#","thinking":"high""#);
+    assert_eq!(spawned(settings.clone(), &[low, high, "", low]), 1);
+    assert_eq!(spawned(settings, &[low, r#","model":"m""#, high]), 2);
 }

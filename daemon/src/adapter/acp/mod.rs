@@ -44,6 +44,7 @@ pub const fn describe() -> Describe {
         cancels: true,
         recycles: false,
         model_per_turn: true,
+        thinking_per_turn: true,
         models: true,
         providers: Providers::OfModel,
         thinking: Levels::Any,

@@ -96,6 +96,7 @@ pub const fn describe() -> Describe {
         cancels: true,
         recycles: false,
         model_per_turn: false,
+        thinking_per_turn: false,
         models: true,
         providers: Providers::Known(PROVIDERS),
         thinking: Levels::Known(LEVELS),

@@ -72,8 +72,9 @@ const TOOLSETS: Toolsets = Toolsets::Groups(&[
 /// The id of the question whether anybody is logged in.
 const ACCOUNT: &str = "account";
 
-/// What the kind can do. Model and effort could go with a turn, but a provider can't: a process
-/// that is started anew and resumes the thread can change all three.
+/// What the kind can do. The effort goes with a turn, and stays for those behind it that name none.
+/// A model could, too, but not its provider: a process that is started anew and resumes the thread
+/// can change both.
 #[must_use]
 pub const fn describe() -> Describe {
     Describe {
@@ -82,6 +83,7 @@ pub const fn describe() -> Describe {
         cancels: true,
         recycles: false,
         model_per_turn: false,
+        thinking_per_turn: true,
         models: true,
         providers: Providers::Any,
         thinking: Levels::Known(LEVELS),

@@ -58,6 +58,7 @@ pub const fn describe() -> Describe {
         cancels: true,
         recycles: true,
         model_per_turn: false,
+        thinking_per_turn: false,
         models: true,
         providers: Providers::Any,
         thinking: Levels::Known(LEVELS),

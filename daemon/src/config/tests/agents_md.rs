@@ -32,8 +32,8 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// When a pin is given to the agent.
-fn given(it: &Describe) -> &'static str {
-    if it.model_per_turn {
+fn given(per_turn: bool) -> &'static str {
+    if per_turn {
         "with each turn"
     } else {
         "when the process starts"
@@ -222,17 +222,19 @@ fn kinds() -> String {
         row("model", &|it| match (it.models, it.sessions) {
             (false, _) => "no".to_owned(),
             (true, Sessions::PerTurn) => "by `{model}` in the command".to_owned(),
-            (true, _) => given(it).to_owned(),
+            (true, _) => given(it.model_per_turn).to_owned(),
         }),
         row("provider", &|it| match it.providers {
-            Providers::Any => given(it).to_owned(),
-            Providers::Known(known) => format!("{}: {}", given(it), each(known)),
-            Providers::OfModel => format!("{}, as part of the model's name", given(it)),
+            Providers::Any => given(it.model_per_turn).to_owned(),
+            Providers::Known(known) => format!("{}: {}", given(it.model_per_turn), each(known)),
+            Providers::OfModel => {
+                format!("{}, as part of the model's name", given(it.model_per_turn))
+            }
             Providers::None => "no".to_owned(),
         }),
         row("thinking level", &|it| match it.thinking {
-            Levels::Any => given(it).to_owned(),
-            Levels::Known(known) => format!("{}: {}", given(it), each(known)),
+            Levels::Any => given(it.thinking_per_turn).to_owned(),
+            Levels::Known(known) => format!("{}: {}", given(it.thinking_per_turn), each(known)),
             Levels::None => "no".to_owned(),
         }),
         row("ready within", &|it| {
