@@ -28,6 +28,7 @@ mod place;
 mod programs;
 mod report;
 mod round_trips;
+mod scheduler;
 mod service;
 #[path = "../it/sshd.rs"]
 #[allow(dead_code, unreachable_pub, reason = "what the tests do with it")]
@@ -60,6 +61,7 @@ type Measure = fn(usize) -> Vec<Figure>;
 const MEASUREMENTS: &[(&[&str], Measure)] = &[
     (&["ping"], round_trips::ping),
     (&["send"], round_trips::send),
+    (&["scheduler-event", "scheduler-waiting"], scheduler::events),
     (&["start"], programs::start),
     (
         &[
