@@ -14,18 +14,27 @@ use agentd_protocol::{Code, Id, JobId, Request};
 use crate::event::Facts;
 use crate::ids::{ConnId, TurnId};
 use crate::job::{Job, Phase};
+use crate::limits::ENDED_AT_ONCE;
 use crate::session::SessionId;
 use crate::state::State;
-use crate::store::Write;
+use crate::store::{Stored, Write};
 use crate::stored::Awaiting;
+use crate::timers::Timer;
 
-/// An `abort` that waits until it is known which of its jobs exist.
+/// An `abort` that waits until it is known which of its jobs exist, and until the marks of those are
+/// durable: what was aborted must not run after a crash.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Aborting {
-    pub(crate) conn: ConnId,
-    id: Option<Id>,
+    /// Who hears of it; `None` when that one has gone. The marks are written all the same.
+    asker: Option<(ConnId, Option<Id>)>,
     pending: BTreeSet<TurnId>,
     jobs: Vec<JobId>,
+    /// For so many of them the mark was asked for.
+    asked: usize,
+    /// Commits of marks that the store has not answered.
+    outstanding: usize,
+    /// What the store said to one that it did not take.
+    failed: Option<(Code, String)>,
 }
 
 impl State {
@@ -61,13 +70,23 @@ impl State {
             .into_iter()
             .filter_map(|turn| self.cancel(turn))
             .collect();
-        self.aborting.push(Aborting {
-            conn,
-            id,
+        let number = self.number();
+        let aborting = Aborting {
+            asker: Some((conn, id)),
             pending,
             jobs,
-        });
-        self.settle_aborts();
+            asked: 0,
+            outstanding: 0,
+            failed: None,
+        };
+        self.aborting.insert(number, aborting);
+    }
+
+    /// Nobody waits for these any more.
+    pub(crate) fn aborters_gone(&mut self, conn: ConnId) {
+        for aborting in self.aborting.values_mut() {
+            aborting.asker.take_if(|(asker, _)| *asker == conn);
+        }
     }
 
     /// The session that a request means, or may mean, and that the store is asked for just now.
@@ -114,29 +133,87 @@ impl State {
 
     /// A pending job that is being aborted was accepted and cancelled, or refused.
     pub(crate) fn abort_resolved(&mut self, turn: TurnId, job: Option<JobId>) {
-        for aborting in &mut self.aborting {
+        for aborting in self.aborting.values_mut() {
             if aborting.pending.remove(&turn) {
                 aborting.jobs.extend(job);
             }
         }
-        self.settle_aborts();
     }
 
-    fn settle_aborts(&mut self) {
-        let (done, waiting) = std::mem::take(&mut self.aborting)
-            .into_iter()
-            .partition(|aborting| aborting.pending.is_empty());
-        self.aborting = waiting;
-        let done: Vec<Aborting> = done;
-        for aborting in done {
-            let Aborting { conn, id, jobs, .. } = aborting;
-            if jobs.is_empty() {
-                self.answer(conn, id, &Line::Abort { ok: true, jobs });
-                continue;
+    /// Asks for marks that were not asked for yet, and answers whoever has them all. Looked at after
+    /// every event.
+    pub(crate) fn go_on_aborting(&mut self) {
+        let mut left = ENDED_AT_ONCE;
+        for number in self.aborting.keys().copied().collect::<Vec<u64>>() {
+            self.mark_aborted(number, &mut left);
+            let is_done = |aborting: &Aborting| {
+                aborting.pending.is_empty()
+                    && aborting.outstanding == 0
+                    && (aborting.asked == aborting.jobs.len() || aborting.failed.is_some())
+            };
+            if self.aborting.get(&number).is_some_and(is_done)
+                && let Some(done) = self.aborting.remove(&number)
+            {
+                self.answer_abort(done);
             }
-            let marks = jobs.iter().map(|job| Write::Cancel { job: *job }).collect();
-            self.commit(Awaiting::Aborted { conn, id, jobs }, marks);
         }
+    }
+
+    fn mark_aborted(&mut self, number: u64, left: &mut usize) {
+        let Some(aborting) = self.aborting.get_mut(&number) else {
+            return;
+        };
+        let some = aborting.jobs.get(aborting.asked..).unwrap_or_default();
+        if some.is_empty() || aborting.outstanding > 0 || aborting.failed.is_some() {
+            return;
+        }
+        let some = &some[..some.len().min(*left)];
+        if some.is_empty() {
+            // Others had this event's; these have the next one's.
+            return self.timers.set(Timer::Slice, self.now.mono);
+        }
+        *left -= some.len();
+        aborting.asked += some.len();
+        aborting.outstanding += 1;
+        let marks = some.iter().map(|job| Write::Cancel { job: *job }).collect();
+        self.commit(Awaiting::Aborted(number), marks);
+    }
+
+    /// The store answered for some marks of an `abort`.
+    pub(crate) fn abort_stored(&mut self, number: u64, stored: Stored) {
+        let Some(aborting) = self.aborting.get_mut(&number) else {
+            return;
+        };
+        aborting.outstanding -= 1;
+        match stored {
+            Stored::Committed(_) => {}
+            Stored::Failed { code, why } => aborting.failed = Some((code, why)),
+            other => {
+                let why = format!("it gave another's answer to a mark: {other:?}");
+                aborting.failed = Some((Code::StoreFailed, why));
+            }
+        }
+    }
+
+    fn answer_abort(&mut self, done: Aborting) {
+        let Aborting {
+            asker: Some((conn, id)),
+            jobs,
+            failed,
+            ..
+        } = done
+        else {
+            return;
+        };
+        let Some((code, why)) = failed else {
+            return self.answer(conn, id, &Line::Abort { ok: true, jobs });
+        };
+        let error = format!(
+            "{} jobs are being ended, but the store did not take that they were aborted: {why}",
+            jobs.len()
+        );
+        let hint = "abort them again: one that has no final line yet may run after a crash";
+        self.refuse(conn, id, Rejected::new(code, error).hint(hint));
     }
 
     /// The send that this connection made under an id: its `abort` may be under the same. Without a

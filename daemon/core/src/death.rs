@@ -18,6 +18,7 @@ use crate::limits::{ATTEMPTS, DEFAULT_EXPIRES, HEALTHY_AFTER, MISSING_EXITS, PER
 use crate::log::What;
 use crate::questions::Closed;
 use crate::session::SessionId;
+use crate::slices::Fate;
 use crate::slot::{SlotPhase, Then};
 use crate::state::{Served, State};
 use crate::store::Write;
@@ -89,13 +90,16 @@ impl State {
             hint: Some(hint.to_owned()),
             ..Failure::new(Code::InvalidRequest, error)
         };
+        let failed = Fate::Failed(Box::new(failure));
         let (agent, cwd) = (slot.agent.clone(), slot.fit.cwd.clone());
         let (sessions, is_one_turn) = (slot.sessions.clone(), slot.is_one_turn());
         let turns = std::mem::take(&mut slot.turns);
         for turn in turns {
             match self.jobs.get(&turn).map(|job| job.phase.clone()) {
-                Some(Phase::Settling { ending, .. }) => self.end_as_asked(turn, &ending),
-                Some(Phase::Running { .. }) => self.fail(turn, failure.clone()),
+                Some(Phase::Settling { ending, .. }) => {
+                    self.end_in_turn(turn, Fate::Asked(ending));
+                }
+                Some(Phase::Running { .. }) => self.end_in_turn(turn, failed.clone()),
                 // Not a byte went to it: when the store answers, `begin` sees that it is gone.
                 _ => {}
             }
@@ -113,7 +117,7 @@ impl State {
             };
             let queued: Vec<TurnId> = queued.filter(is_queued).collect();
             for turn in queued {
-                self.fail(turn, failure.clone());
+                self.end_in_turn(turn, failed.clone());
             }
             self.no_spares_in(&agent, &cwd);
         }
@@ -361,7 +365,7 @@ impl State {
             .collect();
         for (turn, session) in turns {
             if let Some(failure) = self.broken(agent, session) {
-                self.fail(turn, failure);
+                self.end_in_turn(turn, Fate::Failed(Box::new(failure)));
             }
         }
     }
@@ -382,7 +386,7 @@ impl State {
             match job.phase.clone() {
                 // Not a byte went to it: when the store answers, `begin` sees that it is gone.
                 Phase::Pending { .. } | Phase::Marking { .. } => {}
-                Phase::Settling { ending, .. } => self.end_as_asked(turn, &ending),
+                Phase::Settling { ending, .. } => self.end_in_turn(turn, Fate::Asked(ending)),
                 Phase::Running { .. } if again => self.run_again(turn),
                 Phase::Running { .. } => {
                     let number = job
@@ -405,7 +409,7 @@ impl State {
                         )),
                         ..Failure::new(code, format!("{why} while running job {number}{said}"))
                     };
-                    self.fail(turn, failure);
+                    self.end_in_turn(turn, Fate::Failed(Box::new(failure)));
                 }
                 Phase::Scheduled | Phase::Queued | Phase::Held | Phase::Finishing => {}
             }

@@ -133,6 +133,16 @@ pub enum Effect {
         /// What.
         command: WorkerCommand,
     },
+    /// Read what a process says no more, or again: the store is behind. What it had said by then may
+    /// still come, and everything does once it is dead.
+    Pause {
+        /// Which slot.
+        worker: WorkerId,
+        /// Which spawn.
+        generation: Generation,
+        /// No more?
+        paused: bool,
+    },
     /// End a process; answered by `Exited` in time.
     End {
         /// Which slot.

@@ -20,6 +20,7 @@ use crate::json;
 use crate::limits::{API_CALLS_BYTES, RUNG};
 use crate::questions::Closed;
 use crate::session::{Session, SessionId};
+use crate::slices::Fate;
 use crate::slot::SlotPhase;
 use crate::state::{Served, State};
 use crate::status::millis;
@@ -37,7 +38,7 @@ impl State {
         let number = job.number?;
         match &mut job.phase {
             Phase::Scheduled | Phase::Queued | Phase::Held => {
-                self.end_as_asked(turn, &Ending::Cancelled);
+                self.end_in_turn(turn, Fate::Asked(Ending::Cancelled));
             }
             Phase::Marking { cancelled, .. } | Phase::Pending { cancelled, .. } => {
                 *cancelled = true
@@ -90,9 +91,7 @@ impl State {
         };
         match job.phase {
             Phase::Scheduled | Phase::Queued | Phase::Held => {
-                let waited = self.now.mono.saturating_sub(job.accepted_at).as_secs();
-                let error = format!("the turn waited {waited} s and its time to wait is over");
-                self.fail(turn, Failure::new(Code::Expired, error));
+                self.end_in_turn(turn, Fate::Expired);
             }
             // Its commit is outstanding; it is looked at again when that is answered.
             Phase::Pending { .. } => self.boot_timers.set(
@@ -101,6 +100,16 @@ impl State {
             ),
             _ => {}
         }
+    }
+
+    /// Ends a turn whose time to wait is over.
+    pub(crate) fn expired(&mut self, turn: TurnId) {
+        let Some(job) = self.jobs.get(&turn) else {
+            return;
+        };
+        let waited = self.now.mono.saturating_sub(job.accepted_at).as_secs();
+        let error = format!("the turn waited {waited} s and its time to wait is over");
+        self.fail(turn, Failure::new(Code::Expired, error));
     }
 
     /// The *running* mark of a turn is durable.
@@ -371,6 +380,7 @@ impl State {
             Timer::Settling(turn),
             Timer::Stalled(turn),
             Timer::Flush(turn),
+            Timer::Unfinished(turn),
         ] {
             self.timers.clear(timer);
         }
@@ -483,7 +493,7 @@ impl State {
         self.timers.clear(Timer::Unused(session));
         if let Some(name) = known.name {
             self.names.remove(&name);
-            self.write_lazily(Write::Release { session: name });
+            self.released.push(Write::Release { session: name });
         }
     }
 }

@@ -18,6 +18,9 @@ impl State {
             return;
         };
         match slot.phase {
+            SlotPhase::Probing { .. } | SlotPhase::Recycling { .. } if slot.paused => {
+                self.timers.set(Timer::Slot(worker), self.now.mono + RUNG);
+            }
             SlotPhase::Backoff => self.start(worker),
             SlotPhase::Starting { .. } => self.unready(worker, "it did not get ready in time"),
             SlotPhase::Probing { .. } => {
@@ -124,6 +127,11 @@ impl State {
     }
 
     pub(crate) fn retire_now(&mut self, worker: WorkerId) {
+        if self.is_paused(worker) {
+            // What its turns end with can't be heard yet.
+            let again = self.now.mono + RUNG;
+            return self.timers.set(Timer::Retire(worker), again);
+        }
         self.stop_slot(worker, Rung::Ask);
     }
 
@@ -147,6 +155,11 @@ impl State {
         let Phase::Settling { process, ending } = job.phase.clone() else {
             return;
         };
+        if self.is_paused(process.worker) {
+            // It may have settled long since.
+            let again = self.now.mono + RUNG;
+            return self.timers.set(Timer::Settling(turn), again);
+        }
         let alone = self
             .slots
             .get(&process.worker)

@@ -20,10 +20,20 @@ pub const SHARED_TERMS: usize = 16;
 /// Bytes of requests that wait until the store has said what it knows of their sessions: it answers
 /// within milliseconds, so this is a store that is stuck.
 pub const PARKED_BYTES: usize = 32 * 1024 * 1024;
-/// Turns that end in one event because they can't start: each is a commit, and others wait for it.
-pub const ENDED_AT_ONCE: usize = 256;
 /// Commits outstanding before sends are refused: the disk is stuck.
 pub const COMMITS_OUTSTANDING: usize = 4_096;
+/// Turns that end in one event, and marks that one commit of an `abort` holds: what fails, expires or
+/// is aborted together may be all that waits, each end is a commit, and others wait for it.
+pub const ENDED_AT_ONCE: usize = 256;
+/// Final lines of those on their way to the store: more would make others wait behind them.
+pub const ENDS_IN_FLIGHT: usize = 4 * ENDED_AT_ONCE;
+/// Numbered events of one process that the store has not answered, before its output is read no
+/// more: with [`MAX_WORKERS`] of them half of what may be outstanding in all.
+pub const EVENTS_UNSTORED: usize = 128;
+/// With so many left it is read again: not for each of them.
+pub const EVENTS_READ_AGAIN: usize = 32;
+/// A turn whose end the store could not take is ended again after this time.
+pub const FINISH_AGAIN: Duration = Duration::from_secs(5);
 /// Jobs of one `collect`, as many as a `dispatch` makes.
 pub const COLLECT_JOBS: usize = 256;
 /// Bytes a reader may lie behind before it is refilled from the store.

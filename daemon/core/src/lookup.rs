@@ -228,9 +228,9 @@ impl State {
     fn phase_of(&self, job: JobId) -> Option<JobPhase> {
         match self.job_here(job)?.phase {
             Phase::Held => Some(JobPhase::Held),
-            Phase::Running { .. } | Phase::Settling { .. } | Phase::Finishing => {
-                Some(JobPhase::Running)
-            }
+            Phase::Running { .. } | Phase::Settling { .. } => Some(JobPhase::Running),
+            Phase::Finishing if self.job_here(job)?.started_at.is_some() => Some(JobPhase::Running),
+            Phase::Finishing => Some(JobPhase::Queued),
             Phase::Pending { .. } | Phase::Marking { .. } | Phase::Queued | Phase::Scheduled => {
                 Some(JobPhase::Queued)
             }

@@ -15,6 +15,7 @@ use crate::job::{Ending, Job, Phase};
 use crate::limits::ATTEMPTS;
 use crate::questions::Closed;
 use crate::session::{Session, SessionId};
+use crate::slices::Fate;
 use crate::state::State;
 use crate::store::{JobState, LeftJob, Recovered, Write};
 use crate::terms::Terms;
@@ -44,12 +45,18 @@ impl State {
             .collect();
         for (turn, cancelled) in lost {
             if cancelled {
-                self.end_as_asked(turn, &Ending::Cancelled);
+                self.end_in_turn(turn, Fate::Asked(Ending::Cancelled));
                 continue;
             }
             let error =
                 "agentd died while the turn ran; what it had done by then may have taken effect";
-            self.fail(turn, Failure::new(Code::Interrupted, error));
+            // Nothing of its session starts before it has ended, which may hold what is behind it.
+            let session = self.jobs.get(&turn).map(|job| job.session);
+            if let Some(session) = session.and_then(|session| self.sessions.get_mut(&session)) {
+                session.current = Some(turn);
+            }
+            let failure = Failure::new(Code::Interrupted, error);
+            self.end_in_turn(turn, Fate::Failed(Box::new(failure)));
         }
         for session in sessions {
             self.forget_session_if_idle(session);
@@ -146,7 +153,7 @@ impl State {
         }
         if let Some(start) = start.filter(|_| !lost) {
             self.schedule_for(turn, start);
-        } else {
+        } else if !lost {
             self.enqueue_recovered(turn, session, row.job);
         }
         if again {

@@ -119,6 +119,11 @@ impl State {
         decoded: Decoded,
         facts: &Facts,
     ) {
+        if writes_at_once(&decoded.request)
+            && let Err(rejected) = self.room_in_store()
+        {
+            return self.refuse(conn, id, rejected);
+        }
         match decoded.request {
             Request::Hello(hello) => self.hello(conn, id, &hello),
             Request::Ping => self.answer(conn, id, &Line::Pong),
@@ -287,6 +292,19 @@ impl State {
             })
             .collect()
     }
+}
+
+/// Does a request ask for a commit that may as well be refused? Sends are looked at by themselves.
+const fn writes_at_once(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::SessionNew(_)
+            | Request::SessionClose(_)
+            | Request::SessionResume(_)
+            | Request::SetModel(_)
+            | Request::WebhookReplay(_)
+            | Request::WebhookTest(_)
+    )
 }
 
 const fn forbidden_to_workers(request: &Request) -> bool {

@@ -11,6 +11,7 @@ use crate::job::{Job, Phase};
 use crate::lanes::{Lane, Next};
 use crate::limits::ENDED_AT_ONCE;
 use crate::pool::Place;
+use crate::slices::Fate;
 use crate::slot::Slot;
 use crate::state::State;
 use crate::timers::Timer;
@@ -164,7 +165,7 @@ impl State {
                 Look::Starts
             }
             Place::Never(failure) => {
-                self.fail(turn, failure);
+                self.end_in_turn(turn, Fate::Failed(Box::new(failure)));
                 Look::Changed
             }
             Place::Changed => Look::Changed,

@@ -123,7 +123,12 @@ impl State {
             )));
         }
         self.room_in_memory(send)?;
-        if self.awaiting.len() >= COMMITS_OUTSTANDING {
+        self.room_in_store()
+    }
+
+    /// Has the store room for one more request that may as well be refused?
+    pub(crate) fn room_in_store(&self) -> Result<(), Rejected> {
+        if self.store_is_behind() {
             return Err(full(format!(
                 "{COMMITS_OUTSTANDING} commits are outstanding, the limit: the disk is slow"
             )));

@@ -127,6 +127,10 @@ pub(crate) struct Slot {
     pub(crate) strays: u64,
     /// The turns that ended in it, over all its processes.
     pub(crate) tally: Tally,
+    /// Numbered events of this process that the store has not answered.
+    pub(crate) unstored: usize,
+    /// Is its output not read, because they are too many?
+    pub(crate) paused: bool,
 }
 
 impl Slot {
@@ -303,6 +307,8 @@ impl Slot {
             served: false,
             strays: 0,
             tally: Tally::default(),
+            unstored: 0,
+            paused: false,
         }
     }
 

@@ -23,11 +23,13 @@ use crate::event::Event;
 use crate::found::Look;
 use crate::ids::{ConnId, Now, Token, TurnId, WorkerId};
 use crate::job::Job;
+use crate::limits::{COMMITS_OUTSTANDING, ENDED_AT_ONCE};
 use crate::model::Compacting;
 use crate::questions::Questions;
 use crate::request::Loading;
 use crate::restart::RestartWait;
 use crate::session::{Session, SessionId};
+use crate::slices::Slices;
 use crate::slot::Slot;
 use crate::spare::Spares;
 use crate::status::Counters;
@@ -137,10 +139,15 @@ pub struct State {
     /// Those of them whose time runs already: their process is being made ready.
     pub(crate) clocked: BTreeSet<TurnId>,
     pub(crate) awaiting: BTreeMap<Token, Awaiting>,
+    /// Commits among them.
+    pub(crate) commits: usize,
     pub(crate) loading: BTreeMap<String, Loading>,
     pub(crate) dispatching: BTreeMap<u64, Dispatching>,
     pub(crate) collecting: Collects,
-    pub(crate) aborting: Vec<Aborting>,
+    pub(crate) aborting: BTreeMap<u64, Aborting>,
+    pub(crate) slices: Slices,
+    /// Sessions that left memory, of which the store was not told yet: many may at once.
+    pub(crate) released: Vec<Write>,
     /// Pending sends whose session a dead instance had, by that instance.
     pub(crate) orphaned: BTreeMap<String, Vec<Batch>>,
     pub(crate) restarts: Vec<RestartWait>,
@@ -186,10 +193,13 @@ impl State {
             looked: 0,
             clocked: BTreeSet::new(),
             awaiting: BTreeMap::new(),
+            commits: 0,
             loading: BTreeMap::new(),
             dispatching: BTreeMap::new(),
             collecting: Collects::default(),
-            aborting: Vec::new(),
+            aborting: BTreeMap::new(),
+            slices: Slices::default(),
+            released: Vec::new(),
             orphaned: BTreeMap::new(),
             restarts: Vec::new(),
             health: BTreeMap::new(),
@@ -221,6 +231,7 @@ impl State {
         };
         std::mem::swap(&mut self.out, effects);
         let may_start = may_start(&event);
+        self.begin_slice();
         match event {
             Event::Connected { conn, origin } => {
                 self.conns.insert(conn, Conn::new(origin));
@@ -280,11 +291,16 @@ impl State {
             Event::ReaderLeft { conn } => self.reader_left(conn),
         }
         let rang = self.ring();
-        if may_start || rang {
+        let ended = self.go_on_ending();
+        // A store that is behind gets no more work; its next answer lets it go on.
+        if (may_start || rang || ended) && !self.store_is_behind() {
             self.schedule();
         }
+        self.ask_for_next_slice();
+        self.go_on_aborting();
         self.derive();
         self.go_on_stopping();
+        self.tell_released();
         // What that ended is brought up to date for whoever asks next.
         self.derive();
         std::mem::swap(&mut self.out, effects);
@@ -332,11 +348,16 @@ impl State {
                 Timer::Collect(number) => self.collect_timeout(number),
                 Timer::Doubt => self.in_doubt(),
                 Timer::Compact(worker) => self.compact_timeout(worker),
+                Timer::Unfinished(turn) => self.finish_again(turn),
                 Timer::Drain => self.drain_timeout(),
                 Timer::Leave => self.leave_now(),
                 Timer::Stop => self.stop_timeout(),
                 // What they hold back is looked at after every event.
-                Timer::SpawnRate | Timer::Schedule | Timer::Spare | Timer::Breaker => {}
+                Timer::SpawnRate
+                | Timer::Schedule
+                | Timer::Spare
+                | Timer::Breaker
+                | Timer::Slice => {}
             }
         }
         rang
@@ -402,27 +423,48 @@ impl State {
     }
 
     pub(crate) fn commit(&mut self, awaiting: Awaiting, writes: Vec<Write>) -> Token {
+        self.ask_to_commit(awaiting, writes, Urgency::Waited)
+    }
+
+    pub(crate) fn commit_lazily(&mut self, awaiting: Awaiting, writes: Vec<Write>) {
+        self.ask_to_commit(awaiting, writes, Urgency::Lazy);
+    }
+
+    fn ask_to_commit(&mut self, awaiting: Awaiting, writes: Vec<Write>, urgency: Urgency) -> Token {
+        self.tell_released();
         let token = Token(self.number());
         self.awaiting.insert(token, awaiting);
+        self.commits += 1;
+        self.slices.last_commit = Some(token);
         self.out.push(Effect::Commit {
             token,
             writes,
-            urgency: Urgency::Waited,
+            urgency,
         });
         token
     }
 
-    pub(crate) fn commit_lazily(&mut self, awaiting: Awaiting, writes: Vec<Write>) {
-        let token = Token(self.number());
-        self.awaiting.insert(token, awaiting);
-        self.out.push(Effect::Commit {
-            token,
-            writes,
-            urgency: Urgency::Lazy,
-        });
+    /// Gives back sessions before anything else is asked of the store.
+    fn tell_released(&mut self) {
+        let released = std::mem::take(&mut self.released);
+        for some in released.chunks(ENDED_AT_ONCE) {
+            self.commit_lazily(Awaiting::Nothing, some.to_vec());
+        }
+    }
+
+    /// Are so many commits outstanding that nothing new is begun?
+    pub(crate) const fn store_is_behind(&self) -> bool {
+        self.commits >= COMMITS_OUTSTANDING
+    }
+
+    /// Is a job in memory? Every stored one of this instance is, until its final line is durable.
+    #[must_use]
+    pub fn knows(&self, job: JobId) -> bool {
+        self.numbers.contains_key(&job)
     }
 
     pub(crate) fn load(&mut self, awaiting: Awaiting, query: Query) -> Token {
+        self.tell_released();
         let token = Token(self.number());
         self.awaiting.insert(token, awaiting);
         self.out.push(Effect::Load { token, query });
@@ -442,7 +484,7 @@ impl State {
                 job.sender = None;
             }
         }
-        self.aborting.retain(|aborting| aborting.conn != conn);
+        self.aborters_gone(conn);
         self.collects_nothing(conn);
         self.restarts.retain(|wait| wait.conn != conn);
         self.questions.answers_no_more(conn);

@@ -2,22 +2,24 @@
 //!
 //! Owns the link between a token and what waits for it. Must not know SQL or files.
 
+use std::collections::BTreeSet;
+
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::line::Line;
 use agentd_protocol::{Code, Id, JobId};
 
 use crate::accept::Batch;
 use crate::answer::Answered;
 use crate::conn::FollowId;
 use crate::ids::{ConnId, Token, TurnId};
-use crate::job::Waiter;
-use crate::limits::DOUBT_WITHIN;
+use crate::job::{Out, Phase, Process, Waiter};
+use crate::limits::{DOUBT_WITHIN, FINISH_AGAIN};
 use crate::lookup::Asked;
 use crate::sessions::Changed;
 use crate::state::State;
 use crate::store::{Loaded, MessageText, Stored, Write, Written};
 use crate::timers::Timer;
 use crate::webhook::Delivering;
+use crate::worker::Failure;
 
 /// What waits for an answer of the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,18 +30,14 @@ pub(crate) enum Awaiting {
     Accept(Batch),
     /// A turn, for its *running* mark.
     Start(TurnId),
-    /// A numbered event of a job.
-    Event(TurnId),
+    /// A numbered event of a job, and the process that it came from, if it came from one.
+    Event { turn: TurnId, of: Option<Process> },
     /// A piece of a turn's text.
     Text { turn: TurnId, bytes: usize },
     /// A job's final line, and the notes of those that it holds back.
     Finish { turn: TurnId, held: Vec<TurnId> },
-    /// An `abort`, for the marks of the jobs it cancelled.
-    Aborted {
-        conn: ConnId,
-        id: Option<Id>,
-        jobs: Vec<JobId>,
-    },
+    /// An `abort`, for some marks of the jobs it cancelled.
+    Aborted(u64),
     /// Requests on sessions that aren't in memory.
     Sessions(String),
     /// An answer to a question, for the line that says so.
@@ -91,6 +89,11 @@ impl State {
         let Some(awaiting) = self.awaiting.remove(&token) else {
             return;
         };
+        self.commits = self.commits.saturating_sub(1);
+        self.slice_stored(token);
+        if let Awaiting::Event { of: Some(of), .. } = &awaiting {
+            self.event_stored(*of);
+        }
         match (awaiting, stored) {
             (Awaiting::Accept(batch), stored) => self.accept_stored(batch, stored),
             (Awaiting::Changed { conn, id, changed }, stored) => {
@@ -109,7 +112,7 @@ impl State {
             (Awaiting::Start(turn), Stored::Committed(written)) => {
                 self.marked(turn, token, written);
             }
-            (Awaiting::Event(turn), Stored::Committed(written)) => {
+            (Awaiting::Event { turn, .. }, Stored::Committed(written)) => {
                 if let Some(seq) = seq_of(&written) {
                     self.counters.last_seq = self.counters.last_seq.max(seq);
                     self.numbered(turn, token, seq);
@@ -119,29 +122,18 @@ impl State {
                 self.finish_stored(turn, &held, token, &written);
             }
             (Awaiting::Text { turn, bytes }, _) => self.text_stored(turn, bytes),
-            // Not even asked: its queue was full.
-            (
-                awaiting @ (Awaiting::Sessions(_)
-                | Awaiting::Asked { .. }
-                | Awaiting::Key { .. }
-                | Awaiting::Collect(_)
-                | Awaiting::Steer { .. }
-                | Awaiting::Replay { .. }
-                | Awaiting::Refill { .. }
-                | Awaiting::Log { .. }),
-                Stored::Failed { why, .. },
-            ) => self.load_answered(awaiting, Loaded::Failed(why)),
-            // Should the mark fail, the turns are ended all the same.
-            (Awaiting::Aborted { conn, id, jobs }, _) => {
-                self.answer(conn, id, &Line::Abort { ok: true, jobs });
-            }
-            // The store retries these itself and answers `Committed` in the end; if it ever gives
-            // up, what became of the job is unknown, and nobody is told otherwise.
-            (Awaiting::Start(turn) | Awaiting::Event(turn), _) => self.lost_track(turn),
+            (Awaiting::Aborted(number), stored) => self.abort_stored(number, stored),
+            // The store retries these itself and answers `Committed` in the end. Should it ever give
+            // up, nobody is told what became of the job until that is stored.
+            (Awaiting::Start(turn) | Awaiting::Event { turn, .. }, _) => self.lost_track(turn),
             (Awaiting::Finish { turn, held }, _) => {
-                for turn in std::iter::once(turn).chain(held) {
-                    self.lost_track(turn);
+                for turn in held {
+                    self.note_lost(turn, token);
                 }
+                if let Some(job) = self.jobs.get_mut(&turn) {
+                    job.last = None;
+                }
+                self.lost_track(turn);
             }
             _ => {}
         }
@@ -173,8 +165,9 @@ impl State {
         self.store_trouble = trouble;
     }
 
-    /// The store still can't say whether it has what it was given: whoever waits for that is cut
-    /// off, since what became of it is unknown. It may be found later, by its key.
+    /// The store still can't say whether it has what it was given: whoever waits for that alone is
+    /// cut off, since what became of it is unknown. It may be found later, by its key. Who has a job
+    /// that is accepted, or only looks something up, waits.
     pub(crate) fn in_doubt(&mut self) {
         if self.store_trouble.is_none() {
             return;
@@ -182,35 +175,29 @@ impl State {
         self.timers.set(Timer::Doubt, self.now.mono + DOUBT_WITHIN);
         let pending = self.derived.pending.iter();
         let pending = pending.filter_map(|turn| self.jobs.get(turn)?.sender.as_ref());
-        let mut waiting: Vec<ConnId> = pending.map(|waiter| waiter.conn).collect();
+        let mut waiting: BTreeSet<ConnId> = pending.map(|waiter| waiter.conn).collect();
         waiting.extend(self.dispatching.values().map(|dispatch| dispatch.conn));
-        waiting.extend(self.awaiting.values().filter_map(|awaiting| {
-            match awaiting {
-                Awaiting::Aborted { conn, .. }
-                | Awaiting::Changed { conn, .. }
-                | Awaiting::Delivery { conn, .. }
-                | Awaiting::Steer { conn, .. }
-                | Awaiting::Asked { conn, .. } => Some(*conn),
-                Awaiting::Answered(answered) => Some(answered.conn),
-                Awaiting::Collect(number) => self
-                    .collecting
-                    .get(*number)
-                    .map(|collecting| collecting.conn),
-                Awaiting::Key { waiter, .. } | Awaiting::Replay { waiter, .. } => Some(waiter.conn),
-                _ => None,
-            }
-        }));
-        waiting.extend(self.aborting.iter().map(|aborting| aborting.conn));
-        let parked = self.loading.values().flat_map(|loading| &loading.parked);
-        waiting.extend(parked.map(|parked| parked.conn));
-        waiting.sort_unstable();
-        waiting.dedup();
+        waiting.extend(
+            self.awaiting
+                .values()
+                .filter_map(|awaiting| match awaiting {
+                    Awaiting::Changed { conn, .. } | Awaiting::Delivery { conn, .. } => Some(*conn),
+                    _ => None,
+                }),
+        );
+        let follows = |conn: &ConnId| {
+            let known = self.conns.get(conn);
+            known.is_some_and(|known| !known.follows.is_empty())
+        };
+        waiting.retain(|conn| !follows(conn));
         for conn in waiting {
             self.cut_off(conn);
         }
     }
 
-    /// What became of a job can't be known any more: its followers are cut off without an answer.
+    /// The store did not take something of a job, though it must: its followers are cut off without
+    /// an answer, and it is ended as soon as the store takes that. Until then it stays known, and
+    /// nothing of its session starts.
     pub(crate) fn lost_track(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get(&turn) else {
             return;
@@ -224,16 +211,24 @@ impl State {
             self.cut_off(conn);
         }
         self.cut_off_subscribers(turn);
+        if self.jobs.get(&turn).is_some_and(|job| job.last.is_some()) {
+            // Its end is on its way.
+            return;
+        }
+        self.clear_timers(turn);
+        self.waiting.remove(&turn);
+        self.forget_questions(turn);
+        self.words_too_late(turn);
+        if let Some(job) = self.jobs.get_mut(&turn) {
+            job.phase = Phase::Finishing;
+            job.out.clear();
+        }
         if let Some(known) = self.sessions.get_mut(&session) {
             known.queue.retain(|other| *other != turn);
-            if known.current == Some(turn) {
-                known.current = None;
-            }
+            known.current.get_or_insert(turn);
         }
-        // It stays in the store.
-        self.counters.finished +=
-            u64::from(self.jobs.get(&turn).is_some_and(|job| job.number.is_some()));
-        self.remove_job(turn);
+        let again = self.now.mono + FINISH_AGAIN;
+        self.timers.set(Timer::Unfinished(turn), again);
         if let Some(process) = process {
             if let Some(slot) = self.slots.get_mut(&process.worker) {
                 slot.turns.remove(&turn);
@@ -241,7 +236,26 @@ impl State {
             // A turn that runs with nobody to hear it must not go on.
             self.retire(process.worker);
         }
-        self.forget_session_if_idle(session);
+    }
+
+    /// Ends a turn of which the store did not take something.
+    pub(crate) fn finish_again(&mut self, turn: TurnId) {
+        let job = self.jobs.get_mut(&turn);
+        let Some(job) = job.filter(|job| job.last.is_none()) else {
+            return;
+        };
+        job.phase = Phase::Queued;
+        let error = "the store did not take what became of the turn; what it did may have taken \
+                     effect";
+        self.fail(turn, Failure::new(Code::StoreFailed, error));
+    }
+
+    /// A note of a job was not stored: what is behind it goes on.
+    fn note_lost(&mut self, turn: TurnId, token: Token) {
+        if let Some(job) = self.jobs.get_mut(&turn) {
+            let is_it = |out: &Out| matches!(out, Out::Numbered { token: of, .. } if *of == token);
+            job.out.retain(|out| !is_it(out));
+        }
     }
 
     pub(crate) fn loaded(&mut self, token: Token, loaded: Loaded) {

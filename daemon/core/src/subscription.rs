@@ -43,7 +43,10 @@ impl State {
     pub(crate) fn say_numbered(&mut self, turn: TurnId, line: &Line) {
         // The text before it is durable when it is.
         self.flush_some_text(turn, usize::MAX);
-        let Some(job) = self.jobs.get(&turn).and_then(|job| job.number) else {
+        let Some((job, of)) = self.jobs.get(&turn).and_then(|job| {
+            let number = job.number?;
+            Some((number, job.process()))
+        }) else {
             return;
         };
         let body = line.body();
@@ -51,7 +54,8 @@ impl State {
             job,
             line: body.clone(),
         };
-        let token = self.commit(Awaiting::Event(turn), vec![write]);
+        let token = self.commit(Awaiting::Event { turn, of }, vec![write]);
+        self.event_unstored(of);
         if let Some(job) = self.jobs.get_mut(&turn) {
             job.out.push_back(Out::Numbered { token, body });
         }

@@ -49,6 +49,7 @@ impl State {
         slot.retiring = false;
         slot.restart_when_idle = false;
         slot.served = false;
+        (slot.unstored, slot.paused) = (0, false);
         let generation = slot.generation;
         self.timers.clear(Timer::Retire(worker));
         self.timers.set(Timer::Slot(worker), now + ready_within);

@@ -56,6 +56,10 @@ pub(crate) enum Timer {
     Leave,
     /// The daemon must stop now.
     Stop,
+    /// More of those that end together may end.
+    Slice,
+    /// A turn of which the store could not take something is ended.
+    Unfinished(TurnId),
 }
 
 /// A set of deadlines.

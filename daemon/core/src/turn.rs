@@ -265,6 +265,11 @@ impl State {
     /// Commits the text so far, for whoever comes after a crash; what the store has no time for
     /// follows when it answers.
     pub(crate) fn flush_text(&mut self, turn: TurnId) {
+        if self.store_is_behind() {
+            // It stays in the turn.
+            let again = self.now.mono + TEXT_FLUSH_AFTER;
+            return self.timers.set(Timer::Flush(turn), again);
+        }
         let on_its_way = self.jobs.get(&turn).map(|job| job.text_on_its_way);
         self.flush_some_text(
             turn,

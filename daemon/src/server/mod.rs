@@ -16,3 +16,4 @@ pub mod owner;
 pub mod peer;
 pub mod shell;
 mod stdio;
+mod to_store;

@@ -11,16 +11,16 @@ use agentd_core::effect::{Announcement, Spawn};
 use agentd_core::event::Origin;
 use agentd_core::ids::{ConnId, Generation, Now, WorkerId};
 use agentd_core::log::Entry;
-use agentd_core::store::{Recovered, Stored};
+use agentd_core::store::{Loaded, Recovered};
 use agentd_core::{Effect, Event, State};
-use agentd_protocol::Code;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 
 use crate::platform::process;
 use crate::server::boot_timer::BootTimer;
 use crate::server::logged;
 use crate::server::peer::PeerOrder;
+use crate::server::to_store::{ToStore, Writer};
 use crate::store::{self, Answers, Store};
 use crate::worker::{Order, Spawner};
 
@@ -31,6 +31,9 @@ pub const ANSWERS: usize = 16;
 /// Events that came together are handled before the store hears of any, so that one sync does for
 /// all of them; at most so many, so that a flood doesn't keep commits waiting.
 const TOGETHER: usize = 32;
+
+/// On the way out the store has this long for each answer that makes room for what it has not taken.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// A connection that was accepted: the owner hears of it before its first request.
 #[derive(Debug)]
@@ -123,7 +126,7 @@ pub struct Owner<H> {
     workers: BTreeMap<WorkerId, (Generation, mpsc::Sender<Order>)>,
     recoveries: BTreeMap<String, Recovery>,
     /// What the store is to be told when the events that came together are handled.
-    held: Vec<store::Order>,
+    to_store: ToStore,
     /// Lines of the log that nobody waits for: they are written when everybody else had their turn.
     to_log: Vec<Entry>,
     handled: usize,
@@ -143,7 +146,7 @@ impl<H: Host> Owner<H> {
             peers: BTreeMap::new(),
             workers: BTreeMap::new(),
             recoveries: BTreeMap::new(),
-            held: Vec::new(),
+            to_store: ToStore::default(),
             to_log: Vec::new(),
             handled: 0,
             effects: Vec::new(),
@@ -173,6 +176,7 @@ impl<H: Host> Owner<H> {
                 self.log_when_told().await;
             }
             if self.leaving {
+                self.hand_over_the_rest().await;
                 return self.wires.store;
             }
             let deadline = self.state.next_deadline();
@@ -191,37 +195,37 @@ impl<H: Host> Owner<H> {
         }
     }
 
-    /// Tells the store; what it has no room for is refused.
+    /// Tells the store; what it has no room for waits for its next answer.
     fn hand_over(&mut self) {
         self.handled = 0;
-        let mut later = Vec::new();
-        while !self.held.is_empty() {
-            for order in std::mem::take(&mut self.held) {
-                let again = match &order {
-                    store::Order::Takeover { .. } => Some(order.clone()),
-                    _ => None,
-                };
-                let token = match &order {
-                    store::Order::Commit { token, .. } | store::Order::Load { token, .. } => {
-                        Some(*token)
-                    }
-                    store::Order::Takeover { .. } | store::Order::Flush => None,
-                };
-                if self.wires.store.submit(order).is_ok() {
-                    continue;
-                }
-                // Nobody would ask for a takeover again.
-                later.extend(again);
-                if let Some(token) = token {
-                    let stored = Stored::Failed {
-                        code: Code::StoreFailed,
-                        why: "its queue is full".to_owned(),
-                    };
-                    self.apply(Event::Stored { token, stored });
-                }
+        loop {
+            if self.to_store.hand_over(&self.wires.store) == Writer::Gone && !self.leaving {
+                // Nothing can be made durable any more: the next instance goes on from what is.
+                tracing::error!("the store's thread has ended; agentd leaves");
+                self.leaving = true;
+            }
+            let refused = self.to_store.take_refused();
+            if refused.is_empty() {
+                return;
+            }
+            for token in refused {
+                let loaded = Loaded::Failed("too much is read at once; ask again".to_owned());
+                self.apply(Event::Loaded { token, loaded });
             }
         }
-        self.held = later;
+    }
+
+    /// What the store had no room for is handed over before it is closed.
+    async fn hand_over_the_rest(&mut self) {
+        while self.to_store.len() > 0 {
+            let answers = timeout(LAST_ANSWERS, self.wires.answers.recv()).await;
+            let Ok(Some(_heard_by_nobody)) = answers else {
+                let orders = self.to_store.len();
+                tracing::error!(orders, "left with orders that the store did not take");
+                return;
+            };
+            self.hand_over();
+        }
     }
 
     /// Connections, workers and the store go first: they have somebody who waits.
@@ -312,7 +316,7 @@ impl<H: Host> Owner<H> {
         if let Some(Recovery::Begun) = self.recoveries.get(&instance) {
             self.recoveries
                 .insert(instance.clone(), Recovery::Ended(survivors));
-            self.held.push(store::Order::Takeover { instance });
+            self.to_store.push(store::Order::Takeover { instance });
             return;
         }
         self.recoveries.remove(&instance);
@@ -386,14 +390,14 @@ impl<H: Host> Owner<H> {
                 writes,
                 urgency,
             } => {
-                self.held.push(store::Order::Commit {
+                self.to_store.push(store::Order::Commit {
                     token,
                     writes,
                     urgency,
                 });
             }
             Effect::Load { token, query } => {
-                self.held.push(store::Order::Load { token, query });
+                self.to_store.push(store::Order::Load { token, query });
             }
             Effect::Recover { instance } => {
                 if !self.recoveries.contains_key(&instance) {
@@ -417,6 +421,11 @@ impl<H: Host> Owner<H> {
                 rung,
             } => self.order(worker, generation, Order::End(rung)),
             Effect::LookForAgents => self.wires.spawner.look_for_agents(),
+            Effect::Pause {
+                worker,
+                generation,
+                paused,
+            } => self.order(worker, generation, Order::Pause(paused)),
             Effect::Log(entry) => self.to_log.push(*entry),
             Effect::SetLogLevel(level) => {
                 self.log();

@@ -36,6 +36,7 @@ pub use webhooks::{Delivery, Mark, Outcome, Waiting, Wanted, given_up};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -48,8 +49,8 @@ use tokio::sync::{Notify, oneshot};
 
 use self::readers::Readers;
 
-/// Orders between the owner and the writer. The core allows itself fewer outstanding commits than
-/// this and questions are answered quickly, so that a full queue means a disk that hangs.
+/// Orders between the owner and the writer. What is handed in while it is full comes back, to be
+/// handed in again: the owner keeps it, and the core stops asking for more long before.
 pub const ORDERS: usize = 8192;
 
 /// Said to whoever waits for a writer that left.
@@ -134,12 +135,23 @@ pub enum Order {
     Flush,
 }
 
-/// An order that wasn't taken.
+/// A question that wasn't taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotTaken {
     /// [`ORDERS`] are waiting.
     #[error("the store's queue is full")]
     Full,
+    /// The writer has ended.
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// An order that wasn't taken.
+#[derive(PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refused {
+    /// [`ORDERS`] are waiting: here it is again.
+    #[error("the store's queue is full")]
+    Full(Box<Order>),
     /// The writer has ended.
     #[error("the store is closed")]
     Closed,
@@ -225,6 +237,8 @@ fn how_to_free(path: &Path, holder: Option<u32>) -> String {
 pub struct Store {
     orders: SyncSender<Message>,
     readers: Readers,
+    /// No more orders come: a writer that can't write need not wait until it can.
+    closing: Arc<AtomicBool>,
 }
 
 /// An open store.
@@ -368,6 +382,7 @@ fn open_with(
         limits: faults.limits,
         before: faults.reader,
     });
+    let closing = Arc::<AtomicBool>::default();
     let writer = writer::Writer::new(
         writer::Setting {
             path: path.clone(),
@@ -379,6 +394,7 @@ fn open_with(
             alive,
             answer,
             to_deliver: Arc::clone(&to_deliver),
+            closing: Arc::clone(&closing),
             commits,
             readers: readers.clone(),
             fault: faults.writer,
@@ -393,7 +409,11 @@ fn open_with(
         .spawn(move || writer.run())
         .map_err(|source| StoreError::Io { path, source })?;
     Ok(Opened {
-        store: Store { orders, readers },
+        store: Store {
+            orders,
+            readers,
+            closing,
+        },
         epoch: begun.epoch,
         last_seq: begun.last_seq,
         ended_jobs: begun.ended_jobs,
@@ -462,13 +482,27 @@ fn begin(conn: &mut Connection, opener: Opener<'_>, alive: &Alive) -> rusqlite::
 
 impl Store {
     /// Hands an order to the writer, or a question to those who read, without waiting.
-    pub fn submit(&self, order: Order) -> Result<(), NotTaken> {
+    ///
+    /// # Errors
+    /// When the queue is full, or whoever takes from it has ended.
+    pub fn submit(&self, order: Order) -> Result<(), Refused> {
         if let Order::Load { token, query } = &order
             && !query.waits_for_writes()
         {
-            return self.readers.submit(*token, query.clone());
+            let asked = self.readers.submit(*token, query.clone());
+            return asked.map_err(|refused| match refused {
+                NotTaken::Full => Refused::Full(Box::new(order)),
+                NotTaken::Closed => Refused::Closed,
+            });
         }
-        self.hand_in(Message::Order(Box::new(order)))
+        let refused = match self.orders.try_send(Message::Order(Box::new(order))) {
+            Ok(()) => return Ok(()),
+            Err(refused) => refused,
+        };
+        match refused {
+            TrySendError::Full(Message::Order(order)) => Err(Refused::Full(order)),
+            TrySendError::Full(_) | TrySendError::Disconnected(_) => Err(Refused::Closed),
+        }
     }
 
     /// Asks the writer for a sign of life, behind everything ordered so far. A writer that can't
@@ -517,6 +551,7 @@ impl Store {
     pub fn close(self, writer: JoinHandle<()>) {
         // The last connection writes the log back, and that is the writer's.
         self.readers.close();
+        self.closing.store(true, Ordering::Relaxed);
         // A writer that has ended already has nothing to be told.
         let _ended = self.orders.send(Message::Close);
         if writer.join().is_err() {

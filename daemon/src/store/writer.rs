@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -61,6 +61,7 @@ pub(super) struct Setting {
     /// Told how far this is.
     pub(super) commits: Arc<Commits>,
     pub(super) readers: Readers,
+    pub(super) closing: Arc<AtomicBool>,
     pub(super) fault: Fault,
 }
 
@@ -191,13 +192,15 @@ impl Writer {
         }
     }
 
-    /// Waits for something to do, then takes what is there.
+    /// Waits for something to do, then takes what is there. What is kept has a limit: the rest stays.
     fn gather(&mut self) -> Gathered {
         let mut wait = true;
         for _ in 0..BATCH {
             if self.queue.len() >= ORDERS {
                 if let Some(trouble) = &self.trouble {
-                    // What is kept has a limit, too: the rest stays in the channel.
+                    if self.setting.closing.load(Ordering::Relaxed) {
+                        return Gathered::Closing;
+                    }
                     let again = trouble.again.saturating_duration_since(Instant::now());
                     std::thread::park_timeout(again);
                 }

@@ -53,6 +53,8 @@ pub enum Order {
     Tell(WorkerCommand),
     /// End it.
     End(Rung),
+    /// Read what it says no more, or again.
+    Pause(bool),
 }
 
 /// A process that was started, for the list in `instances/`.

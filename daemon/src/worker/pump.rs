@@ -146,6 +146,9 @@ struct Pipes {
     told: bool,
     /// It was asked to end, and not because it did nothing: that is only killed.
     dismissed: bool,
+    /// Is it not read, as the store is behind? What it says waits, and nothing it doesn't do counts:
+    /// who can't write may not read.
+    paused: bool,
 }
 
 impl Pipes {
@@ -165,6 +168,7 @@ impl Pipes {
             trouble: None,
             told: false,
             dismissed: false,
+            paused: false,
         }
     }
 
@@ -227,7 +231,7 @@ async fn killed(orders: &mut mpsc::Receiver<Order>, early: &mut Vec<Order>) {
 }
 
 async fn told_to_end(orders: &mut mpsc::Receiver<Order>) {
-    while let Some(Order::Tell(_)) = orders.recv().await {}
+    while let Some(Order::Tell(_) | Order::Pause(_)) = orders.recv().await {}
 }
 
 /// Carries bytes, events and orders until the process is dead.
@@ -243,16 +247,20 @@ async fn pump(
     let mut err = [0; 4096];
     let mut hearing = true;
     loop {
-        if voice.to_write().is_empty() {
+        if voice.to_write().is_empty() || pipes.paused {
             pipes.waits = None;
+        }
+        if voice.to_write().is_empty() {
             if pipes.closing {
                 pipes.stdin = None;
             }
-        } else {
+        } else if !pipes.paused {
             // Not since the last look: an idle process sleeps in the `select!` below.
             pipes.waits.get_or_insert_with(Instant::now);
         }
-        let listening = voice.waiting() < WAITING_EVENTS && voice.to_write().len() < WAITING_BYTES;
+        let hears = !pipes.paused;
+        let listening =
+            hears && voice.waiting() < WAITING_EVENTS && voice.to_write().len() < WAITING_BYTES;
         let stuck = pipes.stuck_at();
         tokio::select! {
             order = orders.recv(), if hearing => {
@@ -261,7 +269,7 @@ async fn pump(
             }
             fetched = fetch.done() => tell(fetched, voice, &mut fetch),
             () = leader.dead() => return leader,
-            permit = inbox.reserve(), if voice.waiting() > 0 => match permit {
+            permit = inbox.reserve(), if hears && voice.waiting() > 0 => match permit {
                 Ok(permit) => {
                     if let Some(event) = voice.next() {
                         permit.send(event);
@@ -308,6 +316,7 @@ fn obey(
             pipes.dismissed = true;
             leader.terminate();
         }
+        Some(Order::Pause(paused)) => pipes.paused = paused,
         // An owner that dropped its end can't end the process in any other way.
         Some(Order::End(Rung::Kill)) | None => leader.kill(),
     }

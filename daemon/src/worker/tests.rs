@@ -2,6 +2,7 @@
 
 #[cfg(target_os = "linux")]
 mod ends;
+mod pauses;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -97,7 +97,10 @@ fn leaks_crash_looped_slot_goes_when_tried_again() {
     assert_eq!(workers(&mut world, 11)[0]["state"], "crash-looped");
     world.pass(Duration::from_secs(20));
     assert_eq!(workers(&mut world, 12).as_array().unwrap().len(), 0);
-    assert!(!holds(&world, "\"s\""), "neither the session nor its lease");
+    assert!(
+        !holds(&world, r#"name: Some("s")"#),
+        "neither the session nor its lease"
+    );
 }
 
 #[test]

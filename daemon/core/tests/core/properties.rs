@@ -420,8 +420,10 @@ proptest! {
         let mut id = 0;
         for choice in choices {
             step(&mut world, choice % KINDS, choice, &mut id);
+            world.check_known();
         }
         world.settle();
+        world.check_known();
         world.check_watches();
         // No question outlives its turn, and none is closed twice or without having been asked.
         for (job, stored) in world.jobs.iter().filter(|_| !world.gave_up) {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use agentd_core::Event;
-use agentd_core::ids::ConnId;
 use agentd_core::store::{Loaded, Pins, SessionRow, Stored};
 use agentd_core::worker::{Asking, Exit, QuestionKind, WorkerEvent};
 use agentd_protocol::{Body, JobId};
@@ -289,12 +288,12 @@ fn a_reader_whose_history_is_forgotten_under_it_is_told_so() {
 }
 
 #[test]
-fn who_waits_for_a_store_in_doubt_is_cut_off() {
+fn store_in_doubt_cuts_off_only_who_cant_know() {
     let wait = r#","on_question":"wait""#;
     let mut world = World::new(settings());
-    let conn = world.connect();
+    let sender = world.connect();
     let send = format!(r#"{{"type":"send","text":"hi","session":"main"{wait}}}"#);
-    world.request(conn, 1, &send);
+    world.request(sender, 1, &send);
     let process = only(&world);
     world.get_ready(process);
     let turn = world.processes[&process].turns.first().copied();
@@ -305,22 +304,47 @@ fn who_waits_for_a_store_in_doubt_is_cut_off() {
     world.worker(process, WorkerEvent::Asked { turn, asking });
     let there = world.neighbour_accepts("a");
     world.prompt_store = false;
-    let requests = [
+    let waits = [
         r#"{"type":"answer","question_id":"j1-q1","text":"t"}"#.to_owned(),
         format!(r#"{{"type":"steer","job":"{there}","text":"t"}}"#),
-        format!(r#"{{"type":"collect","jobs":["{there}"]}}"#),
+        format!(r#"{{"type":"collect","jobs":["{there}"],"timeout":20}}"#),
+        r#"{"type":"abort","job":"j1"}"#.to_owned(),
+        r#"{"type":"send","text":"x","session":"unheard-of"}"#.to_owned(),
     ];
-    let conns: Vec<ConnId> = requests.iter().map(|_| world.connect()).collect();
-    for (conn, request) in conns.iter().zip(&requests) {
-        world.request(*conn, 1, request);
-    }
+    let unknown = [
+        r#"{"type":"session.new","session":"n"}"#,
+        r#"{"type":"send","text":"x"}"#,
+        r#"{"type":"dispatch","jobs":[{"text":"x"}]}"#,
+    ];
+    let mut ask = |request: &str| {
+        let conn = world.connect();
+        world.request(conn, 1, request);
+        conn
+    };
+    let waiting = waits.each_ref().map(|request| ask(request));
+    let cut = unknown.map(&mut ask);
+    // One that is accepted and one that isn't, on one connection: the first is heard to its end.
+    world.request(sender, 2, r#"{"type":"send","text":"x"}"#);
     world.event(Event::StoreHealth {
         trouble: Some("in doubt".to_owned()),
     });
     world.pass(Duration::from_secs(10));
-    for (conn, request) in conns.iter().zip(&requests) {
+    for (conn, request) in cut.iter().zip(unknown) {
         assert!(world.clients[conn].closed, "{request}");
     }
+    assert!(!world.clients[&sender].closed);
+    for (conn, request) in waiting.iter().zip(&waits) {
+        assert!(!world.clients[conn].closed, "{request}");
+    }
+    world.event(Event::StoreHealth { trouble: None });
+    all(&mut world);
+    world.prompt_store = true;
+    world.settle();
+    for (conn, request) in waiting.iter().zip(&waits) {
+        assert!(world.clients[conn].open.is_empty(), "{request}");
+    }
+    assert_eq!(world.answer(sender, 1)["stop"], "cancelled");
+    assert_eq!(world.answer(sender, 2)["type"], "message_end");
 }
 
 #[test]

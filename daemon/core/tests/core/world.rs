@@ -17,7 +17,7 @@ use crate::agents::settings;
 use crate::watch::{Books, Cursor, Filter};
 use agentd_protocol::line::Telling;
 use agentd_protocol::serde_json::{self, Value};
-use agentd_protocol::{Body, Code, Envelope, Id, JobId, Request};
+use agentd_protocol::{Body, Envelope, Id, JobId, Request};
 
 /// A live process of the model.
 #[derive(Debug, Default)]
@@ -40,6 +40,8 @@ pub struct Process {
     /// Words to its turns.
     pub words: Vec<(u64, String)>,
     pub compacting: Option<String>,
+    /// Is its output not read?
+    pub paused: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -130,6 +132,8 @@ pub struct World {
     pub prompt_store: bool,
     /// The texts of prompts.
     pub texts_told: Vec<String>,
+    /// Does it just now?
+    answering: bool,
     /// Prompts that were told to fetch their attachments.
     pub attached: Vec<JobId>,
     /// Are lines of text kept?
@@ -140,6 +144,8 @@ pub struct World {
     pub to_find: Vec<Agent>,
     /// Take each look at once.
     pub prompt_look: bool,
+    /// Commits that one event asked for, at most.
+    pub most_commits: usize,
 }
 
 impl World {
@@ -180,11 +186,13 @@ impl World {
             gave_up: false,
             prompt_store: true,
             texts_told: Vec::new(),
+            answering: false,
             attached: Vec::new(),
             keep_text: true,
             looks: 0,
             to_find: Vec::new(),
             prompt_look: true,
+            most_commits: 0,
         }
     }
 
@@ -193,11 +201,7 @@ impl World {
         self.events += 1;
         let shown = format!("{event:?}");
         self.state.apply(self.now, event, &mut effects);
-        assert!(
-            effects.len() < 20_000,
-            "{} effects of one event",
-            effects.len()
-        );
+        self.measure(&effects);
         for effect in effects {
             self.effect(effect);
         }
@@ -205,10 +209,11 @@ impl World {
         if self.jobs.len() < 200 {
             assert_eq!(self.state.audit(), None, "after {shown:.500}");
         }
-        if self.prompt_store {
+        if self.prompt_store && !std::mem::replace(&mut self.answering, true) {
             while self.store_pending() > 0 {
                 self.store_answers();
             }
+            self.answering = false;
         }
         if self.prompt_look {
             self.take_look();
@@ -329,6 +334,15 @@ impl World {
                 }
             }
             Effect::LookForAgents => self.looks += 1,
+            Effect::Pause {
+                worker,
+                generation,
+                paused,
+            } => {
+                if let Some(process) = self.processes.get_mut(&(worker, generation)) {
+                    process.paused = paused;
+                }
+            }
             Effect::Announce(_) | Effect::Log(_) | Effect::SetLogLevel(_) => {}
             Effect::Exit => {
                 assert!(self.processes.is_empty(), "left with live processes");
@@ -370,13 +384,6 @@ impl World {
         }
         client.bytes += line.len();
         self.read(conn, &value);
-    }
-
-    /// The last line with this id.
-    pub fn answer(&self, conn: ConnId, id: u64) -> &Value {
-        let lines = self.clients[&conn].lines.iter().rev();
-        let mut of_it = lines.filter(|line| line["id"] == id);
-        of_it.next().unwrap_or_else(|| panic!("no answer to {id}"))
     }
 
     pub fn pass(&mut self, duration: Duration) {
@@ -542,57 +549,4 @@ impl World {
             }
         }
     }
-
-    /// The lines of a connection, one string each: `type` and what matters of it.
-    pub fn told_to(&self, conn: ConnId) -> Vec<String> {
-        self.clients[&conn].lines.iter().map(shown).collect()
-    }
-
-    pub fn last_error(&self, conn: ConnId) -> Option<Code> {
-        let line = self.clients[&conn]
-            .lines
-            .iter()
-            .rev()
-            .find(|line| line["type"] == "error")?;
-        serde_json::from_value(line["code"].clone()).ok()
-    }
-}
-
-fn shown(line: &Value) -> String {
-    let kind = line["type"].as_str().unwrap();
-    let id = if line["id"].is_null() {
-        String::new()
-    } else {
-        format!("{}:", line["id"])
-    };
-    let more = match kind {
-        "accepted" => format!(
-            " {} {}{}",
-            line["job"].as_str().unwrap(),
-            line["session"].as_str().unwrap(),
-            if line["replayed"] == true {
-                " replayed"
-            } else {
-                ""
-            }
-        ),
-        "message_delta" => format!(" {}@{}", line["text"].as_str().unwrap(), line["offset"]),
-        "message_end" => format!(
-            " {} {}",
-            line["stop"].as_str().unwrap(),
-            line["text"].as_str().unwrap()
-        ),
-        "error" => format!(" {}", line["code"].as_str().unwrap()),
-        "note" => format!(" {}", line["code"].as_str().unwrap()),
-        "tool_start" | "tool_end" => format!(" {}", line["tool_call_id"].as_str().unwrap()),
-        "abort" | "session.resume" => format!(" {}", line["jobs"]),
-        "question" => format!(" {}", line["question_id"].as_str().unwrap()),
-        "question_closed" => format!(
-            " {} by {}",
-            line["question_id"].as_str().unwrap(),
-            line["by"].as_str().unwrap()
-        ),
-        _ => String::new(),
-    };
-    format!("{id}{kind}{more}")
 }
