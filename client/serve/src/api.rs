@@ -41,6 +41,7 @@ pub(crate) enum Operation {
     Events,
     Abort,
     Answer,
+    Model,
     Agents,
     Health,
     Detailed,
@@ -49,13 +50,14 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Dispatch,
         Self::Jobs,
         Self::Job,
         Self::Events,
         Self::Abort,
         Self::Answer,
+        Self::Model,
         Self::Agents,
         Self::Health,
         Self::Detailed,
@@ -71,6 +73,7 @@ impl Operation {
             Self::Events => "/v1/jobs/{id}/events",
             Self::Abort => "/v1/jobs/{id}/abort",
             Self::Answer => "/v1/questions/{id}",
+            Self::Model => "/v1/sessions/{id}/model",
             Self::Agents => "/v1/agents",
             Self::Health => "/health",
             Self::Detailed => "/health/detailed",
@@ -81,7 +84,7 @@ impl Operation {
 
     pub(crate) const fn method(self) -> Method {
         match self {
-            Self::Dispatch | Self::Abort | Self::Answer => Method::POST,
+            Self::Dispatch | Self::Abort | Self::Answer | Self::Model => Method::POST,
             _ => Method::GET,
         }
     }
@@ -98,6 +101,7 @@ impl Operation {
             Self::Events => on(method, events::events),
             Self::Abort => on(method, jobs::abort),
             Self::Answer => on(method, jobs::answer),
+            Self::Model => on(method, jobs::model),
             Self::Agents => on(method, jobs::agents),
             Self::Health => on(method, health::health),
             Self::Detailed => on(method, health::detailed),

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::api::Operation;
 use crate::dispatch::{Dispatched, Turns, Waiting};
 use crate::health::{Detailed, Health};
-use crate::jobs::{Aborted, AgentList, Answer, Answered, Filter, One, Page};
+use crate::jobs::{Aborted, AgentList, Answer, Answered, Filter, InForce, Model, One, Page};
 use crate::problem::Problem;
 
 /// What a reader of the document is told first.
@@ -187,6 +187,10 @@ fn operation(of: Operation, schemas: &mut Schemas) -> Value {
             "summary": "Answer what an agent asks", "parameters": [id("^[^/]+$")],
             "requestBody": schemas.body::<Answer>(),
             "responses": {"200": schemas.answer::<Answered>("The agent hears it")}}),
+        Operation::Model => json!({"operationId": "set_model",
+            "summary": "Another model for the turns of a session that are accepted from now on",
+            "parameters": [id("^[^/]+$")], "requestBody": schemas.body::<Model>(),
+            "responses": {"200": schemas.answer::<InForce>("It is in force")}}),
         Operation::Agents => json!({"operationId": "list_agents",
             "summary": "Which agents there are, and whether each is usable",
             "responses": {"200": schemas.answer::<AgentList>("Every agent known or looked for")}}),

@@ -100,6 +100,27 @@ pub(crate) struct Answer {
     cancel: bool,
 }
 
+/// Another model for a session; what isn't named stays.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Model {
+    /// The model.
+    model: String,
+    /// Its provider.
+    provider: Option<String>,
+    /// How hard to think, in the agent's words.
+    thinking: Option<String>,
+}
+
+/// What is in force for a session.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct InForce {
+    session: String,
+    provider: Option<String>,
+    model: Option<String>,
+    thinking: Option<String>,
+}
+
 /// The question that was answered.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Answered {
@@ -269,6 +290,47 @@ pub(crate) async fn answer(
     let answered = client.answer("answer", &fields, Asking::Changes).await;
     taken(client, answered, |line| match line {
         Line::Answer { question_id, .. } => Some(Json(Answered { question_id })),
+        _ => None,
+    })
+}
+
+pub(crate) async fn model(
+    State(app): State<Arc<App>>,
+    session: Named,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<InForce>, Problem> {
+    let Path(session) = session.map_err(|_| {
+        let why = "there is no session of this name: it is not UTF-8";
+        Problem::of(Code::UnknownSession, why)
+    })?;
+    let read = body::read(&headers, body, &app.room).await?;
+    let Model {
+        model,
+        provider,
+        thinking,
+    } = body::parse(&read.text)?;
+    let fields = work::SetModel {
+        session,
+        provider,
+        model,
+        thinking,
+    };
+    let mut client = app.daemon.lease().await?;
+    let answered = client.answer("set_model", &fields, Asking::Changes).await;
+    taken(client, answered, |line| match line {
+        Line::SetModel {
+            session,
+            provider,
+            model,
+            thinking,
+            ..
+        } => Some(Json(InForce {
+            session,
+            provider,
+            model,
+            thinking,
+        })),
         _ => None,
     })
 }

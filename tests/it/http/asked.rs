@@ -259,6 +259,29 @@ fn a_stream_is_live_and_a_job_is_cancelled_under_it() {
 }
 
 #[test]
+fn model_of_a_session_is_set() {
+    let Some((_daemon, http)) = served() else {
+        return;
+    };
+    let turn = json!({"prompt": "chaos:say a", "agent": "chaos", "session": "team/main"});
+    http.post("/v1/dispatch?wait=20", &turn);
+    let path = "/v1/sessions/team%2Fmain/model";
+    let set = http.post(path, &json!({"model": "large", "thinking": "low"}));
+    assert_eq!(set.status, 200, "{set:?}");
+    let told = set.json();
+    assert_eq!(
+        (&told["session"], &told["model"], &told["thinking"]),
+        (&json!("team/main"), &json!("large"), &json!("low"))
+    );
+    let unknown = http.post("/v1/sessions/nobody/model", &json!({"model": "large"}));
+    assert_eq!(
+        (unknown.status, unknown.code().as_str()),
+        (404, "unknown-session")
+    );
+    assert_eq!(http.post(path, &json!({"thinking": "low"})).status, 422);
+}
+
+#[test]
 fn an_agents_question_is_answered() {
     let Some((daemon, http)) = served() else {
         return;
