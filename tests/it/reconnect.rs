@@ -213,8 +213,8 @@ fn reconnect_gives_up_when_nobody_comes() {
     let daemon = ledger_place().start();
     let key = ["send", "--idempotency-key", "mine"];
     let sent = running(&daemon.place, &key);
-    let place = daemon.kill();
     let begun = Instant::now();
+    let place = daemon.kill();
     let (code, out, err) = waited(sent);
     assert_eq!(code, Some(75), "{out}{err}");
     assert!(err.contains("its outcome is unknown"), "{err}");
