@@ -135,13 +135,7 @@ impl State {
             at: now.wall_ms,
         };
         let (terms, bytes) = self.shared_terms.share(Terms::of(&send));
-        let mut job = Job::new(
-            placing.session,
-            session.agent.clone(),
-            terms,
-            now.mono,
-            expires.boot_ms(now),
-        );
+        let mut job = Job::new(placing.session, terms, now.mono, expires.boot_ms(now));
         job.weight = budget::of_waiting(bytes) + budget::until_stored(&new);
         job.given = Some(send);
         job.phase = Phase::Pending {
@@ -150,7 +144,7 @@ impl State {
         };
         job.start = start.map(|start| start.boot_ms(now));
         job.accept = Some(Arc::new(new));
-        job.sender = sender;
+        job.sender = sender.map(Box::new);
         job.depth = depth;
         if start.is_none() {
             session.queue.push_back(turn);
@@ -297,7 +291,6 @@ impl State {
         (job.accepted_seq, job.seq) = (seq, seq);
         let start = job.start;
         let (session, sender) = (job.session, job.sender.take());
-        let agent = job.agent.clone();
         let named = self.settings.nested && job.terms.native.is_none();
         self.numbers.insert(number, turn);
         if let Some(new) = &new {
@@ -313,7 +306,7 @@ impl State {
         let accepted = Accepted {
             job: number,
             session: session_name,
-            agent,
+            agent: self.agent_of(session),
             seq: None,
             replayed: false,
             ignored: sender
@@ -456,7 +449,7 @@ impl State {
         self.give_back_unleased(job.session);
         self.forget_session_if_idle(job.session);
         self.abort_resolved(turn, None);
-        let waiter = job.sender.take()?;
+        let waiter = *job.sender.take()?;
         if let Some(conn) = self.conns.get_mut(&waiter.conn) {
             conn.pending.remove(&turn);
         }

@@ -128,7 +128,7 @@ impl State {
         let closed = closed.find(|(closed, _)| *closed == question);
         let turn = self.numbers.get(&question.job);
         let asked = turn.and_then(|turn| self.jobs.get(turn));
-        let asked = asked.is_some_and(|job| (1..=job.questions).contains(&question.number));
+        let asked = asked.is_some_and(|job| (1..=job.said.questions).contains(&question.number));
         match closed {
             Some((_, by)) => {
                 let error = format!("the question `{text}` is closed, by {}", by.name());

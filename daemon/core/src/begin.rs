@@ -131,11 +131,11 @@ impl State {
         }
         job.begin_again();
         job.ran = true;
-        job.context = Some(context);
+        job.said.context = Some(context);
         job.phase = Phase::Running { process };
-        job.started_at = Some(self.now.mono);
-        job.queued_for = self.now.mono.saturating_sub(job.accepted_at);
-        job.progress_at = self.now.mono;
+        job.said.started_at = Some(self.now.mono);
+        job.said.queued_for = self.now.mono.saturating_sub(job.accepted_at);
+        job.said.progress_at = self.now.mono;
         session.open = true;
         if let Some(slot) = self.slots.get(&process.worker) {
             session.last = slot.fit.pins();
@@ -160,7 +160,7 @@ impl State {
         if let Some(job) = self.jobs.get(&turn) {
             let started = What::Started {
                 attempt: job.attempt,
-                queued_ms: crate::status::millis(job.queued_for),
+                queued_ms: crate::status::millis(job.said.queued_for),
             };
             self.log_job(turn, started);
         }

@@ -58,7 +58,7 @@ impl State {
         let Some(job) = self.jobs.get(&turn) else {
             return;
         };
-        let name = job.agent.clone();
+        let name = self.agent_of(job.session);
         let kind = self.settings.agents.get(&name).map_or("", |one| one.kind);
         let since = job.clock.unwrap_or(self.now.mono);
         let waited = self.now.mono.saturating_sub(since).as_secs_f64();
@@ -86,7 +86,7 @@ impl State {
     /// What a turn that ran is told of its limit.
     pub(crate) fn took_too_long(&self, turn: TurnId) -> String {
         let job = self.jobs.get(&turn);
-        let times = job.and_then(|job| Some((job.clock?, job.started_at?)));
+        let times = job.and_then(|job| Some((job.clock?, job.said.started_at?)));
         let (since, began) = times.unwrap_or((self.now.mono, self.now.mono));
         let seconds = |until: Duration, from: Duration| until.saturating_sub(from).as_secs_f64();
         let (all, before) = (seconds(self.now.mono, since), seconds(began, since));

@@ -357,7 +357,7 @@ impl State {
             .filter(|(_, job)| matches!(job.phase, Phase::Queued | Phase::Held))
             .filter(|(_, job)| {
                 (agent_broken
-                    && job.agent == agent
+                    && self.agent_of(job.session) == agent
                     && !self.has_process_for(agent, Some(job.session)))
                     || sessions.contains(&job.session)
             })

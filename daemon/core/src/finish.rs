@@ -222,8 +222,8 @@ impl State {
                 .refusal
                 .map(|words| head_and_tail(words, limits::MAX_TOOL_OUTPUT).0),
             suspected_refusal: outcome.suspected_refusal,
-            context: job.context,
-            agent: Some(job.agent.clone()),
+            context: job.said.context,
+            agent: Some(self.agent_of(job.session)),
             provider: outcome.provider.or(pins.provider),
             model: outcome.model.or(pins.model),
             local: outcome.local,
@@ -235,13 +235,14 @@ impl State {
             tool_trace,
             tool_trace_truncated,
             attempt: job.attempt,
-            queued_ms: millis(if job.started_at.is_some() {
-                job.queued_for
+            queued_ms: millis(if job.said.started_at.is_some() {
+                job.said.queued_for
             } else {
                 self.now.mono.saturating_sub(job.accepted_at)
             }),
             duration_ms: millis(
-                job.started_at
+                job.said
+                    .started_at
                     .map_or(Duration::ZERO, |at| self.now.mono.saturating_sub(at)),
             ),
             served_by: served_by.to_owned(),
@@ -268,7 +269,10 @@ impl State {
         let texts = job.texts();
         let ran = job.ran;
         let session_id = job.session;
-        let took = job.started_at.map(|at| self.now.mono.saturating_sub(at));
+        let took = job
+            .said
+            .started_at
+            .map(|at| self.now.mono.saturating_sub(at));
         let worker = job.process().map(|process| process.worker);
         self.log_end(turn, &line, millis(took.unwrap_or_default()));
         if let Some(slot) = worker.and_then(|worker| self.slots.get_mut(&worker)) {
@@ -281,7 +285,7 @@ impl State {
             return;
         };
         job.phase = Phase::Finishing;
-        job.last = Some(body.clone());
+        job.said.last = Some(body.clone());
         let callback = job.terms.callback.clone();
         self.clear_timers(turn);
         self.waiting.remove(&turn);
@@ -350,7 +354,7 @@ impl State {
         let Some(job) = self.jobs.get(&turn) else {
             return;
         };
-        let (Some(number), Some(body)) = (job.number, job.last.clone()) else {
+        let (Some(number), Some(body)) = (job.number, job.said.last.clone()) else {
             return;
         };
         let session = job.session;
@@ -513,7 +517,7 @@ fn tool_trace(job: &Job) -> (Vec<ToolTrace>, bool) {
     let mut room = limits::MAX_TOOL_TRACE;
     let mut cut = false;
     let mut traces = Vec::new();
-    for (trace, _) in &job.tools {
+    for (trace, _) in &job.said.tools {
         let size = 160
             + escaped_len(&trace.output)
             + escaped_len(&trace.input.to_string())
@@ -543,7 +547,7 @@ fn api_calls(calls: &[Json]) -> Vec<Value> {
 fn messages(job: &Job) -> Vec<String> {
     let mut room = limits::MAX_TOOL_TRACE / 2;
     let mut kept = Vec::new();
-    for message in job.messages.iter().filter(|message| !message.replaced) {
+    for message in job.said.messages.iter().filter(|message| !message.replaced) {
         let (text, _) = head_and_tail(message.text.clone(), room);
         room = room.saturating_sub(escaped_len(&text));
         kept.push(text);

@@ -342,7 +342,7 @@ impl State {
         let texts = known.subscription.as_ref().map(|sub| &sub.texts);
         let from = texts.and_then(|texts| texts.get(&number)).copied();
         let span = (from.unwrap_or_default(), job.position());
-        let spoken = Spoken::between(number, &job.messages, span, READER_QUEUE);
+        let spoken = Spoken::between(number, &job.said.messages, span, READER_QUEUE);
         self.send_spoken(conn, Reader::Subscriber(number), &spoken, Telling::First);
         if spoken.whole {
             Passed::On

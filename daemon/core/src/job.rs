@@ -4,6 +4,7 @@
 //! connections or the store's answers: it is told.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,7 +105,6 @@ pub(crate) struct Message {
 pub(crate) struct Job {
     pub(crate) number: Option<JobId>,
     pub(crate) session: SessionId,
-    pub(crate) agent: String,
     pub(crate) terms: Arc<Terms>,
     /// What its worker is told, from its placement until its acceptance is committed.
     pub(crate) given: Option<Box<Send>>,
@@ -115,18 +115,14 @@ pub(crate) struct Job {
     pub(crate) accepted_at: Duration,
     /// Since when its time runs: from when its process is made ready for it, see `clock.rs`.
     pub(crate) clock: Option<Duration>,
-    pub(crate) started_at: Option<Duration>,
-    pub(crate) queued_for: Duration,
     /// When waiting ends, on the clock of this boot.
     pub(crate) expires: u64,
     /// Not to be started before, on the clock of this boot.
     pub(crate) start: Option<u64>,
-    pub(crate) progress_at: Duration,
-    pub(crate) stalled: bool,
     /// What its acceptance writes, while it is pending.
     pub(crate) accept: Option<Arc<NewJob>>,
     /// Who sent it while it is pending.
-    pub(crate) sender: Option<Waiter>,
+    pub(crate) sender: Option<Box<Waiter>>,
     /// Who hears its lines.
     pub(crate) followers: BTreeSet<(ConnId, FollowId)>,
     pub(crate) out: VecDeque<Out>,
@@ -134,6 +130,20 @@ pub(crate) struct Job {
     pub(crate) accepted_seq: u64,
     /// The last numbered line that left.
     pub(crate) seq: u64,
+    /// Jobs above it, itself included: they may end before it.
+    pub(crate) depth: usize,
+    /// Has any attempt begun?
+    pub(crate) ran: bool,
+    pub(crate) said: Saying,
+}
+
+/// What a turn has said, and how it goes on.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Said {
+    pub(crate) started_at: Option<Duration>,
+    pub(crate) queued_for: Duration,
+    pub(crate) progress_at: Duration,
+    pub(crate) stalled: bool,
     pub(crate) messages: Vec<Message>,
     /// Bytes of text that the store was given and has not answered.
     pub(crate) text_on_its_way: usize,
@@ -143,14 +153,55 @@ pub(crate) struct Job {
     pub(crate) bytes: usize,
     pub(crate) context: Option<Context>,
     pub(crate) questions: u64,
-    /// Jobs above it, itself included: they may end before it.
-    pub(crate) depth: usize,
     /// Does the next attempt replace what was said so far?
     pub(crate) superseded: bool,
-    /// Has any attempt begun?
-    pub(crate) ran: bool,
     /// Its final line, while that is being committed.
     pub(crate) last: Option<Body>,
+}
+
+/// Of a turn that waits.
+static NOTHING: Said = Said {
+    started_at: None,
+    queued_for: Duration::ZERO,
+    progress_at: Duration::ZERO,
+    stalled: false,
+    messages: Vec::new(),
+    text_on_its_way: 0,
+    delivered: Position {
+        messages: 0,
+        text: 0,
+        thinking: 0,
+    },
+    tools: Vec::new(),
+    bytes: 0,
+    context: None,
+    questions: 0,
+    superseded: false,
+    last: None,
+};
+
+/// [`Said`], which takes memory from its first change on: a hundred thousand turns may wait.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Saying(Option<Box<Said>>);
+
+impl Deref for Saying {
+    type Target = Said;
+
+    fn deref(&self) -> &Said {
+        self.0.as_deref().unwrap_or(&NOTHING)
+    }
+}
+
+impl DerefMut for Saying {
+    fn deref_mut(&mut self) -> &mut Said {
+        self.0.get_or_insert_with(|| Box::new(NOTHING.clone()))
+    }
+}
+
+impl PartialEq for Saying {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
 }
 
 /// A connection that waits for its job's number.
@@ -164,17 +215,10 @@ pub(crate) struct Waiter {
 
 impl Job {
     /// A job that waits and has said nothing.
-    pub(crate) fn new(
-        session: SessionId,
-        agent: String,
-        terms: Arc<Terms>,
-        now: Duration,
-        expires: u64,
-    ) -> Self {
+    pub(crate) fn new(session: SessionId, terms: Arc<Terms>, now: Duration, expires: u64) -> Self {
         Self {
             number: None,
             session,
-            agent,
             terms,
             given: None,
             weight: 0,
@@ -182,29 +226,17 @@ impl Job {
             attempt: 0,
             accepted_at: now,
             clock: None,
-            started_at: None,
-            queued_for: Duration::ZERO,
             expires,
             start: None,
-            progress_at: now,
-            stalled: false,
             accept: None,
             sender: None,
             followers: BTreeSet::new(),
             out: VecDeque::new(),
             accepted_seq: 0,
             seq: 0,
-            messages: Vec::new(),
-            text_on_its_way: 0,
-            delivered: Position::default(),
-            tools: Vec::new(),
-            bytes: 0,
-            context: None,
-            questions: 0,
             depth: 1,
-            superseded: false,
             ran: false,
-            last: None,
+            said: Saying::default(),
         }
     }
 
@@ -225,28 +257,33 @@ impl Job {
 
     /// What was said so far is the word of an attempt that is over.
     pub(crate) fn restart(&mut self) {
-        self.superseded = true;
+        self.said.superseded = true;
         self.clock = None;
-        self.started_at = None;
+        self.said.started_at = None;
     }
 
     /// The next attempt begins: what the one before it said is replaced. Until then it is all that
     /// the turn has said.
     pub(crate) fn begin_again(&mut self) {
-        if std::mem::take(&mut self.superseded) {
-            for message in &mut self.messages {
+        if std::mem::take(&mut self.said.superseded) {
+            for message in &mut self.said.messages {
                 message.replaced = true;
             }
         }
     }
 
     pub(crate) fn begin_message(&mut self, replaces_last: bool, native: bool) {
-        let last = self.messages.len().checked_sub(1).filter(|_| replaces_last);
+        let last = self
+            .said
+            .messages
+            .len()
+            .checked_sub(1)
+            .filter(|_| replaces_last);
         if let Some(last) = last {
-            self.messages[last].replaced = true;
+            self.said.messages[last].replaced = true;
         }
         let replaces = last.and_then(|last| u32::try_from(last).ok());
-        self.messages.push(Message {
+        self.said.messages.push(Message {
             native,
             replaces,
             ..Message::default()
@@ -255,12 +292,17 @@ impl Job {
 
     /// Appends to the last message; one begins by itself where none was announced.
     pub(crate) fn append(&mut self, kind: TextKind, text: &str, native: bool) {
-        if self.messages.last().is_none_or(|message| message.replaced) {
-            let replaces = !self.messages.is_empty();
+        if self
+            .said
+            .messages
+            .last()
+            .is_none_or(|message| message.replaced)
+        {
+            let replaces = !self.said.messages.is_empty();
             self.begin_message(replaces, native);
         }
-        self.bytes = self.bytes.saturating_add(text.len());
-        if let Some(message) = self.messages.last_mut() {
+        self.said.bytes = self.said.bytes.saturating_add(text.len());
+        if let Some(message) = self.said.messages.last_mut() {
             message.native &= native || message.text.is_empty();
             match kind {
                 TextKind::Text => message.text.push_str(text),
@@ -272,9 +314,14 @@ impl Job {
     /// Where the text is now.
     pub(crate) fn position(&self) -> Position {
         Position {
-            messages: self.messages.len(),
-            text: self.messages.last().map_or(0, |message| message.text.len()),
+            messages: self.said.messages.len(),
+            text: self
+                .said
+                .messages
+                .last()
+                .map_or(0, |message| message.text.len()),
             thinking: self
+                .said
                 .messages
                 .last()
                 .map_or(0, |message| message.thinking.len()),
@@ -283,7 +330,8 @@ impl Job {
 
     /// The answer: the last message that was not replaced.
     pub(crate) fn answer(&self) -> &str {
-        self.messages
+        self.said
+            .messages
             .iter()
             .rev()
             .find(|message| !message.replaced)
@@ -294,7 +342,7 @@ impl Job {
     /// as flushed.
     pub(crate) fn unflushed(&mut self, mut most: usize) -> Vec<(u32, TextKind, u64, String)> {
         let mut pieces = Vec::new();
-        for (number, message) in (0..).zip(&mut self.messages) {
+        for (number, message) in (0..).zip(&mut self.said.messages) {
             for (kind, text, flushed) in [
                 (TextKind::Text, &message.text, &mut message.flushed_text),
                 (
@@ -317,7 +365,7 @@ impl Job {
 
     /// Is enough text unflushed that it should not wait for the timer?
     pub(crate) fn flush_due(&self) -> bool {
-        self.messages.last().is_some_and(|message| {
+        self.said.messages.last().is_some_and(|message| {
             message.text.len() - message.flushed_text + message.thinking.len()
                 - message.flushed_thinking
                 >= TEXT_FLUSH_BYTES
@@ -327,7 +375,7 @@ impl Job {
     /// The whole text by message, for the store.
     pub(crate) fn texts(&self) -> Vec<MessageText> {
         let mut texts = Vec::new();
-        for (number, message) in (0..).zip(&self.messages) {
+        for (number, message) in (0..).zip(&self.said.messages) {
             for (kind, text) in [
                 (TextKind::Text, &message.text),
                 (TextKind::Thinking, &message.thinking),
@@ -355,13 +403,13 @@ impl Job {
         for stored in so_far.texts {
             let number = stored.message as usize;
             // A lying store must not make us allocate.
-            if number > self.messages.len() {
+            if number > self.said.messages.len() {
                 continue;
             }
-            if number == self.messages.len() {
-                self.messages.push(Message::default());
+            if number == self.said.messages.len() {
+                self.said.messages.push(Message::default());
             }
-            let message = &mut self.messages[number];
+            let message = &mut self.said.messages[number];
             match stored.kind {
                 TextKind::Text => {
                     (message.flushed_text, message.text) = (stored.text.len(), stored.text)
@@ -372,7 +420,9 @@ impl Job {
             }
         }
         // Whoever follows it from here on begins with this.
-        self.delivered = self.position();
+        if !self.said.messages.is_empty() {
+            self.said.delivered = self.position();
+        }
         asked
     }
 
@@ -393,7 +443,7 @@ impl Job {
                     truncated: false,
                     duration_ms: None,
                 };
-                self.tools.push((trace, Duration::ZERO));
+                self.said.tools.push((trace, Duration::ZERO));
             }
             Ok(Line::ToolEnd {
                 tool_call_id,
@@ -403,7 +453,7 @@ impl Job {
                 duration_ms,
                 ..
             }) => {
-                let mut tools = self.tools.iter_mut().rev();
+                let mut tools = self.said.tools.iter_mut().rev();
                 if let Some((trace, _)) =
                     tools.find(|(trace, _)| trace.tool_call_id == tool_call_id)
                 {
@@ -416,7 +466,7 @@ impl Job {
             Ok(Line::Question { question_id, .. }) => {
                 if let Some(question) = QuestionId::parse(&question_id) {
                     // Another attempt's questions have other names.
-                    self.questions = self.questions.max(question.number);
+                    self.said.questions = self.said.questions.max(question.number);
                     asked.insert(question);
                 }
             }
@@ -474,5 +524,27 @@ impl Notice {
 
     pub(crate) fn of(code: Code, text: impl Into<String>) -> Self {
         Self::warning(code.name(), text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_a_waiting_job_is_small() {
+        assert!(size_of::<Job>() <= 320, "{}", size_of::<Job>());
+    }
+
+    #[test]
+    fn memory_of_what_is_said_begins_with_it() {
+        let mut job = Job::new(SessionId(1), Arc::default(), Duration::ZERO, 0);
+        assert_eq!(job.restore(SoFar::default()), BTreeSet::new());
+        assert_eq!((job.answer(), job.texts()), ("", Vec::new()));
+        assert!(job.said.0.is_none());
+        assert!(job.said.tools.is_empty() && job.position() == Position::default());
+        job.append(TextKind::Text, "x", true);
+        assert_eq!((job.answer(), job.said.bytes), ("x", 1));
+        assert_eq!(Saying::default(), Saying(Some(Box::new(NOTHING.clone()))));
     }
 }

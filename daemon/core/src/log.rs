@@ -145,7 +145,7 @@ impl State {
         let about = About {
             job: job.number,
             session: session.and_then(|session| session.name.clone()),
-            agent: Some(job.agent.clone()),
+            agent: session.map(|session| session.agent.clone()),
             worker: (job.process()).map(|process| (process.worker, process.generation)),
         };
         self.log(about, what);

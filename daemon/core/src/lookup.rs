@@ -229,7 +229,9 @@ impl State {
         match self.job_here(job)?.phase {
             Phase::Held => Some(JobPhase::Held),
             Phase::Running { .. } | Phase::Settling { .. } => Some(JobPhase::Running),
-            Phase::Finishing if self.job_here(job)?.started_at.is_some() => Some(JobPhase::Running),
+            Phase::Finishing if self.job_here(job)?.said.started_at.is_some() => {
+                Some(JobPhase::Running)
+            }
             Phase::Finishing => Some(JobPhase::Queued),
             Phase::Pending { .. } | Phase::Marking { .. } | Phase::Queued | Phase::Scheduled => {
                 Some(JobPhase::Queued)
@@ -276,7 +278,7 @@ impl State {
         };
         let mut room = limits::MAX_TEXT / 2;
         let mut messages = Vec::new();
-        for (number, message) in (0..).zip(&job.messages) {
+        for (number, message) in (0..).zip(&job.said.messages) {
             let (text, truncated) = head(&message.text, room);
             room = room.saturating_sub(escaped_len(&text));
             let (thinking, _) = head_and_tail(message.thinking.clone(), limits::MAX_TOOL_OUTPUT);
@@ -309,7 +311,7 @@ impl State {
         };
         let job = self.job_here(*job)?;
         let known = self.sessions.get(&job.session)?;
-        let text = &job.messages.get(*message as usize)?.text;
+        let text = &job.said.messages.get(*message as usize)?.text;
         if known.name.as_ref() != Some(session) {
             return None;
         }

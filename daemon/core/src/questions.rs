@@ -145,12 +145,12 @@ impl State {
         }) else {
             return self.reply(process, asking.question, silence(asking.kind));
         };
-        job.questions += 1;
+        job.said.questions += 1;
         // Who asked waits for us: that is no stall.
-        job.progress_at = now;
+        job.said.progress_at = now;
         let question = QuestionId {
             job: number,
-            number: job.questions,
+            number: job.said.questions,
         };
         let bytes = asking.bytes();
         let whole = shorten(&mut asking);
@@ -208,7 +208,7 @@ impl State {
                 truncated: false,
                 duration_ms: Some(0),
             };
-            job.tools.push((trace, now));
+            job.said.tools.push((trace, now));
         }
         self.say_closed(turn, question, by);
         self.reply(process, asking.question, silence(asking.kind));
@@ -261,8 +261,9 @@ impl State {
     fn question_deadline(&self, turn: TurnId, limit: Option<AskedFor>) -> Duration {
         let now = self.now.mono;
         let job = self.jobs.get(&turn);
-        let runs_out = job
-            .and_then(|job| Some(job.started_at? + job.terms.timeout().unwrap_or(DEFAULT_TIMEOUT)));
+        let runs_out = job.and_then(|job| {
+            Some(job.said.started_at? + job.terms.timeout().unwrap_or(DEFAULT_TIMEOUT))
+        });
         let own = limit.map(|limit| match limit {
             AskedFor::Within(time) => time,
             AskedFor::Until(wall_ms) => {
@@ -334,7 +335,7 @@ impl State {
             self.questions.closed.pop_front();
         }
         if let Some(job) = self.jobs.get_mut(&open.turn) {
-            job.progress_at = self.now.mono;
+            job.said.progress_at = self.now.mono;
         }
         Some(open)
     }

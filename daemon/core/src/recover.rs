@@ -132,7 +132,7 @@ impl State {
             accepted_seq: row.seq,
             seq: row.seq,
             start: start.filter(|_| !lost),
-            ..Job::new(session, row.agent, terms, now.mono, expires)
+            ..Job::new(session, terms, now.mono, expires)
         };
         let asked = job.restore(so_far);
         if again || (!was_running && attempt > 0) {
@@ -140,7 +140,7 @@ impl State {
             job.ran = true;
         } else if was_running {
             job.ran = true;
-            job.started_at = Some(self.now.mono);
+            job.said.started_at = Some(self.now.mono);
         }
         if held {
             job.phase = Phase::Held;

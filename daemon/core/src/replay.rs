@@ -63,7 +63,7 @@ impl State {
         let accepted = Accepted {
             job: number,
             session: session.unwrap_or_default(),
-            agent: job.agent.clone(),
+            agent: self.agent_of(job.session),
             seq: None,
             replayed: true,
             ignored: waiter.ignored.clone(),

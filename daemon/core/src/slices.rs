@@ -85,7 +85,7 @@ impl State {
             && let Some((turn, before, fate)) = self.slices.waiting.pop_front()
         {
             let job = self.jobs.get_mut(&turn);
-            if let Some(job) = job.filter(|job| job.last.is_none()) {
+            if let Some(job) = job.filter(|job| job.said.last.is_none()) {
                 job.phase = before;
                 self.end_of_slice(turn, fate);
             }

@@ -146,7 +146,7 @@ impl State {
         let slots = || self.slots.values().filter(|slot| slot.agent == agent);
         let turns = slots().flat_map(|slot| &slot.turns);
         let jobs = turns.filter_map(|turn| self.jobs.get(turn));
-        let began = jobs.map(|job| job.started_at.unwrap_or(now)).max();
+        let began = jobs.map(|job| job.said.started_at.unwrap_or(now)).max();
         let served = slots().filter(|slot| slot.served && slot.turns.is_empty());
         let ended = served.map(|slot| slot.idle_since + SPARE_LETS).max();
         let quiet = began.map(|began| began + SPARE_WAITS).max(ended)?;

@@ -508,6 +508,12 @@ impl State {
         }
     }
 
+    /// Whose a session is. It is in memory for as long as a job of it.
+    pub(crate) fn agent_of(&self, session: SessionId) -> String {
+        let session = self.sessions.get(&session);
+        session.map_or_else(String::new, |session| session.agent.clone())
+    }
+
     /// A job is in memory from now on, and its session with it.
     pub(crate) fn put_job(&mut self, turn: TurnId, job: Job) {
         if let Some(session) = self.sessions.get_mut(&job.session) {

@@ -131,7 +131,7 @@ impl State {
                     self.note_lost(turn, token);
                 }
                 if let Some(job) = self.jobs.get_mut(&turn) {
-                    job.last = None;
+                    job.said.last = None;
                 }
                 self.lost_track(turn);
             }
@@ -211,7 +211,11 @@ impl State {
             self.cut_off(conn);
         }
         self.cut_off_subscribers(turn);
-        if self.jobs.get(&turn).is_some_and(|job| job.last.is_some()) {
+        if self
+            .jobs
+            .get(&turn)
+            .is_some_and(|job| job.said.last.is_some())
+        {
             // Its end is on its way.
             return;
         }
@@ -241,7 +245,7 @@ impl State {
     /// Ends a turn of which the store did not take something.
     pub(crate) fn finish_again(&mut self, turn: TurnId) {
         let job = self.jobs.get_mut(&turn);
-        let Some(job) = job.filter(|job| job.last.is_none()) else {
+        let Some(job) = job.filter(|job| job.said.last.is_none()) else {
             return;
         };
         job.phase = Phase::Queued;

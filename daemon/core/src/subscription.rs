@@ -114,7 +114,7 @@ impl State {
                 }
                 Some(Out::Plain(body)) => self.deliver(turn, &body, None),
                 Some(Out::Text(position)) => {
-                    job.delivered = position;
+                    job.said.delivered = position;
                     self.deliver_text(turn);
                 }
                 Some(Out::Numbered { .. }) | None => return,
@@ -452,5 +452,10 @@ pub(crate) fn spoken_since(job: &Job, from: Position) -> Spoken {
     let Some(number) = job.number else {
         return Spoken::default();
     };
-    Spoken::between(number, &job.messages, (from, job.delivered), READER_QUEUE)
+    Spoken::between(
+        number,
+        &job.said.messages,
+        (from, job.said.delivered),
+        READER_QUEUE,
+    )
 }

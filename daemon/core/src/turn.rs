@@ -161,7 +161,7 @@ impl State {
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
-        job.context = Some(Context::Lost);
+        job.said.context = Some(Context::Lost);
         let session = job.session;
         if let Some(known) = self.sessions.get_mut(&session) {
             known.open = false;
@@ -177,14 +177,14 @@ impl State {
             return;
         };
         let Some(number) = job.number else { return };
-        job.progress_at = now;
-        job.stalled = false;
+        job.said.progress_at = now;
+        job.said.stalled = false;
         let merged = matches!(
             event,
             WorkerEvent::Text { .. } | WorkerEvent::Thinking { .. } | WorkerEvent::Ended { .. }
         );
         let each = if merged { 0 } else { EVENT_BYTES };
-        job.bytes = job.bytes.saturating_add(each + left_out);
+        job.said.bytes = job.said.bytes.saturating_add(each + left_out);
         match event {
             WorkerEvent::MessageStarted { replaces_last, .. } => {
                 job.begin_message(replaces_last, true);
@@ -209,7 +209,7 @@ impl State {
                 output,
                 ..
             } => {
-                job.bytes = job.bytes.saturating_add(output.len());
+                job.said.bytes = job.said.bytes.saturating_add(output.len());
                 let (output, _) = head_and_tail(output, limits::MAX_TOOL_OUTPUT);
                 self.say(
                     turn,
@@ -225,7 +225,7 @@ impl State {
                 call, ok, output, ..
             } => self.tool_ended(turn, number, call, ok, output),
             WorkerEvent::Other { kind, data, .. } => {
-                job.bytes = job.bytes.saturating_add(data.len());
+                job.said.bytes = job.said.bytes.saturating_add(data.len());
                 if data.len() <= limits::MAX_TEXT {
                     self.say(
                         turn,
@@ -238,10 +238,12 @@ impl State {
                 }
             }
             WorkerEvent::SessionOfTurn { native, .. } => {
-                job.bytes = job.bytes.saturating_add(native.len());
+                job.said.bytes = job.said.bytes.saturating_add(native.len());
                 self.session_of_turn(turn, &native);
             }
-            WorkerEvent::Skipped { bytes, .. } => job.bytes = job.bytes.saturating_add(bytes),
+            WorkerEvent::Skipped { bytes, .. } => {
+                job.said.bytes = job.said.bytes.saturating_add(bytes)
+            }
             WorkerEvent::Ended { outcome, .. } => self.turn_ended(turn, *outcome),
             _ => {}
         }
@@ -270,7 +272,7 @@ impl State {
             let again = self.now.mono + TEXT_FLUSH_AFTER;
             return self.timers.set(Timer::Flush(turn), again);
         }
-        let on_its_way = self.jobs.get(&turn).map(|job| job.text_on_its_way);
+        let on_its_way = self.jobs.get(&turn).map(|job| job.said.text_on_its_way);
         self.flush_some_text(
             turn,
             TEXT_ON_ITS_WAY.saturating_sub(on_its_way.unwrap_or(0)),
@@ -282,8 +284,8 @@ impl State {
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
-        let waits = job.text_on_its_way >= TEXT_ON_ITS_WAY;
-        job.text_on_its_way = job.text_on_its_way.saturating_sub(bytes);
+        let waits = job.said.text_on_its_way >= TEXT_ON_ITS_WAY;
+        job.said.text_on_its_way = job.said.text_on_its_way.saturating_sub(bytes);
         if waits {
             self.flush_text(turn);
         }
@@ -313,7 +315,7 @@ impl State {
             })
             .collect();
         if bytes > 0 {
-            job.text_on_its_way += bytes;
+            job.said.text_on_its_way += bytes;
             self.commit_lazily(Awaiting::Text { turn, bytes }, writes);
         }
     }
@@ -330,7 +332,7 @@ impl State {
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
-        job.bytes = job.bytes.saturating_add(input.len() + name.len());
+        job.said.bytes = job.said.bytes.saturating_add(input.len() + name.len());
         let (input, truncated) = if input.len() > limits::MAX_TOOL_OUTPUT {
             (
                 agentd_protocol::serde_json::Value::String(
@@ -350,7 +352,7 @@ impl State {
             truncated,
             duration_ms: None,
         };
-        job.tools.push((trace, now));
+        job.said.tools.push((trace, now));
         self.say_numbered(
             turn,
             &Line::ToolStart {
@@ -368,10 +370,11 @@ impl State {
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
-        job.bytes = job.bytes.saturating_add(output.len());
+        job.said.bytes = job.said.bytes.saturating_add(output.len());
         let (output, truncated) = head_and_tail(output, limits::MAX_TOOL_OUTPUT);
         let mut duration_ms = 0;
         if let Some((trace, started)) = job
+            .said
             .tools
             .iter_mut()
             .rev()
@@ -464,14 +467,14 @@ impl State {
     /// Counts what a turn puts out besides text and tools.
     pub(crate) fn count_output(&mut self, turn: TurnId, bytes: usize) {
         if let Some(job) = self.jobs.get_mut(&turn) {
-            job.bytes = job.bytes.saturating_add(bytes + EVENT_BYTES);
+            job.said.bytes = job.said.bytes.saturating_add(bytes + EVENT_BYTES);
         }
         self.check_output(turn);
     }
 
     fn check_output(&mut self, turn: TurnId) {
         let over = self.jobs.get(&turn).is_some_and(|job| {
-            job.bytes > OUTPUT_PER_TURN && matches!(job.phase, Phase::Running { .. })
+            job.said.bytes > OUTPUT_PER_TURN && matches!(job.phase, Phase::Running { .. })
         });
         if over {
             self.tell_to_end(turn, Ending::OutputLimit);
@@ -486,11 +489,11 @@ impl State {
         if !matches!(job.phase, Phase::Running { .. }) {
             return;
         }
-        let silent = self.now.mono.saturating_sub(job.progress_at);
-        let mut again = job.progress_at + STALLED_AFTER;
+        let silent = self.now.mono.saturating_sub(job.said.progress_at);
+        let mut again = job.said.progress_at + STALLED_AFTER;
         if silent >= STALLED_AFTER {
             again = self.now.mono + STALLED_AFTER;
-            if !std::mem::replace(&mut job.stalled, true) {
+            if !std::mem::replace(&mut job.said.stalled, true) {
                 let text = format!("no progress for {} min", silent.as_secs() / 60);
                 self.note(
                     turn,
