@@ -36,6 +36,7 @@ mod http;
 mod install_script;
 mod instances;
 mod logs;
+mod memory;
 mod metrics;
 mod misbehaviour;
 mod mock_model;

@@ -15,6 +15,7 @@ pub mod limit_mark;
 pub mod lock;
 pub mod log;
 pub mod manager;
+pub mod memory;
 pub mod paths;
 pub mod process;
 pub mod remote;

@@ -33,6 +33,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::platform::memory;
 use input::{Input, Item};
 use ledger::Ledger;
 use output::Output;
@@ -40,6 +41,8 @@ use reading::Reading;
 
 /// Orders for one connection that wait; each is a line of the core, which counts their bytes.
 pub const ORDERS: usize = 8192;
+/// What a connection takes, about.
+const OF_A_CONNECTION: usize = 8 * 1024;
 /// A bare connection is closed when all is said and nothing came for this long: `nc -U` never
 /// says that it is done, and a script's next line follows sooner.
 const QUIET: Duration = Duration::from_millis(100);
@@ -134,6 +137,7 @@ pub async fn serve<R, W>(
         let _quiet = timeout(LINGER, discard(&mut reader)).await;
     }
     drop((reader, writer));
+    memory::let_go(OF_A_CONNECTION);
     // The owner may be gone as well.
     let _gone = inbox.send(Event::Disconnected { conn }).await;
 }
@@ -360,6 +364,8 @@ impl Peer {
             return Err((id, Rejected::new(Code::InvalidRequest, error)));
         }
         let decoded = Request::decode(&envelope).map_err(|rejected| (id.clone(), rejected))?;
+        // It is let go when its prompt is in the store, which is soon.
+        memory::let_go(line.len());
         let known = (self.facts)(&decoded.request);
         self.ledger.asked(id.clone());
         Ok(Asked { id, decoded, known })

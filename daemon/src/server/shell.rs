@@ -22,6 +22,7 @@ use crate::platform::instance::{self, Instance};
 use crate::platform::lock::{Doing, Lock};
 use crate::platform::log;
 use crate::platform::manager;
+use crate::platform::memory;
 use crate::platform::process;
 use crate::platform::remote;
 use crate::platform::slices;
@@ -38,6 +39,8 @@ use crate::worker::{
 
 /// Connections that were accepted and not heard of: more than there can be.
 const ARRIVALS: usize = 16 * 1024;
+/// What a job of a dead instance takes between the store and the owner, about.
+const LEFT_JOB: usize = 512;
 /// Dead instances whose end is to be told.
 const GONE: usize = 64;
 
@@ -157,6 +160,7 @@ impl Shell {
         let delivering = CancellationToken::new();
         if plan.served == Served::Daemon {
             tracker.spawn(deliver(&opened, &endpoints, &delivering));
+            tracker.spawn(give_back(&opened, &delivering));
         }
         let machine = Machine {
             state_dir: dir.clone(),
@@ -274,6 +278,13 @@ fn deliver(
         endpoints: endpoints.to_owned(),
         stop: delivering.clone(),
     })
+}
+
+/// Gives memory back, at first what the jobs of dead instances took on their way to the owner.
+fn give_back(opened: &Opened, stop: &CancellationToken) -> impl Future<Output = ()> + Send + use<> {
+    let jobs: usize = opened.orphans.iter().map(|left| left.jobs.len()).sum();
+    memory::let_go(jobs * LEFT_JOB);
+    memory::give_back(stop.clone())
 }
 
 fn warn_if_remote(dir: &Path) {

@@ -7,6 +7,8 @@ use std::io;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
+use crate::platform::memory;
+
 /// Unwritten bytes before no more orders are taken and nothing is read.
 const UNWRITTEN: usize = 256 * 1024;
 /// A buffer up to this size is kept for the next line.
@@ -89,6 +91,7 @@ impl Output {
                 self.unflushed = true;
                 if self.left() == 0 {
                     self.at = 0;
+                    memory::let_go(self.bytes.len());
                     self.bytes.clear();
                     self.bytes.shrink_to(KEPT);
                 }
