@@ -134,7 +134,7 @@ impl State {
             running: None,
             at: now.wall_ms,
         };
-        let (terms, bytes) = self.shared_terms.share(Terms::of(&send));
+        let (terms, bytes) = self.shared_terms.share(Arc::new(Terms::of(&send)));
         let mut job = Job::new(placing.session, terms, now.mono, expires.boot_ms(now));
         job.weight = budget::of_waiting(bytes) + budget::until_stored(&new);
         job.given = Some(send);

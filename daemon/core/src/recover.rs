@@ -10,6 +10,7 @@ use std::time::Duration;
 use agentd_protocol::request::Retry;
 use agentd_protocol::{Code, JobId};
 
+use crate::budget;
 use crate::ids::TurnId;
 use crate::job::{Ending, Job, Phase};
 use crate::limits::ATTEMPTS;
@@ -122,6 +123,7 @@ impl State {
         // A request that doesn't read back is ended like an interrupted one, never run.
         let readable = terms.is_ok();
         let terms = terms.unwrap_or_else(|newer| Arc::new(Terms::of_unreadable(newer)));
+        let (terms, bytes) = self.shared_terms.share(terms);
         let again = was_running && readable && terms.retry == Retry::Auto && attempt < ATTEMPTS;
         let again = again && !row.cancelled;
         let lost = (was_running && !again) || !readable || row.cancelled;
@@ -132,6 +134,7 @@ impl State {
             accepted_seq: row.seq,
             seq: row.seq,
             start: start.filter(|_| !lost),
+            weight: budget::of_waiting(bytes),
             ..Job::new(session, terms, now.mono, expires)
         };
         let asked = job.restore(so_far);

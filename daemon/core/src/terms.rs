@@ -129,15 +129,14 @@ pub(crate) struct SharedTerms(VecDeque<Arc<Terms>>);
 impl SharedTerms {
     /// Terms that are in memory once, if they were among the last ones; and the bytes that they
     /// took anew.
-    pub(crate) fn share(&mut self, terms: Terms) -> (Arc<Terms>, usize) {
-        if let Some(known) = self.0.iter().find(|known| ***known == terms) {
+    pub(crate) fn share(&mut self, terms: Arc<Terms>) -> (Arc<Terms>, usize) {
+        if let Some(known) = self.0.iter().find(|known| **known == terms) {
             return (Arc::clone(known), 0);
         }
         if self.0.len() >= SHARED_TERMS {
             self.0.pop_front();
         }
         let bytes = terms.bytes();
-        let terms = Arc::new(terms);
         self.0.push_back(Arc::clone(&terms));
         (terms, bytes)
     }
@@ -169,9 +168,11 @@ mod tests {
     #[test]
     fn terms_that_are_the_same_are_in_memory_once() {
         let mut shared = SharedTerms::default();
-        let with = |model: &str| Terms {
-            model: Some(model.to_owned()),
-            ..Terms::default()
+        let with = |model: &str| {
+            Arc::new(Terms {
+                model: Some(model.to_owned()),
+                ..Terms::default()
+            })
         };
         let (first, bytes) = shared.share(with("a"));
         assert_eq!(bytes, size_of::<Terms>() + 1);
