@@ -10,7 +10,7 @@ use agentd_protocol::{Code, Request};
 
 use crate::ids::TurnId;
 use crate::job::Job;
-use crate::limits::{JOB_PLACES, PARKED_BYTES, QUEUED_BYTES};
+use crate::limits::{JOB_PLACES, PARKED_BYTES, QUEUED_BYTES, UNSENT_BYTES};
 use crate::request::Parked;
 use crate::state::State;
 use crate::store::NewJob;
@@ -22,6 +22,8 @@ pub(crate) struct Held {
     pub(crate) queued: usize,
     /// By requests that wait until their sessions are known.
     pub(crate) parked: usize,
+    /// On their way to readers that haven't said that they took them.
+    pub(crate) unsent: usize,
 }
 
 /// What a job weighs whose request is in the store; `terms` are those that it shares with nobody.
@@ -90,6 +92,19 @@ impl State {
         )))
     }
 
+    /// Is there memory for one more page of a list?
+    pub(crate) fn room_for_a_page(&self) -> Result<(), Rejected> {
+        let held = self.held.unsent;
+        if held < UNSENT_BYTES {
+            return Ok(());
+        }
+        let error = format!(
+            "lines that their readers have not taken are {held} bytes of memory, the limit is \
+             {UNSENT_BYTES}"
+        );
+        Err(Rejected::new(Code::QueueFull, error).hint("nothing was looked up; ask again later"))
+    }
+
     /// One more waits.
     pub(crate) fn parked(&mut self, request: &Request) {
         self.held.parked += of_parked(request);
@@ -112,6 +127,7 @@ impl State {
         MemoryFacts {
             queued: budget(self.held.queued, QUEUED_BYTES),
             parked: budget(self.held.parked, PARKED_BYTES),
+            unsent: budget(self.held.unsent, UNSENT_BYTES),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::event::Origin;
 use crate::ids::{Token, TurnId};
 use crate::job::Position;
 use crate::limits::{ENDED_SENDS, READER_QUEUE};
+use crate::lookup::Lookup;
 
 /// What a connection asked for and where it stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,6 +31,10 @@ pub(crate) struct Conn {
     pub(crate) unnamed: VecDeque<FollowId>,
     pub(crate) subscription: Option<Subscription>,
     pub(crate) window: Window,
+    /// Lists that it asked for and that are looked up later, in order.
+    pub(crate) lookups: VecDeque<Lookup>,
+    /// Is one being looked up?
+    pub(crate) looking: bool,
 }
 
 impl Conn {
@@ -45,6 +50,8 @@ impl Conn {
             unnamed: VecDeque::new(),
             subscription: None,
             window: Window::default(),
+            lookups: VecDeque::new(),
+            looking: false,
         }
     }
 
@@ -170,23 +177,29 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Counts bytes that leave; says whether a mark must follow them.
-    pub(crate) fn add(&mut self, bytes: usize) -> bool {
+    /// Counts bytes that leave; if a mark must follow them, says how many it stands for.
+    pub(crate) fn add(&mut self, bytes: usize) -> Option<usize> {
         self.since_mark += bytes;
         if self.since_mark < READER_QUEUE / 2 {
-            return false;
+            return None;
         }
-        self.marks.push_back(std::mem::take(&mut self.since_mark));
-        true
+        let marked = std::mem::take(&mut self.since_mark);
+        self.marks.push_back(marked);
+        Some(marked)
     }
 
-    /// A mark came back: everything before it was written.
-    pub(crate) fn mark_returned(&mut self) {
-        self.marks.pop_front();
+    /// A mark came back: everything before it was written, so many bytes.
+    pub(crate) fn mark_returned(&mut self) -> usize {
+        self.marks.pop_front().unwrap_or(0)
+    }
+
+    /// Bytes whose marks have not come back.
+    pub(crate) fn marked(&self) -> usize {
+        self.marks.iter().sum()
     }
 
     /// Bytes that may still be on their way.
     pub(crate) fn outstanding(&self) -> usize {
-        self.since_mark + self.marks.iter().sum::<usize>()
+        self.since_mark + self.marked()
     }
 }

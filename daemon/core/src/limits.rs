@@ -6,8 +6,8 @@ use std::time::Duration;
 pub const SENDS_PER_CONNECTION: usize = 64;
 /// Waiting turns of one session: more is a runaway loop.
 pub const QUEUED_PER_SESSION: usize = 256;
-/// Waiting turns in all: at about 4 KiB each, 40 MiB.
-pub const QUEUED_IN_ALL: usize = 10_000;
+/// Waiting turns in all: at about half a KiB each, 50 MiB, as their texts are in the store.
+pub const QUEUED_IN_ALL: usize = 100_000;
 /// Jobs in all whose time to start has not come: they take the room of no turn that could run.
 pub const SCHEDULED_IN_ALL: usize = 10_000;
 /// Bytes that waiting turns take in memory: as many as there may be, of some 500 bytes each, and as
@@ -20,6 +20,8 @@ pub const SHARED_TERMS: usize = 16;
 /// Bytes of requests that wait until the store has said what it knows of their sessions: it answers
 /// within milliseconds, so this is a store that is stuck.
 pub const PARKED_BYTES: usize = 32 * 1024 * 1024;
+/// Bytes on their way to readers that don't take them: as much as a thousand may have each.
+pub const UNSENT_BYTES: usize = 256 * 1024 * 1024;
 /// Commits outstanding before sends are refused: the disk is stuck.
 pub const COMMITS_OUTSTANDING: usize = 4_096;
 /// Turns that end in one event, and marks that one commit of an `abort` holds: what fails, expires or

@@ -12,6 +12,7 @@ use agentd_protocol::{Code, Id, JobId, limits};
 use crate::effect::Progress;
 use crate::ids::ConnId;
 use crate::job::{Job, Phase};
+use crate::limits::READER_QUEUE;
 use crate::state::State;
 use crate::store::{JobFilter, Loaded, Query};
 use crate::stored::Awaiting;
@@ -31,6 +32,14 @@ pub(crate) enum Asked {
     Message { session: String, job: JobId },
     Backup,
     Export,
+}
+
+/// One that waits until its reader has taken those before it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Lookup {
+    id: Option<Id>,
+    asked: Asked,
+    query: Query,
 }
 
 impl State {
@@ -132,8 +141,50 @@ impl State {
         self.look_up(conn, id, Asked::Export, query);
     }
 
+    /// Looks something up now, or when the reader has taken what it asked for before: a page is in
+    /// memory from then until it is read.
     pub(crate) fn look_up(&mut self, conn: ConnId, id: Option<Id>, asked: Asked, query: Query) {
-        self.load(Awaiting::Asked { conn, id, asked }, query);
+        if asked == Asked::Backup {
+            self.load(Awaiting::Asked { conn, id, asked }, query);
+            return;
+        }
+        if let Some(known) = self.conns.get_mut(&conn) {
+            known.lookups.push_back(Lookup { id, asked, query });
+        }
+        self.look_next(conn);
+    }
+
+    /// Looks up what a connection has asked for, if nothing stands before it.
+    pub(crate) fn look_next(&mut self, conn: ConnId) {
+        loop {
+            let refused = self.room_for_a_page().err();
+            let Some(known) = self.conns.get_mut(&conn) else {
+                return;
+            };
+            if known.looking || known.window.outstanding() > READER_QUEUE {
+                return;
+            }
+            let Some(Lookup { id, asked, query }) = known.lookups.pop_front() else {
+                return;
+            };
+            if let Some(rejected) = refused {
+                self.refuse(conn, id, rejected);
+                continue;
+            }
+            known.looking = true;
+            self.load(Awaiting::Asked { conn, id, asked }, query);
+        }
+    }
+
+    /// What a connection asked for was found: the next one may be looked up.
+    pub(crate) fn found(&mut self, conn: ConnId, id: Option<Id>, asked: Asked, loaded: Loaded) {
+        if asked != Asked::Backup
+            && let Some(known) = self.conns.get_mut(&conn)
+        {
+            known.looking = false;
+        }
+        self.looked_up(conn, id, asked, loaded);
+        self.look_next(conn);
     }
 
     pub(crate) fn looked_up(&mut self, conn: ConnId, id: Option<Id>, asked: Asked, loaded: Loaded) {

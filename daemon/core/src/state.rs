@@ -382,7 +382,8 @@ impl State {
             return;
         };
         // Id, seq and the newline are about this much more.
-        let mark = known.window.add(body.as_json().len() + 64);
+        let marked = known.window.add(body.as_json().len() + 64);
+        self.held.unsent += marked.unwrap_or(0);
         self.out.push(Effect::Send {
             conn,
             body: body.clone(),
@@ -391,7 +392,7 @@ impl State {
             telling,
             progress,
         });
-        if mark {
+        if marked.is_some() {
             self.out.push(Effect::Mark { conn });
         }
     }
@@ -476,6 +477,7 @@ impl State {
             return;
         };
         self.subscribers.remove(&conn);
+        self.held.unsent = self.held.unsent.saturating_sub(gone.window.marked());
         for (follow_id, follow) in gone.follows {
             self.unfollow(conn, follow_id, follow.job);
         }

@@ -277,7 +277,7 @@ impl State {
                 self.sessions_loaded(&key, Err(why));
             }
             (Awaiting::Asked { conn, id, asked }, loaded) => {
-                self.looked_up(conn, id, asked, loaded);
+                self.found(conn, id, asked, loaded);
             }
             (Awaiting::Key { waiter, rejected }, Loaded::Key(keyed)) => {
                 self.key_loaded(waiter, rejected, keyed);

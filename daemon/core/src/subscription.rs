@@ -243,7 +243,12 @@ impl State {
         let Some(known) = self.conns.get_mut(&conn) else {
             return;
         };
-        known.window.mark_returned();
+        let written = known.window.mark_returned();
+        self.held.unsent = self.held.unsent.saturating_sub(written);
+        self.look_next(conn);
+        let Some(known) = self.conns.get_mut(&conn) else {
+            return;
+        };
         if known.window.behind && known.window.outstanding() <= READER_QUEUE / 2 {
             known.window.behind = false;
             let follows: Vec<_> = known.follows.keys().copied().collect();

@@ -179,11 +179,8 @@ impl Shell {
             spawner,
         };
         let mut owner = Owner::new(State::new(settings), wires, machine, plan.started);
-        let dead = opened
-            .orphans
-            .iter()
-            .map(|left| left.instance.clone())
-            .collect();
+        let left = opened.orphans.iter();
+        let dead = left.map(|left| left.instance.clone()).collect();
         owner.recover(opened.orphans);
         let around = Around {
             sizes: Arc::new(Sizes::new(dir.clone())),

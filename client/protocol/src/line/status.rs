@@ -175,13 +175,20 @@ pub struct MemoryFacts {
     pub queued: Budget,
     /// By requests that wait until their sessions are known.
     pub parked: Budget,
+    /// By lines that their readers have not taken.
+    #[serde(default)]
+    pub unsent: Budget,
 }
 
 impl MemoryFacts {
     /// All of them, by their names.
     #[must_use]
     pub fn budgets(&self) -> Vec<(&'static str, Budget)> {
-        vec![("queued", self.queued), ("parked", self.parked)]
+        vec![
+            ("queued", self.queued),
+            ("parked", self.parked),
+            ("unsent", self.unsent),
+        ]
     }
 }
 

@@ -3,15 +3,17 @@
 
 use std::time::Duration;
 
+use agentd_core::Event;
 use agentd_core::ids::ConnId;
+use agentd_core::ids::Token;
 use agentd_core::limits::{PARKED_BYTES, QUEUED_BYTES};
-use agentd_core::store::Stored;
-use agentd_protocol::Code;
+use agentd_core::store::{Loaded, Query, Stored};
 use agentd_protocol::serde_json::Value;
+use agentd_protocol::{Body, Code};
 
 use crate::agents::settings;
 use crate::scenarios::{only, running};
-use crate::world::World;
+use crate::world::{StoreOrder, World};
 
 /// A send of so many bytes of text.
 fn send(bytes: usize, more: &str) -> String {
@@ -73,6 +75,19 @@ fn memory_of_ended_turns_is_given_back() {
     }
     world.settle();
     assert_eq!(bytes(&mut world, "queued"), 0);
+}
+
+#[test]
+fn memory_of_turns_that_were_taken_over_is_counted() {
+    let (mut world, conn, _) = running();
+    world.request(conn, 2, &send(1_000, r#","session":"main""#));
+    let before = bytes(&mut world, "queued");
+    world.crash(settings());
+    let after = bytes(&mut world, "queued");
+    assert!(
+        after > before / 3 && after < before + 1_000,
+        "{before}, {after}"
+    );
 }
 
 #[test]
@@ -160,6 +175,75 @@ fn memory_of_parked_sends_has_a_limit() {
     world.prompt_store = true;
     world.pass(Duration::ZERO);
     assert_eq!(bytes(&mut world, "parked"), 0);
+}
+
+/// Lists that the store was asked for and has not answered.
+fn asked(world: &mut World) -> Vec<Token> {
+    let orders = std::mem::take(&mut world.orders).into_iter();
+    let tokens = orders.map(|order| match order {
+        StoreOrder::Load(token, Query::Export { .. }) => token,
+        other => panic!("{other:?}"),
+    });
+    tokens.collect()
+}
+
+/// A page of so many bytes is found.
+fn found(world: &mut World, token: Token, bytes: usize) {
+    let rows = format!(r#"{{"type":"export","rows":["{}"]}}"#, "x".repeat(bytes));
+    let loaded = Loaded::Line(Body::stored(&rows));
+    world.event(Event::Loaded { token, loaded });
+}
+
+#[test]
+fn memory_of_pages_waits_for_their_reader() {
+    let mut world = World::new(settings());
+    world.prompt_store = false;
+    let conn = world.connect();
+    for id in 1..=100 {
+        world.request(conn, id, r#"{"type":"export"}"#);
+    }
+    for id in 1..=100 {
+        let [token] = asked(&mut world)[..] else {
+            panic!("one at a time, before page {id}")
+        };
+        found(&mut world, token, 300_000);
+        assert_eq!(asked(&mut world), [], "nobody has read page {id}");
+        let unsent = bytes(&mut world, "unsent");
+        assert!((300_000..600_000).contains(&unsent), "{unsent}");
+        assert_eq!(world.answer(conn, id)["type"], "export");
+        world.clients_read();
+    }
+    assert_eq!(bytes(&mut world, "unsent"), 0);
+    world.request(conn, 101, r#"{"type":"export"}"#);
+    let [token] = asked(&mut world)[..] else {
+        panic!("there is room again")
+    };
+    found(&mut world, token, 300_000);
+    world.disconnect(conn);
+    assert_eq!(bytes(&mut world, "unsent"), 0);
+}
+
+#[test]
+fn memory_of_lines_that_nobody_reads_has_a_limit() {
+    let mut world = World::new(settings());
+    world.prompt_store = false;
+    let mut readers = 0;
+    let refused = loop {
+        readers += 1;
+        let conn = world.connect();
+        world.request(conn, 1, r#"{"type":"export"}"#);
+        let Some(token) = asked(&mut world).pop() else {
+            break world.answer(conn, 1).clone();
+        };
+        found(&mut world, token, 1_000_000);
+        assert!(readers < 1000, "no limit");
+    };
+    assert_eq!(refused["code"], "queue-full");
+    assert!(
+        refused["error"].as_str().unwrap().contains("268435456"),
+        "{refused}"
+    );
+    assert!((260..280).contains(&readers), "{readers}");
 }
 
 #[test]
