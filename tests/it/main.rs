@@ -31,6 +31,8 @@ mod faults_framing;
 mod faults_socket;
 mod faults_terminal;
 mod first;
+#[path = "../fuse.rs"]
+mod fuse;
 mod hanging;
 mod http;
 mod install_script;

@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 
 use crate::clock::Clock;
 use crate::disk::Disk;
+use crate::fuse::{ACCESS, ANYTHING};
 use crate::history::History;
 use crate::place::{FEW_FILES, Place, Started, Variables, kill_one};
 use crate::program::Victim;
@@ -68,6 +69,8 @@ const HEARD_WITHIN: Duration = Duration::from_secs(2);
 const SOON_MS: u64 = 60;
 /// How far the clock jumps, in seconds: hours, more than retention, years back.
 const JUMPS: &[i64] = &[0, 7_200, -7_200, 40 * 86_400, -40 * 86_400, 900 * 86_400];
+/// What a file system doesn't answer: nothing, entering a directory, anything at all.
+const HANGS: &[u32] = &[0, ACCESS, ANYTHING];
 /// Signals that somebody may send to a daemon, and that are not to end it.
 const HARMLESS: &[Signal] = &[Signal::SIGHUP];
 /// Connections that say nothing, to a daemon with few descriptors.
@@ -99,6 +102,9 @@ pub(crate) fn play(
         Faults::PowerCuts(cuts) => play.power_cuts(cuts),
     };
     play.clock.jump(0);
+    if let Some(hung) = &play.place.hung {
+        hung.ignore(0);
+    }
     play.place.files = None;
     let variables = play.variables();
     if let Err(why) = done.and_then(|()| play.start(&variables).map(drop)) {
@@ -237,8 +243,16 @@ impl Play<'_> {
         (0..CROWD).filter_map(connect).collect()
     }
 
-    /// The clock jumps, or somebody sends a signal: the daemon goes on.
+    /// The clock jumps, somebody sends a signal, or a directory doesn't answer: the daemon goes on.
     fn disturb(&mut self) {
+        if let Some(hung) = &self.place.hung
+            && self.random.percent(30)
+        {
+            let ignored = *self.random.one_of(HANGS);
+            hung.ignore(ignored);
+            self.counts
+                .add("directories that hang", usize::from(ignored != 0));
+        }
         if self.random.percent(20) {
             let jump = *self.random.one_of(JUMPS);
             self.clock.jump(jump);

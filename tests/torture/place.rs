@@ -16,6 +16,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
+use crate::fuse::FileSystem;
 use crate::record::{held, poll};
 
 /// A daemon answers or has left within this time.
@@ -109,6 +110,8 @@ pub(crate) struct Place {
     daemon: Option<Child>,
     /// How many descriptors the next daemons may have, if that is limited.
     pub(crate) files: Option<u32>,
+    /// Directories of which some don't answer, where they can be had.
+    pub(crate) hung: Option<FileSystem>,
 }
 
 impl Place {
@@ -123,6 +126,7 @@ impl Place {
             programs: programs.clone(),
             daemon: None,
             files: None,
+            hung: FileSystem::new(),
         };
         *held(&CURRENT) = Some(place.dir.path().to_owned());
         fs::create_dir(place.path("home")).expect("a directory");
@@ -296,6 +300,10 @@ impl Place {
     /// Ends everything at once, as a power cut does.
     pub(crate) fn kill_everything(&mut self) -> bool {
         self.kill_daemon();
+        if let Some(hung) = &self.hung {
+            // What waits for it can't be killed.
+            hung.ignore(0);
+        }
         poll(GONE_WITHIN, || {
             let others = self.others();
             for pid in others.keys() {

@@ -174,11 +174,12 @@ fn start_clients(
     victim: &Victim,
     hook: &str,
 ) -> Vec<JoinHandle<()>> {
+    let hung = place.hung.as_ref().map(|hung| hung.path("below"));
     let mut clients: Vec<_> = (1..=ASKERS)
         .map(|number| {
             let record = Arc::clone(record);
             let work = Work::new(number, plan.mix, Random::part(plan.seed, number));
-            let work = work.telling(hook);
+            let work = work.telling(hook).visiting(hung.clone());
             let random = Random::part(plan.seed, 100 + number);
             std::thread::spawn(move || client::ask_and_ask_again(&record, work, random))
         })
@@ -394,8 +395,9 @@ fn descriptors(place: &Place, base: BTreeMap<String, usize>) -> Vec<Descriptors>
                 // The thread that delivers webhooks, once there was one.
                 "anon_inode:[eventfd]" => 1,
                 "anon_inode:[eventpoll]" => 2,
-                // A second connection to the store, once its log was long.
-                "file" => 2,
+                // A second connection to the store, once its log was long, and two that read it, for
+                // a while after the last question.
+                "file" => 2 + 4,
                 _ => 0,
             },
             kind,

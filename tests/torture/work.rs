@@ -69,6 +69,8 @@ pub(crate) struct Request {
     /// Who is told of the end.
     callback: Option<String>,
     timeout: Option<u64>,
+    /// Where it is to work, if not where its agent would.
+    cwd: Option<String>,
 }
 
 impl Request {
@@ -94,6 +96,9 @@ impl Request {
         if let Some(timeout) = self.timeout {
             line["timeout"] = json!(timeout);
         }
+        if let Some(cwd) = &self.cwd {
+            line["cwd"] = json!(cwd);
+        }
         if let Some(url) = &self.callback {
             line["callback"] = json!({"url": url});
         }
@@ -117,6 +122,7 @@ pub(crate) struct Work {
     count: u64,
     mix: Mix,
     receiver: Option<String>,
+    directory: Option<String>,
     random: Random,
 }
 
@@ -127,6 +133,7 @@ impl Work {
             count: 0,
             mix,
             receiver: None,
+            directory: None,
             random,
         }
     }
@@ -137,6 +144,11 @@ impl Work {
             receiver: Some(receiver.to_owned()),
             ..self
         }
+    }
+
+    /// The same with a directory for some turns, that may not answer.
+    pub(crate) fn visiting(self, directory: Option<String>) -> Self {
+        Self { directory, ..self }
     }
 
     pub(crate) fn next(&mut self) -> Request {
@@ -150,7 +162,10 @@ impl Work {
         } else {
             self.place()
         };
+        // A session stays where it began.
+        let visits = session.is_none() && self.random.percent(10);
         Request {
+            cwd: self.directory.clone().filter(|_| visits),
             key: (!self.random.percent(3)).then(|| nonce.clone()),
             retry: if self.random.percent(20) {
                 Retry::Auto
