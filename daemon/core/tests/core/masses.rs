@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentd_core::ids::ConnId;
 use agentd_core::limits::{
-    COMMITS_OUTSTANDING, ENDED_AT_ONCE, EVENTS_UNSTORED, MAX_WORKERS, QUEUED_IN_ALL,
+    COMMITS_OUTSTANDING, ENDED_AT_ONCE, EVENTS_UNSTORED, MAX_WORKERS, SCHEDULED_IN_ALL,
 };
 use agentd_core::store::{Stored, Write};
 use agentd_core::worker::{Exit, WorkerEvent};
@@ -15,6 +15,10 @@ use agentd_protocol::{Code, JobId};
 use crate::agents::settings;
 use crate::scenarios::only;
 use crate::world::{StoreOrder, StoredJob, World};
+
+/// So many wait: all that may be scheduled. A tenth of those that may wait without a time to start,
+/// of which forty slices show what four hundred would.
+const ALL: usize = SCHEDULED_IN_ALL;
 
 /// One event may ask for some more commits than it ends turns.
 const SLICE: usize = ENDED_AT_ONCE + 16;
@@ -57,17 +61,17 @@ fn fill(world: &mut World, conn: ConnId, turns: usize, fields: &str) {
     }
 }
 
-/// A world in which as many turns wait as may.
+/// A world in which so many turns wait.
 fn full(fields: &str) -> (World, ConnId) {
     let mut world = World::new(settings());
     let conn = world.connect();
-    fill(&mut world, conn, QUEUED_IN_ALL, fields);
+    fill(&mut world, conn, ALL, fields);
     (world, conn)
 }
 
 /// Lets time stand still until nothing more happens.
 fn go_on(world: &mut World) {
-    for _ in 0..2 * QUEUED_IN_ALL {
+    for _ in 0..2 * ALL {
         if world
             .state
             .next_deadline()
@@ -99,7 +103,7 @@ fn failing_all_that_waits_goes_in_slices() {
         "{} commits",
         world.most_commits
     );
-    assert_eq!(ended_with(&world, "\"type\":\"error\""), QUEUED_IN_ALL);
+    assert_eq!(ended_with(&world, "\"type\":\"error\""), ALL);
     world.request(conn, 1, r#"{"type":"status"}"#);
     let details = world.answer(conn, 1)["details"].as_str().unwrap();
     assert!(details.contains(" 0 waiting"), "{details}");
@@ -121,7 +125,7 @@ fn failing_all_that_waits_leaves_room_for_others() {
         world.store_answers();
         go_on(&mut world);
     }
-    assert_eq!(ended_with(&world, "\"type\":\"error\""), QUEUED_IN_ALL);
+    assert_eq!(ended_with(&world, "\"type\":\"error\""), ALL);
     world.request(conn, 1, r#"{"type":"send","text":"x","agent":"one"}"#);
     world.prompt_store = true;
     go_on(&mut world);
@@ -146,7 +150,7 @@ fn expiring_all_that_waits_at_a_start_goes_in_slices() {
         "{} commits",
         world.most_commits
     );
-    assert_eq!(ended_with(&world, "\"expired\""), QUEUED_IN_ALL);
+    assert_eq!(ended_with(&world, "\"expired\""), ALL);
     assert!(world.prompts.is_empty() && world.processes.is_empty());
 }
 
@@ -168,11 +172,8 @@ fn aborting_all_that_waits_goes_in_slices() {
         "{} commits",
         world.most_commits
     );
-    assert_eq!(
-        world.answer(conn, 1)["jobs"].as_array().unwrap().len(),
-        QUEUED_IN_ALL
-    );
-    assert_eq!(ended_with(&world, "\"cancelled\""), QUEUED_IN_ALL);
+    assert_eq!(world.answer(conn, 1)["jobs"].as_array().unwrap().len(), ALL);
+    assert_eq!(ended_with(&world, "\"cancelled\""), ALL);
 }
 
 #[test]
@@ -197,11 +198,7 @@ fn abort_says_ok_when_its_marks_are_durable() {
         go_on(&mut world);
     }
     world.check_known();
-    assert_eq!(
-        marked.len(),
-        QUEUED_IN_ALL,
-        "answered before all was durable"
-    );
+    assert_eq!(marked.len(), ALL, "answered before all was durable");
     // The daemon dies before most of them have their final lines; their time to start comes.
     world.prompt_store = true;
     world.crash(settings());
@@ -211,7 +208,7 @@ fn abort_says_ok_when_its_marks_are_durable() {
         world.spawns == 0 && world.prompts.is_empty(),
         "an aborted turn runs"
     );
-    assert_eq!(ended_with(&world, "\"cancelled\""), QUEUED_IN_ALL);
+    assert_eq!(ended_with(&world, "\"cancelled\""), ALL);
 }
 
 #[test]
