@@ -31,8 +31,10 @@ mod faults_framing;
 mod faults_socket;
 mod faults_terminal;
 mod first;
+#[cfg(target_os = "linux")]
 #[path = "../fuse.rs"]
 mod fuse;
+#[cfg(target_os = "linux")]
 mod hanging;
 mod http;
 mod install_script;

@@ -37,6 +37,7 @@ fn worker(status: &Value) -> Option<u32> {
 fn signals_without_meaning_end_neither_daemon_nor_turn() {
     let daemon = Daemon::start();
     let (mut client, pid) = a_turn(&daemon, "gate");
+    #[cfg_attr(not(target_os = "linux"), expect(unused_mut, reason = "more on Linux"))]
     let mut numbers = vec![
         libc::SIGHUP,
         libc::SIGUSR1,

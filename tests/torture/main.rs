@@ -21,7 +21,8 @@ mod dispatch;
 mod faults;
 mod flood;
 mod follow;
-#[path = "../fuse.rs"]
+#[cfg_attr(target_os = "linux", path = "../fuse.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "no_fuse.rs")]
 mod fuse;
 mod history;
 mod place;

@@ -126,6 +126,10 @@ pub(super) struct Leader {
     mark: Mark,
     child: Child,
     /// Rung at its end.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(dead_code, reason = "without a peek the child's own wait tells it")
+    )]
     ended: Arc<Notify>,
     group: Option<Group>,
 }
@@ -443,12 +447,11 @@ impl Mark {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 
     #[test]
-    #[cfg(target_os = "linux")]
     fn a_process_without_a_limit_is_known_by_its_environment() {
         let mark = Mark {
             instance: "1-2-3".to_owned(),

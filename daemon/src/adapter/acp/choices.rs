@@ -105,6 +105,14 @@ fn values(option: &Object<'_>) -> Vec<String> {
         .collect()
 }
 
+impl Choice {
+    /// Are these all? An agent that names each model with its provider, as opencode does, lists what
+    /// it is configured for. Others list a few: Gemini CLI takes names that it doesn't list.
+    fn is_complete(&self) -> bool {
+        !self.values.is_empty() && self.values.iter().all(|value| value.contains('/'))
+    }
+}
+
 impl Offer {
     /// Reads the answer to `session/new`, `session/load` or `session/set_config_option`, or an
     /// update of the options: what it doesn't speak of stays.
@@ -141,15 +149,15 @@ impl Offer {
         self.thinking.as_ref()?.current.clone()
     }
 
-    /// All models, where they are listed.
+    /// All models, where all are listed.
     pub(super) fn models(&self) -> Option<Vec<String>> {
-        let values = &self.model.as_ref()?.values;
-        let bytes: usize = values.iter().map(String::len).sum();
-        (!values.is_empty() && bytes <= MODELS).then(|| values.clone())
+        let choice = self.model.as_ref().filter(|choice| choice.is_complete())?;
+        let bytes: usize = choice.values.iter().map(String::len).sum();
+        (bytes <= MODELS).then(|| choice.values.clone())
     }
 
-    /// How this model is set: nothing if it is the current one. Where models are listed it is one of
-    /// them: agents take any name, and fail each turn then.
+    /// How this model is set: nothing if it is the current one. Where all models are listed it is one
+    /// of them: such an agent takes any name, and fails each turn then.
     pub(super) fn choose_model(
         &self,
         provider: Option<&str>,
@@ -160,7 +168,7 @@ impl Offer {
             Some(provider) => choice.under(provider, model),
             None => Some(model.to_owned()),
         };
-        let listed = |value: &String| choice.values.is_empty() || choice.values.contains(value);
+        let listed = |value: &String| !choice.is_complete() || choice.values.contains(value);
         let value = value.filter(listed).ok_or_else(|| choice.without())?;
         Ok(choice.setting(value, true))
     }

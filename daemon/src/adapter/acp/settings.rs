@@ -109,7 +109,6 @@ fn counters_that_begin_anew_are_taken_whole() {
 fn model_that_is_not_listed_is_refused_with_those_that_are() {
     for (listed, provider, model) in [
         ("p/one", "p", "new"),
-        ("p:one", "p", "new"),
         ("p/one", "p", "p/new"),
         ("p/one", "", "nonsense"),
     ] {
@@ -127,5 +126,19 @@ fn model_that_is_not_listed_is_refused_with_those_that_are() {
         let said = format!("offers no model `{model}`; it offers {listed}");
         assert!(failure.error.contains(&said), "{}", failure.error);
         assert!(!talk.methods().contains(&"session/set_model"));
+    }
+}
+
+#[test]
+fn model_of_a_list_that_is_not_whole_is_let_through() {
+    for (listed, provider, model, value) in
+        [("one", "", "two", "two"), ("p:one", "p", "new", "p:new")]
+    {
+        let mut talk = Talk::begun(None);
+        talk.initialized(true);
+        talk.answer(&json!({"sessionId": "s1", "models": {"currentModelId": listed, "availableModels": [{"modelId": listed}]}}));
+        talk.tell(&pinned(1, provider, model, ""));
+        let last = talk.wrote.last().unwrap();
+        assert_eq!(last["params"]["modelId"], value);
     }
 }
