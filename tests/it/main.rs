@@ -39,6 +39,7 @@ mod hanging;
 mod http;
 mod install_script;
 mod instances;
+mod limits;
 mod logs;
 mod memory;
 mod metrics;
