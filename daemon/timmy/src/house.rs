@@ -27,7 +27,7 @@ use crate::session::skill::ReadSkill;
 use crate::tool::mcp::Servers;
 use crate::tool::places::Rules;
 use crate::tool::sandbox;
-use crate::tool::toolset::{self, Toolset};
+use crate::tool::toolset::{self, Named, Toolset};
 use crate::turn::{House, Plan, REQUESTS};
 
 /// MCP servers, and what the configuration said when they were made.
@@ -112,11 +112,13 @@ impl Machine {
 impl Machine {
     async fn tools_now(&self, toolsets: Option<&[String]>) -> Result<Equipped, Rejected> {
         let config = self.config()?;
-        let unsupported = |why: String| Rejected::new(Code::Unsupported, why);
-        let mut notes = Vec::new();
-        let sets = match toolsets.or(config.timmy.toolsets.as_deref()) {
-            Some(names) => Toolset::named(names).map_err(|why| unsupported(why.to_string()))?,
-            None => Toolset::USUAL.iter().copied().collect(),
+        let invalid = |why: String| Rejected::new(Code::InvalidRequest, why);
+        let Named { sets, mut notes } = match toolsets.or(config.timmy.toolsets.as_deref()) {
+            Some(names) => Toolset::named(names).map_err(|why| invalid(why.to_string()))?,
+            None => Named {
+                sets: Toolset::USUAL.iter().copied().collect(),
+                notes: Vec::new(),
+            },
         };
         let rules = Rules::of_process(&config.timmy)
             .map_err(|why| Rejected::new(Code::Internal, why.to_string()))?;

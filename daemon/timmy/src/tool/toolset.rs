@@ -43,20 +43,57 @@ impl Toolset {
     /// What programs that were written for Hermes call the same.
     const HERMES: &[(&str, Self)] = &[("file_tools", Self::File), ("delegation", Self::Delegate)];
 
+    /// Toolsets of Hermes without a counterpart. A send restricts by its toolsets, so that to leave
+    /// one out gives nothing that wasn't asked for.
+    const HERMES_ONLY: &[&str] = &[
+        "browser",
+        "code_execution",
+        "cronjob",
+        "git_tools",
+        "image_gen",
+        "memory",
+        "search",
+        "session_search",
+        "skills",
+        "todo",
+        "tts",
+        "vision",
+    ];
+
     /// Those of these names.
     ///
     /// # Errors
     /// The name that is none, and those that are.
-    pub(crate) fn named(names: &[impl AsRef<str>]) -> Result<BTreeSet<Self>, UnknownToolset> {
-        let known = |name: &str| {
+    pub(crate) fn named(names: &[impl AsRef<str>]) -> Result<Named, UnknownToolset> {
+        let mut named = Named::default();
+        for name in names.iter().map(AsRef::as_ref) {
             let mut all = Self::ALL.iter().chain(Self::HERMES);
-            let found = all.find(|(known, _)| *known == name);
-            found
-                .map(|(_, toolset)| *toolset)
-                .ok_or_else(|| UnknownToolset(name.to_owned()))
-        };
-        names.iter().map(AsRef::as_ref).map(known).collect()
+            if let Some((_, toolset)) = all.find(|(known, _)| *known == name) {
+                named.sets.insert(*toolset);
+            } else if Self::HERMES_ONLY.contains(&name) {
+                let note = format!(
+                    "the toolset `{name}` isn't there, and is left out; expected {}",
+                    self::names()
+                );
+                named.notes.push(note);
+            } else {
+                return Err(UnknownToolset(name.to_owned()));
+            }
+        }
+        // Nobody asks for no tools by the names of some.
+        match names.first() {
+            Some(first) if named.sets.is_empty() => Err(UnknownToolset(first.as_ref().to_owned())),
+            _ => Ok(named),
+        }
     }
+}
+
+/// The toolsets of some names.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Named {
+    pub(crate) sets: BTreeSet<Toolset>,
+    /// What was left out.
+    pub(crate) notes: Vec<String>,
 }
 
 /// A name that no toolset has.
@@ -99,7 +136,7 @@ mod tests {
     use crate::tool::tests::rules;
 
     fn names(sets: &[&str]) -> Vec<String> {
-        let sets = Toolset::named(sets).unwrap();
+        let sets = Toolset::named(sets).unwrap().sets;
         let tools = tools(&sets, &Arc::new(rules()));
         tools.iter().map(|tool| tool.spec().name).collect()
     }
@@ -125,14 +162,13 @@ mod tests {
     }
 
     #[test]
-    fn toolset_names_of_hermes_are_taken_where_they_mean_something() {
-        let named = Toolset::named(&["terminal", "file_tools", "delegation"]).unwrap();
-        let expected = [Toolset::File, Toolset::Terminal, Toolset::Delegate];
-        assert_eq!(named, BTreeSet::from(expected));
-        for name in ["memory", "git_tools"] {
-            let refused = Toolset::named(&["file", name]).unwrap_err().to_string();
-            assert!(refused.contains(name), "{refused}");
-        }
+    fn names_of_hermes_are_taken_and_give_nothing_more() {
+        let named = Toolset::named(&["git_tools", "file_tools"]).unwrap();
+        assert_eq!(named.sets, BTreeSet::from([Toolset::File]));
+        assert_eq!(named.notes.len(), 1);
+        assert!(named.notes[0].contains("`git_tools`"), "{named:?}");
+        let refused = Toolset::named(&["memory"]).unwrap_err().to_string();
+        assert!(refused.contains("memory"), "{refused}");
     }
 
     #[test]
