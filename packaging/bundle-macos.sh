@@ -54,7 +54,7 @@ layout() {
         printf '\t<key>RunAtLoad</key>\n\t<true/>\n'
         printf '\t<key>KeepAlive</key>\n\t<dict>\n\t\t<key>SuccessfulExit</key>\n\t\t<false/>\n\t</dict>\n'
         property ThrottleInterval integer 10
-        property ExitTimeOut integer 45
+        property ExitTimeOut integer 25
         property ProcessType string Background
         printf '\t<key>AssociatedBundleIdentifiers</key>\n\t<array>\n\t\t<string>local.agentd.helper</string>\n\t</array>\n'
     } | plist >"$app/Contents/Library/LaunchAgents/local.agentd.plist"

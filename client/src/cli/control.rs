@@ -18,7 +18,7 @@ use crate::fallback::Fallback;
 use crate::wire::Nothing;
 
 /// What running turns get when nothing is said, and a margin for the daemon to leave.
-const STOP_DEADLINE: f64 = 30.0;
+const STOP_DEADLINE: f64 = 10.0;
 const LEAVE_MARGIN: f64 = 15.0;
 
 pub(super) async fn abort(args: AbortArgs, socket: Option<&Path>) -> io::Result<Exit> {

@@ -3,14 +3,11 @@
 //!
 //! Owns that walk. Must not change anything; the daemon never calls it.
 
-use std::time::Duration;
-
 use crate::choice::per_turn;
 use crate::derived::{Derived, is_in_flight, keep, needs_its_own};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::Phase;
 use crate::lanes::Lane;
-use crate::limits::SPAWNS_PER_SECOND;
 use crate::schedule::Pass;
 use crate::session::SessionId;
 use crate::slot::{Fit, Slot, SlotPhase};
@@ -110,9 +107,7 @@ impl State {
             *homeless += 1;
             return None;
         }
-        let within = |at: &&Duration| self.now.mono.saturating_sub(**at) < Duration::from_secs(1);
-        let spawned = self.spawned.iter().filter(within).count();
-        let held_back = per_turn(agent) && spawned >= SPAWNS_PER_SECOND;
+        let held_back = per_turn(agent) && self.now.mono < self.next_spawn();
         (!held_back).then(|| "there is room for a process".to_owned())
     }
 

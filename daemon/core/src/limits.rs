@@ -42,8 +42,12 @@ pub const COLLECT_JOBS: usize = 256;
 pub const READER_QUEUE: usize = 256 * 1024;
 /// Processes at most: an agent takes 100 to 300 MB.
 pub const MAX_WORKERS: usize = 16;
-/// Spawns per second in all: the cap protects the machine and the model's API from a crash loop.
-pub const SPAWNS_PER_SECOND: usize = 10;
+/// Spawns so far apart in all, on and on: that protects the machine and the model's API from a crash
+/// loop …
+pub const SPAWN_EVERY: Duration = Duration::from_millis(100);
+/// … and so many at once after a time without: sessions that begin together wait for none, twice as
+/// many as there may be processes.
+pub const SPAWNS_AT_ONCE: usize = 2 * MAX_WORKERS;
 /// Running time of a turn that names none.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Waiting time of a turn that names none.
@@ -109,8 +113,9 @@ pub const TEXT_FLUSH_BYTES: usize = 4 * 1024;
 pub const TEXT_ON_ITS_WAY: usize = 2 * 1024 * 1024;
 /// Whoever waits for a store that can't say what it wrote is let go after this time.
 pub const DOUBT_WITHIN: Duration = Duration::from_secs(10);
-/// `daemon.stop` without a deadline.
-pub const STOP_WITHIN: Duration = Duration::from_secs(30);
+/// Running turns get this long when the daemon stops and nobody says how long; then a rung more, and
+/// their processes are killed: 15 s in all, of those that a service manager waits.
+pub const STOP_WITHIN: Duration = Duration::from_secs(10);
 /// Before a stop that others follow, whoever was let in says what it wants within this time.
 pub const SERVED_BEFORE_A_STOP: Duration = Duration::from_millis(100);
 /// `drain` without a deadline.

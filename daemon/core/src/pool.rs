@@ -15,7 +15,7 @@ use crate::effect::{Effect, Spawn};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Phase, Process};
 use crate::lanes::Lane;
-use crate::limits::{PROBE_AFTER, PROBE_WITHIN, SPAWNS_PER_SECOND};
+use crate::limits::{PROBE_AFTER, PROBE_WITHIN, SPAWN_EVERY, SPAWNS_AT_ONCE};
 use crate::schedule::Pass;
 use crate::session::SessionId;
 use crate::slot::{Fit, Slot, SlotPhase};
@@ -356,26 +356,20 @@ impl State {
         Some(broken.failure(&format!("agent `{agent}`")))
     }
 
-    /// May one more process be started in this second?
+    /// When one more process may be started.
+    pub(crate) fn next_spawn(&self) -> Duration {
+        let at_once = u32::try_from(SPAWNS_AT_ONCE - 1).unwrap_or(u32::MAX);
+        self.spawns_until.saturating_sub(SPAWN_EVERY * at_once)
+    }
+
+    /// May one more process be started now?
     pub(crate) fn spawn_allowed(&mut self) -> bool {
-        let now = self.now.mono;
-        while self
-            .spawned
-            .front()
-            .is_some_and(|at| now.saturating_sub(*at) >= Duration::from_secs(1))
-        {
-            self.spawned.pop_front();
-        }
-        if let Some(first) = self
-            .spawned
-            .front()
-            .filter(|_| self.spawned.len() >= SPAWNS_PER_SECOND)
-        {
-            self.timers
-                .set(Timer::SpawnRate, *first + Duration::from_secs(1));
+        let next = self.next_spawn();
+        if self.now.mono < next {
+            self.timers.set(Timer::SpawnRate, next);
             return false;
         }
-        self.spawned.push_back(now);
+        self.spawns_until = self.spawns_until.max(self.now.mono) + SPAWN_EVERY;
         true
     }
 

@@ -160,7 +160,8 @@ pub struct State {
     pub(crate) timers: Timers,
     /// Those that go by the clock of this boot, as suspend counts as waiting.
     pub(crate) boot_timers: Timers,
-    pub(crate) spawned: VecDeque<Duration>,
+    /// Spawns may go on at their rate from this time on: they are ahead of it, or behind.
+    pub(crate) spawns_until: Duration,
     pub(crate) counters: Counters,
     /// Connections that have a subscription.
     pub(crate) subscribers: BTreeSet<ConnId>,
@@ -210,7 +211,7 @@ impl State {
             compacting: BTreeMap::new(),
             timers: Timers::default(),
             boot_timers: Timers::default(),
-            spawned: VecDeque::new(),
+            spawns_until: Duration::ZERO,
             counters: Counters::at_start(last_seq, ended_jobs),
             subscribers: BTreeSet::new(),
             held: Held::default(),

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use agentd_core::limits::SPAWNS_PER_SECOND;
+use agentd_core::limits::{SPAWN_EVERY, SPAWNS_AT_ONCE};
 use agentd_core::worker::{Exit, Traits, WorkerEvent};
 use agentd_protocol::JobId;
 
@@ -45,7 +45,7 @@ fn step(world: &mut World) {
             None => {}
         }
     }
-    world.pass(Duration::from_millis(1000 / SPAWNS_PER_SECOND as u64));
+    world.pass(SPAWN_EVERY);
 }
 
 /// How many younger turns of the same agent started before one of these, at most.
@@ -99,7 +99,7 @@ fn fairness_process_per_turn_starts_oldest_first() {
 #[test]
 fn fairness_new_send_does_not_overtake_those_held_back() {
     let mut world = World::new(settings());
-    let turns = 3 * SPAWNS_PER_SECOND;
+    let turns = 2 * SPAWNS_AT_ONCE;
     dispatch(&mut world, turns, |_| {
         r#"{"text":"x","agent":"turn"}"#.to_owned()
     });
@@ -113,7 +113,7 @@ fn fairness_new_send_does_not_overtake_those_held_back() {
             .into_iter()
             .for_each(|process| world.end_turn(process));
     }
-    assert!(world.began.len() > SPAWNS_PER_SECOND);
+    assert!(world.began.len() > SPAWNS_AT_ONCE);
     assert_eq!(overtaken(&world), 0);
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use agentd_core::effect::Rung;
 use agentd_core::worker::{Exit, Failure, Outcome, WorkerEvent};
 use agentd_core::{Event, Settings, Socket};
 use agentd_protocol::Code;
@@ -522,4 +523,23 @@ fn drained_daemons_say_so_when_they_accept() {
     world.request(conn, 3, r#"{"type":"undrain"}"#);
     world.request(conn, 4, r#"{"type":"send","text":"hi"}"#);
     assert_eq!(accepted(&world, 4).get("drained"), None);
+}
+
+#[test]
+fn stop_ends_deaf_workers_within_15_seconds() {
+    for idle in [true, false] {
+        let (mut world, _, process) = running();
+        if idle {
+            world.end_turn(process);
+        }
+        world.event(Event::StopAsked);
+        // Whatever it is told it ignores.
+        for _ in 0..15 {
+            assert!(!world.exited);
+            world.pass(Duration::from_secs(1));
+        }
+        assert_eq!(world.processes[&process].told_to_end, Some(Rung::Kill));
+        world.exit(process, Exit::Signal(9));
+        assert!(world.exited);
+    }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agentd_core::event::Fault;
 use agentd_core::ids::{ConnId, Generation, WorkerId};
+use agentd_core::limits::SPAWNS_AT_ONCE;
 use agentd_core::worker::{Exit, Outcome, WorkerEvent};
 use agentd_protocol::line::Stop;
 use agentd_protocol::serde_json::json;
@@ -235,4 +236,31 @@ fn a_process_that_is_one_turn_gets_no_other_before_its_exit_is_known() {
     world.exit(process, Exit::Code(0));
     world.end_turn(there(&world, "/w"));
     assert_eq!(world.answer(conn, 2)["type"], "message_end");
+}
+
+#[test]
+fn spawns_for_many_new_sessions_wait_for_none() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    for id in 1..=SPAWNS_AT_ONCE as u64 + 3 {
+        send(
+            &mut world,
+            conn,
+            id,
+            &format!("s{id}"),
+            r#","agent":"turn""#,
+        );
+    }
+    let all_that_may = |world: &mut World| {
+        while let Some(process) = world.processes.keys().next().copied() {
+            world.end_turn(process);
+        }
+        world.began.len()
+    };
+    assert_eq!(all_that_may(&mut world), SPAWNS_AT_ONCE);
+    // What goes on and on is limited by the rate.
+    for more in 1..=3 {
+        world.pass(Duration::from_millis(100));
+        assert_eq!(all_that_may(&mut world), SPAWNS_AT_ONCE + more);
+    }
 }
