@@ -122,6 +122,7 @@ impl State {
             session: session.name.clone(),
             agent: session.agent.clone(),
             cwd: session.cwd.clone(),
+            real_cwd: session.real_cwd.clone(),
             toolsets: session.toolsets.as_ref().map(json::text),
             request: json::text(&send),
             contents: placing.contents.clone(),

@@ -11,9 +11,10 @@ use agentd_protocol::{Code, Id, JobId, limits};
 
 use crate::ids::{ConnId, Token, TurnId};
 use crate::job::{Out, Process};
+use crate::lookup::Asked;
 use crate::questions::{Closed, QuestionId, closed_line, silence};
 use crate::state::State;
-use crate::store::Write;
+use crate::store::{Query, Write};
 use crate::stored::Awaiting;
 use crate::worker::{Asking, QuestionKind, Reply};
 
@@ -86,14 +87,14 @@ impl State {
 
     /// The first answer that fits is the answer.
     pub(crate) fn answer_question(&mut self, conn: ConnId, id: Option<Id>, answer: Answer) {
-        let found = self.answerable(&answer.question_id);
-        let reply = found.and_then(|question| {
-            let open = self.questions.open.get(&question);
-            let open = open.ok_or_else(|| unknown_question(&answer.question_id))?;
-            Ok((question, fitting(&open.asking, answer)?))
-        });
-        let (question, reply) = match reply {
-            Ok(found) => found,
+        let Some(question) = QuestionId::parse(&answer.question_id) else {
+            return self.refuse(conn, id, unknown_question(&answer.question_id));
+        };
+        let Some(open) = self.questions.open.get(&question) else {
+            return self.answered_late(conn, id, question);
+        };
+        let reply = match fitting(&open.asking, answer) {
+            Ok(reply) => reply,
             Err(rejected) => return self.refuse(conn, id, rejected),
         };
         let Some(open) = self.take(question, Closed::Answer) else {
@@ -119,27 +120,20 @@ impl State {
         }
     }
 
-    fn answerable(&self, text: &str) -> Result<QuestionId, Rejected> {
-        let question = QuestionId::parse(text).ok_or_else(|| unknown_question(text))?;
-        if self.questions.open.contains_key(&question) {
-            return Ok(question);
+    /// Nobody waits for the answer. What isn't known here any more the store knows.
+    fn answered_late(&mut self, conn: ConnId, id: Option<Id>, question: QuestionId) {
+        let text = question.to_string();
+        let mut known = self.questions.closed.iter();
+        if let Some((_, by)) = known.find(|(closed, _)| *closed == question) {
+            let error = format!("the question `{text}` is closed, by {}", by.name());
+            return self.refuse(conn, id, Rejected::new(Code::AlreadyAnswered, error));
         }
-        let mut closed = self.questions.closed.iter();
-        let closed = closed.find(|(closed, _)| *closed == question);
-        let turn = self.numbers.get(&question.job);
-        let asked = turn.and_then(|turn| self.jobs.get(turn));
-        let asked = asked.is_some_and(|job| (1..=job.said.questions).contains(&question.number));
-        match closed {
-            Some((_, by)) => {
-                let error = format!("the question `{text}` is closed, by {}", by.name());
-                Err(Rejected::new(Code::AlreadyAnswered, error))
-            }
-            None if asked => {
-                let error = format!("the question `{text}` is closed");
-                Err(Rejected::new(Code::AlreadyAnswered, error))
-            }
-            None => Err(unknown_question(text)),
-        }
+        let job = question.job;
+        let query = Query::Asked {
+            job,
+            question: text.clone(),
+        };
+        self.look_up(conn, id, Asked::Question(text), query);
     }
 
     /// That a question was answered is durable: now the agent hears the answer.
@@ -201,7 +195,13 @@ fn fitting(asking: &Asking, answer: Answer) -> Result<Reply, Rejected> {
     Err(Rejected::new(Code::InvalidRequest, error))
 }
 
-fn unknown_question(text: &str) -> Rejected {
+/// Of a question that was asked once.
+pub(crate) fn closed(question: &str) -> Rejected {
+    let error = format!("the question `{question}` is closed");
+    Rejected::new(Code::AlreadyAnswered, error)
+}
+
+pub(crate) fn unknown_question(text: &str) -> Rejected {
     let shown: String = text.chars().take(64).collect();
     Rejected::new(
         Code::UnknownQuestion,

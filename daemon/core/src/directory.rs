@@ -25,12 +25,20 @@ pub(crate) fn is_there(field: &str, cwd: Option<&String>, facts: &Facts) -> Resu
     }
 }
 
+/// Where a directory leads, if that is elsewhere.
+pub(crate) fn real(cwd: &str, facts: &Facts) -> Option<String> {
+    match facts.directories.get(cwd) {
+        Some(Directory::There(Some(real))) => Some(real.clone()).filter(|real| real != cwd),
+        _ => None,
+    }
+}
+
 /// Remembers where a session's directory leads, from a request that writes it as the session does.
 pub(crate) fn learn(session: &mut Session, cwd: Option<&String>, facts: &Facts) {
     if let Some(cwd) = cwd.filter(|cwd| plain(cwd).eq(plain(&session.cwd)))
-        && let Some(Directory::There(Some(real))) = facts.directories.get(cwd)
+        && let Some(Directory::There(Some(_))) = facts.directories.get(cwd)
     {
-        session.real_cwd = Some(real.clone());
+        session.real_cwd = real(cwd, facts);
     }
 }
 

@@ -9,6 +9,7 @@ use agentd_protocol::webhook::EndpointRow;
 use agentd_protocol::work::{Backup, Export, JobPhase, Jobs, SessionHistory, SessionList, Usage};
 use agentd_protocol::{Code, Id, JobId, limits};
 
+use crate::answer;
 use crate::effect::Progress;
 use crate::ids::ConnId;
 use crate::job::{Job, Phase};
@@ -28,10 +29,17 @@ pub(crate) enum Asked {
     Usage,
     Webhooks(Vec<EndpointRow>),
     Sessions,
-    History { session: String },
-    Message { session: String, job: JobId },
+    History {
+        session: String,
+    },
+    Message {
+        session: String,
+        job: JobId,
+    },
     Backup,
     Export,
+    /// Whether a question was asked that somebody answers.
+    Question(String),
 }
 
 /// One that waits until its reader has taken those before it.
@@ -263,6 +271,10 @@ impl State {
                 path,
                 bytes,
             }),
+            (Asked::Question(question), Loaded::Asked(true)) => Err(answer::closed(&question)),
+            (Asked::Question(question), Loaded::Asked(false)) => {
+                Err(answer::unknown_question(&question))
+            }
             (_, Loaded::Failed(why)) => Err(Rejected::new(Code::StoreFailed, why)),
             _ => Err(Rejected::new(
                 Code::Internal,

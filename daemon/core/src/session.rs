@@ -100,6 +100,7 @@ impl Session {
             pins: row.pins,
             turns: row.turns,
             lost: row.lost,
+            real_cwd: row.real_cwd,
             stored: true,
             ..Self::new(Some(row.name), row.agent, row.cwd, toolsets)
         }

@@ -124,13 +124,12 @@ impl State {
             ..Send::default()
         };
         self.usable(&agent, None, &like)?;
+        let cwd = new.cwd.as_ref().unwrap_or(&self.settings.home).clone();
         Ok(NewSession {
             name: new.session.clone(),
             agent,
-            cwd: new
-                .cwd
-                .clone()
-                .unwrap_or_else(|| self.settings.home.clone()),
+            real_cwd: directory::real(&cwd, facts),
+            cwd,
             toolsets: new.toolsets.as_ref().map(json::text),
             at: self.now.wall_ms,
         })

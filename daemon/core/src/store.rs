@@ -168,6 +168,8 @@ pub struct NewSession {
     pub agent: String,
     /// Its working directory.
     pub cwd: String,
+    /// Where that leads, if it is elsewhere.
+    pub real_cwd: Option<String>,
     /// Its tool restriction, as a JSON array.
     pub toolsets: Option<String>,
     /// Wall clock, milliseconds since 1970.
@@ -226,6 +228,8 @@ pub struct NewJob {
     pub agent: String,
     /// Working directory of the session.
     pub cwd: String,
+    /// Where that leads, if it is elsewhere.
+    pub real_cwd: Option<String>,
     /// Tool restriction of the session, as a JSON array.
     pub toolsets: Option<String>,
     /// The send as JSON, with everything resolved that acceptance resolves.
@@ -376,6 +380,8 @@ pub struct SessionRow {
     pub agent: String,
     /// Its working directory.
     pub cwd: String,
+    /// Where that led when it was made, if it was elsewhere.
+    pub real_cwd: Option<String>,
     /// Its tool restriction, as a JSON array.
     pub toolsets: Option<String>,
     /// Did a user name it?

@@ -5,12 +5,12 @@
 
 /// Each entry leads from the version that is its index to the next one.
 pub(super) const MIGRATIONS: &[&str] = &[
-    VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7,
+    VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8,
 ];
 
 /// Versions to which a script leads that only adds what is filled later: no copy is made before it,
 /// and it takes no longer in a large store than in a small one.
-pub(super) const ADDED_TO: &[usize] = &[7];
+pub(super) const ADDED_TO: &[usize] = &[7, 8];
 
 const VERSION_1: &str = "
 CREATE TABLE meta (
@@ -261,4 +261,10 @@ CREATE TABLE used (
     duration_ms INTEGER NOT NULL,
     others TEXT
 ) STRICT;
+";
+
+/// Where a session's directory led when it was made, if that was elsewhere: whoever writes it in
+/// another way means the same.
+const VERSION_8: &str = "
+ALTER TABLE sessions ADD COLUMN real_cwd TEXT;
 ";

@@ -21,7 +21,7 @@ pub(super) const PAGE_BYTES: usize = 256 * 1024;
 
 /// The columns of [`session_row`].
 pub(super) const SESSION_COLUMNS: &str = "name, agent, cwd, toolsets, named, native, turns,
-    provider, model, thinking, lost";
+    provider, model, thinking, lost, real_cwd";
 /// The columns of [`job_row`], of `jobs` and `sessions` joined.
 pub(super) const JOB_COLUMNS: &str = "jobs.job, jobs.seq, sessions.name, sessions.agent,
     jobs.boot, jobs.state, jobs.attempt, jobs.expires_at, jobs.final, jobs.final_seq,
@@ -34,6 +34,7 @@ pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
         Query::Sessions { names } => sessions(conn, names).map(Loaded::Sessions),
         Query::Key { key, hashed } => keyed(conn, key, hashed).map(Loaded::Key),
         Query::Jobs { jobs } => some_jobs(conn, jobs).map(Loaded::Jobs),
+        Query::Asked { job, question } => asked(conn, *job, question),
         Query::Events { job, after } => events(conn, *job, *after),
         Query::JobList { filter, limit } => lists::jobs(conn, filter, *limit),
         Query::Usage { since, before, by } => match (before, by) {
@@ -74,6 +75,14 @@ pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
         Query::Backup { .. } => Ok(Loaded::Failed("a backup is no question".to_owned())),
     };
     loaded.unwrap_or_else(|error| Loaded::Failed(error.to_string()))
+}
+
+fn asked(conn: &Connection, job: JobId, question: &str) -> rusqlite::Result<Loaded> {
+    // What others said is escaped within a line.
+    let says = format!("\"question_id\":\"{question}\"");
+    conn.prepare_cached("SELECT 1 FROM events WHERE job = ?1 AND instr(line, ?2) > 0")?
+        .exists(params![int(job.0), says])
+        .map(Loaded::Asked)
 }
 
 fn sessions(conn: &Connection, names: &[String]) -> rusqlite::Result<Vec<SessionRow>> {
@@ -197,6 +206,7 @@ pub(super) fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
             thinking: row.get(9)?,
         },
         lost: row.get(10)?,
+        real_cwd: row.get(11)?,
     })
 }
 

@@ -84,10 +84,17 @@ impl Writing<'_> {
         let inserted = self
             .conn
             .prepare_cached(
-                "INSERT INTO sessions (name, agent, cwd, toolsets, named, created_at)
-                 VALUES (?1, ?2, ?3, ?4, 1, ?5) ON CONFLICT (name) DO NOTHING",
+                "INSERT INTO sessions (name, agent, cwd, toolsets, named, created_at, real_cwd)
+                 VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6) ON CONFLICT (name) DO NOTHING",
             )?
-            .execute(params![name, new.agent, new.cwd, new.toolsets, new.at])?;
+            .execute(params![
+                name,
+                new.agent,
+                new.cwd,
+                new.toolsets,
+                new.at,
+                new.real_cwd
+            ])?;
         if inserted == 0 {
             return Err(Stop::Refused(Stored::Taken));
         }
@@ -159,8 +166,9 @@ impl Writing<'_> {
     fn insert_session(&self, name: &str, naming: Naming, new: &NewJob) -> rusqlite::Result<i64> {
         self.conn
             .prepare_cached(
-                "INSERT INTO sessions (name, agent, cwd, toolsets, named, instance, created_at)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                "INSERT INTO sessions
+                    (name, agent, cwd, toolsets, named, instance, created_at, real_cwd)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             )?
             .insert(params![
                 name,
@@ -169,7 +177,8 @@ impl Writing<'_> {
                 new.toolsets,
                 naming == Naming::ByUser,
                 self.ours,
-                new.at
+                new.at,
+                new.real_cwd
             ])
     }
 }

@@ -101,6 +101,13 @@ pub enum Query {
         /// What its hash would cover.
         hashed: String,
     },
+    /// Was a question ever asked by a job that is kept? Answered by [`Loaded::Asked`].
+    Asked {
+        /// By which.
+        job: JobId,
+        /// Its name.
+        question: String,
+    },
     /// Some jobs: answered by [`Loaded::Jobs`], in the order asked, unknown ones left out.
     Jobs {
         /// Which.
@@ -223,6 +230,8 @@ pub enum Loaded {
     },
     /// Who has the key.
     Key(Keyed),
+    /// Was it?
+    Asked(bool),
     /// The jobs that exist.
     Jobs(Vec<JobRow>),
     /// A page of a job's events.

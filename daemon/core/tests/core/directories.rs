@@ -127,3 +127,31 @@ fn cwd_that_does_not_answer_is_refused_for_that_send_alone() {
         None
     );
 }
+
+#[test]
+fn cwd_by_a_link_is_the_sessions_after_a_restart() {
+    for opens in [true, false] {
+        let (mut world, conn, _) = running();
+        let made = json!({ "session": "s", "cwd": "/link" });
+        let at = [("/link", there("/real/proj"))];
+        if opens {
+            assert_eq!(send(&mut world, conn, 2, made, &at), None);
+        } else {
+            let facts = Facts {
+                directories: BTreeMap::from([("/link".to_owned(), there("/real/proj"))]),
+                ..Facts::default()
+            };
+            let new = r#"{"type":"session.new","session":"s","cwd":"/link"}"#;
+            world.request_from(conn, 2, new, facts);
+        }
+        world.crash(crate::agents::settings());
+        let conn = world.connect();
+        let link = json!({ "session": "s", "cwd": "/real/proj" });
+        let found = [("/real/proj", there("/real/proj"))];
+        assert_eq!(send(&mut world, conn, 3, link, &found), None, "{opens}");
+        let other = json!({ "session": "s", "cwd": "/elsewhere" });
+        let found = [("/elsewhere", there("/elsewhere"))];
+        let refused = send(&mut world, conn, 4, other, &found);
+        assert_eq!(refused, Some(Code::SessionConflict), "{opens}");
+    }
+}

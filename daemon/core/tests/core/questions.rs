@@ -525,3 +525,28 @@ fn a_question_outside_of_any_turn_is_dismissed_without_a_line() {
     assert_eq!(heard(&world, process), [Reply::Cancelled]);
     assert_eq!(world.told_to(conn).len(), before);
 }
+
+#[test]
+fn a_late_answer_is_the_same_after_a_restart() {
+    let (mut world, _, process) = with(WAIT);
+    ask(&mut world, process, asking(QuestionKind::Approval));
+    let other = world.connect();
+    world.request(
+        other,
+        1,
+        r#"{"type":"answer","question_id":"j1-q1","approve":true}"#,
+    );
+    world.end_turn(process);
+    world.crash(settings());
+    let conn = world.connect();
+    for (id, question, code) in [
+        (1, "j1-q1", "already-answered"),
+        (2, "j1-q2", "unknown-question"),
+        (3, "j9-q1", "unknown-question"),
+        (4, "j1-q", "unknown-question"),
+    ] {
+        let answer = format!(r#"{{"type":"answer","question_id":"{question}","approve":true}}"#);
+        world.request(conn, id, &answer);
+        assert_eq!(last(&world, conn), format!("{id}:error {code}"));
+    }
+}

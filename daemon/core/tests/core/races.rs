@@ -20,6 +20,7 @@ fn stored(names: &[&str]) -> World {
             name: (*name).to_owned(),
             agent: "one".to_owned(),
             cwd: "/home/u".to_owned(),
+            real_cwd: None,
             toolsets: None,
             named: true,
             native: Some("file".to_owned()),

@@ -26,6 +26,7 @@ fn session(name: &str) -> SessionRow {
         name: name.to_owned(),
         agent: "many".to_owned(),
         cwd: "/".to_owned(),
+        real_cwd: None,
         toolsets: None,
         named: true,
         native: None,

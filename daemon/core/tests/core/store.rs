@@ -127,6 +127,7 @@ impl World {
                             name: session.clone(),
                             agent: new.agent.clone(),
                             cwd: new.cwd.clone(),
+                            real_cwd: new.real_cwd.clone(),
                             toolsets: new.toolsets.clone(),
                             named: new.session.is_some(),
                             native: None,
@@ -238,6 +239,7 @@ impl World {
                         name: name.clone(),
                         agent: new.agent,
                         cwd: new.cwd,
+                        real_cwd: new.real_cwd,
                         toolsets: new.toolsets,
                         named: true,
                         native: None,
@@ -376,6 +378,12 @@ impl World {
                     jobs: jobs.map(|jobs| jobs.into_iter().collect()),
                 },
             ),
+            Query::Asked { job, question } => {
+                let events = self.jobs.get(&job).map(|stored| &stored.events);
+                let question = format!("\"question_id\":\"{question}\"");
+                let asks = |(_, line): &(u64, Body)| line.as_json().contains(&question);
+                Loaded::Asked(events.is_some_and(|events| events.iter().any(asks)))
+            }
             Query::Jobs { jobs } => {
                 Loaded::Jobs(jobs.into_iter().filter_map(|job| self.row(job)).collect())
             }

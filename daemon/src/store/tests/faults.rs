@@ -178,6 +178,7 @@ fn a_session_that_was_made_or_closed_in_doubt_is_not_called_refused() {
             name: Some("made".to_owned()),
             agent: "one".to_owned(),
             cwd: "/".to_owned(),
+            real_cwd: None,
             toolsets: None,
             at: 1,
         }));

@@ -229,6 +229,7 @@ fn sessions_are_listed_as_they_were_made_without_the_closed_ones() {
             name: Some(name.to_owned()),
             agent: "pi".to_owned(),
             cwd: "/".to_owned(),
+            real_cwd: None,
             toolsets: None,
             at: 70_000,
         }))

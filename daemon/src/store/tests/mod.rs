@@ -176,6 +176,7 @@ fn new(session: Option<&str>) -> NewJob {
         session: session.map(str::to_owned),
         agent: "pi".to_owned(),
         cwd: "/".to_owned(),
+        real_cwd: None,
         toolsets: None,
         request: r#"{"text":"hi"}"#.to_owned(),
         contents: Vec::new(),
