@@ -131,6 +131,12 @@ fn turns(text: &mut Text, answer: &StatusAnswer) {
             rpc.restarts,
         ),
         (
+            "agentd_crashes_total",
+            "counter",
+            "Processes of agents that died unasked, never came up or hung.",
+            rpc.crashes,
+        ),
+        (
             "agentd_pool_hits_total",
             "counter",
             "Turns that began in a process that was there already.",

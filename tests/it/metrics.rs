@@ -185,6 +185,7 @@ fn prometheus_can_read_the_metrics_and_they_say_what_status_says() {
     assert_eq!(value("agentd_sends_total"), 5.0);
     assert_eq!(value("agentd_failures_total"), 1.0);
     assert_eq!(value("agentd_restarts_total"), 1.0);
+    assert_eq!(value("agentd_crashes_total"), 1.0);
     assert_eq!(value("agentd_fallbacks_total"), 0.0);
     assert_eq!(value("agentd_turn_duration_seconds_count"), 5.0);
     assert_eq!(value("agentd_client_jobs_total{client=\"agentctl\"}"), 4.0);
