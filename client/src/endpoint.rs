@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentd_protocol::boot::boot_ms;
 use interprocess::ConnectWaitMode;
 use interprocess::local_socket::tokio::Stream;
 use interprocess::local_socket::traits::StreamCommon;
@@ -243,16 +244,6 @@ fn read(path: &Path) -> Option<(LockFile, Holding)> {
         Err((_file, Errno::EWOULDBLOCK)) => Some((content, Holding::Held)),
         Ok(_) | Err(_) => Some((content, Holding::Free)),
     }
-}
-
-/// Milliseconds since the machine was started, suspend included, as the daemon counts them.
-fn boot_ms() -> u64 {
-    #[cfg(target_os = "linux")]
-    let clock = nix::time::ClockId::CLOCK_BOOTTIME;
-    #[cfg(not(target_os = "linux"))]
-    let clock = nix::time::ClockId::CLOCK_MONOTONIC;
-    let now = clock.now().map(Duration::from);
-    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

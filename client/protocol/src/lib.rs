@@ -1,11 +1,13 @@
 //! The wire contract between agentd and everything that talks to it.
 //!
 //! Owns the line decoder, the envelope, every request and every line of
-//! [`PROTOCOL.md`](https://docs.rs/agentd-protocol). It must not know sockets, clocks or tasks:
-//! bytes go in, types come out, and the same types serialise back to lines.
+//! [`PROTOCOL.md`](https://docs.rs/agentd-protocol). It must not know sockets or tasks, nor any
+//! clock but the one that both ends have to read alike (`boot`): bytes go in, types come out, and
+//! the same types serialise back to lines.
 
 pub mod address;
 pub mod attachment;
+pub mod boot;
 pub mod code;
 pub mod doctor;
 pub mod envelope;

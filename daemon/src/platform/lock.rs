@@ -11,9 +11,8 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentd_protocol::boot::boot_ms;
 use serde::{Deserialize, Serialize};
-
-use super::process;
 
 /// What the holder of a lock is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -132,7 +131,7 @@ impl Lock {
         self.holder.state = state;
         self.holder.until_boot_ms = (state == Doing::Restarting).then(|| {
             let within = u64::try_from(NEXT_WITHIN.as_millis()).unwrap_or(u64::MAX);
-            process::boot_ms().saturating_add(within)
+            boot_ms().saturating_add(within)
         });
         let mut text = serde_json::to_vec(&self.holder)?;
         text.push(b'\n');

@@ -50,18 +50,6 @@ pub fn boot_id() -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// Milliseconds since the machine was started, suspend included (on macOS `CLOCK_MONOTONIC` counts
-/// it, too).
-#[must_use]
-pub fn boot_ms() -> u64 {
-    #[cfg(target_os = "linux")]
-    let clock = nix::time::ClockId::CLOCK_BOOTTIME;
-    #[cfg(not(target_os = "linux"))]
-    let clock = nix::time::ClockId::CLOCK_MONOTONIC;
-    let now = clock.now().map(Duration::from);
-    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
-}
-
 /// A process and its ancestors, itself first.
 #[must_use]
 pub fn ancestry(pid: u32) -> Vec<u32> {

@@ -13,10 +13,10 @@ use agentd_core::ids::{ConnId, Generation, Now, WorkerId};
 use agentd_core::log::Entry;
 use agentd_core::store::{Loaded, Recovered};
 use agentd_core::{Effect, Event, State};
+use agentd_protocol::boot::boot_ms;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep_until, timeout};
 
-use crate::platform::process;
 use crate::server::boot_timer::BootTimer;
 use crate::server::logged;
 use crate::server::peer::PeerOrder;
@@ -341,7 +341,7 @@ impl<H: Host> Owner<H> {
             .unwrap_or_default();
         Now {
             mono: self.started.elapsed(),
-            boot_ms: process::boot_ms(),
+            boot_ms: boot_ms(),
             wall_ms: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX),
         }
     }

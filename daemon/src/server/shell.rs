@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use agentd_core::effect::Announcement;
 use agentd_core::{Event, Served, Settings, Socket, State};
+use agentd_protocol::boot::boot_ms;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -319,7 +320,7 @@ fn open_store(
             instance: instance.id(),
             role,
             boot: boot.as_deref(),
-            boot_ms: process::boot_ms,
+            boot_ms,
             keep: (role == Role::Daemon).then(|| keep(plan.config.retention)),
         },
         Box::new(alive),
