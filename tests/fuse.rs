@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -30,8 +31,10 @@ const UNANSWERED: &[u32] = &[2, 36, 38, 42];
 /// All of them.
 pub(crate) const ANYTHING: u32 = u32::MAX;
 const FILE: u64 = 3;
+/// Nobody waits longer for a test that failed and can't be killed.
+const SERVES: Duration = Duration::from_secs(120);
 
-/// A file system in which every name is a directory, but for `file`.
+/// A file system in which every name is a directory, but for `file`, which may be executed.
 pub(crate) struct FileSystem {
     pub(crate) at: PathBuf,
     /// What it doesn't answer.
@@ -128,7 +131,8 @@ fn serve(mut device: File, ignores: &AtomicU32, over: &AtomicBool) {
     // A call that is not answered can't be killed: it is told that it failed when all are answered
     // again.
     let mut silent: Vec<[u8; 8]> = Vec::new();
-    while !over.load(Ordering::SeqCst) {
+    let begun = Instant::now();
+    while !over.load(Ordering::SeqCst) && begun.elapsed() < SERVES {
         let mut fds = [PollFd::new(device.as_fd(), PollFlags::POLLIN)];
         let _again = poll(&mut fds, PollTimeout::from(50_u16));
         if ignores.load(Ordering::SeqCst) == 0 {
@@ -192,7 +196,7 @@ fn serve(mut device: File, ignores: &AtomicU32, over: &AtomicBool) {
 
 fn attributes(node: u64) -> Vec<u8> {
     let (mode, size) = match node {
-        FILE => (libc::S_IFREG | 0o644, 10_u64),
+        FILE => (libc::S_IFREG | 0o755, 10_u64),
         _ => (libc::S_IFDIR | 0o755, 0),
     };
     let mut attributes = Vec::new();

@@ -15,6 +15,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::config::{self, Config, EditError, Look};
+use crate::platform::files::Files;
 use crate::platform::inherited;
 use crate::platform::lock::LockError;
 use crate::platform::log;
@@ -212,14 +213,25 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     if let Some(Command::Doctor(args)) = arguments.command {
         let of = paths.clone();
-        let load = move || load(&of).map_err(|error| error.to_string());
+        let load = move || load(&of, Look::here()).map_err(|error| error.to_string());
         let told = doctor::run(args, paths, own_directory, Box::new(load));
         return told.map_err(|error| Failure {
             code: FAILED,
             error: error.into(),
         });
     }
-    let mut config = load(&paths).map_err(configuration)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure {
+            code: FAILED,
+            error: error.into(),
+        })?;
+    let mut config = {
+        // Nobody waits for ever for a directory of PATH.
+        let _runtime = runtime.enter();
+        load(&paths, Look::with(Files::apart())).map_err(configuration)?
+    };
     // A list of agents shows them, too; a single run has other things to say.
     if !arguments.stdio {
         tell_doubts(&config);
@@ -241,13 +253,6 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     // A single run speaks up only when something is wrong. A logger that is there does as well.
     let usual = if arguments.stdio { "warn" } else { "info" };
     let _there = log::start(usual, &paths.state);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure {
-            code: FAILED,
-            error: error.into(),
-        })?;
     let done = if arguments.stdio {
         let at_end = if arguments.worker {
             AtEnd::Cancel
@@ -273,7 +278,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     Ok(done?)
 }
 
-fn load(paths: &Paths) -> anyhow::Result<Config> {
+fn load(paths: &Paths, look: Look) -> anyhow::Result<Config> {
     let named = std::env::var_os("AGENTD_CONFIG").is_some_and(|file| !file.is_empty());
     if named && !paths.config.exists() {
         let file = paths.config.display();
@@ -282,7 +287,6 @@ fn load(paths: &Paths) -> anyhow::Result<Config> {
              do, `agentctl agents add` makes one, too), or unset `AGENTD_CONFIG`"
         );
     }
-    let look = Look::here();
     let config = Config::load(&paths.config, &paths.env_file, &look)?;
     // Only a name that isn't configured has to be looked for.
     if let Some(default) = &config.default_agent

@@ -32,6 +32,7 @@ pub use show::Shown;
 use agentd_core::agent::Found;
 
 use crate::adapter::{Kind, exec};
+use crate::platform::files::Files;
 
 /// Where scripts find the daemon without knowing anything, unless the user says otherwise.
 pub const DEFAULT_ALIAS: &str = "/tmp/timmy.sock";
@@ -153,6 +154,8 @@ pub struct Look {
     pub exe_dir: Option<PathBuf>,
     /// The value of `AGENTD_ALIAS`.
     pub alias: Option<String>,
+    /// How files are looked at.
+    pub files: Files,
 }
 
 /// Why the configuration can't be used.
@@ -192,11 +195,17 @@ impl Look {
     /// What this process sees.
     #[must_use]
     pub fn here() -> Self {
+        Self::with(Files::default())
+    }
+
+    /// The same, with the files looked at in another way.
+    #[must_use]
+    pub fn with(files: Files) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let home = std::env::var_os("HOME").map(PathBuf::from);
         Self {
             path: std::env::split_paths(&path).collect(),
-            places: presets::places(home.as_deref()),
+            places: presets::places(home.as_deref(), &files),
             home,
             variables: presets::MOVE
                 .iter()
@@ -208,6 +217,7 @@ impl Look {
                 .ok()
                 .and_then(|exe| Some(exe.parent()?.to_owned())),
             alias: std::env::var("AGENTD_ALIAS").ok(),
+            files,
         }
     }
 
@@ -215,14 +225,15 @@ impl Look {
     /// nor a relative entry of PATH counts: they mean the current directory, which is anybody's.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<(PathBuf, Found)> {
-        self.candidates(name).find(|(file, _)| is_program(file))
+        let mut candidates = self.candidates(name);
+        candidates.find(|(file, _)| self.files.is_program(file))
     }
 
     /// What has this name where programs are looked for, and why it can't be run.
     #[must_use]
     pub fn stumbled_over(&self, name: &str) -> Option<String> {
         self.candidates(name)
-            .find_map(|(file, _)| discover::why_no_program(&file))
+            .find_map(|(file, _)| discover::why_no_program(&file, &self.files))
     }
 
     fn candidates(&self, name: &str) -> impl Iterator<Item = (PathBuf, Found)> {
@@ -269,10 +280,4 @@ impl Config {
         }
         Ok(config)
     }
-}
-
-fn is_program(file: &Path) -> bool {
-    use nix::unistd::{AccessFlags, access};
-    std::fs::metadata(file).is_ok_and(|found| found.is_file())
-        && access(file, AccessFlags::X_OK).is_ok()
 }

@@ -135,6 +135,71 @@ fn hung_directory_after_acceptance_ends_its_turn_alone() {
     });
 }
 
+/// An agent whose program hangs, and directories of PATH that do: one by itself, one by a link.
+fn with_hanging_programs(test: impl FnOnce(Place, String, FileSystem) + Send + 'static) {
+    with_mounts_of_its_own(|| {
+        let Some(files) = FileSystem::new() else {
+            return skipped("FUSE: `/dev/fuse`");
+        };
+        let program = files.path("file");
+        let there = format!("[agents.there]\nkind = \"jsonl\"\ncommand = [{program:?}]\n");
+        let place = Place::new(&Daemon::config(&there));
+        let bin = place.path("bin");
+        std::fs::create_dir(&bin).unwrap();
+        std::os::unix::fs::symlink(&program, bin.join("pi")).unwrap();
+        let path = format!("{}:{}:/usr/bin:/bin", files.path("bin"), bin.display());
+        test(place, path, files);
+    });
+}
+
+fn turns_end(daemon: &Daemon) {
+    let turn = send("chaos:say b", daemon.path("home").to_str().unwrap());
+    let turn = daemon.ask(&turn.to_string()).pop().unwrap();
+    assert_eq!(turn["text"], "b", "{turn}");
+}
+
+#[test]
+fn hung_programs_stop_their_own_agents_alone() {
+    with_hanging_programs(|place, path, files| {
+        let daemon = place.start_with(&[("PATH", &path)]);
+        let files = files;
+        files.ignore(ANYTHING);
+        let (mut list, mut hangs) = (daemon.connect(), daemon.connect());
+        list.send(r#"{"type":"agents"}"#);
+        hangs.send(r#"{"type":"send","agent":"there","text":"x"}"#);
+        pings(&daemon);
+        turns_end(&daemon);
+        let listed = list.until("agents").remove(0);
+        let row = |name: &str| {
+            let mut rows = listed["agents"].as_array().unwrap().iter();
+            rows.find(|row| row["name"] == name).unwrap().clone()
+        };
+        assert_eq!(row("chaos")["usable"], true, "{listed:#}");
+        for name in ["there", "pi"] {
+            let row = row(name).to_string();
+            assert!(row.contains("does not answer"), "{row}");
+        }
+        let failed = hangs.last();
+        assert_eq!(failed["type"], "error", "{failed}");
+        stops(daemon);
+    });
+}
+
+#[test]
+fn hung_programs_keep_no_daemon_from_starting() {
+    with_hanging_programs(|place, path, files| {
+        files.ignore(ANYTHING);
+        let daemon = place.start_with(&[("PATH", &path)]);
+        let files = files;
+        turns_end(&daemon);
+        let refused = daemon.ask(r#"{"type":"send","agent":"there","text":"x"}"#);
+        let refused = refused[0]["error"].as_str().unwrap_or_default();
+        assert!(refused.contains("does not answer"), "{refused}");
+        stops(daemon);
+        drop(files);
+    });
+}
+
 #[test]
 fn hung_file_as_an_attachment_is_refused_and_stops_nobody() {
     with_file_system(|daemon, files| {

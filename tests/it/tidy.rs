@@ -174,7 +174,7 @@ fn each_part_of_the_daemon_uses_only_what_it_may() {
         ("adapter", &[][..]),
         ("store", &["failpoint"]),
         ("platform", &[]),
-        ("config", &["adapter"]),
+        ("config", &["adapter", "platform"]),
         ("worker", &["adapter", "platform", "config"]),
         ("webhook", &["store", "config", "failpoint"]),
         (

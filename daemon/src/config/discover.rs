@@ -3,15 +3,14 @@
 //! Owns what is said about each. Never runs anything: a look at directories is all. What is known
 //! of each program is in `presets`.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use agentd_core::agent::{Agent, Describe, Found};
 
 use super::presets::{self, PRESETS, Preset};
-use super::{AgentConfig, Config, Look, is_program};
+use super::{AgentConfig, Config, Look};
 use crate::adapter::{Kind, exec};
+use crate::platform::files::Files;
 
 const TIMMY: &str = "timmy";
 
@@ -60,12 +59,14 @@ pub(super) fn default_of_name(
 }
 
 /// Why this can't be run, if something is there.
-pub(super) fn why_no_program(file: &Path) -> Option<String> {
+pub(super) fn why_no_program(file: &Path, files: &Files) -> Option<String> {
     let shown = file.display();
-    let link = std::fs::read_link(file).ok();
-    let why = match std::fs::metadata(file) {
-        Err(_) => {
-            let to = link?;
+    let why = match files.at(file) {
+        Err(absent) if absent.is_silent() => {
+            format!("`{shown}` can't be looked at: {}", absent.error)
+        }
+        Err(absent) => {
+            let to = absent.link?;
             format!(
                 "`{shown}` is a link to `{}`, which is not there",
                 to.display()
@@ -73,7 +74,7 @@ pub(super) fn why_no_program(file: &Path) -> Option<String> {
         }
         Ok(found) if found.is_dir() => format!("`{shown}` is a directory"),
         Ok(found) if !found.is_file() => format!("`{shown}` is no file"),
-        Ok(_) if !is_program(file) => {
+        Ok(found) if !found.is_program() => {
             format!("`{shown}` may not be executed (`chmod +x` makes it a program)")
         }
         Ok(_) => return None,
@@ -83,9 +84,9 @@ pub(super) fn why_no_program(file: &Path) -> Option<String> {
 
 /// Why a program that was there can't be run now.
 #[must_use]
-pub fn why_not_there(program: &Path) -> Option<String> {
-    let runs = !program.is_absolute() || is_program(program);
-    let why = || why_no_program(program).unwrap_or_else(|| gone(program));
+pub fn why_not_there(program: &Path, files: &Files) -> Option<String> {
+    let runs = !program.is_absolute() || files.is_program(program);
+    let why = || why_no_program(program, files).unwrap_or_else(|| gone(program));
     (!runs).then(why)
 }
 
@@ -97,20 +98,21 @@ fn gone(program: &Path) -> String {
 const FIRST_LINE: usize = 256;
 
 /// The interpreter that a script names and that isn't there.
-fn lost_interpreter(program: &Path) -> Option<PathBuf> {
-    let mut first = Vec::with_capacity(FIRST_LINE);
-    let opened = File::open(program).ok()?;
-    opened
-        .take(FIRST_LINE as u64)
-        .read_to_end(&mut first)
-        .ok()?;
-    let line = first
+fn lost_interpreter(program: &Path, files: &Files) -> Option<PathBuf> {
+    let script = files.look(program, FIRST_LINE).ok()?;
+    let line = script
+        .head
         .strip_prefix(b"#!")?
         .split(|byte| *byte == b'\n')
         .next()?;
     let line = std::str::from_utf8(line).ok()?;
     let interpreter = PathBuf::from(line.split_ascii_whitespace().next()?);
-    (interpreter.is_absolute() && !interpreter.exists()).then_some(interpreter)
+    let is_lost = || {
+        files
+            .at(&interpreter)
+            .is_err_and(|absent| !absent.is_silent())
+    };
+    (interpreter.is_absolute() && is_lost()).then_some(interpreter)
 }
 
 fn command(found: Option<PathBuf>, name: &str, arguments: &[&str]) -> Vec<String> {
@@ -124,7 +126,7 @@ fn command(found: Option<PathBuf>, name: &str, arguments: &[&str]) -> Vec<String
 
 fn timmy(look: &Look, provider: Option<&str>) -> Vec<String> {
     let sibling = look.exe_dir.as_ref().map(|dir| dir.join(TIMMY));
-    let found = sibling.filter(|file| is_program(file));
+    let found = sibling.filter(|file| look.files.is_program(file));
     let found = found.or_else(|| look.find(TIMMY).map(|(path, _)| path));
     let mut command = command(found, TIMMY, &["--rpc"]);
     if let Some(provider) = provider {
@@ -245,7 +247,7 @@ fn known(
 ) -> (Agent, Option<AgentConfig>) {
     let program = config.command.first().cloned().unwrap_or_default();
     // A name alone would be looked for in the current directory.
-    let runs = program.contains('/') && is_program(program.as_ref());
+    let runs = program.contains('/') && look.files.is_program(program.as_ref());
     let stumbled = |name: &str| match look.stumbled_over(name) {
         Some(what) => format!(": {what}"),
         None => String::new(),
@@ -261,9 +263,9 @@ fn known(
             stumbled(&program)
         ))
     } else if !runs {
-        let why = why_no_program(program.as_ref());
+        let why = why_no_program(program.as_ref(), &look.files);
         Err(why.unwrap_or_else(|| gone(program.as_ref())))
-    } else if let Some(interpreter) = lost_interpreter(program.as_ref()) {
+    } else if let Some(interpreter) = lost_interpreter(program.as_ref(), &look.files) {
         Err(format!(
             "`{program}` is a script for `{}`, which is not there",
             interpreter.display()

@@ -4,12 +4,12 @@
 //! login: that its file is there is all. Of settings it looks whether they name another way to log
 //! in, not which.
 
-use std::fs::File;
-use std::io::Read as _;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::{AgentConfig, Look};
 use crate::adapter::{Kind, exec};
+use crate::platform::files::Files;
 
 /// A file of an agent's: a variable that moves its directory, the directory below the home, the file.
 type Place = (&'static str, &'static str, &'static str);
@@ -322,12 +322,15 @@ pub(super) const OF_THE_MACHINE: &[(&str, &str)] = &[
 const NVM: &str = ".nvm/versions/node";
 
 /// Where programs usually are, whatever PATH says: the home's first.
-pub(super) fn places(home: Option<&Path>) -> Vec<PathBuf> {
+pub(super) fn places(home: Option<&Path>, files: &Files) -> Vec<PathBuf> {
+    let is_dir = |dir: &PathBuf| files.at(dir).is_ok_and(|found| found.is_dir());
     let mut places = Vec::new();
     if let Some(home) = home.filter(|home| home.is_absolute()) {
         places.extend(BELOW_HOME.iter().map(|(dir, _who)| home.join(dir)));
-        let versions = std::fs::read_dir(home.join(NVM)).into_iter().flatten();
-        let mut of_nvm: Vec<PathBuf> = versions
+        // Listed here, once it has answered.
+        let nvm = Some(home.join(NVM)).filter(is_dir);
+        let versions = nvm.and_then(|nvm| std::fs::read_dir(nvm).ok());
+        let mut of_nvm: Vec<PathBuf> = (versions.into_iter().flatten())
             .filter_map(|version| Some(version.ok()?.path().join("bin")))
             .collect();
         of_nvm.sort_by_key(|bin| std::cmp::Reverse(version_of(bin)));
@@ -335,7 +338,7 @@ pub(super) fn places(home: Option<&Path>) -> Vec<PathBuf> {
     }
     places.extend(OF_THE_MACHINE.iter().map(|(dir, _who)| PathBuf::from(dir)));
     // Few are there, and each is looked into for every agent that is missing.
-    places.retain(|dir| dir.is_dir());
+    places.retain(is_dir);
     places
 }
 
@@ -434,7 +437,7 @@ pub fn why_another(agent: &AgentConfig, words: &str) -> Option<String> {
 const EMPTY: u64 = 4;
 
 /// As much of an agent's settings is looked through, in bytes.
-const SETTINGS: u64 = 1024 * 1024;
+const SETTINGS: usize = 1024 * 1024;
 
 /// Is somebody logged in, as far as a look at a file's existence says? `value` gives the variables
 /// of the agent.
@@ -443,37 +446,52 @@ pub fn logged_in(
     agent: &AgentConfig,
     home: Option<&Path>,
     value: &dyn Fn(&str) -> Option<String>,
+    files: &Files,
 ) -> Option<bool> {
     let login = of_program(agent.command.first()?)?.login;
     let set = |name: &str| value(name).filter(|value| !value.is_empty());
-    let found = |(variable, dir, file): Place| {
+    // `Some` of what could not be read or seen, too.
+    let found = |(variable, dir, file): Place, head| {
         let moved = set(variable).map(PathBuf::from);
         let dir = moved.or_else(|| Some(home?.join(dir)))?;
-        let file = dir.join(file);
-        // One that is no file may never open.
-        let is_file = file.metadata().is_ok_and(|file| file.is_file());
-        Some(file).filter(|_| is_file)
+        match files.look(&dir.join(file), head) {
+            Ok(found) if !found.is_file() => None,
+            Err(absent)
+                if matches!(
+                    absent.error.kind(),
+                    ErrorKind::NotFound | ErrorKind::NotADirectory
+                ) =>
+            {
+                None
+            }
+            found => Some(found),
+        }
     };
-    let there = login.files.iter().any(|place| {
-        let file = found(*place).and_then(|file| file.metadata().ok());
-        // pi makes one that holds `{}` when it is asked for its version.
-        file.is_some_and(|file| file.len() > EMPTY)
-    });
+    let mut silent = false;
+    for place in login.files {
+        match found(*place, 0) {
+            // pi makes one that holds `{}` when it is asked for its version.
+            Some(Ok(file)) if file.size > EMPTY => return Some(true),
+            Some(Err(absent)) => silent |= absent.is_silent(),
+            _ => {}
+        }
+    }
     // Codex takes a key for one turn, and none for its long-lived form.
     let once = agent.kind == Kind::Exec && set("CODEX_API_KEY").is_some();
-    if there || once || login.keys.iter().any(|key| set(key).is_some()) {
+    if once || login.keys.iter().any(|key| set(key).is_some()) {
         return Some(true);
     }
-    let says = |file: &Path, words: &[&str]| {
-        let mut text = Vec::new();
-        let read = File::open(file).and_then(|file| file.take(SETTINGS).read_to_end(&mut text));
-        let text = String::from_utf8_lossy(&text);
-        read.is_err() || words.iter().any(|word| text.contains(word))
+    let says = |words: &[&str], text: &[u8]| {
+        let text = String::from_utf8_lossy(text);
+        words.iter().any(|word| text.contains(word))
     };
     let mut settings = login.settings.iter();
-    let elsewhere =
-        settings.any(|(place, words)| found(*place).is_some_and(|file| says(&file, words)));
-    (login.absence == Absence::LoggedOut && !elsewhere).then_some(false)
+    let elsewhere = settings.any(|(place, words)| match found(*place, SETTINGS) {
+        Some(Ok(file)) => says(words, &file.head),
+        Some(Err(_unread)) => true,
+        None => false,
+    });
+    (login.absence == Absence::LoggedOut && !elsewhere && !silent).then_some(false)
 }
 
 /// Variables that say where opencode keeps its login and its configuration.
@@ -504,5 +522,6 @@ pub(super) fn chooses_for_itself(preset: &Preset, look: &Look) -> bool {
         .flat_map(|dir| files.map(|file| dir.join(file)))
         .chain(login)
         .chain(named("OPENCODE_CONFIG"));
-    preset.name == "opencode" && !own.any(|file| file.is_file())
+    preset.name == "opencode"
+        && !own.any(|file| look.files.at(&file).is_ok_and(|found| found.is_file()))
 }

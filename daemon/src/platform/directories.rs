@@ -167,27 +167,50 @@ async fn begin(path: &str) -> std::io::Result<Begun> {
 fn known_at_once(path: &CString) -> Option<Directory> {
     use std::os::fd::AsRawFd as _;
 
+    let directory = open_at_once(path, nix::fcntl::OFlag::O_DIRECTORY, &mounts()).ok()?;
+    let number = directory.as_raw_fd();
+    let real = std::fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
+    Some(Directory::There(real.into_os_string().into_string().ok()))
+}
+
+/// Opens the place of something on a disk of this machine, if nobody has to be asked for the way.
+///
+/// # Errors
+/// Whatever it is: of `ENOENT` alone it is sure that the same would be said by whoever is asked.
+#[cfg(target_os = "linux")]
+pub(super) fn open_at_once(
+    path: &CString,
+    flags: nix::fcntl::OFlag,
+    mounts: &str,
+) -> nix::Result<std::os::fd::OwnedFd> {
+    use std::os::fd::AsRawFd as _;
+
+    use nix::errno::Errno;
     use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
     // Fails where a file system would have to be asked. At the root of a network's one it may ask
     // nevertheless, and wait, but so that this thread keeps nobody from leaving.
     let how = OpenHow::new()
-        .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+        .flags(flags | OFlag::O_PATH | OFlag::O_CLOEXEC)
         .resolve(ResolveFlag::from_bits_retain(libc::RESOLVE_CACHED));
-    let directory = openat2(AT_FDCWD, path.as_c_str(), how).ok()?;
-    let number = directory.as_raw_fd();
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
-    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    if !LOCAL.contains(&kind_of(mount.trim(), &mounts)?) {
-        return None;
+    let opened = openat2(AT_FDCWD, path.as_c_str(), how)?;
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", opened.as_raw_fd()));
+    let info = info.map_err(|_| Errno::EAGAIN)?;
+    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+    let kind = mount.and_then(|mount| kind_of(mount.trim(), mounts));
+    match kind {
+        Some(kind) if LOCAL.contains(&kind) => Ok(opened),
+        _ => Err(Errno::EAGAIN),
     }
-    let real = std::fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
-    Some(Directory::There(real.into_os_string().into_string().ok()))
 }
 
 #[cfg(not(target_os = "linux"))]
 const fn known_at_once(_path: &CString) -> Option<Directory> {
     None
+}
+
+/// The kernel's list of mounts; nothing where there is none.
+pub(super) fn mounts() -> String {
+    std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
 }
 
 /// The kind of the file system of a mount, by its number in the kernel's list.
@@ -260,7 +283,7 @@ fn look_at(path: &CString, channel: RawFd) -> i32 {
     unsafe_code,
     reason = "between fork and exec, where nothing may be allocated"
 )]
-fn real_path(file: RawFd, real: &mut [u8]) -> usize {
+pub(super) fn real_path(file: RawFd, real: &mut [u8]) -> usize {
     const DIR: &[u8] = b"/proc/self/fd/";
     let mut link = [0_u8; 32];
     link[..DIR.len()].copy_from_slice(DIR);
@@ -309,8 +332,7 @@ impl Silent {
     /// The mount that a path is on, as it is written; all of the machine isn't silent.
     #[must_use]
     pub fn below(path: &Path) -> Self {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let place = mount_of(path, &mounts).unwrap_or_else(|| path.to_owned());
+        let place = mount_of(path, &mounts()).unwrap_or_else(|| path.to_owned());
         *lock(&SILENT).entry(place.clone()).or_default() += 1;
         Self(place)
     }

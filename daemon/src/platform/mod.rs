@@ -7,6 +7,7 @@ pub mod apart;
 pub mod cgroup;
 pub mod content;
 pub mod directories;
+pub mod files;
 pub mod inherited;
 pub mod instance;
 #[cfg(target_os = "macos")]

@@ -31,6 +31,8 @@ use crate::store::StoreError;
 
 /// The socket file and the alias are looked at this often: `/tmp` is tidied by others.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
+/// A stop waits no longer for a look at them.
+const KEPT_WITHIN: Duration = Duration::from_secs(1);
 /// A client probes the lock for a moment; a daemon that starts then must not take it for another.
 const LOCK_TRIES: usize = 20;
 
@@ -397,15 +399,34 @@ struct Keeper {
 }
 
 impl Keeper {
-    async fn keep(mut self, stop: CancellationToken) {
+    /// Looks beside the runtime's thread: the alias may be anywhere.
+    async fn keep(self, stop: CancellationToken) {
         let every = check_every();
+        let mut keeper = self;
         loop {
-            self.check();
+            let looking = tokio::task::spawn_blocking(move || {
+                keeper.check();
+                keeper
+            });
+            let in_time = async {
+                stop.cancelled().await;
+                tokio::time::sleep(KEPT_WITHIN).await;
+            };
+            keeper = tokio::select! {
+                Ok(looked) = looking => looked,
+                () = in_time => return,
+                else => return,
+            };
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(every) => {}
             }
         }
+        let leaving = tokio::task::spawn_blocking(move || keeper.leave());
+        let _late = tokio::time::timeout(KEPT_WITHIN, leaving).await;
+    }
+
+    fn leave(self) {
         if let Listening::Bound(binding, _) = self.listening {
             if let Some(alias) = &self.alias {
                 alias.remove();

@@ -101,8 +101,16 @@ impl Sizes {
 /// Reads a file of the user's in a thread of its own; `None` when that takes too long.
 async fn beside<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     static PLACES: Semaphore = Semaphore::const_new(READERS);
+    in_a_thread(&PLACES, read).await
+}
+
+/// Does something in a thread, when there is a place; `None` when that takes too long.
+async fn in_a_thread<T: Send + 'static>(
+    places: &'static Semaphore,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
     let reading = async {
-        let place = PLACES.acquire().await.ok()?;
+        let place = places.acquire().await.ok()?;
         let reading = tokio::task::spawn_blocking(move || {
             let read = read();
             drop(place);
@@ -121,31 +129,27 @@ pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
         partial,
         versions,
     } = around;
-    // Once per connection is enough: who descends from a worker goes on doing so.
-    let known = OnceLock::new();
-    let ancestry = move || Facts {
-        ancestry: known
-            .get_or_init(|| peer.map(process::ancestry).unwrap_or_default())
-            .clone(),
-        ..Facts::default()
+    let sender = Sender {
+        pid: peer,
+        line: Arc::default(),
     };
     let facts = move |request: &Request| match request {
         Request::Status(_) => status(Arc::clone(&sizes)),
-        Request::LogLevel(asked) => now(Facts {
+        Request::LogLevel(asked) => sender.with(now(Facts {
             log: Some(match &asked.level {
                 Some(level) => log::level_of(level).map(log_facts),
                 None => Ok(log_facts(log::level())),
             }),
-            ..ancestry()
-        }),
-        Request::Send(send) => of_sends(&endpoints, [&**send], ancestry()),
+            ..Facts::default()
+        })),
+        Request::Send(send) => sender.with(of_sends(&endpoints, [&**send])),
         Request::Dispatch(dispatch) => {
             let sends = dispatch.jobs.iter().map(|job| &job.send);
-            of_sends(&endpoints, sends, ancestry())
+            sender.with(of_sends(&endpoints, sends))
         }
         Request::SessionNew(new) => {
             let directories = new.cwd.iter().cloned().collect();
-            looked_up(&endpoints, directories, Vec::new(), Facts::default())
+            looked_up(&endpoints, directories, Vec::new())
         }
         Request::Webhooks(_) => {
             let file = endpoints.clone();
@@ -164,7 +168,7 @@ pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
         }
         Request::WebhookTest(callback) => {
             let urls = vec![callback.url.clone()];
-            looked_up(&endpoints, BTreeSet::new(), urls, ancestry())
+            sender.with(looked_up(&endpoints, BTreeSet::new(), urls))
         }
         Request::Collect(_)
         | Request::WebhookReplay(_)
@@ -173,7 +177,7 @@ pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
         | Request::RestartWorker(_)
         | Request::Drain(_)
         | Request::Undrain
-        | Request::DaemonStop(_) => now(ancestry()),
+        | Request::DaemonStop(_) => sender.with(now(Facts::default())),
         _ => now(Facts::default()),
     };
     PeerConfig {
@@ -183,12 +187,73 @@ pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
     }
 }
 
+/// The process on the other side of a connection.
+struct Sender {
+    pid: Option<u32>,
+    /// It and its ancestors. Once per connection is enough: who descends from a worker goes on doing
+    /// so.
+    line: Arc<OnceLock<Vec<u32>>>,
+}
+
+impl Sender {
+    /// Facts with its line. It is read beside the runtime's thread, while the rest is looked up.
+    fn with(&self, known: Known) -> Known {
+        let line = match (self.pid, self.line.get()) {
+            (None, _) => return known,
+            (Some(_), Some(line)) => Line::Known(line.clone()),
+            (Some(pid), None) => Line::Asked(pid, Arc::clone(&self.line)),
+        };
+        match (known, line) {
+            (Known::Now(mut facts), Line::Known(line)) => {
+                facts.ancestry = line;
+                Known::Now(facts)
+            }
+            (known, line) => Known::Soon(Box::pin(async move {
+                let rest = async {
+                    match known {
+                        Known::Now(facts) => Ok(facts),
+                        Known::Soon(facts) => facts.await,
+                    }
+                };
+                let (line, facts) = tokio::join!(line.read(), rest);
+                let mut facts = facts?;
+                facts.ancestry = line?;
+                Ok(facts)
+            })),
+        }
+    }
+}
+
+/// A process and its ancestors, as far as they were looked up.
+enum Line {
+    Known(Vec<u32>),
+    Asked(u32, Arc<OnceLock<Vec<u32>>>),
+}
+
+impl Line {
+    async fn read(self) -> Result<Vec<u32>, Rejected> {
+        static PLACES: Semaphore = Semaphore::const_new(READERS);
+        let (pid, known) = match self {
+            Self::Known(line) => return Ok(line),
+            Self::Asked(pid, known) => (pid, known),
+        };
+        let line = in_a_thread(&PLACES, move || process::ancestry(pid)).await;
+        let line = line.ok_or_else(|| {
+            let within = READ_WITHIN.as_secs();
+            let error =
+                format!("what process {pid} descends from could not be read within {within} s");
+            Rejected::new(Code::Internal, error).hint("nothing was done; ask again")
+        })?;
+        Ok(known.get_or_init(|| line).clone())
+    }
+}
+
 fn now(facts: Facts) -> Known {
     Known::Now(Box::new(facts))
 }
 
 fn soon(facts: impl Future<Output = Facts> + Send + 'static) -> Known {
-    Known::Soon(Box::pin(async { Box::new(facts.await) }))
+    Known::Soon(Box::pin(async { Ok(Box::new(facts.await)) }))
 }
 
 fn status(sizes: Arc<Sizes>) -> Known {
@@ -229,34 +294,25 @@ fn later(versions: Arc<Versions>) -> Later {
 }
 
 /// What sends name: directories, and URLs that may be called.
-fn of_sends<'a>(
-    endpoints: &Path,
-    sends: impl IntoIterator<Item = &'a request::Send>,
-    facts: Facts,
-) -> Known {
+fn of_sends<'a>(endpoints: &Path, sends: impl IntoIterator<Item = &'a request::Send>) -> Known {
     let (mut directories, mut urls) = (BTreeSet::new(), Vec::new());
     for send in sends {
         directories.extend(send.cwd.as_ref().or(send.cwd_if_new.as_ref()).cloned());
         urls.extend(send.callback.as_ref().map(|callback| callback.url.clone()));
     }
-    looked_up(endpoints, directories, urls, facts)
+    looked_up(endpoints, directories, urls)
 }
 
-fn looked_up(
-    endpoints: &Path,
-    directories: BTreeSet<String>,
-    urls: Vec<String>,
-    facts: Facts,
-) -> Known {
+fn looked_up(endpoints: &Path, directories: BTreeSet<String>, urls: Vec<String>) -> Known {
     if directories.is_empty() && urls.is_empty() {
-        return now(facts);
+        return now(Facts::default());
     }
     let file = endpoints.to_owned();
     soon(async move {
         Facts {
             directories: directories::look_at_all(directories).await,
             callbacks: refused(file, urls).await,
-            ..facts
+            ..Facts::default()
         }
     })
 }

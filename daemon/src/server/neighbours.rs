@@ -38,13 +38,17 @@ pub async fn watch(
     let mut arrivals = Arrivals::of(&state_dir);
     let mut living = BTreeSet::new();
     loop {
-        // Whoever can't look knows of nobody's end.
-        let names = instance::instances(&state_dir)
-            .unwrap_or_else(|_unread| living.iter().cloned().collect());
-        let others: BTreeSet<String> = names.into_iter().filter(|other| *other != own).collect();
-        let alive = |other: &&String| instance::liveness(&state_dir, other) != instance::Life::Dead;
         let left = behind.borrow_and_update().clone();
-        let now: BTreeSet<String> = others.iter().filter(alive).cloned().collect();
+        let place = (state_dir.clone(), own.clone());
+        let (known, holders) = (living.clone(), left.values().flatten().cloned().collect());
+        // Beside the runtime's thread: the disk may be slow.
+        let looking = tokio::task::spawn_blocking(move || look(&place.0, &place.1, known, holders));
+        let Sight { others, alive } = tokio::select! {
+            () = stop.cancelled() => return,
+            Ok(sight) = looking => sight,
+            else => return,
+        };
+        let now: BTreeSet<String> = others.intersection(&alive).cloned().collect();
         let mut news: BTreeSet<String> = others
             .difference(&now)
             .filter(|other| !dead.contains(*other))
@@ -52,7 +56,7 @@ pub async fn watch(
             .collect();
         news.extend(living.difference(&now).cloned());
         for (instance, holders) in &left {
-            let mut gone = holders.iter().filter(|holder| !alive(holder)).peekable();
+            let mut gone = holders.difference(&alive).peekable();
             if gone.peek().is_some() {
                 news.insert(instance.clone());
                 news.extend(gone.cloned());
@@ -77,6 +81,24 @@ pub async fn watch(
             () = arrivals.next(), if !wait => {}
         }
     }
+}
+
+/// What one look sees.
+struct Sight {
+    /// Whoever has a file, besides ourselves.
+    others: BTreeSet<String>,
+    /// Those of them and of the holders that live.
+    alive: BTreeSet<String>,
+}
+
+/// Whoever can't look knows of nobody's end: then the others are those `known`. Blocks.
+fn look(state_dir: &Path, own: &str, known: BTreeSet<String>, holders: BTreeSet<String>) -> Sight {
+    let names = instance::instances(state_dir).map(BTreeSet::from_iter);
+    let mut others = names.unwrap_or(known);
+    others.remove(own);
+    let lives = |other: &&String| instance::liveness(state_dir, other) != instance::Life::Dead;
+    let alive = others.union(&holders).filter(lives).cloned().collect();
+    Sight { others, alive }
 }
 
 /// Files that appear in `instances/`. An inotify descriptor is read like a pipe.

@@ -101,8 +101,8 @@ pub struct PeerConfig {
 pub enum Known {
     /// All of it.
     Now(Box<Facts>),
-    /// It takes time.
-    Soon(Pin<Box<dyn Future<Output = Box<Facts>> + Send>>),
+    /// It takes time, and may be what this request can't do without.
+    Soon(Pin<Box<dyn Future<Output = Result<Box<Facts>, Rejected>> + Send>>),
 }
 
 /// See [`PeerConfig::later`].

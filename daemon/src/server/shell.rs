@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{self, Config};
 use crate::platform::cgroup::Delegated;
+use crate::platform::files::Files;
 use crate::platform::instance::{self, Instance};
 use crate::platform::lock::{Doing, Lock};
 use crate::platform::log;
@@ -42,6 +43,8 @@ use crate::worker::{
 const ARRIVALS: usize = 16 * 1024;
 /// What a job of a dead instance takes between the store and the owner, about.
 const LEFT_JOB: usize = 512;
+/// A stop waits no longer until the lock file says so: on a disk that answers it takes no time.
+const SAID_WITHIN: Duration = Duration::from_millis(100);
 /// Dead instances whose end is to be told.
 const GONE: usize = 64;
 
@@ -152,9 +155,7 @@ impl Shell {
         if let Err(error) = adopt_orphans() {
             tracing::warn!(%error, "escaped processes of workers can't be adopted");
         }
-        let look = look(&plan.config, &dir);
-        let seen = look();
-        let roster = Roster::new(seen.clone(), look);
+        let (roster, seen) = Roster::new(look(&plan.config, &dir));
         let (spawner, versions) = spawner(&plan, roster, &instance, inbox.clone(), tracker.clone());
         let settings = settings(&plan, &opened, seen);
         let endpoints = config::Endpoints::file(&plan.config.file);
@@ -167,7 +168,7 @@ impl Shell {
             state_dir: dir.clone(),
             behind,
             gone,
-            lock: plan.lock,
+            says: plan.lock.map(Says::new),
             stopping: stopping.clone(),
         };
         let wires = Wires {
@@ -406,15 +407,15 @@ const fn patience(served: &Served) -> Patience {
 /// Looks at every agent, each in the form that it was last found to have.
 fn look(config: &Config, state_dir: &Path) -> Look {
     let (config, state_dir) = (config.clone(), state_dir.to_owned());
-    Arc::new(move || {
+    Arc::new(move |files| {
         let Learned {
             one_shot_only,
             others,
-        } = learned(&state_dir);
+        } = learned(&state_dir, files);
         let look = config::Look {
             one_shot_only,
             others,
-            ..config::Look::here()
+            ..config::Look::with(files.clone())
         };
         let mut agents = config::agents(&config, &look);
         let looked_for = config::looked_for(&config, &agents);
@@ -435,7 +436,11 @@ fn settings(plan: &Plan, opened: &Opened, seen: Seen) -> Settings {
         .collect();
     let home = std::env::var("HOME")
         .ok()
-        .filter(|home| Path::new(home).is_dir())
+        .filter(|home| {
+            Files::apart()
+                .at(home.as_ref())
+                .is_ok_and(|home| home.is_dir())
+        })
         .unwrap_or_else(|| "/".to_owned());
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -461,22 +466,56 @@ fn settings(plan: &Plan, opened: &Opened, seen: Seen) -> Settings {
     }
 }
 
+/// What the lock file is to say, and who writes it: beside the owner, as the disk may be slow.
+#[derive(Clone, Debug)]
+struct Says {
+    lock: Arc<Mutex<Lock>>,
+    doing: Arc<Mutex<Doing>>,
+}
+
+impl Says {
+    fn new(lock: Lock) -> Self {
+        Self {
+            lock: Arc::new(Mutex::new(lock)),
+            doing: Arc::new(Mutex::new(Doing::Starting)),
+        }
+    }
+
+    /// What is waited for hangs up when it is written.
+    fn say(&self, doing: Doing) -> std::sync::mpsc::Receiver<()> {
+        fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+            mutex.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+        *locked(&self.doing) = doing;
+        let says = self.clone();
+        let (written, waits) = std::sync::mpsc::channel();
+        tokio::task::spawn_blocking(move || {
+            let mut lock = locked(&says.lock);
+            // The last word counts, whoever comes first.
+            let doing = *locked(&says.doing);
+            if let Err(error) = lock.say(doing) {
+                tracing::warn!(%error, ?doing, "the lock file does not say what the daemon does");
+            }
+            drop(written);
+        });
+        waits
+    }
+}
+
 /// The owner's host.
 #[derive(Debug)]
 pub struct Machine {
     state_dir: PathBuf,
     behind: watch::Sender<Behind>,
     gone: mpsc::Sender<Gone>,
-    lock: Option<Lock>,
+    says: Option<Says>,
     stopping: CancellationToken,
 }
 
 impl Host for Machine {
     fn serving(&mut self) {
-        if let Some(lock) = &mut self.lock
-            && let Err(error) = lock.say(Doing::Running)
-        {
-            tracing::warn!(%error, "the lock file does not say that the daemon serves");
+        if let Some(says) = &self.says {
+            says.say(Doing::Running);
         }
     }
 
@@ -494,10 +533,9 @@ impl Host for Machine {
         };
         tracing::info!("stopping");
         // A one-shot has no lock, and the service manager it may be below is somebody else's.
-        if let Some(lock) = &mut self.lock {
-            if let Err(error) = lock.say(doing) {
-                tracing::warn!(%error, "the lock file does not say that the daemon stops");
-            }
+        if let Some(says) = &self.says {
+            // Whoever is told of the stop finds it in the lock, but not at any price.
+            let _late = says.say(doing).recv_timeout(SAID_WITHIN);
             manager::stopping();
         }
         self.stopping.cancel();
@@ -515,9 +553,12 @@ impl Host for Machine {
     }
 
     fn forget(&mut self, instance: &str) {
-        if let Err(error) = instance::forget(&self.state_dir, instance) {
-            tracing::warn!(%error, instance, "the file of a dead instance stays");
-        }
+        let (dir, instance) = (self.state_dir.clone(), instance.to_owned());
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = instance::forget(&dir, &instance) {
+                tracing::warn!(%error, instance, "the file of a dead instance stays");
+            }
+        });
     }
 
     fn left_behind(&mut self, instance: &str, holders: &[String]) {

@@ -14,10 +14,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::versions::Stamp;
 use crate::config::AgentConfig;
+use crate::platform::files::Files;
 
-/// A look goes through directories that may be on a network: nobody waits longer for it, and none
-/// begins while one hangs.
-const LOOK_WITHIN: Duration = Duration::from_secs(2);
+/// Nobody waits longer for a look, and none begins while one hangs. What doesn't answer, children
+/// look at; this is for the state directory and the home, which are this process's own.
+const LOOK_WITHIN: Duration = Duration::from_secs(4);
 /// Looks begin so far apart, however many ask.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -31,7 +32,7 @@ pub struct Seen {
 }
 
 /// Looks at the host; it may take its time.
-pub type Look = Arc<dyn Fn() -> Seen + Send + Sync>;
+pub type Look = Arc<dyn Fn(&Files) -> Seen + Send + Sync>;
 
 /// What is known of one agent.
 #[derive(Clone, Debug)]
@@ -43,10 +44,10 @@ struct Known {
 }
 
 impl Known {
-    fn of((agent, run): (Agent, Option<AgentConfig>)) -> Self {
+    fn of((agent, run): (Agent, Option<AgentConfig>), files: &Files) -> Self {
         let stamp = run.as_ref().and_then(|run| {
             let program = run.command.first()?;
-            Stamp::of(Path::new(program))
+            Stamp::of(Path::new(program), files)
         });
         Self { agent, run, stamp }
     }
@@ -65,6 +66,23 @@ impl Known {
     }
 }
 
+/// What a look says of all of them.
+#[derive(Debug)]
+struct Sight {
+    all: Vec<Known>,
+    looked_for: String,
+}
+
+impl Sight {
+    fn of(seen: Seen, files: &Files) -> Self {
+        let all = seen.agents.into_iter();
+        Self {
+            all: all.map(|agent| Known::of(agent, files)).collect(),
+            looked_for: seen.looked_for,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Table {
     known: BTreeMap<String, Known>,
@@ -74,12 +92,12 @@ struct Table {
 }
 
 impl Table {
-    fn new(seen: Seen) -> Self {
-        let known = seen.agents.into_iter().map(Known::of);
+    fn new(sight: Sight) -> Self {
+        let known = sight.all.into_iter();
         let known = known.map(|known| (known.agent.name.clone(), known));
         let mut table = Self {
             known: known.collect(),
-            looked_for: seen.looked_for,
+            looked_for: sight.looked_for,
             ..Self::default()
         };
         table.run = table.runnable();
@@ -93,10 +111,10 @@ impl Table {
     }
 
     /// Takes what a new look says that is to count; says of whom.
-    fn take(&mut self, seen: Seen) -> Vec<Agent> {
-        self.looked_for = seen.looked_for;
+    fn take(&mut self, sight: Sight) -> Vec<Agent> {
+        self.looked_for = sight.looked_for;
         let mut taken = Vec::new();
-        for new in seen.agents.into_iter().map(Known::of) {
+        for new in sight.all {
             let name = &new.agent.name;
             if self
                 .known
@@ -127,7 +145,7 @@ struct Looking {
     /// When the last one began.
     began: Option<Instant>,
     /// One that nobody waits for any more.
-    hangs: Option<JoinHandle<Seen>>,
+    hangs: Option<JoinHandle<Sight>>,
 }
 
 /// Which agents can be run.
@@ -146,14 +164,17 @@ impl std::fmt::Debug for Roster {
 }
 
 impl Roster {
-    /// With what the first look saw.
+    /// Takes the first look, which is given, too. Blocks, for about 2 s at most.
     #[must_use]
-    pub fn new(seen: Seen, look: Look) -> Arc<Self> {
-        Arc::new(Self {
-            table: Mutex::new(Table::new(seen)),
+    pub fn new(look: Look) -> (Arc<Self>, Seen) {
+        let files = Files::apart();
+        let seen = look(&files);
+        let roster = Self {
+            table: Mutex::new(Table::new(Sight::of(seen.clone(), &files))),
             look,
             looking: tokio::sync::Mutex::default(),
-        })
+        };
+        (Arc::new(roster), seen)
     }
 
     /// How an agent is run, if it can be.
@@ -184,18 +205,18 @@ impl Roster {
             sleep_until(began + LOOK_EVERY).await;
         }
         looking.began = Some(Instant::now());
-        let seen = self.see(&mut looking).await;
+        let sight = self.see(&mut looking).await;
         let found = {
             let mut table = self.table();
             Found {
-                agents: seen.map(|seen| table.take(seen)).unwrap_or_default(),
+                agents: sight.map(|sight| table.take(sight)).unwrap_or_default(),
                 looked_for: table.looked_for.clone(),
             }
         };
         told(found).await;
     }
 
-    async fn see(&self, looking: &mut Looking) -> Option<Seen> {
+    async fn see(&self, looking: &mut Looking) -> Option<Sight> {
         if looking
             .hangs
             .as_ref()
@@ -204,12 +225,15 @@ impl Roster {
             return None;
         }
         let look = Arc::clone(&self.look);
-        let mut seeing = tokio::task::spawn_blocking(move || look());
+        let mut seeing = tokio::task::spawn_blocking(move || {
+            let files = Files::apart();
+            Sight::of(look(&files), &files)
+        });
         match timeout(LOOK_WITHIN, &mut seeing).await {
             Ok(seen) => seen.ok(),
             Err(_) => {
                 tracing::warn!(
-                    "looking for agents takes long: a directory of PATH does not answer"
+                    "looking for agents takes long: the home or the state directory does not answer"
                 );
                 looking.hangs = Some(seeing);
                 None
@@ -255,10 +279,11 @@ mod tests {
         let (old, new) = (dir.path().join("old"), dir.path().join("new"));
         std::fs::write(&old, "1").unwrap();
         std::fs::write(&new, "2").unwrap();
-        let mut table = Table::new(seen(&old, Err("it is not on PATH")));
+        let sight = |seen| Sight::of(seen, &Files::default());
+        let mut table = Table::new(sight(seen(&old, Err("it is not on PATH"))));
         assert!(table.run.is_empty());
         let mut take = |seen: Seen| {
-            let taken = table.take(seen).len();
+            let taken = table.take(sight(seen)).len();
             let run = table.run.get("a").map(|run| run.command[0].clone());
             (taken, run)
         };
@@ -279,14 +304,14 @@ mod tests {
         use std::sync::atomic::{AtomicU32, Ordering};
         let looks = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&looks);
-        let look = move || {
+        let look = move |_: &Files| {
             counted.fetch_add(1, Ordering::Relaxed);
             Seen::default()
         };
-        let roster = Roster::new(Seen::default(), Arc::new(look));
+        let (roster, _) = Roster::new(Arc::new(look));
         roster.look(async |_| ()).await;
         let one = || roster.look(async |_| ());
         tokio::join!(one(), one(), one(), one());
-        assert_eq!(looks.load(Ordering::Relaxed), 2);
+        assert_eq!(looks.load(Ordering::Relaxed), 3);
     }
 }

@@ -29,6 +29,7 @@ use super::spawn::Plan;
 use super::{Spawner, environment, probe};
 use crate::adapter::{Kind, Launch};
 use crate::config::{self, AgentConfig};
+use crate::platform::files::Files;
 use kept::{Asked, Help, Kept};
 
 pub(super) use forms::Unready;
@@ -64,10 +65,19 @@ struct Silent {
     broken: bool,
 }
 
+/// What a look at an agent's files says.
+#[derive(Default)]
+struct Glance {
+    logged_in: Option<bool>,
+    why_not: Option<String>,
+}
+
 #[derive(Debug, Default)]
 struct Cache {
     read: bool,
     kept: BTreeMap<PathBuf, Kept>,
+    /// The programs of all agents that were there at the last look.
+    now: BTreeMap<PathBuf, Stamp>,
     /// Never kept for the next daemon.
     silent: BTreeMap<PathBuf, Silent>,
     /// Programs whose help said nothing, and when.
@@ -84,6 +94,8 @@ pub struct Versions {
     patience: Patience,
     file: PathBuf,
     cache: Mutex<Cache>,
+    /// One at a time writes the file.
+    writing: tokio::sync::Mutex<()>,
     changed: Notify,
     room: Semaphore,
     asked: AtomicU64,
@@ -98,6 +110,7 @@ impl Versions {
             patience,
             file: state_dir.join(kept::FILE),
             cache: Mutex::default(),
+            writing: tokio::sync::Mutex::default(),
             changed: Notify::new(),
             room: Semaphore::new(AT_ONCE),
             asked: AtomicU64::new(0),
@@ -160,6 +173,41 @@ impl Versions {
         self.spawner.agents.look(told).await;
     }
 
+    /// Looks at the files of all agents that can be run, beside the runtime's thread.
+    async fn glance(self: &Arc<Self>) -> BTreeMap<String, Glance> {
+        let versions = Arc::clone(self);
+        let looking = tokio::task::spawn_blocking(move || {
+            versions.read_kept();
+            let files = Files::apart();
+            let agents = versions.spawner.agents.all();
+            let (mut glances, mut now) = (BTreeMap::new(), BTreeMap::new());
+            for (name, agent) in agents.iter() {
+                if let Some(program) = agent.command.first().map(PathBuf::from) {
+                    now.extend(Stamp::of(&program, &files).map(|stamp| (program, stamp)));
+                }
+                let agent = versions.in_force(name, agent);
+                glances.insert(name.clone(), versions.glance_at(&agent, &files));
+            }
+            versions.cache().now = now;
+            glances
+        });
+        looking.await.unwrap_or_default()
+    }
+
+    fn glance_at(&self, agent: &AgentConfig, files: &Files) -> Glance {
+        let env = environment::of_agent(&self.spawner.environment, &self.spawner.secrets, agent);
+        let value = |name: &str| {
+            let value = env.get(OsStr::new(name))?;
+            value.to_str().map(str::to_owned)
+        };
+        let home = value("HOME").map(PathBuf::from);
+        let program = agent.command.first();
+        Glance {
+            logged_in: config::logged_in(agent, home.as_deref(), &value, files),
+            why_not: program.and_then(|program| config::why_not_there(program.as_ref(), files)),
+        }
+    }
+
     /// What is known of each agent, after a wait for what isn't yet.
     async fn look(self: &Arc<Self>) -> BTreeMap<String, Looked> {
         let until = Instant::now()
@@ -167,6 +215,7 @@ impl Versions {
                 Patience::Short => ANSWER_WITHIN,
                 Patience::Long => ALONE_WITHIN,
             };
+        self.glance().await;
         for agent in self.spawner.agents.all().values() {
             self.begin(agent);
         }
@@ -178,11 +227,14 @@ impl Versions {
             }
         }
         self.reform().await;
+        let mut glances = self.glance().await;
         let agents = self.spawner.agents.all();
-        agents
-            .iter()
-            .map(|(name, agent)| (name.clone(), self.looked(&self.in_force(name, agent))))
-            .collect()
+        let looked = agents.iter().map(|(name, agent)| {
+            let glance = glances.remove(name).unwrap_or_default();
+            let looked = self.looked(&self.in_force(name, agent), glance);
+            (name.clone(), looked)
+        });
+        looked.collect()
     }
 
     /// Asks the agent's program if that has to be.
@@ -191,7 +243,8 @@ impl Versions {
             return;
         };
         let path = PathBuf::from(program);
-        let Some(stamp) = Stamp::of(&path).filter(|_| config::tells_version(program)) else {
+        let now = self.cache().now.get(&path).cloned();
+        let Some(stamp) = now.filter(|_| config::tells_version(program)) else {
             return;
         };
         {
@@ -236,7 +289,7 @@ impl Versions {
                 Err(silent) => return self.gave_no_version(path, silent),
             },
         };
-        self.learn(path, kept.clone());
+        self.learn(path, kept.clone()).await;
         let program = path.to_string_lossy();
         let word = config::long_lived_word(&program);
         let tells = |text: &str| word.is_none_or(|word| text.contains(word));
@@ -260,7 +313,7 @@ impl Versions {
         } else {
             Help::Whole
         });
-        self.learn(path, kept);
+        self.learn(path, kept).await;
     }
 
     /// What `--version` says.
@@ -312,33 +365,31 @@ impl Versions {
         self.cache().unhelpful.insert(path.to_owned(), unhelpful);
     }
 
-    fn learn(&self, path: &Path, kept: Kept) {
-        let mut cache = self.cache();
-        cache.silent.remove(path);
-        cache.kept.insert(path.to_owned(), kept);
-        let now = |path: &Path| Stamp::of(path);
-        let kept = &mut cache.kept;
-        kept.retain(|path, kept| now(path).as_ref() == Some(&kept.stamp));
+    async fn learn(&self, path: &Path, kept: Kept) {
+        {
+            let mut cache = self.cache();
+            cache.silent.remove(path);
+            cache.kept.insert(path.to_owned(), kept);
+            let Cache { kept, now, .. } = &mut *cache;
+            kept.retain(|path, kept| now.get(path) == Some(&kept.stamp));
+        }
+        let _alone = self.writing.lock().await;
+        let (file, kept) = (self.file.clone(), self.cache().kept.clone());
+        let written = tokio::task::spawn_blocking(move || kept::write(&file, &kept));
         // Only a cache: what is lost is asked again.
-        if let Err(error) = kept::write(&self.file, kept) {
+        if let Ok(Err(error)) = written.await {
             tracing::debug!(%error, "versions of agents are not kept");
         }
     }
 
-    fn looked(&self, agent: &AgentConfig) -> Looked {
-        let env = environment::of_agent(&self.spawner.environment, &self.spawner.secrets, agent);
-        let value = |name: &str| {
-            let value = env.get(OsStr::new(name))?;
-            value.to_str().map(str::to_owned)
-        };
-        let home = value("HOME").map(PathBuf::from);
+    fn looked(&self, agent: &AgentConfig, glance: Glance) -> Looked {
         let mut looked = Looked {
-            logged_in: config::logged_in(agent, home.as_deref(), &value),
+            logged_in: glance.logged_in,
+            why_not: glance.why_not,
             ..Looked::default()
         };
         let mut notes: Vec<String> = agent.doubts.iter().map(ToString::to_string).collect();
         let program = agent.command.first();
-        looked.why_not = program.and_then(|program| config::why_not_there(program.as_ref()));
         if let Some(program) = program.filter(|name| config::tells_version(name)) {
             notes.extend(self.said(agent, program, &mut looked));
         }
@@ -349,8 +400,8 @@ impl Versions {
     /// What the program said, and a note on it.
     fn said(&self, agent: &AgentConfig, program: &str, looked: &mut Looked) -> Option<String> {
         let path = Path::new(program);
-        let now = Stamp::of(path)?;
         let cache = self.cache();
+        let now = cache.now.get(path)?.clone();
         if let Some(silent) = cache.silent.get(path).filter(|silent| silent.stamp == now) {
             let why = silent.why.clone();
             if silent.broken {
@@ -408,11 +459,18 @@ impl Versions {
         }
     }
 
-    fn cache(&self) -> MutexGuard<'_, Cache> {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if !std::mem::replace(&mut cache.read, true) {
-            cache.kept = kept::read(&self.file);
+    /// What was said to daemons before this one. Blocks.
+    fn read_kept(&self) {
+        if !self.cache().read {
+            let kept = kept::read(&self.file);
+            let mut cache = self.cache();
+            if !std::mem::replace(&mut cache.read, true) {
+                cache.kept = kept;
+            }
         }
-        cache
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

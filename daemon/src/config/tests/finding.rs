@@ -1,6 +1,7 @@
 //! Which agents are found, how each would be run, and what each may know.
 
 use super::*;
+use crate::platform::files::Files;
 
 fn look(path: &[&Path], places: &[&Path]) -> Look {
     let owned = |dirs: &[&Path]| dirs.iter().map(|dir| dir.to_path_buf()).collect();
@@ -178,12 +179,12 @@ fn neither_path_nor_a_home_that_is_relative_leads_to_the_current_directory() {
     // The same directory as seen from here, wherever the tests run.
     let below = dir.path().strip_prefix("/").unwrap();
     let relative = Path::new(&"../".repeat(40)).join(below);
-    assert!(is_program(&relative.join("tool")));
+    assert!(Files::default().is_program(&relative.join("tool")));
     let relative = relative.as_path();
     let here = look(&[Path::new(""), Path::new("."), relative], &[relative]);
     assert_eq!(here.find("tool"), None);
     assert!(
-        presets::places(Some(Path::new(".")))
+        presets::places(Some(Path::new(".")), &Files::default())
             .iter()
             .all(|dir| dir.is_absolute())
     );
@@ -197,7 +198,7 @@ fn neither_path_nor_a_home_that_is_relative_leads_to_the_current_directory() {
     for version in ["v22.9.0", "v22.14.0", "v9.1.0"] {
         fs::create_dir_all(nvm.join(version).join("bin")).unwrap();
     }
-    let places = presets::places(Some(home.path()));
+    let places = presets::places(Some(home.path()), &Files::default());
     assert!(places.contains(&node) && places.contains(&local));
     let of_nvm = places
         .iter()
@@ -278,8 +279,8 @@ fn the_built_in_agent_gets_the_keys_of_every_provider_and_is_no_other_program() 
     }
     assert!(!tells_version("/opt/agentd/timmy"));
     let set = |name: &str| (name == "XAI_API_KEY").then(|| "k".to_owned());
-    assert_eq!(logged_in(&timmy, None, &set), Some(true));
-    assert_eq!(logged_in(&timmy, None, &|_| None), None);
+    assert_eq!(logged_in(&timmy, None, &set, &Files::default()), Some(true));
+    assert_eq!(logged_in(&timmy, None, &|_| None, &Files::default()), None);
 }
 
 #[test]
@@ -290,7 +291,12 @@ fn a_login_is_seen_by_its_file_or_its_variable_and_nothing_is_said_where_that_is
             let found = set.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        logged_in(&agent(kind, program), Some(home.path()), &value)
+        logged_in(
+            &agent(kind, program),
+            Some(home.path()),
+            &value,
+            &Files::default(),
+        )
     };
     let known = |program: &str, set: &[(&str, &str)]| of(Kind::Exec, program, set);
     assert_eq!(known("/bin/codex", &[]), Some(false));
@@ -329,7 +335,7 @@ fn settings_that_name_another_way_to_log_in_leave_it_open() {
     let home = TempDir::new().unwrap();
     let known = |program: &str| {
         let agent = agent(Kind::Exec, &format!("/bin/{program}"));
-        logged_in(&agent, Some(home.path()), &|_| None)
+        logged_in(&agent, Some(home.path()), &|_| None, &Files::default())
     };
     for (program, file, nothing, another) in [
         (

@@ -29,9 +29,21 @@ impl Reading {
     /// Reads beside the connection and the owner: a file may be slow.
     pub(super) fn begin(conn: ConnId, id: Option<Id>, mut decoded: Decoded, known: Known) -> Self {
         Self::Begun(Box::pin(async move {
-            let mut facts = match known {
-                Known::Now(facts) => facts,
+            let refused = |rejected| {
+                Some(Event::Requested {
+                    conn,
+                    id: id.clone(),
+                    request: Err(rejected),
+                    facts: Box::default(),
+                })
+            };
+            let known = match known {
+                Known::Now(facts) => Ok(facts),
                 Known::Soon(facts) => facts.await,
+            };
+            let mut facts = match known {
+                Ok(facts) => facts,
+                Err(rejected) => return refused(rejected),
             };
             if !Self::is_needed(&decoded) {
                 return Some(Event::Requested {
@@ -43,14 +55,7 @@ impl Reading {
             }
             let place = match attach::place().await {
                 Ok(place) => place,
-                Err(rejected) => {
-                    return Some(Event::Requested {
-                        conn,
-                        id,
-                        request: Err(rejected),
-                        facts,
-                    });
-                }
+                Err(rejected) => return refused(rejected),
             };
             let reading = tokio::task::spawn_blocking(move || {
                 let _place = place;

@@ -12,7 +12,7 @@ use agentd_core::event::Event;
 use tokio::time::{Instant, timeout_at};
 
 use super::Versions;
-use super::kept::{Help, Stamp};
+use super::kept::Help;
 use crate::adapter::Kind;
 use crate::config::{self, AgentConfig};
 
@@ -77,6 +77,7 @@ impl Unready {
         };
         let until = Instant::now() + KNOWN_WITHIN;
         let program = agent.command.first().map(PathBuf::from);
+        versions.glance().await;
         versions.begin(&agent);
         loop {
             let changed = versions.changed.notified();
@@ -122,7 +123,7 @@ impl Versions {
         let cache = self.cache();
         let kept = cache.kept.get(program);
         kept.is_some_and(|kept| {
-            kept.help == Some(Help::OneShotOnly) && Stamp::of(program).as_ref() == Some(&kept.stamp)
+            kept.help == Some(Help::OneShotOnly) && cache.now.get(program) == Some(&kept.stamp)
         })
     }
 

@@ -5,11 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+
+use crate::platform::files::Files;
 
 /// Below the state directory.
 pub(super) const FILE: &str = "versions.json";
@@ -32,15 +34,15 @@ pub(in crate::worker) struct Stamp {
 }
 
 impl Stamp {
-    /// Of the program as it is now; `None` when it is gone.
-    pub(in crate::worker) fn of(program: &Path) -> Option<Self> {
-        let file = std::fs::canonicalize(program).ok()?;
-        let found = std::fs::metadata(&file).ok()?;
+    /// Of the program as it is now; `None` when it is gone, or nothing answers there.
+    pub(in crate::worker) fn of(program: &Path, files: &Files) -> Option<Self> {
+        let found = files.at(program).ok()?;
+        let (seconds, nanoseconds) = found.changed;
         Some(Self {
-            file,
-            seconds: found.ctime(),
-            nanoseconds: found.ctime_nsec(),
-            size: found.size(),
+            file: found.real,
+            seconds,
+            nanoseconds,
+            size: found.size,
         })
     }
 }
@@ -118,10 +120,10 @@ pub struct Learned {
 /// What was found out and is still of the same files. Nothing is asked: a start runs no program.
 /// That one lacks its long-lived form is believed for a day; then it is tried, and found out again.
 #[must_use]
-pub fn learned(state_dir: &Path) -> Learned {
+pub fn learned(state_dir: &Path, files: &Files) -> Learned {
     let mut learned = Learned::default();
     for (path, kept) in read(&state_dir.join(FILE)) {
-        if Stamp::of(&path).as_ref() != Some(&kept.stamp) {
+        if Stamp::of(&path, files).as_ref() != Some(&kept.stamp) {
             continue;
         }
         match kept.help {
@@ -159,12 +161,16 @@ pub(super) fn write(file: &Path, kept: &BTreeMap<PathBuf, Kept>) -> std::io::Res
 mod tests {
     use super::*;
 
+    fn stamp(program: &Path) -> Option<Stamp> {
+        Stamp::of(program, &Files::default())
+    }
+
     fn asked(ago: Duration) -> Asked {
         Asked(Asked::now().0 - ago.as_secs())
     }
 
     fn kept(asked: Asked, help: Option<Help>) -> Kept {
-        let stamp = Stamp::of(Path::new("/")).unwrap();
+        let stamp = stamp(Path::new("/")).unwrap();
         let version = "1.0".to_owned();
         Kept {
             stamp,
@@ -207,7 +213,7 @@ mod tests {
             let lacks = kept(asked(ago), Some(Help::OneShotOnly));
             let all = BTreeMap::from([(program.clone(), lacks)]);
             write(&dir.path().join(FILE), &all).unwrap();
-            let learned = learned(dir.path());
+            let learned = learned(dir.path(), &Files::default());
             assert_eq!(
                 learned.one_shot_only.contains(&program),
                 believed,
@@ -226,12 +232,12 @@ mod tests {
         std::fs::hard_link(&one, &two).unwrap();
         let link = dir.path().join("tool");
         std::os::unix::fs::symlink(&one, &link).unwrap();
-        let before = Stamp::of(&link);
+        let before = stamp(&link);
         std::fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(&two, &link).unwrap();
-        let after = Stamp::of(&link);
+        let after = stamp(&link);
         assert!(before.is_some() && before != after, "{before:?}");
-        assert_eq!(Stamp::of(&dir.path().join("gone")), None);
+        assert_eq!(stamp(&dir.path().join("gone")), None);
     }
 
     #[test]
@@ -239,11 +245,11 @@ mod tests {
         let dir = tempfile::TempDir::new().unwrap();
         let file = dir.path().join("tool");
         std::fs::write(&file, "1.0").unwrap();
-        let (before, old) = (Stamp::of(&file), std::fs::metadata(&file).unwrap());
+        let (before, old) = (stamp(&file), std::fs::metadata(&file).unwrap());
         std::fs::remove_file(&file).unwrap();
         std::fs::write(&file, "2.0").unwrap();
         let opened = std::fs::File::options().write(true).open(&file).unwrap();
         opened.set_modified(old.modified().unwrap()).unwrap();
-        assert_ne!(before, Stamp::of(&file));
+        assert_ne!(before, stamp(&file));
     }
 }

@@ -1,0 +1,563 @@
+//! Files where programs and logins may be: what is there, and how it begins.
+//!
+//! Owns how one look at many of them is taken, where any of them may lie on a mount that doesn't
+//! answer. Must not know what they are for.
+//!
+//! What the kernel has in memory of a disk of this machine is asked for here. Everything else one
+//! child asks for, a file after the other (see `apart`): it is made for the first such file, and ends
+//! with the look. Where it hangs nothing is asked any more for as long as it does (see
+//! `directories`), and another one goes on with the rest.
+
+use std::ffi::{CStr, CString, OsString};
+use std::fs::{File, Metadata};
+use std::io::{self, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::unistd::{AccessFlags, access};
+
+use super::apart::{self, Apart, Keeps};
+use super::directories::{self, Silent};
+
+/// A file system says the next thing within this time, or is silent.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+/// A look at all files together is over within this time: the rest counts as silent.
+const LOOK_WITHIN: Duration = Duration::from_secs(2);
+/// So many children of one look may hang; then nothing more is asked in it.
+const HANG_AT_MOST: usize = 4;
+/// Bytes passed on at once.
+const PART: usize = 4096;
+/// A path with its NUL.
+const PATH: usize = libc::PATH_MAX as usize;
+/// What is said of a file before its real path.
+const FIELDS: usize = 5;
+
+/// What is there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    mode: u32,
+    /// May this user execute it?
+    executable: bool,
+    /// Behind all links.
+    pub real: PathBuf,
+    /// In bytes.
+    pub size: u64,
+    /// When it was changed in any way: seconds, and nanoseconds.
+    pub changed: (i64, i64),
+    /// As much of its content as was asked for.
+    pub head: Vec<u8>,
+}
+
+/// Why nothing is.
+#[derive(Debug)]
+pub struct Absent {
+    /// What the system said; `TimedOut` when it said nothing.
+    pub error: io::Error,
+    /// Where a link of this name leads.
+    pub link: Option<PathBuf>,
+}
+
+impl Absent {
+    /// Does nothing answer there?
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.error.kind() == io::ErrorKind::TimedOut
+    }
+}
+
+impl From<io::Error> for Absent {
+    fn from(error: io::Error) -> Self {
+        Self { error, link: None }
+    }
+}
+
+impl Found {
+    fn of(metadata: &Metadata, executable: bool, real: PathBuf) -> Self {
+        Self {
+            mode: metadata.mode(),
+            executable,
+            real,
+            size: metadata.size(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            head: Vec::new(),
+        }
+    }
+
+    fn is(&self, kind: libc::mode_t) -> bool {
+        self.mode & u32::from(libc::S_IFMT) == u32::from(kind)
+    }
+
+    /// Has it a content?
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.is(libc::S_IFREG)
+    }
+
+    /// Is it a directory?
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.is(libc::S_IFDIR)
+    }
+
+    /// Is it a file that may be executed?
+    #[must_use]
+    pub fn is_program(&self) -> bool {
+        self.is_file() && self.executable
+    }
+}
+
+/// Who asks: this process itself, which then may wait for ever, or a child where that could be.
+#[derive(Clone, Default)]
+pub struct Files(Option<Arc<Look>>);
+
+/// Two looks differ in what they see, not in how.
+impl PartialEq for Files {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Files {}
+
+impl std::fmt::Debug for Files {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "Apart" } else { "Here" })
+    }
+}
+
+/// One look.
+struct Look {
+    /// The kernel's list of mounts.
+    #[cfg(target_os = "linux")]
+    mounts: String,
+    until: Instant,
+    asking: Mutex<Asking>,
+}
+
+/// Who is asked.
+#[derive(Default)]
+struct Asking {
+    child: Option<Apart>,
+    hanging: usize,
+}
+
+impl Files {
+    /// For a look of 2 s at most, in a thread with a runtime.
+    #[must_use]
+    pub fn apart() -> Self {
+        Self(Some(Arc::new(Look {
+            #[cfg(target_os = "linux")]
+            mounts: directories::mounts(),
+            until: Instant::now() + LOOK_WITHIN,
+            asking: Mutex::default(),
+        })))
+    }
+
+    /// What is at a path, and the first bytes of it if that is a file.
+    ///
+    /// # Errors
+    /// When nothing is, or nothing answers.
+    pub fn look(&self, path: &Path, head: usize) -> Result<Found, Absent> {
+        let Some(look) = &self.0 else {
+            return here(path, head);
+        };
+        #[cfg(target_os = "linux")]
+        if let Some(known) = look.known_at_once(path, head) {
+            return known;
+        }
+        if directories::is_silent(path) {
+            return Err(silent().into());
+        }
+        look.ask(path, head)
+    }
+
+    /// What is at a path.
+    ///
+    /// # Errors
+    /// When nothing is, or nothing answers.
+    pub fn at(&self, path: &Path) -> Result<Found, Absent> {
+        self.look(path, 0)
+    }
+
+    /// Is it a program?
+    #[must_use]
+    pub fn is_program(&self, path: &Path) -> bool {
+        self.at(path).is_ok_and(|found| found.is_program())
+    }
+}
+
+fn here(path: &Path, head: usize) -> Result<Found, Absent> {
+    let metadata = std::fs::metadata(path).map_err(|error| Absent {
+        error,
+        link: std::fs::read_link(path).ok(),
+    })?;
+    let real = std::fs::canonicalize(path)?;
+    whole(path, &metadata, real, head)
+}
+
+/// With a path that leads to it for sure.
+fn whole(path: &Path, metadata: &Metadata, real: PathBuf, head: usize) -> Result<Found, Absent> {
+    let executable = access(path, AccessFlags::X_OK).is_ok();
+    let mut found = Found::of(metadata, executable, real);
+    if head > 0 && found.is_file() {
+        let file = File::open(path)?;
+        file.take(head as u64).read_to_end(&mut found.head)?;
+    }
+    Ok(found)
+}
+
+impl Look {
+    /// What a disk of this machine has, if nobody has to be asked for the way there.
+    #[cfg(target_os = "linux")]
+    fn known_at_once(&self, path: &Path, head: usize) -> Option<Result<Found, Absent>> {
+        use std::os::fd::AsRawFd as _;
+
+        use nix::errno::Errno;
+        use nix::fcntl::OFlag;
+
+        let named = CString::new(path.as_os_str().as_bytes()).ok()?;
+        let open = |flags| directories::open_at_once(&named, flags, &self.mounts);
+        match open(OFlag::empty()) {
+            Ok(file) => {
+                let file = File::from(file);
+                let opened = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+                let known = || {
+                    let real = std::fs::read_link(&opened)?;
+                    whole(&opened, &file.metadata()?, real, head)
+                };
+                Some(known())
+            }
+            // Or it is a link that leads nowhere.
+            Err(Errno::ENOENT) => {
+                let gone = matches!(open(OFlag::O_NOFOLLOW), Err(Errno::ENOENT));
+                gone.then(|| Err(io::Error::from_raw_os_error(libc::ENOENT).into()))
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Has a child ask. Blocks, for a second at most.
+    fn ask(&self, path: &Path, head: usize) -> Result<Found, Absent> {
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() || asking.hanging >= HANG_AT_MOST {
+            return Err(silent().into());
+        }
+        let apart = match asking.child.take() {
+            Some(apart) => apart,
+            None => apart::start(apart::no_program(), Keeps::Nothing, answer)?,
+        };
+        apart
+            .channel
+            .set_read_timeout(Some(left.min(ANSWERS_WITHIN)))?;
+        match question(&apart.channel, path, head) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                asking.hanging += 1;
+                Silent::below(path).leave(apart.child);
+                Err(silent().into())
+            }
+            // It is gone, or doesn't understand: the next one is asked by another.
+            Err(error) => Err(error.into()),
+            Ok(answer) => {
+                asking.child = Some(apart);
+                answer
+            }
+        }
+    }
+}
+
+fn silent() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "its file system does not answer")
+}
+
+/// Asks a child, and hears it out.
+fn question(
+    mut channel: &UnixStream,
+    path: &Path,
+    head: usize,
+) -> io::Result<Result<Found, Absent>> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let bytes = path.as_bytes_with_nul();
+    if bytes.len() > PATH {
+        return Ok(Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG).into()));
+    }
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX).to_ne_bytes();
+    channel.write_all(&[&number(head)[..], &number(bytes.len()), bytes].concat())?;
+    let why = number_of(channel)?;
+    let mut fields = [0_i64; FIELDS];
+    for field in &mut fields {
+        let mut bytes = [0; 8];
+        channel.read_exact(&mut bytes)?;
+        *field = i64::from_ne_bytes(bytes);
+    }
+    let place = PathBuf::from(OsString::from_vec(part(channel)?));
+    if why != 0 {
+        return Ok(Err(Absent {
+            error: io::Error::from_raw_os_error(why),
+            link: Some(place).filter(|link| !link.as_os_str().is_empty()),
+        }));
+    }
+    let mut head = Vec::new();
+    loop {
+        let next = part(channel)?;
+        if next.is_empty() {
+            break;
+        }
+        head.extend(next);
+    }
+    let unread = number_of(channel)?;
+    if unread != 0 {
+        return Ok(Err(io::Error::from_raw_os_error(unread).into()));
+    }
+    let [mode, executable, size, seconds, nanoseconds] = fields;
+    Ok(Ok(Found {
+        mode: u32::try_from(mode).unwrap_or(0),
+        executable: executable != 0,
+        real: place,
+        size: size.cast_unsigned(),
+        changed: (seconds, nanoseconds),
+        head,
+    }))
+}
+
+fn number_of(mut channel: &UnixStream) -> io::Result<i32> {
+    let mut number = [0; 4];
+    channel.read_exact(&mut number)?;
+    Ok(i32::from_ne_bytes(number))
+}
+
+/// Bytes with their length before them.
+fn part(mut channel: &UnixStream) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(number_of(channel)?).unwrap_or(0);
+    let mut part = vec![0; length.min(PATH.max(PART))];
+    channel.read_exact(&mut part)?;
+    Ok(part)
+}
+
+/// In a child: answers one question after the other, until nobody asks. Async-signal-safe.
+fn answer(channel: RawFd) -> i32 {
+    let mut path = [0_u8; PATH];
+    loop {
+        let (mut head, mut length) = ([0; 4], [0; 4]);
+        if !hear(channel, &mut head) || !hear(channel, &mut length) {
+            return 0;
+        }
+        let length = u32::from_ne_bytes(length) as usize;
+        let Some(bytes) = path.get_mut(..length) else {
+            return 1;
+        };
+        if !hear(channel, bytes) {
+            return 0;
+        }
+        let Ok(path) = CStr::from_bytes_with_nul(bytes) else {
+            return 1;
+        };
+        answer_of(path, u32::from_ne_bytes(head) as usize, channel);
+    }
+}
+
+/// Reads all of it; false when nobody says anything more.
+#[expect(
+    unsafe_code,
+    reason = "between fork and exec, where nothing may be allocated"
+)]
+fn hear(channel: RawFd, bytes: &mut [u8]) -> bool {
+    let mut done = 0;
+    while done < bytes.len() {
+        let rest = &mut bytes[done..];
+        // SAFETY: room of the length said.
+        let read = unsafe { libc::read(channel, rest.as_mut_ptr().cast(), rest.len()) };
+        match usize::try_from(read) {
+            Ok(read @ 1..) => done += read,
+            _ => return false,
+        }
+    }
+    true
+}
+
+fn last_error() -> i32 {
+    let number = io::Error::last_os_error().raw_os_error();
+    number.unwrap_or(libc::EIO)
+}
+
+#[expect(
+    unsafe_code,
+    reason = "between fork and exec, where nothing may be allocated"
+)]
+fn answer_of(path: &CStr, head: usize, channel: RawFd) {
+    let mut found = MaybeUninit::<libc::stat>::zeroed();
+    let mut place = [0_u8; PATH];
+    // SAFETY: a string with its NUL, and room for what is written.
+    let why = match unsafe { libc::stat(path.as_ptr(), found.as_mut_ptr()) } {
+        0 => 0,
+        _ => last_error(),
+    };
+    // SAFETY: zeroed, a `stat` is a valid one, whether it was filled or not.
+    let found = unsafe { found.assume_init() };
+    if why != 0 {
+        // SAFETY: a string with its NUL, and room of the length said.
+        let length =
+            unsafe { libc::readlink(path.as_ptr(), place.as_mut_ptr().cast(), place.len()) };
+        tell_kind(channel, why, &found, false);
+        return tell_part(channel, &place[..usize::try_from(length).unwrap_or(0)]);
+    }
+    // SAFETY: a string with its NUL.
+    let executable = unsafe { libc::access(path.as_ptr(), libc::X_OK) } == 0;
+    tell_kind(channel, why, &found, executable);
+    let length = real_path(path, &mut place);
+    tell_part(channel, &place[..length]);
+    let is_file = found.st_mode & libc::S_IFMT == libc::S_IFREG;
+    let unread = match head {
+        1.. if is_file => tell_head(channel, path, head),
+        _ => 0,
+    };
+    tell_part(channel, &[]);
+    apart::tell(channel, &unread.to_ne_bytes());
+}
+
+/// Gives how many bytes it has.
+#[expect(
+    unsafe_code,
+    reason = "between fork and exec, where nothing may be allocated"
+)]
+fn real_path(path: &CStr, place: &mut [u8; PATH]) -> usize {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: a string with its NUL.
+        let file = unsafe { libc::open(path.as_ptr(), libc::O_PATH) };
+        let length = directories::real_path(file, place);
+        // SAFETY: it was opened here, if it was.
+        let _closed = unsafe { libc::close(file) };
+        length
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        // SAFETY: a string with its NUL, and room of as many bytes as a path may have.
+        let real = unsafe { libc::realpath(path.as_ptr(), place.as_mut_ptr().cast()) };
+        let length = place.iter().position(|byte| *byte == 0);
+        length.filter(|_| !real.is_null()).unwrap_or(0)
+    }
+}
+
+#[allow(
+    clippy::useless_conversion,
+    reason = "these types have other names on other systems"
+)]
+fn tell_kind(channel: RawFd, why: i32, found: &libc::stat, executable: bool) {
+    apart::tell(channel, &why.to_ne_bytes());
+    let fields: [i64; FIELDS] = [
+        i64::from(found.st_mode),
+        i64::from(executable),
+        found.st_size,
+        found.st_ctime,
+        found.st_ctime_nsec,
+    ];
+    for field in fields {
+        apart::tell(channel, &field.to_ne_bytes());
+    }
+}
+
+fn tell_part(channel: RawFd, bytes: &[u8]) {
+    let length = i32::try_from(bytes.len()).unwrap_or(0);
+    apart::tell(channel, &length.to_ne_bytes());
+    apart::tell(channel, bytes);
+}
+
+/// Gives the system's number for why not all of it was read, or nought.
+#[expect(
+    unsafe_code,
+    reason = "between fork and exec, where nothing may be allocated"
+)]
+fn tell_head(channel: RawFd, path: &CStr, head: usize) -> i32 {
+    // It may have become something else: no waiting for the other end of a named pipe, and no
+    // terminal becomes ours.
+    let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
+    // SAFETY: a string with its NUL.
+    let file = unsafe { libc::open(path.as_ptr(), flags) };
+    if file < 0 {
+        return last_error();
+    }
+    let mut part = [0_u8; PART];
+    let mut left = head;
+    let mut why = 0;
+    while left > 0 {
+        let most = left.min(PART);
+        // SAFETY: room of the length said.
+        let read = unsafe { libc::read(file, part.as_mut_ptr().cast(), most) };
+        match usize::try_from(read) {
+            Ok(0) => break,
+            Ok(read) => {
+                tell_part(channel, &part[..read]);
+                left -= read;
+            }
+            Err(_) => {
+                why = last_error();
+                break;
+            }
+        }
+    }
+    // SAFETY: it was opened here.
+    let _closed = unsafe { libc::close(file) };
+    why
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn files_are_the_same_for_a_child_and_for_this_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = std::fs::canonicalize(dir.path()).unwrap();
+        let path = |name: &str| real.join(name);
+        std::fs::write(path("long"), vec![b'x'; 3 * PART]).unwrap();
+        std::os::unix::fs::symlink("long", path("link")).unwrap();
+        std::os::unix::fs::symlink("nowhere", path("broken")).unwrap();
+        let apart = Files::apart();
+        let look = apart.0.as_ref().unwrap();
+        let names = ["long", "link", "broken", "gone", "", "long/below"];
+        for name in names.map(path).into_iter().chain(["/bin/sh".into()]) {
+            for head in [0, 5, PART, 2 * PART + 1, usize::from(u16::MAX)] {
+                let told = |found: Result<Found, Absent>| {
+                    found.map_err(|absent| (absent.error.raw_os_error(), absent.link))
+                };
+                let here = told(Files::default().look(&name, head));
+                let name = name.display();
+                assert_eq!(
+                    told(look.ask(Path::new(&name.to_string()), head)),
+                    here,
+                    "{name}"
+                );
+                assert_eq!(
+                    told(apart.look(Path::new(&name.to_string()), head)),
+                    here,
+                    "{name}"
+                );
+            }
+        }
+        assert!(apart.is_program(Path::new("/bin/sh")) && !apart.is_program(&path("long")));
+        assert!(apart.at(&real).unwrap().is_dir());
+        let pid = look
+            .asking
+            .lock()
+            .unwrap()
+            .child
+            .as_ref()
+            .unwrap()
+            .child
+            .id();
+        assert!(pid.is_some(), "one child for all of them");
+    }
+}
