@@ -397,7 +397,17 @@ pub struct TurnFacts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub messages: Option<Vec<String>>,
+    pub messages: Option<Vec<Message>>,
+}
+
+/// One of the messages that a final line lists.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Message {
+    /// `assistant`, or `user` for what steered the turn.
+    pub role: String,
+    /// Its text.
+    pub content: String,
 }
 
 /// `message_end`: the turn is done.
@@ -466,7 +476,6 @@ impl ErrorLine {
     }
 }
 
-/// Does this line end a job?
 impl Line {
     /// True for `message_end`, and for an `error` that carries a job.
     #[must_use]

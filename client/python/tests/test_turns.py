@@ -26,7 +26,7 @@ class Turns(WithDaemon):
         )
         self.assertEqual(result.final_response, "hello")
         self.assertEqual((result.stop, result.job, result.ok), ("end_turn", "j1", True))
-        self.assertEqual(result.messages, ["hello"])
+        self.assertEqual(result.messages, [{"role": "assistant", "content": "hello"}])
         self.assertEqual(result.tool_trace[0]["name"], "ls")
         self.assertEqual((result.cost.usd, result.cost.status), (0.0, "actual"))
         self.assertEqual((result.api_calls, result.usage), ([], None))

@@ -89,7 +89,7 @@ pub(crate) struct Job {
     /// Refuse rather than run without the session's earlier turns.
     #[serde(default)]
     require_context: bool,
-    /// More members of the result: `messages`.
+    /// More members of the result: `messages`, what was said in the turn and by whom.
     #[serde(default)]
     #[schemars(inner(regex(pattern = "^messages$")))]
     include: Vec<String>,

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use agentd_protocol::line::{ErrorLine, Level, Line, MessageEnd, Stop, ToolTrace, TurnFacts};
+use agentd_protocol::line::{
+    ErrorLine, Level, Line, Message, MessageEnd, Stop, ToolTrace, TurnFacts,
+};
 use agentd_protocol::request::AfterFailure;
 use agentd_protocol::serde_json::Value;
 use agentd_protocol::webhook::Callback;
@@ -17,7 +19,7 @@ use crate::history::Happened;
 use crate::ids::{Token, TurnId};
 use crate::job::{Ending, Job, Out, Phase, Process};
 use crate::json;
-use crate::limits::{API_CALLS_BYTES, RUNG};
+use crate::limits::{API_CALLS_BYTES, MESSAGES_BYTES, RUNG};
 use crate::questions::Closed;
 use crate::session::{Session, SessionId};
 use crate::slices::Fate;
@@ -544,13 +546,31 @@ fn api_calls(calls: &[Json]) -> Vec<Value> {
     kept.map(|call| json::value(call)).collect()
 }
 
-fn messages(job: &Job) -> Vec<String> {
-    let mut room = limits::MAX_TOOL_TRACE / 2;
+/// What a message takes in a final line besides its text.
+const MESSAGE_FRAME: usize = 40;
+
+/// What was said in the turn, by whom, in order: as much as has room.
+fn messages(job: &Job) -> Vec<Message> {
+    let mut room = MESSAGES_BYTES;
     let mut kept = Vec::new();
-    for message in job.said.messages.iter().filter(|message| !message.replaced) {
-        let (text, _) = head_and_tail(message.text.clone(), room);
-        room = room.saturating_sub(escaped_len(&text));
-        kept.push(text);
+    let mut keep = |role: &str, text: &str| {
+        if room == 0 {
+            return;
+        }
+        let (content, _) = head_and_tail(text.to_owned(), room);
+        room = room.saturating_sub(MESSAGE_FRAME + escaped_len(&content));
+        let role = role.to_owned();
+        kept.push(Message { role, content });
+    };
+    let mut words = job.said.steered.iter().peekable();
+    for (number, message) in job.said.messages.iter().enumerate() {
+        while let Some((_, word)) = words.next_if(|(before, _)| *before <= number) {
+            keep("user", word);
+        }
+        if !message.replaced {
+            keep("assistant", &message.text);
+        }
     }
+    words.for_each(|(_, word)| keep("user", word));
     kept
 }

@@ -150,6 +150,9 @@ pub(crate) struct Said {
     /// Where the text is that left.
     pub(crate) delivered: Position,
     pub(crate) tools: Vec<(ToolTrace, Duration)>,
+    /// Words that its agent took, each with how many messages had begun; kept for a final line that
+    /// lists the messages.
+    pub(crate) steered: Vec<(usize, String)>,
     pub(crate) bytes: usize,
     pub(crate) context: Option<Context>,
     pub(crate) questions: u64,
@@ -173,6 +176,7 @@ static NOTHING: Said = Said {
         thinking: 0,
     },
     tools: Vec::new(),
+    steered: Vec::new(),
     bytes: 0,
     context: None,
     questions: 0,
@@ -266,6 +270,7 @@ impl Job {
     /// the turn has said.
     pub(crate) fn begin_again(&mut self) {
         if std::mem::take(&mut self.said.superseded) {
+            self.said.steered.clear();
             for message in &mut self.said.messages {
                 message.replaced = true;
             }

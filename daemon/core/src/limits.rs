@@ -60,6 +60,8 @@ pub const EVENT_BYTES: usize = 256;
 pub const NAME_BYTES: usize = 1024;
 /// All calls of models in a final line: it holds 1 MiB, and the text and the tools have their parts.
 pub const API_CALLS_BYTES: usize = 64 * 1024;
+/// Of the messages that a final line lists, as encoded: half of what its trace of tools may have.
+pub const MESSAGES_BYTES: usize = 128 * 1024;
 /// First restart delay; doubles with each death in a row.
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 /// Longest restart delay.

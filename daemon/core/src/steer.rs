@@ -13,12 +13,13 @@ use agentd_protocol::{Code, Id, JobId, Request};
 use crate::effect::Effect;
 use crate::event::Facts;
 use crate::ids::{ConnId, TurnId, WorkerId};
-use crate::job::{Phase, Process};
-use crate::limits::WORDS_PER_TURN;
+use crate::job::{Job, Phase, Process};
+use crate::limits::{MESSAGES_BYTES, WORDS_PER_TURN};
 use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{JobRow, Query};
 use crate::stored::Awaiting;
+use crate::turn::head_and_tail;
 use crate::worker::{Steering, WorkerCommand};
 
 /// One word on its way.
@@ -36,8 +37,8 @@ struct Word {
 enum Told {
     /// Not before the turn's first byte.
     Not(String),
-    /// This process has, and said nothing of it so far.
-    To(Process),
+    /// This process has, and said nothing of it so far. With what the turn's messages keep of it.
+    To(Process, String),
 }
 
 /// All of them, and which session each connection sent to last.
@@ -65,6 +66,26 @@ impl Words {
     fn of_turn(&self, turn: TurnId) -> Vec<u64> {
         let of_turn = self.waiting.iter().filter(|(_, word)| word.turn == turn);
         of_turn.map(|(number, _)| *number).collect()
+    }
+}
+
+impl Job {
+    /// What a final line that lists the messages may say of a word.
+    fn keeps(&self, word: &str) -> String {
+        let kept: usize = self.said.steered.iter().map(|(_, text)| text.len()).sum();
+        let room = MESSAGES_BYTES.saturating_sub(kept);
+        if !self.terms.wants_messages() || room == 0 {
+            return String::new();
+        }
+        head_and_tail(word.to_owned(), room).0
+    }
+
+    fn took(&mut self, word: &str) {
+        let word = self.keeps(word);
+        if !word.is_empty() {
+            let before = self.said.messages.len();
+            self.said.steered.push((before, word));
+        }
     }
 }
 
@@ -156,7 +177,8 @@ impl State {
             };
             if let Told::Not(text) = &mut word.told {
                 let text = std::mem::take(text);
-                word.told = Told::To(process);
+                let kept = self.jobs.get(&turn).map(|job| job.keeps(&text));
+                word.told = Told::To(process, kept.unwrap_or_default());
                 self.out.push(Effect::Tell {
                     worker: process.worker,
                     generation: process.generation,
@@ -173,7 +195,7 @@ impl State {
     /// An agent said what became of a word.
     pub(crate) fn steered(&mut self, worker: WorkerId, number: u64, steering: Steering) {
         let from =
-            |word: &&Word| matches!(word.told, Told::To(process) if process.worker == worker);
+            |word: &&Word| matches!(word.told, Told::To(process, _) if process.worker == worker);
         if self.words.waiting.get(&number).filter(from).is_none() {
             return;
         }
@@ -183,6 +205,10 @@ impl State {
         match steering {
             Steering::Taken => {
                 let job = word.job;
+                if let (Told::To(_, text), Some(turn)) = (word.told, self.jobs.get_mut(&word.turn))
+                {
+                    turn.took(&text);
+                }
                 self.answer(word.conn, word.id, &Line::Steer { ok: true, job });
             }
             Steering::TooLate => self.refuse(word.conn, word.id, ended_first(word.job)),

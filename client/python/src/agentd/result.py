@@ -40,8 +40,9 @@ class Result:
     agent: str | None
     provider: str | None
     model: str | None
-    messages: list[str]
-    """All that the agent said, message by message."""
+    messages: list[dict[str, Any]]
+    """All that was said in the turn, message by message: ``role`` and ``content``. The role is
+    ``assistant``, or ``user`` for words that steered the turn; the prompt isn't among them."""
     tool_trace: list[dict[str, Any]]
     """Each tool call: ``name``, ``input``, ``ok``, ``output``, ``duration_ms``."""
     api_calls: list[dict[str, Any]] | None

@@ -8,7 +8,7 @@ use agentd_core::worker::{Exit, Failure, Steering, WorkerEvent};
 use agentd_protocol::Code;
 
 use crate::agents::{describe, settings};
-use crate::scenarios::{ProcessId, only, running};
+use crate::scenarios::{ProcessId, only, running, say};
 use crate::world::World;
 
 fn last(world: &World, conn: ConnId) -> String {
@@ -47,6 +47,72 @@ fn a_word_is_answered_when_the_agent_has_taken_it() {
     assert_eq!(last(&world, other), "2:error session-idle");
     steered(&mut world, process, 3, Steering::Taken);
     assert_eq!(last(&world, other), "2:error session-idle");
+}
+
+/// The `messages` of a job's final line, as `role: content`.
+fn messages(world: &World, conn: ConnId) -> Vec<String> {
+    let told = &world.clients[&conn].lines;
+    let last = told.iter().rfind(|line| line["type"] == "message_end");
+    let listed = last.and_then(|line| line["messages"].as_array());
+    let listed = listed.into_iter().flatten();
+    listed
+        .map(|one| format!("{}: {}", one["role"].as_str().unwrap(), one["content"]))
+        .collect()
+}
+
+#[test]
+fn messages_say_who_said_them() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let send = r#"{"type":"send","text":"hi","session":"main","include":["messages"]}"#;
+    world.request(conn, 1, send);
+    let process = only(&world);
+    world.get_ready(process);
+    say(&mut world, process, "one");
+    world.request(conn, 2, r#"{"type":"steer","text":"left"}"#);
+    world.request(conn, 3, r#"{"type":"steer","text":"never taken"}"#);
+    steered(&mut world, process, 0, Steering::Taken);
+    let turn = world.processes[&process].turns[0];
+    let replaces_last = false;
+    let begun = WorkerEvent::MessageStarted {
+        turn,
+        replaces_last,
+    };
+    world.worker(process, begun);
+    say(&mut world, process, "two");
+    world.end_turn(process);
+    assert_eq!(
+        messages(&world, conn),
+        [
+            r#"assistant: "one""#,
+            r#"user: "left""#,
+            r#"assistant: "two""#
+        ]
+    );
+}
+
+#[test]
+fn messages_without_end_leave_room_for_their_line() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let send =
+        r#"{"type":"send","text":"hi","session":"main","include":["messages"],"stream":false}"#;
+    world.request(conn, 1, send);
+    let process = only(&world);
+    world.get_ready(process);
+    let turn = world.processes[&process].turns[0];
+    for _ in 0..8_000 {
+        let replaces_last = false;
+        let begun = WorkerEvent::MessageStarted {
+            turn,
+            replaces_last,
+        };
+        world.worker(process, begun);
+    }
+    say(&mut world, process, "the answer");
+    world.end_turn(process);
+    let kept = messages(&world, conn).len();
+    assert!((3_000..4_000).contains(&kept), "{kept} messages");
 }
 
 #[test]
