@@ -93,6 +93,8 @@ pub struct Describe {
     pub model_per_turn: bool,
     /// Is the thinking level?
     pub thinking_per_turn: bool,
+    /// May its process take other ones between turns? It says whether it did.
+    pub switches: bool,
     /// Can it be told which model to use?
     pub models: bool,
     /// Can it be told which provider's?

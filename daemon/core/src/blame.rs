@@ -102,6 +102,7 @@ mod tests {
                 recycles: true,
                 model_per_turn: false,
                 thinking_per_turn: false,
+                switches: false,
                 models: true,
                 providers: Providers::Any,
                 thinking: Levels::Any,

@@ -30,7 +30,7 @@ impl State {
                 self.climb(worker, Rung::Kill);
             }
             SlotPhase::Recycling { .. } => {
-                slot.last_error = Some("it did not open a new session in time".to_owned());
+                slot.last_error = Some("it was not ready for its next turn in time".to_owned());
                 self.stop_slot(worker, Rung::Ask);
             }
             SlotPhase::Stopping { rung, .. } => match rung {

@@ -15,7 +15,7 @@ use crate::effect::{Effect, Spawn};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Phase, Process};
 use crate::lanes::Lane;
-use crate::limits::{PROBE_AFTER, PROBE_WITHIN, SPAWN_EVERY, SPAWNS_AT_ONCE};
+use crate::limits::{PROBE_AFTER, PROBE_WITHIN, RUNG, SPAWN_EVERY, SPAWNS_AT_ONCE};
 use crate::schedule::Pass;
 use crate::session::SessionId;
 use crate::slot::{Fit, Slot, SlotPhase};
@@ -206,13 +206,47 @@ impl State {
         if !slot.turns.is_empty() || self.compacting.contains_key(&worker) {
             return Place::Wait;
         }
-        // Other pins than the process was started with: it makes way for one that has them.
+        if matches!(slot.phase, SlotPhase::Recycling { .. }) || self.switch(worker, fit) {
+            return Place::Soon(worker);
+        }
+        // Other pins than the process has: it makes way for one that has them.
         self.retire(worker);
         if self.slots.contains_key(&worker) {
             Place::Soon(worker)
         } else {
             Place::Changed
         }
+    }
+
+    /// Asks an idle process to take other pins, if that is all it lacks and it may be able to.
+    fn switch(&mut self, worker: WorkerId, fit: &Fit) -> bool {
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return false;
+        };
+        let SlotPhase::Ready { pid, since } = slot.phase else {
+            return false;
+        };
+        let pins = fit.pins();
+        let rest = Fit {
+            provider: pins.provider.clone(),
+            model: pins.model.clone(),
+            thinking: pins.thinking.clone(),
+            ..slot.fit.clone()
+        };
+        if !slot.describe.switches || rest != *fit {
+            return false;
+        }
+        slot.fit = rest;
+        slot.phase = SlotPhase::Recycling { pid, since };
+        let generation = slot.generation;
+        self.timers.clear(Timer::Idle(worker));
+        self.timers.set(Timer::Slot(worker), self.now.mono + RUNG);
+        self.out.push(Effect::Tell {
+            worker,
+            generation,
+            command: WorkerCommand::Switch(Box::new(pins)),
+        });
+        true
     }
 
     fn place_here(&mut self, worker: WorkerId) -> Place {

@@ -186,7 +186,7 @@ pub(crate) enum SlotPhase {
     Ready { pid: Option<u32>, since: Duration },
     /// Asked whether it still lives, right before its next turn.
     Probing { pid: Option<u32>, since: Duration },
-    /// Making itself ready for a new session.
+    /// Making itself ready for a new session, or for other pins.
     Recycling { pid: Option<u32>, since: Duration },
     /// Dead; it starts again later.
     Backoff,

@@ -206,6 +206,17 @@ impl State {
         }
     }
 
+    /// The process has other pins, or can't: then it makes way for one that is started with them.
+    pub(crate) fn worker_switched(&mut self, worker: WorkerId, has_them: bool) {
+        if has_them {
+            return self.worker_recycled(worker);
+        }
+        let slot = self.slots.get(&worker);
+        if slot.is_some_and(|slot| matches!(slot.phase, SlotPhase::Recycling { .. })) {
+            self.retire(worker);
+        }
+    }
+
     /// A session lets its process go.
     pub(crate) fn unbind(&mut self, worker: WorkerId, session: SessionId) {
         if let Some(slot) = self.slots.get_mut(&worker) {

@@ -39,6 +39,7 @@ impl State {
         match event {
             WorkerEvent::Ready(traits) => self.worker_ready(worker, traits),
             WorkerEvent::Recycled => self.worker_recycled(worker),
+            WorkerEvent::Switched(has_them) => self.worker_switched(worker, has_them),
             WorkerEvent::SessionNamed { native } => self.session_named(worker, &native),
             WorkerEvent::Logged { .. } => {}
             WorkerEvent::Stray { .. } => self.strayed(worker),

@@ -12,6 +12,7 @@ use agentd_protocol::{Code, JobId};
 
 use crate::attached::{Attachments, Takes};
 use crate::ids::TurnId;
+use crate::store::Pins;
 
 /// A tool call's input or an event's payload: JSON text that the core passes on unread.
 pub type Json = String;
@@ -59,6 +60,9 @@ pub enum WorkerCommand {
     },
     /// Forget the session; the next turn starts a new one. Answered by `Recycled`.
     Recycle,
+    /// Take another provider, model or thinking level in the open session, between turns: whatever
+    /// is set is as the next turn needs it. Answered by `Switched`.
+    Switch(Box<Pins>),
     /// What became of a question.
     Answer {
         /// The worker's own name of the question.
@@ -216,6 +220,8 @@ pub enum WorkerEvent {
     },
     /// The process is ready for a new session.
     Recycled,
+    /// It has all that it was asked to take; `false`: it can't, and what it has is not known.
+    Switched(bool),
     /// A new assistant message begins.
     MessageStarted {
         /// In which turn.

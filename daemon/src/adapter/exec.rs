@@ -67,6 +67,7 @@ pub fn describe(command: &[String]) -> Describe {
         recycles: false,
         model_per_turn: true,
         thinking_per_turn: true,
+        switches: false,
         models: has_model,
         providers: Providers::None,
         thinking: Levels::None,

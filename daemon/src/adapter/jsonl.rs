@@ -54,6 +54,7 @@ pub const fn describe() -> Describe {
         recycles: true,
         model_per_turn: true,
         thinking_per_turn: true,
+        switches: false,
         models: true,
         providers: Providers::Any,
         thinking: Levels::Any,
@@ -371,6 +372,8 @@ impl Adapter for Jsonl {
                     events.push(WorkerEvent::Recycled);
                 }
             }
+            // Everything goes with each turn.
+            WorkerCommand::Switch(_) => {}
             WorkerCommand::Answer { question, reply } => {
                 self.answers += 1;
                 put_line(write, &answer(self.answers, question, reply));

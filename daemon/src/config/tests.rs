@@ -36,6 +36,7 @@ fn describe(_kind: Kind, _command: &[String]) -> Describe {
         recycles: true,
         model_per_turn: true,
         thinking_per_turn: true,
+        switches: false,
         models: true,
         providers: Providers::Any,
         thinking: Levels::Any,

@@ -84,6 +84,7 @@ mod gemini {
             stops: &[("[[full]]", "end_turn"), ("[[refuse=finish]]", "end_turn")],
             attached: &["pixel.png", "notes.txt"],
             models: [(None, "gemini-2.5-flash"), (None, "gemini-2.5-pro")],
+            switches: false,
             beside: None,
             tries_again: &[],
             refusal_lasts: None,
@@ -174,6 +175,7 @@ mod opencode {
             stops: &[("[[full]]", "end_turn"), ("[[refuse=finish]]", "refusal")],
             attached: &["pixel.png", "notes.txt"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
+            switches: false,
             beside: None,
             // For more than a minute, and no setting stops it.
             tries_again: &[429, 500],
@@ -246,6 +248,7 @@ mod hermes {
             stops: &[("[[full]]", "end_turn"), ("[[refuse=finish]]", "end_turn")],
             attached: &["pixel.png"],
             models: [(Some("custom"), "mock-1"), (Some("custom"), "mock-2")],
+            switches: false,
             beside: None,
             tries_again: &[],
             refusal_lasts: None,
@@ -292,6 +295,7 @@ mod claude_agent {
             attached: &["pixel.png", "notes.txt"],
             // It offers what Claude Code knows by itself.
             models: [(None, "sonnet"), (None, "haiku")],
+            switches: false,
             beside: None,
             tries_again: &[],
             refusal_lasts: None,
@@ -339,6 +343,7 @@ mod codex_agent {
             attached: &["pixel.png", "notes.txt"],
             // It offers what Codex knows by itself.
             models: [(None, "gpt-5.5"), (None, "gpt-6.1-sol")],
+            switches: false,
             beside: None,
             tries_again: &[],
             refusal_lasts: None,

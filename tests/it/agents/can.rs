@@ -31,6 +31,8 @@ pub struct Can {
     pub attached: &'static [&'static str],
     /// Two models by which the agent may be told apart, as `provider` and `model`.
     pub models: [(Option<&'static str>, &'static str); 2],
+    /// Does its process take another model between turns, though none with a turn?
+    pub switches: bool,
     /// The code of a turn beside another one of another session; `None` where both run.
     pub beside: Option<&'static str>,
     /// The HTTP statuses of the provider that it tries again for longer than anybody waits.

@@ -45,6 +45,7 @@ fn installed() -> Vec<Driven> {
             ],
             attached: &["pixel.png", "letter.pdf", "notes.txt"],
             models: [(None, "mock-1"), (None, "mock-2")],
+            switches: true,
             beside: None,
             tries_again: &[],
             refusal_lasts: None,

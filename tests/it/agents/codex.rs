@@ -40,6 +40,7 @@ fn installed() -> Vec<Driven> {
             stops: &[("[[full]]", "max_tokens"), ("[[refuse=finish]]", "refusal")],
             attached: &["pixel.png"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
+            switches: false,
             beside: None,
             tries_again: &[],
             refusal_lasts: None,

@@ -409,7 +409,7 @@ fn changes_its_model(driven: &Driven) {
     let asked = scene.model.asked().pop().unwrap();
     assert!(asked.model.contains(model), "{}: {asked:?}", driven.label);
     if let Some(first) = first {
-        let stays = scene.kind.describe(&[]).model_per_turn;
+        let stays = scene.kind.describe(&[]).model_per_turn || driven.can.switches;
         assert_eq!(scene.pid() == first, stays, "{}", driven.label);
     }
     scene.was_understood(driven);

@@ -9,7 +9,6 @@ use crate::support::{DEADLINE, Place};
 fn installed() -> Vec<Driven> {
     let driven = |program: std::path::PathBuf| Driven {
         label: program.display().to_string(),
-        program,
         configure,
         can: Can {
             turns: Turns::InOneProcess,
@@ -27,11 +26,13 @@ fn installed() -> Vec<Driven> {
             stops: &[("[[full]]", "max_tokens"), ("[[refuse=finish]]", "refusal")],
             attached: &["pixel.png"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
+            switches: !program.ends_with("pi-0.73.1/bin/pi"),
             beside: None,
             tries_again: &[],
             refusal_lasts: None,
             patience: DEADLINE,
         },
+        program,
     };
     crate::pi::installed().into_iter().map(driven).collect()
 }

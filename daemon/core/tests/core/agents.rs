@@ -17,6 +17,7 @@ pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
         recycles: sessions != Sessions::PerTurn,
         model_per_turn: sessions != Sessions::One,
         thinking_per_turn: sessions != Sessions::One,
+        switches: false,
         models: true,
         providers: Providers::Any,
         thinking: Levels::Any,

@@ -7,6 +7,7 @@ use agentd_core::agent::{Levels, Providers};
 use agentd_core::worker::{Exit, Traits, WorkerEvent};
 
 use crate::agents::settings;
+use crate::scenarios::only;
 use crate::world::World;
 
 /// A world whose agent `one` is like Claude Code, `many` like an ACP agent, `turn` a plain command.
@@ -169,6 +170,9 @@ fn spawned(settings: Settings, pins: &[&str]) -> u64 {
                 world.exit(process, Exit::Signal(15));
             } else if !world.processes[&process].ready {
                 world.get_ready(process);
+            } else if let Some(pins) = world.processes.get_mut(&process).unwrap().switched.pop() {
+                let has_them = pins.model.as_deref() != Some("unknown");
+                world.worker(process, WorkerEvent::Switched(has_them));
             } else if world.processes[&process].turns.is_empty() {
                 break;
             } else {
@@ -198,4 +202,43 @@ fn pins_that_go_with_turns_start_no_process() {
     let (low, high) = (r#","thinking":"low""#, r#","thinking":"high""#);
     assert_eq!(spawned(settings.clone(), &[low, high, "", low]), 1);
     assert_eq!(spawned(settings, &[low, r#","model":"m""#, high]), 2);
+}
+
+#[test]
+fn pins_that_a_process_takes_start_no_other() {
+    let mut settings = settings();
+    settings.agents.get_mut("one").unwrap().describe.switches = true;
+    let (low, high) = (r#","thinking":"low""#, r#","thinking":"high""#);
+    let (model, other) = (r#","model":"m""#, r#","model":"n""#);
+    let unknown = r#","model":"unknown""#;
+    let of = |turns: &[&str]| spawned(settings.clone(), turns);
+    assert_eq!(of(&["", model, other, "", low, high, ""]), 1);
+    // What it can't take, a new process is started with.
+    assert_eq!(of(&[model, unknown, "", other, other]), 2);
+}
+
+#[test]
+fn pins_that_are_never_taken_hold_nothing_up() {
+    let mut settings = settings();
+    settings.agents.get_mut("one").unwrap().describe.switches = true;
+    let mut world = World::new(settings);
+    let conn = world.connect();
+    let send = r#"{"type":"send","text":"a","session":"s","agent":"one""#;
+    world.request(conn, 1, &format!("{send}}}"));
+    let first = only(&world);
+    world.get_ready(first);
+    world.end_turn(first);
+    world.request(conn, 2, &format!(r#"{send},"model":"m"}}"#));
+    assert_eq!(world.processes[&first].switched.len(), 1);
+    assert!(world.processes[&first].turns.is_empty());
+    // Its turn may be taken back meanwhile, and another one may want what it had.
+    world.request(conn, 3, r#"{"type":"abort","session":"s","queued":true}"#);
+    world.request(conn, 4, &format!(r#"{send},"model":"n"}}"#));
+    assert_eq!(world.processes[&first].switched.len(), 1);
+    world.pass(Duration::from_secs(6));
+    assert!(world.processes[&first].told_to_end.is_some());
+    world.exit(first, Exit::Signal(15));
+    let next = only(&world);
+    world.get_ready(next);
+    assert_eq!(world.processes[&next].turns.len(), 1);
 }

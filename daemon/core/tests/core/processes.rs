@@ -129,6 +129,10 @@ impl World {
                 assert!(process.turns.len() <= 1, "two turns at once");
             }
             WorkerCommand::Recycle => assert!(process.turns.is_empty(), "recycled in a turn"),
+            WorkerCommand::Switch(pins) => {
+                assert!(process.turns.is_empty(), "switched in a turn");
+                process.switched.push(*pins);
+            }
             WorkerCommand::Cancel { turn } => process.cancelled.push(turn),
             WorkerCommand::Probe => {}
             WorkerCommand::Answer { question, reply } => process.heard.push((question, reply)),

@@ -9,7 +9,7 @@ use agentd_core::agent::Agent;
 use agentd_core::effect::{Progress, Rung};
 use agentd_core::event::{Facts, Origin};
 use agentd_core::ids::{ConnId, Generation, Now, Token, TurnId, WorkerId};
-use agentd_core::store::{Due, LeftJob, Loaded, Query, Recovered, SessionRow, Write};
+use agentd_core::store::{Due, LeftJob, Loaded, Pins, Query, Recovered, SessionRow, Write};
 use agentd_core::worker::{Exit, Reply, Traits, WorkerEvent};
 use agentd_core::{Effect, Event, Settings, State};
 
@@ -40,6 +40,8 @@ pub struct Process {
     /// Words to its turns.
     pub words: Vec<(u64, String)>,
     pub compacting: Option<String>,
+    /// Pins that it was asked to take.
+    pub switched: Vec<Pins>,
     /// Is its output not read?
     pub paused: bool,
 }

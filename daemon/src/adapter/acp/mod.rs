@@ -45,6 +45,7 @@ pub const fn describe() -> Describe {
         recycles: false,
         model_per_turn: true,
         thinking_per_turn: true,
+        switches: false,
         models: true,
         providers: Providers::OfModel,
         thinking: Levels::Any,
@@ -495,6 +496,7 @@ impl Adapter for Acp {
             }
             // `describe` has none of these.
             WorkerCommand::Recycle
+            | WorkerCommand::Switch(_)
             | WorkerCommand::Steer { .. }
             | WorkerCommand::Compact { .. } => {}
         }

@@ -109,6 +109,9 @@ impl Claude {
             return events.push(logged(bytes));
         };
         let id = response.string("request_id");
+        let failed = response.string("subtype").as_deref() == Some("error");
+        let switched = self.switch.answered(id.as_deref(), !failed);
+        events.extend(switched.map(WorkerEvent::Switched));
         if id.is_some() && id == self.probe {
             self.probe = None;
             self.resumed = false;
@@ -122,7 +125,7 @@ impl Claude {
             }
             // An error is an answer, too: it is there.
             events.push(WorkerEvent::Ready(Traits::default()));
-        } else if response.string("subtype").as_deref() == Some("error") {
+        } else if failed {
             events.push(logged(bytes));
         }
     }

@@ -10,6 +10,7 @@ mod content;
 mod decode;
 mod news;
 mod questions;
+mod switch;
 mod turn;
 mod words;
 
@@ -32,6 +33,7 @@ use super::object::{put_line, shows};
 use super::unknown::Unknown;
 use super::{Adapter, Launch, TOO_LONG, ended};
 use questions::Questions;
+use switch::Switch;
 use turn::{Abort, Turn};
 use words::Words;
 
@@ -97,6 +99,7 @@ pub const fn describe() -> Describe {
         recycles: false,
         model_per_turn: false,
         thinking_per_turn: false,
+        switches: true,
         models: true,
         providers: Providers::Known(PROVIDERS),
         thinking: Levels::Known(LEVELS),
@@ -148,8 +151,7 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
     ];
     match spawn.thinking.as_deref() {
         Some("off" | "none") => env.push(("CLAUDE_CODE_DISABLE_THINKING", "1")),
-        Some("minimal") => put(&["--effort", "low"]),
-        Some(level) => put(&["--effort", level]),
+        Some(level) => put(&["--effort", effort(level)]),
         None => {}
     }
     if let Some(provider) = &spawn.provider {
@@ -167,6 +169,11 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
         env: env.into_iter().map(own).collect(),
         stdin: None,
     }
+}
+
+/// Its own word for a level.
+fn effort(level: &str) -> &str {
+    if level == "minimal" { "low" } else { level }
 }
 
 /// One process's translator.
@@ -187,6 +194,7 @@ pub struct Claude {
     turn: Option<Turn>,
     questions: Questions,
     words: Words,
+    switch: Switch,
     /// US dollars since the process started.
     spent: f64,
     /// Does a flat plan pay for it?
@@ -209,6 +217,7 @@ impl Claude {
             turn: None,
             questions: Questions::default(),
             words: Words::default(),
+            switch: Switch::new(spawn),
             spent: 0.0,
             is_flat: false,
             unknown: Unknown::default(),
@@ -316,6 +325,7 @@ impl Adapter for Claude {
             WorkerCommand::Cancel { turn } => self.cancel(*turn, events, write),
             // Not announced by `describe`.
             WorkerCommand::Recycle => {}
+            WorkerCommand::Switch(pins) => self.switch(pins, events, write),
             WorkerCommand::Answer { question, reply } => {
                 self.questions.answered(question, reply, events, write);
             }

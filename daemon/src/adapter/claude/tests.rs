@@ -1,5 +1,6 @@
 //! What the adapter makes of recorded conversations.
 
+use agentd_core::store::Pins;
 use agentd_core::worker::{QuestionKind, Reply, Steering};
 use agentd_protocol::line::{CostStatus, Level};
 
@@ -423,4 +424,60 @@ fn a_command_of_its_own_is_answered_without_a_model() {
     replay.play();
     let named = |event: &WorkerEvent| matches!(event, WorkerEvent::SessionNamed { .. });
     assert_eq!(replay.count(named), 2, "it has a new session now");
+}
+
+fn pins(provider: Option<&str>, model: Option<&str>, thinking: Option<&str>) -> WorkerCommand {
+    let own = |pin: Option<&str>| pin.map(str::to_owned);
+    WorkerCommand::Switch(Box::new(Pins {
+        provider: own(provider),
+        model: own(model),
+        thinking: own(thinking),
+    }))
+}
+
+fn switched(replay: &Replay) -> Option<bool> {
+    let last = replay.events.iter().rev();
+    let mut told = last.filter_map(|event| match event {
+        WorkerEvent::Switched(has_them) => Some(*has_them),
+        _ => None,
+    });
+    told.next()
+}
+
+#[test]
+fn a_model_and_a_level_are_changed_by_words() {
+    let mut replay = Replay::bare();
+    let answers = |replay: &mut Replay, at: usize, subtype: &str| {
+        let id = replay.wrote[at]["request_id"].clone();
+        let response = json!({"subtype": subtype, "request_id": id});
+        replay.hear(&json!({"type": "control_response", "response": response}));
+    };
+    replay.tell(&pins(None, Some("m"), Some("minimal")));
+    let asked = |at: usize, replay: &Replay| replay.wrote[at]["request"].clone();
+    let model = json!({"subtype": "set_model", "model": "m"});
+    assert_eq!(asked(0, &replay), model);
+    let level = json!({"subtype": "apply_flag_settings", "settings": {"effortLevel": "low"}});
+    assert_eq!(asked(1, &replay), level);
+    answers(&mut replay, 0, "success");
+    assert_eq!(switched(&replay), None);
+    answers(&mut replay, 1, "success");
+    assert_eq!(switched(&replay), Some(true));
+    // What it has is not asked for again.
+    replay.tell(&pins(None, Some("n"), Some("minimal")));
+    assert_eq!(replay.wrote.len(), 3);
+    answers(&mut replay, 2, "error");
+    assert_eq!(switched(&replay), Some(false));
+}
+
+#[test]
+fn what_is_a_variable_takes_a_new_process() {
+    for (provider, model, thinking) in [
+        (Some("bedrock"), Some("m"), None),
+        (None, Some("m"), Some("off")),
+    ] {
+        let mut replay = Replay::bare();
+        replay.tell(&pins(provider, model, thinking));
+        assert_eq!(switched(&replay), Some(false));
+        assert_eq!(replay.wrote.len(), 0);
+    }
 }

@@ -84,6 +84,7 @@ pub const fn describe() -> Describe {
         recycles: false,
         model_per_turn: false,
         thinking_per_turn: true,
+        switches: false,
         models: true,
         providers: Providers::Any,
         thinking: Levels::Known(LEVELS),
@@ -429,8 +430,9 @@ impl Adapter for Codex {
                 }
             }
             WorkerCommand::Cancel { turn } => self.cancel(*turn, events, write),
-            // The kind doesn't recycle: a session gets a process of its own.
-            WorkerCommand::Recycle => {}
+            // The kind doesn't recycle: a session gets a process of its own, and for another model
+            // a new one.
+            WorkerCommand::Recycle | WorkerCommand::Switch(_) => {}
             WorkerCommand::Answer { question, reply } => {
                 self.requests.answer(question, reply, write);
             }

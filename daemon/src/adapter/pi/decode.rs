@@ -220,6 +220,12 @@ impl Pi {
         } else if is(self.confirm.as_ref()) {
             self.confirm = None;
             self.confirmed(record, events, write);
+        } else if self
+            .switch
+            .as_ref()
+            .is_some_and(|switch| switch.waits_for(id.as_deref()))
+        {
+            self.switched(record, events, write);
         } else if is(asked) {
             self.renewed(bytes, record, events, write);
         } else if is(named) {
@@ -257,6 +263,7 @@ impl Pi {
             .object("data")
             .and_then(|data| data.string("disposition"));
         self.settles |= disposition.is_some();
+        self.disposes |= disposition.is_some();
         turn.handled = disposition.as_deref() == Some("handled");
         if turn.handled || (disposition.is_none() && turn.slash && !turn.started) {
             self.look(write);
@@ -357,7 +364,7 @@ impl Pi {
     }
 
     /// Takes over what `get_state` says.
-    fn state(&mut self, record: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn state(&mut self, record: &Object<'_>, events: &mut Vec<WorkerEvent>) {
         let Some(data) = record.object("data") else {
             return;
         };

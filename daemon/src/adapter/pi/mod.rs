@@ -1,11 +1,13 @@
 //! Kind `pi`: `pi --mode rpc` in both of its dialects (0.73.1, and 1.x with `agent_settled`).
 //!
 //! Owns what may be written to pi and when: one prompt at a time and only when idle, an abort and
-//! a word only after `agent_start`, a new session and a compaction only between runs, no setter
-//! ever, and nothing left in pi's queue.
+//! a word only after `agent_start`, a new session and a compaction only between runs, and nothing
+//! left in pi's queue. No setter that writes the user's settings: only newer ones keep a model and
+//! a level to the session (`switch.rs`).
 //! Must not know processes or time: whatever pi never answers, the core ends by its deadlines.
 
 mod decode;
+mod switch;
 mod turn;
 mod words;
 
@@ -15,6 +17,7 @@ use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
 use agentd_core::attached::{Attached, Takes};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::store::Pins;
 use agentd_core::toolsets::{Tools, Toolsets};
 use agentd_core::worker::{Failure, Outcome, Prompt, QuestionKind, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
@@ -25,6 +28,7 @@ use super::attached::base64;
 use super::object::{put_line, shows};
 use super::unknown::Unknown;
 use super::{Adapter, Launch, ended};
+use switch::Switch;
 use turn::{Abort, Turn};
 use words::Words;
 
@@ -59,6 +63,7 @@ pub const fn describe() -> Describe {
         recycles: true,
         model_per_turn: false,
         thinking_per_turn: false,
+        switches: true,
         models: true,
         providers: Providers::Any,
         thinking: Levels::Known(LEVELS),
@@ -89,7 +94,7 @@ pub const fn describe() -> Describe {
     }
 }
 
-/// Everything is a flag: pi's setters write the user's own settings.
+/// Everything is a flag: older ones' setters write the user's own settings.
 #[must_use]
 pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
     let mut argv = command.to_vec();
@@ -166,8 +171,11 @@ pub struct Pi {
     resumed: bool,
     provider: Option<String>,
     model: Option<String>,
-    /// The thinking level that was asked for.
-    asked: Option<String>,
+    /// What was asked for.
+    asked: Pins,
+    switch: Option<Switch>,
+    /// Does this pi tell what becomes of a prompt? Such a one's setters are the session's.
+    disposes: bool,
     /// The one that counts.
     thinking: Option<String>,
     unknown: Unknown,
@@ -179,7 +187,11 @@ impl Pi {
     pub fn new(spawn: &Spawn) -> Self {
         Self {
             resumed: spawn.resume.is_some(),
-            asked: spawn.thinking.clone(),
+            asked: Pins {
+                provider: spawn.provider.clone(),
+                model: spawn.model.clone(),
+                thinking: spawn.thinking.clone(),
+            },
             ..Self::default()
         }
     }
@@ -269,7 +281,7 @@ impl Pi {
             let mut outcome = outcome.unwrap_or_else(|| turn.outcome());
             outcome.provider = outcome.provider.or_else(|| self.provider.clone());
             outcome.model = outcome.model.or_else(|| self.model.clone());
-            if let (Some(asked), Some(level)) = (&self.asked, &self.thinking) {
+            if let (Some(asked), Some(level)) = (&self.asked.thinking, &self.thinking) {
                 if asked != level {
                     events.push(unheeded(name, asked, level));
                 }
@@ -347,6 +359,7 @@ impl Adapter for Pi {
                     self.recycle = Recycle::Wanted;
                 }
             }
+            WorkerCommand::Switch(pins) => self.switch(pins, events, write),
             WorkerCommand::Answer { question, reply } => words::put_reply(question, reply, write),
             WorkerCommand::Steer { turn, word, text } => {
                 self.steer(*turn, *word, text, events, write);

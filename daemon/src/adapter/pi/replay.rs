@@ -18,7 +18,7 @@ use super::*;
 pub(super) const DIALECTS: [&str; 2] = ["pi-0.73.1", "pi-1.5.2"];
 
 /// Every request the adapter may ever write.
-const ALLOWED: [&str; 8] = [
+const ALLOWED: [&str; 10] = [
     "abort",
     "clear_queue",
     "compact",
@@ -26,6 +26,8 @@ const ALLOWED: [&str; 8] = [
     "get_state",
     "new_session",
     "prompt",
+    "set_model",
+    "set_thinking_level",
     "steer",
 ];
 

@@ -136,6 +136,9 @@ fn kept(row: Row<'_>) -> Vec<Vec<String>> {
                 (false, ..) => "no",
                 (_, Sessions::PerTurn, _) => "from the next turn's process on",
                 (_, _, true) => "in the living process",
+                _ if it.switches => {
+                    "in the living process, if its version can; else in a new one, which reopens the session"
+                }
                 (_, _, false) => "in a new process, which reopens the session",
             }
             .to_owned()

@@ -1,0 +1,91 @@
+//! Another model or thinking level for the open session.
+//!
+//! Owns what the process has, as far as it was asked for, and what is asked of it between turns.
+//! What it has by a variable only it keeps until it ends: the platform, and thinking that is off.
+
+use agentd_core::effect::Spawn;
+use agentd_core::store::Pins;
+use agentd_core::worker::WorkerEvent;
+use serde_json::json;
+
+use super::{Claude, effort};
+
+/// Levels that are variables, and no effort.
+const OFF: &[&str] = &["off", "none"];
+
+#[derive(Debug)]
+pub(super) struct Switch {
+    has: Pins,
+    /// What it has once all requests are answered well.
+    then: Pins,
+    /// The requests that are out.
+    open: Vec<String>,
+}
+
+impl Switch {
+    pub(super) fn new(spawn: &Spawn) -> Self {
+        let has = Pins {
+            provider: spawn.provider.clone(),
+            model: spawn.model.clone(),
+            thinking: spawn.thinking.clone(),
+        };
+        Self {
+            then: has.clone(),
+            has,
+            open: Vec::new(),
+        }
+    }
+
+    /// Takes the answer to one of its requests. Whether all is well, when that is known.
+    pub(super) fn answered(&mut self, id: Option<&str>, is_well: bool) -> Option<bool> {
+        let at = self
+            .open
+            .iter()
+            .position(|open| Some(open.as_str()) == id)?;
+        self.open.swap_remove(at);
+        if !is_well {
+            self.open.clear();
+            return Some(false);
+        }
+        if self.open.is_empty() {
+            self.has = self.then.clone();
+            return Some(true);
+        }
+        None
+    }
+}
+
+impl Claude {
+    pub(super) fn switch(
+        &mut self,
+        pins: &Pins,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        let has = self.switch.has.clone();
+        let is_off = |level: &Option<String>| level.as_deref().is_some_and(|it| OFF.contains(&it));
+        let level = (pins.thinking != has.thinking).then_some(&pins.thinking);
+        let variable = |level| is_off(level) || is_off(&has.thinking) || level.is_none();
+        let model = (pins.model != has.model).then_some(&pins.model);
+        if self.turn.is_some()
+            || pins.provider != has.provider
+            || model.is_some_and(Option::is_none)
+            || level.is_some_and(variable)
+        {
+            return events.push(WorkerEvent::Switched(false));
+        }
+        self.switch.then = pins.clone();
+        if let Some(model) = model {
+            let id = self.request(json!({"model": model}), "set_model", write);
+            self.switch.open.push(id);
+        }
+        if let Some(Some(level)) = level {
+            let settings = json!({"settings": {"effortLevel": effort(level)}});
+            let id = self.request(settings, "apply_flag_settings", write);
+            self.switch.open.push(id);
+        }
+        if self.switch.open.is_empty() {
+            events.push(WorkerEvent::Switched(true));
+        }
+    }
+}
