@@ -55,19 +55,59 @@ public actor AgentClient {
     throw AgentError.outcomeUnknown(key: send.key)
   }
 
-  /// The same with all its lines. Cancelling the task that reads them aborts the turn.
+  /// The same with all its lines. Cancelling the task that reads them aborts the turn. When the
+  /// daemon is lost meanwhile, the one that comes next is asked with the key, and tells on.
   public func lines(_ send: Send, within seconds: Double? = nil) async throws
     -> Lines
   {
     // With a key, an unknown outcome can be asked for.
     var keyed = send
     keyed.key = send.key ?? UUID().uuidString.lowercased()
+    let (begun, before) = (ContinuousClock.now, closes)
+    // Its outcome may be unknown already: then the store is that of the daemon that had it.
+    let asked = Guarded<String?>(nil)
+    let first: Lines
     do {
-      return try await direct { [keyed] in
-        try await $0.linesOnceBegun(keyed, within: seconds)
+      first = try await direct { [keyed] connection in
+        let epoch = await connection.epoch
+        asked.with { $0 = epoch }
+        return try await connection.linesOnceBegun(keyed, within: seconds)
       }
     } catch AgentError.notConnected(let fact, let reason) {
       return try await relayed(keyed, fact, reason, within: seconds)
+    } catch AgentError.outcomeUnknown(let key) {
+      first = Lines { throw AgentError.outcomeUnknown(key: key) }
+    }
+    let again = Again(first) { [weak self, keyed] in
+      let epoch = asked.with { $0 }
+      let left = seconds.map { $0 - (ContinuousClock.now - begun) / .seconds(1) }
+      guard let self, let epoch, await self.closes == before, left ?? 1 > 0 else {
+        throw AgentError.outcomeUnknown(key: keyed.key)
+      }
+      return try await self.again(keyed, epoch: epoch, within: left)
+    }
+    return Lines { try await again.take() }
+  }
+
+  /// Asks for a send whose conversation broke, with its key, at the daemon that comes next: what was
+  /// accepted is told from its beginning. One with another store knows nothing of it.
+  private func again(_ send: Send, epoch: String, within seconds: Double?) async throws -> Lines {
+    let unknown = AgentError.outcomeUnknown(key: send.key)
+    let until = ContinuousClock.now + .seconds(Fallback.patience)
+    do {
+      while true {
+        do {
+          return try await direct { connection in
+            guard await connection.epoch == epoch else { throw unknown }
+            return try await connection.linesOnceBegun(send, within: seconds)
+          }
+        } catch AgentError.notConnected where ContinuousClock.now < until {
+          try await Task.sleep(for: .seconds(0.05))
+        }
+      }
+    } catch AgentError.notConnected(let fact, let reason) {
+      // It knows whether one is on its way, and waits for that.
+      return try await relayed(send, fact, reason, within: seconds, epoch: epoch)
     }
   }
 
@@ -177,16 +217,27 @@ public actor AgentClient {
       transport, as: options.name, within: seconds, answersQuestions: options.answersQuestions)
   }
 
-  /// Nothing left so far. Who holds the whole rule decides what is right now.
+  /// Nothing left so far. Who holds the whole rule decides what is right now. With an `epoch` the
+  /// daemon with that store may have accepted it, and nobody else is asked.
   private func relayed(
-    _ send: Send, _ fact: Fact, _ reason: String, within seconds: Double?
+    _ send: Send, _ fact: Fact, _ reason: String, within seconds: Double?, epoch: String? = nil
   ) async throws -> Lines {
     guard Fallback.decide(fact, waited: Fallback.patience) == .relay, var command = options.agentctl
-    else { throw AgentError.notConnected(fact, reason: reason) }
+    else {
+      guard epoch == nil else { throw AgentError.outcomeUnknown(key: send.key) }
+      throw AgentError.notConnected(fact, reason: reason)
+    }
     if let endpoint = options.endpoint { command.arguments += ["--socket", endpoint.path] }
-    command.arguments += options.runsAlone ? ["stdio"] : ["stdio", "--no-fallback"]
+    let runsAlone = options.runsAlone && epoch == nil
+    command.arguments += runsAlone ? ["stdio"] : ["stdio", "--no-fallback"]
     let (number, worker) = try relay(command)
     do {
+      if let epoch {
+        let hello = try await worker.connection.ask("hello", [("protocol", 1)])
+        guard case .hello(let hello) = hello.body, hello.epoch == epoch else {
+          throw AgentError.outcomeUnknown(key: send.key)
+        }
+      }
       let lines = try await worker.connection.linesOnceBegun(send, within: seconds)
       // Its input stays open until then: it may have to be told to abort.
       Task {
@@ -194,10 +245,14 @@ public actor AgentClient {
         await leave(number)
       }
       return lines
+    } catch AgentError.childExited where epoch != nil {
+      await leave(number)
+      throw AgentError.outcomeUnknown(key: send.key)
     } catch AgentError.childExited(let why) {
       throw Self.meaning(of: await leave(number), why, send)
     } catch AgentError.notSent {
       await leave(number)
+      guard epoch == nil else { throw AgentError.outcomeUnknown(key: send.key) }
       throw AgentError.notConnected(fact, reason: "\(reason); \(worker.log.lastWords)")
     } catch {
       Task { await leave(number) }

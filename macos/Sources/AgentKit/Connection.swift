@@ -50,6 +50,8 @@ public actor Connection {
   private var idleWaiters: [CheckedContinuation<Void, Never>] = []
   private var pump: Task<Void, Never>?
   public private(set) var strays = Strays()
+  /// Which store is behind it, as `hello` said.
+  private(set) var epoch: String?
   /// Came a turn's line without an id?
   private var knowsNoIDs = false
 
@@ -92,6 +94,7 @@ public actor Connection {
       throw Self.greetingFailed(error, within: seconds)
     }
     if case .hello(let hello) = line.body, hello.isOK, hello.protocolVersion == 1 {
+      await connection.note(hello)
       return (connection, hello)
     }
     await connection.close()
@@ -101,6 +104,10 @@ public actor Connection {
       )
     }
     throw AgentError.helloRefused("it answered `\(line.json.text.prefix(200))`")
+  }
+
+  private func note(_ hello: HelloAnswer) {
+    epoch = hello.epoch
   }
 
   private static func greetingFailed(_ error: Error, within seconds: Double) -> Error {

@@ -272,6 +272,28 @@ struct WithoutDaemon {
     _ = turn
   }
 
+  /// A daemon that is restarted under a turn: whoever reads is told on, each thing once.
+  @Test func aTurnIsToldOnByTheDaemonThatComesNext() async throws {
+    let daemon = try await Daemon()
+    let client = daemon.client()
+    var send = Send("a [[sleep 500]]", session: "s", key: "k")
+    send.more["retry"] = "auto"
+    var lines: [Line] = []
+    var isRestarted = false
+    for try await line in try await client.lines(send) {
+      lines.append(line)
+      if line.kind == "message_start", !isRestarted {
+        isRestarted = true
+        await daemon.kill()
+        try await daemon.start()
+      }
+    }
+    #expect(lines.last?.kind == "message_end")
+    let numbers = lines.compactMap(\.seq)
+    #expect(numbers == numbers.sorted() && Set(numbers).count == numbers.count, "\(numbers)")
+    #expect(lines.filter { $0.kind == "accepted" }.count == 1)
+  }
+
   /// Killed with the request: nobody sends it again by itself, and the same key finds what it did.
   @Test func aDaemonKilledInTheTurnIsUnknownAndNothingRunsTwice() async throws {
     let daemon = try await Daemon()
