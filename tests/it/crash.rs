@@ -104,6 +104,27 @@ fn a_queued_job_of_a_session_without_a_running_one_goes_on_after_the_restart() {
 }
 
 #[test]
+fn dead_instances_are_ended_together_however_many() {
+    let daemon = Daemon::start();
+    let mut client = daemon.connect();
+    for ask in [r#"{"type":"hello"}"#, r#"{"type":"drain"}"#] {
+        client.send(ask);
+        client.next();
+    }
+    client.send(&send("s", "chaos:say late"));
+    let job = client.until("accepted").remove(0)["job"].clone();
+    let place = daemon.kill();
+    // As many crashes leave, if each comes before what the last one left is ended.
+    for number in 0..300 {
+        let file = place.path(&format!("state/instances/{number}-1-0000000000000000"));
+        std::fs::write(file, format!("{number}\n")).unwrap();
+    }
+    let daemon = place.start();
+    let collected = collect(&daemon, &[&job]);
+    assert_eq!(collected["results"][0]["text"], "late", "{collected:#}");
+}
+
+#[test]
 fn a_queued_job_is_not_lost_when_a_one_shot_used_its_session_in_between() {
     let daemon = with_marks("").start();
     assert_eq!(

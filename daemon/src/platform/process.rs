@@ -105,10 +105,9 @@ pub struct Marked {
     pub unread: bool,
 }
 
-/// Processes that carry the instance's mark as a limit, or in their environment.
+/// Processes that carry the mark of one of the instances as a limit, or in their environment.
 #[must_use]
-pub fn marked(instance: &str) -> Marked {
-    let mark = format!("{MARK}={instance}");
+pub fn marked(instances: &BTreeSet<String>) -> Marked {
     let mut marked = Marked::default();
     let entries = match fs::read_dir("/proc") {
         Ok(entries) => entries,
@@ -123,13 +122,13 @@ pub fn marked(instance: &str) -> Marked {
             continue;
         };
         if let Some(mark) = LimitMark::on(pid) {
-            if mark.is_of(instance) {
+            if instances.iter().any(|instance| mark.is_of(instance)) {
                 marked.pids.push(pid);
             }
             continue;
         }
         match environment_of(pid) {
-            Some(entries) if has_entry(&entries, &mark) => marked.pids.push(pid),
+            Some(entries) if carries_one(&entries, instances) => marked.pids.push(pid),
             Some(_) => {}
             None => marked.unsettled.push(pid),
         }
@@ -150,6 +149,17 @@ pub fn environment_of(pid: u32) -> Option<Vec<u8>> {
     (!is_unsettled(pid)).then(read)
 }
 
+/// Is the mark in an environment that of one of the instances?
+fn carries_one(environment: &[u8], instances: &BTreeSet<String>) -> bool {
+    let mut entries = environment.split(|byte| *byte == 0);
+    entries.any(|entry| {
+        let named = entry.strip_prefix(MARK.as_bytes());
+        let named = named.and_then(|named| named.strip_prefix(b"="));
+        let named = named.and_then(|named| std::str::from_utf8(named).ok());
+        named.is_some_and(|named| instances.contains(named))
+    })
+}
+
 /// Is this one of an environment's entries?
 #[must_use]
 pub fn has_entry(environment: &[u8], entry: &str) -> bool {
@@ -164,34 +174,31 @@ fn is_unsettled(pid: u32) -> bool {
         && fs::read_link(format!("/proc/{pid}/exe")).is_ok()
 }
 
-/// Ends everything that a dead instance left running, and what others did that died before it: it
-/// may have had their sessions by then, and have died before it ended their processes.
+/// Ends everything that dead instances left running, and what others did that died before them: they
+/// may have had their sessions by then, and have died before they ended their processes.
 ///
-/// Gives the processes that would not go. Blocks for at most 5 s for each dead instance.
+/// Gives the processes that would not go. Blocks for at most 5 s, however many there are. Never
+/// touches this process or its ancestors, whatever they are marked.
 #[must_use]
-pub fn end_dead(state_dir: &Path, id: &str) -> Vec<u32> {
-    let mut survivors = end_instance(state_dir, id);
+pub fn end_dead(state_dir: &Path, ids: &BTreeSet<String>) -> Vec<u32> {
     let others = instance::dead_instances(state_dir).unwrap_or_default();
-    for other in others.iter().filter(|other| *other != id) {
-        survivors.extend(end_instance(state_dir, other));
-    }
-    survivors
+    let all: BTreeSet<String> = ids.iter().cloned().chain(others).collect();
+    end_instances(state_dir, &all)
 }
 
-/// Ends everything a dead instance left running, and gives the processes that would not go.
-///
-/// Blocks for at most 5 s. Never touches this process or its ancestors, whatever they are marked.
-#[must_use]
-pub fn end_instance(state_dir: &Path, id: &str) -> Vec<u32> {
+fn end_instances(state_dir: &Path, ids: &BTreeSet<String>) -> Vec<u32> {
     let until = Instant::now() + GONE_WITHIN;
     let spared: BTreeSet<u32> = ancestry(std::process::id()).into_iter().collect();
     let boot = boot_id();
-    let records = instance::records(state_dir, id).inspect_err(|error| {
-        tracing::warn!(%error, instance = id, "what it started is found by its mark only");
-    });
-    let recorded: Vec<u32> = records
-        .unwrap_or_default()
-        .into_iter()
+    let records = |id: &String| {
+        let read = instance::records(state_dir, id).inspect_err(|error| {
+            tracing::warn!(%error, instance = id, "what it started is found by its mark only");
+        });
+        read.unwrap_or_default()
+    };
+    let recorded: Vec<u32> = ids
+        .iter()
+        .flat_map(records)
         .filter(|spawn| {
             Some(&spawn.boot_id) == boot.as_ref() && start_time(spawn.pid) == Some(spawn.start_time)
         })
@@ -205,7 +212,7 @@ pub fn end_instance(state_dir: &Path, id: &str) -> Vec<u32> {
     loop {
         // A process may have forked between the look and its end, or was becoming another program:
         // looked for until none is left.
-        let now = marked(id);
+        let now = marked(ids);
         let found: Vec<u32> = now
             .pids
             .into_iter()
@@ -332,6 +339,10 @@ mod tests {
         command.spawn().unwrap()
     }
 
+    fn only(instance: &str) -> BTreeSet<String> {
+        BTreeSet::from([instance.to_owned()])
+    }
+
     #[test]
     fn this_process_knows_its_start_its_memory_and_its_line() {
         let pid = std::process::id();
@@ -356,7 +367,10 @@ mod tests {
         for _ in 0..200 {
             // It is back as soon as the new program is chosen, before its environment is there.
             let mut child = spawn(Some(instance.id()));
-            assert_eq!(end_instance(dir.path(), instance.id()), Vec::<u32>::new());
+            assert_eq!(
+                end_instances(dir.path(), &only(instance.id())),
+                Vec::<u32>::new()
+            );
             missed += u32::from(child.try_wait().unwrap().is_none());
             child.kill().unwrap();
             child.wait().unwrap();
@@ -380,7 +394,7 @@ mod tests {
         let living = Instance::create(dir.path()).unwrap();
         let [mut first, mut second, mut spared] =
             [earlier, last, living.id()].map(|mark| spawn(Some(mark)));
-        assert_eq!(end_dead(dir.path(), last), Vec::<u32>::new());
+        assert_eq!(end_dead(dir.path(), &only(last)), Vec::<u32>::new());
         for child in [&mut first, &mut second] {
             assert!(child.try_wait().unwrap().is_some(), "it was ended");
         }
@@ -409,13 +423,16 @@ mod tests {
         instance.record(&record(recorded_one.id(), 0)).unwrap();
         instance.record(&record(stale_one.id(), 1)).unwrap();
         let found = loop {
-            let now = marked(instance.id());
+            let now = marked(&only(instance.id()));
             if !now.unsettled.contains(&marked_one.id()) {
                 break now.pids;
             }
         };
         assert_eq!(found, [marked_one.id(), cleared_one.id()]);
-        assert_eq!(end_instance(dir.path(), instance.id()), Vec::<u32>::new());
+        assert_eq!(
+            end_instances(dir.path(), &only(instance.id())),
+            Vec::<u32>::new()
+        );
         assert!(!marked_one.wait().unwrap().success());
         assert!(!cleared_one.wait().unwrap().success());
         assert!(!recorded_one.wait().unwrap().success());

@@ -14,6 +14,7 @@ pub mod neighbours;
 pub mod oneshot;
 pub mod owner;
 pub mod peer;
+pub mod predecessors;
 pub mod shell;
 mod stdio;
 mod to_store;

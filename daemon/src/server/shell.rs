@@ -30,8 +30,9 @@ use crate::platform::remote;
 use crate::platform::slices;
 use crate::server::facts::{Around, Sizes, peer_config};
 use crate::server::neighbours::Behind;
-use crate::server::owner::{ANSWERS, Arrival, Beat, Gone, Host, INBOX, Owner, Wires};
+use crate::server::owner::{ANSWERS, Arrival, Beat, Host, INBOX, Owner, Wires};
 use crate::server::peer::PeerConfig;
+use crate::server::predecessors::Predecessors;
 use crate::store::{self, Answers, Liveness, Opened, Role, Store};
 use crate::webhook;
 use crate::worker::{
@@ -167,7 +168,7 @@ impl Shell {
         let machine = Machine {
             state_dir: dir.clone(),
             behind,
-            gone,
+            predecessors: Predecessors::new(dir.clone(), gone),
             says: plan.lock.map(Says::new),
             stopping: stopping.clone(),
         };
@@ -507,7 +508,7 @@ impl Says {
 pub struct Machine {
     state_dir: PathBuf,
     behind: watch::Sender<Behind>,
-    gone: mpsc::Sender<Gone>,
+    predecessors: Predecessors,
     says: Option<Says>,
     stopping: CancellationToken,
 }
@@ -542,14 +543,7 @@ impl Host for Machine {
     }
 
     fn end_processes(&mut self, instance: String) {
-        let (dir, gone) = (self.state_dir.clone(), self.gone.clone());
-        tokio::task::spawn_blocking(move || {
-            let survivors = process::end_dead(&dir, &instance);
-            let _left = gone.blocking_send(Gone {
-                instance,
-                survivors,
-            });
-        });
+        self.predecessors.end(instance);
     }
 
     fn forget(&mut self, instance: &str) {
