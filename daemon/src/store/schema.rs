@@ -199,7 +199,7 @@ fn step_up(conn: &mut Connection, path: &Path, migrations: &[&str]) -> Result<()
     }
     let adds = |version| super::migrations::ADDED_TO.contains(&version);
     if before > 0 && !(before as usize + 1..=migrations.len()).all(adds) {
-        let backup = beside(path, &format!(".backup-v{before}-{}", unix_seconds()));
+        let backup = free_name(path, &format!("backup-v{before}"));
         conn.execute("VACUUM INTO ?1", [backup.to_string_lossy()])
             .map_err(sqlite)?;
         fs::set_permissions(&backup, fs::Permissions::from_mode(0o600)).map_err(|source| {
@@ -222,7 +222,10 @@ fn step_up(conn: &mut Connection, path: &Path, migrations: &[&str]) -> Result<()
         .map_err(sqlite)?;
     step.pragma_update(None, "user_version", last.max(now))
         .map_err(sqlite)?;
-    step.commit().map_err(sqlite)
+    failpoint!("before-commit-migration");
+    step.commit().map_err(sqlite)?;
+    failpoint!("after-commit-migration");
+    Ok(())
 }
 
 fn check_whole(conn: &Connection) -> rusqlite::Result<()> {
@@ -291,14 +294,7 @@ fn is_corrupt(error: &rusqlite::Error) -> bool {
 }
 
 fn move_aside(path: &Path) -> std::io::Result<PathBuf> {
-    let mut second = unix_seconds();
-    let aside = loop {
-        let aside = beside(path, &format!(".corrupt-{second}"));
-        if !aside.exists() {
-            break aside;
-        }
-        second += 1;
-    };
+    let aside = free_name(path, "corrupt");
     fs::rename(path, &aside)?;
     for end in ["-wal", "-shm"] {
         match fs::rename(beside(path, end), beside(&aside, end)) {
@@ -307,6 +303,19 @@ fn move_aside(path: &Path) -> std::io::Result<PathBuf> {
         }
     }
     Ok(aside)
+}
+
+/// A name beside the file that says why and when: another one of this second may be there, of a
+/// process that was killed over it.
+fn free_name(path: &Path, why: &str) -> PathBuf {
+    let mut second = unix_seconds();
+    loop {
+        let name = beside(path, &format!(".{why}-{second}"));
+        if !name.exists() {
+            return name;
+        }
+        second += 1;
+    }
 }
 
 /// The path with something appended to its name.

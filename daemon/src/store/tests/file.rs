@@ -82,6 +82,23 @@ fn an_older_store_is_copied_before_it_is_migrated() {
 }
 
 #[test]
+fn migration_goes_on_beside_the_copy_of_one_that_was_killed() {
+    let dir = TempDir::new().unwrap();
+    bench(dir.path(), "a", Role::Daemon, dead).close();
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = since.unwrap().as_secs();
+    let version = migrations::MIGRATIONS.len();
+    // Of this second, and of those that the test may take.
+    for second in now..now + 60 {
+        let copy = format!(".backup-v{version}-{second}");
+        std::fs::write(beside(&dir.path().join(FILE), &copy), "half of it").unwrap();
+    }
+    let mut newer = migrations::MIGRATIONS.to_vec();
+    newer.push("ALTER TABLE jobs ADD COLUMN colour TEXT;");
+    schema::prepare(dir.path(), &newer).unwrap();
+}
+
+#[test]
 fn the_files_are_for_their_owner_only() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = TempDir::new().unwrap();
