@@ -217,6 +217,7 @@ impl State {
             }),
             store: StoreFacts {
                 jobs: self.counters.finished + self.numbers.len() as u64,
+                open: self.numbers.len() as u64,
                 events: self.counters.last_seq,
                 bytes: facts.store_bytes,
                 wal_bytes: facts.wal_bytes,

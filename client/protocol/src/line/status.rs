@@ -163,6 +163,8 @@ pub enum WorkerState {
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub struct StoreFacts {
     pub jobs: u64,
+    #[serde(default)]
+    pub open: u64,
     pub events: u64,
     pub bytes: u64,
     pub wal_bytes: u64,
