@@ -131,6 +131,16 @@ impl Wire {
             }
         }
     }
+
+    /// The answer to one request; nothing when the connection broke.
+    pub(crate) fn reply(&mut self, record: &Record, id: u64) -> Option<Value> {
+        loop {
+            let line = self.read(record)?;
+            if line["id"] == id {
+                return Some(line);
+            }
+        }
+    }
 }
 
 /// Asks until the run stops, and then until everything asked has its end.

@@ -115,7 +115,7 @@ fn talk(record: &Record, wire: &mut Wire, batch: &Batch, random: &mut Random) ->
 }
 
 fn answer(record: &Record, wire: &mut Wire) -> Option<Answer> {
-    let line = reply(record, wire, DISPATCH)?;
+    let line = wire.reply(record, DISPATCH)?;
     let rows = line["jobs"].as_array().cloned().unwrap_or_default();
     let job = |row: &Value| row["job"].as_str().map(str::to_owned);
     Some(match line["type"].as_str() {
@@ -125,16 +125,6 @@ fn answer(record: &Record, wire: &mut Wire) -> Option<Answer> {
     })
 }
 
-/// The answer to one request; nothing when the connection broke.
-fn reply(record: &Record, wire: &mut Wire, id: u64) -> Option<Value> {
-    loop {
-        let line = wire.read(record)?;
-        if line["id"] == id {
-            return Some(line);
-        }
-    }
-}
-
 /// Waits for every end, and resumes the sessions in which something doesn't come to one.
 fn collect(record: &Record, wire: &mut Wire, batch: &Batch, mut jobs: Vec<String>) -> Option<()> {
     while !jobs.is_empty() {
@@ -142,13 +132,13 @@ fn collect(record: &Record, wire: &mut Wire, batch: &Batch, mut jobs: Vec<String
             "type": "collect", "id": COLLECT, "jobs": jobs, "timeout": COLLECT_WITHIN,
         });
         wire.write(&ask).ok()?;
-        let answer = reply(record, wire, COLLECT)?;
+        let answer = wire.reply(record, COLLECT)?;
         let results = answer["results"].as_array().cloned().unwrap_or_default();
         jobs.retain(|job| !results.iter().any(|line| line["job"] == job.as_str()));
         record.with(|history| history.collected.extend(results));
         for session in batch.sessions().iter().filter(|_| !jobs.is_empty()) {
             let id = wire.resume(record, session).ok()?;
-            reply(record, wire, id)?;
+            wire.reply(record, id)?;
         }
     }
     Some(())

@@ -7,16 +7,21 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use serde_json::json;
 
+use crate::client::Wire;
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::fuse::{ACCESS, ANYTHING};
 use crate::history::History;
+use crate::journal::Journal;
+use crate::known;
 use crate::place::{FEW_FILES, Place, Started, Variables, kill_one};
 use crate::program::Victim;
 use crate::random::Random;
 use crate::record::{Record, poll};
 use crate::run::{self, Counts, Plan, Release};
+use crate::stored;
 
 /// Which faults, and how many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +66,20 @@ pub(crate) const FAILPOINTS: &[&str] = &[
     "before-mark",
     "before-commit-mark",
 ];
+/// The same where the tables become those of the next version.
+const MIGRATION: &[&str] = &[
+    "before-commit-migration",
+    "after-commit-migration",
+    "before-commit-takeover",
+];
+/// Of a run's faults so many of a hundred come before the daemon is of the next version.
+const UPGRADED_AFTER: std::ops::RangeInclusive<u64> = 30..=80;
+/// Seconds that running turns get when the daemon is to be restarted.
+const STOPS_AFTER: u64 = 1;
+/// A daemon that is to be restarted is killed after this time, if it is still there.
+const STOPS_WITHIN: Duration = Duration::from_secs(2);
+/// An older daemon refuses a newer store within this time.
+const REFUSES_WITHIN: Duration = Duration::from_secs(10);
 /// A place that isn't reached within this time isn't on the way this time.
 const REACHED_WITHIN: Duration = Duration::from_millis(700);
 /// A daemon whose clients hear nothing for so long is killed all the same.
@@ -78,15 +97,17 @@ const CROWD: u64 = 200;
 /// How often it is looked whether the daemon is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Plays the faults, and leaves a daemon that is up and as it should be.
+/// Plays the faults, and leaves a daemon that is up. Gives what one is started with that is as it
+/// should be.
 pub(crate) fn play(
     plan: &Plan,
     place: &mut Place,
     record: &Record,
     victim: &Victim,
     counts: &mut Counts,
-) {
+) -> Variables {
     let clock = place.path("clock");
+    let before = stored::version(&place.path("state")).unwrap_or(0);
     let mut play = Play {
         plan,
         place,
@@ -96,6 +117,8 @@ pub(crate) fn play(
         random: Random::part(plan.seed, 7),
         disk: None,
         clock: Clock::new(&plan.clock, clock),
+        version: Version::This,
+        before,
     };
     let done = match plan.faults {
         Faults::Kills(kills) => play.kills(kills),
@@ -106,10 +129,20 @@ pub(crate) fn play(
         hung.ignore(0);
     }
     play.place.files = None;
-    let variables = play.variables();
-    if let Err(why) = done.and_then(|()| play.start(&variables).map(drop)) {
+    if let Some(journal) = &plan.journal {
+        journal.catch_up();
+    }
+    if let Err(why) = done.and_then(|()| play.start(Vec::new(), None).map(drop)) {
         record.stuck(why);
     }
+    play.variables_of(None, None)
+}
+
+/// Of which version is the daemon?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Version {
+    This,
+    Next,
 }
 
 /// Is the daemon there?
@@ -128,15 +161,24 @@ struct Play<'a> {
     random: Random,
     disk: Option<Disk>,
     clock: Clock,
+    version: Version,
+    /// That of the tables at the beginning.
+    before: u64,
 }
 
 impl Play<'_> {
     fn kills(&mut self, kills: usize) -> Result<(), String> {
+        let upgrade = self.upgrade_after(kills);
         while self.counts.sum("kills of") < kills {
+            let upgrades = self.counts.sum("kills of") >= upgrade && self.upgrade();
             if self.random.percent(10) {
                 self.storm();
             }
-            let failpoint = self.random.percent(50).then(|| self.failpoint());
+            self.downgrade()?;
+            let failpoint = match upgrades {
+                true => Some(format!("{}:1", self.random.one_of(MIGRATION))),
+                false => self.random.percent(50).then(|| self.failpoint()),
+            };
             if self.live(failpoint.as_deref())? == Life::Lives {
                 self.end(failpoint.as_deref());
             }
@@ -150,6 +192,17 @@ impl Play<'_> {
         if failpoint.is_none() && self.place.is_dead() {
             self.record
                 .stuck(format!("the daemon left by itself\n{}", self.place.log()));
+        }
+        if failpoint.is_none()
+            && self.random.percent(50)
+            && matches!(self.plan.faults, Faults::Kills(_))
+        {
+            known::look(self.place, self.record);
+        }
+        if self.random.percent(15) && self.stops()
+            || self.random.percent(10) && self.runs_out_of_memory()
+        {
+            return;
         }
         self.counts.add("kills of the daemon", 1);
         if self.random.percent(10) {
@@ -166,7 +219,7 @@ impl Play<'_> {
     /// Several daemons, each killed before or while it takes over from the last one.
     fn storm(&mut self) {
         for _ in 0..self.random.within(2, 6) {
-            self.place.launch(&self.variables());
+            self.place.launch(&self.variables(None));
             // No fact is waited for: any moment will do.
             std::thread::park_timeout(Duration::from_millis(self.random.below(SOON_MS)));
             self.place.kill_daemon();
@@ -178,15 +231,9 @@ impl Play<'_> {
     /// One daemon from its start to its end, or to where it is to be killed.
     fn live(&mut self, failpoint: Option<&str>) -> Result<Life, String> {
         self.place.files = self.random.percent(15).then_some(FEW_FILES);
-        let mut variables = self.variables();
-        if let Some(failpoint) = failpoint {
-            let chosen = self
-                .plan
-                .wrong
-                .map_or_else(String::new, |wrong| format!("{wrong},"));
-            variables.push(("AGENTD_FAILPOINT", format!("{chosen}{failpoint}").into()));
-        }
-        if self.start(&variables)? == Life::Over {
+        let journal = self.journal();
+        let is_told = !journal.is_empty();
+        if self.start(journal, failpoint)? == Life::Over {
             self.at_failpoint(failpoint);
             return Ok(Life::Over);
         }
@@ -204,6 +251,9 @@ impl Play<'_> {
             self.disturb();
         }
         drop(crowd);
+        if is_told && self.plan.journal.as_ref().is_some_and(Journal::is_full) {
+            self.counts.add("stopped journals that were full", 1);
+        }
         if failpoint.is_none() {
             self.let_them_talk(25);
             return Ok(Life::Lives);
@@ -266,6 +316,102 @@ impl Play<'_> {
         }
     }
 
+    /// After how many of a run's faults the daemon is one of the next version. What is wrong on purpose
+    /// stays what it is.
+    fn upgrade_after(&mut self, faults: usize) -> usize {
+        let percent = self
+            .random
+            .within(*UPGRADED_AFTER.start(), *UPGRADED_AFTER.end());
+        match self.plan.wrong {
+            Some(_) => usize::MAX,
+            None => faults * size(percent) / 100,
+        }
+    }
+
+    /// From now on the daemon is of the next version; false if it was already.
+    fn upgrade(&mut self) -> bool {
+        if self.version != Version::This {
+            return false;
+        }
+        self.version = Version::Next;
+        self.counts.add("upgrades", 1);
+        true
+    }
+
+    /// An older daemon is started on a newer store, which it has to refuse and to leave as it is.
+    fn downgrade(&mut self) -> Result<(), String> {
+        let state = self.place.path("state");
+        if self.version == Version::This || !self.random.percent(10) {
+            return Ok(());
+        }
+        // It may have been killed before its tables were there.
+        let now = stored::version(&state).unwrap_or(0);
+        if now <= self.before {
+            return Ok(());
+        }
+        self.version = Version::This;
+        self.place.launch(&self.variables(None));
+        self.version = Version::Next;
+        let status = self.place.left(REFUSES_WITHIN);
+        let after = stored::version(&state).unwrap_or(0);
+        if status.is_none_or(|status| status.success()) || after != now {
+            return Err(format!(
+                "an older daemon took a newer store: {status:?}, {now}, {after}"
+            ));
+        }
+        self.counts.add("downgrades refused", 1);
+        Ok(())
+    }
+
+    /// The daemon is told to stop for a restart; one that takes its time is killed meanwhile. False
+    /// when it wasn't told.
+    fn stops(&mut self) -> bool {
+        let Some(mut wire) = Wire::kept(self.record) else {
+            return false;
+        };
+        let stop =
+            json!({"type": "daemon.stop", "id": 0, "restart": true, "deadline": STOPS_AFTER});
+        if wire.write(&stop).is_err() {
+            return false;
+        }
+        self.counts.add("planned restarts", 1);
+        if self.place.left(STOPS_WITHIN).is_none() {
+            self.place.kill_daemon();
+            self.counts.add("kills of the daemon", 1);
+            self.counts.add("kills while it stops", 1);
+        }
+        true
+    }
+
+    /// There is no memory left for the daemon and its workers. False while the daemon lives.
+    fn runs_out_of_memory(&mut self) -> bool {
+        let named = self.random.percent(60).then(|| self.place.daemon_pid());
+        let Some(group) = &self.place.group else {
+            return false;
+        };
+        let killed = group.exhaust(named, || self.place.is_dead());
+        self.counts.add("OOM kills", killed);
+        if !self.place.is_dead() {
+            return false;
+        }
+        self.counts.add("OOM kills of the daemon", 1);
+        self.place.kill_daemon();
+        true
+    }
+
+    /// Sends some daemons to a journal that has stopped, and may be full already.
+    fn journal(&mut self) -> Variables {
+        let (stopped, reads) = (self.random.percent(15), self.random.percent(50));
+        let Some(journal) = self.plan.journal.as_ref().filter(|_| stopped) else {
+            return Vec::new();
+        };
+        if reads {
+            journal.catch_up();
+        }
+        self.counts.add("stopped journals", 1);
+        Journal::variables(&self.place.path("log")).expect("the log is there")
+    }
+
     fn failpoint(&mut self) -> String {
         let name = *self.random.one_of(FAILPOINTS);
         // The takeover comes once in a life.
@@ -287,7 +433,8 @@ impl Play<'_> {
     }
 
     fn power_cuts(&mut self, cuts: usize) -> Result<(), String> {
-        for _ in 0..cuts {
+        let upgrade = self.upgrade_after(cuts);
+        for cut in 0..cuts {
             let early = *self.random.one_of(&[0, 0, 200, 500, 900]);
             let state = self.place.path("state");
             let seed = self.random.next();
@@ -295,7 +442,10 @@ impl Play<'_> {
             let disk = Disk::under(&state, dir, &self.plan.library, seed, early)
                 .map_err(|error| format!("no disk: {error}"))?;
             self.disk = Some(disk);
-            let failpoint = self.random.percent(40).then(|| self.failpoint());
+            let failpoint = match cut >= upgrade && self.upgrade() {
+                true => Some(format!("{}:1", self.random.one_of(MIGRATION))),
+                false => self.random.percent(40).then(|| self.failpoint()),
+            };
             if self.live(failpoint.as_deref())? == Life::Lives && self.random.percent(30) {
                 self.fill_the_disk();
             }
@@ -334,26 +484,32 @@ impl Play<'_> {
         }
     }
 
-    fn variables(&self) -> Variables {
+    /// What a daemon of this moment is started with.
+    fn variables(&self, failpoint: Option<&str>) -> Variables {
+        self.variables_of(self.plan.wrong, failpoint)
+    }
+
+    fn variables_of(&self, wrong: Option<&str>, failpoint: Option<&str>) -> Variables {
         let mut variables = self.disk.as_ref().map_or_else(Vec::new, Disk::variables);
         let preloaded = variables.iter().position(|(name, _)| *name == "LD_PRELOAD");
         let preloaded = preloaded.map(|place| variables.remove(place).1);
         variables.extend(self.clock.variables(preloaded.as_ref()));
-        if let Some(wrong) = self.plan.wrong {
-            variables.push(("AGENTD_FAILPOINT", OsString::from(wrong)));
+        let next = (self.version != Version::This).then_some("next-version");
+        let words: Vec<&str> = [wrong, next, failpoint].into_iter().flatten().collect();
+        if !words.is_empty() {
+            variables.push(("AGENTD_FAILPOINT", OsString::from(words.join(","))));
         }
         variables
     }
 
     /// A daemon that leaves by itself was told to, by a failpoint.
-    fn start(&mut self, variables: &Variables) -> Result<Life, String> {
+    fn start(&mut self, more: Variables, failpoint: Option<&str>) -> Result<Life, String> {
         self.counts.add("starts", 1);
-        let told = variables
-            .iter()
-            .any(|(_, value)| value.to_string_lossy().contains(':'));
-        match self.place.start(variables) {
+        let mut variables = self.variables(failpoint);
+        variables.extend(more);
+        match self.place.start(&variables) {
             Started::Up => Ok(Life::Lives),
-            Started::Left if told => Ok(Life::Over),
+            Started::Left if failpoint.is_some() => Ok(Life::Over),
             not_up => Err(format!(
                 "the daemon did not start: {not_up:?}\n{}",
                 self.place.log()

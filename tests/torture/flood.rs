@@ -118,7 +118,7 @@ fn talk(record: &Record, wire: &mut Wire, batch: &Batch, random: &mut Random) ->
     wire.write(&json!({"type": "hello"})).ok()?;
     record.dispatched(batch.dispatched(wire.conn));
     wire.write(&batch.line()).ok()?;
-    let answer = reply(record, wire, DISPATCH)?;
+    let answer = wire.reply(record, DISPATCH)?;
     if answer["type"] != "dispatch" {
         return (answer["retryable"] == false).then_some(());
     }
@@ -131,7 +131,7 @@ fn talk(record: &Record, wire: &mut Wire, batch: &Batch, random: &mut Random) ->
     }
     let abort = json!({"type": "abort", "id": ABORT, "session": batch.session, "queued": true});
     wire.write(&abort).ok()?;
-    let answer = reply(record, wire, ABORT)?;
+    let answer = wire.reply(record, ABORT)?;
     if answer["ok"] != true {
         return None;
     }
@@ -143,13 +143,4 @@ fn talk(record: &Record, wire: &mut Wire, batch: &Batch, random: &mut Random) ->
         .collect();
     record.with(|history| history.aborted.extend(jobs));
     Some(())
-}
-
-fn reply(record: &Record, wire: &mut Wire, id: u64) -> Option<Value> {
-    loop {
-        let line = wire.read(record)?;
-        if line["id"] == id {
-            return Some(line);
-        }
-    }
 }

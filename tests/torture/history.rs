@@ -32,6 +32,8 @@ pub(crate) struct History {
     /// Processes of the run that were there when everything was over.
     pub(crate) left: Vec<String>,
     pub(crate) descriptors: Vec<Descriptors>,
+    /// In the order in which they were taken.
+    pub(crate) looks: Vec<Look>,
     /// Jobs that had not begun when an `abort` that named them was answered with `ok`.
     pub(crate) aborted: Vec<String>,
     /// What somebody waited for in vain.
@@ -187,6 +189,15 @@ pub(crate) struct Told {
     pub(crate) state: String,
     /// The number of the final line.
     pub(crate) seq: u64,
+}
+
+/// A comparison of what is stored with what the daemon knows.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Look {
+    /// Stored jobs of the daemon's that had no end all the time.
+    pub(crate) open: Vec<String>,
+    /// Of how many it said that it knows them.
+    pub(crate) known: usize,
 }
 
 /// One kind of descriptor of the daemon: before its first client, and after the last.

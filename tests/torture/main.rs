@@ -14,6 +14,7 @@
     reason = "a run that can't be made ends with the reason; results are printed"
 )]
 
+mod cgroup;
 mod client;
 mod clock;
 mod disk;
@@ -25,6 +26,8 @@ mod follow;
 #[cfg_attr(not(target_os = "linux"), path = "no_fuse.rs")]
 mod fuse;
 mod history;
+mod journal;
+mod known;
 mod place;
 mod program;
 mod proof;
@@ -39,16 +42,19 @@ mod work;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use faults::Faults;
 use place::Programs;
+use record::held;
 use run::{Counts, Outcome, Plan};
 use work::Mix;
 
 /// Of one run: each has a store, a history and a seed of its own.
 const KILLS_AT_ONCE: usize = 100;
 const CUTS_AT_ONCE: usize = 20;
+const RUNS_AT_ONCE: usize = 3;
 /// What fills the queue, unless more is asked for: the limits are up to the nightly run.
 const FLOOD: usize = 300;
 
@@ -83,8 +89,19 @@ fn main() -> ExitCode {
     };
     println!("torture: seed {}, git {}", wanted.seed, git_hash());
     // Before there is another thread: a file system that doesn't answer is this run's alone.
-    if !fuse::alone() {
+    let journal = if fuse::alone() {
+        journal::Journal::new()
+    } else {
         println!("skipped: hung directories need root and mounts of their own");
+        None
+    };
+    if journal.is_none() {
+        println!("skipped: a stopped journal needs root and mounts of its own");
+    }
+    if cgroup::Group::new().is_none() {
+        println!(
+            "skipped: an OOM needs a control group with a limit of memory: root, or delegation"
+        );
     }
     place::clean_up_on_interrupt();
     let dir = tempfile::tempdir().expect("a directory");
@@ -110,6 +127,7 @@ fn main() -> ExitCode {
         programs: programs.clone(),
         library: library.clone(),
         clock: clock.clone(),
+        journal: journal.clone(),
         flood: wanted.flood,
     };
     if wanted.proof && !proof::of_the_checker(&plan(wanted.seed, Faults::Kills(0), Mix::Gentle)) {
@@ -118,37 +136,71 @@ fn main() -> ExitCode {
     torture(&wanted, plan)
 }
 
-/// Runs until enough was done, or something is broken.
-fn torture(wanted: &Wanted, plan: impl Fn(u64, Faults, Mix) -> Plan) -> ExitCode {
-    let begun = Instant::now();
-    let mut total = Counts::default();
-    let mut seed = wanted.seed;
-    loop {
-        let kills = wanted.kills.saturating_sub(total.sum("kills of"));
-        let cuts = wanted.power_cuts.saturating_sub(total.of("power cuts"));
-        let more = begun.elapsed() < wanted.at_least;
-        let faults = match (kills, cuts) {
-            (0, 0) if !more => break,
-            (1.., _) => Faults::Kills(kills.min(KILLS_AT_ONCE)),
-            (0, 1..) => Faults::PowerCuts(cuts.min(CUTS_AT_ONCE)),
-            (0, 0) if seed.is_multiple_of(2) => Faults::Kills(KILLS_AT_ONCE),
+/// What is to be run, and what came of it.
+struct Runs {
+    kills: usize,
+    cuts: usize,
+    seed: u64,
+    total: Counts,
+    /// The first run that broke a rule.
+    broken: Option<(Outcome, u64, Faults)>,
+}
+
+impl Runs {
+    /// The next one, unless enough was done or something is broken.
+    fn next(&mut self, more: bool) -> Option<(u64, Faults)> {
+        let faults = match (self.kills, self.cuts) {
+            _ if self.broken.is_some() => return None,
+            (0, 0) if !more => return None,
+            // The longer ones first.
+            (1.., _) => Faults::Kills(self.kills.min(KILLS_AT_ONCE)),
+            (0, 1..) => Faults::PowerCuts(self.cuts.min(CUTS_AT_ONCE)),
+            (0, 0) if self.seed.is_multiple_of(2) => Faults::Kills(KILLS_AT_ONCE),
             (0, 0) => Faults::PowerCuts(CUTS_AT_ONCE),
         };
-        let run = Instant::now();
-        let outcome = run::run(&plan(seed, faults, Mix::Deadly));
-        total += &outcome.counts;
-        println!(
-            "{faults:?} with seed {seed}: {:.0} s",
-            run.elapsed().as_secs_f64()
-        );
-        if !outcome.broken.is_empty() {
-            show(&outcome.counts);
-            complain(&outcome, &again(seed, faults));
-            return ExitCode::FAILURE;
+        match faults {
+            Faults::Kills(kills) => self.kills = self.kills.saturating_sub(kills),
+            Faults::PowerCuts(cuts) => self.cuts = self.cuts.saturating_sub(cuts),
         }
-        seed += 1;
+        self.seed += 1;
+        Some((self.seed - 1, faults))
     }
-    show(&total);
+}
+
+/// Runs until enough was done, or something is broken: some runs at once, as each mostly waits.
+fn torture(wanted: &Wanted, plan: impl Fn(u64, Faults, Mix) -> Plan + Sync) -> ExitCode {
+    let begun = Instant::now();
+    let runs = Mutex::new(Runs {
+        kills: wanted.kills,
+        cuts: wanted.power_cuts,
+        seed: wanted.seed,
+        total: Counts::default(),
+        broken: None,
+    });
+    let one_after_the_other = || {
+        let next = || held(&runs).next(begun.elapsed() < wanted.at_least);
+        while let Some((seed, faults)) = next() {
+            let outcome = run::run(&plan(seed, faults, Mix::Deadly));
+            println!("{faults:?} with seed {seed}: {}", outcome.times);
+            let mut runs = held(&runs);
+            runs.total += &outcome.counts;
+            if !outcome.broken.is_empty() {
+                runs.broken.get_or_insert((outcome, seed, faults));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..RUNS_AT_ONCE {
+            scope.spawn(one_after_the_other);
+        }
+    });
+    let runs = runs.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some((outcome, seed, faults)) = runs.broken {
+        show(&outcome.counts);
+        complain(&outcome, &again(seed, faults));
+        return ExitCode::FAILURE;
+    }
+    show(&runs.total);
     println!(
         "no rule of {} is broken; {:.0} s",
         rules::RULES.len(),

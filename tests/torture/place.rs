@@ -16,6 +16,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
+use crate::cgroup::Group;
 use crate::fuse::FileSystem;
 use crate::record::{held, poll};
 
@@ -57,8 +58,8 @@ pub(crate) const BROKEN_AGENT: &str = "broken";
 /// As few descriptors as a daemon with a few workers and clients can do with.
 pub(crate) const FEW_FILES: u32 = 192;
 
-/// The directory of the run that goes on, for whoever interrupts it.
-static CURRENT: Mutex<Option<PathBuf>> = Mutex::new(None);
+/// The directories of the runs that go on, for whoever interrupts them.
+static CURRENT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// What the next daemon is started with besides.
 pub(crate) type Variables = Vec<(&'static str, OsString)>;
@@ -112,6 +113,8 @@ pub(crate) struct Place {
     pub(crate) files: Option<u32>,
     /// Directories of which some don't answer, where they can be had.
     pub(crate) hung: Option<FileSystem>,
+    /// What the daemons and their workers are in, where it can be had.
+    pub(crate) group: Option<Group>,
 }
 
 impl Place {
@@ -127,8 +130,9 @@ impl Place {
             daemon: None,
             files: None,
             hung: FileSystem::new(),
+            group: Group::new(),
         };
-        *held(&CURRENT) = Some(place.dir.path().to_owned());
+        held(&CURRENT).push(place.dir.path().to_owned());
         fs::create_dir(place.path("home")).expect("a directory");
         fs::create_dir(place.path("state")).expect("a directory");
         fs::write(place.path("config.toml"), place.config()).expect("a file");
@@ -211,7 +215,12 @@ impl Place {
         };
         let environment = variables.iter().map(|(name, value)| (name, value));
         command.envs(environment).stderr(log);
-        self.daemon = Some(spawn_unblocked(command));
+        let daemon = spawn_unblocked(command);
+        if let Some(group) = &self.group {
+            // It has started nobody yet, and may be gone.
+            let _gone = group.take(daemon.id());
+        }
+        self.daemon = Some(daemon);
     }
 
     /// Starts a daemon and waits until it listens, or leaves.
@@ -365,6 +374,7 @@ fn spawn_unblocked(mut command: Command) -> Child {
 impl Drop for Place {
     fn drop(&mut self) {
         let _deadline = self.kill_everything();
+        held(&CURRENT).retain(|dir| dir != self.dir.path());
     }
 }
 
@@ -394,7 +404,7 @@ pub(crate) fn clean_up_on_interrupt() {
         let Ok(signal) = signals.wait() else { return };
         // Nothing new is started while this is held.
         let current = held(&CURRENT);
-        if let Some(dir) = current.as_ref() {
+        for dir in current.iter() {
             // The daemon comes with its workers: what it started meanwhile is found again.
             let _deadline = poll(GONE_WITHIN, || {
                 let found = marked(dir);

@@ -62,6 +62,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
         rest::descriptors_return,
     ),
     ("what was aborted never runs", jobs::aborted_never_runs),
+    ("every open job is known", rest::open_jobs_are_known),
     ("nobody waits in vain", rest::nobody_is_stuck),
 ];
 

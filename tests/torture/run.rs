@@ -4,11 +4,12 @@
 //! (`rules`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display, Formatter};
 use std::ops::AddAssign;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -18,7 +19,9 @@ use crate::faults::{self, Faults};
 use crate::flood;
 use crate::follow::{self, Wish};
 use crate::history::{Descriptors, History, Hold};
-use crate::place::{Place, Programs, Started};
+use crate::journal::Journal;
+use crate::known;
+use crate::place::{Place, Programs, Started, Variables};
 use crate::program::{self, Fallback, Victim};
 use crate::random::Random;
 use crate::receiver;
@@ -36,6 +39,10 @@ const DISPATCHERS: std::ops::RangeInclusive<u64> = PROGRAM + 1..=PROGRAM + 2;
 const FLOODER: u64 = PROGRAM + 3;
 /// What waits when the faults are over has its end within this time.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+/// How often it is looked whether it has: each look opens the store.
+const SETTLED_EVERY: Duration = Duration::from_millis(30);
+/// So many of these later it is looked whether the daemon knows them all.
+const LOOKED_EVERY: usize = 32;
 /// A subscriber hears what is stored within this time.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 /// As many as one `collect` may name, so that most answers fit into a line.
@@ -54,6 +61,8 @@ pub(crate) struct Plan {
     pub(crate) library: PathBuf,
     /// The library that makes a clock jump.
     pub(crate) clock: PathBuf,
+    /// One that has stopped, where it can be had.
+    pub(crate) journal: Option<Journal>,
     /// Turns that fill the queue to fail, and as many to be aborted.
     pub(crate) flood: usize,
 }
@@ -65,10 +74,6 @@ pub(crate) struct Counts(pub(crate) BTreeMap<String, usize>);
 impl Counts {
     pub(crate) fn add(&mut self, name: &str, more: usize) {
         *self.0.entry(name.to_owned()).or_default() += more;
-    }
-
-    pub(crate) fn of(&self, name: &str) -> usize {
-        self.0.get(name).copied().unwrap_or(0)
     }
 
     /// All whose names begin so.
@@ -96,10 +101,35 @@ pub(crate) struct Outcome {
     pub(crate) broken: Vec<Broken>,
     /// The end of the daemon's log, when something is broken.
     pub(crate) log: String,
+    pub(crate) times: Times,
+}
+
+/// How long the parts of a run took.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Times {
+    pub(crate) faults: Duration,
+    /// Until everything asked had its end.
+    pub(crate) ends: Duration,
+    /// Until everything was collected, told, stopped and looked at.
+    pub(crate) books: Duration,
+}
+
+impl Display for Times {
+    fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
+        let seconds = |part: Duration| part.as_secs_f64();
+        let (faults, ends) = (seconds(self.faults), seconds(self.ends));
+        let books = seconds(self.books);
+        write!(
+            to,
+            "{:.0} s (faults {faults:.0}, ends {ends:.0}, books {books:.0})",
+            faults + ends + books
+        )
+    }
 }
 
 /// Makes the run, looks at it, and leaves nothing behind.
 pub(crate) fn run(plan: &Plan) -> Outcome {
+    let begun = Instant::now();
     let mut place = Place::new(&plan.programs);
     let record = Arc::new(Record::new(place.socket()));
     let mut counts = Counts::default();
@@ -113,13 +143,15 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     let victim = Victim::default();
     let clients = start_clients(plan, &place, &record, &victim, &hook);
     let followers = start_followers(plan, &record);
-    faults::play(plan, &mut place, &record, &victim, &mut counts);
+    let mended = faults::play(plan, &mut place, &record, &victim, &mut counts);
+    let faults = begun.elapsed();
     record.stop();
-    settle(&place, &record);
+    settle(&mut place, &record, &mended);
     for client in clients {
         client.join().expect("a client doesn't panic");
     }
-    settle(&place, &record);
+    settle(&mut place, &record, &mended);
+    let ends = begun.elapsed() - faults;
     close_the_books(&mut place, &record, base);
     for follower in followers {
         follower.join().expect("a client doesn't panic");
@@ -128,6 +160,7 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     count(&history, &mut counts);
     let (broken, facts) = rules::check(&history);
     counts.add("facts checked", facts);
+    counts.add("looks for forgotten jobs", history.looks.len());
     let log = if broken.is_empty() {
         String::new()
     } else {
@@ -137,6 +170,11 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
         counts,
         broken,
         log,
+        times: Times {
+            faults,
+            ends,
+            books: begun.elapsed() - faults - ends,
+        },
     }
 }
 
@@ -211,14 +249,25 @@ fn start_clients(
     clients
 }
 
-/// Waits until every stored job has its end.
-fn settle(place: &Place, record: &Record) {
+/// Waits until every stored job has its end. What a daemon has forgotten, the next one finds.
+fn settle(place: &mut Place, record: &Record, mended: &Variables) {
     let state = place.path("state");
     let mut open = Vec::new();
+    let mut looks = (0..LOOKED_EVERY).cycle();
     let settled = poll(SETTLED_WITHIN, || {
+        if looks.next() == Some(0) && !known::look(place, record) {
+            place.kill_daemon();
+            if !matches!(place.start(mended), Started::Up) {
+                record.stuck(format!("no daemon after one that forgot\n{}", place.log()));
+            }
+        }
         release(place, record, Release::Resume);
         open = stored::unfinished(&state).unwrap_or_else(|error| vec![error.to_string()]);
-        open.is_empty().then_some(())
+        if open.is_empty() {
+            return Some(());
+        }
+        std::thread::park_timeout(SETTLED_EVERY);
+        None
     });
     if settled.is_none() {
         record.stuck(format!("not ended within {SETTLED_WITHIN:?}: {open:#?}"));

@@ -2,6 +2,7 @@
 //!
 //! Owns the tables' names. Must not know what is right.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -37,6 +38,23 @@ pub(crate) fn unfinished(state: &Path) -> rusqlite::Result<Vec<String>> {
     let store = open(state)?;
     let open = "SELECT job || ' ' || state || ' ' || request FROM jobs WHERE final_seq IS NULL";
     all(&store, open, |row| row.get(0))
+}
+
+/// The version of the tables.
+pub(crate) fn version(state: &Path) -> rusqlite::Result<u64> {
+    open(state)?.query_row("PRAGMA user_version", [], |row| number(row, 0))
+}
+
+/// Jobs that have no end yet and that no other instance has than the daemon with this process id: its
+/// session says who has a job, and what nobody has is the daemon's to take.
+pub(crate) fn open_of(state: &Path, pid: u32) -> rusqlite::Result<BTreeSet<String>> {
+    let open_jobs = format!(
+        "SELECT jobs.job FROM jobs JOIN sessions ON sessions.id = jobs.session
+         WHERE jobs.final_seq IS NULL
+           AND (sessions.instance IS NULL OR sessions.instance LIKE '{pid}-%')"
+    );
+    let jobs = all(&open(state)?, &open_jobs, |row| Ok(name(number(row, 0)?)))?;
+    Ok(jobs.into_iter().collect())
 }
 
 /// Jobs that wait behind an interrupted one, each with its session's name, and the number of the

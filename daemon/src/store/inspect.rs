@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::migrations::MIGRATIONS;
+use super::migrations;
 use super::schema::{FILE, header_version, reopen_to_read};
 
 /// Older versions of SQLite may damage a write-ahead log when several connections begin it anew.
@@ -37,7 +37,7 @@ pub fn inspect(dir: &Path) -> std::io::Result<Inspected> {
         sqlite: rusqlite::version(),
         sqlite_is_safe: rusqlite::version_number() >= SAFE_SQLITE,
         tables,
-        known: MIGRATIONS.len(),
+        known: migrations::known().len(),
     })
 }
 

@@ -344,8 +344,9 @@ impl Faults {
 /// SQLite refuses one at once instead of waiting.
 fn prepare(dir: &Path) -> Result<schema::Ready, StoreError> {
     let begun = Instant::now();
+    let migrations = migrations::known();
     loop {
-        match schema::prepare(dir, migrations::MIGRATIONS) {
+        match schema::prepare(dir, &migrations) {
             Err(error) if trouble::is_locked(&error) && begun.elapsed() < schema::BUSY => {
                 std::thread::park_timeout(TOGETHER);
             }

@@ -90,6 +90,7 @@ pub(super) fn take(
             jobs.push(job);
         }
     }
+    wrong!("forget-job", drop(jobs.pop()));
     conn.execute(
         "UPDATE jobs SET instance = ?2
          WHERE instance = ?1 AND final_seq IS NULL AND state = 'running'

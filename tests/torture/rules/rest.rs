@@ -51,6 +51,18 @@ pub(super) fn descriptors_return(seen: &Seen<'_>) -> Vec<String> {
     .collect()
 }
 
+/// Every stored job that has no end is known to the daemon whose it is: nobody else would end it.
+pub(super) fn open_jobs_are_known(seen: &Seen<'_>) -> Vec<String> {
+    let looks = seen.history.looks.iter();
+    let forgotten = looks.filter(|look| look.open.len() > look.known);
+    forgotten
+        .map(|look| {
+            let (open, known) = (look.open.len(), look.known);
+            format!("{open} are open, {known} known: {:?}", look.open)
+        })
+        .collect()
+}
+
 /// Nobody reached the deadline of a wait.
 pub(super) fn nobody_is_stuck(seen: &Seen<'_>) -> Vec<String> {
     seen.history.stuck.clone()

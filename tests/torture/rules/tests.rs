@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{RULES, check};
 use crate::history::{
-    Asked, Asker, Descriptors, Effect, End, Event, Followed, Heard, History, Hold, Job, Retry,
+    Asked, Asker, Descriptors, Effect, End, Event, Followed, Heard, History, Hold, Job, Look, Retry,
 };
 
 /// Two jobs of one session, asked for on connection 1 as requests 1 and 2, heard by a subscriber on
@@ -381,4 +381,18 @@ fn aborted_jobs_that_ran_are_seen() {
         ["what was aborted never runs"],
         "not stored"
     );
+}
+
+#[test]
+fn a_job_that_its_daemon_has_forgotten_is_seen() {
+    let mut history = sound();
+    let mut look = Look {
+        open: vec!["j1".to_owned(), "j2".to_owned()],
+        known: 2,
+    };
+    history.looks.push(look.clone());
+    assert!(broken(&history).is_empty());
+    look.known = 1;
+    history.looks.push(look);
+    assert_eq!(broken(&history), ["every open job is known"]);
 }
