@@ -1,6 +1,6 @@
-//! Lists of jobs and of sessions.
+//! Lists of jobs.
 //!
-//! Owns which index leads to which list, and how a row becomes a line of it. Long columns are never
+//! Owns which index leads to which list, how a row becomes a line of it, and how long texts begin. Long columns are never
 //! read whole for it. Must not change anything.
 
 use std::io::{Read as _, Seek as _};
@@ -245,76 +245,8 @@ pub(super) fn session_id(conn: &Connection, name: &str) -> rusqlite::Result<Opti
         .optional()
 }
 
-/// Open sessions in the order they were made.
-pub(super) fn sessions(conn: &Connection, after: u64, limit: usize) -> rusqlite::Result<Loaded> {
-    let mut statement = conn.prepare_cached(
-        "SELECT id, name, agent, cwd, model, turns, created_at FROM sessions
-         WHERE id > ?1 AND instr(name, '#') = 0 ORDER BY id LIMIT ?2",
-    )?;
-    let mut rows = statement.query(params![int(after), int(limit as u64 + 1)])?;
-    let mut sessions = Vec::new();
-    let mut more = false;
-    let mut long = (Long::new(conn, "request"), Long::new(conn, "final"));
-    while let Some(row) = rows.next()? {
-        if sessions.len() == limit {
-            more = true;
-            break;
-        }
-        let place = row.get(0)?;
-        sessions.push((nat(place), session_row(conn, place, row, &mut long)?));
-    }
-    Ok(Loaded::SessionList { sessions, more })
-}
-
-/// Each of these is one step into an index; of two at once SQLite reads all.
-const ENDS_OF_SESSION: &str = "SELECT
-    (SELECT min(job) FROM jobs WHERE session = ?1 AND final_seq IS NOT NULL),
-    (SELECT max(job) FROM jobs WHERE session = ?1 AND final_seq IS NOT NULL),
-    (SELECT min(job) FROM jobs WHERE session = ?1 AND final_seq IS NULL),
-    (SELECT max(job) FROM jobs WHERE session = ?1 AND final_seq IS NULL)";
-
-fn session_row<'a>(
-    conn: &'a Connection,
-    place: i64,
-    row: &Row<'_>,
-    (requests, finals): &mut (Long<'a>, Long<'a>),
-) -> rusqlite::Result<rows::SessionRow> {
-    type Jobs = [Option<i64>; 4];
-    let [first_ended, ended, first_open, open]: Jobs = conn
-        .prepare_cached(ENDS_OF_SESSION)?
-        .query_row([place], |row| {
-            Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?])
-        })?;
-    let first = first_ended.into_iter().chain(first_open).min();
-    let mut times = conn.prepare_cached(
-        "SELECT max(accepted_at, ifnull(finished_at, accepted_at)) FROM jobs WHERE job = ?1",
-    )?;
-    let created: i64 = row.get(6)?;
-    let mut active = created;
-    for job in ended.into_iter().chain(open) {
-        active = active.max(times.query_row([job], |row| row.get(0))?);
-    }
-    let begins = |column: &mut Long<'a>, job: Option<i64>| {
-        let text = job.map(|job| column.prefix(job)).transpose()?;
-        let text = text.and_then(|text| member(&text, "text"));
-        Ok::<_, rusqlite::Error>(preview(&text.unwrap_or_default()))
-    };
-    Ok(rows::SessionRow {
-        session: row.get(1)?,
-        agent: row.get(2)?,
-        cwd: row.get(3)?,
-        state: rows::SessionPhase::Idle,
-        title: begins(requests, first)?,
-        preview: begins(finals, ended)?,
-        model: row.get(4)?,
-        turns: nat(row.get(5)?),
-        created_at: rfc3339(created),
-        last_active_at: rfc3339(active),
-    })
-}
-
 /// A long column, of which only beginnings are read, without the pages that hold the rest.
-struct Long<'a> {
+pub(super) struct Long<'a> {
     conn: &'a Connection,
     column: &'static str,
     /// At some row: to move on costs much less than to open another one.
@@ -322,7 +254,7 @@ struct Long<'a> {
 }
 
 impl<'a> Long<'a> {
-    const fn new(conn: &'a Connection, column: &'static str) -> Self {
+    pub(super) const fn new(conn: &'a Connection, column: &'static str) -> Self {
         Self {
             conn,
             column,
@@ -330,7 +262,7 @@ impl<'a> Long<'a> {
         }
     }
 
-    fn prefix(&mut self, job: i64) -> rusqlite::Result<String> {
+    pub(super) fn prefix(&mut self, job: i64) -> rusqlite::Result<String> {
         let mut blob = match self.blob.take() {
             Some(mut blob) => {
                 blob.reopen(job)?;
@@ -358,8 +290,17 @@ impl<'a> Long<'a> {
     }
 }
 
+/// As much of a long column as is read for a list.
+pub(super) fn prefix(text: &str) -> &str {
+    let mut end = text.len().min(PREFIX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 /// A string member of an object of ours that may end anywhere: as much of it as is there.
-fn member(object: &str, name: &str) -> Option<String> {
+pub(super) fn member(object: &str, name: &str) -> Option<String> {
     let begin = format!("\"{name}\":\"");
     let at = object.find(&begin)? + begin.len();
     let value = object.get(at..)?;
@@ -387,7 +328,7 @@ fn member(object: &str, name: &str) -> Option<String> {
 }
 
 /// The beginning of a text, on one line.
-fn preview(text: &str) -> String {
+pub(super) fn preview(text: &str) -> String {
     let mut line = String::new();
     let mut left = PREVIEW;
     for word in text.split_whitespace() {

@@ -10,6 +10,7 @@ mod checkpoint;
 mod export;
 mod history;
 mod inspect;
+mod listed;
 mod lists;
 mod log;
 mod migrations;

@@ -2,6 +2,7 @@
 //!
 //! Owns which job goes next and what goes with it. Must not know when there is time for it.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior, params};
@@ -9,11 +10,11 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use super::Keep;
 use super::age::{self, Believed, Clocks};
 use super::write::nat;
-use super::{usage, webhooks};
+use super::{listed, usage, webhooks};
 
 /// A slice ends about here; with its commit whoever comes meanwhile waits less than 50 ms.
 const SLICE: Duration = Duration::from_millis(20);
-/// What ended turns used is noted for so long at a time.
+/// What ended turns used is noted for so long at a time, and so is what lists say of sessions.
 const NOTING: Duration = Duration::from_millis(5);
 /// Jobs looked up at once.
 const CHUNK: i64 = 32;
@@ -33,6 +34,7 @@ pub(super) struct Done {
     jobs: Pruned,
     deliveries: usize,
     noted: u64,
+    listed: u64,
 }
 
 impl Done {
@@ -41,16 +43,19 @@ impl Done {
         jobs: Pruned::All,
         deliveries: 0,
         noted: 0,
+        listed: 0,
     };
 }
 
-/// Does some of what nobody waits for: forgets, and notes what ended turns used.
+/// Does some of what nobody waits for: forgets, notes what ended turns used, and what lists say of
+/// sessions of earlier versions.
 pub(super) fn some(conn: &Connection, keep: Keep, clocks: Clocks<'_>) -> rusqlite::Result<Done> {
     let believed = age::look(conn, clocks)?;
     Ok(Done {
         deliveries: webhooks::forget(conn, believed.now_ms)?,
         jobs: slice(conn, keep, believed, SLICE)?,
         noted: usage::note(conn, NOTING)?,
+        listed: listed::note(conn, NOTING)?,
     })
 }
 
@@ -92,6 +97,9 @@ pub(super) fn slice(
         }
     }
     gone.note(conn)?;
+    for session in gone.of {
+        listed::make_anew(conn, session)?;
+    }
     change.commit()?;
     Ok(Pruned::Some(count))
 }
@@ -157,12 +165,15 @@ fn forget(conn: &Connection, gone: &Candidate) -> rusqlite::Result<()> {
 struct Gone {
     seq: i64,
     job: i64,
+    /// Whose jobs they were: lists say nothing of them any more.
+    of: BTreeSet<i64>,
 }
 
 impl Gone {
     fn add(&mut self, gone: &Candidate) {
         self.seq = self.seq.max(gone.final_seq);
         self.job = self.job.max(gone.job);
+        self.of.insert(gone.session);
     }
 
     fn note(&self, conn: &Connection) -> rusqlite::Result<()> {

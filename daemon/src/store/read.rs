@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use sha2::{Digest as _, Sha256};
 
 use super::write::{int, nat, shown};
-use super::{export, history, lists, log, usage, webhooks};
+use super::{export, history, listed, lists, log, usage, webhooks};
 
 /// Bytes of final lines in one answer; the first job is given whatever it has.
 /// Who asked for more asks again for what follows the last one given.
@@ -47,7 +47,7 @@ pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
             before,
             limit,
         } => webhooks::list(conn, *state, webhook.as_deref(), *before, *limit),
-        Query::SessionList { after, limit } => lists::sessions(conn, *after, *limit),
+        Query::SessionList { after, limit } => listed::sessions(conn, *after, *limit),
         Query::History {
             session,
             job,

@@ -6,8 +6,8 @@
 use agentd_core::store::{NewJob, NewSession, Stored, Written};
 use rusqlite::{OptionalExtension as _, params};
 
-use super::Liveness;
 use super::write::{Stop, Writing};
+use super::{Liveness, listed};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Naming {
@@ -28,12 +28,16 @@ impl Writing<'_> {
         }
         let known = self
             .conn
-            .prepare_cached("SELECT id, instance FROM sessions WHERE name = ?1")?
+            .prepare_cached(
+                "SELECT id, instance, title IS NULL AND listed_turns = turns
+                 FROM sessions WHERE name = ?1",
+            )?
             .query_row([name], |row| {
-                Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?))
+                let (id, holder): (i64, Option<String>) = (row.get(0)?, row.get(1)?);
+                Ok((id, holder, row.get::<_, Option<bool>>(2)?))
             })
             .optional()?;
-        let Some((id, holder)) = known else {
+        let Some((id, holder, is_first)) = known else {
             let id = self.insert_session(name, Naming::ByUser, new)?;
             self.entered.insert(name.to_owned(), id);
             return Ok((id, name.to_owned()));
@@ -56,6 +60,9 @@ impl Writing<'_> {
                     .prepare_cached("UPDATE sessions SET instance = ?2 WHERE id = ?1")?
                     .execute(params![id, self.ours])?;
             }
+        }
+        if is_first == Some(true) {
+            listed::begin(self.conn, id, &new.request)?;
         }
         self.entered.insert(name.to_owned(), id);
         Ok((id, name.to_owned()))
@@ -84,8 +91,9 @@ impl Writing<'_> {
         let inserted = self
             .conn
             .prepare_cached(
-                "INSERT INTO sessions (name, agent, cwd, toolsets, named, created_at, real_cwd)
-                 VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6) ON CONFLICT (name) DO NOTHING",
+                "INSERT INTO sessions (name, agent, cwd, toolsets, named, created_at, real_cwd,
+                    listed_turns)
+                 VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, 0) ON CONFLICT (name) DO NOTHING",
             )?
             .execute(params![
                 name,
@@ -157,7 +165,7 @@ impl Writing<'_> {
         self.conn
             .prepare_cached(
                 "UPDATE sessions SET name = name || '#' || id, named = 0, instance = NULL,
-                    native = NULL WHERE id = ?1",
+                    native = NULL, title = NULL, preview = NULL WHERE id = ?1",
             )?
             .execute([id])?;
         Ok(Written::Done)
@@ -167,8 +175,9 @@ impl Writing<'_> {
         self.conn
             .prepare_cached(
                 "INSERT INTO sessions
-                    (name, agent, cwd, toolsets, named, instance, created_at, real_cwd)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                    (name, agent, cwd, toolsets, named, instance, created_at, real_cwd,
+                     listed_turns, title)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9)",
             )?
             .insert(params![
                 name,
@@ -178,7 +187,8 @@ impl Writing<'_> {
                 naming == Naming::ByUser,
                 self.ours,
                 new.at,
-                new.real_cwd
+                new.real_cwd,
+                listed::beginning_of(&new.request),
             ])
     }
 }

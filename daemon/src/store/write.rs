@@ -10,6 +10,7 @@ use agentd_protocol::{Body, Code, JobId};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Params, params};
 use sha2::{Digest as _, Sha256};
 
+use super::listed::{self, Ended};
 use super::{Liveness, attachments, webhooks};
 
 /// The next free numbers. Only good within one transaction: other processes take some, too.
@@ -445,28 +446,27 @@ impl Writing<'_> {
         texts: &[MessageText],
     ) -> Result<Written, Stop> {
         let job = int(job.0);
-        let (session, ended): (i64, Option<i64>) = self
+        let (session, ended, ran, accepted_at) = self
             .conn
-            .prepare_cached("SELECT session, final_seq FROM jobs WHERE job = ?1")?
-            .query_row([job], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            .prepare_cached(
+                "SELECT session, final_seq, attempt > 0, accepted_at FROM jobs WHERE job = ?1",
+            )?
+            .query_row([job], |row| {
+                let (session, ended): (i64, Option<i64>) = (row.get(0)?, row.get(1)?);
+                Ok((session, ended, row.get(2)?, row.get::<_, i64>(3)?))
+            })?;
         if let Some(seq) = ended {
             tracing::error!(job, seq, "a job that has ended was to end again");
             return Ok(Written::Numbered { seq: nat(seq) });
         }
         let seq = self.numbers.take_seq();
+        let at = self.wall_ms.max(accepted_at);
         self.conn
             .prepare_cached(
-                "UPDATE jobs SET state = ?2, final = ?3, final_seq = ?4,
-                    finished_at = max(?5, accepted_at)
+                "UPDATE jobs SET state = ?2, final = ?3, final_seq = ?4, finished_at = ?5
                  WHERE job = ?1",
             )?
-            .execute(params![
-                job,
-                end_name(end),
-                line.as_json(),
-                seq,
-                self.wall_ms
-            ])?;
+            .execute(params![job, end_name(end), line.as_json(), seq, at])?;
         self.conn
             .prepare_cached("DELETE FROM texts WHERE job = ?1")?
             .execute([job])?;
@@ -482,12 +482,8 @@ impl Writing<'_> {
                     text.text
                 ])?;
         }
-        self.conn
-            .prepare_cached(
-                "UPDATE sessions SET turns = turns + (SELECT attempt > 0 FROM jobs WHERE job = ?2)
-                 WHERE id = ?1",
-            )?
-            .execute(params![session, job])?;
+        let line = line.as_json();
+        listed::end(self.conn, session, &Ended { line, at, ran })?;
         if end == End::Interrupted {
             // Those of another instance, of which ours may know nothing: of a dead one it has them,
             // and holds the same.

@@ -21,6 +21,7 @@ use super::*;
 mod attachments;
 mod faults;
 mod file;
+mod listed;
 mod lists;
 mod orders;
 mod prune;

@@ -7,7 +7,7 @@ use agentd_core::store::{JobFilter, LogLine};
 
 use super::*;
 use crate::store::readers::Limits;
-use crate::store::{lists, log};
+use crate::store::{listed, lists, log};
 
 fn list() -> Query {
     Query::JobList {
@@ -388,7 +388,7 @@ fn lists_look_at_few_of_many_jobs() {
         assert!(took < 1000, "{filter:?}: {took} hundred steps");
     }
     let begun = steps.load(Ordering::Relaxed);
-    let found = lists::sessions(&conn, 0, 50).unwrap();
+    let found = listed::sessions(&conn, 0, 50).unwrap();
     assert!(matches!(found, Loaded::SessionList { sessions, .. } if sessions.len() == 2));
     let took = steps.load(Ordering::Relaxed) - begun;
     assert!(took < 50, "sessions: {took} hundred steps");
