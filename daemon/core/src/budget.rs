@@ -119,7 +119,7 @@ impl State {
     }
 
     /// What is held, as `status` tells it.
-    pub(crate) fn memory(&self) -> MemoryFacts {
+    pub(crate) fn memory(&self, attached: Budget) -> MemoryFacts {
         let budget = |bytes: usize, limit: usize| Budget {
             bytes: bytes as u64,
             limit: limit as u64,
@@ -128,6 +128,7 @@ impl State {
             queued: budget(self.held.queued, QUEUED_BYTES),
             parked: budget(self.held.parked, PARKED_BYTES),
             unsent: budget(self.held.unsent, UNSENT_BYTES),
+            attached,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use agentd_protocol::Id;
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::line::LogFacts;
+use agentd_protocol::line::{Budget, LogFacts};
 use agentd_protocol::request::Decoded;
 use agentd_protocol::webhook::EndpointRow;
 
@@ -25,6 +25,8 @@ pub struct Facts {
     pub store_bytes: u64,
     /// For `status`: the write-ahead log's size.
     pub wal_bytes: u64,
+    /// For `status`: the attachments that are not in the store yet.
+    pub attached: Budget,
     /// For `status`: how this process logs. For `log_level`: how it would then, or what is wrong with
     /// the level that was given.
     pub log: Option<Result<LogFacts, String>>,

@@ -222,7 +222,7 @@ impl State {
                 bytes: facts.store_bytes,
                 wal_bytes: facts.wal_bytes,
             },
-            memory: Some(self.memory()),
+            memory: Some(self.memory(facts.attached)),
             questions: self.questions.count() as u64,
             resumes: self.settings.nested.then_some(true),
         }
@@ -241,6 +241,7 @@ impl State {
             p50_ms: self.counters.durations.percentile_ms(50),
             p95_ms: self.counters.durations.percentile_ms(95),
             queued: self.waiting.len() as u64,
+            scheduled: self.scheduled as u64,
             turns: self.counters.ran,
             turns_ms: self.counters.ran_ms,
             pool_hits: self.counters.pool_hits,

@@ -13,6 +13,7 @@ use agentd_core::attached::Content;
 use agentd_protocol::attachment::{Attachment, IMAGES, PDF, TEXT, is_text, type_of};
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::limits::{MAX_ATTACHED, MAX_ATTACHMENT, MAX_LINE_IN};
+use agentd_protocol::line::Budget;
 use agentd_protocol::request::{Decoded, Send};
 use agentd_protocol::{Code, Request, serde_json};
 use base64::Engine as _;
@@ -54,6 +55,14 @@ impl Hold {
                 Err(Rejected::new(Code::QueueFull, error).hint("nothing was run; ask again later"))
             }
         }
+    }
+}
+
+/// What is held at the moment, as `status` tells it.
+pub(super) fn held() -> Budget {
+    Budget {
+        bytes: HELD.load(Ordering::Relaxed) as u64,
+        limit: UNSTORED as u64,
     }
 }
 

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use crate::config;
 use crate::platform::{directories, log, process, remote};
+use crate::server::attach;
 use crate::server::peer::{Known, Later, PeerConfig};
 use crate::worker::Versions;
 
@@ -264,6 +265,7 @@ fn status(sizes: Arc<Sizes>) -> Known {
             open_files: process::open_files(),
             store_bytes: sizes.store.load(Ordering::Relaxed),
             wal_bytes: sizes.wal.load(Ordering::Relaxed),
+            attached: attach::held(),
             log: Some(Ok(log_facts(log::level()))),
             ..Facts::default()
         }

@@ -84,6 +84,9 @@ pub struct RpcFacts {
     /// Turns that wait.
     #[serde(default)]
     pub queued: u64,
+    /// Turns whose time to start has not come.
+    #[serde(default)]
+    pub scheduled: u64,
     /// Turns that ran to their end.
     #[serde(default)]
     pub turns: u64,
@@ -180,6 +183,9 @@ pub struct MemoryFacts {
     /// By lines that their readers have not taken.
     #[serde(default)]
     pub unsent: Budget,
+    /// By attachments that are not in the store yet.
+    #[serde(default)]
+    pub attached: Budget,
 }
 
 impl MemoryFacts {
@@ -190,6 +196,7 @@ impl MemoryFacts {
             ("queued", self.queued),
             ("parked", self.parked),
             ("unsent", self.unsent),
+            ("attached", self.attached),
         ]
     }
 }

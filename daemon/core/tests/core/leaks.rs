@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agentd_core::limits::SCHEDULED_IN_ALL;
 use agentd_core::worker::{Exit, Traits, WorkerEvent};
+use agentd_protocol::serde_json::json;
 
 use crate::agents::settings;
 use crate::world::World;
@@ -127,6 +128,12 @@ fn scheduled_jobs_have_a_limit_of_their_own() {
     assert!(
         error.contains("10000 jobs wait for their `start_at`"),
         "{error}"
+    );
+    world.request(conn, 902, r#"{"type":"status"}"#);
+    let rpc = &world.answer(conn, 902)["rpc"];
+    assert_eq!(
+        (&rpc["scheduled"], &rpc["queued"]),
+        (&json!(10_000), &json!(0))
     );
     world.request(conn, 901, r#"{"type":"send","text":"x"}"#);
     assert_eq!(world.answer(conn, 901)["type"], "accepted");

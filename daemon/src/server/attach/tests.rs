@@ -252,6 +252,9 @@ fn what_is_held_is_bounded_and_given_back() {
     let all = Hold::of(UNSTORED - HELD.load(Ordering::Relaxed));
     // Another test may have taken some between the two.
     let Ok(all) = all else { return };
+    let told = held();
+    assert_eq!(told.limit, UNSTORED as u64);
+    assert!(told.bytes > told.limit / 2, "{told:?}");
     let rejected = Hold::of(UNSTORED).map(|_| ()).unwrap_err();
     assert_eq!(rejected.code, Code::QueueFull);
     drop(all);
