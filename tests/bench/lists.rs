@@ -32,15 +32,9 @@ const SETTLED: Duration = Duration::from_secs(1200);
 pub(crate) fn all(repetitions: usize) -> Vec<Figure> {
     let jobs = std::env::var("AGENTD_BENCH_JOBS").map_or(100_000, |jobs| jobs.parse().unwrap());
     let place = Place::new();
-    let daemon = place.daemon();
-    let mut client = Client::connect(&place.socket());
-    client.send(r#"{"prompt":"hello","session":"stored"}"#);
-    client.finish();
-    daemon.stop();
-    let store = place.path("state/agentd.db");
-    fill(&store, jobs);
+    stored(&place, jobs);
     let _daemon = place.daemon();
-    settle(&store);
+    settle(&place.path("state/agentd.db"));
     let mut client = hello(&place.socket());
     let mut found = Found::default();
     for _ in 0..repetitions {
@@ -130,13 +124,23 @@ impl Found {
     }
 }
 
-fn hello(socket: &Path) -> Client {
+/// A store with so many jobs, made by a daemon that has left.
+pub(crate) fn stored(place: &Place, jobs: u64) {
+    let daemon = place.daemon();
+    let mut client = Client::connect(&place.socket());
+    client.send(r#"{"prompt":"hello","session":"stored"}"#);
+    client.finish();
+    daemon.stop();
+    fill(&place.path("state/agentd.db"), jobs);
+}
+
+pub(crate) fn hello(socket: &Path) -> Client {
     let mut client = Client::connect(socket);
     client.ask(r#"{"type":"hello","client":"bench"}"#);
     client
 }
 
-fn ask(client: &mut Client, line: &str) -> f64 {
+pub(crate) fn ask(client: &mut Client, line: &str) -> f64 {
     let begun = Instant::now();
     let answer = client.ask(line);
     let took = ms(begun.elapsed());
@@ -162,17 +166,8 @@ fn pages(client: &mut Client, line: &str, cursor: &str) -> f64 {
 fn turns(socket: &Path, lists: Option<&[&str]>) -> Vec<f64> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for number in 0..lists.map_or(0, |_| LISTING) {
-            let (over, lists) = (&over, lists.unwrap());
-            scope.spawn(move || {
-                let mut client = hello(socket);
-                for list in lists.iter().cycle().skip(number) {
-                    if over.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    ask(&mut client, list);
-                }
-            });
+        if let Some(lists) = lists {
+            scope.spawn(|| ask_until(socket, lists, &over));
         }
         let mut client = hello(socket);
         let timed = |number| {
@@ -190,6 +185,28 @@ fn turns(socket: &Path, lists: Option<&[&str]>) -> Vec<f64> {
         over.store(true, Ordering::Relaxed);
         took
     })
+}
+
+/// As many clients as list ask for all of these, each for another one first, until it is over.
+fn ask_until(socket: &Path, lists: &[&str], over: &AtomicBool) {
+    std::thread::scope(|scope| {
+        for number in 0..LISTING {
+            scope.spawn(move || {
+                let mut client = hello(socket);
+                for list in lists.iter().cycle().skip(number) {
+                    if over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    ask(&mut client, list);
+                }
+            });
+        }
+    });
+}
+
+/// Everybody lists until it is over.
+pub(crate) fn list_until(socket: &Path, over: &AtomicBool) {
+    ask_until(socket, &LISTS, over);
 }
 
 fn median(values: &[f64]) -> f64 {
@@ -222,18 +239,22 @@ fn fill(path: &Path, jobs: u64) {
         .unwrap();
 }
 
-/// Waits until the daemon has noted what the turns used.
+/// Waits until the daemon has noted what the turns used, and what lists say of the sessions.
 fn settle(path: &Path) {
     let store = rusqlite::Connection::open(path).unwrap();
     store.busy_timeout(Duration::from_secs(5)).unwrap();
     let begun = Instant::now();
     let all = "SELECT (SELECT count(*) FROM jobs WHERE final_seq IS NOT NULL)
-        = (SELECT count(*) FROM used)";
+        = (SELECT count(*) FROM used)
+        AND NOT EXISTS (SELECT 1 FROM sessions WHERE listed_turns IS NOT turns)";
     while !store
         .query_row(all, [], |row| row.get::<_, bool>(0))
         .unwrap()
     {
-        assert!(begun.elapsed() < SETTLED, "what turns used is not noted");
+        assert!(
+            begun.elapsed() < SETTLED,
+            "what turns used, or lists say, is not noted"
+        );
         std::thread::sleep(Duration::from_secs(1));
     }
 }

@@ -33,6 +33,7 @@ mod service;
 #[path = "../it/sshd.rs"]
 #[allow(dead_code, unreachable_pub, reason = "what the tests do with it")]
 mod sshd;
+mod status;
 mod timmy;
 mod voice;
 
@@ -98,6 +99,16 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
             "lists-turns-p99",
         ],
         lists::all,
+    ),
+    (
+        &[
+            "status-lists",
+            "status-backup",
+            "status-starting",
+            "status-queued",
+            "status-retention",
+        ],
+        status::all,
     ),
     (
         &["sleeping-reader", "sleeping-others"],
