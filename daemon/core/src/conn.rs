@@ -8,9 +8,9 @@ use agentd_protocol::{Id, JobId};
 
 use crate::event::Origin;
 use crate::ids::{Token, TurnId};
-use crate::job::Position;
 use crate::limits::{ENDED_SENDS, READER_QUEUE};
 use crate::lookup::Lookup;
+use crate::store::Position;
 
 /// What a connection asked for and where it stands.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use agentd_protocol::{Body, JobId, Line};
 
-use crate::job::{Message, Position};
-use crate::store::{MessageText, TextKind};
+use crate::job::Message;
+use crate::store::{Position, TextKind, TextPiece};
 use crate::text;
 
 /// A delta is cut here: a line must stay far below its limit after escaping.
@@ -57,29 +57,56 @@ impl Spoken {
         spoken
     }
 
-    /// The lines from one place to the end of a finished job's text.
-    pub(crate) fn of_stored(
-        job: JobId,
-        texts: &[MessageText],
-        from: Position,
-        room: usize,
-    ) -> Self {
-        let numbers = texts.iter().map(|text| text.message as usize + 1);
-        let count = numbers.max().unwrap_or(0);
-        let mut messages = vec![Message::default(); count];
-        for stored in texts {
-            let message = &mut messages[stored.message as usize];
-            match stored.kind {
-                TextKind::Text => message.text.clone_from(&stored.text),
-                TextKind::Thinking => message.thinking.clone_from(&stored.text),
+    /// The lines of a portion of a finished job's text, which begins at a place.
+    pub(crate) fn of_stored(job: JobId, portion: &[TextPiece], mut at: Position) -> Self {
+        let mut spoken = Self {
+            lines: Vec::new(),
+            whole: true,
+            room: usize::MAX,
+        };
+        for stored in portion {
+            while at.messages <= stored.message as usize {
+                at = Position {
+                    messages: at.messages + 1,
+                    ..Position::default()
+                };
+                let line = Line::MessageStart {
+                    job,
+                    message: number(at),
+                    role: "assistant".to_owned(),
+                    replaces: None,
+                };
+                spoken.add(|| line, at);
+            }
+            for piece in pieces(&stored.text, 0..stored.text.len()) {
+                let text = stored.text[piece.clone()].to_owned();
+                let offset = (stored.at + piece.start) as u64;
+                let end = stored.at + piece.end;
+                let line = match stored.kind {
+                    TextKind::Text => {
+                        at.text = end;
+                        Line::MessageDelta {
+                            job,
+                            message: number(at),
+                            offset,
+                            text,
+                            native: false,
+                        }
+                    }
+                    TextKind::Thinking => {
+                        at.thinking = end;
+                        Line::ThinkingDelta {
+                            job,
+                            message: number(at),
+                            offset,
+                            text,
+                        }
+                    }
+                };
+                spoken.add(|| line, at);
             }
         }
-        let to = Position {
-            messages: count,
-            text: usize::MAX,
-            thinking: usize::MAX,
-        };
-        Self::between(job, &messages, (from, to), room)
+        spoken
     }
 
     fn message(
@@ -89,7 +116,7 @@ impl Spoken {
         begins: bool,
         (mut at, thinking, text): (Position, Range<usize>, Range<usize>),
     ) {
-        let number = u32::try_from(at.messages - 1).unwrap_or(u32::MAX);
+        let number = number(at);
         if begins {
             let line = Line::MessageStart {
                 job,
@@ -131,6 +158,11 @@ impl Spoken {
         self.room = self.room.saturating_sub(body.as_json().len());
         self.lines.push((body, after));
     }
+}
+
+/// Of the message that is the last one there.
+fn number(at: Position) -> u32 {
+    u32::try_from(at.messages.saturating_sub(1)).unwrap_or(u32::MAX)
 }
 
 /// Cuts a span of text at character boundaries.

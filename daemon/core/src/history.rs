@@ -12,13 +12,12 @@ use crate::conn::{Place, Stage, Subscription};
 use crate::delta::Spoken;
 use crate::effect::Progress;
 use crate::ids::{ConnId, TurnId};
-use crate::job::Position;
 use crate::limits::READER_QUEUE;
 use crate::state::State;
-use crate::store::{Loaded, LogLine, Query};
+use crate::store::{Loaded, LogLine, Position, Query, TextPiece};
 use crate::stored::Awaiting;
 use crate::subscribe::check_cursor;
-use crate::subscription::{Reader, STORED_TEXT, spoken_since};
+use crate::subscription::{Reader, spoken_since};
 
 /// What a numbered line is in the life of its job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +34,7 @@ struct Page {
     last: u64,
     oldest: u64,
     first: JobId,
+    portion: Option<(JobId, Vec<TextPiece>)>,
 }
 
 /// Could everything be sent?
@@ -162,6 +162,9 @@ impl State {
             session: subscription.session.clone(),
             jobs: (subscription.jobs.as_ref()).map(|jobs| jobs.iter().copied().collect()),
             first: subscription.first,
+            texts: (subscription.texts.iter())
+                .map(|(job, position)| (*job, *position))
+                .collect(),
         };
         subscription.place = Place::Loading;
         let number = subscription.number;
@@ -185,15 +188,17 @@ impl State {
                 last,
                 oldest,
                 first,
+                portion,
             } => {
                 let page = Page {
                     more,
                     last,
                     oldest,
                     first,
+                    portion,
                 };
                 if self.cursor_holds(conn, &page) == Passed::On {
-                    self.tell_page(conn, lines, &page);
+                    self.tell_page(conn, lines, page);
                 }
             }
             Loaded::Failed(why) if stage != Stage::Answered => {
@@ -237,7 +242,7 @@ impl State {
         }
     }
 
-    fn tell_page(&mut self, conn: ConnId, lines: Vec<LogLine>, page: &Page) {
+    fn tell_page(&mut self, conn: ConnId, lines: Vec<LogLine>, page: Page) {
         // A page that has none can't have another one behind it.
         let more = page.more && !lines.is_empty();
         for line in lines {
@@ -249,6 +254,11 @@ impl State {
             return;
         };
         subscription.first = page.first;
+        if let Some((job, portion)) = page.portion {
+            self.tell_portion(conn, job, &portion);
+            // The rest when it has read this.
+            return self.resume_subscription(conn);
+        }
         if more {
             return self.resume_subscription(conn);
         }
@@ -281,16 +291,38 @@ impl State {
             let from = from.unwrap_or_default();
             let (first, more) = (Telling::First, Progress::More);
             if ends {
-                let spoken = Spoken::of_stored(line.job, &line.texts, from, STORED_TEXT);
+                let spoken = Spoken::of_stored(line.job, &line.texts, from);
                 self.send_spoken(conn, Reader::Subscriber(line.job), &spoken, first);
-                if !spoken.whole {
-                    return Passed::NotYet;
-                }
             }
             self.send(conn, &line.body, id, Some(line.seq), first, more);
         }
         self.check_window(conn);
         self.passed(conn, line.seq, ends.then_some(line.job))
+    }
+
+    /// Sends a portion of a job's text, whose rest comes before its final line.
+    fn tell_portion(&mut self, conn: ConnId, job: JobId, portion: &[TextPiece]) {
+        let Some(known) = self.conns.get_mut(&conn) else {
+            return;
+        };
+        let sends = known.sends(job);
+        let Some(subscription) = &mut known.subscription else {
+            return;
+        };
+        if sends {
+            // It has the text as the job's sender.
+            let end = Position {
+                messages: usize::MAX,
+                text: usize::MAX,
+                thinking: usize::MAX,
+            };
+            subscription.texts.insert(job, end);
+            return;
+        }
+        let from = subscription.texts.get(&job).copied().unwrap_or_default();
+        let spoken = Spoken::of_stored(job, portion, from);
+        let reader = Reader::Subscriber(job);
+        self.send_spoken(conn, reader, &spoken, Telling::First);
     }
 
     fn passed(&mut self, conn: ConnId, seq: u64, ended: Option<JobId>) -> Passed {

@@ -18,7 +18,7 @@ use crate::ids::{ConnId, Generation, Token, TurnId, WorkerId};
 use crate::limits::TEXT_FLUSH_BYTES;
 use crate::questions::QuestionId;
 use crate::session::{Session, SessionId};
-use crate::store::{MessageText, NewJob, SoFar, TextKind};
+use crate::store::{MessageText, NewJob, Position, SoFar, TextKind};
 use crate::terms::Terms;
 use crate::text;
 use crate::worker::Prompt;
@@ -78,14 +78,6 @@ pub(crate) enum Out {
     Plain(Body),
     /// The text so far, up to here.
     Text(Position),
-}
-
-/// A place in a turn's text: messages begun, and bytes of the last one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-pub(crate) struct Position {
-    pub(crate) messages: usize,
-    pub(crate) text: usize,
-    pub(crate) thinking: usize,
 }
 
 /// One assistant message.

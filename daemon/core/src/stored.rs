@@ -16,7 +16,7 @@ use crate::limits::{DOUBT_WITHIN, FINISH_AGAIN};
 use crate::lookup::Asked;
 use crate::sessions::Changed;
 use crate::state::State;
-use crate::store::{Loaded, MessageText, Stored, Write, Written};
+use crate::store::{Loaded, Stored, TextPiece, Write, Written};
 use crate::timers::Timer;
 use crate::webhook::Delivering;
 use crate::worker::Failure;
@@ -76,7 +76,7 @@ pub(crate) enum Awaiting {
     Refill {
         conn: ConnId,
         follow: FollowId,
-        texts: Vec<MessageText>,
+        texts: Vec<TextPiece>,
         /// Was the job over when the store was asked? Then nothing came after the answer.
         over: bool,
     },
@@ -307,9 +307,11 @@ impl State {
                     events,
                     more,
                     texts,
+                    whole,
                 },
             ) => {
-                self.refilled((conn, follow), events, more || !over, texts);
+                let more = more || !over;
+                self.refilled((conn, follow), events, more, (texts, whole));
             }
             (
                 Awaiting::Refill {

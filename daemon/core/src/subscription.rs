@@ -11,15 +11,11 @@ use crate::delta::Spoken;
 use crate::effect::Progress;
 use crate::history::Happened;
 use crate::ids::{ConnId, Token, TurnId};
-use crate::job::{Job, Out, Position};
+use crate::job::{Job, Out};
 use crate::limits::READER_QUEUE;
 use crate::state::State;
-use crate::store::{JobRow, JobState, MessageText, Query, Write};
+use crate::store::{JobRow, JobState, Position, Query, TextPiece, Write};
 use crate::stored::Awaiting;
-
-/// Text from the store is sent in portions of this size: it is read again for each of them, and a
-/// reader that stopped reading costs no more.
-pub(crate) const STORED_TEXT: usize = 2 * 1024 * 1024;
 
 /// Who reads a job's text: each keeps its own place in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -299,13 +295,19 @@ impl State {
             return;
         }
         let (job_id, after, stream) = (follow.job, follow.seq, follow.stream);
+        let position = follow.position;
         let turn = self.numbers.get(&job_id).copied();
         let job = turn.and_then(|turn| self.jobs.get(&turn));
-        let events = Query::Events { job: job_id, after };
+        let events = |from| Query::Events {
+            job: job_id,
+            after,
+            from,
+        };
         let missing = match job {
-            Some(job) if stream && after < job.seq => Some(events),
+            Some(job) if stream && after < job.seq => Some(events(None)),
             Some(_) => None,
-            None if stream => Some(events),
+            // The job is over, so its text is complete.
+            None if stream => Some(events(Some(position))),
             None => Some(Query::Jobs { jobs: vec![job_id] }),
         };
         if let Some(query) = missing {
@@ -320,7 +322,7 @@ impl State {
     }
 
     /// Asks the store for a follower; `texts` are kept for its answer.
-    fn refill(&mut self, conn: ConnId, follow: FollowId, query: Query, texts: Vec<MessageText>) {
+    fn refill(&mut self, conn: ConnId, follow: FollowId, query: Query, texts: Vec<TextPiece>) {
         let job = self.follow_mut(conn, follow).map(|follow| follow.job);
         let over = job.is_some_and(|job| !self.numbers.contains_key(&job));
         let token = self.load(
@@ -351,18 +353,19 @@ impl State {
         }
     }
 
-    /// A page of a follower's missed events came from the store.
+    /// A page of a follower's missed events came from the store, or a portion of its job's text.
     pub(crate) fn refilled(
         &mut self,
         (conn, follow_id): (ConnId, FollowId),
         events: Vec<(u64, Body)>,
         more: bool,
-        texts: Vec<MessageText>,
+        (texts, whole): (Vec<TextPiece>, bool),
     ) {
         let Some(follow) = self.follow_mut(conn, follow_id) else {
             return;
         };
         let (job, id, telling) = (follow.job, follow.id.clone(), telling(follow));
+        let from = follow.position;
         for (seq, body) in events {
             if let Some(follow) = self.follow_mut(conn, follow_id) {
                 follow.seq = seq;
@@ -376,7 +379,13 @@ impl State {
             self.resume(conn, follow_id);
             return;
         }
-        // The job is over: its text is complete in the store, and its final line is next.
+        if !whole {
+            let spoken = Spoken::of_stored(job, &texts, from);
+            self.send_spoken(conn, Reader::Sender(follow_id), &spoken, telling);
+            // The rest when it has read this.
+            return self.resume(conn, follow_id);
+        }
+        // What is left of the text is sent with the final line, which is next.
         self.refill(conn, follow_id, Query::Jobs { jobs: vec![job] }, texts);
     }
 
@@ -385,7 +394,7 @@ impl State {
         &mut self,
         (conn, follow_id): (ConnId, FollowId),
         row: Option<JobRow>,
-        texts: &[MessageText],
+        texts: &[TextPiece],
     ) {
         let Some(follow) = self.follow_mut(conn, follow_id) else {
             return;
@@ -395,12 +404,8 @@ impl State {
         match row.map(|row| row.state) {
             Some(JobState::Finished { seq, line }) => {
                 if stream {
-                    let spoken = Spoken::of_stored(job, texts, from, STORED_TEXT);
+                    let spoken = Spoken::of_stored(job, texts, from);
                     self.send_spoken(conn, Reader::Sender(follow_id), &spoken, telling);
-                    if !spoken.whole {
-                        // The rest when it has read this.
-                        return self.set_follow_state(conn, follow_id, FollowState::Behind);
-                    }
                 }
                 self.finish_follow(conn, follow_id, &line, seq, telling);
             }

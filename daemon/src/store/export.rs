@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::{Value, json};
 
-use super::read::texts;
+use super::texts::texts;
 use super::write::{int, nat};
 
 /// Bytes of one page; the first object is given whatever it has.

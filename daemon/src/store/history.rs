@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::{Value, json};
 
 use super::lists::{phase, session_id};
-use super::read::texts;
+use super::texts::{of_message, texts};
 use super::write::{int, nat};
 
 /// Encoded bytes of the turns of one page; the first one is given whatever it has. A line may have
@@ -199,19 +199,8 @@ pub(super) fn message(
     if there.is_none() {
         return Ok(Loaded::Message(None));
     }
-    let mut pieces = conn.prepare_cached(
-        "SELECT text FROM texts WHERE job = ?1 AND message = ?2 AND kind = 0 ORDER BY at",
-    )?;
-    let mut pieces = pieces.query(params![int(job.0), message])?;
-    let mut text = String::new();
-    while let Some(piece) = pieces.next()? {
-        text.push_str(piece.get_ref(0)?.as_str()?);
-    }
-    let mut from = usize::try_from(after).map_or(text.len(), |after| after.min(text.len()));
-    while !text.is_char_boundary(from) {
-        from -= 1;
-    }
-    let (piece, truncated) = head(&text[from..], MAX_TEXT);
+    let (from, text) = of_message(conn, (job, message), after, MAX_TEXT)?;
+    let (piece, truncated) = head(&text, MAX_TEXT);
     Ok(Loaded::Message(Some(rows::MessageRow {
         message,
         offset: from as u64,

@@ -2,19 +2,23 @@
 //!
 //! Owns where they are found: a job's row is its first and its last one. Must not change anything.
 
-use agentd_core::store::{Loaded, LogLine, MessageText};
+use agentd_core::store::{Loaded, LogLine, Position, TextPiece};
 use agentd_protocol::line::{Accepted, Line};
 use agentd_protocol::{Body, JobId};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::lists::session_id;
-use super::read::{PAGE_BYTES, texts};
+use super::read::PAGE_BYTES;
+use super::texts::portion;
 use super::write::{Numbers, int, nat, shown};
 
 /// Lines of one page, however short they are.
 const PAGE_LINES: usize = 1024;
 /// Jobs of a session that one page looks at first; more, where none of them has a line in it.
 const PAGE_JOBS: usize = 256;
+
+/// What is known already: lines up to a number, and so much of the texts before final lines behind it.
+type Since<'a> = (u64, &'a [(JobId, Position)]);
 
 const ALL: &str = "
     SELECT seq, 0, job FROM jobs WHERE seq > ?1
@@ -41,19 +45,24 @@ const JOBS_OF_SESSION: &str = "
     ORDER BY 1 LIMIT ?4";
 
 /// A page of the log of all jobs.
-pub(super) fn of_all(conn: &Connection, after: u64) -> rusqlite::Result<Loaded> {
+pub(super) fn of_all(conn: &Connection, since: Since<'_>) -> rusqlite::Result<Loaded> {
+    let (after, texts) = since;
     let found = conn
         .prepare_cached(ALL)?
         .query_map(params![int(after), int(PAGE_LINES as u64 + 1)], place)?
         .collect::<Result<Vec<_>, _>>()?;
-    page(conn, found)?.loaded(conn, JobId(0))
+    page(conn, found, texts)?.loaded(conn, JobId(0))
 }
 
 /// A page of the log of some jobs.
-pub(super) fn of_jobs(conn: &Connection, after: u64, jobs: &[JobId]) -> rusqlite::Result<Loaded> {
+pub(super) fn of_jobs(
+    conn: &Connection,
+    (after, texts): Since<'_>,
+    jobs: &[JobId],
+) -> rusqlite::Result<Loaded> {
     let jobs: Vec<i64> = jobs.iter().map(|job| int(job.0)).collect();
     let found = places_of(conn, after, &jobs)?;
-    page(conn, found)?.loaded(conn, JobId(0))
+    page(conn, found, texts)?.loaded(conn, JobId(0))
 }
 
 /// A page of the log of a session, none of whose jobs before `first` has a line after `after`.
@@ -62,12 +71,12 @@ pub(super) fn of_jobs(conn: &Connection, after: u64, jobs: &[JobId]) -> rusqlite
 /// of some job is all of it of earlier ones: of those that this page looks at.
 pub(super) fn of_session(
     conn: &Connection,
-    after: u64,
+    (after, texts): Since<'_>,
     name: &str,
     first: JobId,
 ) -> rusqlite::Result<Loaded> {
     let Some(session) = session_id(conn, name)? else {
-        return page(conn, Vec::new())?.loaded(conn, first);
+        return page(conn, Vec::new(), texts)?.loaded(conn, first);
     };
     let mut most = PAGE_JOBS;
     loop {
@@ -90,7 +99,7 @@ pub(super) fn of_session(
                 continue;
             }
         }
-        let mut page = page(conn, found)?;
+        let mut page = page(conn, found, texts)?;
         page.more |= beyond.is_some();
         let told = page.lines.last().map_or(after, |line| line.seq);
         let first = open
@@ -130,6 +139,7 @@ fn open_job(row: &rusqlite::Row<'_>) -> rusqlite::Result<Open> {
 struct Page {
     lines: Vec<LogLine>,
     more: bool,
+    portion: Option<(JobId, Vec<TextPiece>)>,
 }
 
 impl Page {
@@ -140,27 +150,53 @@ impl Page {
             last: nat(Numbers::read(conn)?.last_seq()),
             oldest: oldest(conn)?,
             first,
+            portion: self.portion,
         })
     }
 }
 
 /// As many lines as fit into a page.
-fn page(conn: &Connection, mut places: Vec<Place>) -> rusqlite::Result<Page> {
-    let mut more = places.len() > PAGE_LINES;
+fn page(
+    conn: &Connection,
+    mut places: Vec<Place>,
+    texts: &[(JobId, Position)],
+) -> rusqlite::Result<Page> {
+    let more = places.len() > PAGE_LINES;
     places.truncate(PAGE_LINES);
-    let mut lines = Vec::new();
+    let mut page = Page {
+        lines: Vec::new(),
+        more,
+        portion: None,
+    };
     let mut bytes = 0;
     for place in places {
-        let line = line(conn, &place)?;
-        bytes += line.body.as_json().len();
-        bytes += line.texts.iter().map(|text| text.text.len()).sum::<usize>();
-        if bytes > PAGE_BYTES && !lines.is_empty() {
-            more = true;
+        if bytes >= PAGE_BYTES {
+            page.more = true;
             break;
         }
-        lines.push(line);
+        let job = JobId(nat(place.job));
+        let mut said = Vec::new();
+        if place.kind == LAST {
+            let from = texts.iter().find(|(of, _)| *of == job);
+            let from = from.map_or_else(Position::default, |(_, from)| *from);
+            let (portion, whole) = portion(conn, job, from)?;
+            if !whole {
+                page.more = true;
+                page.portion = Some((job, portion));
+                break;
+            }
+            said = portion;
+        }
+        let body = line(conn, &place)?;
+        bytes += body.as_json().len() + said.iter().map(|text| text.text.len()).sum::<usize>();
+        page.lines.push(LogLine {
+            seq: nat(place.seq),
+            job,
+            body,
+            texts: said,
+        });
     }
-    Ok(Page { lines, more })
+    Ok(page)
 }
 
 /// Everything after this number is there.
@@ -171,6 +207,9 @@ fn oldest(conn: &Connection) -> rusqlite::Result<u64> {
         .optional()?;
     Ok(oldest.map_or(0, nat))
 }
+
+/// Final lines, among kinds of places.
+const LAST: i64 = 2;
 
 /// Where a line is.
 struct Place {
@@ -195,33 +234,20 @@ fn place(row: &rusqlite::Row<'_>) -> rusqlite::Result<Place> {
     })
 }
 
-fn line(conn: &Connection, place: &Place) -> rusqlite::Result<LogLine> {
-    let job = JobId(nat(place.job));
-    let (body, texts): (Body, Vec<MessageText>) = match place.kind {
-        0 => (accepted(conn, place.job)?, Vec::new()),
-        1 => {
-            let body = conn
-                .prepare_cached("SELECT line FROM events WHERE seq = ?1")?
-                .query_row([place.seq], |row| {
-                    Ok(Body::stored_event(row.get_ref(0)?.as_str()?))
-                })?;
-            (body, Vec::new())
-        }
-        _last => {
-            let body = conn
-                .prepare_cached("SELECT final FROM jobs WHERE job = ?1")?
-                .query_row([place.job], |row| {
-                    Ok(Body::stored(row.get_ref(0)?.as_str()?))
-                })?;
-            (body, texts(conn, job)?)
-        }
-    };
-    Ok(LogLine {
-        seq: nat(place.seq),
-        job,
-        body,
-        texts,
-    })
+fn line(conn: &Connection, place: &Place) -> rusqlite::Result<Body> {
+    match place.kind {
+        0 => accepted(conn, place.job),
+        LAST => conn
+            .prepare_cached("SELECT final FROM jobs WHERE job = ?1")?
+            .query_row([place.job], |row| {
+                Ok(Body::stored(row.get_ref(0)?.as_str()?))
+            }),
+        _event => conn
+            .prepare_cached("SELECT line FROM events WHERE seq = ?1")?
+            .query_row([place.seq], |row| {
+                Ok(Body::stored_event(row.get_ref(0)?.as_str()?))
+            }),
+    }
 }
 
 /// As it was told to whoever was there. What was ignored in it only its sender was told.

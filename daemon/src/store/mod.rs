@@ -24,6 +24,7 @@ mod sessions;
 mod takeover;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod transaction;
 mod trouble;
 mod usage;

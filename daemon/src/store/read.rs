@@ -3,15 +3,13 @@
 //! Owns how rows become the core's types, and how much one answer may hold.
 //! Must not change anything.
 
-use agentd_core::store::{
-    Due, JobRow, JobState, Keyed, Loaded, MessageText, Pins, Query, SessionRow, TextKind,
-};
+use agentd_core::store::{Due, JobRow, JobState, Keyed, Loaded, Pins, Position, Query, SessionRow};
 use agentd_protocol::{Body, JobId};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use sha2::{Digest as _, Sha256};
 
 use super::write::{int, nat, shown};
-use super::{export, history, listed, lists, log, usage, webhooks};
+use super::{export, history, listed, lists, log, texts, usage, webhooks};
 
 /// Bytes of final lines in one answer; the first job is given whatever it has.
 /// Who asked for more asks again for what follows the last one given.
@@ -35,7 +33,7 @@ pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
         Query::Key { key, hashed } => keyed(conn, key, hashed).map(Loaded::Key),
         Query::Jobs { jobs } => some_jobs(conn, jobs).map(Loaded::Jobs),
         Query::Asked { job, question } => asked(conn, *job, question),
-        Query::Events { job, after } => events(conn, *job, *after),
+        Query::Events { job, after, from } => events_and_text(conn, *job, *after, *from),
         Query::JobList { filter, limit } => lists::jobs(conn, filter, *limit),
         Query::Usage { since, before, by } => match (before, by) {
             (None, Some(by)) => usage::added_up(conn, *since, *by),
@@ -65,10 +63,11 @@ pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
             session,
             jobs,
             first,
+            texts,
         } => match (session, jobs) {
-            (Some(session), _) => log::of_session(conn, *after, session, *first),
-            (None, Some(jobs)) => log::of_jobs(conn, *after, jobs),
-            (None, None) => log::of_all(conn, *after),
+            (Some(session), _) => log::of_session(conn, (*after, texts), session, *first),
+            (None, Some(jobs)) => log::of_jobs(conn, (*after, texts), jobs),
+            (None, None) => log::of_all(conn, (*after, texts)),
         },
         Query::Export { after } => export::export(conn, *after),
         // Made beside the writer, not within its transaction.
@@ -137,7 +136,12 @@ fn some_jobs(conn: &Connection, jobs: &[JobId]) -> rusqlite::Result<Vec<JobRow>>
     Ok(rows)
 }
 
-pub(super) fn events(conn: &Connection, job: JobId, after: u64) -> rusqlite::Result<Loaded> {
+/// A page of the numbered events of a job; does another one follow?
+pub(super) fn events(
+    conn: &Connection,
+    job: JobId,
+    after: u64,
+) -> rusqlite::Result<(Vec<(u64, Body)>, bool)> {
     let mut statement = conn
         .prepare_cached("SELECT seq, line FROM events WHERE job = ?1 AND seq > ?2 ORDER BY seq")?;
     let mut rows = statement.query(params![int(job.0), int(after)])?;
@@ -147,47 +151,31 @@ pub(super) fn events(conn: &Connection, job: JobId, after: u64) -> rusqlite::Res
         let line = row.get_ref(1)?.as_str()?;
         bytes += line.len();
         if bytes > PAGE_BYTES && !events.is_empty() {
-            return Ok(Loaded::Events {
-                events,
-                more: true,
-                texts: Vec::new(),
-            });
+            return Ok((events, true));
         }
         events.push((nat(row.get(0)?), Body::stored_event(line)));
     }
-    Ok(Loaded::Events {
-        events,
-        more: false,
-        texts: texts(conn, job)?,
-    })
+    Ok((events, false))
 }
 
-/// The text of a job: its pieces put together, or what it ended with.
-pub(super) fn texts(conn: &Connection, job: JobId) -> rusqlite::Result<Vec<MessageText>> {
-    let mut statement = conn.prepare_cached(
-        "SELECT message, kind, text FROM texts WHERE job = ?1 ORDER BY message, kind, at",
-    )?;
-    let mut rows = statement.query([int(job.0)])?;
-    let mut texts: Vec<MessageText> = Vec::new();
-    while let Some(row) = rows.next()? {
-        let message = row.get(0)?;
-        let kind = match row.get(1)? {
-            0_i64 => TextKind::Text,
-            _ => TextKind::Thinking,
-        };
-        let piece = row.get_ref(2)?.as_str()?;
-        match texts.last_mut() {
-            Some(last) if (last.message, last.kind) == (message, kind) => {
-                last.text.push_str(piece);
-            }
-            _ => texts.push(MessageText {
-                message,
-                kind,
-                text: piece.to_owned(),
-            }),
-        }
-    }
-    Ok(texts)
+/// The same, with a portion of its text behind the last one.
+fn events_and_text(
+    conn: &Connection,
+    job: JobId,
+    after: u64,
+    from: Option<Position>,
+) -> rusqlite::Result<Loaded> {
+    let (events, more) = events(conn, job, after)?;
+    let (texts, whole) = match from {
+        Some(from) if !more => texts::portion(conn, job, from)?,
+        _ => (Vec::new(), false),
+    };
+    Ok(Loaded::Events {
+        events,
+        more,
+        texts,
+        whole,
+    })
 }
 
 /// A session from [`SESSION_COLUMNS`].

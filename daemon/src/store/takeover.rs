@@ -5,13 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use agentd_core::store::{LeftJob, Loaded, Recovered, SoFar};
+use agentd_core::store::{LeftJob, Recovered, SoFar};
 use agentd_core::{Terms, Unreadable};
 use agentd_protocol::JobId;
 use rusqlite::{Connection, params};
 use serde_json::json;
 
 use super::read::{JOB_COLUMNS, SESSION_COLUMNS, events, job_row, session_row};
+use super::texts::texts;
 use super::write::stamp_key;
 use super::{Liveness, Role};
 
@@ -159,17 +160,10 @@ fn so_far(conn: &Connection, job: JobId) -> rusqlite::Result<SoFar> {
     let mut all = SoFar::default();
     loop {
         let after = all.events.last().map_or(0, |(seq, _)| *seq);
-        let Loaded::Events {
-            events,
-            more,
-            texts,
-        } = events(conn, job, after)?
-        else {
-            return Ok(all);
-        };
+        let (events, more) = events(conn, job, after)?;
         all.events.extend(events);
         if !more {
-            all.texts = texts;
+            all.texts = texts(conn, job)?;
             return Ok(all);
         }
     }

@@ -5,13 +5,13 @@
 
 use std::collections::HashMap;
 
-use agentd_core::store::{End, MessageText, NewJob, Stored, TextKind, Write, Written};
+use agentd_core::store::{End, MessageText, NewJob, Stored, Write, Written};
 use agentd_protocol::{Body, Code, JobId};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Params, params};
 use sha2::{Digest as _, Sha256};
 
 use super::listed::{self, Ended};
-use super::{Liveness, attachments, webhooks};
+use super::{Liveness, attachments, texts, webhooks};
 
 /// The next free numbers. Only good within one transaction: other processes take some, too.
 #[derive(Clone, Copy, Debug)]
@@ -234,19 +234,7 @@ impl Writing<'_> {
                 offset,
                 text,
             } => {
-                self.conn
-                    .prepare_cached(
-                        "INSERT OR REPLACE INTO texts (job, message, kind, at, text)
-                         SELECT job, ?2, ?3, ?4, ?5 FROM jobs
-                         WHERE job = ?1 AND final_seq IS NULL",
-                    )?
-                    .execute(params![
-                        int(job.0),
-                        message,
-                        kind_number(*kind),
-                        int(*offset),
-                        text
-                    ])?;
+                texts::add(self.conn, *job, (*message, *kind, *offset), text)?;
                 Ok(Written::Done)
             }
             Write::Finish {
@@ -443,7 +431,7 @@ impl Writing<'_> {
         job: JobId,
         end: End,
         line: &Body,
-        texts: &[MessageText],
+        said: &[MessageText],
     ) -> Result<Written, Stop> {
         let job = int(job.0);
         let (session, ended, ran, accepted_at) = self
@@ -467,21 +455,7 @@ impl Writing<'_> {
                  WHERE job = ?1",
             )?
             .execute(params![job, end_name(end), line.as_json(), seq, at])?;
-        self.conn
-            .prepare_cached("DELETE FROM texts WHERE job = ?1")?
-            .execute([job])?;
-        for text in texts {
-            self.conn
-                .prepare_cached(
-                    "INSERT INTO texts (job, message, kind, at, text) VALUES (?1, ?2, ?3, 0, ?4)",
-                )?
-                .execute(params![
-                    job,
-                    text.message,
-                    kind_number(text.kind),
-                    text.text
-                ])?;
-        }
+        texts::replace(self.conn, job, said)?;
         let line = line.as_json();
         listed::end(self.conn, session, &Ended { line, at, ran })?;
         if end == End::Interrupted {
@@ -529,13 +503,6 @@ const fn end_name(end: End) -> &'static str {
         End::Cancelled => "cancelled",
         End::Failed => "failed",
         End::Interrupted => "interrupted",
-    }
-}
-
-const fn kind_number(kind: TextKind) -> i64 {
-    match kind {
-        TextKind::Text => 0,
-        TextKind::Thinking => 1,
     }
 }
 

@@ -7,7 +7,7 @@ use agentd_protocol::webhook::DeliveryState;
 use agentd_protocol::work::JobPhase;
 use agentd_protocol::{Body, JobId, rows};
 
-use super::{JobRow, MessageText, SessionRow};
+use super::{JobRow, SessionRow, TextKind};
 
 /// A question to the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,6 +83,8 @@ pub enum Query {
         jobs: Option<Vec<JobId>>,
         /// No earlier job of that session has a line after that number.
         first: JobId,
+        /// How far the texts of jobs are known whose final lines are not.
+        texts: Vec<(JobId, Position)>,
     },
     /// A copy of the whole store. Answered by [`Loaded::Backup`], in its own time.
     Backup {
@@ -113,14 +115,42 @@ pub enum Query {
         /// Which.
         jobs: Vec<JobId>,
     },
-    /// The numbered events of a job after a number (`accepted` and the final line left out) and
-    /// its stored text: answered by [`Loaded::Events`], at most 256 KiB of it.
+    /// The numbered events of a job after a number (`accepted` and the final line left out), at
+    /// most 256 KiB of them, and behind the last one a portion of its stored text: answered by
+    /// [`Loaded::Events`].
     Events {
         /// Whose.
         job: JobId,
         /// Only larger numbers.
         after: u64,
+        /// Where the text begins that is wanted, if it is.
+        from: Option<Position>,
     },
+}
+
+/// A place in a turn's text: messages begun, and bytes of the last one. Of each message what was
+/// thought comes before its text.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct Position {
+    /// Messages begun.
+    pub messages: usize,
+    /// Bytes of the last one's text.
+    pub text: usize,
+    /// Bytes of what was thought for it.
+    pub thinking: usize,
+}
+
+/// A piece of one message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TextPiece {
+    /// Message number within the turn.
+    pub message: u32,
+    /// Text or thinking.
+    pub kind: TextKind,
+    /// Bytes before it.
+    pub at: usize,
+    /// The piece; empty where a message is.
+    pub text: String,
 }
 
 impl Query {
@@ -167,8 +197,8 @@ pub struct LogLine {
     pub job: JobId,
     /// The line.
     pub body: Body,
-    /// Of a final line: the job's text, which comes before it.
-    pub texts: Vec<MessageText>,
+    /// Of a final line: what is left of the job's text, which comes before it.
+    pub texts: Vec<TextPiece>,
 }
 
 /// An answer of the store.
@@ -220,6 +250,8 @@ pub enum Loaded {
         oldest: u64,
         /// No earlier job of that session has a line after these.
         first: JobId,
+        /// Behind the lines: a portion of the text of the job whose final line is the next one.
+        portion: Option<(JobId, Vec<TextPiece>)>,
     },
     /// The copy is there.
     Backup {
@@ -240,8 +272,10 @@ pub enum Loaded {
         events: Vec<(u64, Body)>,
         /// Does another page follow?
         more: bool,
-        /// The job's text by message; only on the last page.
-        texts: Vec<MessageText>,
+        /// A portion of the job's text; only on the last page.
+        texts: Vec<TextPiece>,
+        /// Is that all of it?
+        whole: bool,
     },
     /// It could not be read.
     Failed(String),

@@ -15,7 +15,7 @@ use crate::world::World;
 
 const SEND: &str = r#"{"type":"send","text":"x","session":"main"}"#;
 
-fn subscribe(world: &mut World, id: u64, fields: &str) -> ConnId {
+pub fn subscribe(world: &mut World, id: u64, fields: &str) -> ConnId {
     let conn = world.connect();
     world.request(conn, id, &format!(r#"{{"type":"subscribe"{fields}}}"#));
     conn
@@ -279,35 +279,6 @@ fn a_reader_that_does_not_read_costs_a_bounded_queue_and_nobody_else_anything() 
             .last()
             .unwrap()
             .starts_with("9:message_end")
-    );
-}
-
-#[test]
-fn a_large_text_from_the_store_comes_in_portions() {
-    let (mut world, sender, process) = running();
-    world.keep_text = false;
-    for _ in 0..100 {
-        say(&mut world, process, &"x".repeat(100_000));
-        world.clients_read();
-    }
-    world.end_turn(process);
-    let conn = subscribe(&mut world, 9, r#","after":0"#);
-    world.request(sender, 2, SEND);
-    let mut before = 0;
-    loop {
-        let now = world.clients[&conn].bytes;
-        assert!(now - before < 4 * 1024 * 1024, "{} at once", now - before);
-        if world.told_to(conn).contains(&"9:live".to_owned()) {
-            break;
-        }
-        assert!(world.clients[&conn].marks > 0, "it waits for a reader");
-        world.client_reads(conn);
-        before = now;
-    }
-    assert!(
-        world
-            .told_to(conn)
-            .contains(&"9:accepted j2 main".to_owned())
     );
 }
 

@@ -24,6 +24,7 @@ mod memory;
 mod missing;
 mod native;
 mod pins;
+mod portions;
 mod processes;
 mod properties;
 mod questions;

@@ -416,6 +416,7 @@ proptest! {
     #[test]
     fn whatever_happens_every_accepted_job_ends_exactly_once(choices in proptest::collection::vec(any::<u32>(), STEPS)) {
         let mut world = World::new(settings());
+        world.portion = 50_000;
         world.prompt_store = false;
         let mut id = 0;
         for choice in choices {
@@ -444,6 +445,7 @@ proptest! {
     #[test]
     fn readers_that_come_and_go_miss_no_numbered_line_and_no_text(choices in proptest::collection::vec(any::<u32>(), STEPS)) {
         let mut world = World::new(settings());
+        world.portion = 50_000;
         world.prompt_store = false;
         let mut id = 0;
         for choice in choices {
@@ -459,6 +461,7 @@ proptest! {
     fn the_same_events_give_the_same_state(choices in proptest::collection::vec(any::<u32>(), 100)) {
         let run = || {
             let mut world = World::new(settings());
+            world.portion = 50_000;
             let mut id = 0;
             for choice in &choices {
                 step(&mut world, *choice % KINDS, *choice, &mut id);

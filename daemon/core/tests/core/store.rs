@@ -2,12 +2,13 @@
 //!
 //! Owns the books of jobs and sessions. Knows SQL as little as the core does.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentd_core::store::{
-    Due, JobRow, JobState, Keyed, LeftJob, Loaded, LogLine, MessageText, Pins, Query, SessionRow,
-    SoFar, Stored, TextKind, Write, Written,
+    Due, JobRow, JobState, Keyed, LeftJob, Loaded, LogLine, MessageText, Pins, Position, Query,
+    SessionRow, SoFar, Stored, TextKind, TextPiece, Write, Written,
 };
 use agentd_core::{Event, Terms};
 use agentd_protocol::line::{Accepted, Line};
@@ -370,6 +371,7 @@ impl World {
                 after,
                 session,
                 jobs,
+                texts,
                 ..
             } => self.logged(
                 after,
@@ -377,6 +379,7 @@ impl World {
                     session,
                     jobs: jobs.map(|jobs| jobs.into_iter().collect()),
                 },
+                &texts.into_iter().collect(),
             ),
             Query::Asked { job, question } => {
                 let events = self.jobs.get(&job).map(|stored| &stored.events);
@@ -387,17 +390,20 @@ impl World {
             Query::Jobs { jobs } => {
                 Loaded::Jobs(jobs.into_iter().filter_map(|job| self.row(job)).collect())
             }
-            Query::Events { job, after } => {
+            Query::Events { job, after, from } => {
                 let events = self
                     .jobs
                     .get(&job)
                     .map(|stored| stored.events.clone())
                     .unwrap_or_default();
                 let events = events.into_iter().filter(|(seq, _)| *seq > after).collect();
+                let (texts, whole) =
+                    from.map_or_else(|| (Vec::new(), false), |from| self.portion(job, from));
                 Loaded::Events {
                     events,
                     more: false,
-                    texts: self.texts(job),
+                    texts,
+                    whole,
                 }
             }
         }
@@ -423,32 +429,78 @@ impl World {
             .collect()
     }
 
+    /// So much of a job's text from a place on, and whether that is the rest of it.
+    fn portion(&self, job: JobId, from: Position) -> (Vec<TextPiece>, bool) {
+        let mut pieces = Vec::new();
+        let mut room = self.portion;
+        let mut texts = self.texts(job);
+        // Of each message what was thought comes first.
+        texts.sort_by_key(|text| (text.message, text.kind == TextKind::Text));
+        for text in texts {
+            let begun = text.message as usize + 1;
+            let at = match (begun.cmp(&from.messages), text.kind) {
+                (Ordering::Less, _) => continue,
+                (Ordering::Equal, TextKind::Text) => from.text.min(text.text.len()),
+                (Ordering::Equal, TextKind::Thinking) => from.thinking.min(text.text.len()),
+                (Ordering::Greater, _) => 0,
+            };
+            let mut end = text.text.len().min(at + room);
+            while !text.text.is_char_boundary(end) {
+                end += 1;
+            }
+            room = room.saturating_sub(end - at);
+            self.text_read.set(self.text_read.get() + end - at);
+            pieces.push(TextPiece {
+                message: text.message,
+                kind: text.kind,
+                at,
+                text: text.text[at..end].to_owned(),
+            });
+            if end < text.text.len() {
+                return (pieces, false);
+            }
+        }
+        (pieces, true)
+    }
+
     /// A page of the log.
-    fn logged(&self, after: u64, filter: &Filter) -> Loaded {
+    fn logged(&self, after: u64, filter: &Filter, texts: &BTreeMap<JobId, Position>) -> Loaded {
         let numbers = self.log.range(after.saturating_add(1)..);
         let mut wanted = numbers.filter(|(_, (job, _))| filter.wants(*job, &self.jobs[job]));
-        let page = wanted.by_ref().take(self.page);
-        let lines = page
-            .map(|(seq, (job, _))| self.log_line(*seq, *job))
-            .collect();
+        let mut lines = Vec::new();
+        let mut portion = None;
+        for (seq, (job, _)) in wanted.by_ref().take(self.page) {
+            let mut line = self.log_line(*seq, *job);
+            if self.jobs[job]
+                .last
+                .as_ref()
+                .is_some_and(|last| last.0 == *seq)
+            {
+                let from = texts.get(job).copied().unwrap_or_default();
+                let (pieces, whole) = self.portion(*job, from);
+                if !whole {
+                    portion = Some((*job, pieces));
+                    break;
+                }
+                line.texts = pieces;
+            }
+            lines.push(line);
+        }
         Loaded::Log {
             lines,
-            more: wanted.next().is_some(),
+            more: portion.is_some() || wanted.next().is_some(),
             last: self.seq,
             oldest: self.oldest,
             first: JobId(0),
+            portion,
         }
     }
 
     fn log_line(&self, seq: u64, job: JobId) -> LogLine {
         let stored = &self.jobs[&job];
         let event = || stored.events.iter().find(|(number, _)| *number == seq);
-        let mut texts = Vec::new();
         let body = match &stored.last {
-            Some((last, line)) if *last == seq => {
-                texts = self.texts(job);
-                line.clone()
-            }
+            Some((last, line)) if *last == seq => line.clone(),
             _ if stored.seq == seq => {
                 let accepted = Accepted {
                     job,
@@ -468,7 +520,7 @@ impl World {
             seq,
             job,
             body,
-            texts,
+            texts: Vec::new(),
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Owns the invariants that hold after every effect. Knows nothing of the core's inside.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -114,6 +115,10 @@ pub struct World {
     pub log: BTreeMap<u64, (JobId, bool)>,
     /// How many lines a page of it has.
     pub page: usize,
+    /// How many bytes of a job's text one answer has.
+    pub portion: usize,
+    /// That were read so far.
+    pub text_read: Cell<usize>,
     /// Cursors up to here have expired.
     pub oldest: u64,
     /// What readers kept whose connections went.
@@ -191,6 +196,8 @@ impl World {
             answering: false,
             attached: Vec::new(),
             keep_text: true,
+            portion: 256 * 1024,
+            text_read: Cell::new(0),
             looks: 0,
             to_find: Vec::new(),
             prompt_look: true,

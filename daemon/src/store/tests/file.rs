@@ -316,6 +316,7 @@ fn goes_on_with_all_it_held(version: u32) {
         session,
         jobs,
         first: JobId(0),
+        texts: Vec::new(),
     }) else {
         panic!("log")
     };

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use agentd_core::ids::{Generation, Token, WorkerId};
 use agentd_core::store::{
-    Due, End, JobRow, JobState, Loaded, MessageText, NewJob, Query, Recovered, SessionRow, Stored,
-    TextKind, Urgency, Write, Written,
+    Due, End, JobRow, JobState, Loaded, MessageText, NewJob, Position, Query, Recovered,
+    SessionRow, Stored, TextKind, TextPiece, Urgency, Write, Written,
 };
 use agentd_core::{Event, Terms};
 use agentd_protocol::{Body, Code, JobId};
@@ -26,6 +26,7 @@ mod lists;
 mod orders;
 mod prune;
 mod readers;
+mod texts;
 mod usage;
 mod webhooks;
 mod whole;

@@ -2,6 +2,11 @@
 
 use super::*;
 
+fn events_of(job: JobId, after: u64) -> Query {
+    let from = Some(Position::default());
+    Query::Events { job, after, from }
+}
+
 #[test]
 fn a_job_goes_through_its_life_and_is_read_back_after_reopening() {
     let dir = TempDir::new().unwrap();
@@ -37,12 +42,14 @@ fn a_job_goes_through_its_life_and_is_read_back_after_reopening() {
         events,
         more,
         texts,
-    } = store.load(Query::Events { job, after: 2 })
+        whole,
+    } = store.load(events_of(job, 2))
     else {
         panic!("events")
     };
     assert_eq!((events, more), (vec![(3, line("tool"))], false));
-    assert_eq!(texts[0].text, "whole");
+    let said: Vec<_> = texts.iter().map(|piece| piece.text.as_str()).collect();
+    assert_eq!((said, whole), (vec!["who", "le"], true));
     let native = Some("n".to_owned());
     let lost = Write::Lost {
         session: session.clone(),
@@ -82,7 +89,7 @@ fn a_job_ends_exactly_once() {
         store.commit(vec![piece(job, 0, "late")]),
         Stored::Committed(vec![Written::Done])
     );
-    let Loaded::Events { texts, .. } = store.load(Query::Events { job, after: 0 }) else {
+    let Loaded::Events { texts, .. } = store.load(events_of(job, 0)) else {
         panic!("events")
     };
     assert_eq!(texts.len(), 1);
@@ -423,7 +430,7 @@ fn a_long_list_of_events_comes_in_pages() {
     let mut after = 0;
     let mut pages = Vec::new();
     loop {
-        let Loaded::Events { events, more, .. } = store.load(Query::Events { job, after }) else {
+        let Loaded::Events { events, more, .. } = store.load(events_of(job, after)) else {
             panic!("events")
         };
         pages.push(events.len());

@@ -97,6 +97,7 @@ fn old_jobs_go_with_all_that_is_theirs_and_unfinished_ones_stay() {
         session: None,
         jobs: None,
         first: JobId(0),
+        texts: Vec::new(),
     };
     let Loaded::Log {
         lines,

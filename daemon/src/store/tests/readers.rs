@@ -22,6 +22,7 @@ fn log_after(after: u64) -> Query {
         session: None,
         jobs: None,
         first: JobId(0),
+        texts: Vec::new(),
     }
 }
 

@@ -11,6 +11,7 @@ fn log(store: &mut Bench, after: u64, session: Option<&str>, jobs: Option<Vec<Jo
         session,
         jobs,
         first: JobId(0),
+        texts: Vec::new(),
     };
     match store.load(query) {
         Loaded::Log {
