@@ -458,13 +458,12 @@ fn begin(conn: &mut Connection, opener: Opener<'_>, alive: &Alive) -> rusqlite::
         let ended = "SELECT count(*) FROM jobs WHERE final_seq IS NOT NULL";
         ended_jobs = write::nat(conn.query_row(ended, [], |row| row.get(0))?);
         fallbacks = write::nat(conn.query_row(FALLBACKS, [], |row| row.get(0))?);
-        let dead = takeover::dead(conn, instance, alive)?;
-        if !dead.is_empty() {
+        let is_dead = |name: &str| name != instance && alive(name) == Liveness::Dead;
+        if takeover::anything(conn)? {
             let change =
                 conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-            for gone in dead.keys() {
-                orphans.push(takeover::take(&change, instance, gone, &dead, role, boot)?);
-            }
+            let dead = takeover::find(&change, role, boot, None, &is_dead)?;
+            orphans = takeover::take(&change, instance, dead)?;
             failpoint!("before-commit-takeover");
             change.commit()?;
             failpoint!("after-commit-takeover");

@@ -5,74 +5,155 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use agentd_core::store::{LeftJob, Recovered, SoFar};
+use agentd_core::store::{JobState, LeftJob, Recovered, SoFar};
 use agentd_core::{Terms, Unreadable};
 use agentd_protocol::JobId;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 use serde_json::json;
 
+use super::Role;
 use super::read::{JOB_COLUMNS, SESSION_COLUMNS, events, job_row, session_row};
 use super::texts::texts;
-use super::write::stamp_key;
-use super::{Liveness, Role};
+use super::write::{int, stamp_key};
 
-/// Dead instances, with the sessions that each had open.
-pub(super) type Dead = BTreeMap<String, Vec<i64>>;
-
-/// Instances other than ours that have something open.
-pub(super) fn dead(
-    conn: &Connection,
-    ours: &str,
-    alive: &dyn Fn(&str) -> Liveness,
-) -> rusqlite::Result<Dead> {
-    let mut statement = conn.prepare(
-        "SELECT DISTINCT instance, NULL FROM jobs WHERE final_seq IS NULL
-         UNION ALL SELECT instance, id FROM sessions WHERE instance IS NOT NULL",
-    )?;
-    let mut rows = statement.query([])?;
-    let mut all = Dead::new();
-    while let Some(row) = rows.next()? {
-        let sessions = all.entry(row.get(0)?).or_default();
-        sessions.extend(row.get::<_, Option<i64>>(1)?);
-    }
-    all.retain(|name, _| name != ours && alive(name) == Liveness::Dead);
-    Ok(all)
+/// A job that somebody left, and its session.
+pub(super) struct Left {
+    session: i64,
+    job: LeftJob,
 }
 
-/// Moves what `instance` left to `ours`. A one-shot leaves the queued jobs: only the daemon has
-/// time for them. A job comes with its session, even if that was given back since or another one of
-/// the `dead` had it last, and stays where it is while another instance has the session open: which
-/// ones have, it says.
+/// What an instance left, as it was found.
+#[derive(Default)]
+pub(super) struct Found {
+    /// In the order in which they were accepted.
+    jobs: Vec<Left>,
+    /// That it had open.
+    sessions: Vec<i64>,
+}
+
+/// Dead instances, with what each of them left.
+pub(super) type Dead = BTreeMap<String, Found>;
+
+/// Is there anything that somebody has open, or has not done?
+pub(super) fn anything(conn: &Connection) -> rusqlite::Result<bool> {
+    conn.query_row(
+        "SELECT EXISTS (SELECT 1 FROM jobs WHERE final_seq IS NULL)
+             OR EXISTS (SELECT 1 FROM sessions WHERE instance IS NOT NULL)",
+        [],
+        |row| row.get(0),
+    )
+}
+
+/// Instances that have something open and are `dead`, or `only` this one, in one walk over all that is
+/// open.
+///
+/// A one-shot leaves the queued jobs: only the daemon has time for them.
+pub(super) fn find(
+    conn: &Connection,
+    role: Role,
+    boot: Option<&str>,
+    only: Option<&str>,
+    dead: &dyn Fn(&str) -> bool,
+) -> rusqlite::Result<Dead> {
+    let mut known: BTreeMap<String, Option<Found>> = BTreeMap::new();
+    let mut statement = conn.prepare(
+        "SELECT instance, id FROM sessions
+         WHERE instance IS NOT NULL AND instance = coalesce(?1, instance)",
+    )?;
+    let mut rows = statement.query([only])?;
+    while let Some(row) = rows.next()? {
+        if let Some(found) = of_instance(&mut known, row.get_ref(0)?.as_str()?, dead) {
+            found.sessions.push(row.get(1)?);
+        }
+    }
+    let states = match role {
+        Role::Daemon => "'queued', 'running'",
+        Role::OneShot => "'running'",
+    };
+    // By their numbers, as they lie in the file, and not by their sessions, as the index has them:
+    // those that are near each other are on one page.
+    let mut statement = conn.prepare(&format!(
+        "SELECT {JOB_COLUMNS}, jobs.instance, jobs.session, jobs.request,
+            jobs.attempt > 0 OR EXISTS (SELECT 1 FROM events WHERE events.job = jobs.job)
+         FROM json_each(?1) AS open CROSS JOIN jobs ON jobs.job = open.value
+            JOIN sessions ON sessions.id = jobs.session
+         WHERE jobs.state IN ({states}) AND jobs.instance = coalesce(?2, jobs.instance)"
+    ))?;
+    let open = json!(open_jobs(conn)?).to_string();
+    let mut rows = statement.query(params![open, only])?;
+    while let Some(row) = rows.next()? {
+        if let Some(found) = of_instance(&mut known, row.get_ref(15)?.as_str()?, dead) {
+            let last = found.jobs.last().map(|last| &last.job.terms);
+            let job = left_job(conn, row, boot, last)?;
+            let session = row.get(16)?;
+            found.jobs.push(Left { session, job });
+        }
+    }
+    let all = known.into_iter();
+    Ok(all
+        .filter_map(|(name, found)| Some((name, found?)))
+        .collect())
+}
+
+/// What is known of an instance, if it is dead: each is asked after once.
+fn of_instance<'a>(
+    known: &'a mut BTreeMap<String, Option<Found>>,
+    name: &str,
+    dead: &dyn Fn(&str) -> bool,
+) -> Option<&'a mut Found> {
+    if !known.contains_key(name) {
+        known.insert(name.to_owned(), dead(name).then(Found::default));
+    }
+    known.get_mut(name)?.as_mut()
+}
+
+/// The numbers of all jobs that have no end, ascending. Their index alone says them.
+fn open_jobs(conn: &Connection) -> rusqlite::Result<Vec<i64>> {
+    let mut jobs = conn
+        .prepare("SELECT job FROM jobs WHERE final_seq IS NULL")?
+        .query_map([], |row| row.get(0))?
+        .collect::<Result<Vec<i64>, _>>()?;
+    jobs.sort_unstable();
+    Ok(jobs)
+}
+
+/// Moves what each of the `dead` left to `ours`. A job comes with its session, even if that was given
+/// back since or another one of the `dead` had it last, and stays where it is while another instance
+/// has the session open: which ones have, it says.
 ///
 /// Whose a waiting job is, its session says from now on: its own row is as long as its text, and
 /// isn't written again before it runs. If we die, too, it is found under the same name as now.
-pub(super) fn take(
+pub(super) fn take(conn: &Connection, ours: &str, dead: Dead) -> rusqlite::Result<Vec<Recovered>> {
+    let names = json!(dead.keys().collect::<Vec<_>>()).to_string();
+    let all = dead.into_iter();
+    all.map(|(instance, found)| take_one(conn, ours, instance, found, &names))
+        .collect()
+}
+
+fn take_one(
     conn: &Connection,
     ours: &str,
-    instance: &str,
-    dead: &Dead,
-    role: Role,
-    boot: Option<&str>,
+    instance: String,
+    found: Found,
+    dead: &str,
 ) -> rusqlite::Result<Recovered> {
-    let left = left_jobs(conn, instance, role)?;
-    let sessions: BTreeSet<i64> = left.iter().map(|(_, session)| *session).collect();
+    let sessions: BTreeSet<i64> = found.jobs.iter().map(|left| left.session).collect();
     let sessions = json!(sessions).to_string();
+    let open = json!(found.sessions).to_string();
     // One that it had open is named even if it came with the job of another one: the processes of
     // both must be gone before it is opened.
     let theirs = "(instance = ?1 OR id IN (SELECT value FROM json_each(?5))
           OR id IN (SELECT value FROM json_each(?4))
           AND (instance IS NULL OR instance = ?2 OR instance IN (SELECT value FROM json_each(?3))))";
-    let open = json!(dead.get(instance).map_or(&[][..], Vec::as_slice)).to_string();
-    let dead = json!(dead.keys().collect::<Vec<_>>()).to_string();
     let rows = conn
         .prepare(&format!(
             "SELECT {SESSION_COLUMNS} FROM sessions WHERE {theirs} ORDER BY id"
         ))?
-        .query_map([instance, ours, &dead, &sessions, &open], session_row)?
+        .query_map([&instance, ours, dead, &sessions, &open], session_row)?
         .collect::<Result<_, _>>()?;
     conn.execute(
         &format!("UPDATE sessions SET instance = ?2 WHERE {theirs}"),
-        [instance, ours, &dead, &sessions, &open],
+        [&instance, ours, dead, &sessions, &open],
     )?;
     let holders = conn
         .prepare(
@@ -83,70 +164,45 @@ pub(super) fn take(
             Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?))
         })?
         .collect::<Result<BTreeMap<_, _>, _>>()?;
-    let mut jobs = Vec::with_capacity(left.len());
-    for (job, session) in left {
-        if !holders.contains_key(&session) {
-            let last = jobs.last().map(|last: &LeftJob| &last.terms);
-            let job = left_job(conn, job, boot, last)?;
-            jobs.push(job);
-        }
-    }
+    let come = found.jobs.into_iter();
+    let come = come.filter(|left| !holders.contains_key(&left.session));
+    let mut jobs: Vec<LeftJob> = Vec::new();
+    jobs.extend(come.map(|left| left.job));
     wrong!("forget-job", drop(jobs.pop()));
+    let running = jobs.iter().filter(|job| is_running(job));
+    let running: Vec<i64> = running.map(|job| int(job.row.job.0)).collect();
     conn.execute(
-        "UPDATE jobs SET instance = ?2
-         WHERE instance = ?1 AND final_seq IS NULL AND state = 'running'
-           AND session IN (SELECT id FROM sessions WHERE instance = ?2)",
-        [instance, ours],
+        "UPDATE jobs SET instance = ?1 WHERE job IN (SELECT value FROM json_each(?2))",
+        [ours, &json!(running).to_string()],
     )?;
-    conn.execute("DELETE FROM meta WHERE key = ?1", [stamp_key(instance)])?;
+    conn.execute("DELETE FROM meta WHERE key = ?1", [stamp_key(&instance)])?;
     let holders: BTreeSet<String> = holders.into_values().flatten().collect();
     Ok(Recovered {
-        instance: instance.to_owned(),
+        instance,
         sessions: rows,
         jobs,
         holders: holders.into_iter().collect(),
     })
 }
 
-/// The unfinished jobs of a dead instance and their sessions, in the order in which they were
-/// accepted.
-fn left_jobs(conn: &Connection, instance: &str, role: Role) -> rusqlite::Result<Vec<(i64, i64)>> {
-    let states = match role {
-        Role::Daemon => "'queued', 'running'",
-        Role::OneShot => "'running'",
-    };
-    let mut jobs = conn
-        .prepare(&format!(
-            "SELECT job, session FROM jobs
-             WHERE final_seq IS NULL AND instance = ?1 AND state IN ({states})"
-        ))?
-        .query_map([instance], |row| Ok((row.get(0)?, row.get(1)?)))?
-        .collect::<Result<Vec<(i64, i64)>, _>>()?;
-    jobs.sort_unstable();
-    Ok(jobs)
+const fn is_running(left: &LeftJob) -> bool {
+    matches!(left.row.state, JobState::Running { .. })
 }
 
 /// One of them, without its text; with the terms of the one before it, if they are the same.
 fn left_job(
     conn: &Connection,
-    job: i64,
+    row: &Row<'_>,
     boot: Option<&str>,
     before: Option<&Result<Arc<Terms>, Unreadable>>,
 ) -> rusqlite::Result<LeftJob> {
-    let (row, terms, has_said) = conn
-        .prepare_cached(&format!(
-            "SELECT {JOB_COLUMNS}, jobs.request,
-                jobs.attempt > 0 OR EXISTS (SELECT 1 FROM events WHERE events.job = jobs.job)
-             FROM jobs JOIN sessions ON sessions.id = jobs.session WHERE jobs.job = ?1"
-        ))?
-        .query_row([job], |row| {
-            let terms = Terms::read(row.get_ref(15)?.as_str()?);
-            Ok((job_row(row, boot)?, terms, row.get(16)?))
-        })?;
+    let terms = Terms::read(row.get_ref(17)?.as_str()?);
     let terms = terms.map(|terms| match before {
         Some(Ok(before)) if **before == terms => Arc::clone(before),
         _ => Arc::new(terms),
     });
+    let has_said: bool = row.get(18)?;
+    let row = job_row(row, boot)?;
     // One that waits may have been held, or have run before.
     let so_far = if has_said {
         so_far(conn, row.job)?

@@ -216,23 +216,21 @@ fn take_over(
     role: Role,
     stamp: i64,
 ) -> rusqlite::Result<Recovered> {
+    let nothing = || Recovered {
+        instance: instance.to_owned(),
+        sessions: Vec::new(),
+        jobs: Vec::new(),
+        holders: Vec::new(),
+    };
     if instance == writing.ours || (writing.alive)(instance) != Liveness::Dead {
         tracing::error!(instance, "a living instance was to be taken over");
-        return Ok(Recovered {
-            instance: instance.to_owned(),
-            sessions: Vec::new(),
-            jobs: Vec::new(),
-            holders: Vec::new(),
-        });
+        return Ok(nothing());
     }
-    let recovered = takeover::take(
-        writing.conn,
-        writing.ours,
-        instance,
-        &takeover::Dead::new(),
-        role,
-        writing.boot,
-    )?;
+    let mut found = takeover::find(writing.conn, role, writing.boot, Some(instance), &|_| true)?;
+    // What was asked for is answered, even if nothing is left of it.
+    found.entry(instance.to_owned()).or_default();
+    let taken = takeover::take(writing.conn, writing.ours, found)?;
+    let recovered = taken.into_iter().next().unwrap_or_else(nothing);
     takeover::stamp(writing.conn, writing.ours, stamp)?;
     if writing.witness.is_none() {
         writing.witness = Some(Witness::Stamp { value: stamp });
