@@ -27,7 +27,6 @@ use crate::state::State;
 use crate::store::{Due, NewJob, Position, Stored, Write, Written};
 use crate::stored::Awaiting;
 use crate::terms::Terms;
-use crate::timers::Timer;
 
 /// Jobs that are accepted together or not at all.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -149,10 +148,7 @@ impl State {
         job.depth = depth;
         if start.is_none() {
             session.queue.push_back(turn);
-            self.waiting.insert(turn);
         }
-        self.boot_timers
-            .set(Timer::Expiry(turn), Duration::from_millis(job.expires));
         self.put_job(turn, job);
         self.counters.sends += 1;
         Some(turn)
@@ -286,11 +282,13 @@ impl State {
         job.number = Some(number);
         let new = job.accept.take();
         let given = job.given.take();
-        if placed.is_none() {
-            job.phase = Phase::Queued;
+        // One that is not to start yet waits outside its session's queue.
+        match (placed, job.start) {
+            (Some(_), _) => {}
+            (None, Some(_)) => job.phase = Phase::Scheduled,
+            (None, None) => job.phase = Phase::Queued,
         }
         (job.accepted_seq, job.seq) = (seq, seq);
-        let start = job.start;
         let (session, sender) = (job.session, job.sender.take());
         let named = self.settings.nested && job.terms.native.is_none();
         self.numbers.insert(number, turn);
@@ -301,8 +299,8 @@ impl State {
         if let Some(known) = self.sessions.get_mut(&session) {
             (known.stored, known.leased) = (true, true);
         }
-        if let Some(start) = start {
-            self.schedule_for(turn, start);
+        if placed.is_none() {
+            self.waits(turn);
         }
         let accepted = Accepted {
             job: number,
@@ -359,15 +357,6 @@ impl State {
         self.publish(turn, &body, seq, Happened::Meanwhile);
     }
 
-    /// A job that is not to start yet waits outside its session's queue.
-    pub(crate) fn schedule_for(&mut self, turn: TurnId, start: u64) {
-        if let Some(job) = self.jobs.get_mut(&turn) {
-            job.phase = Phase::Scheduled;
-            self.boot_timers
-                .set(Timer::Start(turn), Duration::from_millis(start));
-        }
-    }
-
     /// A job's time to start has come: it takes its place in the queue.
     pub(crate) fn start_time_came(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get_mut(&turn) else {
@@ -380,8 +369,8 @@ impl State {
         self.scheduled -= usize::from(job.start.take().is_some());
         if let Some(session) = self.sessions.get_mut(&job.session) {
             session.queue.push_back(turn);
-            self.waiting.insert(turn);
         }
+        self.waits(turn);
     }
 
     /// The sender gets `accepted` and follows its job from here.
@@ -441,9 +430,8 @@ impl State {
     /// Gives back everything a pending send held; whoever aborted it is answered.
     pub(crate) fn drop_pending(&mut self, turn: TurnId) -> Option<Waiter> {
         self.unplace(turn);
-        let mut job = self.take_job(turn)?;
         self.clear_timers(turn);
-        self.waiting.remove(&turn);
+        let mut job = self.take_job(turn)?;
         if let Some(session) = self.sessions.get_mut(&job.session) {
             session.queue.retain(|other| *other != turn);
         }

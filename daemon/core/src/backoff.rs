@@ -12,6 +12,7 @@ use crate::limits::{
     BACKOFF_FIRST, BACKOFF_MOST, BREAKER_DEATHS, BREAKER_EARLY, BREAKER_EARLY_DEATHS,
     BREAKER_RETRY, BREAKER_WINDOW, HEALTHY_AFTER, MISSING_LOOK, MISSING_RETRY, MISSING_WAITS,
 };
+use crate::rare::Usual;
 use crate::worker::Failure;
 
 /// Why there is no process.
@@ -92,6 +93,19 @@ struct Missing {
     since: Duration,
     /// The last time.
     last: Duration,
+}
+
+impl Usual for Health {
+    fn usual() -> &'static Self {
+        static NOTHING: Health = Health {
+            deaths: VecDeque::new(),
+            in_a_row: 0,
+            broken: None,
+            probing: false,
+            missing: None,
+        };
+        &NOTHING
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,8 +3,6 @@
 //! Owns the step from *waits* to *runs*: reserved, marked, begun, or given back untouched. Which
 //! process it is, `pool.rs` has decided.
 
-use std::time::Duration;
-
 use agentd_protocol::Code;
 use agentd_protocol::line::Context;
 use agentd_protocol::request::Send;
@@ -40,7 +38,6 @@ impl State {
         session.slot = Some(worker);
         session.current = Some(turn);
         session.queue.retain(|other| *other != turn);
-        self.waiting.remove(&turn);
         self.timers.clear(Timer::Idle(worker));
         self.timers.clear(Timer::Unused(session_id));
         self.used(worker);
@@ -63,7 +60,6 @@ impl State {
             session.current = None;
             session.queue.push_front(turn);
         }
-        self.waiting.insert(turn);
         if let Some(job) = self.jobs.get_mut(&turn) {
             job.phase = match &job.phase {
                 Phase::Pending { cancelled, .. } => Phase::Pending {
@@ -116,6 +112,7 @@ impl State {
             self.make_native(turn);
         }
         self.count_process(turn, process.worker);
+        self.waits_no_more(turn);
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
@@ -138,10 +135,9 @@ impl State {
         job.said.progress_at = self.now.mono;
         session.open = true;
         if let Some(slot) = self.slots.get(&process.worker) {
-            session.last = slot.fit.pins();
+            session.last = slot.fit.pins().into();
         }
         session.lost |= context == Context::Lost;
-        self.boot_timers.clear(Timer::Expiry(turn));
         self.clocked.remove(&turn);
         self.timers.set(Timer::Running(turn), until);
         self.timers.set(
@@ -243,7 +239,7 @@ impl State {
             return;
         };
         let session = job.session;
-        let keeps = |known: &Session| {
+        let keeps = |known: &Box<Session>| {
             let agent = self.settings.agents.get(&known.agent);
             known.native.is_none()
                 && agent.is_some_and(|agent| agent.describe.resume == Resume::Native)
@@ -320,15 +316,11 @@ impl State {
         };
         job.phase = Phase::Queued;
         job.attempt = job.attempt.saturating_sub(1);
+        let (number, attempt) = (job.number, job.attempt);
         // It may have rung meanwhile.
-        self.boot_timers
-            .set(Timer::Expiry(turn), Duration::from_millis(job.expires));
-        if let Some(number) = job.number {
-            let attempt = job.attempt;
-            self.write_lazily(Write::Requeue {
-                job: number,
-                attempt,
-            });
+        self.waits(turn);
+        if let Some(job) = number {
+            self.tell_later(Write::Requeue { job, attempt });
         }
     }
 

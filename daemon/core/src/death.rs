@@ -284,7 +284,7 @@ impl State {
         let jitter = mix(self.settings.seed ^ (worker.0 << 20) ^ generation.0);
         let healths = sessions
             .iter()
-            .filter_map(|session| self.sessions.get(session).map(|session| &session.health));
+            .filter_map(|session| Some(&*self.sessions.get(session)?.health));
         for health in healths.chain(self.health.get(&agent)) {
             broken |= health.state().is_some();
             delay = delay.max(health.delay(jitter));
@@ -418,11 +418,12 @@ impl State {
 
     /// A turn that had begun waits once more, for as long as a new one would at most.
     pub(crate) fn wait_afresh(&mut self, turn: TurnId) {
+        self.waits_no_more(turn);
         if let Some(job) = self.jobs.get_mut(&turn) {
             let until = Duration::from_millis(self.now.boot_ms) + DEFAULT_EXPIRES;
             job.expires = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
-            self.boot_timers.set(Timer::Expiry(turn), until);
         }
+        self.waits(turn);
     }
 
     /// A turn that may run again waits again, with what it said so far marked as replaced.
@@ -446,10 +447,9 @@ impl State {
             session.current = None;
             session.queue.push_front(turn);
         }
-        self.waiting.insert(turn);
         self.wait_afresh(turn);
         if let Some(job) = number {
-            self.write_lazily(Write::Requeue { job, attempt });
+            self.tell_later(Write::Requeue { job, attempt });
         }
     }
 

@@ -95,11 +95,6 @@ impl State {
             Phase::Scheduled | Phase::Queued | Phase::Held => {
                 self.end_in_turn(turn, Fate::Expired);
             }
-            // Its commit is outstanding; it is looked at again when that is answered.
-            Phase::Pending { .. } => self.boot_timers.set(
-                Timer::Expiry(turn),
-                Duration::from_millis(self.now.boot_ms) + Duration::from_secs(1),
-            ),
             _ => {}
         }
     }
@@ -290,7 +285,6 @@ impl State {
         job.said.last = Some(body.clone());
         let callback = job.terms.callback.clone();
         self.clear_timers(turn);
-        self.waiting.remove(&turn);
         self.counters.ended(took);
         let mut writes = vec![Write::Finish {
             job: number,
@@ -379,8 +373,7 @@ impl State {
 
     pub(crate) fn clear_timers(&mut self, turn: TurnId) {
         self.clocked.remove(&turn);
-        self.boot_timers.clear(Timer::Expiry(turn));
-        self.boot_timers.clear(Timer::Start(turn));
+        self.waits_no_more(turn);
         for timer in [
             Timer::Running(turn),
             Timer::Settling(turn),
@@ -393,11 +386,10 @@ impl State {
     }
 
     pub(crate) fn remove_job(&mut self, turn: TurnId) {
+        self.clear_timers(turn);
         let Some(job) = self.take_job(turn) else {
             return;
         };
-        self.clear_timers(turn);
-        self.waiting.remove(&turn);
         self.forget_questions(turn);
         self.words_too_late(turn);
         if let Some(number) = job.number {
@@ -489,7 +481,7 @@ impl State {
 
     /// A session without jobs and process leaves memory; its lease is given back.
     pub(crate) fn forget_session_if_idle(&mut self, session: SessionId) {
-        let idle = |known: &Session| known.is_idle() && known.jobs == 0;
+        let idle = |known: &Box<Session>| known.is_idle() && known.jobs == 0;
         if !self.sessions.get(&session).is_some_and(idle) {
             return;
         }
@@ -499,7 +491,7 @@ impl State {
         self.timers.clear(Timer::Unused(session));
         if let Some(name) = known.name {
             self.names.remove(&name);
-            self.released.push(Write::Release { session: name });
+            self.tell_later(Write::Release { session: name });
         }
     }
 }

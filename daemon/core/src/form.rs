@@ -9,6 +9,7 @@ use crate::agent::{OneShot, Sessions};
 use crate::effect::Rung;
 use crate::ids::WorkerId;
 use crate::job::Notice;
+use crate::rare::Rare;
 use crate::session::SessionId;
 use crate::slot::SlotPhase;
 use crate::state::State;
@@ -28,9 +29,9 @@ impl State {
         agent.describe = form.describe;
         // What came of the other form says nothing of this one.
         self.health.remove(name);
-        let of_it = |session: &&mut crate::session::Session| session.agent == name;
+        let of_it = |session: &&mut Box<crate::session::Session>| session.agent == name;
         for session in self.sessions.values_mut().filter(of_it) {
-            session.health.reset();
+            session.health = Rare::default();
         }
         let old = self.slots.iter();
         let old = old.filter(|(_, slot)| slot.agent == name && !slot.is_one_turn());

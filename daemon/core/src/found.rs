@@ -16,6 +16,7 @@ use crate::event::Facts;
 use crate::ids::{ConnId, TurnId, WorkerId};
 use crate::job::{Notice, Phase};
 use crate::limits::{LOOK_AGAIN, MISSING_WAITS};
+use crate::rare::Rare;
 use crate::request::{Loading, Parked};
 use crate::session::SessionId;
 use crate::state::State;
@@ -124,7 +125,7 @@ impl State {
             self.health.remove(&agent.name);
             let sessions = self.sessions.values_mut();
             for session in sessions.filter(|session| session.agent == agent.name) {
-                session.health.reset();
+                session.health = Rare::default();
             }
             self.settings.agents.insert(agent.name.clone(), agent);
         }

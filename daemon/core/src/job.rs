@@ -4,7 +4,6 @@
 //! connections or the store's answers: it is told.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::conn::FollowId;
 use crate::ids::{ConnId, Generation, Token, TurnId, WorkerId};
 use crate::limits::TEXT_FLUSH_BYTES;
 use crate::questions::QuestionId;
+use crate::rare::{Rare, Usual};
 use crate::session::{Session, SessionId};
 use crate::store::{MessageText, NewJob, Position, SoFar, TextKind};
 use crate::terms::Terms;
@@ -126,7 +126,7 @@ pub(crate) struct Job {
     pub(crate) depth: usize,
     /// Has any attempt begun?
     pub(crate) ran: bool,
-    pub(crate) said: Saying,
+    pub(crate) said: Rare<Said>,
 }
 
 /// What a turn has said, and how it goes on.
@@ -155,48 +155,29 @@ pub(crate) struct Said {
 }
 
 /// Of a turn that waits.
-static NOTHING: Said = Said {
-    started_at: None,
-    queued_for: Duration::ZERO,
-    progress_at: Duration::ZERO,
-    stalled: false,
-    messages: Vec::new(),
-    text_on_its_way: 0,
-    delivered: Position {
-        messages: 0,
-        text: 0,
-        thinking: 0,
-    },
-    tools: Vec::new(),
-    steered: Vec::new(),
-    bytes: 0,
-    context: None,
-    questions: 0,
-    superseded: false,
-    last: None,
-};
-
-/// [`Said`], which takes memory from its first change on: a hundred thousand turns may wait.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct Saying(Option<Box<Said>>);
-
-impl Deref for Saying {
-    type Target = Said;
-
-    fn deref(&self) -> &Said {
-        self.0.as_deref().unwrap_or(&NOTHING)
-    }
-}
-
-impl DerefMut for Saying {
-    fn deref_mut(&mut self) -> &mut Said {
-        self.0.get_or_insert_with(|| Box::new(NOTHING.clone()))
-    }
-}
-
-impl PartialEq for Saying {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
+impl Usual for Said {
+    fn usual() -> &'static Self {
+        static NOTHING: Said = Said {
+            started_at: None,
+            queued_for: Duration::ZERO,
+            progress_at: Duration::ZERO,
+            stalled: false,
+            messages: Vec::new(),
+            text_on_its_way: 0,
+            delivered: Position {
+                messages: 0,
+                text: 0,
+                thinking: 0,
+            },
+            tools: Vec::new(),
+            steered: Vec::new(),
+            bytes: 0,
+            context: None,
+            questions: 0,
+            superseded: false,
+            last: None,
+        };
+        &NOTHING
     }
 }
 
@@ -232,7 +213,7 @@ impl Job {
             seq: 0,
             depth: 1,
             ran: false,
-            said: Saying::default(),
+            said: Rare::default(),
         }
     }
 
@@ -538,10 +519,9 @@ mod tests {
         let mut job = Job::new(SessionId(1), Arc::default(), Duration::ZERO, 0);
         assert_eq!(job.restore(SoFar::default()), BTreeSet::new());
         assert_eq!((job.answer(), job.texts()), ("", Vec::new()));
-        assert!(job.said.0.is_none());
+        assert!(job.said.other().is_none());
         assert!(job.said.tools.is_empty() && job.position() == Position::default());
         job.append(TextKind::Text, "x", true);
         assert_eq!((job.answer(), job.said.bytes), ("x", 1));
-        assert_eq!(Saying::default(), Saying(Some(Box::new(NOTHING.clone()))));
     }
 }

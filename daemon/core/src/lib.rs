@@ -44,6 +44,7 @@ mod pause;
 pub mod pins;
 mod pool;
 mod questions;
+mod rare;
 mod recover;
 mod replay;
 mod request;
@@ -70,6 +71,7 @@ mod timers;
 pub mod toolsets;
 mod tracked;
 mod turn;
+mod waits;
 mod webhook;
 pub mod worker;
 

@@ -12,6 +12,7 @@ use agentd_protocol::request::Send;
 use crate::agent::{Agent, Levels, Providers};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::Phase;
+use crate::rare::Rare;
 use crate::session::Session;
 use crate::slot::{Fit, Slot, SlotPhase};
 use crate::state::State;
@@ -210,7 +211,7 @@ impl State {
         for session in &slot.sessions {
             if let Some(session) = self.sessions.get_mut(session) {
                 // Whoever sends without gets the usual ones.
-                session.last = Pins::default();
+                session.last = Rare::default();
             }
         }
         self.restarted(worker, Err(error));

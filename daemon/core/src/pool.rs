@@ -16,6 +16,7 @@ use crate::ids::{TurnId, WorkerId};
 use crate::job::{Phase, Process};
 use crate::lanes::Lane;
 use crate::limits::{PROBE_AFTER, PROBE_WITHIN, RUNG, SPAWN_EVERY, SPAWNS_AT_ONCE};
+use crate::rare::Rare;
 use crate::schedule::Pass;
 use crate::session::SessionId;
 use crate::slot::{Fit, Slot, SlotPhase};
@@ -191,7 +192,7 @@ impl State {
             if !slot.serves(fit) {
                 // Its pins were changed since: what came of the others says nothing of these.
                 if let Some(session) = self.sessions.get_mut(&session) {
-                    session.health.reset();
+                    session.health = Rare::default();
                 }
             } else if let Some(failure) = self.broken(&agent, session) {
                 // It stays for `status` and for a restart, until it may be tried again.
@@ -380,7 +381,7 @@ impl State {
 
     fn broken_session(&mut self, agent: &str, session: SessionId) -> Option<Failure> {
         let session = self.sessions.get_mut(&session)?;
-        let broken = session.health.broken(self.now.mono)?;
+        let broken = session.health.other()?.broken(self.now.mono)?;
         Some(broken.failure(&format!("agent `{agent}`")))
     }
 

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use agentd_protocol::request::Retry;
 use agentd_protocol::{Code, JobId};
@@ -15,26 +14,31 @@ use crate::ids::TurnId;
 use crate::job::{Ending, Job, Phase};
 use crate::limits::ATTEMPTS;
 use crate::questions::Closed;
-use crate::session::{Session, SessionId};
+use crate::session::{Gate, Session, SessionId};
 use crate::slices::Fate;
 use crate::state::State;
 use crate::store::{JobState, LeftJob, Recovered, Write};
 use crate::terms::Terms;
-use crate::timers::Timer;
 use crate::worker::Failure;
 
 impl State {
     pub(crate) fn recovered(&mut self, recovered: Recovered) {
-        let gate = "what a dead agentd left running is being ended";
+        let why = "what a dead agentd left running is being ended";
+        let gate = Arc::new(Gate {
+            why: why.to_owned(),
+            instances: BTreeSet::from([recovered.instance.clone()]),
+        });
         let mut sessions = BTreeSet::new();
         for row in recovered.sessions {
             let session = self.adopt_session(row);
             sessions.insert(session);
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.leased = true;
-                let known = session.gate.get_or_insert_default();
-                if known.instances.insert(recovered.instance.clone()) {
-                    gate.clone_into(&mut known.why);
+                let known = session.gate.get_or_insert_with(|| Arc::clone(&gate));
+                if !known.instances.contains(&recovered.instance) {
+                    let known = Arc::make_mut(known);
+                    known.instances.insert(recovered.instance.clone());
+                    why.clone_into(&mut known.why);
                 }
             }
         }
@@ -84,13 +88,12 @@ impl State {
             if let Some(session) = self.sessions.get_mut(&id)
                 && let Some(gate) = &mut session.gate
             {
-                if survivors.is_empty() {
-                    gate.instances.remove(instance);
-                } else {
-                    gate.why =
+                if !survivors.is_empty() {
+                    Arc::make_mut(gate).why =
                         format!("processes {survivors:?} of a dead agentd could not be ended");
-                }
-                if gate.instances.is_empty() {
+                } else if gate.instances.len() > 1 {
+                    Arc::make_mut(gate).instances.remove(instance);
+                } else {
                     session.gate = None;
                 }
             }
@@ -145,7 +148,10 @@ impl State {
             job.ran = true;
             job.said.started_at = Some(self.now.mono);
         }
-        if held {
+        let scheduled = job.start.is_some();
+        if scheduled {
+            job.phase = Phase::Scheduled;
+        } else if held {
             job.phase = Phase::Held;
         }
         self.numbers.insert(row.job, turn);
@@ -154,26 +160,25 @@ impl State {
             // Who asked is gone.
             self.say_closed(turn, question, Closed::Exit);
         }
-        if let Some(start) = start.filter(|_| !lost) {
-            self.schedule_for(turn, start);
-        } else if !lost {
+        if lost {
+            return Some((turn, row.cancelled));
+        }
+        if !scheduled {
             self.enqueue_recovered(turn, session, row.job);
         }
         if again {
             self.wait_afresh(turn);
-            self.write_lazily(Write::Requeue {
+            self.tell_later(Write::Requeue {
                 job: row.job,
                 attempt,
             });
-        } else if !lost {
-            self.boot_timers
-                .set(Timer::Expiry(turn), Duration::from_millis(expires));
+        } else {
+            self.waits(turn);
         }
-        lost.then_some((turn, row.cancelled))
+        None
     }
 
     fn enqueue_recovered(&mut self, turn: TurnId, session: SessionId, number: JobId) {
-        self.waiting.insert(turn);
         let Some(session) = self.sessions.get_mut(&session) else {
             return;
         };

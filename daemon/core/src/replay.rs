@@ -9,7 +9,6 @@ use agentd_protocol::request::{self, Send};
 use agentd_protocol::{Code, JobId};
 
 use crate::job::Waiter;
-use crate::session::Session;
 use crate::state::State;
 use crate::store::{JobRow, JobState, Keyed, Query};
 use crate::stored::Awaiting;
@@ -59,7 +58,10 @@ impl State {
             self.load(awaiting, Query::Jobs { jobs: vec![number] });
             return;
         };
-        let session = self.sessions.get(&job.session).map(Session::shown);
+        let session = self
+            .sessions
+            .get(&job.session)
+            .map(|session| session.shown());
         let accepted = Accepted {
             job: number,
             session: session.unwrap_or_default(),

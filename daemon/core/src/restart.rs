@@ -10,6 +10,7 @@ use agentd_protocol::request::RestartWorker;
 use agentd_protocol::{Code, Id};
 
 use crate::ids::{ConnId, WorkerId};
+use crate::rare::Rare;
 use crate::state::State;
 
 /// A `restart_worker` that waits for its processes.
@@ -34,7 +35,7 @@ impl State {
                     .values_mut()
                     .filter(|session| session.agent == *agent)
                 {
-                    session.health.reset();
+                    session.health = Rare::default();
                 }
                 self.slots
                     .iter()
@@ -51,7 +52,7 @@ impl State {
                     let error = format!("the session `{session}` has no worker");
                     return self.refuse(conn, id, Rejected::new(Code::UnknownSession, error));
                 };
-                session.health.reset();
+                session.health = Rare::default();
                 session.slot.into_iter().collect()
             }
             _ => {

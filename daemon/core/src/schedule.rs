@@ -66,9 +66,14 @@ impl State {
         let mut changes = 0;
         let mut pass = self.begin_pass();
         while let Some((next, lane)) = self.oldest(&pass) {
+            if changes >= ENDED_AT_ONCE {
+                // The rest with the next event, which comes at once.
+                return self.timers.set(Timer::Schedule, self.now.mono);
+            }
             self.looked += 1;
             match self.look(next, &mut pass) {
                 Look::Starts => {
+                    changes += 1;
                     pass.open.entry(lane).or_default();
                 }
                 Look::Waits => {
@@ -80,10 +85,6 @@ impl State {
                 }
                 Look::Changed => {
                     changes += 1;
-                    if changes >= ENDED_AT_ONCE {
-                        // The rest with the next event, which comes at once.
-                        return self.timers.set(Timer::Schedule, self.now.mono);
-                    }
                     self.derive();
                     pass = self.begin_pass();
                 }

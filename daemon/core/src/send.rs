@@ -251,7 +251,8 @@ impl State {
         }
         let session = SessionId(self.number());
         self.names.insert(row.name.clone(), session);
-        self.sessions.insert(session, Session::from_row(row));
+        self.sessions
+            .insert(session, Box::new(Session::from_row(row)));
         session
     }
 
@@ -313,7 +314,7 @@ impl State {
         if let Some(name) = &session.name {
             self.names.insert(name.clone(), session_id);
         }
-        self.sessions.insert(session_id, session);
+        self.sessions.insert(session_id, Box::new(session));
         Ok(session_id)
     }
 
@@ -342,7 +343,7 @@ impl State {
             );
         }
         let shown = format!("session `{}`", session.shown());
-        match session.health.broken(now) {
+        match session.health.other().and_then(|health| health.broken(now)) {
             Some(broken) if !others => Err(broken.failure(&shown).into()),
             _ => Ok(()),
         }

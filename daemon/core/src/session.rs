@@ -1,9 +1,11 @@
 //! One conversation. Owns its queue and what it is bound to; must not know how turns run.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use crate::backoff::Health;
 use crate::ids::{TurnId, WorkerId};
+use crate::rare::{Rare, Usual};
 use crate::store::{Pins, SessionRow};
 
 /// A resident session, by a number of this process: an unnamed one has no name before its commit.
@@ -21,9 +23,9 @@ pub(crate) struct Session {
     /// Where `cwd` leads, if somebody has looked: for whoever writes it in another way.
     pub(crate) real_cwd: Option<String>,
     /// The model set for it.
-    pub(crate) pins: Pins,
+    pub(crate) pins: Rare<Pins>,
     /// What the process of its last turn was started with.
-    pub(crate) last: Pins,
+    pub(crate) last: Rare<Pins>,
     /// The agent's own id of it.
     pub(crate) native: Option<String>,
     /// Turns that ran.
@@ -47,9 +49,10 @@ pub(crate) struct Session {
     /// Is it being forgotten? Then it takes no turns.
     pub(crate) closing: bool,
     /// Dead instances whose processes must be gone before it is opened.
-    pub(crate) gate: Option<Box<Gate>>,
+    /// Shared among those that wait for the same.
+    pub(crate) gate: Option<Arc<Gate>>,
     /// Deaths after readiness, and during a resume.
-    pub(crate) health: Health,
+    pub(crate) health: Rare<Health>,
 }
 
 /// Why a session isn't opened.
@@ -58,6 +61,17 @@ pub(crate) struct Gate {
     pub(crate) why: String,
     /// All of them must be gone: one had its process, another one waiting turns.
     pub(crate) instances: BTreeSet<String>,
+}
+
+impl Usual for Pins {
+    fn usual() -> &'static Self {
+        static NOTHING: Pins = Pins {
+            provider: None,
+            model: None,
+            thinking: None,
+        };
+        &NOTHING
+    }
 }
 
 impl Session {
@@ -74,8 +88,8 @@ impl Session {
             cwd,
             toolsets,
             real_cwd: None,
-            pins: Pins::default(),
-            last: Pins::default(),
+            pins: Rare::default(),
+            last: Rare::default(),
             native: None,
             turns: 0,
             queue: VecDeque::new(),
@@ -88,7 +102,7 @@ impl Session {
             lost: false,
             closing: false,
             gate: None,
-            health: Health::default(),
+            health: Rare::default(),
         }
     }
 
@@ -97,7 +111,7 @@ impl Session {
         Self {
             named: row.named,
             native: row.native,
-            pins: row.pins,
+            pins: row.pins.into(),
             turns: row.turns,
             lost: row.lost,
             real_cwd: row.real_cwd,
@@ -118,5 +132,15 @@ impl Session {
     /// Its name, where one is needed for display.
     pub(crate) fn shown(&self) -> String {
         self.name.clone().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_a_session_is_small() {
+        assert!(size_of::<Session>() <= 320, "{}", size_of::<Session>());
     }
 }

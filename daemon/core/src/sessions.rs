@@ -9,13 +9,13 @@ use agentd_protocol::request::{Decoded, Send};
 use agentd_protocol::work::{Named, SessionNew};
 use agentd_protocol::{Code, Id, JobId, Request};
 
-use crate::backoff::Health;
 use crate::directory;
 use crate::effect::Rung;
 use crate::event::Facts;
 use crate::ids::ConnId;
 use crate::job::Phase;
 use crate::json;
+use crate::rare::Rare;
 use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{NewSession, Pins, Stored, Write, Written};
@@ -265,9 +265,9 @@ impl State {
             Changed::Model { session, pins, .. } => {
                 if let Some(session) = self.names.get(&session).copied() {
                     if let Some(known) = self.sessions.get_mut(&session) {
-                        known.pins = pins.clone();
+                        known.pins = pins.clone().into();
                         // With the old ones it may have been broken.
-                        known.health = Health::default();
+                        known.health = Rare::default();
                     }
                     self.forget_session_if_idle(session);
                 }

@@ -29,7 +29,7 @@ pub(crate) enum Fate {
 pub(crate) struct Slices {
     /// Those that wait for their slice, each with the phase it was in.
     waiting: VecDeque<(TurnId, Phase, Fate)>,
-    /// How many this event may still end.
+    /// How many commits this event may still end some with: mostly each is one.
     left: usize,
     /// Final lines that the store was asked for and has not answered.
     in_flight: BTreeSet<Token>,
@@ -53,7 +53,6 @@ impl State {
         let before = std::mem::replace(&mut job.phase, Phase::Finishing);
         let session = job.session;
         self.clear_timers(turn);
-        self.waiting.remove(&turn);
         if let Some(session) = self.sessions.get_mut(&session) {
             session.queue.retain(|other| *other != turn);
         }
@@ -61,7 +60,7 @@ impl State {
     }
 
     fn end_of_slice(&mut self, turn: TurnId, fate: Fate) {
-        self.slices.left -= 1;
+        let commits = self.commits;
         self.slices.last_commit = None;
         match fate {
             Fate::Asked(ending) => self.end_as_asked(turn, &ending),
@@ -70,6 +69,8 @@ impl State {
         }
         let token = self.slices.last_commit.take();
         self.slices.in_flight.extend(token);
+        let asked = self.commits.saturating_sub(commits);
+        self.slices.left = self.slices.left.saturating_sub(asked.max(1));
     }
 
     /// A new event: it may end so many.

@@ -122,16 +122,14 @@ pub struct State {
     /// A stop that was asked for and has not begun.
     pub(crate) leaving: Option<Leave>,
     pub(crate) conns: BTreeMap<ConnId, Conn>,
-    /// Boxed: the tree would move them about.
+    /// Boxed: the tree would move them about, and has room for twice as many.
     pub(crate) jobs: Tracked<TurnId, Box<Job>>,
     pub(crate) numbers: BTreeMap<JobId, TurnId>,
-    pub(crate) sessions: Tracked<SessionId, Session>,
+    pub(crate) sessions: Tracked<SessionId, Box<Session>>,
     pub(crate) names: BTreeMap<String, SessionId>,
     pub(crate) slots: BTreeMap<WorkerId, Slot>,
     /// Jobs whose time to start has not come.
     pub(crate) scheduled: usize,
-    /// Turns that have a place in the queue of their session.
-    pub(crate) waiting: BTreeSet<TurnId>,
     /// What follows from jobs and sessions.
     pub(crate) derived: Derived,
     /// How often a turn was looked at, whether it could start.
@@ -146,8 +144,9 @@ pub struct State {
     pub(crate) collecting: Collects,
     pub(crate) aborting: BTreeMap<u64, Aborting>,
     pub(crate) slices: Slices,
-    /// Sessions that left memory, of which the store was not told yet: many may at once.
-    pub(crate) released: Vec<Write>,
+    /// Of what the store was not told yet: sessions that left memory, turns that wait again. Many
+    /// may at once.
+    pub(crate) untold: Vec<Write>,
     /// Pending sends whose session a dead instance had, by that instance.
     pub(crate) orphaned: BTreeMap<String, Vec<Batch>>,
     pub(crate) restarts: Vec<RestartWait>,
@@ -158,8 +157,8 @@ pub struct State {
     pub(crate) words: Words,
     pub(crate) compacting: BTreeMap<WorkerId, Compacting>,
     pub(crate) timers: Timers,
-    /// Those that go by the clock of this boot, as suspend counts as waiting.
-    pub(crate) boot_timers: Timers,
+    /// When the times of turns that wait come, see `waits.rs`.
+    pub(crate) times: BTreeSet<(u64, TurnId)>,
     /// Spawns may go on at their rate from this time on: they are ahead of it, or behind.
     pub(crate) spawns_until: Duration,
     pub(crate) counters: Counters,
@@ -189,7 +188,6 @@ impl State {
             names: BTreeMap::new(),
             slots: BTreeMap::new(),
             scheduled: 0,
-            waiting: BTreeSet::new(),
             derived: Derived::default(),
             looked: 0,
             clocked: BTreeSet::new(),
@@ -200,7 +198,7 @@ impl State {
             collecting: Collects::default(),
             aborting: BTreeMap::new(),
             slices: Slices::default(),
-            released: Vec::new(),
+            untold: Vec::new(),
             orphaned: BTreeMap::new(),
             restarts: Vec::new(),
             health: BTreeMap::new(),
@@ -210,7 +208,7 @@ impl State {
             words: Words::default(),
             compacting: BTreeMap::new(),
             timers: Timers::default(),
-            boot_timers: Timers::default(),
+            times: BTreeSet::new(),
             spawns_until: Duration::ZERO,
             counters: Counters::at_start(last_seq, ended_jobs),
             subscribers: BTreeSet::new(),
@@ -291,7 +289,7 @@ impl State {
             Event::AskedLast { conn } => self.release_drain(conn),
             Event::ReaderLeft { conn } => self.reader_left(conn),
         }
-        let rang = self.ring();
+        let rang = self.ring() | self.ring_those_who_wait();
         let ended = self.go_on_ending();
         // A store that is behind gets no more work; its next answer lets it go on.
         if (may_start || rang || ended) && !self.store_is_behind() {
@@ -301,7 +299,7 @@ impl State {
         self.go_on_aborting();
         self.derive();
         self.go_on_stopping();
-        self.tell_released();
+        self.tell_the_rest();
         // What that ended is brought up to date for whoever asks next.
         self.derive();
         std::mem::swap(&mut self.out, effects);
@@ -313,12 +311,6 @@ impl State {
         self.timers.next()
     }
 
-    /// The same on the clock that counts suspend, since the machine was started.
-    #[must_use]
-    pub fn next_boot_deadline(&self) -> Option<Duration> {
-        self.boot_timers.next()
-    }
-
     /// Deals with every deadline that has passed; was there any?
     fn ring(&mut self) -> bool {
         // Each timer that fires is taken out first, so one that is set again for now waits for the
@@ -327,15 +319,9 @@ impl State {
         while let Some(timer) = self.timers.pop(self.now.mono) {
             due.push(timer);
         }
-        let booted = Duration::from_millis(self.now.boot_ms);
-        while let Some(timer) = self.boot_timers.pop(booted) {
-            due.push(timer);
-        }
         let rang = !due.is_empty();
         for timer in due {
             match timer {
-                Timer::Expiry(turn) => self.expire(turn),
-                Timer::Start(turn) => self.start_time_came(turn),
                 Timer::Unused(session) => self.session_unused(session),
                 Timer::Question(question) => self.question_expired(question),
                 Timer::Running(turn) => self.time_up(turn),
@@ -433,7 +419,7 @@ impl State {
     }
 
     fn ask_to_commit(&mut self, awaiting: Awaiting, writes: Vec<Write>, urgency: Urgency) -> Token {
-        self.tell_released();
+        self.tell_the_rest();
         let token = Token(self.number());
         self.awaiting.insert(token, awaiting);
         self.commits += 1;
@@ -446,10 +432,15 @@ impl State {
         token
     }
 
-    /// Gives back sessions before anything else is asked of the store.
-    fn tell_released(&mut self) {
-        let released = std::mem::take(&mut self.released);
-        for some in released.chunks(ENDED_AT_ONCE) {
+    /// Has the store told something that nobody waits for, together with others, and before anything
+    /// else is asked of it.
+    pub(crate) fn tell_later(&mut self, write: Write) {
+        self.untold.push(write);
+    }
+
+    fn tell_the_rest(&mut self) {
+        let untold = std::mem::take(&mut self.untold);
+        for some in untold.chunks(ENDED_AT_ONCE) {
             self.commit_lazily(Awaiting::Nothing, some.to_vec());
         }
     }
@@ -466,7 +457,7 @@ impl State {
     }
 
     pub(crate) fn load(&mut self, awaiting: Awaiting, query: Query) -> Token {
-        self.tell_released();
+        self.tell_the_rest();
         let token = Token(self.number());
         self.awaiting.insert(token, awaiting);
         self.out.push(Effect::Load { token, query });

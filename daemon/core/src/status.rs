@@ -13,9 +13,8 @@ use agentd_protocol::{Code, Id};
 use crate::backoff::Cause;
 use crate::effect::Effect;
 use crate::event::Facts;
-use crate::ids::{ConnId, WorkerId};
+use crate::ids::{ConnId, TurnId, WorkerId};
 use crate::job::Phase;
-use crate::session::Session;
 use crate::slot::Slot;
 use crate::state::{Served, State};
 
@@ -171,7 +170,7 @@ impl State {
             },
             count(live, "worker", "workers"),
             count(in_flight, "turn", "turns"),
-            self.waiting.len(),
+            self.waiting(),
         );
         if let Some(trouble) = &self.store_trouble {
             details.push_str(&format!("; the store can't write: {trouble}"));
@@ -228,6 +227,14 @@ impl State {
         }
     }
 
+    /// Turns that have a place in the queue of their session.
+    fn waiting(&self) -> usize {
+        let ends = self.derived.in_flight.iter();
+        let unscheduled =
+            |turn: &&TurnId| self.jobs.get(turn).is_some_and(|job| job.start.is_none());
+        self.jobs.len() - self.scheduled - ends.filter(unscheduled).count()
+    }
+
     fn rpc(&self, live: usize, in_flight: usize) -> RpcFacts {
         RpcFacts {
             live: live > 0,
@@ -240,7 +247,7 @@ impl State {
             last_crashes: self.counters.last_crashes.iter().cloned().collect(),
             p50_ms: self.counters.durations.percentile_ms(50),
             p95_ms: self.counters.durations.percentile_ms(95),
-            queued: self.waiting.len() as u64,
+            queued: self.waiting() as u64,
             scheduled: self.scheduled as u64,
             turns: self.counters.ran,
             turns_ms: self.counters.ran_ms,
@@ -262,7 +269,7 @@ impl State {
             at: rfc3339(self.now.wall_ms),
             worker: worker.0,
             agent: slot.agent.clone(),
-            session: session.map(Session::shown),
+            session: session.map(|session| session.shown()),
             error: why.get(..end).unwrap_or(why).to_owned(),
         };
         self.counters.crashes += 1;

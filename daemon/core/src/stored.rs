@@ -220,7 +220,6 @@ impl State {
             return;
         }
         self.clear_timers(turn);
-        self.waiting.remove(&turn);
         self.forget_questions(turn);
         self.words_too_late(turn);
         if let Some(job) = self.jobs.get_mut(&turn) {

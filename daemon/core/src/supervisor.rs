@@ -174,8 +174,9 @@ impl State {
                 .map(|slot| slot.sessions.iter().copied().collect())
                 .unwrap_or_default();
             for session in held {
-                if let Some(session) = self.sessions.get_mut(&session) {
-                    session.health.ready();
+                let known = self.sessions.get_mut(&session);
+                if let Some(health) = known.and_then(|known| known.health.other()) {
+                    health.ready();
                 }
             }
             if let Some(health) = self.health.get_mut(&agent) {

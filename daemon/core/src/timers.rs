@@ -12,10 +12,6 @@ use crate::session::SessionId;
 /// What a deadline is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Timer {
-    /// A turn has waited too long. By the clock of this boot.
-    Expiry(TurnId),
-    /// A turn's time to start has come. By the clock of this boot.
-    Start(TurnId),
     /// A question has waited too long. Before `Running`, as the turn's deadline ends it, too.
     Question(QuestionId),
     /// A turn has run too long.

@@ -9,7 +9,7 @@ use agentd_core::limits::{
 };
 use agentd_core::store::{Stored, Write};
 use agentd_core::worker::{Exit, WorkerEvent};
-use agentd_core::{Effect, Event};
+use agentd_core::{Effect, Event, Settings};
 use agentd_protocol::{Code, JobId};
 
 use crate::agents::settings;
@@ -19,6 +19,9 @@ use crate::world::{StoreOrder, StoredJob, World};
 /// So many wait: all that may be scheduled. A tenth of those that may wait without a time to start,
 /// of which forty slices show what four hundred would.
 const ALL: usize = SCHEDULED_IN_ALL;
+
+/// That run at once, several times as many as one event may end.
+const RUNNING: usize = 4 * ENDED_AT_ONCE;
 
 /// One event may ask for some more commits than it ends turns.
 const SLICE: usize = ENDED_AT_ONCE + 16;
@@ -152,6 +155,64 @@ fn expiring_all_that_waits_at_a_start_goes_in_slices() {
     );
     assert_eq!(ended_with(&world, "\"expired\""), ALL);
     assert!(world.prompts.is_empty() && world.processes.is_empty());
+}
+
+/// More turns than one event may commit for, all of which run in one process, and may run again.
+fn running() -> (World, Settings) {
+    let mut settings = settings();
+    let agent = settings.agents.get_mut("many").unwrap();
+    agent.describe.concurrent_sends = RUNNING as u32;
+    let mut world = World::new(settings.clone());
+    world.at_once = RUNNING;
+    let conn = world.connect();
+    fill(
+        &mut world,
+        conn,
+        RUNNING,
+        r#","agent":"many","retry":"auto""#,
+    );
+    let process = only(&world);
+    world.get_ready(process);
+    go_on(&mut world);
+    assert_eq!(world.processes[&process].turns.len(), RUNNING);
+    (world, settings)
+}
+
+fn check_again(world: &World) {
+    world.check_known();
+    assert!(
+        world.most_commits <= SLICE,
+        "{} commits",
+        world.most_commits
+    );
+    assert!(world.jobs.values().all(|job| !job.running));
+}
+
+#[test]
+fn running_again_all_that_ran_commits_together() {
+    let (mut world, _) = running();
+    world.check_known();
+    world.most_commits = 0;
+    world.exit(only(&world), Exit::Signal(9));
+    check_again(&world);
+}
+
+#[test]
+fn running_again_all_that_ran_at_a_start() {
+    let (mut world, settings) = running();
+    world.most_commits = 0;
+    world.crash(settings);
+    check_again(&world);
+}
+
+#[test]
+fn starting_all_that_waits_goes_in_slices() {
+    let (world, _) = running();
+    assert!(
+        world.most_commits <= SLICE,
+        "{} commits",
+        world.most_commits
+    );
 }
 
 /// As many scheduled turns of one session as may be.

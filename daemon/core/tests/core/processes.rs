@@ -126,7 +126,10 @@ impl World {
                     prompt.native.as_ref(),
                 );
                 self.carried(prompt.turn, &prompt.session, prompt.native);
-                assert!(process.turns.len() <= 1, "two turns at once");
+                assert!(
+                    process.turns.len() <= self.at_once,
+                    "too many turns at once"
+                );
             }
             WorkerCommand::Recycle => assert!(process.turns.is_empty(), "recycled in a turn"),
             WorkerCommand::Switch(pins) => {

@@ -151,6 +151,8 @@ pub struct World {
     pub to_find: Vec<Agent>,
     /// Take each look at once.
     pub prompt_look: bool,
+    /// Turns that one process takes at once.
+    pub at_once: usize,
     /// Commits that one event asked for, at most.
     pub most_commits: usize,
 }
@@ -201,6 +203,7 @@ impl World {
             looks: 0,
             to_find: Vec::new(),
             prompt_look: true,
+            at_once: 1,
             most_commits: 0,
         }
     }
