@@ -54,14 +54,14 @@ async fn echo(listener: UnixListener) {
 /// A piece of a flooding turn.
 pub(crate) const DELTA: &str = "a dozen words or so that a model gives in one piece at a time ";
 
-/// A worker whose only turn has very many deltas.
-pub(crate) fn flood() -> ExitCode {
+/// A worker whose turns have so many deltas.
+pub(crate) fn flood(deltas: usize) -> ExitCode {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for line in std::io::stdin().lines() {
         let line: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
         if line["type"] == "send" {
             writeln!(out, r#"{{"type":"message_start","id":{}}}"#, line["id"]).unwrap();
-            for _ in 0..crate::durable::DELTAS {
+            for _ in 0..deltas {
                 let delta = r#"{"type":"message_delta","text":""#;
                 writeln!(out, r#"{delta}{DELTA}","id":{}}}"#, line["id"]).unwrap();
             }

@@ -4,7 +4,7 @@
 //!
 //! `cargo bench --bench figures -- [--json] [--strict] [--quick] [--agents=AGENT,…] [NAME…]`; a NAME is
 //! the beginning of a figure's name. Its own helper processes are modes of it: `--control-server`, `--writer`,
-//! `--flood`, `--connect` and `--service`.
+//! `--flood`, `--quick-turns`, `--connect` and `--service`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,6 +36,7 @@ mod sshd;
 mod status;
 mod timmy;
 mod voice;
+mod waiting;
 
 use std::process::ExitCode;
 
@@ -63,6 +64,27 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
     (&["ping"], round_trips::ping),
     (&["send"], round_trips::send),
     (&["scheduler-event", "scheduler-waiting"], scheduler::events),
+    (
+        &[
+            "waiting-rss",
+            "waiting-rss-started",
+            "waiting-rss-own",
+            "waiting-rss-own-started",
+            "waiting-rss-long",
+            "waiting-rss-long-started",
+        ],
+        waiting::memory,
+    ),
+    (
+        &[
+            "waiting-start",
+            "waiting-start-own",
+            "waiting-start-10k",
+            "waiting-start-10k-own",
+        ],
+        waiting::start,
+    ),
+    (&["waiting-order"], waiting::order),
     (&["start"], programs::start),
     (
         &[
@@ -143,7 +165,8 @@ fn main() -> ExitCode {
     match words.first().map(String::as_str) {
         Some("--control-server") => return control::serve(&words[1]),
         Some("--writer") => return control::write(&words[1]),
-        Some("--flood") => return control::flood(),
+        Some("--flood") => return control::flood(durable::DELTAS),
+        Some("--quick-turns") => return control::flood(0),
         Some("--service") => return service::inside(words[1].parse().unwrap()),
         Some("--voice") => return voice::inside(words[1].parse().unwrap(), words[2].as_ref()),
         Some("--connect") => return control::connect(&words[1], words[2].parse().unwrap()),
