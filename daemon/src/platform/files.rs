@@ -42,7 +42,8 @@ const FIELDS: usize = 5;
 /// What is there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
-    mode: u32,
+    /// The system's kinds: regular, directory, and what else there is.
+    mode: i64,
     /// May this user execute it?
     executable: bool,
     /// Behind all links.
@@ -81,7 +82,7 @@ impl From<io::Error> for Absent {
 impl Found {
     fn of(metadata: &Metadata, executable: bool, real: PathBuf) -> Self {
         Self {
-            mode: metadata.mode(),
+            mode: i64::from(metadata.mode()),
             executable,
             real,
             size: metadata.size(),
@@ -90,20 +91,16 @@ impl Found {
         }
     }
 
-    fn is(&self, kind: libc::mode_t) -> bool {
-        self.mode & u32::from(libc::S_IFMT) == u32::from(kind)
-    }
-
     /// Has it a content?
     #[must_use]
     pub fn is_file(&self) -> bool {
-        self.is(libc::S_IFREG)
+        self.mode & libc::S_IFMT as i64 == libc::S_IFREG as i64
     }
 
     /// Is it a directory?
     #[must_use]
     pub fn is_dir(&self) -> bool {
-        self.is(libc::S_IFDIR)
+        self.mode & libc::S_IFMT as i64 == libc::S_IFDIR as i64
     }
 
     /// Is it a file that may be executed?
@@ -323,7 +320,7 @@ fn question(
     }
     let [mode, executable, size, seconds, nanoseconds] = fields;
     Ok(Ok(Found {
-        mode: u32::try_from(mode).unwrap_or(0),
+        mode,
         executable: executable != 0,
         real: place,
         size: size.cast_unsigned(),

@@ -489,7 +489,7 @@ impl Says {
         }
         *locked(&self.doing) = doing;
         let says = self.clone();
-        let (written, waits) = std::sync::mpsc::channel();
+        let (written, waits) = std::sync::mpsc::sync_channel(1);
         tokio::task::spawn_blocking(move || {
             let mut lock = locked(&says.lock);
             // The last word counts, whoever comes first.
