@@ -38,8 +38,9 @@ const DRAINS_AT_MOST: usize = 1024 * 1024;
 const PORTION: usize = 64 * 1024;
 /// Events that wait for room in the owner's inbox before standard output is no longer read.
 const WAITING_EVENTS: usize = 64;
-/// Bytes that wait for standard input before standard output is no longer read: answers to a
-/// process that asks without listening must not pile up.
+/// Answers that wait for standard input before standard output is no longer read: those to a process
+/// that asks without listening must not pile up. What it was told unasked doesn't count: a filter
+/// writes while it reads, and would wait for us as we for it.
 const WAITING_BYTES: usize = 1024 * 1024;
 
 /// Starts a process and stays with it until everything was told.
@@ -260,7 +261,7 @@ async fn pump(
         }
         let hears = !pipes.paused;
         let listening =
-            hears && voice.waiting() < WAITING_EVENTS && voice.to_write().len() < WAITING_BYTES;
+            hears && voice.waiting() < WAITING_EVENTS && voice.answers() < WAITING_BYTES;
         let stuck = pipes.stuck_at();
         tokio::select! {
             order = orders.recv(), if hearing => {

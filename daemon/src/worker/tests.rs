@@ -502,6 +502,15 @@ async fn a_text_given_at_the_start_is_written_and_standard_input_closed() {
 }
 
 #[tokio::test]
+async fn a_filter_of_a_large_text_writes_while_it_reads() {
+    // Line by line, as what is heard loses its ends of lines here.
+    let text = b"0123456789abcde\n".repeat(256 * 1024);
+    let mut setup = Setup::argv(&["/bin/cat"]);
+    setup.stdin = Some(text);
+    assert_eq!(setup.start().end().await.text.len(), 15 * 256 * 1024);
+}
+
+#[tokio::test]
 async fn a_process_that_closes_its_input_and_stays_is_stuck() {
     let mut running = Setup::sh("exec <&-; echo up; sleep 300").start();
     running.says("up").await;

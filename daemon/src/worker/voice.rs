@@ -29,6 +29,8 @@ pub(super) struct Voice {
     outbox: VecDeque<Event>,
     write: Vec<u8>,
     written: usize,
+    /// How many of the bytes that wait, at the most, answer what the process said itself.
+    answers: usize,
     heard: Vec<WorkerEvent>,
     ready: bool,
     input_gone: bool,
@@ -46,6 +48,7 @@ impl Voice {
             outbox: VecDeque::new(),
             write: Vec::new(),
             written: 0,
+            answers: 0,
             heard: Vec::new(),
             ready: false,
             input_gone: false,
@@ -71,6 +74,12 @@ impl Voice {
             self.write = Vec::new();
             self.written = 0;
         }
+        self.answers = self.answers.min(self.to_write().len());
+    }
+
+    /// Bytes for standard input that answer what the process said itself.
+    pub(super) fn answers(&self) -> usize {
+        self.answers
     }
 
     /// Bytes that the process gets as they are.
@@ -83,6 +92,7 @@ impl Voice {
         self.input_gone = true;
         self.write = Vec::new();
         self.written = 0;
+        self.answers = 0;
     }
 
     /// The owner is gone: nobody wants to hear anything.
@@ -156,8 +166,10 @@ impl Voice {
         });
     }
 
-    /// The process doesn't take or give what it should.
+    /// The process doesn't take or give what it should, and is ended for that: what is said of its
+    /// end says so.
     pub(super) fn stuck(&mut self, why: &str) {
+        self.tail.push_line(format!("agentd ends it: {why}").as_bytes());
         self.post(Event::WorkerStuck {
             worker: self.worker,
             generation: self.generation,
@@ -189,12 +201,15 @@ impl Voice {
     }
 
     fn decode(&mut self, bytes: &[u8]) {
+        let before = self.write.len();
         self.adapter.decode(bytes, &mut self.heard, &mut self.write);
+        self.answers += self.write.len().saturating_sub(before);
     }
 
     fn settle(&mut self) {
         if self.input_gone {
             self.write.clear();
+            self.answers = 0;
         }
         for event in std::mem::take(&mut self.heard) {
             self.ready |= matches!(event, WorkerEvent::Ready(_));
