@@ -239,12 +239,12 @@ impl State {
             return;
         };
         let session = job.session;
-        let keeps = |known: &Box<Session>| {
+        let keeps = self.sessions.get(&session).is_some_and(|known| {
             let agent = self.settings.agents.get(&known.agent);
             known.native.is_none()
                 && agent.is_some_and(|agent| agent.describe.resume == Resume::Native)
-        };
-        if self.sessions.get(&session).is_some_and(keeps) {
+        });
+        if keeps {
             let native = format!("agentd-{}-{number}", self.settings.epoch);
             if let Some(write) = self.renamed(session, Some(&native)) {
                 self.commit(Awaiting::Nothing, vec![write]);

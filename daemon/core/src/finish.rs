@@ -481,8 +481,8 @@ impl State {
 
     /// A session without jobs and process leaves memory; its lease is given back.
     pub(crate) fn forget_session_if_idle(&mut self, session: SessionId) {
-        let idle = |known: &Box<Session>| known.is_idle() && known.jobs == 0;
-        if !self.sessions.get(&session).is_some_and(idle) {
+        let known = self.sessions.get(&session);
+        if !known.is_some_and(|known| known.is_idle() && known.jobs == 0) {
             return;
         }
         let Some(known) = self.sessions.remove(&session) else {

@@ -169,7 +169,8 @@ impl Voice {
     /// The process doesn't take or give what it should, and is ended for that: what is said of its
     /// end says so.
     pub(super) fn stuck(&mut self, why: &str) {
-        self.tail.push_line(format!("agentd ends it: {why}").as_bytes());
+        self.tail
+            .push_line(format!("agentd ends it: {why}").as_bytes());
         self.post(Event::WorkerStuck {
             worker: self.worker,
             generation: self.generation,
