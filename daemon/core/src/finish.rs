@@ -21,7 +21,7 @@ use crate::job::{Ending, Job, Out, Phase, Process};
 use crate::json;
 use crate::limits::{API_CALLS_BYTES, MESSAGES_BYTES, RUNG};
 use crate::questions::Closed;
-use crate::session::{Session, SessionId};
+use crate::session::SessionId;
 use crate::slices::Fate;
 use crate::slot::SlotPhase;
 use crate::state::{Served, State};
