@@ -74,6 +74,7 @@ impl Around {
             name: format!("s{n}"),
             agent: agent.to_owned(),
             cwd: "/".to_owned(),
+            real_cwd: None,
             toolsets: None,
             named: true,
             native: None,

@@ -75,6 +75,7 @@ fn session_lists_read_no_job_that_has_ended() {
         name: Some("opened".to_owned()),
         agent: "pi".to_owned(),
         cwd: "/".to_owned(),
+        real_cwd: None,
         toolsets: None,
         at: 500,
     };

@@ -306,8 +306,8 @@ fn log_of_a_session_is_what_the_whole_log_has_of_it() {
             }
         }
     };
-    let whole = |after, _| log::of_all(&conn, after).unwrap();
-    let mine = |after, first| log::of_session(&conn, after, "main", first).unwrap();
+    let whole = |after, _| log::of_all(&conn, (after, &[])).unwrap();
+    let mine = |after, first| log::of_session(&conn, (after, &[]), "main", first).unwrap();
     for from in [0, 1, 500, 1300, 5000] {
         let mine = numbers(&mine, from);
         assert_eq!(mine, numbers(&whole, from), "after {from}");
@@ -323,7 +323,7 @@ fn log_of_a_session_costs_its_lines_and_not_its_square() {
         let steps = counted(&mut conn);
         let (mut after, mut from_job) = (0, JobId(0));
         loop {
-            let page = log::of_session(&conn, after, "main", from_job).unwrap();
+            let page = log::of_session(&conn, (after, &[]), "main", from_job).unwrap();
             let Loaded::Log {
                 lines, more, first, ..
             } = page

@@ -111,7 +111,7 @@ fn texts_come_in_portions_that_repeat_nothing() {
     assert!(largest(&found) < 512 * 1024);
     let db = Connection::open(dir.path().join(FILE)).unwrap();
     let piece = "SELECT max(length(CAST(text AS BLOB))) FROM texts";
-    let piece: usize = db.query_row(piece, [], |row| row.get(0)).unwrap();
+    let piece: i64 = db.query_row(piece, [], |row| row.get(0)).unwrap();
     assert!(piece <= 256 * 1024, "{piece}: read as one");
 }
 
