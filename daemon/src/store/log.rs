@@ -188,7 +188,12 @@ fn page(
             said = portion;
         }
         let body = line(conn, &place)?;
-        bytes += body.as_json().len() + said.iter().map(|text| text.text.len()).sum::<usize>();
+        bytes += body.as_json().len();
+        if bytes > PAGE_BYTES && !page.lines.is_empty() {
+            page.more = true;
+            break;
+        }
+        bytes += said.iter().map(|text| text.text.len()).sum::<usize>();
         page.lines.push(LogLine {
             seq: nat(place.seq),
             job,
