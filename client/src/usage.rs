@@ -214,4 +214,17 @@ mod tests {
         assert_eq!((total.turns, total.mean_ms, total.p95_ms), (3, 40, 40));
         assert_eq!(total.cost_unknown, 1);
     }
+    #[test]
+    fn what_a_death_interrupted_has_an_unknown_cost() {
+        let mut lost = parsed(&row(
+            1,
+            "null",
+            "null",
+            r#"{"usd":null,"status":"unknown"}"#,
+            0,
+        ));
+        lost.state = JobPhase::Interrupted;
+        let (total, _) = sums(&[lost], By::Model);
+        assert_eq!((total.turns, total.cost_unknown, total.mean_ms), (1, 1, 0));
+    }
 }

@@ -64,9 +64,13 @@ impl Sum {
         } else if all().all(|part| part == Some(true)) {
             self.local += 1;
         }
-        // What was over before it began took no time and cost nothing.
-        if row.duration_ms > 0 || row.state == JobPhase::Completed {
+        // What was over before it began took no time and cost nothing. One that its daemon's death
+        // interrupted had begun, though nobody knows how long it took.
+        let timed = row.duration_ms > 0 || row.state == JobPhase::Completed;
+        if timed {
             self.durations.push(row.duration_ms);
+        }
+        if timed || row.state == JobPhase::Interrupted {
             let known = match row.cost.usd {
                 Some(usd) => is_usd(usd),
                 None => row.cost.status != CostStatus::Unknown,
