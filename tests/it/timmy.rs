@@ -218,6 +218,18 @@ fn a_model_can_not_write_who_it_is_though_the_workspace_holds_the_configuration(
 }
 
 #[test]
+fn toolset_that_timmy_lacks_is_unsupported() {
+    let model = MockModel::start();
+    let daemon = daemon(&model, "");
+    let last = turn(&daemon, "hi", &json!({"toolsets": ["bogus"]}));
+    assert_eq!(last["code"], "unsupported", "{last:#}");
+    assert!(
+        last["error"].as_str().unwrap().contains("`bogus`"),
+        "{last:#}"
+    );
+}
+
+#[test]
 fn a_conversation_collects_what_it_handed_in_and_nothing_else() {
     let model = MockModel::start();
     let daemon = daemon(&model, "");

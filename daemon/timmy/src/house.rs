@@ -27,7 +27,7 @@ use crate::session::skill::ReadSkill;
 use crate::tool::mcp::Servers;
 use crate::tool::places::Rules;
 use crate::tool::sandbox;
-use crate::tool::toolset::{self, Named, Toolset};
+use crate::tool::toolset::{self, Named, Toolset, UnknownToolset};
 use crate::turn::{House, Plan, REQUESTS};
 
 /// MCP servers, and what the configuration said when they were made.
@@ -112,9 +112,9 @@ impl Machine {
 impl Machine {
     async fn tools_now(&self, toolsets: Option<&[String]>) -> Result<Equipped, Rejected> {
         let config = self.config()?;
-        let invalid = |why: String| Rejected::new(Code::InvalidRequest, why);
+        let unknown = |why: UnknownToolset| Rejected::new(Code::Unsupported, why.to_string());
         let Named { sets, mut notes } = match toolsets.or(config.timmy.toolsets.as_deref()) {
-            Some(names) => Toolset::named(names).map_err(|why| invalid(why.to_string()))?,
+            Some(names) => Toolset::named(names).map_err(unknown)?,
             None => Named {
                 sets: Toolset::USUAL.iter().copied().collect(),
                 notes: Vec::new(),

@@ -54,7 +54,8 @@ impl Attempt {
     }
 
     pub(crate) fn used(&mut self, target: &Target, usage: &Usage, reported: Option<f64>) {
-        self.usage = Some(*usage);
+        // One that says nothing of it used something nobody knows.
+        self.usage = Some(*usage).filter(|usage| *usage != Usage::default());
         self.cost = Some(price::cost(
             &target.provider,
             &target.model,
