@@ -33,6 +33,8 @@ pub(super) struct Voice {
     answers: usize,
     heard: Vec<WorkerEvent>,
     ready: bool,
+    /// Why it is ended, if it is because it hung.
+    stuck: Option<String>,
     input_gone: bool,
     owner_gone: bool,
 }
@@ -51,6 +53,7 @@ impl Voice {
             answers: 0,
             heard: Vec::new(),
             ready: false,
+            stuck: None,
             input_gone: false,
             owner_gone: false,
         }
@@ -156,7 +159,11 @@ impl Voice {
             }
         }
         let tail = self.tail.text();
-        self.adapter.exited(exit, &tail, &mut self.heard);
+        let last_words = match &self.stuck {
+            Some(why) => format!("{tail}agentd ended it: {why}"),
+            None => tail.clone(),
+        };
+        self.adapter.exited(exit, &last_words, &mut self.heard);
         self.settle();
         self.post(Event::Exited {
             worker: self.worker,
@@ -166,11 +173,9 @@ impl Voice {
         });
     }
 
-    /// The process doesn't take or give what it should, and is ended for that: what is said of its
-    /// end says so.
+    /// The process doesn't take or give what it should, and is ended for that.
     pub(super) fn stuck(&mut self, why: &str) {
-        self.tail
-            .push_line(format!("agentd ends it: {why}").as_bytes());
+        self.stuck = Some(why.to_owned());
         self.post(Event::WorkerStuck {
             worker: self.worker,
             generation: self.generation,
