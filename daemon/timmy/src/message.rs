@@ -18,6 +18,9 @@ pub(crate) enum Message {
         /// What went with it.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attached: Vec<Attached>,
+        /// The job whose prompt it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        job: Option<String>,
     },
     /// What a model said.
     Assistant(Assistant),
@@ -31,6 +34,7 @@ impl Message {
         Self::User {
             text: text.into(),
             attached: Vec::new(),
+            job: None,
         }
     }
 }

@@ -289,6 +289,7 @@ impl Agent {
         let words = Message::User {
             text,
             attached: sent.attached.clone(),
+            job: sent.job.clone(),
         };
         let (which, name) = match &sent.conversation {
             Conversation::Native(native) => (Some(Which::Native(native.clone())), None),
@@ -300,7 +301,11 @@ impl Agent {
             if let Some(mut session) = found {
                 session.native().into_iter().for_each(opened);
                 let mut messages = session.history().interrupted();
-                messages.push(words);
+                messages.push(if session.history().is_under_way(&words) {
+                    Message::user(AGAIN)
+                } else {
+                    words
+                });
                 let appended = session.append(messages).await;
                 appended.map_err(|why| unkept(&why))?;
                 let from = session.history().next() - 1;
@@ -357,6 +362,10 @@ impl Agent {
         }
     }
 }
+
+/// What a model is told instead of its prompt when a turn is run again that was interrupted.
+const AGAIN: &str = "(This turn was interrupted and runs again: go on with what was asked last. What was \
+done before that is done.)";
 
 /// Why the first model of a plan can't be asked with what is attached. Those behind it are told what
 /// they don't see.

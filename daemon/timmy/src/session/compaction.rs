@@ -117,6 +117,7 @@ fn transcript(messages: &[Message]) -> String {
             Message::User {
                 text: words,
                 attached,
+                ..
             } => {
                 for one in attached {
                     let _infallible = writeln!(text, "User attaches {} ({})", one.name, one.mime);

@@ -114,6 +114,12 @@ impl History {
         self.unanswered().into_iter().map(Message::Tool).collect()
     }
 
+    /// Is this the prompt of the turn that began last? A turn may be run again after its process died.
+    pub(crate) fn is_under_way(&self, prompt: &Message) -> bool {
+        let is_prompt = |message: &&Message| matches!(message, Message::User { job: Some(_), .. });
+        self.messages.iter().rfind(is_prompt) == Some(prompt)
+    }
+
     /// As it is said to a model: what isn't whole is made whole, whatever happened before.
     pub(crate) fn for_model(&self) -> Vec<Message> {
         let mut said: Vec<Message> = Vec::with_capacity(self.messages.len() + 1);
@@ -122,7 +128,7 @@ impl History {
         }
         for (at, message) in self.messages.iter().enumerate() {
             match message {
-                Message::User { text, attached } => say(&mut said, text, attached),
+                Message::User { text, attached, .. } => say(&mut said, text, attached),
                 Message::Assistant(words) if is_empty(words) => {}
                 Message::Assistant(words) => {
                     if said.is_empty() {
@@ -157,7 +163,7 @@ fn is_empty(words: &Assistant) -> bool {
 /// Two messages of the user side by side are one: not every provider takes two.
 fn say(said: &mut Vec<Message>, words: &str, with: &[Attached]) {
     match said.last_mut() {
-        Some(Message::User { text, attached }) => {
+        Some(Message::User { text, attached, .. }) => {
             text.push_str("\n\n");
             text.push_str(words);
             attached.extend_from_slice(with);
@@ -165,6 +171,7 @@ fn say(said: &mut Vec<Message>, words: &str, with: &[Attached]) {
         _ => said.push(Message::User {
             text: words.to_owned(),
             attached: with.to_vec(),
+            job: None,
         }),
     }
 }
@@ -198,7 +205,7 @@ pub(crate) fn tokens(message: &Message) -> u64 {
 /// How many bytes a message says.
 pub(crate) fn bytes(message: &Message) -> usize {
     match message {
-        Message::User { text, attached } => text.len() + attached.len() * ATTACHED,
+        Message::User { text, attached, .. } => text.len() + attached.len() * ATTACHED,
         Message::Tool(result) => result.output.len() + result.name.len(),
         Message::Assistant(said) => {
             let calls = said.calls.iter().map(|call| {

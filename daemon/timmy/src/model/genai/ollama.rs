@@ -220,7 +220,7 @@ fn body(request: &Request) -> Value {
 /// A message; nothing of one that says nothing.
 fn message(message: &Message) -> Option<Value> {
     Some(match message {
-        Message::User { text, attached } => {
+        Message::User { text, attached, .. } => {
             let (shown, other): (Vec<_>, Vec<_>) =
                 attached.iter().partition(|one| is_image(&one.mime));
             let mut words = text.clone();

@@ -233,7 +233,7 @@ impl<'a> Sent<'a> {
                 let part = self.result(result);
                 self.results.push(part);
             }
-            Message::User { text, attached } => {
+            Message::User { text, attached, .. } => {
                 self.flush();
                 let target = &self.request.target;
                 let with = attached.iter().map(|one| seen(one, target));

@@ -109,6 +109,35 @@ fn a_process_that_is_killed_in_a_tool_call_is_followed_by_one_that_knows_it() {
 }
 
 #[test]
+fn turn_that_runs_again_has_its_prompt_once() {
+    if !has_sandbox() {
+        return;
+    }
+    let whole = Whole::new("default = \"a/m\"");
+    let text = r#"[[use bash {"command":"echo begun > begun; sleep 600"}]]"#;
+    let send = |native| {
+        let mut line = whole.send(text, native);
+        line["job"] = json!("j7");
+        line
+    };
+    let mut first = Timmy::start(&whole);
+    first.say(&send(None));
+    let native = first.until("tool_start")[0]["native"].clone();
+    let began = Instant::now();
+    while !whole.work("begun").exists() {
+        assert!(began.elapsed() < SOON, "the command never began");
+        std::thread::yield_now();
+    }
+    drop(first);
+    let mut second = Timmy::start(&whole);
+    second.say(&send(Some(&native)));
+    second.until("message_end");
+    let told = whole.mock.asked().last().unwrap().body.to_string();
+    assert_eq!(told.matches("[[use bash").count(), 1, "{told}");
+    assert!(told.contains("runs again"), "{told}");
+}
+
+#[test]
 fn leave_is_asked_for_and_what_is_denied_does_not_happen() {
     if !has_sandbox() {
         return;

@@ -282,6 +282,7 @@ async fn a_picture_is_sent_in_each_wires_words_and_elsewhere_it_is_said_that_the
         request.messages.push(Message::User {
             text: "what is this?".to_owned(),
             attached: vec![picture("image/png"), picture("application/pdf")],
+            job: None,
         });
         ask(&request).await.unwrap();
         let body = body(&mock);
