@@ -14,6 +14,7 @@ use agentd_core::{Effect, Event, State, Terms};
 use agentd_protocol::{Body, JobId, Line};
 
 use crate::agents::settings;
+use crate::world::World;
 
 const NOW: Now = Now {
     mono: Duration::from_secs(1),
@@ -347,4 +348,18 @@ fn recovery_of_a_session_waits_for_both_dead() {
         turns[0] > turns[1],
         "the older job was told of later: {order}"
     );
+}
+
+#[test]
+fn a_store_that_was_damaged_and_moved_is_named_by_status() {
+    let mut settings = settings();
+    settings.moved_aside = Some("/s/agentd.db.corrupt-1".to_owned());
+    let mut world = World::new(settings);
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"status"}"#);
+    let status = world.answer(conn, 1);
+    assert_eq!(status["state"], "degraded");
+    let details = status["details"].as_str().unwrap();
+    let named = details.contains("damaged") && details.contains("`/s/agentd.db.corrupt-1`");
+    assert!(named, "{details}");
 }

@@ -595,17 +595,3 @@ impl World {
 fn thinking(kind: TextKind) -> usize {
     usize::from(kind == TextKind::Thinking)
 }
-
-#[test]
-fn a_store_that_was_damaged_and_moved_is_named_by_status() {
-    let mut settings = crate::agents::settings();
-    settings.moved_aside = Some("/s/agentd.db.corrupt-1".to_owned());
-    let mut world = World::new(settings);
-    let conn = world.connect();
-    world.request(conn, 1, r#"{"type":"status"}"#);
-    let status = world.answer(conn, 1);
-    assert_eq!(status["state"], "degraded");
-    let details = status["details"].as_str().unwrap();
-    let named = details.contains("damaged") && details.contains("`/s/agentd.db.corrupt-1`");
-    assert!(named, "{details}");
-}
