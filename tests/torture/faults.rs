@@ -190,8 +190,12 @@ impl Play<'_> {
     /// memory left.
     fn end(&mut self, failpoint: Option<&str>) {
         if failpoint.is_none() && self.place.is_dead() {
-            self.record
-                .stuck(format!("the daemon left by itself\n{}", self.place.log()));
+            let how = self.place.left(Duration::from_secs(1));
+            let how = how.map_or_else(|| "nobody knows how".to_owned(), |how| how.to_string());
+            self.record.stuck(format!(
+                "the daemon left by itself, {how}\n{}",
+                self.place.log()
+            ));
         }
         if failpoint.is_none()
             && self.random.percent(50)
