@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use nix::libc;
+use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::support::{AGENTD, Client, Daemon, Place, is_alive, wait_for};
@@ -109,4 +110,17 @@ fn signals_ignored_by_the_starter_are_not_by_workers() {
     send_signal(daemon.pid(), libc::SIGTERM);
     let (_place, status) = daemon.left();
     assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn signals_hangup_ends_no_daemon_that_starts() {
+    let place = Place::new(&Daemon::config(""));
+    std::fs::create_dir(place.path("state")).unwrap();
+    // It has its socket, and waits for its store.
+    let holding = Connection::open(place.path("state/agentd.db")).unwrap();
+    holding.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let daemon = place.start();
+    send_signal(daemon.pid(), libc::SIGHUP);
+    holding.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(daemon.status()["ok"], true);
 }

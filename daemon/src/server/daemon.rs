@@ -11,7 +11,7 @@ use agentd_core::event::Origin;
 use agentd_core::ids::ConnId;
 use agentd_core::{Event, Served, Socket};
 use tokio::net::UnixListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -114,6 +114,8 @@ pub struct Options {
 /// When it can't come up; once it is up, it ends well.
 pub async fn run(options: Options) -> Result<(), DaemonError> {
     let started = Instant::now();
+    // Before all that may take its time: till then a terminal that hangs up would be the end.
+    let hangups = signal(SignalKind::hangup()).map_err(DaemonError::Signals)?;
     let Options {
         paths: Paths { socket, state, .. },
         own_directory,
@@ -152,7 +154,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     };
     let shell = Shell::start(plan)?;
     let stop = CancellationToken::new();
-    listen_for_signals(&shell)?;
+    listen_for_signals(&shell, hangups)?;
     let (replace, replacements) = mpsc::channel(1);
     // Whoever connects to a socket that outlives us waits for the next daemon, from the moment
     // this one stops; otherwise there may be none, and they are told.
@@ -176,8 +178,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     manager::ready(&socket);
     if let Some(every) = manager::beat_every() {
         let (beats, stopping) = (shell.beats.clone(), shell.stopping.clone());
-        let heartbeat = heartbeat::keep(every, beats, stopping, stop.clone());
-        shell.tracker.spawn(heartbeat);
+        (shell.tracker).spawn(heartbeat::keep(every, beats, stopping, stop.clone()));
     }
     let neighbours = neighbours::watch(
         shell.state_dir().to_owned(),
@@ -309,9 +310,8 @@ impl Listening {
     }
 }
 
-fn listen_for_signals(shell: &Shell) -> Result<(), DaemonError> {
+fn listen_for_signals(shell: &Shell, mut hangups: Signal) -> Result<(), DaemonError> {
     let mut stops = Stops::listen(AtHangup::Stay).map_err(DaemonError::Signals)?;
-    let mut hangups = signal(SignalKind::hangup()).map_err(DaemonError::Signals)?;
     let inbox = shell.inbox.clone();
     // Not tracked: it waits for a signal that may never come.
     #[expect(clippy::disallowed_methods, reason = "stop must not wait for it")]
