@@ -66,7 +66,7 @@ mod subscribe;
 mod subscription;
 mod supervisor;
 mod terms;
-mod text;
+pub mod text;
 mod timers;
 pub mod toolsets;
 mod tracked;

@@ -3,8 +3,8 @@
 //! Owns the search for character boundaries, which the standard library has only in newer versions.
 //! Must not know what is cut, or why.
 
-/// The last boundary at or before `at`.
-pub(crate) fn floor(text: &str, at: usize) -> usize {
+/// The last boundary at or before `at`; the end when `at` is behind it.
+pub fn floor(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
         at -= 1;
@@ -12,8 +12,8 @@ pub(crate) fn floor(text: &str, at: usize) -> usize {
     at
 }
 
-/// The first boundary at or after `at`.
-pub(crate) fn ceil(text: &str, at: usize) -> usize {
+/// The first boundary at or after `at`; the end when `at` is behind it.
+pub fn ceil(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
         at += 1;

@@ -12,6 +12,7 @@ use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
 use agentd_core::attached::Takes;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::text::{ceil, floor};
 use agentd_core::toolsets::Toolsets;
 use agentd_core::worker::{Exit, Failure, Outcome, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
@@ -197,7 +198,7 @@ impl Exec {
             whole.pop();
             self.newline = true;
         }
-        let head = boundary(&whole, MAX_TEXT.saturating_sub(self.streamed));
+        let head = floor(&whole, MAX_TEXT.saturating_sub(self.streamed));
         // Once something was kept back, all that follows stands behind it.
         let head = if self.beyond.is_empty() && self.left_out == 0 {
             head
@@ -217,7 +218,7 @@ impl Exec {
     }
 
     fn cut(&mut self) {
-        let from = boundary(&self.beyond, self.beyond.len().saturating_sub(TAIL));
+        let from = floor(&self.beyond, self.beyond.len().saturating_sub(TAIL));
         self.beyond.drain(..from);
         self.left_out += from;
     }
@@ -240,10 +241,7 @@ impl Exec {
 
     fn failed(&self, exit: Exit, tail: &str) -> Outcome {
         let tail = tail.trim();
-        let from = tail.len().saturating_sub(STDERR);
-        let from = (from..=tail.len())
-            .find(|at| tail.is_char_boundary(*at))
-            .unwrap_or(0);
+        let from = ceil(tail, tail.len().saturating_sub(STDERR));
         let error = match &tail[from..] {
             "" => format!(
                 "agent `{}` {exit} and said nothing on standard error",
@@ -253,15 +251,6 @@ impl Exec {
         };
         Outcome::failed(Failure::new(Code::AgentFailed, error))
     }
-}
-
-/// The last character boundary at or before `at`.
-fn boundary(text: &str, at: usize) -> usize {
-    let at = at.min(text.len());
-    (0..=at)
-        .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(0)
 }
 
 impl Adapter for Exec {

@@ -17,6 +17,7 @@ mod unknown;
 use agentd_core::agent::Describe;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::text::floor;
 use agentd_core::worker::{Exit, Outcome, WorkerCommand, WorkerEvent};
 use serde_json::Value;
 
@@ -156,11 +157,7 @@ fn ended(turn: TurnId, outcome: Outcome) -> WorkerEvent {
 
 /// The beginning of a text, cut between characters.
 fn cut(text: &str, most: usize) -> &str {
-    let mut end = text.len().min(most);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    &text[..floor(text, most)]
 }
 
 /// A command line and what is fed to it at once.

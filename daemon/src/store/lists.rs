@@ -1,12 +1,13 @@
 //! Lists of jobs.
 //!
-//! Owns which index leads to which list, how a row becomes a line of it, and how long texts begin. Long columns are never
-//! read whole for it. Must not change anything.
+//! Owns which index leads to which list, how a row becomes a line of it, and how long texts begin.
+//! Long columns are never read whole for it. Must not change anything.
 
 use std::io::{Read as _, Seek as _};
 
 use agentd_core::rfc3339;
 use agentd_core::store::{JobFilter, Loaded};
+use agentd_core::text::floor;
 use agentd_protocol::work::JobPhase;
 use agentd_protocol::{JobId, rows};
 use rusqlite::blob::Blob;
@@ -292,11 +293,7 @@ impl<'a> Long<'a> {
 
 /// As much of a long column as is read for a list.
 pub(super) fn prefix(text: &str) -> &str {
-    let mut end = text.len().min(PREFIX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    &text[..floor(text, PREFIX)]
 }
 
 /// A string member of an object of ours that may end anywhere: as much of it as is there.

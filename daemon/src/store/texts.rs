@@ -3,6 +3,7 @@
 //! Owns the table of them, and how much of it one answer holds. Must not know lines.
 
 use agentd_core::store::{MessageText, Position, TextKind, TextPiece};
+use agentd_core::text::floor;
 use agentd_protocol::JobId;
 use rusqlite::{Connection, params};
 
@@ -218,13 +219,4 @@ pub(super) fn of_message(
         text.push_str(&piece[from..]);
     }
     Ok((begins.unwrap_or(0), text))
-}
-
-/// The place, or the one before the character that it is in.
-fn floor(text: &str, at: usize) -> usize {
-    let mut at = at.min(text.len());
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    at
 }

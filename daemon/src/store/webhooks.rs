@@ -7,6 +7,7 @@ use std::path::Path;
 
 use agentd_core::rfc3339;
 use agentd_core::store::Loaded;
+use agentd_core::text::floor;
 use agentd_protocol::JobId;
 use agentd_protocol::webhook::{DeliveryRow, DeliveryState};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
@@ -57,10 +58,7 @@ impl Final {
             truncated,
             ..
         } = self;
-        let mut end = text.len().min(MOST_TEXT);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
+        let end = floor(&text, MOST_TEXT);
         let cut = end < text.len();
         text.truncate(end);
         (text, truncated || cut)

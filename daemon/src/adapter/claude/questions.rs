@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use agentd_core::ids::TurnId;
+use agentd_core::text::floor;
 use agentd_core::worker::{Asking, QuestionKind, Reply, WorkerEvent};
 use serde_json::{Map, Value, json};
 
@@ -263,8 +264,7 @@ fn detail(request: &Object<'_>) -> String {
                 && text.len() > SHOWN
             {
                 let whole = text.len();
-                let fits = |at: &usize| text.is_char_boundary(*at);
-                let cut = (0..=SHOWN).rev().find(fits).unwrap_or(0);
+                let cut = floor(text, SHOWN);
                 text.truncate(cut);
                 text.push_str(&format!("… ({} bytes more)", whole - cut));
             }
