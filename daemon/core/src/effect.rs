@@ -5,7 +5,7 @@ use agentd_protocol::{Body, Id};
 
 use crate::ids::{ConnId, Generation, Token, WorkerId};
 use crate::log::Entry;
-use crate::store::{Query, Urgency, Write};
+use crate::store::{Pins, Query, Urgency, Write};
 use crate::worker::{Prompt, WorkerCommand};
 
 /// Does a line end its request?
@@ -53,6 +53,18 @@ pub struct Spawn {
     pub resume: Option<String>,
     /// The turn, for an agent that takes a process per turn.
     pub prompt: Option<Box<Prompt>>,
+}
+
+impl Spawn {
+    /// What is pinned.
+    #[must_use]
+    pub fn pins(&self) -> Pins {
+        Pins {
+            provider: self.provider.clone(),
+            model: self.model.clone(),
+            thinking: self.thinking.clone(),
+        }
+    }
 }
 
 /// Everything the core asks of the shell.

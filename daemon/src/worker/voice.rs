@@ -77,12 +77,13 @@ impl Voice {
             self.write = Vec::new();
             self.written = 0;
         }
-        self.answers = self.answers.min(self.to_write().len());
+        // What is fed after this is no answer.
+        self.answers = self.answers();
     }
 
     /// Bytes for standard input that answer what the process said itself.
     pub(super) fn answers(&self) -> usize {
-        self.answers
+        self.answers.min(self.to_write().len())
     }
 
     /// Bytes that the process gets as they are.
@@ -95,7 +96,6 @@ impl Voice {
         self.input_gone = true;
         self.write = Vec::new();
         self.written = 0;
-        self.answers = 0;
     }
 
     /// The owner is gone: nobody wants to hear anything.
@@ -215,7 +215,6 @@ impl Voice {
     fn settle(&mut self) {
         if self.input_gone {
             self.write.clear();
-            self.answers = 0;
         }
         for event in std::mem::take(&mut self.heard) {
             self.ready |= matches!(event, WorkerEvent::Ready(_));

@@ -24,11 +24,7 @@ pub(super) struct Switch {
 
 impl Switch {
     pub(super) fn new(spawn: &Spawn) -> Self {
-        let has = Pins {
-            provider: spawn.provider.clone(),
-            model: spawn.model.clone(),
-            thinking: spawn.thinking.clone(),
-        };
+        let has = spawn.pins();
         Self {
             then: has.clone(),
             has,

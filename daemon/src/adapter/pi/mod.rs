@@ -187,11 +187,7 @@ impl Pi {
     pub fn new(spawn: &Spawn) -> Self {
         Self {
             resumed: spawn.resume.is_some(),
-            asked: Pins {
-                provider: spawn.provider.clone(),
-                model: spawn.model.clone(),
-                thinking: spawn.thinking.clone(),
-            },
+            asked: spawn.pins(),
             ..Self::default()
         }
     }
