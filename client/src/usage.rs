@@ -198,15 +198,15 @@ mod tests {
         assert_eq!(total.p95_ms, u64::MAX);
     }
 
+    /// One of which nothing is known.
+    fn unpriced() -> UsageRow {
+        let cost = r#"{"usd":null,"status":"unknown"}"#;
+        parsed(&row(1, "null", "null", cost, 0))
+    }
+
     #[test]
     fn what_never_began_has_no_part_in_the_times() {
-        let mut early = parsed(&row(
-            1,
-            "null",
-            "null",
-            r#"{"usd":null,"status":"unknown"}"#,
-            0,
-        ));
+        let mut early = unpriced();
         early.state = JobPhase::Cancelled;
         let mut late = early.clone();
         (late.state, late.duration_ms) = (JobPhase::Failed, 40);
@@ -214,15 +214,10 @@ mod tests {
         assert_eq!((total.turns, total.mean_ms, total.p95_ms), (3, 40, 40));
         assert_eq!(total.cost_unknown, 1);
     }
+
     #[test]
     fn what_a_death_interrupted_has_an_unknown_cost() {
-        let mut lost = parsed(&row(
-            1,
-            "null",
-            "null",
-            r#"{"usd":null,"status":"unknown"}"#,
-            0,
-        ));
+        let mut lost = unpriced();
         lost.state = JobPhase::Interrupted;
         let (total, _) = sums(&[lost], By::Model);
         assert_eq!((total.turns, total.cost_unknown, total.mean_ms), (1, 1, 0));

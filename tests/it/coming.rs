@@ -4,7 +4,6 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::support::{AGENTCTL, AGENTD, Daemon, Place, Reaped, wait_for};
@@ -45,10 +44,8 @@ fn served_by(mut sending: Reaped) -> Value {
 #[test]
 fn starting_daemon_is_waited_for_however_long_its_store_takes() {
     let place = Place::new(&Daemon::config(""));
-    std::fs::create_dir(place.path("state")).unwrap();
     // It is opened when nobody keeps it locked, as after a copy or a migration.
-    let holding = Connection::open(place.path("state/agentd.db")).unwrap();
-    holding.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let holding = place.held_store();
     let daemon = place.start();
     assert_eq!(state(&daemon.place), "starting");
     let mut sending = sending(&daemon.place);
@@ -89,9 +86,7 @@ fn stopped_daemon_is_not_waited_for() {
 #[test]
 fn starting_is_over_with_a_daemon_that_cannot_start() {
     let place = Place::new(&Daemon::config(""));
-    std::fs::create_dir(place.path("state")).unwrap();
-    let holding = Connection::open(place.path("state/agentd.db")).unwrap();
-    holding.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let holding = place.held_store();
     let mut command: Command = place.command(AGENTD);
     let mut daemon = Reaped(command.stderr(Stdio::null()).spawn().unwrap());
     wait_for("it starts", || (state(&place) == "starting").then_some(()));

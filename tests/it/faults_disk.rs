@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
-use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -333,11 +332,8 @@ fn c12_c13_without_room_for_a_one_shot_nothing_is_done_and_it_says_so() {
 #[test]
 fn d9_a_store_that_another_process_keeps_locked_names_it() {
     let place = place();
-    fs::create_dir(place.path("state")).unwrap();
     // As a daemon does that makes the store, and is stopped in the middle of it.
-    let store = place.path("state/agentd.db");
-    let holding = Connection::open(&store).unwrap();
-    holding.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let holding = place.held_store();
     let me = std::process::id();
     let sent = place.agentctl(&["send", "hi"]);
     assert_eq!((sent.code, &*sent.stdout), (Some(3), ""), "{sent:?}");

@@ -4,7 +4,6 @@
 use std::process::Command;
 
 use nix::libc;
-use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::support::{AGENTD, Client, Daemon, Place, is_alive, wait_for};
@@ -115,10 +114,8 @@ fn signals_ignored_by_the_starter_are_not_by_workers() {
 #[test]
 fn signals_hangup_ends_no_daemon_that_starts() {
     let place = Place::new(&Daemon::config(""));
-    std::fs::create_dir(place.path("state")).unwrap();
     // It has its socket, and waits for its store.
-    let holding = Connection::open(place.path("state/agentd.db")).unwrap();
-    holding.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let holding = place.held_store();
     let daemon = place.start();
     send_signal(daemon.pid(), libc::SIGHUP);
     holding.execute_batch("ROLLBACK").unwrap();

@@ -12,6 +12,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
+use rusqlite::Connection;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -116,6 +117,14 @@ impl Place {
         command
     }
 
+    /// A new store that nobody may open before this connection has given it up.
+    pub fn held_store(&self) -> Connection {
+        std::fs::create_dir(self.path("state")).unwrap();
+        let holding = Connection::open(self.path("state/agentd.db")).unwrap();
+        holding.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        holding
+    }
+
     pub fn agentctl(&self, args: &[&str]) -> Finished {
         let mut command = self.command(AGENTCTL);
         command.args(args);
@@ -206,6 +215,14 @@ impl Daemon {
 
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.place.path("log")).unwrap_or_default()
+    }
+
+    /// A new store that nobody may open before this connection has given it up.
+    pub fn held_store(&self) -> Connection {
+        std::fs::create_dir(self.path("state")).unwrap();
+        let holding = Connection::open(self.path("state/agentd.db")).unwrap();
+        holding.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        holding
     }
 
     pub fn agentctl(&self, args: &[&str]) -> Finished {

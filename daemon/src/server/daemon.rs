@@ -176,10 +176,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         socket.display()
     );
     manager::ready(&socket);
-    if let Some(every) = manager::beat_every() {
-        let (beats, stopping) = (shell.beats.clone(), shell.stopping.clone());
-        (shell.tracker).spawn(heartbeat::keep(every, beats, stopping, stop.clone()));
-    }
+    beat(&shell, &stop);
     let neighbours = neighbours::watch(
         shell.state_dir().to_owned(),
         shell.instance().to_owned(),
@@ -197,6 +194,15 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     let _panicked = keeping.await;
     rest.finish(store).await;
     Ok(())
+}
+
+/// Tells the service manager that the owner answers, if it wants to know.
+fn beat(shell: &Shell, stop: &CancellationToken) {
+    if let Some(every) = manager::beat_every() {
+        let (beats, stopping) = (shell.beats.clone(), shell.stopping.clone());
+        let beating = heartbeat::keep(every, beats, stopping, stop.clone());
+        shell.tracker.spawn(beating);
+    }
 }
 
 const fn here() -> paths::Os {

@@ -278,10 +278,9 @@ CREATE TABLE used (
 /// another way means the same.
 ///
 /// And what a list says of a session, so that it reads no jobs: how its first prompt and its last
-/// answer
-/// begin, and when that was. All of it holds as of `listed_turns`; of sessions of earlier versions,
-/// and after a turn that one ran meanwhile, it is another number, and the rest is made anew when
-/// nobody waits. Behind the columns that an accept looks at.
+/// answer begin, and when that was. All of it holds as of `listed_turns`; of sessions of earlier
+/// versions, and after a turn that one ran meanwhile, it is another number, and the rest is made
+/// anew when nobody waits. Behind the columns that an accept looks at.
 const VERSION_8: &str = "
 ALTER TABLE sessions ADD COLUMN real_cwd TEXT;
 ALTER TABLE sessions ADD COLUMN listed_turns INTEGER;

@@ -13,6 +13,9 @@ use crate::tool::tests::{has_sandbox, rules};
 /// No single line takes longer to come.
 const SOON: Duration = Duration::from_secs(60);
 
+/// Has the model run a command that says that it began, and doesn't end.
+const BEGINS: &str = r#"[[use bash {"command":"echo begun > begun; sleep 600"}]]"#;
+
 /// A running timmy; it is killed with the test.
 struct Timmy {
     child: Child,
@@ -79,6 +82,17 @@ impl Timmy {
             }
         }
     }
+
+    /// Ends it once the command of [`BEGINS`] runs; where it left off.
+    fn killed_in_a_command(mut self, whole: &Whole) -> Value {
+        let native = self.until("tool_start")[0]["native"].clone();
+        let began = Instant::now();
+        while !whole.work("begun").exists() {
+            assert!(began.elapsed() < SOON, "the command never began");
+            std::thread::yield_now();
+        }
+        native
+    }
 }
 
 #[test]
@@ -88,15 +102,8 @@ fn a_process_that_is_killed_in_a_tool_call_is_followed_by_one_that_knows_it() {
     }
     let whole = Whole::new("default = \"a/m\"");
     let mut first = Timmy::start(&whole);
-    let text = r#"[[use bash {"command":"echo begun > begun; sleep 600"}]]"#;
-    first.say(&whole.send(text, None));
-    let native = first.until("tool_start")[0]["native"].clone();
-    let began = Instant::now();
-    while !whole.work("begun").exists() {
-        assert!(began.elapsed() < SOON, "the command never began");
-        std::thread::yield_now();
-    }
-    drop(first);
+    first.say(&whole.send(BEGINS, None));
+    let native = first.killed_in_a_command(&whole);
     let mut second = Timmy::start(&whole);
     second.say(&whole.send("go on", Some(&native)));
     let lines = second.until("message_end");
@@ -114,21 +121,14 @@ fn turn_that_runs_again_has_its_prompt_once() {
         return;
     }
     let whole = Whole::new("default = \"a/m\"");
-    let text = r#"[[use bash {"command":"echo begun > begun; sleep 600"}]]"#;
     let send = |native| {
-        let mut line = whole.send(text, native);
+        let mut line = whole.send(BEGINS, native);
         line["job"] = json!("j7");
         line
     };
     let mut first = Timmy::start(&whole);
     first.say(&send(None));
-    let native = first.until("tool_start")[0]["native"].clone();
-    let began = Instant::now();
-    while !whole.work("begun").exists() {
-        assert!(began.elapsed() < SOON, "the command never began");
-        std::thread::yield_now();
-    }
-    drop(first);
+    let native = first.killed_in_a_command(&whole);
     let mut second = Timmy::start(&whole);
     second.say(&send(Some(&native)));
     second.until("message_end");
