@@ -48,15 +48,18 @@ pub(crate) fn all(repetitions: usize) -> Vec<Figure> {
         found.sessions.push(pages(&mut client, sessions, "after"));
         let pings = (0..5).map(|_| ask(&mut client, r#"{"type":"ping"}"#));
         found.ping.push(pings.sum());
-        let alone = turns(&place.socket(), None);
-        let beside = turns(&place.socket(), Some(&LISTS));
-        let talking = turns(&place.socket(), Some(&[r#"{"type":"ping"}"#]));
-        let heavy = turns(&place.socket(), Some(&[LISTS[5], LISTS[2]]));
+        let alone = turns(&place.socket(), 0, &[]);
+        let beside = turns(&place.socket(), LISTING, &LISTS);
+        let talking = turns(&place.socket(), LISTING, &[r#"{"type":"ping"}"#]);
+        let dear = [LISTS[5], LISTS[2]];
+        let two = turns(&place.socket(), dear.len(), &dear);
+        let eight = turns(&place.socket(), LISTING, &dear);
         found.alone.push(median(&alone));
         found.beside.push(median(&beside));
         found.talking.push(median(&talking));
         found.alone_p99.push(p99(alone));
-        found.heavy_p99.push(p99(heavy));
+        found.two_p99.push(p99(two));
+        found.eight_p99.push(p99(eight));
     }
     found.figures(jobs)
 }
@@ -71,7 +74,8 @@ struct Found {
     beside: Vec<f64>,
     talking: Vec<f64>,
     alone_p99: Vec<f64>,
-    heavy_p99: Vec<f64>,
+    two_p99: Vec<f64>,
+    eight_p99: Vec<f64>,
 }
 
 impl Found {
@@ -114,11 +118,20 @@ impl Found {
             Figure {
                 name: "lists-turns-p99",
                 unit: "ms",
-                control: self.alone_p99,
-                ours: self.heavy_p99,
+                control: self.alone_p99.clone(),
+                ours: self.two_p99,
                 limit: Limit::Alone(3.0),
-                aside: "p99 of `accepted` beside `usage` and `session.list`; control: alone"
+                aside: "p99 of `accepted` beside a client that asks for `usage` and one for \
+                    `session.list`, by turns; control: alone"
                     .to_owned(),
+            },
+            Figure {
+                name: "lists-turns-p99-8",
+                unit: "ms",
+                control: self.alone_p99,
+                ours: self.eight_p99,
+                limit: Limit::Alone(10.0),
+                aside: format!("the same beside {LISTING} such clients"),
             },
         ]
     }
@@ -162,13 +175,12 @@ fn pages(client: &mut Client, line: &str, cursor: &str) -> f64 {
     }
 }
 
-/// How long each of some turns takes until it is accepted, beside clients that ask for lists.
-fn turns(socket: &Path, lists: Option<&[&str]>) -> Vec<f64> {
+/// How long each of some turns takes until it is accepted, beside so many clients that ask for
+/// lists.
+fn turns(socket: &Path, clients: usize, lists: &[&str]) -> Vec<f64> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        if let Some(lists) = lists {
-            scope.spawn(|| ask_until(socket, lists, &over));
-        }
+        scope.spawn(|| ask_until(socket, clients, lists, &over));
         let mut client = hello(socket);
         let timed = |number| {
             let begun = Instant::now();
@@ -187,10 +199,10 @@ fn turns(socket: &Path, lists: Option<&[&str]>) -> Vec<f64> {
     })
 }
 
-/// As many clients as list ask for all of these, each for another one first, until it is over.
-fn ask_until(socket: &Path, lists: &[&str], over: &AtomicBool) {
+/// So many clients ask for all of these, each for another one first, until it is over.
+fn ask_until(socket: &Path, clients: usize, lists: &[&str], over: &AtomicBool) {
     std::thread::scope(|scope| {
-        for number in 0..LISTING {
+        for number in 0..clients {
             scope.spawn(move || {
                 let mut client = hello(socket);
                 for list in lists.iter().cycle().skip(number) {
@@ -206,7 +218,7 @@ fn ask_until(socket: &Path, lists: &[&str], over: &AtomicBool) {
 
 /// Everybody lists until it is over.
 pub(crate) fn list_until(socket: &Path, over: &AtomicBool) {
-    ask_until(socket, &LISTS, over);
+    ask_until(socket, LISTING, &LISTS, over);
 }
 
 fn median(values: &[f64]) -> f64 {

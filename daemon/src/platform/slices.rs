@@ -1,8 +1,9 @@
-//! How long this process's threads run at a stretch.
+//! How long this process's threads run at a stretch, and who of them goes first.
 //!
 //! Owns that they ask for less than others do: what they have to do takes microseconds, and between
 //! an agent that compiles itself on every core and the person who waits for it they would wait for
-//! whole slices, several times in each turn. Must not know who they are.
+//! whole slices, several times in each turn. And that those with longer work give way to them. Must
+//! not know who they are.
 
 /// In nanoseconds: the shortest that Linux takes (`sched_setattr(2)`, `sched_runtime` of a thread of
 /// the normal class, from 6.12 on; earlier kernels take it and do nothing).
@@ -35,6 +36,26 @@ pub fn shorten() {
 /// There is no such thing here.
 #[cfg(not(target_os = "linux"))]
 pub const fn shorten() {}
+
+/// As for `nice(1)` when it isn't told how much: a tenth of the share of others who want the core.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 10;
+
+/// The thread that asks gives way to all others from now on, unless it does already.
+#[cfg(target_os = "linux")]
+pub fn give_way() {
+    if let Some(mut attributes) = attributes_of(0)
+        && attributes.sched_policy == libc::SCHED_OTHER.cast_unsigned()
+        && attributes.sched_nice < NICE
+    {
+        attributes.sched_nice = NICE;
+        set(0, &attributes);
+    }
+}
+
+/// There a thread has a class of its work, which is another thing.
+#[cfg(not(target_os = "linux"))]
+pub const fn give_way() {}
 
 /// How a thread is scheduled; 0 is the one that asks.
 #[cfg(target_os = "linux")]
@@ -82,6 +103,17 @@ fn set(thread: libc::pid_t, attributes: &libc::sched_attr) {
 #[cfg(target_os = "linux")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn thread_that_gives_way_is_the_only_one() {
+        let usual = attributes_of(0).unwrap().sched_nice;
+        let gave_way = std::thread::spawn(|| {
+            give_way();
+            attributes_of(0).unwrap().sched_nice
+        });
+        assert_eq!(gave_way.join().unwrap(), usual.max(NICE));
+        assert_eq!(attributes_of(0).unwrap().sched_nice, usual);
+    }
 
     #[test]
     fn threads_that_are_there_have_short_slices_and_what_they_start_has_not() {

@@ -323,6 +323,7 @@ fn open_store(
             role,
             boot: boot.as_deref(),
             boot_ms,
+            give_way: slices::give_way,
             keep: (role == Role::Daemon).then(|| keep(plan.config.retention)),
         },
         Box::new(alive),

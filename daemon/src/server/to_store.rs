@@ -93,6 +93,7 @@ mod tests {
             role: Role::Daemon,
             boot: None,
             boot_ms: || 0,
+            give_way: || (),
             keep: None,
         };
         // Nobody takes an answer, so the writer stands still, and its queue gets full.

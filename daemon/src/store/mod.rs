@@ -80,6 +80,8 @@ pub struct Opener<'a> {
     pub boot: Option<&'a str>,
     /// Milliseconds since then.
     pub boot_ms: fn() -> u64,
+    /// Has the thread that calls it give way to all others: those that read begin with it.
+    pub give_way: fn(),
     /// What is forgotten; `None` when somebody else sees to it.
     pub keep: Option<Keep>,
 }
@@ -383,6 +385,7 @@ fn open_with(
         answer: Arc::clone(&answer),
         commits: Arc::clone(&commits),
         limits: faults.limits,
+        give_way: opener.give_way,
         before: faults.reader,
     });
     let closing = Arc::<AtomicBool>::default();

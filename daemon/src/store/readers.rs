@@ -98,6 +98,7 @@ pub(super) struct Setting {
     pub(super) answer: Arc<Answer>,
     pub(super) commits: Arc<Commits>,
     pub(super) limits: Limits,
+    pub(super) give_way: fn(),
     pub(super) before: BeforeRead,
 }
 
@@ -320,6 +321,8 @@ impl Shared {
 
     /// Reads until nobody asks any more.
     fn run(&self) {
+        // Whoever waits for a commit doesn't wait for somebody's long list.
+        (self.setting.give_way)();
         let mut conn = None;
         while let Some((number, asked)) = self.next() {
             (self.setting.before)();

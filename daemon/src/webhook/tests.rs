@@ -125,6 +125,7 @@ impl Post {
             role: Role::Daemon,
             boot: None,
             boot_ms: || 0,
+            give_way: || (),
             keep: None,
         };
         let answer = move |some: Answers| {

@@ -71,6 +71,7 @@ fn bench_with(
         role,
         boot: Some("this-boot"),
         boot_ms: || 1_000,
+        give_way: || (),
         keep: None,
     };
     let faults = Faults::of_writer(fault);
@@ -169,6 +170,7 @@ fn daemon(instance: &str) -> Opener<'_> {
         role: Role::Daemon,
         boot: Some("this-boot"),
         boot_ms: || 1_000,
+        give_way: || (),
         keep: None,
     }
 }
