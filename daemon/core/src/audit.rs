@@ -99,6 +99,9 @@ impl State {
                 return takes.then(|| format!("{slot:?} could take it"));
             }
         }
+        if let Some(coming) = known.slot {
+            return self.vainly_held(coming, session, turn);
+        }
         let health = self.health.get(&known.agent);
         if health.is_some_and(|health| health.next_look(self.now.mono).is_some()) {
             return None;

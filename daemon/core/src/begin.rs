@@ -36,6 +36,7 @@ impl State {
         };
         let session = self.sessions.get_mut(&session_id)?;
         session.slot = Some(worker);
+        session.coming = false;
         session.current = Some(turn);
         session.queue.retain(|other| *other != turn);
         self.timers.clear(Timer::Idle(worker));

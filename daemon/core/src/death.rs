@@ -298,6 +298,11 @@ impl State {
             if let Some(slot) = self.slots.get_mut(&worker) {
                 slot.phase = SlotPhase::Failed;
             }
+            for session in &sessions {
+                if let Some(known) = self.sessions.get_mut(session) {
+                    known.coming = false;
+                }
+            }
             // It is shown until it may be tried again.
             let until = now + crate::limits::BREAKER_RETRY;
             self.timers.set(Timer::Slot(worker), until);

@@ -77,8 +77,8 @@ impl State {
         let session = self.sessions.get(&id)?;
         let turn = self.head(session)?;
         let lane = match session.slot {
-            Some(worker) => Lane::Held(worker),
-            None => Lane::Free(Arc::new(self.need(session, self.jobs.get(&turn)?))),
+            Some(worker) if !session.coming => Lane::Held(worker),
+            _ => Lane::Free(Arc::new(self.need(session, self.jobs.get(&turn)?))),
         };
         Some((turn, lane))
     }

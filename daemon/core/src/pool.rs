@@ -132,6 +132,13 @@ impl State {
         let own = needs_its_own(&agent, session);
         let leased = session.leased;
         if let Some(worker) = session.slot {
+            let coming = session.coming;
+            let ready = |other: &WorkerId| self.slots.get(other).is_some_and(Slot::is_ready);
+            let other = self.shareable(&agent, &fit, own, pass).filter(ready);
+            if coming && other.is_some() {
+                self.go_elsewhere(worker, session_id);
+                return Place::Changed;
+            }
             return self.place_bound(worker, session_id, &fit);
         }
         if let Some(failure) = self.broken_session(&agent.name, session_id) {
@@ -155,6 +162,11 @@ impl State {
             // Its acceptance takes the lease; then a process is started.
             return Place::Wait;
         }
+        let one_of_many = agent.describe.sessions == Sessions::One && !own;
+        if one_of_many && let Some(worker) = self.unclaimed(&agent, &fit) {
+            self.claim(worker, session_id, true);
+            return Place::Soon(worker);
+        }
         match self.make_room(pass) {
             Room::Some => {}
             Room::Coming => return Place::Coming,
@@ -165,18 +177,46 @@ impl State {
         }
         let worker = WorkerId(self.number());
         self.slots.insert(worker, Slot::new(&agent, fit));
-        if let Some(slot) = self.slots.get_mut(&worker) {
-            slot.sessions.insert(session_id);
-        }
-        if let Some(session) = self.sessions.get_mut(&session_id) {
-            session.slot = Some(worker);
-            session.open = false;
-        }
+        self.claim(worker, session_id, one_of_many);
         if per_turn(&agent) {
             return Place::Here(worker);
         }
         self.start(worker);
         Place::Soon(worker)
+    }
+
+    /// Gives a session a process that comes up; for now, if any other would do as well.
+    fn claim(&mut self, worker: WorkerId, session_id: SessionId, for_now: bool) {
+        if let Some(slot) = self.slots.get_mut(&worker) {
+            slot.sessions.insert(session_id);
+        }
+        if let Some(session) = self.sessions.get_mut(&session_id) {
+            session.slot = Some(worker);
+            session.coming = for_now;
+            session.open = false;
+        }
+    }
+
+    /// Another process is ready before the one that comes up for a session, which is there for the
+    /// next one; if it was not even started, nobody needs it.
+    fn go_elsewhere(&mut self, worker: WorkerId, session: SessionId) {
+        self.unbind(worker, session);
+        let slot = self.slots.get(&worker);
+        if slot.is_some_and(|slot| !slot.phase.has_process()) {
+            self.drop_slot(worker);
+        }
+    }
+
+    /// A process that is being started, and whose session found another one.
+    fn unclaimed(&self, agent: &Agent, fit: &Fit) -> Option<WorkerId> {
+        let mut coming = self.slots.iter().filter(|(_, slot)| {
+            slot.agent == agent.name
+                && matches!(slot.phase, SlotPhase::Starting { .. })
+                && slot.sessions.is_empty()
+                && slot.takes_turns()
+                && slot.serves(fit)
+        });
+        coming.next().map(|(worker, _)| *worker)
     }
 
     fn place_bound(&mut self, worker: WorkerId, session: SessionId, fit: &Fit) -> Place {

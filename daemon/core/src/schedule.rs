@@ -109,7 +109,9 @@ impl State {
                 continue;
             }
             let held = Lane::Held(*worker);
-            let free = self.lane_of(slot).filter(|_| may_be_shared(slot));
+            // Whoever waits for one that comes up waits beside those who wait for any.
+            let shared = may_be_shared(slot) || slot.phase.comes();
+            let free = self.lane_of(slot).filter(|_| shared);
             for lane in std::iter::once(held).chain(free) {
                 if !self.derived.lanes.is_empty(&lane) {
                     pass.open.insert(lane, None);

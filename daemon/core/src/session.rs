@@ -38,6 +38,8 @@ pub(crate) struct Session {
     pub(crate) jobs: usize,
     /// Its process.
     pub(crate) slot: Option<WorkerId>,
+    /// Is that one still coming up, and any other of its agent as good?
+    pub(crate) coming: bool,
     /// Does the store know it? Not before its first turn is accepted.
     pub(crate) stored: bool,
     /// Is it leased to this instance? Before, no process may open it.
@@ -96,6 +98,7 @@ impl Session {
             current: None,
             jobs: 0,
             slot: None,
+            coming: false,
             stored: false,
             leased: false,
             open: false,

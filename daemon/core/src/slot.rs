@@ -246,6 +246,11 @@ impl SlotPhase {
         )
     }
 
+    /// Is it on its way to be ready for the first time?
+    pub(crate) const fn comes(&self) -> bool {
+        matches!(self, Self::Planned | Self::Starting { .. } | Self::Backoff)
+    }
+
     /// Is a process there to be told something?
     pub(crate) const fn has_process(&self) -> bool {
         !matches!(self, Self::Planned | Self::Backoff | Self::Failed)

@@ -174,8 +174,11 @@ impl State {
                 .map(|slot| slot.sessions.iter().copied().collect())
                 .unwrap_or_default();
             for session in held {
-                let known = self.sessions.get_mut(&session);
-                if let Some(health) = known.and_then(|known| known.health.other()) {
+                let Some(known) = self.sessions.get_mut(&session) else {
+                    continue;
+                };
+                known.coming = false;
+                if let Some(health) = known.health.other() {
                     health.ready();
                 }
             }

@@ -145,6 +145,28 @@ fn fairness_idle_process_goes_to_the_older_turn() {
     assert_eq!(world.began.last(), Some(&JobId(POOL as u64 + 1)));
 }
 
+#[test]
+fn fairness_ready_process_takes_turns_of_slow_starts() {
+    let mut world = World::new(settings());
+    let unnamed = |_| r#"{"text":"x","agent":"one"}"#.to_owned();
+    dispatch(&mut world, 5 * POOL, unnamed);
+    let starting: Vec<_> = world.processes.keys().copied().collect();
+    assert_eq!(starting.len(), POOL);
+    world.get_ready(starting[0]);
+    for _ in 1..4 * POOL {
+        world.end_turn(starting[0]);
+        world.worker(starting[0], WorkerEvent::Recycled);
+    }
+    let jobs: Vec<JobId> = (1..).map(JobId).take(4 * POOL).collect();
+    assert_eq!(
+        world.began, jobs,
+        "whoever waited for a start waits no longer"
+    );
+    world.get_ready(starting[1]);
+    assert_eq!(world.began.len(), 4 * POOL + 1, "that process has use");
+    assert_eq!(world.processes.len(), POOL, "no more are started");
+}
+
 /// Turns looked at per event while so many wait, at most, over events of every kind.
 fn looks(waiting: usize, job: impl FnMut(usize) -> String) -> u64 {
     let mut world = World::new(settings());
