@@ -119,6 +119,7 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
             "lists-accepts",
             "lists-accepts-busy",
             "lists-turns-p99",
+            "lists-turns-p99-8",
         ],
         lists::all,
     ),

@@ -60,14 +60,15 @@ impl Terms {
         }
     }
 
-    /// Those of a stored request, without a copy of its text.
+    /// Those of a stored request, without a copy of its text, or a look at its characters.
     ///
     /// # Errors
     /// When it doesn't read back: then it is never run.
-    pub fn read(request: &str) -> Result<Self, Unreadable> {
-        serde_json::from_str(request).map_err(|_newer| {
+    pub fn read(request: impl AsRef<[u8]>) -> Result<Self, Unreadable> {
+        let request = request.as_ref();
+        serde_json::from_slice(request).map_err(|_newer| {
             let callback = || {
-                let request: serde_json::Value = serde_json::from_str(request).ok()?;
+                let request: serde_json::Value = serde_json::from_slice(request).ok()?;
                 let callback = request.get("callback")?;
                 let result = callback.get("result").and_then(serde_json::Value::as_bool);
                 Some(Callback {

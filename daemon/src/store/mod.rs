@@ -367,12 +367,21 @@ fn open_with(
     faults: Faults,
 ) -> Result<Opened, StoreError> {
     let path = dir.join(schema::FILE);
-    let ready = prepare(dir)?;
-    let mut conn = ready.conn;
-    let begun = begin(&mut conn, opener, &alive).map_err(|source| StoreError::Sqlite {
+    let mut ready = prepare(dir)?;
+    let begun = match begin_checked(&mut ready, &path, opener, &alive) {
+        // What the check found it finds again; whatever else is broken stays where it is.
+        Err(why) if ready.unchecked && schema::is_damaged(&path) => {
+            drop(ready);
+            ready = schema::begin_anew(dir, &why, &migrations::known())?;
+            begin_checked(&mut ready, &path, opener, &alive)
+        }
+        begun => begun,
+    };
+    let begun = begun.map_err(|source| StoreError::Sqlite {
         path: path.clone(),
         source,
     })?;
+    let conn = ready.conn;
     let to_deliver = Arc::new(Notify::new());
     if begun.to_deliver {
         to_deliver.notify_one();
@@ -445,7 +454,36 @@ struct Begun {
     to_deliver: bool,
 }
 
-fn begin(conn: &mut Connection, opener: Opener<'_>, alive: &Alive) -> rusqlite::Result<Begun> {
+/// Begins beside the check of a file that was not closed properly: each takes as long as the other.
+fn begin_checked(
+    ready: &mut schema::Ready,
+    path: &Path,
+    opener: Opener<'_>,
+    alive: &Alive,
+) -> rusqlite::Result<Begun> {
+    let unchecked = ready.unchecked;
+    std::thread::scope(|scope| {
+        let check = std::thread::Builder::new().name("check".to_owned());
+        let checking = unchecked.then(|| check.spawn_scoped(scope, || schema::check(path)));
+        let whole = || match checking {
+            None => Ok(()),
+            Some(Ok(thread)) => {
+                let checked = thread.join();
+                checked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }
+            Some(Err(_no_thread)) => schema::check(path),
+        };
+        begin(&mut ready.conn, opener, alive, whole)
+    })
+}
+
+/// What the store holds, and what is taken over once it is known to be `whole`.
+fn begin(
+    conn: &mut Connection,
+    opener: Opener<'_>,
+    alive: &Alive,
+    whole: impl FnOnce() -> rusqlite::Result<()>,
+) -> rusqlite::Result<Begun> {
     let epoch = conn.query_row("SELECT value FROM meta WHERE key = 'epoch'", [], |row| {
         row.get(0)
     })?;
@@ -461,16 +499,18 @@ fn begin(conn: &mut Connection, opener: Opener<'_>, alive: &Alive) -> rusqlite::
         let ended = "SELECT count(*) FROM jobs WHERE final_seq IS NOT NULL";
         ended_jobs = write::nat(conn.query_row(ended, [], |row| row.get(0))?);
         fallbacks = write::nat(conn.query_row(FALLBACKS, [], |row| row.get(0))?);
+    }
+    if role == Role::Daemon && takeover::anything(conn)? {
         let is_dead = |name: &str| name != instance && alive(name) == Liveness::Dead;
-        if takeover::anything(conn)? {
-            let change =
-                conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-            let dead = takeover::find(&change, role, boot, None, &is_dead)?;
-            orphans = takeover::take(&change, instance, dead)?;
-            failpoint!("before-commit-takeover");
-            change.commit()?;
-            failpoint!("after-commit-takeover");
-        }
+        let change = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        let dead = takeover::find(&change, role, boot, None, &is_dead)?;
+        whole()?;
+        orphans = takeover::take(&change, instance, dead)?;
+        failpoint!("before-commit-takeover");
+        change.commit()?;
+        failpoint!("after-commit-takeover");
+    } else {
+        whole()?;
     }
     let last_seq = write::nat(write::Numbers::read(conn)?.last_seq());
     let pending = "SELECT EXISTS (SELECT 1 FROM webhooks WHERE state = 'pending')";

@@ -35,6 +35,8 @@ pub(super) const SHORT_LOG: u64 = 512 * 1024;
 pub(super) struct Ready {
     pub(super) conn: Connection,
     pub(super) moved_aside: Option<PathBuf>,
+    /// It was not closed properly, and nothing may be written to it before [`check`].
+    pub(super) unchecked: bool,
 }
 
 /// Opens the store in `dir`, making what is missing and moving aside what is broken.
@@ -52,20 +54,41 @@ pub(super) fn prepare(dir: &Path, migrations: &[&str]) -> Result<Ready, StoreErr
     refuse_newer(&path, header_version(&path).map_err(io)?, migrations)?;
     match prepare_file(&path, migrations) {
         Err(StoreError::Sqlite { source, .. }) if is_corrupt(&source) => {
-            let aside = move_aside(&path).map_err(io)?;
-            tracing::error!(%source, aside = %aside.display(), "the store was broken and is moved aside");
-            make_private(dir, &path).map_err(io)?;
-            let conn = prepare_file(&path, migrations)?;
-            Ok(Ready {
-                conn,
-                moved_aside: Some(aside),
-            })
+            begin_anew(dir, &source, migrations)
         }
-        prepared => prepared.map(|conn| Ready {
-            conn,
-            moved_aside: None,
-        }),
+        prepared => prepared,
     }
+}
+
+/// Moves what is broken aside, and makes a new file.
+pub(super) fn begin_anew(
+    dir: &Path,
+    why: &rusqlite::Error,
+    migrations: &[&str],
+) -> Result<Ready, StoreError> {
+    let path = dir.join(FILE);
+    let io = |source| StoreError::Io {
+        path: path.clone(),
+        source,
+    };
+    let aside = move_aside(&path).map_err(io)?;
+    tracing::error!(%why, aside = %aside.display(), "the store was broken and is moved aside");
+    make_private(dir, &path).map_err(io)?;
+    let ready = prepare_file(&path, migrations)?;
+    Ok(Ready {
+        moved_aside: Some(aside),
+        ..ready
+    })
+}
+
+/// Reads the whole file, on a connection of its own.
+pub(super) fn check(path: &Path) -> rusqlite::Result<()> {
+    check_whole(&reopen_to_read(path)?)
+}
+
+/// Does that find anything? What else can't be done is no reason to take a file away.
+pub(super) fn is_damaged(path: &Path) -> bool {
+    check(path).is_err_and(|error| is_corrupt(&error))
 }
 
 /// Opens the file again, without looking at its schema.
@@ -98,7 +121,7 @@ pub(super) fn at_once<T>(
     done
 }
 
-fn prepare_file(path: &Path, migrations: &[&str]) -> Result<Connection, StoreError> {
+fn prepare_file(path: &Path, migrations: &[&str]) -> Result<Ready, StoreError> {
     let sqlite = |source| StoreError::Sqlite {
         path: path.to_owned(),
         source,
@@ -130,11 +153,17 @@ fn prepare_file(path: &Path, migrations: &[&str]) -> Result<Connection, StoreErr
     }
     tune(&conn).map_err(sqlite)?;
     let size = fs::metadata(path).map_or(0, |file| file.len());
-    if log >= SHORT_LOG && size <= CHECKED_WHOLE {
+    let unchecked = log >= SHORT_LOG && size <= CHECKED_WHOLE;
+    let is_current = found as usize == migrations.len();
+    if unchecked && !is_current {
         check_whole(&conn).map_err(sqlite)?;
     }
     migrate(&conn, path, migrations)?;
-    Ok(conn)
+    Ok(Ready {
+        conn,
+        moved_aside: None,
+        unchecked: unchecked && is_current,
+    })
 }
 
 fn tune(conn: &Connection) -> rusqlite::Result<()> {
@@ -161,8 +190,6 @@ fn tune(conn: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Rebuilding a table must not take what refers to it along, and inside the transaction it is too
-/// late to say so.
 /// Makes a file of an older version, or an empty one, a file of this version.
 ///
 /// A thread of its own does it, on a connection of its own: with both goes the memory that it took,
@@ -177,6 +204,8 @@ fn migrate(conn: &Connection, path: &Path, migrations: &[&str]) -> Result<(), St
     }
     let stepping = || {
         let mut conn = reopen(path).map_err(sqlite)?;
+        // Rebuilding a table must not take what refers to it along, and inside the transaction it
+        // is too late to say so.
         conn.pragma_update(None, "foreign_keys", false)
             .map_err(sqlite)?;
         step_up(&mut conn, path, migrations)

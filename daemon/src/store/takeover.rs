@@ -16,17 +16,13 @@ use super::read::{JOB_COLUMNS, SESSION_COLUMNS, events, job_row, session_row};
 use super::texts::texts;
 use super::write::{int, stamp_key};
 
-/// A job that somebody left, and its session.
-pub(super) struct Left {
-    session: i64,
-    job: LeftJob,
-}
-
 /// What an instance left, as it was found.
 #[derive(Default)]
 pub(super) struct Found {
     /// In the order in which they were accepted.
-    jobs: Vec<Left>,
+    jobs: Vec<LeftJob>,
+    /// The session of each.
+    sessions_of_jobs: Vec<i64>,
     /// That it had open.
     sessions: Vec<i64>,
 }
@@ -83,10 +79,10 @@ pub(super) fn find(
     let mut rows = statement.query(params![open, only])?;
     while let Some(row) = rows.next()? {
         if let Some(found) = of_instance(&mut known, row.get_ref(15)?.as_str()?, dead) {
-            let last = found.jobs.last().map(|last| &last.job.terms);
+            let last = found.jobs.last().map(|last| &last.terms);
             let job = left_job(conn, row, boot, last)?;
-            let session = row.get(16)?;
-            found.jobs.push(Left { session, job });
+            found.jobs.push(job);
+            found.sessions_of_jobs.push(row.get(16)?);
         }
     }
     let all = known.into_iter();
@@ -137,7 +133,7 @@ fn take_one(
     found: Found,
     dead: &str,
 ) -> rusqlite::Result<Recovered> {
-    let sessions: BTreeSet<i64> = found.jobs.iter().map(|left| left.session).collect();
+    let sessions: BTreeSet<i64> = found.sessions_of_jobs.iter().copied().collect();
     let sessions = json!(sessions).to_string();
     let open = json!(found.sessions).to_string();
     // One that it had open is named even if it came with the job of another one: the processes of
@@ -164,10 +160,13 @@ fn take_one(
             Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?))
         })?
         .collect::<Result<BTreeMap<_, _>, _>>()?;
-    let come = found.jobs.into_iter();
-    let come = come.filter(|left| !holders.contains_key(&left.session));
-    let mut jobs: Vec<LeftJob> = Vec::new();
-    jobs.extend(come.map(|left| left.job));
+    // Where they are: there may be very many.
+    let mut jobs = found.jobs;
+    let mut of = found.sessions_of_jobs.iter();
+    jobs.retain(|_| {
+        of.next()
+            .is_some_and(|session| !holders.contains_key(session))
+    });
     wrong!("forget-job", drop(jobs.pop()));
     let running = jobs.iter().filter(|job| is_running(job));
     let running: Vec<i64> = running.map(|job| int(job.row.job.0)).collect();
@@ -196,7 +195,7 @@ fn left_job(
     boot: Option<&str>,
     before: Option<&Result<Arc<Terms>, Unreadable>>,
 ) -> rusqlite::Result<LeftJob> {
-    let terms = Terms::read(row.get_ref(17)?.as_str()?);
+    let terms = Terms::read(row.get_ref(17)?.as_bytes()?);
     let terms = terms.map(|terms| match before {
         Some(Ok(before)) if **before == terms => Arc::clone(before),
         _ => Arc::new(terms),

@@ -45,6 +45,33 @@ fn a_broken_file_is_moved_aside_and_a_fresh_one_begun() {
 }
 
 #[test]
+fn damage_that_the_check_finds_is_moved_unwritten() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join(FILE);
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    store.accept(new(None));
+    store.close();
+    let db = Connection::open(&path).unwrap();
+    // Nobody looks at it who takes over what is open.
+    let root = "SELECT rootpage FROM sqlite_schema WHERE name = 'labels'";
+    let root: u32 = db.query_row(root, [], |row| row.get(0)).unwrap();
+    drop(db);
+    let mut damaged = std::fs::read(&path).unwrap();
+    damaged[(root as usize - 1) * 4096] = 0xff;
+    std::fs::write(&path, &damaged).unwrap();
+    let log = usize::try_from(schema::SHORT_LOG).unwrap();
+    std::fs::write(beside(&path, "-wal"), vec![0; log]).unwrap();
+    let mut store = bench(dir.path(), "b", Role::Daemon, dead);
+    assert!(store.opened.orphans.is_empty(), "of the new one");
+    let aside = store.opened.moved_aside.clone().expect("moved aside");
+    assert!(
+        std::fs::read(&aside).unwrap() == damaged,
+        "nothing was written to what is damaged"
+    );
+    assert_eq!(store.accept(new(None)).0, JobId(1));
+}
+
+#[test]
 fn somebody_elses_database_is_left_alone() {
     let dir = TempDir::new().unwrap();
     let db = Connection::open(dir.path().join(FILE)).unwrap();
