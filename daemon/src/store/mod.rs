@@ -50,6 +50,7 @@ use rusqlite::Connection;
 use tokio::sync::{Notify, oneshot};
 
 use self::readers::Readers;
+use self::schema::Whole;
 
 /// Orders between the owner and the writer. What is handed in while it is full comes back, to be
 /// handed in again: the owner keeps it, and the core stops asking for more long before.
@@ -368,12 +369,13 @@ fn open_with(
 ) -> Result<Opened, StoreError> {
     let path = dir.join(schema::FILE);
     let mut ready = prepare(dir)?;
-    let begun = match begin_checked(&mut ready, &path, opener, &alive) {
+    let begin = |conn: &mut Connection, whole: Whole<'_>| begin(conn, opener, &alive, whole);
+    let begun = match schema::beside_check(&mut ready, &path, begin) {
         // What the check found it finds again; whatever else is broken stays where it is.
         Err(why) if ready.unchecked && schema::is_damaged(&path) => {
             drop(ready);
             ready = schema::begin_anew(dir, &why, &migrations::known())?;
-            begin_checked(&mut ready, &path, opener, &alive)
+            begin(&mut ready.conn, Box::new(|| Ok(())))
         }
         begun => begun,
     };
@@ -454,35 +456,12 @@ struct Begun {
     to_deliver: bool,
 }
 
-/// Begins beside the check of a file that was not closed properly: each takes as long as the other.
-fn begin_checked(
-    ready: &mut schema::Ready,
-    path: &Path,
-    opener: Opener<'_>,
-    alive: &Alive,
-) -> rusqlite::Result<Begun> {
-    let unchecked = ready.unchecked;
-    std::thread::scope(|scope| {
-        let check = std::thread::Builder::new().name("check".to_owned());
-        let checking = unchecked.then(|| check.spawn_scoped(scope, || schema::check(path)));
-        let whole = || match checking {
-            None => Ok(()),
-            Some(Ok(thread)) => {
-                let checked = thread.join();
-                checked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            }
-            Some(Err(_no_thread)) => schema::check(path),
-        };
-        begin(&mut ready.conn, opener, alive, whole)
-    })
-}
-
 /// What the store holds, and what is taken over once it is known to be `whole`.
 fn begin(
     conn: &mut Connection,
     opener: Opener<'_>,
     alive: &Alive,
-    whole: impl FnOnce() -> rusqlite::Result<()>,
+    whole: Whole<'_>,
 ) -> rusqlite::Result<Begun> {
     let epoch = conn.query_row("SELECT value FROM meta WHERE key = 'epoch'", [], |row| {
         row.get(0)

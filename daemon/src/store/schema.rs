@@ -35,7 +35,7 @@ pub(super) const SHORT_LOG: u64 = 512 * 1024;
 pub(super) struct Ready {
     pub(super) conn: Connection,
     pub(super) moved_aside: Option<PathBuf>,
-    /// It was not closed properly, and nothing may be written to it before [`check`].
+    /// It was not closed properly, and nothing may be written to it before it is known to be whole.
     pub(super) unchecked: bool,
 }
 
@@ -81,14 +81,40 @@ pub(super) fn begin_anew(
     })
 }
 
+/// Waits until the file is known to be whole, or damaged.
+pub(super) type Whole<'a> = Box<dyn FnOnce() -> rusqlite::Result<()> + 'a>;
+
+/// Reads beside the check of a file that needs one, as each takes as long as the other. `work` asks
+/// before it writes.
+pub(super) fn beside_check<T>(
+    ready: &mut Ready,
+    path: &Path,
+    work: impl FnOnce(&mut Connection, Whole<'_>) -> T,
+) -> T {
+    let unchecked = ready.unchecked;
+    std::thread::scope(|scope| {
+        let check = std::thread::Builder::new().name("check".to_owned());
+        let checking = unchecked.then(|| check.spawn_scoped(scope, || check_apart(path)));
+        let whole = || match checking {
+            None => Ok(()),
+            Some(Ok(thread)) => {
+                let checked = thread.join();
+                checked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }
+            Some(Err(_no_thread)) => check_apart(path),
+        };
+        work(&mut ready.conn, Box::new(whole))
+    })
+}
+
 /// Reads the whole file, on a connection of its own.
-pub(super) fn check(path: &Path) -> rusqlite::Result<()> {
+fn check_apart(path: &Path) -> rusqlite::Result<()> {
     check_whole(&reopen_to_read(path)?)
 }
 
 /// Does that find anything? What else can't be done is no reason to take a file away.
 pub(super) fn is_damaged(path: &Path) -> bool {
-    check(path).is_err_and(|error| is_corrupt(&error))
+    check_apart(path).is_err_and(|error| is_corrupt(&error))
 }
 
 /// Opens the file again, without looking at its schema.

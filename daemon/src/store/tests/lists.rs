@@ -393,6 +393,16 @@ fn a_message_comes_whole_in_pieces_that_end_between_characters() {
     assert_eq!(piece("odd", 3, 0), None);
 }
 
+/// Of some times, that in which nobody else had the core.
+fn quickest(mut work: impl FnMut()) -> Duration {
+    let times = (0..10).map(|_| {
+        let began = Instant::now();
+        work();
+        began.elapsed()
+    });
+    times.min().unwrap()
+}
+
 #[test]
 fn a_list_of_many_jobs_reads_no_more_than_its_rows() {
     let all = filled();
@@ -408,8 +418,7 @@ fn a_list_of_many_jobs_reads_no_more_than_its_rows() {
     .unwrap();
     drop(db);
     let mut store = bench(all.dir.path(), "b", Role::Daemon, dead);
-    let began = Instant::now();
-    for filter in [
+    let filters = [
         JobFilter::default(),
         JobFilter {
             state: Some(JobPhase::Failed),
@@ -431,19 +440,21 @@ fn a_list_of_many_jobs_reads_no_more_than_its_rows() {
             before: Some(JobId(5)),
             ..JobFilter::default()
         },
-    ] {
-        let limit = 50;
-        let Loaded::JobList { jobs, .. } = store.load(Query::JobList { filter, limit }) else {
-            panic!("jobs")
-        };
-        assert!(!jobs.is_empty());
-    }
-    let lists = began.elapsed();
+    ];
+    let lists = quickest(|| {
+        for filter in filters.clone() {
+            let limit = 50;
+            let Loaded::JobList { jobs, .. } = store.load(Query::JobList { filter, limit }) else {
+                panic!("jobs")
+            };
+            assert!(!jobs.is_empty());
+        }
+    });
     let db = Connection::open(all.dir.path().join(FILE)).unwrap();
-    let began = Instant::now();
     let whole = "SELECT count(*) FROM jobs WHERE length(request) = 7";
-    db.query_row(whole, [], |row| row.get::<_, i64>(0)).unwrap();
-    let whole = began.elapsed();
+    let whole = quickest(|| {
+        db.query_row(whole, [], |row| row.get::<_, i64>(0)).unwrap();
+    });
     assert!(
         lists * 2 < whole,
         "{lists:?}, and the whole table once {whole:?}"
