@@ -107,7 +107,8 @@ fn hung_directory_stops_one_send_and_nobody_else() {
             assert_eq!(refused["code"], "invalid-request", "{refused}");
         }
         let (threads_now, children_now) = tasks(daemon.pid());
-        assert!(threads_now <= threads + 2, "{threads} > {threads_now}");
+        // Those that read the store come and go with what is asked: three, beside two of others.
+        assert!(threads_now <= threads + 5, "{threads} > {threads_now}");
         assert!(children_now <= children + 2, "{children} > {children_now}");
         stops(daemon);
     });
