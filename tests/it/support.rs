@@ -217,14 +217,6 @@ impl Daemon {
         std::fs::read_to_string(self.place.path("log")).unwrap_or_default()
     }
 
-    /// A new store that nobody may open before this connection has given it up.
-    pub fn held_store(&self) -> Connection {
-        std::fs::create_dir(self.path("state")).unwrap();
-        let holding = Connection::open(self.path("state/agentd.db")).unwrap();
-        holding.execute_batch("BEGIN EXCLUSIVE").unwrap();
-        holding
-    }
-
     pub fn agentctl(&self, args: &[&str]) -> Finished {
         self.place.agentctl(args)
     }
