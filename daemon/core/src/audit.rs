@@ -8,7 +8,6 @@ use crate::derived::{Derived, is_in_flight, keep, needs_its_own};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::Phase;
 use crate::lanes::Lane;
-use crate::schedule::Pass;
 use crate::session::SessionId;
 use crate::slot::{Fit, Slot, SlotPhase};
 use crate::state::State;
@@ -92,11 +91,20 @@ impl State {
         };
         if !per_turn(agent) {
             let fit = Fit::of(agent, known, job);
-            let shared = self.shareable(agent, &fit, needs_its_own(agent, known), &Pass::default());
-            if let Some(worker) = shared {
-                let slot = self.slots.get(&worker)?;
-                let takes = self.takes_now(worker, slot);
-                return takes.then(|| format!("{slot:?} could take it"));
+            let own = needs_its_own(agent, known);
+            let fits = |slot: &Slot| !own && slot.agent == agent.name && slot.serves(&fit);
+            let free = |slot: &Slot| fits(slot) && slot.room() > 0;
+            let asked = |slot: &Slot| free(slot) && slot.phase.is_probing();
+            let asks = self.slots.values().any(asked);
+            let now = |(worker, slot): &(&WorkerId, &Slot)| {
+                let at_once = !asks || !slot.is_asked_first(self.now.mono);
+                at_once && free(slot) && self.takes_now(**worker, slot)
+            };
+            if let Some((_, slot)) = self.slots.iter().find(now) {
+                return Some(format!("{slot:?} could take it"));
+            }
+            if asks {
+                return None;
             }
         }
         if let Some(coming) = known.slot {
@@ -107,7 +115,8 @@ impl State {
             return None;
         }
         if self.is_full() {
-            *homeless += 1;
+            let fit = Fit::of(agent, known, job);
+            *homeless += usize::from(!self.waits_in_place(agent, &fit));
             return None;
         }
         let held_back = per_turn(agent) && self.now.mono < self.next_spawn();

@@ -25,15 +25,21 @@ pub(crate) struct Derived {
     pub(crate) pending: BTreeSet<TurnId>,
     /// Sessions that wait for what a dead instance left.
     pub(crate) gated: BTreeSet<SessionId>,
-    /// What the processes of an agent take with each turn, as the last one said.
+    /// What the processes of an agent take, as the last one said.
     pub(crate) reach: BTreeMap<String, Reach>,
 }
 
-/// What a process takes with each turn, rather than at its start.
+/// What a process takes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Reach {
+    /// Its directory with each turn, rather than at its start.
     pub(crate) cwd: bool,
+    /// Its tools, likewise.
     pub(crate) toolsets: bool,
+    /// One session only.
+    pub(crate) one_session: bool,
+    /// So many turns at once.
+    pub(crate) turns: u32,
 }
 
 impl Reach {
@@ -121,7 +127,7 @@ impl State {
         Some(Lane::Free(Arc::new(need)))
     }
 
-    /// A process said what it takes with each turn: others of its agent will, too.
+    /// A process said what it takes: others of its agent will, too.
     pub(crate) fn reaches(&mut self, agent: &str, reach: Reach) {
         let known = self.derived.reach.entry(agent.to_owned()).or_default();
         if *known != reach {

@@ -84,6 +84,9 @@ pub const SPARE_WAITS: Duration = Duration::from_secs(3);
 /// It lets so much time go by after a turn, too: the final line is written and told in it, and what
 /// an agent has yet to do after its turn.
 pub const SPARE_LETS: Duration = Duration::from_millis(50);
+/// The first process of an agent that may take many turns at once has so long to say how many, before
+/// one more is started for others that wait.
+pub const SAYS_WITHIN: Duration = Duration::from_secs(1);
 /// An open breaker lets one probe through after this time.
 pub const BREAKER_RETRY: Duration = Duration::from_secs(600);
 /// An agent's program that isn't there is looked for so often: an upgrade moves it away and back.

@@ -15,7 +15,7 @@ use crate::effect::{Effect, Spawn};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Phase, Process};
 use crate::lanes::Lane;
-use crate::limits::{PROBE_AFTER, PROBE_WITHIN, RUNG, SPAWN_EVERY, SPAWNS_AT_ONCE};
+use crate::limits::{PROBE_WITHIN, RUNG, SAYS_WITHIN, SPAWN_EVERY, SPAWNS_AT_ONCE};
 use crate::rare::Rare;
 use crate::schedule::Pass;
 use crate::session::SessionId;
@@ -132,10 +132,8 @@ impl State {
         let own = needs_its_own(&agent, session);
         let leased = session.leased;
         if let Some(worker) = session.slot {
-            let coming = session.coming;
-            let ready = |other: &WorkerId| self.slots.get(other).is_some_and(Slot::is_ready);
-            let other = self.shareable(&agent, &fit, own, pass).filter(ready);
-            if coming && other.is_some() {
+            let ready = |other| self.slots.get(&other).is_some_and(Slot::is_ready);
+            if session.coming && self.shareable(&agent, &fit, own, pass).is_some_and(ready) {
                 self.go_elsewhere(worker, session_id);
                 return Place::Changed;
             }
@@ -162,27 +160,52 @@ impl State {
             // Its acceptance takes the lease; then a process is started.
             return Place::Wait;
         }
-        let one_of_many = agent.describe.sessions == Sessions::One && !own;
-        if one_of_many && let Some(worker) = self.unclaimed(&agent, &fit) {
+        self.place_in_one_that_comes(&agent, session_id, fit, own, pass)
+    }
+
+    /// A process that is on its way to be ready, or a new one.
+    fn place_in_one_that_comes(
+        &mut self,
+        agent: &Agent,
+        session_id: SessionId,
+        fit: Fit,
+        own: bool,
+        pass: &mut Pass,
+    ) -> Place {
+        let any = !own && !per_turn(agent);
+        if any && let Some(worker) = self.unclaimed(agent, &fit) {
             self.claim(worker, session_id, true);
             return Place::Soon(worker);
+        }
+        if any && self.will_say_soon(agent, &fit) || self.waits_in_place(agent, &fit) {
+            return Place::Wait;
         }
         match self.make_room(pass) {
             Room::Some => {}
             Room::Coming => return Place::Coming,
             Room::None => return Place::Wait,
         }
-        if per_turn(&agent) && !self.spawn_allowed() {
+        if per_turn(agent) && !self.spawn_allowed() {
             return Place::Wait;
         }
-        let worker = WorkerId(self.number());
-        self.slots.insert(worker, Slot::new(&agent, fit));
-        self.claim(worker, session_id, one_of_many);
-        if per_turn(&agent) {
+        let worker = self.add_slot(agent, fit);
+        self.claim(worker, session_id, any);
+        if per_turn(agent) {
             return Place::Here(worker);
         }
         self.start(worker);
         Place::Soon(worker)
+    }
+
+    /// A slot for a new process, which will be as the others of its agent are.
+    pub(crate) fn add_slot(&mut self, agent: &Agent, fit: Fit) -> WorkerId {
+        let worker = WorkerId(self.number());
+        let mut slot = Slot::new(agent, fit);
+        if let Some(reach) = self.derived.reach.get(&agent.name) {
+            slot.expects(*reach);
+        }
+        self.slots.insert(worker, slot);
+        worker
     }
 
     /// Gives a session a process that comes up; for now, if any other would do as well.
@@ -202,27 +225,65 @@ impl State {
     fn go_elsewhere(&mut self, worker: WorkerId, session: SessionId) {
         self.unbind(worker, session);
         let slot = self.slots.get(&worker);
-        if slot.is_some_and(|slot| !slot.phase.has_process()) {
+        if slot.is_some_and(|slot| slot.sessions.is_empty() && !slot.phase.has_process()) {
             self.drop_slot(worker);
         }
     }
 
-    /// A process that is being started, and whose session found another one.
+    /// A process that is on its way to be ready, with room for one more session than those that
+    /// wait for it.
     fn unclaimed(&self, agent: &Agent, fit: &Fit) -> Option<WorkerId> {
+        let has_turns = |session: &&SessionId| {
+            let known = self.sessions.get(session);
+            known.is_some_and(|known| !known.queue.is_empty())
+        };
         let mut coming = self.slots.iter().filter(|(_, slot)| {
+            let starts = matches!(slot.phase, SlotPhase::Starting { .. });
+            // One that died holds the memory of sessions: it is started again at any rate.
+            let comes = starts || !slot.one_session && slot.phase.comes();
             slot.agent == agent.name
-                && matches!(slot.phase, SlotPhase::Starting { .. })
-                && slot.sessions.is_empty()
+                && comes
                 && slot.takes_turns()
                 && slot.serves(fit)
+                && slot.sessions.iter().filter(has_turns).count() < slot.capacity as usize
         });
         coming.next().map(|(worker, _)| *worker)
+    }
+
+    /// Is the first process of an agent just starting? What it says decides whether those that wait
+    /// need another one.
+    fn will_say_soon(&mut self, agent: &Agent, fit: &Fit) -> bool {
+        if agent.describe.sessions != Sessions::Many || self.derived.reach.contains_key(&agent.name)
+        {
+            return false;
+        }
+        let starting = self.slots.values().filter(|slot| {
+            let starts = matches!(slot.phase, SlotPhase::Starting { .. });
+            starts && slot.agent == agent.name && slot.serves(fit)
+        });
+        let until = starting.map(|slot| slot.spawned_at + SAYS_WITHIN).max();
+        let Some(until) = until.filter(|until| *until > self.now.mono) else {
+            return false;
+        };
+        self.timers.set_no_later(Timer::Schedule, until);
+        true
+    }
+
+    /// Is there no room for one more process, and one there that takes sessions beside others? Then
+    /// no other agent's makes way.
+    pub(crate) fn waits_in_place(&self, agent: &Agent, fit: &Fit) -> bool {
+        let takes = |slot: &Slot| {
+            let shared = slot.agent == agent.name && !slot.one_session;
+            shared && slot.phase.may_serve() && slot.takes_turns() && slot.serves(fit)
+        };
+        self.is_full() && self.slots.values().any(takes)
     }
 
     fn place_bound(&mut self, worker: WorkerId, session: SessionId, fit: &Fit) -> Place {
         let Some(slot) = self.slots.get(&worker) else {
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.slot = None;
+                session.coming = false;
                 session.open = false;
             }
             return Place::Changed;
@@ -306,7 +367,7 @@ impl State {
         if !slot.has_room() || !slot.takes_turns() {
             return Place::Wait;
         }
-        if slot.turns.is_empty() && now.saturating_sub(slot.idle_since) > PROBE_AFTER {
+        if slot.is_asked_first(now) {
             slot.phase = SlotPhase::Probing { pid, since };
             let generation = slot.generation;
             self.timers.clear(Timer::Idle(worker));
@@ -321,7 +382,8 @@ impl State {
         Place::Here(worker)
     }
 
-    /// A process that can take one more session; one that is starting or being asked counts.
+    /// A process that can take one more session; one that is being asked whether it lives counts
+    /// for as many as it has room for. A session that is to be resumed needs one started for it.
     pub(crate) fn shareable(
         &self,
         agent: &Agent,
@@ -329,32 +391,23 @@ impl State {
         own: bool,
         pass: &Pass,
     ) -> Option<WorkerId> {
-        let fitting = self.slots.iter().filter(|(_, slot)| {
+        let there = self.slots.iter().filter(|(worker, slot)| {
             slot.agent == agent.name
-                && slot.serves(fit)
+                && (slot.is_ready() || slot.phase.is_probing())
                 && slot.takes_turns()
-                && slot.phase.may_serve()
+                && slot.serves(fit)
+                && !self.compacting.contains_key(worker)
+                && pass.promised(**worker) < slot.room()
         });
-        if agent.describe.sessions == Sessions::Many {
-            let (one, many): (Vec<_>, Vec<_>) = fitting.partition(|(_, slot)| slot.one_session);
-            let free = many
-                .iter()
-                .filter(|(_, slot)| slot.has_room())
-                .min_by_key(|(_, slot)| slot.turns.len());
-            let spare = one.iter().find(|(_, slot)| slot.sessions.is_empty());
-            // With none free, one more is started, as long as there may be more.
-            return free
-                .or(spare)
-                .or_else(|| many.first().filter(|_| self.is_full()))
-                .map(|(worker, _)| **worker);
-        }
-        // A session that is to be resumed needs a process started for it. One that is being asked
-        // whether it lives is there for the first of those that wait.
-        let mut spares = fitting.filter(|(worker, slot)| {
-            let there = slot.is_ready() || slot.phase.is_probing() && !pass.is_promised(**worker);
-            slot.sessions.is_empty() && there && !own
-        });
-        spares.next().map(|(worker, _)| *worker)
+        there
+            .filter(|_| !own)
+            .min_by_key(|(_, slot)| {
+                // One that is being asked answers before one that has yet to be asked.
+                let asked = slot.phase.is_probing();
+                let waits = !asked && slot.is_asked_first(self.now.mono);
+                (waits, asked, slot.one_session, slot.turns.len())
+            })
+            .map(|(worker, _)| *worker)
     }
 
     /// Are there as many processes as there may be?

@@ -46,9 +46,9 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    /// Does a turn wait already for a process that isn't ready?
-    pub(crate) fn is_promised(&self, worker: WorkerId) -> bool {
-        self.promised.contains_key(&worker)
+    /// How many turns wait already for a process that isn't ready?
+    pub(crate) fn promised(&self, worker: WorkerId) -> u32 {
+        self.promised.get(&worker).copied().unwrap_or_default()
     }
 }
 
@@ -179,6 +179,10 @@ impl State {
                 Look::Waits
             }
             Place::Coming => Look::Waits,
+            // Those behind it may find another one.
+            Place::Soon(_) if self.sessions.get(&session).is_some_and(|one| one.coming) => {
+                Look::Waits
+            }
             Place::Soon(_) | Place::Wait => Look::Stands,
         }
     }

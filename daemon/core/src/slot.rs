@@ -11,8 +11,10 @@ use agentd_protocol::line::WorkerState;
 
 use crate::agent::{Agent, Describe, Resume, Sessions};
 use crate::attached::Takes;
+use crate::derived::Reach;
 use crate::effect::Rung;
 use crate::ids::{Generation, TurnId};
+use crate::limits::PROBE_AFTER;
 use crate::session::SessionId;
 use crate::status::Tally;
 use crate::store::Pins;
@@ -166,6 +168,31 @@ impl Slot {
 
     pub(crate) fn has_room(&self) -> bool {
         self.turns.len() < self.capacity as usize
+    }
+
+    /// Has it been idle for so long that it is asked whether it lives before its next turn?
+    pub(crate) fn is_asked_first(&self, now: Duration) -> bool {
+        self.turns.is_empty() && now.saturating_sub(self.idle_since) > PROBE_AFTER
+    }
+
+    /// How many more turns of sessions that it doesn't hold it could take.
+    pub(crate) fn room(&self) -> u32 {
+        if self.one_session {
+            u32::from(self.sessions.is_empty())
+        } else {
+            let taken = u32::try_from(self.turns.len()).unwrap_or(u32::MAX);
+            self.capacity.saturating_sub(taken)
+        }
+    }
+
+    /// Before its process has said so itself, it is taken to be as the last one of its agent was.
+    pub(crate) fn expects(&mut self, last: Reach) {
+        if self.describe.sessions == Sessions::Many {
+            self.one_session = last.one_session;
+            self.capacity = last.turns;
+            self.cwd_per_turn = last.cwd;
+            self.toolsets_per_turn = last.toolsets;
+        }
     }
 
     pub(crate) fn takes_turns(&self) -> bool {

@@ -108,8 +108,7 @@ impl State {
             self.timers.set_no_later(Timer::Spare, until);
         } else {
             self.spare_is_missing_no_more(&agent.name);
-            let worker = WorkerId(self.number());
-            self.slots.insert(worker, Slot::new(agent, fit));
+            let worker = self.add_slot(agent, fit);
             self.start(worker);
         }
     }

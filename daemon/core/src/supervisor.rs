@@ -162,6 +162,8 @@ impl State {
             let reach = Reach {
                 cwd: slot.cwd_per_turn,
                 toolsets: slot.toolsets_per_turn,
+                one_session: slot.one_session,
+                turns: slot.capacity,
             };
             if let Some(session) = slot.resuming
                 && let Some(session) = self.sessions.get_mut(&session)
@@ -177,9 +179,12 @@ impl State {
                 let Some(known) = self.sessions.get_mut(&session) else {
                     continue;
                 };
-                known.coming = false;
                 if let Some(health) = known.health.other() {
                     health.ready();
+                }
+                if known.coming {
+                    // It is there for the oldest of those that wait.
+                    self.unbind(worker, session);
                 }
             }
             if let Some(health) = self.health.get_mut(&agent) {
@@ -230,6 +235,7 @@ impl State {
             && session.slot == Some(worker)
         {
             session.slot = None;
+            session.coming = false;
             session.open = false;
         }
         self.forget_session_if_idle(session);
@@ -252,6 +258,7 @@ impl State {
                 && known.slot == Some(worker)
             {
                 known.slot = None;
+                known.coming = false;
                 known.open = false;
             }
             self.forget_session_if_idle(session);

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use agentd_core::limits::{SPAWN_EVERY, SPAWNS_AT_ONCE};
+use agentd_core::ids::{Generation, WorkerId};
+use agentd_core::limits::{SAYS_WITHIN, SPAWN_EVERY, SPAWNS_AT_ONCE};
 use agentd_core::worker::{Exit, Traits, WorkerEvent};
 use agentd_protocol::JobId;
 
@@ -165,6 +166,114 @@ fn fairness_ready_process_takes_turns_of_slow_starts() {
     world.get_ready(starting[1]);
     assert_eq!(world.began.len(), 4 * POOL + 1, "that process has use");
     assert_eq!(world.processes.len(), POOL, "no more are started");
+}
+
+/// Processes that come up now, the first one first.
+fn starting(world: &World) -> Vec<(WorkerId, Generation)> {
+    let known = world.processes.iter();
+    known
+        .filter(|(_, process)| !process.ready)
+        .map(|(process, _)| *process)
+        .collect()
+}
+
+#[test]
+fn fairness_oldest_turn_takes_the_first_ready() {
+    for agent in ["one", "many"] {
+        let mut world = World::new(settings());
+        dispatch(&mut world, POOL, |_| {
+            format!(r#"{{"text":"x","agent":"{agent}"}}"#)
+        });
+        world.pass(SAYS_WITHIN);
+        let coming = starting(&world);
+        assert!(coming.len() > 1, "{agent}");
+        world.get_ready(coming[1]);
+        assert_eq!(world.began, [JobId(1)], "{agent}");
+    }
+}
+
+#[test]
+fn fairness_idle_process_precedes_one_that_restarts() {
+    let mut world = World::new(settings());
+    let session = |n: usize| format!(r#"{{"text":"x","agent":"many","session":"s{n}"}}"#);
+    dispatch(&mut world, 2, session);
+    let first = starting(&world)[0];
+    world.get_ready(first);
+    let second = starting(&world)[0];
+    world.get_ready(second);
+    world.end_turn(first);
+    world.end_turn(second);
+    world.exit(first, Exit::Signal(9));
+    dispatch(&mut world, 1, |_| {
+        r#"{"text":"x","agent":"many"}"#.to_owned()
+    });
+    assert_eq!(world.began.len(), 3);
+}
+
+#[test]
+fn fairness_shared_processes_start_beside_each_other() {
+    for (says, started) in [(1, POOL), (2, POOL / 2), (64, 1)] {
+        let mut world = World::new(settings());
+        world.at_once = says as usize;
+        let unnamed = |_| r#"{"text":"x","agent":"many"}"#.to_owned();
+        dispatch(&mut world, POOL, unnamed);
+        assert_eq!(world.processes.len(), 1, "what it says is waited for");
+        world.get_ready_as(starting(&world)[0], several(says));
+        assert_eq!(world.processes.len(), started, "{says} at once");
+        for process in starting(&world) {
+            world.get_ready_as(process, several(says));
+        }
+        assert_eq!(world.began.len(), POOL);
+        for process in world.processes.keys().copied().collect::<Vec<_>>() {
+            world.exit(process, Exit::Signal(9));
+        }
+        world.began.clear();
+        dispatch(&mut world, POOL, unnamed);
+        assert_eq!(starting(&world).len(), started, "it is known now");
+    }
+}
+
+#[test]
+fn fairness_hanging_first_start_holds_up_nobody() {
+    let mut world = World::new(settings());
+    dispatch(&mut world, 3, |_| {
+        r#"{"text":"x","agent":"many"}"#.to_owned()
+    });
+    world.pass(SAYS_WITHIN);
+    let [_hangs, second] = starting(&world)[..] else {
+        panic!("{:?}", world.processes)
+    };
+    world.get_ready(second);
+    for _ in 0..3 {
+        world.end_turn(second);
+    }
+    assert_eq!(world.began.len(), 3);
+}
+
+#[test]
+fn fairness_aborted_turns_leave_their_processes() {
+    for agent in ["one", "many"] {
+        let mut world = World::new(settings());
+        let unnamed = |_| format!(r#"{{"text":"x","agent":"{agent}"}}"#);
+        dispatch(&mut world, POOL, unnamed);
+        world.pass(SAYS_WITHIN);
+        let conn = world.connect();
+        for job in 1..=POOL {
+            let abort = format!(r#"{{"type":"abort","job":"j{job}"}}"#);
+            world.request(conn, job as u64, &abort);
+        }
+        dispatch(&mut world, 1, unnamed);
+        world.get_ready(starting(&world)[0]);
+        assert_eq!(world.began.len(), 1, "{agent}");
+    }
+}
+
+/// A process that takes so many turns at once.
+fn several(turns: u32) -> Traits {
+    Traits {
+        concurrent_sends: Some(turns),
+        ..Traits::default()
+    }
 }
 
 /// Turns looked at per event while so many wait, at most, over events of every kind.

@@ -495,7 +495,7 @@ fn status_keeps_a_crash_whose_slot_is_gone() {
     for id in 3..30 {
         world.request(conn, id, r#"{"type":"send","text":"hi"}"#);
         world.pass(Duration::from_secs(700));
-        if let Some(process) = world.processes.keys().next().copied() {
+        for process in world.processes.keys().copied().collect::<Vec<_>>() {
             world.get_ready(process);
             world.exit(process, Exit::Code(9));
         }
