@@ -85,14 +85,14 @@ pub(super) async fn connect_as(
 
 fn tell_fallback(client: &Client) {
     if let Some(reason) = client.fallback_reason() {
-        output::note(&format!("{}; ran once without it", reason.sentence()));
+        output::note(&format!("{}; running once without it", reason.sentence()));
     }
     if let Server::Remote(remote) = client.server()
         && client.is_alone()
     {
         let target = remote.target();
         output::note(&format!(
-            "no daemon serves on `{target}`; ran once without it"
+            "no daemon serves on `{target}`; running once without it"
         ));
     }
 }

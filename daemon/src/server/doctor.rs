@@ -421,6 +421,8 @@ fn sqlite(patient: &Patient) -> Vec<Finding> {
             ),
             "install the newer agentd again",
         ),
+        // As it stands in the file: the log is the daemon's to read.
+        Some(0) => Finding::ok("store", "new; its version is still in its log"),
         Some(version) => Finding::ok("store", format!("of version {version}")),
     });
     findings
