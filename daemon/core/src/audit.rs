@@ -114,8 +114,11 @@ impl State {
         if health.is_some_and(|health| health.next_look(self.now.mono).is_some()) {
             return None;
         }
+        let fit = Fit::of(agent, known, job);
+        if self.waits_for_word(agent, &fit).is_some() {
+            return None;
+        }
         if self.is_full() {
-            let fit = Fit::of(agent, known, job);
             *homeless += usize::from(!self.waits_in_place(agent, &fit));
             return None;
         }

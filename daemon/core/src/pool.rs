@@ -177,7 +177,13 @@ impl State {
             self.claim(worker, session_id, true);
             return Place::Soon(worker);
         }
-        if any && self.will_say_soon(agent, &fit) || self.waits_in_place(agent, &fit) {
+        if let Some(until) = self.waits_for_word(agent, &fit) {
+            if until < Duration::MAX {
+                self.timers.set_no_later(Timer::Schedule, until);
+            }
+            return Place::Wait;
+        }
+        if self.waits_in_place(agent, &fit) {
             return Place::Wait;
         }
         match self.make_room(pass) {
@@ -250,23 +256,20 @@ impl State {
         coming.next().map(|(worker, _)| *worker)
     }
 
-    /// Is the first process of an agent just starting? What it says decides whether those that wait
-    /// need another one.
-    fn will_say_soon(&mut self, agent: &Agent, fit: &Fit) -> bool {
-        if agent.describe.sessions != Sessions::Many || self.derived.reach.contains_key(&agent.name)
-        {
-            return false;
+    /// Until when the first process of an agent is waited for: what it says decides whether others
+    /// need another one. There is no second before that, and no third while both are silent.
+    pub(crate) fn waits_for_word(&self, agent: &Agent, fit: &Fit) -> Option<Duration> {
+        let known = self.derived.reach.contains_key(&agent.name);
+        if known || agent.describe.sessions != Sessions::Many {
+            return None;
         }
-        let starting = self.slots.values().filter(|slot| {
-            let starts = matches!(slot.phase, SlotPhase::Starting { .. });
-            starts && slot.agent == agent.name && slot.serves(fit)
-        });
-        let until = starting.map(|slot| slot.spawned_at + SAYS_WITHIN).max();
-        let Some(until) = until.filter(|until| *until > self.now.mono) else {
-            return false;
-        };
-        self.timers.set_no_later(Timer::Schedule, until);
-        true
+        let mut coming = self
+            .slots
+            .values()
+            .filter(|slot| slot.agent == agent.name && slot.phase.comes() && slot.serves(fit));
+        let until = coming.next()?.spawned_at + SAYS_WITHIN;
+        let until = coming.next().map_or(until, |_second| Duration::MAX);
+        (until > self.now.mono).then_some(until)
     }
 
     /// Is there no room for one more process, and one there that takes sessions beside others? Then

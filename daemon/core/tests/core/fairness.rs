@@ -243,6 +243,8 @@ fn fairness_hanging_first_start_holds_up_nobody() {
     let [_hangs, second] = starting(&world)[..] else {
         panic!("{:?}", world.processes)
     };
+    world.pass(SAYS_WITHIN);
+    assert_eq!(world.processes.len(), 2, "more would hang as well");
     world.get_ready(second);
     for _ in 0..3 {
         world.end_turn(second);
