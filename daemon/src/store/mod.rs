@@ -51,6 +51,7 @@ use tokio::sync::{Notify, oneshot};
 
 use self::readers::Readers;
 use self::schema::Whole;
+use self::takeover::Search;
 
 /// Orders between the owner and the writer. What is handed in while it is full comes back, to be
 /// handed in again: the owner keeps it, and the core stops asking for more long before.
@@ -270,7 +271,7 @@ pub struct Opened {
 }
 
 /// Answers the question whether an instance lives.
-pub type Alive = Box<dyn Fn(&str) -> Liveness + Send>;
+pub type Alive = Box<dyn Fn(&str) -> Liveness + Send + Sync>;
 /// Takes the answers, in the writer's thread, in that of a backup and in those of reads.
 pub type Answer = Box<dyn Fn(Answers) + Send + Sync>;
 
@@ -482,7 +483,8 @@ fn begin(
     if role == Role::Daemon && takeover::anything(conn)? {
         let is_dead = |name: &str| name != instance && alive(name) == Liveness::Dead;
         let change = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-        let dead = takeover::find(&change, role, boot, None, &is_dead)?;
+        let file = change.path().map(Path::new);
+        let dead = Search::new(role, boot, &is_dead).find(&change, file)?;
         whole()?;
         orphans = takeover::take(&change, instance, dead)?;
         failpoint!("before-commit-takeover");

@@ -3,7 +3,8 @@
 //! Owns which rows move. Must not know how an instance is found dead, nor what is done next.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use agentd_core::store::{JobState, LeftJob, Recovered, SoFar};
 use agentd_core::{Terms, Unreadable};
@@ -11,10 +12,10 @@ use agentd_protocol::JobId;
 use rusqlite::{Connection, Row, params};
 use serde_json::json;
 
-use super::Role;
 use super::read::{JOB_COLUMNS, SESSION_COLUMNS, events, job_row, session_row};
 use super::texts::texts;
 use super::write::{int, stamp_key};
+use super::{Role, schema};
 
 /// What an instance left, as it was found.
 #[derive(Default)]
@@ -40,67 +41,125 @@ pub(super) fn anything(conn: &Connection) -> rusqlite::Result<bool> {
     )
 }
 
-/// Instances that have something open and are `dead`, or `only` this one, in one walk over all that is
-/// open.
-///
-/// A one-shot leaves the queued jobs: only the daemon has time for them.
-pub(super) fn find(
-    conn: &Connection,
+/// Jobs that one thread reads sooner than two: a second connection takes as long as some hundred.
+const MANY: usize = 1_000;
+
+/// What is looked for.
+pub(super) struct Search<'a> {
     role: Role,
-    boot: Option<&str>,
-    only: Option<&str>,
-    dead: &dyn Fn(&str) -> bool,
-) -> rusqlite::Result<Dead> {
-    let mut known: BTreeMap<String, Option<Found>> = BTreeMap::new();
-    let mut statement = conn.prepare(
-        "SELECT instance, id FROM sessions
-         WHERE instance IS NOT NULL AND instance = coalesce(?1, instance)",
-    )?;
-    let mut rows = statement.query([only])?;
-    while let Some(row) = rows.next()? {
-        if let Some(found) = of_instance(&mut known, row.get_ref(0)?.as_str()?, dead) {
-            found.sessions.push(row.get(1)?);
-        }
-    }
-    let states = match role {
-        Role::Daemon => "'queued', 'running'",
-        Role::OneShot => "'running'",
-    };
-    // By their numbers, as they lie in the file, and not by their sessions, as the index has them:
-    // those that are near each other are on one page.
-    let mut statement = conn.prepare(&format!(
-        "SELECT {JOB_COLUMNS}, jobs.instance, jobs.session, jobs.request,
-            jobs.attempt > 0 OR EXISTS (SELECT 1 FROM events WHERE events.job = jobs.job)
-         FROM json_each(?1) AS open CROSS JOIN jobs ON jobs.job = open.value
-            JOIN sessions ON sessions.id = jobs.session
-         WHERE jobs.state IN ({states}) AND jobs.instance = coalesce(?2, jobs.instance)"
-    ))?;
-    let open = json!(open_jobs(conn)?).to_string();
-    let mut rows = statement.query(params![open, only])?;
-    while let Some(row) = rows.next()? {
-        if let Some(found) = of_instance(&mut known, row.get_ref(15)?.as_str()?, dead) {
-            let last = found.jobs.last().map(|last| &last.terms);
-            let job = left_job(conn, row, boot, last)?;
-            found.jobs.push(job);
-            found.sessions_of_jobs.push(row.get(16)?);
-        }
-    }
-    let all = known.into_iter();
-    Ok(all
-        .filter_map(|(name, found)| Some((name, found?)))
-        .collect())
+    boot: Option<&'a str>,
+    only: Option<&'a str>,
+    dead: &'a (dyn Fn(&str) -> bool + Sync),
+    /// Each is asked after once, whichever thread comes across it: another answer later would leave
+    /// a part of what it had.
+    asked: Mutex<BTreeMap<String, bool>>,
 }
 
-/// What is known of an instance, if it is dead: each is asked after once.
-fn of_instance<'a>(
-    known: &'a mut BTreeMap<String, Option<Found>>,
-    name: &str,
-    dead: &dyn Fn(&str) -> bool,
-) -> Option<&'a mut Found> {
-    if !known.contains_key(name) {
-        known.insert(name.to_owned(), dead(name).then(Found::default));
+impl<'a> Search<'a> {
+    /// Instances that have something open and are `dead`.
+    ///
+    /// A one-shot leaves the queued jobs: only the daemon has time for them.
+    pub(super) fn new(
+        role: Role,
+        boot: Option<&'a str>,
+        dead: &'a (dyn Fn(&str) -> bool + Sync),
+    ) -> Self {
+        Self {
+            role,
+            boot,
+            only: None,
+            dead,
+            asked: Mutex::default(),
+        }
     }
-    known.get_mut(name)?.as_mut()
+
+    /// Only this one.
+    pub(super) fn only(self, instance: &'a str) -> Self {
+        Self {
+            only: Some(instance),
+            ..self
+        }
+    }
+
+    /// Finds them, in one walk over all that is open. Nobody may write meanwhile if a second
+    /// connection, to the file at `beside`, is to read a half of it.
+    pub(super) fn find(&self, conn: &Connection, beside: Option<&Path>) -> rusqlite::Result<Dead> {
+        let open = open_jobs(conn)?;
+        let beside = beside.filter(|_| open.len() >= MANY);
+        let mut dead = match beside {
+            Some(path) => self.jobs_by_two(conn, path, &open)?,
+            None => self.jobs(conn, &open)?,
+        };
+        let mut statement = conn.prepare(
+            "SELECT instance, id FROM sessions
+             WHERE instance IS NOT NULL AND instance = coalesce(?1, instance)",
+        )?;
+        let mut rows = statement.query([self.only])?;
+        while let Some(row) = rows.next()? {
+            if let Some(found) = self.of_instance(&mut dead, row.get_ref(0)?.as_str()?) {
+                found.sessions.push(row.get(1)?);
+            }
+        }
+        Ok(dead)
+    }
+
+    fn jobs_by_two(&self, conn: &Connection, path: &Path, open: &[i64]) -> rusqlite::Result<Dead> {
+        let (older, younger) = open.split_at(open.len() / 2);
+        std::thread::scope(|scope| {
+            let younger = scope.spawn(|| self.jobs(&schema::reopen_to_read(path)?, younger));
+            let mut dead = self.jobs(conn, older)?;
+            let younger = younger.join();
+            let younger = younger.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            for (instance, found) in younger {
+                let all = dead.entry(instance).or_default();
+                all.jobs.extend(found.jobs);
+                all.sessions_of_jobs.extend(found.sessions_of_jobs);
+            }
+            Ok(dead)
+        })
+    }
+
+    /// Those of the `open` jobs, ascending numbers, that the dead have.
+    fn jobs(&self, conn: &Connection, open: &[i64]) -> rusqlite::Result<Dead> {
+        let states = match self.role {
+            Role::Daemon => "'queued', 'running'",
+            Role::OneShot => "'running'",
+        };
+        // By their numbers, as they lie in the file, and not by their sessions, as the index has
+        // them: those that are near each other are on one page.
+        let mut statement = conn.prepare(&format!(
+            "SELECT {JOB_COLUMNS}, jobs.instance, jobs.session, jobs.request,
+                jobs.attempt > 0 OR EXISTS (SELECT 1 FROM events WHERE events.job = jobs.job)
+             FROM json_each(?1) AS open CROSS JOIN jobs ON jobs.job = open.value
+                JOIN sessions ON sessions.id = jobs.session
+             WHERE jobs.state IN ({states}) AND jobs.instance = coalesce(?2, jobs.instance)"
+        ))?;
+        let mut dead = Dead::new();
+        let mut rows = statement.query(params![json!(open).to_string(), self.only])?;
+        while let Some(row) = rows.next()? {
+            if let Some(found) = self.of_instance(&mut dead, row.get_ref(15)?.as_str()?) {
+                let last = found.jobs.last().map(|last| &last.terms);
+                let job = left_job(conn, row, self.boot, last)?;
+                found.jobs.push(job);
+                found.sessions_of_jobs.push(row.get(16)?);
+            }
+        }
+        Ok(dead)
+    }
+
+    /// Where what an instance left is kept, if it is dead.
+    fn of_instance<'d>(&self, dead: &'d mut Dead, name: &str) -> Option<&'d mut Found> {
+        if !dead.contains_key(name) {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_dead = asked.get(name).copied();
+            let is_dead = is_dead.unwrap_or_else(|| (self.dead)(name));
+            asked.insert(name.to_owned(), is_dead);
+            if is_dead {
+                dead.insert(name.to_owned(), Found::default());
+            }
+        }
+        dead.get_mut(name)
+    }
 }
 
 /// The numbers of all jobs that have no end, ascending. Their index alone says them.

@@ -13,6 +13,7 @@ use rusqlite::{Connection, ErrorCode};
 #[cfg(feature = "failpoints")]
 use super::queue::kinds;
 use super::queue::{is_accept, is_unnumbered_request};
+use super::takeover::Search;
 use super::write::{Care, Numbers, Witness, Writing};
 use super::writer::Setting;
 use super::{Liveness, Moment, Order, Role};
@@ -226,7 +227,8 @@ fn take_over(
         tracing::error!(instance, "a living instance was to be taken over");
         return Ok(nothing());
     }
-    let mut found = takeover::find(writing.conn, role, writing.boot, Some(instance), &|_| true)?;
+    let search = Search::new(role, writing.boot, &|_| true).only(instance);
+    let mut found = search.find(writing.conn, None)?;
     // What was asked for is answered, even if nothing is left of it.
     found.entry(instance.to_owned()).or_default();
     let taken = takeover::take(writing.conn, writing.ours, found)?;

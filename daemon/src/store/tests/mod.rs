@@ -26,6 +26,7 @@ mod lists;
 mod orders;
 mod prune;
 mod readers;
+mod takeover;
 mod texts;
 mod usage;
 mod webhooks;
