@@ -212,7 +212,10 @@ fn sender(socket: &Path, name: usize, seen: &Mutex<Seen>, stop: &AtomicBool) {
             let mut seen = seen.lock().unwrap();
             match line["type"].as_str() {
                 Some("accepted") => drop(seen.accepted.insert(job)),
-                Some("message_end" | "error") => seen.finals.entry(job).or_default().push(line),
+                Some("message_end" | "error") => {
+                    seen.finals.entry(job).or_default().push(line);
+                    break;
+                }
                 _ => {}
             }
         }
@@ -410,7 +413,7 @@ fn beside_a_stopping_daemon_a_send_is_served_alone_except_in_its_busy_session() 
         (Some(0), "alone\n"),
         "{alone:?}"
     );
-    assert!(alone.stderr.contains("ran once"), "{alone:?}");
+    assert!(alone.stderr.contains("running once"), "{alone:?}");
     let busy = daemon.agentctl(&["send", "--agent", "chaos", "--session", "s", "hi"]);
     assert_eq!(busy.code, Some(3), "{busy:?}");
     std::fs::write(&gate, "").unwrap();
@@ -486,6 +489,31 @@ fn a_broken_database_is_moved_aside_and_named() {
     let details = status["details"].as_str().unwrap();
     assert!(details.contains(&aside[0]), "{details}");
     // The next start finds a sound one.
+    assert_eq!(daemon.kill().start().status()["state"], "ready");
+}
+
+#[test]
+fn loss_of_commits_is_named_by_status_and_doctor() {
+    let daemon = Daemon::start();
+    for turn in 0..20 {
+        chaos(&daemon, &format!("turn {turn}"));
+    }
+    let place = daemon.kill();
+    let log = place.path("state/agentd.db-wal");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&log, &bytes).unwrap();
+    let daemon = place.start();
+    let status = daemon.status();
+    assert_eq!(status["state"], "degraded");
+    let details = status["details"].as_str().unwrap();
+    assert!(details.contains("commits or more"), "{details}");
+    assert_eq!(chaos(&daemon, "after")["text"], "after");
+    let copy = "agentd.db-wal.damaged-";
+    assert!(details.contains(copy), "{details}");
+    let doctor = daemon.agentctl(&["doctor"]);
+    assert!(doctor.stdout.contains(copy), "{doctor:?}");
     assert_eq!(daemon.kill().start().status()["state"], "ready");
 }
 

@@ -63,8 +63,8 @@ pub struct Settings {
     pub last_seq: u64,
     /// Jobs of the store then, the unfinished ones left out.
     pub ended_jobs: u64,
-    /// Where the store went that was too broken to be opened, if one was.
-    pub moved_aside: Option<String>,
+    /// What the store held before and doesn't any more, in words, if anything is lost.
+    pub loss: Option<String>,
     /// Runs without a daemon that the store has seen when it was opened.
     pub fallbacks: u64,
     /// Is this the daemon, or a run without one?

@@ -153,7 +153,7 @@ impl State {
         let in_flight = self.derived.in_flight.len();
         let state = if !self.mode.starts_turns() {
             DaemonState::Draining
-        } else if self.store_trouble.is_some() || self.settings.moved_aside.is_some() {
+        } else if self.store_trouble.is_some() || self.settings.loss.is_some() {
             DaemonState::Degraded
         } else {
             DaemonState::Ready
@@ -175,10 +175,8 @@ impl State {
         if let Some(trouble) = &self.store_trouble {
             details.push_str(&format!("; the store can't write: {trouble}"));
         }
-        if let Some(aside) = &self.settings.moved_aside {
-            details.push_str(&format!(
-                "; the store was damaged, what it held is in `{aside}`, and a new one was begun"
-            ));
+        if let Some(loss) = &self.settings.loss {
+            details.push_str(&format!("; {loss}"));
         }
         let mut held: BTreeMap<&str, usize> = BTreeMap::new();
         let gated = self.derived.gated.iter();

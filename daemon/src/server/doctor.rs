@@ -425,6 +425,13 @@ fn sqlite(patient: &Patient) -> Vec<Finding> {
         Some(0) => Finding::ok("store", "new; its version is still in its log"),
         Some(version) => Finding::ok("store", format!("of version {version}")),
     });
+    findings.extend(seen.kept.iter().map(|kept| {
+        Finding::warning(
+            "store",
+            format!("`{}` is kept of one that was damaged", kept.display()),
+            "take out what you need with `sqlite3`, then delete it",
+        )
+    }));
     findings
 }
 

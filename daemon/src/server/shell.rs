@@ -147,11 +147,8 @@ impl Shell {
         let tracker = TaskTracker::new();
         let (answers, answered) = mpsc::channel(ANSWERS);
         let opened = open_store(&plan, &instance, answers)?;
-        if let Some(aside) = &opened.moved_aside {
-            tracing::error!(
-                "the database was damaged; it was moved to `{}` and a new one begun",
-                aside.display()
-            );
+        if let Some(loss) = &opened.loss {
+            tracing::error!("{loss}");
         }
         if let Err(error) = adopt_orphans() {
             tracing::warn!(%error, "escaped processes of workers can't be adopted");
@@ -458,7 +455,7 @@ fn settings(plan: &Plan, opened: &Opened, seen: Seen) -> Settings {
         last_seq: opened.last_seq,
         ended_jobs: opened.ended_jobs,
         fallbacks: opened.fallbacks,
-        moved_aside: (opened.moved_aside.as_ref()).map(|aside| aside.display().to_string()),
+        loss: opened.loss.as_ref().map(ToString::to_string),
         served: plan.served.clone(),
         socket: plan.stays,
         nested: plan.nested,

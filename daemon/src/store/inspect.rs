@@ -2,10 +2,11 @@
 //!
 //! Changes nothing in it. Must not know what is done about what is found.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use super::loss::COPIED;
 use super::migrations;
-use super::schema::{FILE, header_version, reopen_to_read};
+use super::schema::{FILE, MOVED, header_version, reopen_to_read};
 
 /// Older versions of SQLite may damage a write-ahead log when several connections begin it anew.
 const SAFE_SQLITE: i32 = 3_051_003;
@@ -21,6 +22,8 @@ pub struct Inspected {
     pub tables: Option<u32>,
     /// The version that this program knows.
     pub known: usize,
+    /// What is kept of stores and logs that were damaged.
+    pub kept: Vec<PathBuf>,
 }
 
 /// Looks at the file's header.
@@ -38,7 +41,29 @@ pub fn inspect(dir: &Path) -> std::io::Result<Inspected> {
         sqlite_is_safe: rusqlite::version_number() >= SAFE_SQLITE,
         tables,
         known: migrations::known().len(),
+        kept: kept(dir)?,
     })
+}
+
+fn kept(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let names = [format!("{FILE}.{MOVED}-"), format!("{FILE}-wal.{COPIED}-")];
+    let mut kept = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name();
+        let shown = name.to_string_lossy();
+        // A file's own log goes with it.
+        let is_part = shown.ends_with("-wal") || shown.ends_with("-shm");
+        if !is_part && names.iter().any(|start| shown.starts_with(start)) {
+            kept.push(dir.join(&name));
+        }
+    }
+    kept.sort();
+    Ok(kept)
 }
 
 /// Reads the whole store; a daemon may go on writing meanwhile.

@@ -13,6 +13,7 @@ mod inspect;
 mod listed;
 mod lists;
 mod log;
+mod loss;
 mod migrations;
 mod prune;
 mod queue;
@@ -34,6 +35,7 @@ mod writer;
 
 pub use attachments::of_job as attachments_of_job;
 pub use inspect::{check_whole, inspect};
+pub use loss::Loss;
 pub use webhooks::{Delivery, Mark, Outcome, Waiting, Wanted, given_up};
 
 use std::path::{Path, PathBuf};
@@ -262,8 +264,8 @@ pub struct Opened {
     pub fallbacks: u64,
     /// What dead instances left, ours from now on. Nothing for a one-shot.
     pub orphans: Vec<Recovered>,
-    /// Where a broken file went, when the store had to start afresh.
-    pub moved_aside: Option<PathBuf>,
+    /// What was here before, and is not any more.
+    pub loss: Option<Loss>,
     /// Rings when there is something to deliver.
     pub to_deliver: Arc<Notify>,
     /// To be joined by [`Store::close`].
@@ -384,6 +386,13 @@ fn open_with(
         path: path.clone(),
         source,
     })?;
+    let mut loss = ready.loss;
+    if opener.role == Role::Daemon {
+        match loss::of_store(&path, &begun.epoch) {
+            Ok(gone) => loss = loss.or(gone),
+            Err(error) => tracing::warn!(%error, "which store this is can't be noted beside it"),
+        }
+    }
     let conn = ready.conn;
     let to_deliver = Arc::new(Notify::new());
     if begun.to_deliver {
@@ -437,7 +446,7 @@ fn open_with(
         ended_jobs: begun.ended_jobs,
         fallbacks: begun.fallbacks,
         orphans: begun.orphans,
-        moved_aside: ready.moved_aside,
+        loss,
         to_deliver,
         writer,
     })

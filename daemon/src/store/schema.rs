@@ -3,6 +3,7 @@
 //! Owns pragmas, migrations, and what happens to a file that is newer, foreign or broken.
 //! Must not know jobs, instances or threads.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -13,6 +14,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::StoreError;
+use super::loss::{self, Loss};
 
 /// The file's name in the state directory.
 pub(super) const FILE: &str = "agentd.db";
@@ -20,6 +22,8 @@ pub(super) const FILE: &str = "agentd.db";
 const SQLITE_AT_LEAST: i32 = 3_051_003;
 /// Says in the file's header whose it is: `agtd`.
 const APPLICATION: i32 = 0x6167_7464;
+/// Says in the name of a file what it is: a store that was damaged.
+pub(super) const MOVED: &str = "corrupt";
 /// How long another process's transaction is waited for.
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 /// Every statement of the store fits, so that none is prepared twice.
@@ -31,10 +35,11 @@ const CHECKED_WHOLE: u64 = 16 * 1024 * 1024;
 /// ten turns.
 pub(super) const SHORT_LOG: u64 = 512 * 1024;
 
-/// A connection, and where the file that was here before went, if it was broken.
+/// A connection to the store.
 pub(super) struct Ready {
     pub(super) conn: Connection,
-    pub(super) moved_aside: Option<PathBuf>,
+    /// What was here before, and is not any more.
+    pub(super) loss: Option<Loss>,
     /// It was not closed properly, and nothing may be written to it before it is known to be whole.
     pub(super) unchecked: bool,
 }
@@ -50,7 +55,17 @@ pub(super) fn prepare(dir: &Path, migrations: &[&str]) -> Result<Ready, StoreErr
         path: path.clone(),
         source,
     };
+    let size = |path: &Path| fs::metadata(path).map_or(0, |file| file.len());
+    // SQLite makes no log before the file has a page, and deletes one beside an empty file.
+    let emptied = size(&path) == 0 && size(&beside(&path, "-wal")) > 0;
     make_private(dir, &path).map_err(io)?;
+    if emptied {
+        return begin_anew(
+            dir,
+            &"it was emptied or taken away, but for its log",
+            migrations,
+        );
+    }
     refuse_newer(&path, header_version(&path).map_err(io)?, migrations)?;
     match prepare_file(&path, migrations) {
         Err(StoreError::Sqlite { source, .. }) if is_corrupt(&source) => {
@@ -63,7 +78,7 @@ pub(super) fn prepare(dir: &Path, migrations: &[&str]) -> Result<Ready, StoreErr
 /// Moves what is broken aside, and makes a new file.
 pub(super) fn begin_anew(
     dir: &Path,
-    why: &rusqlite::Error,
+    why: &dyn Display,
     migrations: &[&str],
 ) -> Result<Ready, StoreError> {
     let path = dir.join(FILE);
@@ -76,7 +91,7 @@ pub(super) fn begin_anew(
     make_private(dir, &path).map_err(io)?;
     let ready = prepare_file(&path, migrations)?;
     Ok(Ready {
-        moved_aside: Some(aside),
+        loss: Some(Loss::Moved(aside)),
         ..ready
     })
 }
@@ -166,6 +181,10 @@ fn prepare_file(path: &Path, migrations: &[&str]) -> Result<Ready, StoreError> {
             .map_err(sqlite)?;
         return Err(newer);
     }
+    let loss = loss::of_log(&conn, path).unwrap_or_else(|error| {
+        tracing::warn!(%error, "whether the store's log is whole can't be seen");
+        None
+    });
     let tables: i64 = conn
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
         .map_err(sqlite)?;
@@ -187,7 +206,7 @@ fn prepare_file(path: &Path, migrations: &[&str]) -> Result<Ready, StoreError> {
     migrate(&conn, path, migrations)?;
     Ok(Ready {
         conn,
-        moved_aside: None,
+        loss,
         unchecked: unchecked && is_current,
     })
 }
@@ -349,7 +368,7 @@ fn is_corrupt(error: &rusqlite::Error) -> bool {
 }
 
 fn move_aside(path: &Path) -> std::io::Result<PathBuf> {
-    let aside = free_name(path, "corrupt");
+    let aside = free_name(path, MOVED);
     fs::rename(path, &aside)?;
     for end in ["-wal", "-shm"] {
         match fs::rename(beside(path, end), beside(&aside, end)) {
@@ -362,7 +381,7 @@ fn move_aside(path: &Path) -> std::io::Result<PathBuf> {
 
 /// A name beside the file that says why and when: another one of this second may be there, of a
 /// process that was killed over it.
-fn free_name(path: &Path, why: &str) -> PathBuf {
+pub(super) fn free_name(path: &Path, why: &str) -> PathBuf {
     let mut second = unix_seconds();
     loop {
         let name = beside(path, &format!(".{why}-{second}"));

@@ -30,7 +30,7 @@ fn a_broken_file_is_moved_aside_and_a_fresh_one_begun() {
     std::fs::write(&path, vec![0x5a; 20_000]).unwrap();
     std::fs::write(beside(&path, "-wal"), b"log").unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
-    let aside = store.opened.moved_aside.clone().expect("moved aside");
+    let aside = store.opened.moved();
     let name = aside.file_name().unwrap().to_str().unwrap();
     assert!(name.starts_with("agentd.db.corrupt-"), "{name}");
     assert_eq!(std::fs::read(&aside).unwrap(), vec![0x5a; 20_000]);
@@ -39,7 +39,7 @@ fn a_broken_file_is_moved_aside_and_a_fresh_one_begun() {
     store.close();
     let store = bench(dir.path(), "a", Role::Daemon, dead);
     assert_eq!(
-        (store.opened.moved_aside.clone(), &store.opened.epoch),
+        (store.opened.loss.clone(), &store.opened.epoch),
         (None, &epoch)
     );
 }
@@ -63,7 +63,7 @@ fn damage_that_the_check_finds_is_moved_unwritten() {
     std::fs::write(beside(&path, "-wal"), vec![0; log]).unwrap();
     let mut store = bench(dir.path(), "b", Role::Daemon, dead);
     assert!(store.opened.orphans.is_empty(), "of the new one");
-    let aside = store.opened.moved_aside.clone().expect("moved aside");
+    let aside = store.opened.moved();
     assert!(
         std::fs::read(&aside).unwrap() == damaged,
         "nothing was written to what is damaged"

@@ -23,6 +23,7 @@ mod faults;
 mod file;
 mod listed;
 mod lists;
+mod loss;
 mod orders;
 mod prune;
 mod readers;
@@ -47,6 +48,16 @@ fn dead(_instance: &str) -> Liveness {
 
 fn bench(dir: &Path, instance: &str, role: Role, alive: fn(&str) -> Liveness) -> Bench {
     bench_with(dir, instance, role, alive, Box::new(|_, _| Ok(())))
+}
+
+impl Opened {
+    /// Where the file went that was here before.
+    fn moved(&self) -> PathBuf {
+        match &self.loss {
+            Some(Loss::Moved(aside)) => aside.clone(),
+            other => panic!("not moved, but {other:?}"),
+        }
+    }
 }
 
 fn answering() -> (Answer, Receiver<Event>) {

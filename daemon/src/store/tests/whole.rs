@@ -209,7 +209,7 @@ fn a_backup_opens_as_a_store_of_its_own_and_holds_every_acknowledged_job() {
     let other = TempDir::new().unwrap();
     std::fs::copy(&path, other.path().join(FILE)).unwrap();
     let mut copy = bench(other.path(), "b", Role::Daemon, dead);
-    assert_eq!(copy.opened.moved_aside, None);
+    assert_eq!(copy.opened.loss, None);
     assert_ne!(copy.opened.epoch, store.opened.epoch, "another history");
     let jobs = (1..=51).map(JobId).collect();
     let Loaded::Jobs(rows) = copy.load(Query::Jobs { jobs }) else {

@@ -1,0 +1,191 @@
+//! What a start finds gone: the end of the log, or a store that was here before.
+//!
+//! Owns how that is told from what a power cut leaves. Must not know what is done about it.
+
+use std::fmt::{self, Display, Formatter};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+
+use super::schema::{beside, free_name};
+
+/// What is gone, in words for `status`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Loss {
+    /// The file was damaged; it was moved here, and a new one begun.
+    Moved(PathBuf),
+    /// Commits at the end of the log can't be read any more; this is a copy of it.
+    Cut {
+        /// At least so many.
+        commits: usize,
+        /// Where it is.
+        copy: PathBuf,
+    },
+    /// Another store was here before.
+    Gone {
+        /// Its epoch.
+        epoch: String,
+    },
+}
+
+impl Display for Loss {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Moved(aside) => write!(
+                f,
+                "the store was damaged, what it held is in `{}`, and a new one was begun",
+                aside.display()
+            ),
+            Self::Cut { commits, copy } => write!(
+                f,
+                "the store's log was damaged, what its last {commits} commits or more said of jobs \
+                 is lost, and a copy of it is in `{}`",
+                copy.display()
+            ),
+            Self::Gone { epoch } => write!(
+                f,
+                "the store that was here before (epoch {epoch}) is gone, and its jobs with it"
+            ),
+        }
+    }
+}
+
+/// Says in the name of a file what it is: a copy of a log that was damaged.
+pub(super) const COPIED: &str = "damaged";
+/// The log's header and that of each frame in it, in bytes: <https://sqlite.org/fileformat2.html#walformat>.
+const HEADER: usize = 32;
+const FRAME: usize = 24;
+/// Bytes of a page of ours.
+const PAGE: u32 = 4096;
+/// Frames of an earlier round behind those of this one are left in the file; so many in a row say
+/// that no more of this one follow. A hole may be as long.
+const STALE: u32 = 64;
+
+/// What is lost at the end of the log, which SQLite reads up to the first frame that does not verify.
+///
+/// A power cut leaves no more than one commit there, as each is on the disk before the next begins.
+/// Where more follow, some of them were durable, and the log is damaged.
+pub(super) fn of_log(conn: &Connection, path: &Path) -> io::Result<Option<Loss>> {
+    let log = beside(path, "-wal");
+    let file = match File::open(&log) {
+        Ok(file) => file,
+        Err(missing) if missing.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let known = frames(conn)?;
+    let commits = commits_behind(&file, known)?;
+    // Others that write just now were here before: whoever was the first has looked.
+    if commits < 2 || frames(conn)? != known {
+        return Ok(None);
+    }
+    let copy = free_name(&log, COPIED);
+    copy_private(&log, &copy)?;
+    // What is written behind the last good frame would not hide all of what follows it.
+    let begun_anew = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    begun_anew.map_err(io::Error::other)?;
+    Ok(Some(Loss::Cut { commits, copy }))
+}
+
+/// As many as SQLite takes for whole.
+fn frames(conn: &Connection) -> io::Result<u32> {
+    let asked = conn.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get(1));
+    let frames: i64 = asked.map_err(io::Error::other)?;
+    Ok(u32::try_from(frames).unwrap_or(0))
+}
+
+/// Commits of the same round behind so many frames.
+fn commits_behind(log: &File, known: u32) -> io::Result<usize> {
+    let mut header = [0; HEADER];
+    let mut frame = [0; FRAME];
+    if !read(log, &mut header, 0)? || !read(log, &mut frame, HEADER as u64)? {
+        return Ok(0);
+    }
+    // The frames of a header that is damaged itself have the same salts as the first one.
+    let (page, salts) = if is_whole(&header) {
+        (number(&header[8..12]), header[16..24].to_owned())
+    } else {
+        (PAGE, frame[8..16].to_owned())
+    };
+    let size = FRAME as u64 + u64::from(page);
+    let (mut commits, mut stale) = (0, 0);
+    let mut place = HEADER as u64 + u64::from(known) * size;
+    while stale < STALE && read(log, &mut frame, place)? {
+        if frame[8..16] == salts {
+            stale = 0;
+            // How many pages the file has after a commit; none within one.
+            commits += usize::from(number(&frame[4..8]) > 0);
+        } else {
+            stale += 1;
+        }
+        place += size;
+    }
+    Ok(commits)
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    bytes
+        .iter()
+        .fold(0, |all, byte| all << 8 | u32::from(*byte))
+}
+
+/// Does a header verify? Its sums are over the words before them, in the order of bytes that the
+/// last bit of its first word says.
+fn is_whole(header: &[u8; HEADER]) -> bool {
+    let big = header[3] & 1 == 1;
+    let word = |bytes: &[u8]| match big {
+        true => number(bytes),
+        false => number(bytes).swap_bytes(),
+    };
+    let (mut one, mut two) = (0_u32, 0_u32);
+    for pair in header[..24].chunks(8) {
+        one = one.wrapping_add(word(&pair[..4])).wrapping_add(two);
+        two = two.wrapping_add(word(&pair[4..])).wrapping_add(one);
+    }
+    (one, two) == (number(&header[24..28]), number(&header[28..]))
+}
+
+/// Is there so much?
+fn read(file: &File, into: &mut [u8], place: u64) -> io::Result<bool> {
+    match file.read_exact_at(into, place) {
+        Ok(()) => Ok(true),
+        Err(short) if short.kind() == ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn copy_private(from: &Path, to: &Path) -> io::Result<()> {
+    let mut copy = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(to)?;
+    io::copy(&mut File::open(from)?, &mut copy)?;
+    copy.sync_all()
+}
+
+/// Notes beside the file which store this is; was it another one before?
+pub(super) fn of_store(path: &Path, epoch: &str) -> io::Result<Option<Loss>> {
+    let note = beside(path, ".epoch");
+    let before = match fs::read_to_string(&note) {
+        Ok(before) => before.trim().to_owned(),
+        Err(missing) if missing.kind() == ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error),
+    };
+    if before == epoch {
+        return Ok(None);
+    }
+    let new = beside(path, ".epoch.new");
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)?;
+    writeln!(file, "{epoch}")?;
+    file.sync_all()?;
+    fs::rename(&new, &note)?;
+    Ok((!before.is_empty()).then_some(Loss::Gone { epoch: before }))
+}

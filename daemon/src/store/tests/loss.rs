@@ -1,0 +1,127 @@
+//! What a start finds gone, and what a power cut leaves, which is no loss.
+
+use super::*;
+
+/// Files of a daemon that was killed with so many jobs, each a commit of its own.
+fn killed(jobs: usize) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "killed", Role::Daemon, dead);
+    for _ in 0..jobs {
+        store.accept(new(Some("main")));
+    }
+    let image = TempDir::new().unwrap();
+    for end in ["", "-wal", ".epoch"] {
+        let name = beside(Path::new(FILE), end);
+        std::fs::copy(dir.path().join(&name), image.path().join(&name)).unwrap();
+    }
+    image
+}
+
+fn log(dir: &TempDir) -> PathBuf {
+    beside(&dir.path().join(FILE), "-wal")
+}
+
+fn reopened(dir: &TempDir) -> Opened {
+    bench(dir.path(), "next", Role::Daemon, dead).opened
+}
+
+fn jobs(opened: &Opened) -> usize {
+    opened.orphans.iter().map(|left| left.jobs.len()).sum()
+}
+
+/// Changes a log at this place.
+fn flip(dir: &TempDir, place: impl FnOnce(usize) -> usize) -> Vec<u8> {
+    let mut bytes = std::fs::read(log(dir)).unwrap();
+    let place = place(bytes.len());
+    bytes[place] ^= 1;
+    std::fs::write(log(dir), &bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn loss_in_the_log_is_told_and_copied() {
+    // In its header, in the first frame's salt, in its middle.
+    for place in [
+        |_| 20,
+        |_| 32 + 9,
+        |size: usize| size / 2,
+        |size: usize| size - 20 * 4120,
+    ] {
+        let image = killed(40);
+        let damaged = flip(&image, place);
+        let opened = reopened(&image);
+        assert!(jobs(&opened) < 40);
+        let Some(Loss::Cut { commits, copy }) = &opened.loss else {
+            panic!("{:?} with {} jobs", opened.loss, jobs(&opened))
+        };
+        assert!((2..60).contains(commits), "{commits}");
+        assert!(std::fs::read(copy).unwrap() == damaged);
+        drop(opened);
+        assert_eq!(reopened(&image).loss, None, "told once");
+    }
+}
+
+#[test]
+fn loss_is_not_what_a_power_cut_leaves() {
+    let image = killed(40);
+    assert_eq!(reopened(&image).loss, None);
+    // A commit that was on its way.
+    for torn in [1, 4096, 4120, 5000] {
+        let image = killed(40);
+        let bytes = std::fs::read(log(&image)).unwrap();
+        std::fs::write(log(&image), &bytes[..bytes.len() - torn]).unwrap();
+        let opened = reopened(&image);
+        assert_eq!(opened.loss, None, "{torn}");
+        assert!(jobs(&opened) >= 39, "{torn}");
+    }
+    let image = killed(40);
+    flip(&image, |size| size - 10);
+    let opened = reopened(&image);
+    assert_eq!((opened.loss.as_ref(), jobs(&opened)), (None, 39));
+}
+
+#[test]
+fn loss_is_no_frame_of_an_earlier_round() {
+    let image = killed(40);
+    let db = Connection::open(image.path().join(FILE)).unwrap();
+    db.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()))
+        .unwrap();
+    db.execute("UPDATE jobs SET attempt = 0 WHERE job = 1", [])
+        .unwrap();
+    let again = TempDir::new().unwrap();
+    for end in ["", "-wal"] {
+        let name = beside(Path::new(FILE), end);
+        std::fs::copy(image.path().join(&name), again.path().join(&name)).unwrap();
+    }
+    assert!(std::fs::metadata(log(&again)).unwrap().len() > 40 * 4096);
+    let opened = reopened(&again);
+    assert_eq!((opened.loss.as_ref(), jobs(&opened)), (None, 40));
+}
+
+#[test]
+fn loss_of_the_file_beside_its_log() {
+    let image = killed(3);
+    let kept = std::fs::read(log(&image)).unwrap();
+    std::fs::write(image.path().join(FILE), "").unwrap();
+    let opened = reopened(&image);
+    assert_eq!(jobs(&opened), 0);
+    let aside = beside(&opened.moved(), "-wal");
+    assert!(std::fs::read(aside).unwrap() == kept, "the log is kept");
+}
+
+#[test]
+fn loss_of_all_files_is_told_once() {
+    let dir = TempDir::new().unwrap();
+    let first = bench(dir.path(), "a", Role::Daemon, dead);
+    assert_eq!(first.opened.loss, None, "nothing was here");
+    let epoch = first.opened.epoch.clone();
+    first.close();
+    std::fs::remove_file(dir.path().join(FILE)).unwrap();
+    // Who begins anew need not be a daemon.
+    bench(dir.path(), "shot", Role::OneShot, dead).close();
+    let second = bench(dir.path(), "b", Role::Daemon, dead);
+    assert_eq!(second.opened.loss, Some(Loss::Gone { epoch }));
+    second.close();
+    let third = bench(dir.path(), "c", Role::Daemon, dead);
+    assert_eq!(third.opened.loss, None);
+}
