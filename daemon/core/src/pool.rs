@@ -251,7 +251,7 @@ impl State {
                 && comes
                 && slot.takes_turns()
                 && slot.serves(fit)
-                && slot.sessions.iter().filter(has_turns).count() < slot.capacity as usize
+                && slot.sessions.iter().filter(has_turns).count() < slot.at_once()
         });
         coming.next().map(|(worker, _)| *worker)
     }

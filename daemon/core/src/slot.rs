@@ -175,6 +175,15 @@ impl Slot {
         self.turns.is_empty() && now.saturating_sub(self.idle_since) > PROBE_AFTER
     }
 
+    /// How many sessions may have turns in it at the same time.
+    pub(crate) const fn at_once(&self) -> usize {
+        if self.one_session {
+            1
+        } else {
+            self.capacity as usize
+        }
+    }
+
     /// How many more turns of sessions that it doesn't hold it could take.
     pub(crate) fn room(&self) -> u32 {
         if self.one_session {

@@ -212,16 +212,26 @@ fn fairness_idle_process_precedes_one_that_restarts() {
 
 #[test]
 fn fairness_shared_processes_start_beside_each_other() {
-    for (says, started) in [(1, POOL), (2, POOL / 2), (64, 1)] {
+    for (says, one_session, started) in [
+        (1, false, POOL),
+        (2, false, POOL / 2),
+        (64, false, 1),
+        (64, true, POOL),
+    ] {
+        let says = Traits {
+            concurrent_sends: Some(says),
+            one_session: Some(one_session),
+            ..Traits::default()
+        };
         let mut world = World::new(settings());
-        world.at_once = says as usize;
+        world.at_once = POOL;
         let unnamed = |_| r#"{"text":"x","agent":"many"}"#.to_owned();
         dispatch(&mut world, POOL, unnamed);
         assert_eq!(world.processes.len(), 1, "what it says is waited for");
-        world.get_ready_as(starting(&world)[0], several(says));
-        assert_eq!(world.processes.len(), started, "{says} at once");
+        world.get_ready_as(starting(&world)[0], says.clone());
+        assert_eq!(world.processes.len(), started, "{says:?}");
         for process in starting(&world) {
-            world.get_ready_as(process, several(says));
+            world.get_ready_as(process, says.clone());
         }
         assert_eq!(world.began.len(), POOL);
         for process in world.processes.keys().copied().collect::<Vec<_>>() {
@@ -267,14 +277,6 @@ fn fairness_aborted_turns_leave_their_processes() {
         dispatch(&mut world, 1, unnamed);
         world.get_ready(starting(&world)[0]);
         assert_eq!(world.began.len(), 1, "{agent}");
-    }
-}
-
-/// A process that takes so many turns at once.
-fn several(turns: u32) -> Traits {
-    Traits {
-        concurrent_sends: Some(turns),
-        ..Traits::default()
     }
 }
 
