@@ -89,8 +89,8 @@ impl State {
         let Some(agent) = self.settings.agents.get(&known.agent) else {
             return Some("its agent is gone".to_owned());
         };
+        let fit = Fit::of(agent, known, job);
         if !per_turn(agent) {
-            let fit = Fit::of(agent, known, job);
             let own = needs_its_own(agent, known);
             let fits = |slot: &Slot| !own && slot.agent == agent.name && slot.serves(&fit);
             let free = |slot: &Slot| fits(slot) && slot.room() > 0;
@@ -114,7 +114,6 @@ impl State {
         if health.is_some_and(|health| health.next_look(self.now.mono).is_some()) {
             return None;
         }
-        let fit = Fit::of(agent, known, job);
         if self.waits_for_word(agent, &fit).is_some() {
             return None;
         }

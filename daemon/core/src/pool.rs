@@ -285,9 +285,7 @@ impl State {
     fn place_bound(&mut self, worker: WorkerId, session: SessionId, fit: &Fit) -> Place {
         let Some(slot) = self.slots.get(&worker) else {
             if let Some(session) = self.sessions.get_mut(&session) {
-                session.slot = None;
-                session.coming = false;
-                session.open = false;
+                session.has_left();
             }
             return Place::Changed;
         };

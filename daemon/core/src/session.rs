@@ -132,6 +132,13 @@ impl Session {
             && !self.closing
     }
 
+    /// It has no process any more, and none that comes up for it.
+    pub(crate) const fn has_left(&mut self) {
+        self.slot = None;
+        self.coming = false;
+        self.open = false;
+    }
+
     /// Its name, where one is needed for display.
     pub(crate) fn shown(&self) -> String {
         self.name.clone().unwrap_or_default()

@@ -234,9 +234,7 @@ impl State {
         if let Some(session) = self.sessions.get_mut(&session)
             && session.slot == Some(worker)
         {
-            session.slot = None;
-            session.coming = false;
-            session.open = false;
+            session.has_left();
         }
         self.forget_session_if_idle(session);
     }
@@ -257,9 +255,7 @@ impl State {
             if let Some(known) = self.sessions.get_mut(&session)
                 && known.slot == Some(worker)
             {
-                known.slot = None;
-                known.coming = false;
-                known.open = false;
+                known.has_left();
             }
             self.forget_session_if_idle(session);
         }

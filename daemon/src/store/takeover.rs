@@ -151,9 +151,11 @@ impl<'a> Search<'a> {
     fn of_instance<'d>(&self, dead: &'d mut Dead, name: &str) -> Option<&'d mut Found> {
         if !dead.contains_key(name) {
             let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_dead = asked.get(name).copied();
-            let is_dead = is_dead.unwrap_or_else(|| (self.dead)(name));
-            asked.insert(name.to_owned(), is_dead);
+            let known = asked.get(name).copied();
+            let is_dead = known.unwrap_or_else(|| (self.dead)(name));
+            if known.is_none() {
+                asked.insert(name.to_owned(), is_dead);
+            }
             if is_dead {
                 dead.insert(name.to_owned(), Found::default());
             }
