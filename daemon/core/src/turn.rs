@@ -61,8 +61,10 @@ impl State {
                 let turns = turn.map_or_else(|| self.turns_of(worker), |turn| vec![turn]);
                 for turn in turns {
                     if let Some(turn) = self.of_worker(worker, turn) {
-                        self.note(turn, &notice);
                         self.count_output(turn, notice.text.len());
+                        if !self.is_over_its_limit(turn) {
+                            self.note(turn, &notice);
+                        }
                     }
                 }
             }
@@ -186,6 +188,13 @@ impl State {
         );
         let each = if merged { 0 } else { EVENT_BYTES };
         job.said.bytes = job.said.bytes.saturating_add(each + left_out);
+        if is_output(&event) && self.is_over_its_limit(turn) {
+            // It is told to end, and nobody keeps or hears what it goes on to say.
+            return self.check_output(turn);
+        }
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
         match event {
             WorkerEvent::MessageStarted { replaces_last, .. } => {
                 job.begin_message(replaces_last, true);
@@ -473,11 +482,13 @@ impl State {
         self.check_output(turn);
     }
 
+    fn is_over_its_limit(&self, turn: TurnId) -> bool {
+        let job = self.jobs.get(&turn);
+        job.is_some_and(|job| job.said.bytes > OUTPUT_PER_TURN)
+    }
+
     fn check_output(&mut self, turn: TurnId) {
-        let over = self.jobs.get(&turn).is_some_and(|job| {
-            job.said.bytes > OUTPUT_PER_TURN && matches!(job.phase, Phase::Running { .. })
-        });
-        if over {
+        if self.is_over_its_limit(turn) {
             self.tell_to_end(turn, Ending::OutputLimit);
         }
     }
@@ -508,6 +519,14 @@ impl State {
         }
         self.timers.set(Timer::Stalled(turn), again);
     }
+}
+
+/// Is it what a turn puts out, rather than how it is?
+const fn is_output(event: &WorkerEvent) -> bool {
+    !matches!(
+        event,
+        WorkerEvent::Ended { .. } | WorkerEvent::SessionOfTurn { .. }
+    )
 }
 
 /// Keeps the beginning and the end of a text that is too long, counted as JSON would escape it.

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use agentd_core::ids::TurnId;
-use agentd_core::limits::TEXT_ON_ITS_WAY;
+use agentd_core::limits::{OUTPUT_PER_TURN, TEXT_ON_ITS_WAY};
 use agentd_core::store::Write;
 use agentd_core::worker::{Failure, Outcome, WorkerEvent};
 use agentd_protocol::limits::MAX_LINE_OUT;
-use agentd_protocol::line::Stop;
+use agentd_protocol::line::{Level, Stop};
 use agentd_protocol::{Code, JobId};
 
 use crate::scenarios::{running, say};
@@ -146,5 +146,41 @@ fn whatever_a_turn_says_counts_against_its_limit() {
         }
         let cancelled = &world.processes[&process].cancelled;
         assert!(cancelled.contains(&turn), "after {times} of them");
+    }
+}
+
+#[test]
+fn output_limit_holds_for_turns_told_to_end() {
+    for aborted in [true, false] {
+        let (mut world, conn, process) = running();
+        world.keep_text = false;
+        if aborted {
+            world.request(conn, 99, r#"{"type":"abort","job":"j1"}"#);
+        }
+        let piece = "x".repeat(1024 * 1024);
+        for _ in 0..3 * OUTPUT_PER_TURN / piece.len() {
+            say(&mut world, process, &piece);
+            world.pass(Duration::from_millis(1));
+        }
+        assert_eq!(world.processes[&process].cancelled.len(), 1);
+        let turn = world.processes[&process].turns[0];
+        let (events, bytes) = (world.log.len(), world.clients[&conn].bytes);
+        world.worker(process, started(turn, "c".to_owned()));
+        world.worker(
+            process,
+            WorkerEvent::Noted {
+                turn: Some(turn),
+                level: Level::Warning,
+                code: "n",
+                text: "n".to_owned(),
+            },
+        );
+        assert_eq!(world.log.len(), events);
+        assert_eq!(world.clients[&conn].bytes, bytes, "nor is it told");
+        world.end_turn(process);
+        let job = &world.jobs[&JobId(1)];
+        let stored = job.texts[&(0, 0)].len();
+        assert!(stored <= OUTPUT_PER_TURN + piece.len(), "{stored}");
+        assert!(job.last.is_some(), "its final word is heard");
     }
 }
