@@ -117,8 +117,12 @@ impl State {
         if self.waits_for_word(agent, &fit).is_some() {
             return None;
         }
+        let lives = self.lives_for(agent, &fit, needs_its_own(agent, known));
+        if lives && self.no_further_before(&known.agent).is_some() {
+            return None;
+        }
         if self.is_full() {
-            *homeless += usize::from(!self.waits_in_place(agent, &fit));
+            *homeless += 1;
             return None;
         }
         let held_back = per_turn(agent) && self.now.mono < self.next_spawn();

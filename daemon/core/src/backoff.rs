@@ -112,11 +112,20 @@ impl Usual for Health {
 struct Death {
     at: Duration,
     early: bool,
+    was_ready: bool,
 }
 
 impl Health {
-    /// A process died after living for `lived`. Opens the breaker when it was one too many.
-    pub(crate) fn died(&mut self, now: Duration, lived: Duration, why: String, tail: &str) {
+    /// A process died after it had been ready for so long, or never was. Opens the breaker when it was
+    /// one too many.
+    pub(crate) fn died(
+        &mut self,
+        now: Duration,
+        ready_for: Option<Duration>,
+        why: String,
+        tail: &str,
+    ) {
+        let lived = ready_for.unwrap_or_default();
         // A process came of it.
         self.missing = None;
         if lived > HEALTHY_AFTER {
@@ -129,6 +138,7 @@ impl Health {
         self.deaths.push_back(Death {
             at: now,
             early: lived < BREAKER_EARLY,
+            was_ready: ready_for.is_some(),
         });
         while self.deaths.len() > BREAKER_DEATHS
             || self
@@ -195,13 +205,29 @@ impl Health {
         *self = Self::default();
     }
 
-    /// A process got ready: a breaker that let it through closes; deaths after readiness go on
-    /// counting.
+    /// A process got ready: a breaker that let it through closes, and those that did not come up
+    /// before it count no more; deaths after readiness go on counting.
     pub(crate) fn ready(&mut self) {
         self.found();
         if std::mem::take(&mut self.probing) {
-            self.reset();
+            return self.reset();
         }
+        self.deaths.retain(|death| death.was_ready);
+        let left = u32::try_from(self.deaths.len()).unwrap_or(u32::MAX);
+        self.in_a_row = self.in_a_row.min(left);
+    }
+
+    /// Until when nothing more is tried: while the breaker is open, and after each death.
+    pub(crate) fn held_until(&self, now: Duration, jitter: u64) -> Option<Duration> {
+        let broken = self
+            .broken
+            .as_ref()
+            .map(|broken| broken.since + broken.retry());
+        let last = self
+            .deaths
+            .back()
+            .map(|death| death.at + self.delay(jitter));
+        broken.max(last).filter(|until| *until > now)
     }
 
     /// Is nothing to be started now? After [`Broken::retry`] one probe is let through.
@@ -259,7 +285,7 @@ mod tests {
     }
 
     fn died(health: &mut Health, now: u64, lived: u64) -> bool {
-        health.died(s(now), s(lived), "died".to_owned(), "tail");
+        health.died(s(now), Some(s(lived)), "died".to_owned(), "tail");
         health.state().is_some()
     }
 
@@ -269,7 +295,7 @@ mod tests {
         assert_eq!(health.delay(512), Duration::ZERO);
         let mut delays = Vec::new();
         for n in 0..10 {
-            health.died(s(n * 1000), s(20), String::new(), "");
+            health.died(s(n * 1000), Some(s(20)), String::new(), "");
             delays.push(health.delay(512).as_millis());
         }
         assert_eq!(

@@ -28,6 +28,8 @@ pub(crate) enum Blame {
     Agent,
     /// Only these.
     Sessions(Vec<SessionId>),
+    /// It was one more beside a living one, which takes what waited for it.
+    Further,
 }
 
 /// Deaths before readiness are the agent's; later ones, those of a resume, and those with pins that
@@ -47,38 +49,41 @@ fn blame(slot: &Slot, was_ready: bool, usual: Option<&Fit>) -> Blame {
 }
 
 impl State {
-    /// Counts a process's death against whoever is at fault.
-    pub(crate) fn count_death(&mut self, worker: WorkerId, death: &Death<'_>) {
+    /// Counts a process's death against whoever is at fault; returns who that is.
+    pub(crate) fn count_death(&mut self, worker: WorkerId, death: &Death<'_>) -> Blame {
         let now = self.now.mono;
+        let beside = death.ready_for.is_none() && self.lives_beside(worker);
         let Some(slot) = self.slots.get_mut(&worker) else {
-            return;
+            return Blame::Agent;
         };
         let agent = self.settings.agents.get(&slot.agent);
         let usual = agent.map(|agent| Fit::usual(agent, &slot.fit.cwd));
         let blame = match death.cause {
             // Whatever it was to be started for.
             Cause::Missing => Blame::Agent,
+            Cause::Crash | Cause::Refusal if beside => Blame::Further,
             Cause::Crash | Cause::Refusal => blame(slot, death.ready_for.is_some(), usual.as_ref()),
         };
         slot.resuming = None;
         let name = slot.agent.clone();
-        let lived = death.ready_for.unwrap_or_default();
         let why = || death.why.to_owned();
         let count = |health: &mut Health| match death.cause {
-            Cause::Crash => health.died(now, lived, why(), death.tail),
+            Cause::Crash => health.died(now, death.ready_for, why(), death.tail),
             Cause::Refusal => health.breaks(now, Cause::Refusal, why(), death.tail),
             Cause::Missing => health.missed(now, why(), death.tail),
         };
-        match blame {
+        match &blame {
             Blame::Agent => count(self.health.entry(name).or_default()),
+            Blame::Further => count(self.further.entry(name).or_default()),
             Blame::Sessions(at_fault) => {
                 for session in at_fault {
-                    if let Some(session) = self.sessions.get_mut(&session) {
+                    if let Some(session) = self.sessions.get_mut(session) {
                         count(&mut session.health);
                     }
                 }
             }
         }
+        blame
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentd_protocol::Code;
 
 use crate::backoff::{Cause, mix};
-use crate::blame::Death;
+use crate::blame::{Blame, Death};
 use crate::choice::per_turn;
 use crate::effect::Rung;
 use crate::event::Fault;
@@ -261,9 +261,13 @@ impl State {
         };
         slot.last_error = Some(error.clone());
         self.note_crash(worker, &error);
-        self.count_death(worker, death);
+        let blame = self.count_death(worker, death);
         self.end_turns(worker, &format!("agent `{agent}` {why}"), tail);
         self.close_sessions(worker);
+        if blame == Blame::Further {
+            self.restarted(worker, Err(error));
+            return self.drop_slot(worker);
+        }
         self.after_death(worker, death.ready_for.unwrap_or_default());
     }
 
@@ -498,14 +502,18 @@ impl State {
         if pins.is_some() {
             return self.end_slot(worker, Rung::Kill, Then::Refused);
         }
-        self.end_slot(worker, Rung::Kill, Then::Death);
         let death = Death {
             ready_for: None,
             cause: Cause::Crash,
             why,
             tail: "",
         };
-        self.count_death(worker, &death);
+        if self.count_death(worker, &death) == Blame::Further {
+            self.restarted(worker, Err(why.to_owned()));
+            self.end_slot(worker, Rung::Kill, Then::Gone);
+            return self.leave_further(worker);
+        }
+        self.end_slot(worker, Rung::Kill, Then::Death);
         let sessions: Vec<SessionId> = sessions.into_iter().collect();
         self.fail_waiting(&agent, &sessions);
     }

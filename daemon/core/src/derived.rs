@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::agent::{Agent, Resume, Sessions};
-use crate::ids::TurnId;
+use crate::ids::{TurnId, WorkerId};
 use crate::job::{Job, Phase};
 use crate::lanes::{Lane, Lanes, Need};
 use crate::session::{Session, SessionId};
@@ -25,20 +25,21 @@ pub(crate) struct Derived {
     pub(crate) pending: BTreeSet<TurnId>,
     /// Sessions that wait for what a dead instance left.
     pub(crate) gated: BTreeSet<SessionId>,
-    /// What the processes of an agent take, as the last one said.
+    /// What the processes of an agent take.
     pub(crate) reach: BTreeMap<String, Reach>,
 }
 
-/// What a process takes.
+/// What the processes of an agent take: turns that any of them could take wait in one lane, so it is
+/// what all that live have said.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Reach {
     /// Its directory with each turn, rather than at its start.
     pub(crate) cwd: bool,
     /// Its tools, likewise.
     pub(crate) toolsets: bool,
-    /// One session only.
+    /// One session only; as the last one said.
     pub(crate) one_session: bool,
-    /// So many turns at once.
+    /// So many turns at once; as the last one said.
     pub(crate) turns: u32,
 }
 
@@ -127,15 +128,43 @@ impl State {
         Some(Lane::Free(Arc::new(need)))
     }
 
-    /// A process said what it takes: others of its agent will, too.
-    pub(crate) fn reaches(&mut self, agent: &str, reach: Reach) {
-        let known = self.derived.reach.entry(agent.to_owned()).or_default();
-        if *known != reach {
-            *known = reach;
+    /// A process said what it takes: the next one of its agent will, too.
+    pub(crate) fn has_said(&mut self, slot: WorkerId) {
+        let Some(slot) = self.slots.get(&slot) else {
+            return;
+        };
+        let (agent, one_session, turns) = (slot.agent.clone(), slot.one_session, slot.capacity);
+        let known = self.derived.reach.entry(agent.clone()).or_default();
+        (known.one_session, known.turns) = (one_session, turns);
+        self.reaches(&agent);
+    }
+
+    /// The processes of an agent that have said what they take may be others now.
+    pub(crate) fn reaches(&mut self, agent: &str) {
+        let Some(known) = self.derived.reach.get_mut(agent) else {
+            return;
+        };
+        let has_said = |slot: &&Slot| slot.agent == agent && slot.phase.ready_since().is_some();
+        let slots = || self.slots.values().filter(has_said);
+        if slots().next().is_none() {
+            // A next one is expected to be as the last one was.
+            return;
+        }
+        let cwd = slots().all(|slot| slot.cwd_per_turn);
+        let toolsets = slots().all(|slot| slot.toolsets_per_turn);
+        if (known.cwd, known.toolsets) != (cwd, toolsets) {
+            (known.cwd, known.toolsets) = (cwd, toolsets);
             for session in self.derived.lanes.sessions_of(agent) {
                 self.sessions.touch(session);
             }
         }
+    }
+
+    /// Could a process take turns of other lanes than its own, as not all of its agent can?
+    pub(crate) fn takes_more_than_others(&self, slot: &Slot) -> bool {
+        let reach = self.derived.reach.get(&slot.agent);
+        let reach = reach.copied().unwrap_or_default();
+        slot.cwd_per_turn && !reach.cwd || slot.toolsets_per_turn && !reach.toolsets
     }
 }
 

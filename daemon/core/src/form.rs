@@ -29,6 +29,7 @@ impl State {
         agent.describe = form.describe;
         // What came of the other form says nothing of this one.
         self.health.remove(name);
+        self.further.remove(name);
         let of_it = |session: &&mut Box<crate::session::Session>| session.agent == name;
         for session in self.sessions.values_mut().filter(of_it) {
             session.health = Rare::default();

@@ -123,6 +123,7 @@ impl State {
         for agent in agents {
             // What came of the program before says nothing of this one.
             self.health.remove(&agent.name);
+            self.further.remove(&agent.name);
             let sessions = self.sessions.values_mut();
             for session in sessions.filter(|session| session.agent == agent.name) {
                 session.health = Rare::default();

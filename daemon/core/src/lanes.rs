@@ -111,22 +111,26 @@ impl Lanes {
 
     /// Does any turn of an agent wait for a process that may be started?
     pub(crate) fn any_free(&self, agent: &str) -> bool {
+        self.free_of(agent).next().is_some()
+    }
+
+    /// The lanes of turns that any process of an agent could take.
+    pub(crate) fn free_of(&self, agent: &str) -> impl Iterator<Item = &Lane> {
         let first = Lane::Free(Arc::new(Need {
             agent: agent.to_owned(),
             fit: None,
             own: false,
         }));
-        let next = self.lanes.range(first..).next();
-        next.is_some_and(|(lane, _)| matches!(lane, Lane::Free(need) if need.agent == agent))
+        self.lanes
+            .range(first..)
+            .map(|(lane, _)| lane)
+            .take_while(move |lane| matches!(lane, Lane::Free(need) if need.agent == agent))
     }
 
     /// The sessions that wait for any process of an agent.
     pub(crate) fn sessions_of(&self, agent: &str) -> Vec<SessionId> {
-        let of_it = |lane: &&Lane| matches!(lane, Lane::Free(need) if need.agent == agent);
-        let lanes = self.lanes.iter().filter(|(lane, _)| of_it(lane));
-        lanes
-            .flat_map(|(_, turns)| turns.values().copied())
-            .collect()
+        let turns = self.free_of(agent).filter_map(|lane| self.lanes.get(lane));
+        turns.flat_map(BTreeMap::values).copied().collect()
     }
 
     /// Where each session waits.

@@ -87,6 +87,10 @@ pub const SPARE_LETS: Duration = Duration::from_millis(50);
 /// The first process of an agent that may take many turns at once has so long to say how many, before
 /// one more is started for others that wait.
 pub const SAYS_WITHIN: Duration = Duration::from_secs(1);
+/// A turn that has waited for room so long has a shared process of another agent take no new ones …
+pub const MAKES_WAY_AFTER: Duration = Duration::from_secs(5);
+/// … for so long at a time: its turns may go on for an hour.
+pub const MAKES_WAY_FOR: Duration = Duration::from_secs(10);
 /// An open breaker lets one probe through after this time.
 pub const BREAKER_RETRY: Duration = Duration::from_secs(600);
 /// An agent's program that isn't there is looked for so often: an upgrade moves it away and back.

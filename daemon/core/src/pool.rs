@@ -1,7 +1,8 @@
 //! The process pool: which session gets which process, and when a turn may begin.
 //!
-//! Owns placement and room. Who is asked first is in `schedule.rs`, spares are in `spare.rs`, one slot's life is in `supervisor.rs`; what a turn says is in
-//! `turn.rs`.
+//! Owns placement. Who is asked first is in `schedule.rs`, who makes room in `room.rs`, whether one
+//! more process is started beside a living one in `further.rs`; spares are in `spare.rs`, one slot's
+//! life is in `supervisor.rs`; what a turn says is in `turn.rs`.
 
 use std::time::Duration;
 
@@ -14,9 +15,9 @@ use crate::derived::needs_its_own;
 use crate::effect::{Effect, Spawn};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Phase, Process};
-use crate::lanes::Lane;
 use crate::limits::{PROBE_WITHIN, RUNG, SAYS_WITHIN, SPAWN_EVERY, SPAWNS_AT_ONCE};
 use crate::rare::Rare;
+use crate::room::Room;
 use crate::schedule::Pass;
 use crate::session::SessionId;
 use crate::slot::{Fit, Slot, SlotPhase};
@@ -40,14 +41,6 @@ pub(crate) enum Place {
     Changed,
     /// Nowhere: it ends.
     Never(Failure),
-}
-
-/// Is there room for one more process?
-enum Room {
-    Some,
-    /// One is on its way out.
-    Coming,
-    None,
 }
 
 impl State {
@@ -148,7 +141,12 @@ impl State {
             return self.place_here(worker);
         }
         // Only who needs a new process is told that none comes up.
-        if let Some(failure) = self.broken_agent(&agent.name) {
+        if self.lives_for(&agent, &fit, own) {
+            if let Some(at) = self.no_further_before(&agent.name) {
+                self.timers.set_no_later(Timer::Look, at);
+                return Place::Wait;
+            }
+        } else if let Some(failure) = self.broken_agent(&agent.name) {
             return Place::Never(failure);
         }
         let health = self.health.get(&agent.name);
@@ -160,14 +158,14 @@ impl State {
             // Its acceptance takes the lease; then a process is started.
             return Place::Wait;
         }
-        self.place_in_one_that_comes(&agent, session_id, fit, own, pass)
+        self.place_in_one_that_comes(&agent, (session_id, turn), fit, own, pass)
     }
 
     /// A process that is on its way to be ready, or a new one.
     fn place_in_one_that_comes(
         &mut self,
         agent: &Agent,
-        session_id: SessionId,
+        (session_id, turn): (SessionId, TurnId),
         fit: Fit,
         own: bool,
         pass: &mut Pass,
@@ -179,14 +177,11 @@ impl State {
         }
         if let Some(until) = self.waits_for_word(agent, &fit) {
             if until < Duration::MAX {
-                self.timers.set_no_later(Timer::Schedule, until);
+                self.timers.set_no_later(Timer::Look, until);
             }
             return Place::Wait;
         }
-        if self.waits_in_place(agent, &fit) {
-            return Place::Wait;
-        }
-        match self.make_room(pass) {
+        match self.make_room(turn, pass) {
             Room::Some => {}
             Room::Coming => return Place::Coming,
             Room::None => return Place::Wait,
@@ -194,6 +189,7 @@ impl State {
         if per_turn(agent) && !self.spawn_allowed() {
             return Place::Wait;
         }
+        self.tries_further(agent, &fit, own);
         let worker = self.add_slot(agent, fit);
         self.claim(worker, session_id, any);
         if per_turn(agent) {
@@ -270,16 +266,6 @@ impl State {
         let until = coming.next()?.spawned_at + SAYS_WITHIN;
         let until = coming.next().map_or(until, |_second| Duration::MAX);
         (until > self.now.mono).then_some(until)
-    }
-
-    /// Is there no room for one more process, and one there that takes sessions beside others? Then
-    /// no other agent's makes way.
-    pub(crate) fn waits_in_place(&self, agent: &Agent, fit: &Fit) -> bool {
-        let takes = |slot: &Slot| {
-            let shared = slot.agent == agent.name && !slot.one_session;
-            shared && slot.phase.may_serve() && slot.takes_turns() && slot.serves(fit)
-        };
-        self.is_full() && self.slots.values().any(takes)
     }
 
     fn place_bound(&mut self, worker: WorkerId, session: SessionId, fit: &Fit) -> Place {
@@ -409,63 +395,6 @@ impl State {
                 (waits, asked, slot.one_session, slot.turns.len())
             })
             .map(|(worker, _)| *worker)
-    }
-
-    /// Are there as many processes as there may be?
-    pub(crate) fn is_full(&self) -> bool {
-        self.processes() >= self.settings.max_workers
-    }
-
-    /// How many processes take room.
-    pub(crate) fn processes(&self) -> usize {
-        self.slots
-            .values()
-            .filter(|slot| slot.phase.holds_process() && !self.delegates(slot))
-            .count()
-    }
-
-    /// Does a process only wait for jobs of its own jobs? It must not keep them from running.
-    fn delegates(&self, slot: &Slot) -> bool {
-        let waits = |turn: &TurnId| {
-            let number = self.jobs.get(turn).and_then(|job| job.number);
-            number.is_some_and(|number| self.waits_for_children(number))
-        };
-        !self.collecting.is_empty() && !slot.turns.is_empty() && slot.turns.iter().all(waits)
-    }
-
-    /// Is there room for one more process? Ends an idle one if not. Turns ask in the order in which
-    /// they were accepted, so whoever waits for an idle process is younger.
-    fn make_room(&mut self, pass: &mut Pass) -> Room {
-        if pass.full {
-            return Room::None;
-        }
-        let processes = self.processes();
-        if processes < self.settings.max_workers {
-            return Room::Some;
-        }
-        let leaves = self.slots.values().filter(|slot| slot.phase.leaves());
-        let taken = pass.claimed + processes - self.settings.max_workers;
-        pass.claimed += 1;
-        if leaves.count() > taken {
-            return Room::Coming;
-        }
-        // Longest idle first; those that somebody waits for, and memories that can't be resumed,
-        // go last.
-        let idle = self
-            .slots
-            .iter()
-            .filter(|(_, slot)| slot.turns.is_empty() && slot.is_ready())
-            .filter(|(worker, _)| !self.compacting.contains_key(worker));
-        let wanted = |worker: WorkerId| !self.derived.lanes.is_empty(&Lane::Held(worker));
-        let victim = idle
-            .min_by_key(|(worker, slot)| (self.is_memory(slot), wanted(**worker), slot.idle_since))
-            .map(|(worker, _)| *worker);
-        let Some(worker) = victim else {
-            pass.full = true;
-            return Room::None;
-        };
-        self.retire(worker);
-        Room::Coming
     }
 
     pub(crate) fn broken(&mut self, agent: &str, session: SessionId) -> Option<Failure> {

@@ -30,6 +30,7 @@ impl State {
                     return self.refuse(conn, id, rejected);
                 }
                 self.health.remove(agent);
+                self.further.remove(agent);
                 for session in self
                     .sessions
                     .values_mut()

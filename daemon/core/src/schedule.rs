@@ -65,7 +65,14 @@ impl State {
     fn start_what_can(&mut self) {
         let mut changes = 0;
         let mut pass = self.begin_pass();
-        while let Some((next, lane)) = self.oldest(&pass) {
+        loop {
+            let Some((next, lane)) = self.oldest(&pass) else {
+                if self.way_ends(pass.full) {
+                    pass = self.begin_pass();
+                    continue;
+                }
+                break;
+            };
             if changes >= ENDED_AT_ONCE {
                 // The rest with the next event, which comes at once.
                 return self.timers.set(Timer::Schedule, self.now.mono);
@@ -116,6 +123,10 @@ impl State {
                 if !self.derived.lanes.is_empty(&lane) {
                     pass.open.insert(lane, None);
                 }
+            }
+            if shared && self.takes_more_than_others(slot) {
+                let all = self.derived.lanes.free_of(&slot.agent);
+                pass.open.extend(all.map(|lane| (lane.clone(), None)));
             }
         }
         pass

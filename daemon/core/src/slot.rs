@@ -124,6 +124,8 @@ pub(crate) struct Slot {
     /// It takes no new turns and goes when the last one ended.
     pub(crate) retiring: bool,
     pub(crate) restart_when_idle: bool,
+    /// It takes no new turns for a while, see `room.rs`.
+    pub(crate) makes_way: bool,
     /// Did a turn begin in this generation?
     pub(crate) served: bool,
     pub(crate) strays: u64,
@@ -207,7 +209,7 @@ impl Slot {
     pub(crate) fn takes_turns(&self) -> bool {
         // A process that was one turn has had it, though its exit may not be known yet.
         let over = self.served && self.is_one_turn();
-        !self.retiring && !self.restart_when_idle && !over
+        !self.retiring && !self.restart_when_idle && !self.makes_way && !over
     }
 }
 
@@ -345,6 +347,7 @@ impl Slot {
             idle_since: Duration::ZERO,
             retiring: false,
             restart_when_idle: false,
+            makes_way: false,
             served: false,
             strays: 0,
             tally: Tally::default(),

@@ -93,6 +93,11 @@ impl State {
         let last = spares.last.clone();
         let fit = last.unwrap_or_else(|| Fit::usual(agent, &self.settings.home));
         self.retire_others(agent, &fit);
+        if self.lives_for(agent, &fit, false)
+            && let Some(at) = self.no_further_before(&agent.name)
+        {
+            return self.timers.set_no_later(Timer::Spare, at);
+        }
         let is_spare = |slot: &&Slot| {
             let shared = agent.describe.sessions == Sessions::Many && !slot.one_session;
             slot.agent == agent.name
@@ -108,6 +113,7 @@ impl State {
             self.timers.set_no_later(Timer::Spare, until);
         } else {
             self.spare_is_missing_no_more(&agent.name);
+            self.tries_further(agent, &fit, false);
             let worker = self.add_slot(agent, fit);
             self.start(worker);
         }

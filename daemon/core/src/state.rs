@@ -28,6 +28,7 @@ use crate::model::Compacting;
 use crate::questions::Questions;
 use crate::request::Loading;
 use crate::restart::RestartWait;
+use crate::room::Way;
 use crate::session::{Session, SessionId};
 use crate::slices::Slices;
 use crate::slot::Slot;
@@ -151,6 +152,9 @@ pub struct State {
     pub(crate) orphaned: BTreeMap<String, Vec<Batch>>,
     pub(crate) restarts: Vec<RestartWait>,
     pub(crate) health: BTreeMap<String, Health>,
+    /// The same of processes that were started beside a living one, see `further.rs`.
+    pub(crate) further: BTreeMap<String, Health>,
+    pub(crate) way: Way,
     pub(crate) look: Look,
     pub(crate) spares: BTreeMap<String, Spares>,
     pub(crate) questions: Questions,
@@ -202,6 +206,8 @@ impl State {
             orphaned: BTreeMap::new(),
             restarts: Vec::new(),
             health: BTreeMap::new(),
+            further: BTreeMap::new(),
+            way: Way::default(),
             look: Look::default(),
             spares: BTreeMap::new(),
             questions: Questions::default(),
@@ -342,6 +348,7 @@ impl State {
                 // What they hold back is looked at after every event.
                 Timer::SpawnRate
                 | Timer::Schedule
+                | Timer::Look
                 | Timer::Spare
                 | Timer::Breaker
                 | Timer::Slice => {}

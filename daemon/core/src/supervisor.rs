@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::derived::Reach;
+use crate::agent::Sessions;
 use crate::effect::Effect;
 use crate::ids::{Generation, WorkerId};
 use crate::log::What;
@@ -48,6 +48,7 @@ impl State {
         slot.resuming = resuming;
         slot.retiring = false;
         slot.restart_when_idle = false;
+        slot.makes_way = false;
         slot.served = false;
         (slot.unstored, slot.paused) = (0, false);
         let generation = slot.generation;
@@ -143,9 +144,9 @@ impl State {
             let Some(slot) = self.slots.get_mut(&worker) else {
                 return;
             };
-            if let Some(one) = traits.one_session {
-                slot.one_session = one;
-            }
+            // What it doesn't say is as its kind has it, and not as the last one said.
+            let alone = slot.describe.sessions != Sessions::Many;
+            slot.one_session = traits.one_session.unwrap_or(alone);
             slot.cwd_per_turn = traits.cwd_per_turn;
             slot.steers = traits.steers.unwrap_or(slot.steers);
             slot.compacts = traits.compacts.unwrap_or(slot.compacts);
@@ -155,16 +156,9 @@ impl State {
             slot.toolsets_per_turn = traits.toolsets == Some(true);
             slot.fallback_chain = traits.fallback_chain.unwrap_or(slot.fallback_chain);
             slot.models = traits.models;
-            if let Some(most) = traits.concurrent_sends {
-                slot.capacity = most.max(1);
-            }
+            let most = traits.concurrent_sends;
+            slot.capacity = most.unwrap_or(slot.describe.concurrent_sends).max(1);
             let agent = slot.agent.clone();
-            let reach = Reach {
-                cwd: slot.cwd_per_turn,
-                toolsets: slot.toolsets_per_turn,
-                one_session: slot.one_session,
-                turns: slot.capacity,
-            };
             if let Some(session) = slot.resuming
                 && let Some(session) = self.sessions.get_mut(&session)
             {
@@ -190,7 +184,8 @@ impl State {
             if let Some(health) = self.health.get_mut(&agent) {
                 health.ready();
             }
-            self.reaches(&agent, reach);
+            self.further_is_ready(worker);
+            self.has_said(worker);
             self.restarted(worker, Ok(()));
         }
         if self
@@ -259,6 +254,7 @@ impl State {
             }
             self.forget_session_if_idle(session);
         }
+        self.reaches(&slot.agent);
         self.restarted(worker, Ok(()));
     }
 }

@@ -34,6 +34,8 @@ pub(crate) enum Timer {
     SpawnRate,
     /// More turns are to be looked at than one event had room for.
     Schedule,
+    /// What turns wait for has a time: they are looked at again.
+    Look,
     /// A spare process may be started, although a turn goes on.
     Spare,
     /// A broken agent or session may be probed.

@@ -5,12 +5,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use agentd_core::ids::{Generation, WorkerId};
-use agentd_core::limits::{SAYS_WITHIN, SPAWN_EVERY, SPAWNS_AT_ONCE};
+use agentd_core::limits::{
+    BACKOFF_MOST, BREAKER_EARLY_DEATHS, BREAKER_RETRY, SAYS_WITHIN, SPAWN_EVERY, SPAWNS_AT_ONCE,
+};
 use agentd_core::worker::{Exit, Traits, WorkerEvent};
 use agentd_protocol::JobId;
+use agentd_protocol::line::Telling;
 
 use crate::agents::settings;
-use crate::world::World;
+use crate::world::{Process, World};
 
 /// Processes of the world.
 const POOL: usize = 4;
@@ -27,7 +30,12 @@ fn dispatch(world: &mut World, turns: usize, mut job: impl FnMut(usize) -> Strin
             id,
             &format!(r#"{{"type":"dispatch","jobs":[{jobs}]}}"#),
         );
-        assert_eq!(world.answer(conn, id)["ok"], true);
+        assert_eq!(
+            world.answer(conn, id)["ok"],
+            true,
+            "{:?}",
+            world.clients[&conn].lines
+        );
     }
 }
 
@@ -224,7 +232,6 @@ fn fairness_shared_processes_start_beside_each_other() {
             ..Traits::default()
         };
         let mut world = World::new(settings());
-        world.at_once = POOL;
         let unnamed = |_| r#"{"text":"x","agent":"many"}"#.to_owned();
         dispatch(&mut world, POOL, unnamed);
         assert_eq!(world.processes.len(), 1, "what it says is waited for");
@@ -278,6 +285,220 @@ fn fairness_aborted_turns_leave_their_processes() {
         world.get_ready(starting(&world)[0]);
         assert_eq!(world.began.len(), 1, "{agent}");
     }
+}
+
+#[test]
+fn fairness_idle_process_of_another_agent_makes_way() {
+    let mut world = World::new(settings());
+    dispatch(&mut world, 1, |_| {
+        r#"{"text":"x","agent":"many"}"#.to_owned()
+    });
+    let busy = starting(&world)[0];
+    world.get_ready(busy);
+    dispatch(&mut world, POOL - 1, |n| {
+        format!(r#"{{"text":"x","agent":"one","session":"x{n}"}}"#)
+    });
+    for process in starting(&world) {
+        world.get_ready(process);
+        world.end_turn(process);
+    }
+    dispatch(&mut world, 1, |_| {
+        r#"{"text":"x","agent":"many"}"#.to_owned()
+    });
+    let told = |(process, known): (&(WorkerId, Generation), &Process)| {
+        known.told_to_end.is_some().then_some(*process)
+    };
+    let makes_way = world.processes.iter().find_map(told).unwrap();
+    world.exit(makes_way, Exit::Code(0));
+    let started = starting(&world)[0];
+    world.get_ready(started);
+    assert_eq!(world.began.len(), POOL + 1, "beside the one that is busy");
+}
+
+/// What a process says that works where each turn says, or not.
+fn anywhere(cwd_per_turn: bool, concurrent_sends: u32) -> Traits {
+    Traits {
+        cwd_per_turn,
+        concurrent_sends: Some(concurrent_sends),
+        ..Traits::default()
+    }
+}
+
+#[test]
+fn fairness_exact_fit_is_behind_nobody() {
+    let mut world = World::new(settings());
+    let send = |world: &mut World, cwd: &str| {
+        let job = format!(r#"{{"text":"x","agent":"many","cwd":"{cwd}"}}"#);
+        dispatch(world, 1, |_| job.clone());
+    };
+    send(&mut world, "/a");
+    let here = starting(&world)[0];
+    world.get_ready_as(here, anywhere(false, 1));
+    send(&mut world, "/b");
+    world.get_ready_as(starting(&world)[0], anywhere(true, 1));
+    // What the second one will take waits for it: no third comes up.
+    send(&mut world, "/c");
+    for _ in 0..BREAKER_EARLY_DEATHS {
+        world.exit(starting(&world)[0], Exit::Code(1));
+        world.pass(BACKOFF_MOST);
+    }
+    assert_eq!(starting(&world), []);
+    send(&mut world, "/a");
+    world.end_turn(here);
+    assert_eq!(world.began.last(), Some(&JobId(4)));
+}
+
+#[test]
+fn fairness_process_for_any_directory_is_used() {
+    let mut world = World::new(settings());
+    let send = |world: &mut World, agent: &str, cwd: &str| {
+        let job = format!(r#"{{"text":"x","agent":"{agent}","cwd":"{cwd}"}}"#);
+        dispatch(world, 1, |_| job.clone());
+    };
+    send(&mut world, "many", "/a");
+    let any = starting(&world)[0];
+    world.get_ready_as(any, anywhere(true, 2));
+    send(&mut world, "many", "/b");
+    send(&mut world, "many", "/c");
+    world.get_ready_as(starting(&world)[0], anywhere(false, 2));
+    for n in 2..POOL {
+        send(&mut world, "one", &format!("/{n}"));
+        world.get_ready(starting(&world)[0]);
+    }
+    assert_eq!(world.began.len(), POOL + 1);
+    send(&mut world, "one", "/x");
+    world.end_turn(any);
+    send(&mut world, "many", "/y");
+    assert_eq!(world.began.last(), Some(&JobId(POOL as u64 + 3)));
+}
+
+#[test]
+fn fairness_busy_shared_processes_make_way() {
+    let mut world = World::new(settings());
+    let shared = |_| r#"{"text":"x","agent":"many"}"#.to_owned();
+    dispatch(&mut world, 2 * POOL, shared);
+    while let [next, ..] = starting(&world)[..] {
+        world.get_ready_as(next, anywhere(true, 2));
+    }
+    // One of them has a turn that goes on for ever.
+    let stays = *world.processes.keys().next().unwrap();
+    assert_eq!(world.began.len(), 2 * POOL);
+    dispatch(&mut world, 1, |_| {
+        r#"{"text":"x","agent":"one"}"#.to_owned()
+    });
+    let waits = JobId(2 * POOL as u64 + 1);
+    dispatch(&mut world, 4 * POOL, shared);
+    let second = Duration::from_secs(1);
+    for seconds in 0.. {
+        assert!(seconds < 60, "it starves");
+        for process in world.processes.keys().copied().collect::<Vec<_>>() {
+            let known = &world.processes[&process];
+            if known.told_to_end.is_some() {
+                world.exit(process, Exit::Code(0));
+            } else if !known.ready {
+                world.get_ready_as(process, Traits::default());
+            } else if process != stays {
+                // Never both at once.
+                world.end_turn(process);
+                dispatch(&mut world, 1, shared);
+            }
+        }
+        if world.began.contains(&waits) {
+            break;
+        }
+        world.pass(second);
+    }
+    assert!(world.processes.contains_key(&stays));
+}
+
+/// How the jobs ended, as stored.
+fn ends(world: &World) -> Vec<String> {
+    let jobs = world.jobs.values();
+    let last = jobs.filter_map(|job| job.last.as_ref());
+    last.map(|(_, body)| body.render(None, None, Telling::First))
+        .collect()
+}
+
+#[test]
+fn further_processes_that_fail_end_no_turn() {
+    for (hangs, agent) in [(false, "many"), (true, "many"), (false, "one")] {
+        let mut world = World::new(settings());
+        let turns = 20;
+        dispatch(&mut world, turns, |_| {
+            format!(r#"{{"text":"x","agent":"{agent}"}}"#)
+        });
+        let lives = starting(&world)[0];
+        world.get_ready(lives);
+        let mut tries = 0;
+        for _ in 0..turns * 2 {
+            for process in starting(&world) {
+                match world.processes[&process].told_to_end {
+                    None if hangs => continue,
+                    None => world.exit(process, Exit::Code(1)),
+                    Some(_) => world.exit(process, Exit::Signal(9)),
+                }
+                tries += 1;
+            }
+            world.end_turn(lives);
+            world.worker(lives, WorkerEvent::Recycled);
+            // A start that hangs is ended after 30 s.
+            world.pass(Duration::from_secs(2));
+        }
+        assert_eq!(world.began.len(), turns, "{agent}");
+        let ok = |end: &String| end.contains(r#""type":"message_end""#);
+        assert!(ends(&world).iter().all(ok), "{:?}", ends(&world));
+        assert!((1..10).contains(&tries), "{agent}: tried {tries} times");
+    }
+}
+
+#[test]
+fn further_process_is_tried_again_later() {
+    let mut world = World::new(settings());
+    let unnamed = |_| r#"{"text":"x","agent":"many"}"#.to_owned();
+    dispatch(&mut world, 2, unnamed);
+    world.get_ready(starting(&world)[0]);
+    for _ in 0..BREAKER_EARLY_DEATHS {
+        world.exit(starting(&world)[0], Exit::Code(1));
+        world.pass(BACKOFF_MOST);
+    }
+    assert_eq!(starting(&world), []);
+    world.pass(BREAKER_RETRY);
+    world.get_ready(starting(&world)[0]);
+    assert_eq!(world.began.len(), 2);
+    dispatch(&mut world, 1, unnamed);
+    assert_eq!(starting(&world).len(), 1, "nothing is held against it");
+}
+
+#[test]
+fn failed_starts_between_good_ones_break_nothing() {
+    let mut world = World::new(settings());
+    let turns = 4 * BREAKER_EARLY_DEATHS;
+    dispatch(&mut world, turns, |n| {
+        format!(r#"{{"text":"x","agent":"many","cwd":"/{n}"}}"#)
+    });
+    let mut starts = 0;
+    for _ in 0..turns * 20 {
+        for process in world.processes.keys().copied().collect::<Vec<_>>() {
+            let known = &world.processes[&process];
+            if known.told_to_end.is_some() {
+                world.exit(process, Exit::Code(0));
+            } else if !known.ready {
+                starts += 1;
+                match starts % 3 {
+                    0 => world.exit(process, Exit::Code(1)),
+                    _ => world.get_ready(process),
+                }
+            } else {
+                world.end_turn(process);
+            }
+        }
+        world.pass(Duration::from_secs(1));
+    }
+    let ends = ends(&world);
+    let ok = ends
+        .iter()
+        .filter(|end| end.contains(r#""type":"message_end""#));
+    assert_eq!(ok.count(), turns, "{ends:?}");
 }
 
 /// Turns looked at per event while so many wait, at most, over events of every kind.

@@ -163,7 +163,6 @@ fn running() -> (World, Settings) {
     let agent = settings.agents.get_mut("many").unwrap();
     agent.describe.concurrent_sends = RUNNING as u32;
     let mut world = World::new(settings.clone());
-    world.at_once = RUNNING;
     let conn = world.connect();
     fill(
         &mut world,

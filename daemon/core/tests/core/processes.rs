@@ -126,9 +126,12 @@ impl World {
                     prompt.native.as_ref(),
                 );
                 self.carried(prompt.turn, &prompt.session, prompt.native);
+                let most = process.takes.concurrent_sends;
+                let most = most.unwrap_or(self.at_once[&process.agent]) as usize;
+                assert!(process.turns.len() <= most, "too many turns at once");
                 assert!(
-                    process.turns.len() <= self.at_once,
-                    "too many turns at once"
+                    process.takes.cwd_per_turn || process.cwd == prompt.cwd,
+                    "a turn in another directory"
                 );
             }
             WorkerCommand::Recycle => assert!(process.turns.is_empty(), "recycled in a turn"),
@@ -168,6 +171,9 @@ impl World {
         let Some(known) = self.processes.get_mut(&process) else {
             return;
         };
+        if !known.ready {
+            known.takes = traits.clone();
+        }
         known.ready = true;
         let (worker, generation) = process;
         self.event(Event::Spawned {

@@ -88,6 +88,10 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
             } else {
                 format!(r#""idempotency_key":"k{}","#, (choice >> 20) % 8)
             };
+            let cwd = match (choice >> 26) & 3 {
+                at @ 1..=2 if session.is_empty() && key.is_empty() => format!(r#""cwd":"/{at}","#),
+                _ => String::new(),
+            };
             let retry = if choice & 0x40_0000 == 0 {
                 ""
             } else {
@@ -107,7 +111,7 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
                 conn,
                 own,
                 &format!(
-                    r#"{{{session}{key}{retry}{ask}{callback}"agent":"{agent}","type":"send","text":"x"}}"#
+                    r#"{{{session}{key}{cwd}{retry}{ask}{callback}"agent":"{agent}","type":"send","text":"x"}}"#
                 ),
             );
         }
@@ -158,8 +162,14 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
         (255, _, _) => world.recovers(),
         (166..=185, _, Some(process)) => {
             let resumes = Some(choice & 0x3000 != 0);
+            let agent = &world.processes[&process].agent;
+            let bit = |n: u32| (choice >> n) & 1 == 1;
+            let shared = agent == "many" || agent == "keeps";
             let traits = Traits {
-                resumes: resumes.filter(|_| world.processes[&process].agent == "keeps"),
+                resumes: resumes.filter(|_| agent == "keeps"),
+                cwd_per_turn: shared && bit(14),
+                concurrent_sends: Some(1 + u32::from(bit(15))).filter(|_| shared),
+                one_session: Some(bit(16) && bit(17)).filter(|_| agent == "many"),
                 ..Traits::default()
             };
             world.get_ready_as(process, traits);

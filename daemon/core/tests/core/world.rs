@@ -45,6 +45,8 @@ pub struct Process {
     pub switched: Vec<Pins>,
     /// Is its output not read?
     pub paused: bool,
+    /// What it said that it takes when it got ready.
+    pub takes: Traits,
 }
 
 #[derive(Debug, Clone)]
@@ -151,14 +153,18 @@ pub struct World {
     pub to_find: Vec<Agent>,
     /// Take each look at once.
     pub prompt_look: bool,
-    /// Turns that one process takes at once.
-    pub at_once: usize,
+    /// Turns that a process of an agent takes at once which doesn't say it.
+    pub at_once: BTreeMap<String, u32>,
     /// Commits that one event asked for, at most.
     pub most_commits: usize,
 }
 
 impl World {
     pub fn new(settings: Settings) -> Self {
+        let agents = settings.agents.iter();
+        let at_once = agents
+            .map(|(name, agent)| (name.clone(), agent.describe.concurrent_sends))
+            .collect();
         Self {
             state: State::new(settings),
             now: Now {
@@ -203,7 +209,7 @@ impl World {
             looks: 0,
             to_find: Vec::new(),
             prompt_look: true,
-            at_once: 1,
+            at_once,
             most_commits: 0,
         }
     }

@@ -1,0 +1,148 @@
+//! Room for processes: how many there may be, and which one goes or makes way for another.
+//!
+//! Owns that choice. Which turn gets which process is in `pool.rs`, how one is ended in `ladder.rs`.
+
+use std::time::Duration;
+
+use crate::ids::{TurnId, WorkerId};
+use crate::lanes::Lane;
+use crate::limits::{MAKES_WAY_AFTER, MAKES_WAY_FOR};
+use crate::schedule::Pass;
+use crate::slot::Slot;
+use crate::state::State;
+use crate::timers::Timer;
+
+/// Is there room for one more process?
+pub(crate) enum Room {
+    Some,
+    /// One is on its way out.
+    Coming,
+    None,
+}
+
+/// The process that takes no new turns, so that an older one of another agent gets its room.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Way {
+    /// The one that does, or did last.
+    worker: Option<WorkerId>,
+    /// It does until then.
+    until: Option<Duration>,
+}
+
+impl State {
+    /// Are there as many processes as there may be?
+    pub(crate) fn is_full(&self) -> bool {
+        self.processes() >= self.settings.max_workers
+    }
+
+    /// How many processes take room.
+    pub(crate) fn processes(&self) -> usize {
+        self.slots
+            .values()
+            .filter(|slot| slot.phase.holds_process() && !self.delegates(slot))
+            .count()
+    }
+
+    /// Does a process only wait for jobs of its own jobs? It must not keep them from running.
+    fn delegates(&self, slot: &Slot) -> bool {
+        let waits = |turn: &TurnId| {
+            let number = self.jobs.get(turn).and_then(|job| job.number);
+            number.is_some_and(|number| self.waits_for_children(number))
+        };
+        !self.collecting.is_empty() && !slot.turns.is_empty() && slot.turns.iter().all(waits)
+    }
+
+    /// Is there room for one more process? Ends an idle one if not. Turns ask in the order in which
+    /// they were accepted, so whoever waits for an idle process is younger.
+    pub(crate) fn make_room(&mut self, turn: TurnId, pass: &mut Pass) -> Room {
+        if pass.full {
+            return Room::None;
+        }
+        let processes = self.processes();
+        if processes < self.settings.max_workers {
+            return Room::Some;
+        }
+        let leaves = self.slots.values().filter(|slot| slot.phase.leaves());
+        let taken = pass.claimed + processes - self.settings.max_workers;
+        pass.claimed += 1;
+        if leaves.count() > taken {
+            return Room::Coming;
+        }
+        // Longest idle first; those that somebody waits for, and memories that can't be resumed,
+        // go last.
+        let idle = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.turns.is_empty() && slot.is_ready())
+            .filter(|(worker, _)| !self.compacting.contains_key(worker));
+        let wanted = |worker: WorkerId| !self.derived.lanes.is_empty(&Lane::Held(worker));
+        let victim = idle
+            .min_by_key(|(worker, slot)| (self.is_memory(slot), wanted(**worker), slot.idle_since))
+            .map(|(worker, _)| *worker);
+        let Some(worker) = victim else {
+            pass.full = true;
+            self.ask_for_way(turn);
+            return Room::None;
+        };
+        self.retire(worker);
+        Room::Coming
+    }
+
+    /// No process is idle, and one that is shared may never be: its turns overlap. For one that has
+    /// waited for long, such a process takes no new turns for a while, and is idle then.
+    fn ask_for_way(&mut self, turn: TurnId) {
+        let now = self.now.mono;
+        let since = self.jobs.get(&turn).map(|job| job.accepted_at);
+        let at = since.unwrap_or(now) + MAKES_WAY_AFTER;
+        if at > now {
+            return self.timers.set_no_later(Timer::Look, at);
+        }
+        if self.way.until.is_some() {
+            return;
+        }
+        let began = |turn: &TurnId| self.jobs.get(turn).and_then(|job| job.said.started_at);
+        let shared = self.slots.iter().filter(|(worker, slot)| {
+            slot.is_ready()
+                && slot.at_once() > 1
+                && slot.takes_turns()
+                && !self.compacting.contains_key(worker)
+        });
+        // One whose turns are short, as far as they tell; never the same one twice.
+        let soonest = shared.min_by_key(|(worker, slot)| {
+            let oldest = slot.turns.iter().filter_map(began).min().unwrap_or(now);
+            (
+                self.way.worker == Some(**worker),
+                now.saturating_sub(oldest),
+                slot.turns.len(),
+            )
+        });
+        let Some(worker) = soonest.map(|(worker, _)| *worker) else {
+            return;
+        };
+        self.way = Way {
+            worker: Some(worker),
+            until: Some(now + MAKES_WAY_FOR),
+        };
+        if let Some(slot) = self.slots.get_mut(&worker) {
+            slot.makes_way = true;
+        }
+    }
+
+    /// A process that makes way takes turns again: nobody waits for room any more, or it has been
+    /// long enough. Has anything changed?
+    pub(crate) fn way_ends(&mut self, full: bool) -> bool {
+        let Some(until) = self.way.until else {
+            return false;
+        };
+        if full && until > self.now.mono {
+            self.timers.set_no_later(Timer::Look, until);
+            return false;
+        }
+        self.way.until = None;
+        let slot = self
+            .way
+            .worker
+            .and_then(|worker| self.slots.get_mut(&worker));
+        slot.is_some_and(|slot| std::mem::take(&mut slot.makes_way))
+    }
+}
