@@ -299,6 +299,29 @@ fn c12_a_full_disk_refuses_new_work_loses_nothing_and_heals_by_itself() {
     assert!(!ledger.exists(), "what was refused ran");
 }
 
+/// A log that may grow as it likes takes the room that its contents need in the file.
+#[test]
+fn c12_small_disk_is_for_jobs_and_not_the_log() {
+    let Some(mounts) = Mounts::possible() else {
+        return;
+    };
+    let place = place();
+    let mount = "mount -t tmpfs -o size=6m,mode=700 none state";
+    let command = mounts.command(&place, mount, AGENTD, &[]);
+    let daemon = place.start_as(command);
+    let mut stored = 0;
+    for number in 0..200 {
+        let answer = daemon.ask(&large(&format!("k{number}")));
+        if answer[0]["code"] == "disk-full" {
+            break;
+        }
+        assert!(ended_well(&answer), "{answer:?}");
+        stored += 1;
+    }
+    // Each is stored as it came and as it was answered.
+    assert!((6..200).contains(&stored), "{stored} of half a MiB in 6");
+}
+
 #[test]
 fn c12_c13_without_room_for_a_one_shot_nothing_is_done_and_it_says_so() {
     let Some(mounts) = Mounts::possible() else {

@@ -348,12 +348,7 @@ fn disk(patient: &Patient) -> Vec<Finding> {
     let dir = nearest_existing(&patient.paths.state);
     let mut findings = Vec::new();
     let shown = dir.display();
-    let room = nix::sys::statvfs::statvfs(dir);
-    let room = room.map(|found| {
-        let bytes = u128::from(found.blocks_available()) * u128::from(found.fragment_size());
-        u64::try_from(bytes).unwrap_or(u64::MAX)
-    });
-    findings.push(match room {
+    findings.push(match store::free_bytes(dir) {
         Err(error) => {
             let found = format!("the room in `{shown}` is not known: {error}");
             Finding::warning("disk", found, "look at it")

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::room::PAGE;
 use super::writer::Setting;
-use super::{Role, schema};
+use super::{Role, disk, schema};
 
 /// Commits that come closer than this are a burst, which is left alone: two flushes at once take
 /// longer than one after the other.
@@ -31,6 +32,9 @@ const MOST_PAGES: u64 = 32 * 1024;
 /// a gap, and the commits of a busy writer come much closer.
 const GAP: Duration = Duration::from_millis(100);
 
+/// After so many pages more (1 MiB) it is looked at whether the disk has room for them.
+const LOOK_PAGES: u64 = 256;
+
 /// What the writer and whoever writes back know of the log.
 #[derive(Default)]
 pub(super) struct Log {
@@ -44,6 +48,8 @@ pub(super) struct Log {
 pub(super) struct Checkpoints {
     path: PathBuf,
     log: Arc<Log>,
+    /// How many pages it held when the room on the disk was looked at last.
+    looked: u64,
     running: Option<(SyncSender<()>, JoinHandle<()>)>,
 }
 
@@ -52,6 +58,7 @@ impl Checkpoints {
         Self {
             path,
             log,
+            looked: 0,
             running: None,
         }
     }
@@ -75,6 +82,11 @@ impl Checkpoints {
         is_quiet: bool,
     ) -> Length {
         let pages = self.log.pages.load(Ordering::Relaxed);
+        if self.disk_is_tight(pages) {
+            // Slow, but the store goes on for as long as the file itself has room.
+            let _next_time = checkpoint(conn, "TRUNCATE");
+            return Length::Good;
+        }
         if pages <= CHECKPOINT_PAGES {
             return Length::Good;
         }
@@ -97,6 +109,18 @@ impl Checkpoints {
         } else {
             Length::Good
         }
+    }
+
+    /// Does the log take room that the file needs?
+    fn disk_is_tight(&mut self, pages: u64) -> bool {
+        if pages < self.looked {
+            self.looked = 0;
+        }
+        if pages < self.looked + LOOK_PAGES {
+            return false;
+        }
+        self.looked = pages;
+        disk::is_tight(&self.path, pages * PAGE)
     }
 
     fn start(&self) -> Option<(SyncSender<()>, JoinHandle<()>)> {

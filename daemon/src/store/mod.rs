@@ -7,6 +7,7 @@ mod age;
 mod attachments;
 mod backup;
 mod checkpoint;
+mod disk;
 mod export;
 mod history;
 mod inspect;
@@ -34,6 +35,7 @@ mod write;
 mod writer;
 
 pub use attachments::of_job as attachments_of_job;
+pub(crate) use disk::free_bytes;
 pub use inspect::{check_whole, inspect};
 pub use loss::Loss;
 pub use webhooks::{Delivery, Mark, Outcome, Waiting, Wanted, given_up};

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::schema;
+use super::{disk, schema};
 
 /// The writer has nothing to do for this long before it makes room.
 pub(super) const REST: Duration = Duration::from_millis(2);
@@ -26,7 +26,7 @@ const SHORT: u64 = ENOUGH / 2;
 /// Made at once: about as much as a disk takes while it syncs, since a commit may have to wait.
 const PIECE: usize = 128 * 1024;
 /// A page in the log, with its header, in bytes; the log's own header is less than another one.
-const PAGE: u64 = 4096 + 24;
+pub(super) const PAGE: u64 = 4096 + 24;
 
 /// The log's file, and how much of it was written ahead.
 pub(super) struct Room {
@@ -79,6 +79,9 @@ impl Room {
     fn grow(&mut self, pages: u64) -> std::io::Result<()> {
         let mut log = OpenOptions::new().write(true).open(&self.log)?;
         self.length = log.seek(SeekFrom::End(0))?;
+        if disk::is_tight(&self.log, self.length + ENOUGH) {
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
         if self.is_short(pages) {
             log.write_all(&[0; PIECE])?;
             log.sync_data()?;
