@@ -118,7 +118,8 @@ fn migration_goes_on_beside_the_copy_of_one_that_was_killed() {
     // Of this second, and of those that the test may take.
     for second in now..now + 60 {
         let copy = format!(".backup-v{version}-{second}");
-        std::fs::write(beside(&dir.path().join(FILE), &copy), "half of it").unwrap();
+        // Longer than what SQLite takes for empty.
+        std::fs::write(beside(&dir.path().join(FILE), &copy), [b'x'; 8192]).unwrap();
     }
     let mut newer = migrations::MIGRATIONS.to_vec();
     newer.push("ALTER TABLE jobs ADD COLUMN colour TEXT;");
