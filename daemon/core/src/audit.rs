@@ -117,8 +117,8 @@ impl State {
         if self.waits_for_word(agent, &fit).is_some() {
             return None;
         }
-        let lives = self.lives_for(agent, &fit, needs_its_own(agent, known));
-        if lives && self.no_further_before(&known.agent).is_some() {
+        let own = needs_its_own(agent, known);
+        if !own && self.no_further_before(&known.agent, &fit).is_some() {
             return None;
         }
         if self.is_full() {

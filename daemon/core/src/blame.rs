@@ -52,7 +52,7 @@ impl State {
     /// Counts a process's death against whoever is at fault; returns who that is.
     pub(crate) fn count_death(&mut self, worker: WorkerId, death: &Death<'_>) -> Blame {
         let now = self.now.mono;
-        let beside = death.ready_for.is_none() && self.lives_beside(worker);
+        let beside = death.ready_for.is_none() && self.is_further(worker);
         let Some(slot) = self.slots.get_mut(&worker) else {
             return Blame::Agent;
         };

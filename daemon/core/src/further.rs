@@ -1,11 +1,12 @@
-//! Processes that are started beside a living one of their agent.
+//! Processes that are started beside another one of their agent, which lives or is about to leave.
 //!
 //! Owns when one more is tried, and that nobody's turn ends because it did not come up: what lives
-//! takes them in time. A program may allow one instance only, or its machine no further one.
+//! takes them in time, or they wait until it is gone. A program may allow one instance only, or its
+//! machine no further one.
 
 use std::time::Duration;
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Sessions};
 use crate::backoff::mix;
 use crate::ids::WorkerId;
 use crate::session::SessionId;
@@ -21,13 +22,37 @@ impl State {
             .any(|slot| self.will_take(slot, &agent.name, fit))
     }
 
-    /// Does one live that will take what this one was started for?
-    pub(crate) fn lives_beside(&self, worker: WorkerId) -> bool {
-        let Some(of) = self.slots.get(&worker) else {
-            return false;
-        };
-        let mut others = self.slots.iter().filter(|(other, _)| **other != worker);
-        of.resuming.is_none() && others.any(|(_, slot)| self.will_take(slot, &of.agent, &of.fit))
+    /// Has an agent another process, which may be why one with this fit does not come up? It takes
+    /// the turn, or is gone in time: it leaves already, or holds nothing that would be lost with it.
+    pub(crate) fn has_another(&self, agent: &str, fit: &Fit, than: Option<WorkerId>) -> bool {
+        self.slots.iter().any(|(worker, slot)| {
+            let is_ready = slot.phase.ready_since().is_some();
+            let is_shared = slot.describe.sessions == Sessions::Many;
+            Some(*worker) != than
+                && slot.agent == agent
+                && !slot.is_one_turn()
+                && (slot.phase.is_stopping()
+                    || self.will_take(slot, agent, fit)
+                    || is_ready && is_shared && !self.is_memory(slot))
+        })
+    }
+
+    /// Was this one started beside another one of its agent? What a session brings to its process is
+    /// the session's own fault.
+    pub(crate) fn is_further(&self, worker: WorkerId) -> bool {
+        let slot = self.slots.get(&worker);
+        slot.is_some_and(|slot| {
+            slot.resuming.is_none() && self.has_another(&slot.agent, &slot.fit, Some(worker))
+        })
+    }
+
+    /// A process is gone that others may have failed beside: the next one is judged by itself.
+    pub(crate) fn may_be_alone(&mut self, agent: &str) {
+        let there = |slot: &Slot| slot.phase.ready_since().is_some() || slot.phase.is_stopping();
+        let mut slots = self.slots.values();
+        if !slots.any(|slot| slot.agent == agent && there(slot)) {
+            self.further.remove(agent);
+        }
     }
 
     fn will_take(&self, slot: &Slot, agent: &str, fit: &Fit) -> bool {
@@ -43,17 +68,31 @@ impl State {
     }
 
     /// Until when no further process of an agent is started, as the last ones did not come up.
-    pub(crate) fn no_further_before(&self, agent: &str) -> Option<Duration> {
+    pub(crate) fn no_further_before(&self, agent: &str, fit: &Fit) -> Option<Duration> {
         let jitter = mix(self.settings.seed);
-        self.further.get(agent)?.held_until(self.now.mono, jitter)
+        let until = self.further.get(agent)?.held_until(self.now.mono, jitter);
+        until.filter(|_| self.has_another(agent, fit, None))
+    }
+
+    /// Ends what others of its agent may fail beside, once it is idle: an older turn waits that it
+    /// can't take.
+    pub(crate) fn leave_to_others(&mut self, agent: &str) {
+        let idle = self.slots.iter().find(|(worker, slot)| {
+            slot.agent == agent
+                && slot.is_ready()
+                && slot.turns.is_empty()
+                && !self.is_memory(slot)
+                && !self.compacting.contains_key(worker)
+        });
+        if let Some(worker) = idle.map(|(worker, _)| *worker) {
+            self.retire(worker);
+        }
     }
 
     /// One more is started now.
-    pub(crate) fn tries_further(&mut self, agent: &Agent, fit: &Fit, own: bool) {
+    pub(crate) fn tries_further(&mut self, agent: &str) {
         let now = self.now.mono;
-        if self.lives_for(agent, fit, own)
-            && let Some(health) = self.further.get_mut(&agent.name)
-        {
+        if let Some(health) = self.further.get_mut(agent) {
             // A breaker that has been open for long enough lets one through.
             health.broken(now);
         }
@@ -61,7 +100,7 @@ impl State {
 
     /// A further process came up.
     pub(crate) fn further_is_ready(&mut self, worker: WorkerId) {
-        if self.lives_beside(worker)
+        if self.is_further(worker)
             && let Some(slot) = self.slots.get(&worker)
         {
             self.further.remove(&slot.agent);

@@ -141,13 +141,17 @@ impl State {
             return self.place_here(worker);
         }
         // Only who needs a new process is told that none comes up.
-        if self.lives_for(&agent, &fit, own) {
-            if let Some(at) = self.no_further_before(&agent.name) {
-                self.timers.set_no_later(Timer::Look, at);
-                return Place::Wait;
-            }
-        } else if let Some(failure) = self.broken_agent(&agent.name) {
+        let lives = self.lives_for(&agent, &fit, own);
+        if !lives && let Some(failure) = self.broken_agent(&agent.name) {
             return Place::Never(failure);
+        }
+        let held = self.no_further_before(&agent.name, &fit);
+        if let Some(at) = held.filter(|_| !own) {
+            self.timers.set_no_later(Timer::Look, at);
+            if !lives {
+                self.leave_to_others(&agent.name);
+            }
+            return Place::Wait;
         }
         let health = self.health.get(&agent.name);
         if let Some(at) = health.and_then(|health| health.next_look(self.now.mono)) {
@@ -189,7 +193,7 @@ impl State {
         if per_turn(agent) && !self.spawn_allowed() {
             return Place::Wait;
         }
-        self.tries_further(agent, &fit, own);
+        self.tries_further(&agent.name);
         let worker = self.add_slot(agent, fit);
         self.claim(worker, session_id, any);
         if per_turn(agent) {

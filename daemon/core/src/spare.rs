@@ -93,9 +93,7 @@ impl State {
         let last = spares.last.clone();
         let fit = last.unwrap_or_else(|| Fit::usual(agent, &self.settings.home));
         self.retire_others(agent, &fit);
-        if self.lives_for(agent, &fit, false)
-            && let Some(at) = self.no_further_before(&agent.name)
-        {
+        if let Some(at) = self.no_further_before(&agent.name, &fit) {
             return self.timers.set_no_later(Timer::Spare, at);
         }
         let is_spare = |slot: &&Slot| {
@@ -113,7 +111,7 @@ impl State {
             self.timers.set_no_later(Timer::Spare, until);
         } else {
             self.spare_is_missing_no_more(&agent.name);
-            self.tries_further(agent, &fit, false);
+            self.tries_further(&agent.name);
             let worker = self.add_slot(agent, fit);
             self.start(worker);
         }

@@ -255,6 +255,7 @@ impl State {
             self.forget_session_if_idle(session);
         }
         self.reaches(&slot.agent);
+        self.may_be_alone(&slot.agent);
         self.restarted(worker, Ok(()));
     }
 }

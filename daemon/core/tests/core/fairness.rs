@@ -451,6 +451,69 @@ fn further_processes_that_fail_end_no_turn() {
     }
 }
 
+/// A program that allows one instance: a second one leaves at once, with this code. The first one
+/// takes so many rounds to leave.
+fn alone(code: i32, leaves: usize, turns: usize, job: impl FnMut(usize) -> String) -> World {
+    let mut world = World::new(settings());
+    dispatch(&mut world, turns, job);
+    let mut left = 0;
+    for _ in 0..turns * 20 {
+        let mut others = 0;
+        for process in world.processes.keys().copied().collect::<Vec<_>>() {
+            let known = &world.processes[&process];
+            if known.agent != "many" {
+                match known.ready {
+                    _ if known.told_to_end.is_some() => world.exit(process, Exit::Code(0)),
+                    true => world.end_turn(process),
+                    false => world.get_ready(process),
+                }
+            } else if !known.ready && others > 0 {
+                world.exit(process, Exit::Code(code));
+            } else if known.told_to_end.is_some() {
+                left += 1;
+                if left % leaves == 0 {
+                    world.exit(process, Exit::Code(0));
+                }
+                others += 1;
+            } else {
+                others += 1;
+                match known.ready {
+                    true => world.end_turn(process),
+                    false => world.get_ready(process),
+                }
+            }
+        }
+        world.pass(Duration::from_millis(500));
+    }
+    world
+}
+
+#[test]
+fn further_process_beside_one_that_leaves_waits() {
+    for code in [1, 78] {
+        // Others make it leave again and again.
+        let world = alone(code, 6, 40, |n| match n % 5 {
+            0 => r#"{"text":"x","agent":"many"}"#.to_owned(),
+            _ => format!(r#"{{"text":"x","agent":"one","session":"x{n}"}}"#),
+        });
+        let ends = ends(&world);
+        let ok = |end: &&String| end.contains(r#""type":"message_end""#);
+        assert_eq!(ends.iter().filter(ok).count(), 40, "{code}: {ends:?}");
+    }
+}
+
+#[test]
+fn further_process_for_another_directory_waits() {
+    for code in [1, 78] {
+        let world = alone(code, 3, 20, |n| {
+            format!(r#"{{"text":"x","agent":"many","cwd":"/{}"}}"#, n % 3)
+        });
+        let ends = ends(&world);
+        let ok = |end: &&String| end.contains(r#""type":"message_end""#);
+        assert_eq!(ends.iter().filter(ok).count(), 20, "{code}: {ends:?}");
+    }
+}
+
 #[test]
 fn further_process_is_tried_again_later() {
     let mut world = World::new(settings());
