@@ -139,6 +139,8 @@ pub(crate) struct Said {
     pub(crate) messages: Vec<Message>,
     /// Bytes of text that the store was given and has not answered.
     pub(crate) text_on_its_way: usize,
+    /// And so much was not even ordered.
+    pub(crate) text_unstored: usize,
     /// Where the text is that left.
     pub(crate) delivered: Position,
     pub(crate) tools: Vec<(ToolTrace, Duration)>,
@@ -164,6 +166,7 @@ impl Usual for Said {
             stalled: false,
             messages: Vec::new(),
             text_on_its_way: 0,
+            text_unstored: 0,
             delivered: Position {
                 messages: 0,
                 text: 0,
@@ -286,6 +289,7 @@ impl Job {
                 TextKind::Text => message.text.push_str(text),
                 TextKind::Thinking => message.thinking.push_str(text),
             }
+            self.said.text_unstored += text.len();
         }
     }
 
@@ -320,6 +324,7 @@ impl Job {
     /// as flushed.
     pub(crate) fn unflushed(&mut self, mut most: usize) -> Vec<(u32, TextKind, u64, String)> {
         let mut pieces = Vec::new();
+        let mut ordered = 0;
         for (number, message) in (0..).zip(&mut self.said.messages) {
             for (kind, text, flushed) in [
                 (TextKind::Text, &message.text, &mut message.flushed_text),
@@ -333,11 +338,13 @@ impl Job {
                 if *flushed < end {
                     let piece = text[*flushed..end].to_owned();
                     most = most.saturating_sub(piece.len());
+                    ordered += piece.len();
                     pieces.push((number, kind, *flushed as u64, piece));
                     *flushed = end;
                 }
             }
         }
+        self.said.text_unstored = self.said.text_unstored.saturating_sub(ordered);
         pieces
     }
 

@@ -120,6 +120,11 @@ pub const TEXT_FLUSH_BYTES: usize = 4 * 1024;
 /// Text of one turn on its way to the store; more waits in the turn, which has it anyway. Twice what
 /// the store writes at once, so that it need not wait.
 pub const TEXT_ON_ITS_WAY: usize = 2 * 1024 * 1024;
+/// Text of one turn that isn't on its way yet, before its process's output is read no more: it is
+/// written with the turn's end at the latest, and others wait for that commit …
+pub const TEXT_UNSTORED: usize = 2 * TEXT_ON_ITS_WAY;
+/// … and with so much left it is read again.
+pub const TEXT_READ_AGAIN: usize = TEXT_ON_ITS_WAY / 2;
 /// Whoever waits for a store that can't say what it wrote is let go after this time.
 pub const DOUBT_WITHIN: Duration = Duration::from_secs(10);
 /// Running turns get this long when the daemon stops and nobody says how long; then a rung more, and

@@ -3,9 +3,9 @@
 //! Owns when a process is paused, and that nobody holds its silence against it. Must not know pipes.
 
 use crate::effect::Effect;
-use crate::ids::WorkerId;
+use crate::ids::{TurnId, WorkerId};
 use crate::job::Process;
-use crate::limits::{EVENTS_READ_AGAIN, EVENTS_UNSTORED};
+use crate::limits::{EVENTS_READ_AGAIN, EVENTS_UNSTORED, TEXT_READ_AGAIN, TEXT_UNSTORED};
 use crate::state::State;
 
 impl State {
@@ -27,7 +27,36 @@ impl State {
             return;
         };
         slot.unstored = slot.unstored.saturating_sub(1);
-        if slot.unstored <= EVENTS_READ_AGAIN && slot.paused {
+        self.read_again(Some(of));
+    }
+
+    /// A turn said something: it may be more than the store takes.
+    pub(crate) fn text_unstored(&mut self, turn: TurnId) {
+        let Some(job) = self.jobs.get(&turn) else {
+            return;
+        };
+        let behind = job.said.text_unstored >= TEXT_UNSTORED;
+        if let Some(of) = job
+            .process()
+            .filter(|of| behind && !self.is_paused(of.worker))
+        {
+            self.pause(of, true);
+        }
+    }
+
+    /// Reads a process again that the store has caught up with.
+    pub(crate) fn read_again(&mut self, of: Option<Process>) {
+        let Some(of) = of else { return };
+        let Some(slot) = self.current(of.worker, of.generation) else {
+            return;
+        };
+        if !slot.paused || slot.unstored > EVENTS_READ_AGAIN {
+            return;
+        }
+        let slot = self.slots.get(&of.worker);
+        let turns = slot.into_iter().flat_map(|slot| &slot.turns);
+        let mut jobs = turns.filter_map(|turn| self.jobs.get(turn));
+        if !jobs.any(|job| job.said.text_unstored > TEXT_READ_AGAIN) {
             self.pause(of, false);
         }
     }

@@ -271,6 +271,7 @@ impl State {
             self.timers
                 .set_if_unset(Timer::Flush(turn), self.now.mono + TEXT_FLUSH_AFTER);
         }
+        self.text_unstored(turn);
         self.say_text(turn);
     }
 
@@ -296,9 +297,11 @@ impl State {
         };
         let waits = job.said.text_on_its_way >= TEXT_ON_ITS_WAY;
         job.said.text_on_its_way = job.said.text_on_its_way.saturating_sub(bytes);
+        let process = job.process();
         if waits {
             self.flush_text(turn);
         }
+        self.read_again(process);
     }
 
     pub(crate) fn flush_some_text(&mut self, turn: TurnId, most: usize) {

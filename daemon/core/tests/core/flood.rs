@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentd_core::ids::TurnId;
-use agentd_core::limits::{OUTPUT_PER_TURN, TEXT_ON_ITS_WAY};
+use agentd_core::limits::{OUTPUT_PER_TURN, TEXT_ON_ITS_WAY, TEXT_UNSTORED};
 use agentd_core::store::Write;
 use agentd_core::worker::{Failure, Outcome, WorkerEvent};
 use agentd_protocol::limits::MAX_LINE_OUT;
@@ -183,4 +183,30 @@ fn output_limit_holds_for_turns_told_to_end() {
         assert!(stored <= OUTPUT_PER_TURN + piece.len(), "{stored}");
         assert!(job.last.is_some(), "its final word is heard");
     }
+}
+
+#[test]
+fn output_that_the_store_cannot_take_is_not_read() {
+    let (mut world, _conn, process) = running();
+    world.keep_text = false;
+    world.prompt_store = false;
+    let piece = "x".repeat(64 * 1024);
+    let mut said = 0;
+    for _ in 0..2 {
+        while !world.processes[&process].paused {
+            say(&mut world, process, &piece);
+            said += piece.len();
+            assert!(said <= 4 * (TEXT_ON_ITS_WAY + TEXT_UNSTORED), "{said}");
+        }
+        assert!(said >= TEXT_UNSTORED);
+        while world.processes[&process].paused {
+            assert!(world.store_pending() > 0, "it is never read again");
+            world.store_answers();
+        }
+    }
+    while world.store_pending() > 0 {
+        world.store_answers();
+        world.pass(Duration::from_secs(1));
+    }
+    assert_eq!(world.jobs[&JobId(1)].texts[&(0, 0)].len(), said);
 }
