@@ -476,7 +476,8 @@ fn c14_connections_beyond_the_open_files_are_turned_away_and_come_again() {
     let mut held: Vec<Client> = Vec::new();
     let refusal = loop {
         let mut client = daemon.connect();
-        let answer = client.request(r#"{"type":"hello"}"#);
+        client.offer(r#"{"type":"hello"}"#);
+        let answer = client.next().unwrap();
         if answer["type"] == "error" {
             break answer;
         }
@@ -504,7 +505,7 @@ fn c14_connections_beyond_the_open_files_are_turned_away_and_come_again() {
     drop(held);
     wait_for("there is room again", || {
         let mut client = daemon.connect();
-        client.send(r#"{"type":"ping"}"#);
+        client.offer(r#"{"type":"ping"}"#);
         (client.next()?["type"] == "pong").then_some(())
     });
     serves(&daemon);

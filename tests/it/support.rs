@@ -298,6 +298,11 @@ impl Client {
         self.write(format!("{line}\n").as_bytes());
     }
 
+    /// Sends to somebody who may have turned this connection away: what it said first can be read.
+    pub fn offer(&mut self, line: &str) {
+        let _closed = self.stream.write_all(format!("{line}\n").as_bytes());
+    }
+
     pub fn write(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).unwrap();
     }

@@ -174,12 +174,12 @@ impl State {
         }
     }
 
-    fn turn_said(&mut self, turn: TurnId, event: WorkerEvent, left_out: usize) {
+    /// Counts what a turn says against its limit. Is it still to be kept?
+    fn keeps_saying(&mut self, turn: TurnId, event: &WorkerEvent, left_out: usize) -> bool {
         let now = self.now.mono;
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return false;
         };
-        let Some(number) = job.number else { return };
         job.said.progress_at = now;
         job.said.stalled = false;
         let merged = matches!(
@@ -188,13 +188,18 @@ impl State {
         );
         let each = if merged { 0 } else { EVENT_BYTES };
         job.said.bytes = job.said.bytes.saturating_add(each + left_out);
-        if is_output(&event) && self.is_over_its_limit(turn) {
+        !is_output(event) || !self.is_over_its_limit(turn)
+    }
+
+    fn turn_said(&mut self, turn: TurnId, event: WorkerEvent, left_out: usize) {
+        if !self.keeps_saying(turn, &event, left_out) {
             // It is told to end, and nobody keeps or hears what it goes on to say.
             return self.check_output(turn);
         }
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
+        let Some(number) = job.number else { return };
         match event {
             WorkerEvent::MessageStarted { replaces_last, .. } => {
                 job.begin_message(replaces_last, true);
