@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::backoff::{Cause, Health};
 use crate::ids::WorkerId;
+use crate::rare::Rare;
 use crate::session::SessionId;
 use crate::slot::{Fit, Slot};
 use crate::state::State;
@@ -28,7 +29,8 @@ pub(crate) enum Blame {
     Agent,
     /// Only these.
     Sessions(Vec<SessionId>),
-    /// It was one more beside a living one, which takes what waited for it.
+    /// It was one more beside another one: what waited for it is taken by that one, or tried again
+    /// when it is gone.
     Further,
 }
 
@@ -49,6 +51,16 @@ fn blame(slot: &Slot, was_ready: bool, usual: Option<&Fit>) -> Blame {
 }
 
 impl State {
+    /// What came of an agent's processes so far says nothing of the next ones.
+    pub(crate) fn forget_deaths(&mut self, agent: &str) {
+        self.health.remove(agent);
+        self.further.remove(agent);
+        let of_it = self.sessions.values_mut();
+        for session in of_it.filter(|session| session.agent == agent) {
+            session.health = Rare::default();
+        }
+    }
+
     /// Counts a process's death against whoever is at fault; returns who that is.
     pub(crate) fn count_death(&mut self, worker: WorkerId, death: &Death<'_>) -> Blame {
         let now = self.now.mono;

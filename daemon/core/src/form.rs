@@ -9,7 +9,6 @@ use crate::agent::{OneShot, Sessions};
 use crate::effect::Rung;
 use crate::ids::WorkerId;
 use crate::job::Notice;
-use crate::rare::Rare;
 use crate::session::SessionId;
 use crate::slot::SlotPhase;
 use crate::state::State;
@@ -27,13 +26,7 @@ impl State {
         agent.kind = form.kind;
         agent.command = form.command;
         agent.describe = form.describe;
-        // What came of the other form says nothing of this one.
-        self.health.remove(name);
-        self.further.remove(name);
-        let of_it = |session: &&mut Box<crate::session::Session>| session.agent == name;
-        for session in self.sessions.values_mut().filter(of_it) {
-            session.health = Rare::default();
-        }
+        self.forget_deaths(name);
         let old = self.slots.iter();
         let old = old.filter(|(_, slot)| slot.agent == name && !slot.is_one_turn());
         let old: Vec<WorkerId> = old.map(|(worker, _)| *worker).collect();

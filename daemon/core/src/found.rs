@@ -16,7 +16,6 @@ use crate::event::Facts;
 use crate::ids::{ConnId, TurnId, WorkerId};
 use crate::job::{Notice, Phase};
 use crate::limits::{LOOK_AGAIN, MISSING_WAITS};
-use crate::rare::Rare;
 use crate::request::{Loading, Parked};
 use crate::session::SessionId;
 use crate::state::State;
@@ -121,13 +120,7 @@ impl State {
         };
         self.settings.looked_for = looked_for;
         for agent in agents {
-            // What came of the program before says nothing of this one.
-            self.health.remove(&agent.name);
-            self.further.remove(&agent.name);
-            let sessions = self.sessions.values_mut();
-            for session in sessions.filter(|session| session.agent == agent.name) {
-                session.health = Rare::default();
-            }
+            self.forget_deaths(&agent.name);
             self.settings.agents.insert(agent.name.clone(), agent);
         }
         let Some(waited) = self.loading.remove(WAITING) else {

@@ -29,15 +29,7 @@ impl State {
                     let rejected = self.unknown_agent(agent);
                     return self.refuse(conn, id, rejected);
                 }
-                self.health.remove(agent);
-                self.further.remove(agent);
-                for session in self
-                    .sessions
-                    .values_mut()
-                    .filter(|session| session.agent == *agent)
-                {
-                    session.health = Rare::default();
-                }
+                self.forget_deaths(agent);
                 self.slots
                     .iter()
                     .filter(|(_, slot)| slot.agent == *agent)

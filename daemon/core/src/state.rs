@@ -152,7 +152,7 @@ pub struct State {
     pub(crate) orphaned: BTreeMap<String, Vec<Batch>>,
     pub(crate) restarts: Vec<RestartWait>,
     pub(crate) health: BTreeMap<String, Health>,
-    /// The same of processes that were started beside a living one, see `further.rs`.
+    /// The same of processes that were started beside another one, see `further.rs`.
     pub(crate) further: BTreeMap<String, Health>,
     pub(crate) way: Way,
     pub(crate) look: Look,

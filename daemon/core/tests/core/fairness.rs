@@ -411,12 +411,14 @@ fn fairness_busy_shared_processes_make_way() {
     assert!(world.processes.contains_key(&stays));
 }
 
-/// How the jobs ended, as stored.
-fn ends(world: &World) -> Vec<String> {
-    let jobs = world.jobs.values();
-    let last = jobs.filter_map(|job| job.last.as_ref());
-    last.map(|(_, body)| body.render(None, None, Telling::First))
-        .collect()
+/// So many jobs ended, all of them well.
+fn all_ended_well(world: &World, jobs: usize) {
+    let last = world.jobs.values().filter_map(|job| job.last.as_ref());
+    let ends: Vec<String> = last
+        .map(|(_, body)| body.render(None, None, Telling::First))
+        .collect();
+    let well = |end: &&String| end.contains(r#""type":"message_end""#);
+    assert_eq!(ends.iter().filter(well).count(), jobs, "{ends:?}");
 }
 
 #[test]
@@ -445,8 +447,7 @@ fn further_processes_that_fail_end_no_turn() {
             world.pass(Duration::from_secs(2));
         }
         assert_eq!(world.began.len(), turns, "{agent}");
-        let ok = |end: &String| end.contains(r#""type":"message_end""#);
-        assert!(ends(&world).iter().all(ok), "{:?}", ends(&world));
+        all_ended_well(&world, turns);
         assert!((1..10).contains(&tries), "{agent}: tried {tries} times");
     }
 }
@@ -496,9 +497,7 @@ fn further_process_beside_one_that_leaves_waits() {
             0 => r#"{"text":"x","agent":"many"}"#.to_owned(),
             _ => format!(r#"{{"text":"x","agent":"one","session":"x{n}"}}"#),
         });
-        let ends = ends(&world);
-        let ok = |end: &&String| end.contains(r#""type":"message_end""#);
-        assert_eq!(ends.iter().filter(ok).count(), 40, "{code}: {ends:?}");
+        all_ended_well(&world, 40);
     }
 }
 
@@ -508,9 +507,7 @@ fn further_process_for_another_directory_waits() {
         let world = alone(code, 3, 20, |n| {
             format!(r#"{{"text":"x","agent":"many","cwd":"/{}"}}"#, n % 3)
         });
-        let ends = ends(&world);
-        let ok = |end: &&String| end.contains(r#""type":"message_end""#);
-        assert_eq!(ends.iter().filter(ok).count(), 20, "{code}: {ends:?}");
+        all_ended_well(&world, 20);
     }
 }
 
@@ -557,11 +554,7 @@ fn failed_starts_between_good_ones_break_nothing() {
         }
         world.pass(Duration::from_secs(1));
     }
-    let ends = ends(&world);
-    let ok = ends
-        .iter()
-        .filter(|end| end.contains(r#""type":"message_end""#));
-    assert_eq!(ok.count(), turns, "{ends:?}");
+    all_ended_well(&world, turns);
 }
 
 /// Turns looked at per event while so many wait, at most, over events of every kind.
