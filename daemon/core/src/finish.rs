@@ -263,7 +263,7 @@ impl State {
             return;
         };
         let body = line.body();
-        let texts = job.texts();
+        let (mut writes, texts) = job.last_writes(number);
         let ran = job.ran;
         let session_id = job.session;
         let took = job
@@ -286,12 +286,12 @@ impl State {
         let callback = job.terms.callback.clone();
         self.clear_timers(turn);
         self.counters.ended(took);
-        let mut writes = vec![Write::Finish {
+        writes.push(Write::Finish {
             job: number,
             end,
             line: body,
             texts,
-        }];
+        });
         writes.extend(callback.map(|Callback { url, result }| Write::Callback {
             job: number,
             url,

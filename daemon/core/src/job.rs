@@ -14,11 +14,11 @@ use agentd_protocol::{Body, Code, Id, JobId, Line, serde_json};
 use crate::attached::Attachments;
 use crate::conn::FollowId;
 use crate::ids::{ConnId, Generation, Token, TurnId, WorkerId};
-use crate::limits::TEXT_FLUSH_BYTES;
+use crate::limits::{TEXT_FLUSH_BYTES, TEXT_REWRITTEN};
 use crate::questions::QuestionId;
 use crate::rare::{Rare, Usual};
 use crate::session::{Session, SessionId};
-use crate::store::{MessageText, NewJob, Position, SoFar, TextKind};
+use crate::store::{MessageText, NewJob, Position, SoFar, TextKind, Write};
 use crate::terms::Terms;
 use crate::text;
 use crate::worker::Prompt;
@@ -141,6 +141,8 @@ pub(crate) struct Said {
     pub(crate) text_on_its_way: usize,
     /// And so much was not even ordered.
     pub(crate) text_unstored: usize,
+    /// Did the store give up a piece?
+    pub(crate) text_lost: bool,
     /// Where the text is that left.
     pub(crate) delivered: Position,
     pub(crate) tools: Vec<(ToolTrace, Duration)>,
@@ -167,6 +169,7 @@ impl Usual for Said {
             messages: Vec::new(),
             text_on_its_way: 0,
             text_unstored: 0,
+            text_lost: false,
             delivered: Position {
                 messages: 0,
                 text: 0,
@@ -320,10 +323,10 @@ impl Job {
             .map_or("", |message| &message.text)
     }
 
-    /// Pieces of text that aren't in the store, of so many bytes, or a character more; counts them
-    /// as flushed.
-    pub(crate) fn unflushed(&mut self, mut most: usize) -> Vec<(u32, TextKind, u64, String)> {
-        let mut pieces = Vec::new();
+    /// Puts text that was not ordered yet into the store, so many bytes of it, or a character more;
+    /// counts it as flushed.
+    pub(crate) fn text_writes(&mut self, job: JobId, mut most: usize) -> Vec<Write> {
+        let mut writes = Vec::new();
         let mut ordered = 0;
         for (number, message) in (0..).zip(&mut self.said.messages) {
             for (kind, text, flushed) in [
@@ -339,13 +342,19 @@ impl Job {
                     let piece = text[*flushed..end].to_owned();
                     most = most.saturating_sub(piece.len());
                     ordered += piece.len();
-                    pieces.push((number, kind, *flushed as u64, piece));
+                    writes.push(Write::Text {
+                        job,
+                        message: number,
+                        kind,
+                        offset: *flushed as u64,
+                        text: piece,
+                    });
                     *flushed = end;
                 }
             }
         }
         self.said.text_unstored = self.said.text_unstored.saturating_sub(ordered);
-        pieces
+        writes
     }
 
     /// Is enough text unflushed that it should not wait for the timer?
@@ -357,8 +366,22 @@ impl Job {
         })
     }
 
-    /// The whole text by message, for the store.
-    pub(crate) fn texts(&self) -> Vec<MessageText> {
+    /// What is written with the job's end: the text that the store lacks if there is much of it,
+    /// otherwise all of it, in place of the pieces: that makes one of many.
+    pub(crate) fn last_writes(&mut self, job: JobId) -> (Vec<Write>, Option<Vec<MessageText>>) {
+        let messages = self.said.messages.iter();
+        let bytes: usize = messages
+            .map(|message| message.text.len() + message.thinking.len())
+            .sum();
+        if bytes > TEXT_REWRITTEN && !self.said.text_lost {
+            (self.text_writes(job, usize::MAX), None)
+        } else {
+            (Vec::new(), Some(self.texts()))
+        }
+    }
+
+    /// The whole text by message.
+    fn texts(&self) -> Vec<MessageText> {
         let mut texts = Vec::new();
         for (number, message) in (0..).zip(&self.said.messages) {
             for (kind, text) in [

@@ -125,6 +125,8 @@ pub const TEXT_ON_ITS_WAY: usize = 2 * 1024 * 1024;
 pub const TEXT_UNSTORED: usize = 2 * TEXT_ON_ITS_WAY;
 /// … and with so much left it is read again.
 pub const TEXT_READ_AGAIN: usize = TEXT_ON_ITS_WAY / 2;
+/// A turn's text up to this size is written once more with its end, as a whole.
+pub const TEXT_REWRITTEN: usize = 512 * 1024;
 /// Whoever waits for a store that can't say what it wrote is let go after this time.
 pub const DOUBT_WITHIN: Duration = Duration::from_secs(10);
 /// Running turns get this long when the daemon stops and nobody says how long; then a rung more, and

@@ -76,8 +76,7 @@ pub enum Write {
         /// The piece.
         text: String,
     },
-    /// The job's end. Its pieces of text are replaced by `texts`. Answered by
-    /// [`Written::Numbered`].
+    /// The job's end. Answered by [`Written::Numbered`].
     Finish {
         /// Which job.
         job: JobId,
@@ -85,8 +84,9 @@ pub enum Write {
         end: End,
         /// The final line.
         line: Body,
-        /// One per message and kind.
-        texts: Vec<MessageText>,
+        /// What takes the place of its pieces of text, one per message and kind; without it they
+        /// stay.
+        texts: Option<Vec<MessageText>>,
     },
     /// Somebody is told of a job's end: in the commit of its [`Write::Finish`], behind it.
     Callback {

@@ -121,7 +121,10 @@ impl State {
             (Awaiting::Finish { turn, held }, Stored::Committed(written)) => {
                 self.finish_stored(turn, &held, token, &written);
             }
-            (Awaiting::Text { turn, bytes }, _) => self.text_stored(turn, bytes),
+            (Awaiting::Text { turn, bytes }, stored) => {
+                let lost = !matches!(stored, Stored::Committed(_));
+                self.text_stored(turn, bytes, lost);
+            }
             (Awaiting::Aborted(number), stored) => self.abort_stored(number, stored),
             // The store retries these itself and answers `Committed` in the end. Should it ever give
             // up, nobody is told what became of the job until that is stored.

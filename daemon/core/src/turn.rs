@@ -296,10 +296,11 @@ impl State {
     }
 
     /// The store has this much of a turn's text, or gave it up.
-    pub(crate) fn text_stored(&mut self, turn: TurnId, bytes: usize) {
+    pub(crate) fn text_stored(&mut self, turn: TurnId, bytes: usize, lost: bool) {
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
+        job.said.text_lost |= lost;
         let waits = job.said.text_on_its_way >= TEXT_ON_ITS_WAY;
         job.said.text_on_its_way = job.said.text_on_its_way.saturating_sub(bytes);
         let process = job.process();
@@ -317,22 +318,10 @@ impl State {
         let Some(number) = job.number.filter(|_| job.phase != Phase::Finishing) else {
             return;
         };
-        let mut bytes = 0;
-        let writes: Vec<_> = job
-            .unflushed(most)
-            .into_iter()
-            .map(|(message, kind, offset, text)| {
-                bytes += text.len();
-                Write::Text {
-                    job: number,
-                    message,
-                    kind,
-                    offset,
-                    text,
-                }
-            })
-            .collect();
-        if bytes > 0 {
+        let unstored = job.said.text_unstored;
+        let writes = job.text_writes(number, most);
+        if !writes.is_empty() {
+            let bytes = unstored - job.said.text_unstored;
             job.said.text_on_its_way += bytes;
             self.commit_lazily(Awaiting::Text { turn, bytes }, writes);
         }

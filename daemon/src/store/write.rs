@@ -242,7 +242,7 @@ impl Writing<'_> {
                 end,
                 line,
                 texts,
-            } => self.finish(*job, *end, line, texts),
+            } => self.finish(*job, *end, line, texts.as_deref()),
             Write::Callback { job, url, result } => {
                 webhooks::put(self.conn, int(job.0), (url, *result), self.wall_ms)?;
                 Ok(Written::Done)
@@ -431,7 +431,7 @@ impl Writing<'_> {
         job: JobId,
         end: End,
         line: &Body,
-        said: &[MessageText],
+        said: Option<&[MessageText]>,
     ) -> Result<Written, Stop> {
         let job = int(job.0);
         let (session, ended, ran, accepted_at) = self
@@ -455,7 +455,9 @@ impl Writing<'_> {
                  WHERE job = ?1",
             )?
             .execute(params![job, end_name(end), line.as_json(), seq, at])?;
-        texts::replace(self.conn, job, said)?;
+        if let Some(said) = said {
+            texts::replace(self.conn, job, said)?;
+        }
         let line = line.as_json();
         listed::end(self.conn, session, &Ended { line, at, ran })?;
         if end == End::Interrupted {

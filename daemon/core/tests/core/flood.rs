@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentd_core::ids::TurnId;
 use agentd_core::limits::{OUTPUT_PER_TURN, TEXT_ON_ITS_WAY, TEXT_UNSTORED};
-use agentd_core::store::Write;
+use agentd_core::store::{MessageText, Write};
 use agentd_core::worker::{Failure, Outcome, WorkerEvent};
 use agentd_protocol::limits::MAX_LINE_OUT;
 use agentd_protocol::line::{Level, Stop};
@@ -209,4 +209,55 @@ fn output_that_the_store_cannot_take_is_not_read() {
         world.pass(Duration::from_secs(1));
     }
     assert_eq!(world.jobs[&JobId(1)].texts[&(0, 0)].len(), said);
+}
+
+/// What the store is given of a long turn from its last piece to its end: of pieces, and of texts
+/// that take their place.
+fn written_at_its_end(lost: bool) -> (usize, Option<usize>) {
+    let (mut world, _conn, process) = running();
+    let piece = "x".repeat(64 * 1024);
+    for n in 0..40 {
+        world.prompt_store = !(lost && n == 20);
+        say(&mut world, process, &piece);
+        if !world.prompt_store {
+            world.store_gives_up();
+        }
+    }
+    world.prompt_store = false;
+    say(&mut world, process, "the rest");
+    world.end_turn(process);
+    let pieces = on_its_way(&world);
+    let commits = world.orders.iter().filter_map(|order| match order {
+        StoreOrder::Commit(_, writes) => Some(writes),
+        StoreOrder::Load(..) => None,
+    });
+    let ends: Vec<_> = commits
+        .flatten()
+        .filter_map(|write| match write {
+            Write::Finish { texts, .. } => Some(texts),
+            _ => None,
+        })
+        .collect();
+    let [texts] = ends.as_slice() else {
+        panic!("{} ends", ends.len())
+    };
+    let bytes = |texts: &Vec<MessageText>| texts.iter().map(|text| text.text.len()).sum();
+    let whole = texts.as_ref().map(bytes);
+    while world.store_pending() > 0 {
+        world.store_answers();
+    }
+    let stored = &world.jobs[&JobId(1)].texts[&(0, 0)];
+    assert_eq!(stored.len(), 40 * piece.len() + "the rest".len());
+    (pieces, whole)
+}
+
+#[test]
+fn output_of_a_long_turn_is_written_once() {
+    assert_eq!(written_at_its_end(false), ("the rest".len(), None));
+}
+
+#[test]
+fn output_that_the_store_lost_comes_whole() {
+    let (_, whole) = written_at_its_end(true);
+    assert_eq!(whole, Some(40 * 64 * 1024 + "the rest".len()));
 }

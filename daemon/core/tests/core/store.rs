@@ -192,10 +192,12 @@ impl World {
                     let stored = self.jobs.get_mut(&job).unwrap();
                     assert!(stored.last.is_none(), "{job} ended twice");
                     stored.last = Some((seq, line));
-                    let texts = texts.into_iter();
-                    stored.texts = texts
-                        .map(|text| ((text.message, thinking(text.kind)), text.text))
-                        .collect();
+                    if let Some(texts) = texts {
+                        let texts = texts.into_iter();
+                        stored.texts = texts
+                            .map(|text| ((text.message, thinking(text.kind)), text.text))
+                            .collect();
+                    }
                     if let Some(row) = self.sessions.get_mut(&stored.session) {
                         row.turns += u64::from(stored.running);
                     }

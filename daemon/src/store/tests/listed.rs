@@ -22,7 +22,7 @@ fn ends(job: JobId, text: &str) -> Write {
         job,
         end: End::Completed,
         line: last_line(text),
-        texts: Vec::new(),
+        texts: Some(Vec::new()),
     }
 }
 

@@ -53,7 +53,7 @@ fn filled() -> Filled {
             store.commit(vec![Write::Hold { job, held: true }]);
         }
         if let Some(end) = end {
-            let (line, texts) = (final_of(name, end), said(0, "an answer\nto it"));
+            let (line, texts) = (final_of(name, end), Some(said(0, "an answer\nto it")));
             let end = Write::Finish {
                 job,
                 end,
@@ -321,6 +321,7 @@ fn a_page_of_history_fits_into_a_line_whatever_was_said() {
         let (job, ..) = all.store.accept(asked("even", &"\u{1}".repeat(200_000)));
         let mut texts = said(0, &"ö\n".repeat(300_000));
         texts.extend(said(1, &"x".repeat(300_000)));
+        let texts = Some(texts);
         let text = "y".repeat(400_000);
         let line = Body::stored(&format!(
             r#"{{"type":"message_end","stop":"end_turn","text":"{text}","tool_trace":["{text}"]}}"#
@@ -356,7 +357,7 @@ fn a_message_comes_whole_in_pieces_that_end_between_characters() {
     let mut all = filled();
     let (job, ..) = all.store.accept(asked("even", "long"));
     let whole = "aö\u{1}".repeat(150_000);
-    let (line, texts) = (final_of("x", End::Completed), said(3, &whole));
+    let (line, texts) = (final_of("x", End::Completed), Some(said(3, &whole)));
     all.store.commit(vec![Write::Finish {
         job,
         end: End::Completed,

@@ -243,7 +243,7 @@ fn finish(job: JobId, end: End) -> Write {
         job,
         end,
         line: last_line("whole"),
-        texts,
+        texts: Some(texts),
     }
 }
 

@@ -19,7 +19,7 @@ fn ended(store: &mut Bench, texts: &[MessageText]) -> JobId {
         job,
         end: End::Completed,
         line: last_line("whole"),
-        texts: texts.to_vec(),
+        texts: Some(texts.to_vec()),
     }]);
     job
 }
@@ -113,6 +113,32 @@ fn texts_come_in_portions_that_repeat_nothing() {
     let piece = "SELECT max(length(CAST(text AS BLOB))) FROM texts";
     let piece: i64 = db.query_row(piece, [], |row| row.get(0)).unwrap();
     assert!(piece <= 256 * 1024, "{piece}: read as one");
+}
+
+#[test]
+fn texts_stay_in_pieces_at_an_end() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let (job, ..) = store.accept(started("main"));
+    let mut long = String::new();
+    let mut add = |store: &mut Bench, text: &str, end| {
+        let mut writes = vec![piece(job, long.len() as u64, text)];
+        writes.extend(end);
+        store.commit(writes);
+        long.push_str(text);
+    };
+    for _ in 0..9 {
+        add(&mut store, &"ü".repeat(70_000), None);
+    }
+    let end = Write::Finish {
+        job,
+        end: End::Completed,
+        line: last_line("whole"),
+        texts: None,
+    };
+    add(&mut store, "the rest", Some(end));
+    let found = of_job(&mut store, job);
+    check(&found, &[said(0, TextKind::Text, &long)]);
 }
 
 #[test]

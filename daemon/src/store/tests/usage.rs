@@ -32,7 +32,7 @@ fn ended(store: &mut Bench, at: i64, end: End, line: &str) -> JobId {
         ..new(Some("s"))
     });
     let line = Body::stored(line);
-    let texts = Vec::new();
+    let texts = None;
     store.commit(vec![Write::Finish {
         job,
         end,

@@ -28,7 +28,7 @@ fn webhooks_have_the_text_where_it_was_asked_for() {
             job,
             end: End::Completed,
             line: Body::stored(&line),
-            texts: Vec::new(),
+            texts: None,
         };
         let url = URL.to_owned();
         store.commit(vec![finish, Write::Callback { job, url, result }]);
