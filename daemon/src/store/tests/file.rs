@@ -124,6 +124,13 @@ fn migration_goes_on_beside_the_copy_of_one_that_was_killed() {
     let mut newer = migrations::MIGRATIONS.to_vec();
     newer.push("ALTER TABLE jobs ADD COLUMN colour TEXT;");
     schema::prepare(dir.path(), &newer).unwrap();
+    let whole = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.unwrap().path();
+        let is_copy = path.to_string_lossy().contains(".backup-v");
+        is_copy && std::fs::read(path).unwrap().starts_with(b"SQLite")
+    };
+    let copies = std::fs::read_dir(dir.path()).unwrap();
+    assert_eq!(copies.map(whole).filter(|whole| *whole).count(), 1);
 }
 
 #[test]

@@ -128,7 +128,8 @@ pub(crate) fn rules() -> Rules {
     }
 }
 
-/// timmy itself, which Cargo builds as an example for its tests.
+/// timmy itself, which Cargo builds as an example for its tests. Not when only some are asked for by
+/// name: then it is the last one built, and `cargo build --examples` makes it today's.
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let deps = test.parent().unwrap();
