@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{Daemon, Place, is_alive, wait_for};
+use crate::support::{AGENTCTL, Daemon, Place, is_alive, wait_for};
 
 /// A daemon whose agent `run` is this command.
 fn running(command: &[&str]) -> Daemon {
@@ -255,4 +255,20 @@ fn a_session_that_is_closed_and_made_again_begins_anew() {
     let closed = daemon.ask(r#"{"type":"session.close","session":"main"}"#);
     assert_eq!(closed[0]["ok"], true, "{closed:#?}");
     assert_eq!(send("three "), (json!("three "), json!("new")));
+}
+
+#[test]
+fn exec_agents_may_not_read_webhooks() {
+    let lists =
+        format!("read socket; exec '{AGENTCTL}' --socket \"$socket\" webhook list --json 2>&1");
+    let daemon = script(&lists);
+    let url = "https://ci.example/sk-CANARY/";
+    let added = daemon.agentctl(&["webhook", "add", url]);
+    assert_eq!(added.code, Some(0), "{added:?}");
+    let listed = daemon.agentctl(&["webhook", "list", "--json"]);
+    assert!(listed.stdout.contains("sk-CANARY"), "{listed:?}");
+    let socket = daemon.place.socket();
+    let last = ask(&daemon, socket.to_str().unwrap()).to_string();
+    assert!(last.contains("an agent can't do this"), "{last}");
+    assert!(!last.contains("sk-CANARY"), "{last}");
 }

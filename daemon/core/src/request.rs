@@ -1,6 +1,6 @@
 //! The requests besides `send`: what each does and in which state it is refused.
 //!
-//! Owns which requests wait for others, and who asks from inside which worker. Must not know bytes.
+//! Owns which requests wait for others. Must not know bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +13,8 @@ use crate::agent::{Found, Looked};
 use crate::effect::Effect;
 use crate::event::Facts;
 use crate::ids::ConnId;
-use crate::limits::{DELEGATION_DEPTH, SENDS_PER_CONNECTION};
+use crate::inside::{self, Rule};
+use crate::limits::SENDS_PER_CONNECTION;
 use crate::send::is_in_order;
 use crate::state::State;
 use crate::text;
@@ -79,7 +80,7 @@ impl State {
         decoded: Decoded,
         facts: &Facts,
     ) {
-        if forbidden_to_workers(&decoded.request) && self.is_worker(&facts.ancestry) {
+        if inside::rule(&decoded.request) == Rule::Forbidden && self.is_worker(&facts.ancestry) {
             let error = "an agent can't do this: the request came from inside a worker";
             return self.refuse(conn, id, Rejected::new(Code::Forbidden, error));
         }
@@ -176,52 +177,10 @@ impl State {
         }
     }
 
-    /// The job from inside whose worker a request comes: what it says is checked, not believed.
-    pub(crate) fn parent_of(
-        &self,
-        named: Option<JobId>,
-        ancestry: &[u32],
-    ) -> Result<Option<JobId>, Rejected> {
-        let inside = self
-            .slots
-            .values()
-            .find(|slot| slot.pid().is_some_and(|pid| ancestry.contains(&pid)));
-        let turns = inside.map(|slot| &slot.turns);
-        let numbers: Vec<JobId> = turns
-            .into_iter()
-            .flatten()
-            .filter_map(|turn| self.jobs.get(turn)?.number)
-            .collect();
-        let parent = match (named, numbers.as_slice()) {
-            (Some(named), numbers) if numbers.contains(&named) => Some(named),
-            (Some(named), _) => {
-                let error = format!(
-                    "`parent` is {named}, but the request doesn't come from inside its worker"
-                );
-                return Err(Rejected::new(Code::Forbidden, error)
-                    .hint("leave it out: it is found by itself"));
-            }
-            (None, [only]) => Some(*only),
-            (None, _) => None,
-        };
-        if parent.is_some_and(|parent| self.depth(parent) >= DELEGATION_DEPTH) {
-            let error = format!("jobs of jobs of jobs: {DELEGATION_DEPTH} levels are the limit");
-            return Err(Rejected::new(Code::Forbidden, error));
-        }
-        Ok(parent)
-    }
-
     /// How many jobs are above one, itself included. Of one that has ended only itself is known.
     pub(crate) fn depth(&self, job: JobId) -> usize {
         let turn = self.numbers.get(&job).and_then(|turn| self.jobs.get(turn));
         turn.map_or(1, |job| job.depth)
-    }
-
-    pub(crate) fn is_worker(&self, ancestry: &[u32]) -> bool {
-        self.slots
-            .values()
-            .filter_map(crate::slot::Slot::pid)
-            .any(|pid| ancestry.contains(&pid))
     }
 
     pub(crate) fn hello(&mut self, conn: ConnId, id: Option<Id>, hello: &Hello) {
@@ -302,23 +261,6 @@ const fn writes_at_once(request: &Request) -> bool {
             | Request::SessionClose(_)
             | Request::SessionResume(_)
             | Request::SetModel(_)
-            | Request::WebhookReplay(_)
-            | Request::WebhookTest(_)
-    )
-}
-
-const fn forbidden_to_workers(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Answer(_)
-            | Request::SetModel(_)
-            | Request::RestartWorker(_)
-            | Request::Drain(_)
-            | Request::Undrain
-            | Request::DaemonStop(_)
-            | Request::LogLevel(_)
-            // The URLs of others may hold secrets.
-            | Request::Webhooks(_)
             | Request::WebhookReplay(_)
             | Request::WebhookTest(_)
     )

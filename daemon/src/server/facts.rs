@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use agentd_core::Event;
 use agentd_core::event::Facts;
+use agentd_core::inside::{self, Rule};
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::LogFacts;
 use agentd_protocol::{Code, Request, request};
@@ -134,19 +135,19 @@ pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
         pid: peer,
         line: Arc::default(),
     };
-    let facts = move |request: &Request| match request {
+    let known = move |request: &Request| match request {
         Request::Status(_) => status(Arc::clone(&sizes)),
-        Request::LogLevel(asked) => sender.with(now(Facts {
+        Request::LogLevel(asked) => now(Facts {
             log: Some(match &asked.level {
                 Some(level) => log::level_of(level).map(log_facts),
                 None => Ok(log_facts(log::level())),
             }),
             ..Facts::default()
-        })),
-        Request::Send(send) => sender.with(of_sends(&endpoints, [&**send])),
+        }),
+        Request::Send(send) => of_sends(&endpoints, [&**send]),
         Request::Dispatch(dispatch) => {
             let sends = dispatch.jobs.iter().map(|job| &job.send);
-            sender.with(of_sends(&endpoints, sends))
+            of_sends(&endpoints, sends)
         }
         Request::SessionNew(new) => {
             let directories = new.cwd.iter().cloned().collect();
@@ -169,17 +170,13 @@ pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
         }
         Request::WebhookTest(callback) => {
             let urls = vec![callback.url.clone()];
-            sender.with(looked_up(&endpoints, BTreeSet::new(), urls))
+            looked_up(&endpoints, BTreeSet::new(), urls)
         }
-        Request::Collect(_)
-        | Request::WebhookReplay(_)
-        | Request::Answer(_)
-        | Request::SetModel(_)
-        | Request::RestartWorker(_)
-        | Request::Drain(_)
-        | Request::Undrain
-        | Request::DaemonStop(_) => sender.with(now(Facts::default())),
         _ => now(Facts::default()),
+    };
+    let facts = move |request: &Request| match inside::rule(request) {
+        Rule::Same => known(request),
+        Rule::Child | Rule::Forbidden => sender.with(known(request)),
     };
     PeerConfig {
         facts: Arc::new(facts),
