@@ -257,18 +257,35 @@ fn a_session_that_is_closed_and_made_again_begins_anew() {
     assert_eq!(send("three "), (json!("three "), json!("new")));
 }
 
-#[test]
-fn exec_agents_may_not_read_webhooks() {
-    let lists =
-        format!("read socket; exec '{AGENTCTL}' --socket \"$socket\" webhook list --json 2>&1");
-    let daemon = script(&lists);
-    let url = "https://ci.example/sk-CANARY/";
-    let added = daemon.agentctl(&["webhook", "add", url]);
+/// What an agent says that runs a script with `lists`, which lists webhooks.
+fn lists_webhooks(text: &str) -> String {
+    let daemon = script(&format!(
+        "read socket; lists=\"'{AGENTCTL}' --socket '$socket' webhook list --json 2>&1\"; {text}"
+    ));
+    let added = daemon.agentctl(&["webhook", "add", "https://ci.example/sk-CANARY/"]);
     assert_eq!(added.code, Some(0), "{added:?}");
     let listed = daemon.agentctl(&["webhook", "list", "--json"]);
     assert!(listed.stdout.contains("sk-CANARY"), "{listed:?}");
-    let socket = daemon.place.socket();
-    let last = ask(&daemon, socket.to_str().unwrap()).to_string();
-    assert!(last.contains("an agent can't do this"), "{last}");
-    assert!(!last.contains("sk-CANARY"), "{last}");
+    ask(&daemon, daemon.place.socket().to_str().unwrap()).to_string()
+}
+
+#[test]
+fn exec_agents_may_not_read_webhooks() {
+    let said = lists_webhooks("eval \"exec $lists\"");
+    assert!(said.contains("an agent can't do this"), "{said}");
+    assert!(!said.contains("sk-CANARY"), "{said}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn exec_agents_leave_no_worker_by_forking() {
+    // With its parent the way back to the agent is gone, and its environment says nothing. It isn't
+    // started before somebody reads, which is when its parent has ended.
+    let said = lists_webhooks(
+        "dir=$(mktemp -d); mkfifo $dir/said
+         (setsid env -i sh -c \"$lists\" > $dir/said &)
+         cat $dir/said; rm -r $dir",
+    );
+    assert!(said.contains("an agent can't do this"), "{said}");
+    assert!(!said.contains("sk-CANARY"), "{said}");
 }

@@ -111,7 +111,7 @@ impl State {
         facts: &Facts,
     ) {
         // Named by a worker with several turns, it isn't known whose children it waits for.
-        let by = self.parent_of(None, &facts.ancestry).ok().flatten();
+        let by = self.parent_of(None, &facts.descent).ok().flatten();
         if collect.jobs.len() > COLLECT_JOBS {
             let error = format!(
                 "`jobs` has {} entries, the limit is {COLLECT_JOBS}",

@@ -107,7 +107,7 @@ impl State {
         facts: &Facts,
     ) -> Result<TurnId, Rejected> {
         self.room_for(&send, facts)?;
-        let parent = self.parent_of(send.parent, &facts.ancestry)?;
+        let parent = self.parent_of(send.parent, &facts.descent)?;
         let known = send.session.as_ref().and_then(|name| self.names.get(name));
         let session = self.session_for(&send, known.copied(), facts)?;
         let placing = Placing {

@@ -40,8 +40,17 @@ pub struct Facts {
     pub callbacks: BTreeMap<String, Rejected>,
     /// For `webhooks`: what is configured, or why that can't be read.
     pub endpoints: Option<Result<Vec<EndpointRow>, String>>,
-    /// The peer process and its ancestors, for what workers may not do and for whose child a job is.
+    /// For what [`crate::inside::rule`] says that it depends on.
+    pub descent: Descent,
+}
+
+/// Where the process on the other side of a connection comes from.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Descent {
+    /// It and its ancestors.
     pub ancestry: Vec<u32>,
+    /// Has it the mark of a worker? It keeps that when its ancestors are gone.
+    pub marked: bool,
 }
 
 /// What is known of a directory.

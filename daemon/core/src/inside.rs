@@ -6,6 +6,7 @@
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::{Code, JobId, Request};
 
+use crate::event::Descent;
 use crate::limits::DELEGATION_DEPTH;
 use crate::slot::Slot;
 use crate::state::State;
@@ -66,12 +67,12 @@ impl State {
     pub(crate) fn parent_of(
         &self,
         named: Option<JobId>,
-        ancestry: &[u32],
+        descent: &Descent,
     ) -> Result<Option<JobId>, Rejected> {
-        let inside = self
-            .slots
-            .values()
-            .find(|slot| slot.pid().is_some_and(|pid| ancestry.contains(&pid)));
+        let inside = self.slots.values().find(|slot| {
+            slot.pid()
+                .is_some_and(|pid| descent.ancestry.contains(&pid))
+        });
         let turns = inside.map(|slot| &slot.turns);
         let numbers: Vec<JobId> = turns
             .into_iter()
@@ -97,10 +98,8 @@ impl State {
         Ok(parent)
     }
 
-    pub(crate) fn is_worker(&self, ancestry: &[u32]) -> bool {
-        self.slots
-            .values()
-            .filter_map(Slot::pid)
-            .any(|pid| ancestry.contains(&pid))
+    pub(crate) fn is_worker(&self, descent: &Descent) -> bool {
+        let mut pids = self.slots.values().filter_map(Slot::pid);
+        descent.marked || pids.any(|pid| descent.ancestry.contains(&pid))
     }
 }

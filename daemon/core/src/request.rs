@@ -80,7 +80,7 @@ impl State {
         decoded: Decoded,
         facts: &Facts,
     ) {
-        if inside::rule(&decoded.request) == Rule::Forbidden && self.is_worker(&facts.ancestry) {
+        if inside::rule(&decoded.request) == Rule::Forbidden && self.is_worker(&facts.descent) {
             let error = "an agent can't do this: the request came from inside a worker";
             return self.refuse(conn, id, Rejected::new(Code::Forbidden, error));
         }

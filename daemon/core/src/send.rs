@@ -264,7 +264,7 @@ impl State {
         let known = send.session.as_ref().and_then(|name| self.names.get(name));
         let known = known.copied();
         let placed = self
-            .parent_of(send.parent, &facts.ancestry)
+            .parent_of(send.parent, &facts.descent)
             .and_then(|parent| Ok((self.session_for(&send, known, facts)?, parent)));
         match placed {
             Ok((session, parent)) => {

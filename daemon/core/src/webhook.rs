@@ -40,7 +40,7 @@ impl State {
             return Err(Rejected::new(Code::NeedsDaemon, error).hint("start the daemon: `agentd`"));
         }
         // What an agent was talked into must not send requests.
-        if self.is_worker(&facts.ancestry) {
+        if self.is_worker(&facts.descent) {
             let error = "`callback`: an agent can't have somebody called from inside its worker";
             return Err(Rejected::new(Code::Forbidden, error));
         }

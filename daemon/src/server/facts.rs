@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agentd_core::Event;
-use agentd_core::event::Facts;
+use agentd_core::event::{Descent, Facts};
 use agentd_core::inside::{self, Rule};
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::LogFacts;
@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::config;
+use crate::platform::limit_mark::LimitMark;
 use crate::platform::{directories, log, process, remote};
 use crate::server::attach;
 use crate::server::peer::{Known, Later, PeerConfig};
@@ -133,7 +134,7 @@ pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
     } = around;
     let sender = Sender {
         pid: peer,
-        line: Arc::default(),
+        descent: Arc::default(),
     };
     let known = move |request: &Request| match request {
         Request::Status(_) => status(Arc::clone(&sizes)),
@@ -188,62 +189,66 @@ pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
 /// The process on the other side of a connection.
 struct Sender {
     pid: Option<u32>,
-    /// It and its ancestors. Once per connection is enough: who descends from a worker goes on doing
+    /// Where it comes from. Once per connection is enough: who descends from a worker goes on doing
     /// so.
-    line: Arc<OnceLock<Vec<u32>>>,
+    descent: Arc<OnceLock<Descent>>,
 }
 
 impl Sender {
-    /// Facts with its line. It is read beside the runtime's thread, while the rest is looked up.
+    /// Facts with where it comes from. That is read beside the runtime's thread, while the rest is
+    /// looked up.
     fn with(&self, known: Known) -> Known {
-        let line = match (self.pid, self.line.get()) {
-            (None, _) => return known,
-            (Some(_), Some(line)) => Line::Known(line.clone()),
-            (Some(pid), None) => Line::Asked(pid, Arc::clone(&self.line)),
+        let Some(pid) = self.pid else {
+            return known;
         };
-        match (known, line) {
-            (Known::Now(mut facts), Line::Known(line)) => {
-                facts.ancestry = line;
+        match (known, self.descent.get()) {
+            (Known::Now(mut facts), Some(descent)) => {
+                facts.descent = descent.clone();
                 Known::Now(facts)
             }
-            (known, line) => Known::Soon(Box::pin(async move {
-                let rest = async {
-                    match known {
-                        Known::Now(facts) => Ok(facts),
-                        Known::Soon(facts) => facts.await,
-                    }
-                };
-                let (line, facts) = tokio::join!(line.read(), rest);
-                let mut facts = facts?;
-                facts.ancestry = line?;
-                Ok(facts)
-            })),
+            (known, _) => {
+                let of_connection = Arc::clone(&self.descent);
+                Known::Soon(Box::pin(async move {
+                    let rest = async {
+                        match known {
+                            Known::Now(facts) => Ok(facts),
+                            Known::Soon(facts) => facts.await,
+                        }
+                    };
+                    let (descent, facts) = tokio::join!(descent(pid, &of_connection), rest);
+                    let mut facts = facts?;
+                    facts.descent = descent?;
+                    Ok(facts)
+                }))
+            }
         }
     }
 }
 
-/// A process and its ancestors, as far as they were looked up.
-enum Line {
-    Known(Vec<u32>),
-    Asked(u32, Arc<OnceLock<Vec<u32>>>),
+/// Where a process comes from: looked up, unless it is known.
+async fn descent(pid: u32, known: &OnceLock<Descent>) -> Result<Descent, Rejected> {
+    static PLACES: Semaphore = Semaphore::const_new(READERS);
+    if let Some(known) = known.get() {
+        return Ok(known.clone());
+    }
+    let read = move || Descent {
+        ancestry: process::ancestry(pid),
+        marked: is_marked(pid),
+    };
+    let read = in_a_thread(&PLACES, read).await.ok_or_else(|| {
+        let within = READ_WITHIN.as_secs();
+        let error = format!("what process {pid} descends from could not be read within {within} s");
+        Rejected::new(Code::Internal, error).hint("nothing was done; ask again")
+    })?;
+    Ok(known.get_or_init(|| read).clone())
 }
 
-impl Line {
-    async fn read(self) -> Result<Vec<u32>, Rejected> {
-        static PLACES: Semaphore = Semaphore::const_new(READERS);
-        let (pid, known) = match self {
-            Self::Known(line) => return Ok(line),
-            Self::Asked(pid, known) => (pid, known),
-        };
-        let line = in_a_thread(&PLACES, move || process::ancestry(pid)).await;
-        let line = line.ok_or_else(|| {
-            let within = READ_WITHIN.as_secs();
-            let error =
-                format!("what process {pid} descends from could not be read within {within} s");
-            Rejected::new(Code::Internal, error).hint("nothing was done; ask again")
-        })?;
-        Ok(known.get_or_init(|| line).clone())
-    }
+/// Has a process the mark of a worker, of whatever instance? A daemon that was started by an agent
+/// has one itself, and whoever has the same comes from beside it and not from inside.
+fn is_marked(pid: u32) -> bool {
+    static OURS: OnceLock<Option<LimitMark>> = OnceLock::new();
+    let ours = OURS.get_or_init(|| LimitMark::on(std::process::id()));
+    LimitMark::on(pid).is_some_and(|mark| *ours != Some(mark))
 }
 
 fn now(facts: Facts) -> Known {

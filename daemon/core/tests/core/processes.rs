@@ -7,7 +7,7 @@ use std::time::Duration;
 use agentd_core::Event;
 use agentd_core::attached::Attachments;
 use agentd_core::effect::Spawn;
-use agentd_core::event::{Facts, Fault};
+use agentd_core::event::{Descent, Facts, Fault};
 use agentd_core::ids::{Generation, TurnId, WorkerId};
 use agentd_core::worker::{Exit, Outcome, Traits, WorkerCommand, WorkerEvent};
 use agentd_protocol::JobId;
@@ -191,7 +191,10 @@ impl World {
 
     pub fn descends_from(ancestry: Vec<u32>) -> Facts {
         Facts {
-            ancestry,
+            descent: Descent {
+                ancestry,
+                marked: false,
+            },
             ..Facts::default()
         }
     }
