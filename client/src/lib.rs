@@ -24,6 +24,7 @@ pub mod relay;
 pub mod remote;
 #[cfg(test)]
 mod scripted;
+pub mod send_only;
 pub mod sessions;
 pub mod ssh;
 pub mod stdio;

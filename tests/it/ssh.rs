@@ -283,15 +283,14 @@ fn nothing_in_a_target_is_an_option_or_a_command() {
 
 /// The line of `ssh-key` for the key `voice`, in force there.
 pub fn restrict(place: &Place, mac: &Sshd) -> String {
+    restrict_to(place, mac, &[])
+}
+
+fn restrict_to(place: &Place, mac: &Sshd, rules: &[&str]) -> String {
     let key = mac.path("voice.pub");
-    let words = [
-        "ssh-key",
-        "voice",
-        "--key",
-        key.to_str().unwrap(),
-        "--program",
-        AGENTCTL,
-    ];
+    let key = key.to_str().unwrap();
+    let mut words = vec!["ssh-key", "voice", "--key", key, "--program", AGENTCTL];
+    words.extend(rules);
     let said = finish(here(place, mac, &words), b"");
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.stdout.starts_with("restrict,command=\""), "{said:?}");
@@ -380,6 +379,43 @@ fn a_restricted_key_sends_and_does_nothing_else() {
     assert_eq!(ended(&mut client), None);
     let forward = world.run(&["forward", "voice"]);
     assert_eq!(forward.code, Some(69), "{forward:?}");
+}
+
+/// What a send over the restricted key is answered with.
+fn stolen_key_sends(world: &World, fields: Value) -> String {
+    let mut line = json!({"type": "send", "id": 1, "text": "chaos:say hi", "stream": false});
+    for (name, value) in fields.as_object().unwrap() {
+        line[name] = value.clone();
+    }
+    let said = finish(world.mac.ssh(&["voice"]), format!("{line}\n").as_bytes());
+    said.stdout
+}
+
+#[test]
+fn restricted_key_reads_no_file() {
+    let Some(world) = World::new() else { return };
+    restrict(&world.place, &world.mac);
+    let planted = world.place.path("planted.txt");
+    std::fs::write(&planted, "sk-CANARY").unwrap();
+    let said = stolen_key_sends(&world, json!({"attachments": [{"path": planted}]}));
+    assert!(said.contains("\"code\":\"forbidden\""), "{said}");
+    let said = stolen_key_sends(&world, json!({"cwd": world.place.dir.path()}));
+    assert!(said.contains("\"code\":\"forbidden\""), "{said}");
+    assert_eq!(world.daemon.status()["store"]["jobs"], 0);
+    assert!(stolen_key_sends(&world, json!({})).contains("message_end"));
+}
+
+#[test]
+fn restricted_key_reaches_its_agents_only() {
+    let Some(world) = World::new() else { return };
+    let root = world.place.path("root");
+    std::fs::create_dir(&root).unwrap();
+    let rules = ["--agents", "chaos", "--cwd-root", root.to_str().unwrap()];
+    restrict_to(&world.place, &world.mac, &rules);
+    let said = stolen_key_sends(&world, json!({"agent": "other"}));
+    assert!(said.contains("expected `chaos`"), "{said}");
+    let said = stolen_key_sends(&world, json!({"cwd": root}));
+    assert!(said.contains("message_end"), "{said}");
 }
 
 /// The next line of a connection that somebody closes, however.

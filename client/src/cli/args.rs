@@ -26,7 +26,7 @@ pub use control::{AbortArgs, DeadlineArgs, RestartArgs, WatchArgs};
 pub use http::{HttpArgs, ServeArgs, ServeCommand, TokenArgs};
 pub use look::{DoctorArgs, LogLevelArgs, LogsArgs, StatusArgs, UsageArgs, UsageBy};
 pub use remote::{
-    ForwardArgs, SshKeyArgs, VoiceArgs, VoiceCheckArgs, VoiceCommand, VoiceFlushArgs,
+    ForwardArgs, SendOnlyArgs, SshKeyArgs, VoiceArgs, VoiceCheckArgs, VoiceCommand, VoiceFlushArgs,
     VoiceForwardArgs,
 };
 pub use service::{
@@ -354,10 +354,12 @@ Whoever has it can ask the agents anything, as you. It is in http.token of the s
 Examples:
   ssh-keygen -t ed25519 -N '' -f ~/.ssh/agentd_voice
   agentctl ssh-key mac --key ~/.ssh/agentd_voice.pub
+  agentctl ssh-key mac --key ~/.ssh/agentd_voice.pub --agents timmy --no-tools
   agentctl ssh-key mac --key ~/.ssh/agentd_voice.pub --program /opt/bin/agentctl
 
-The line goes into ~/.ssh/authorized_keys on that machine. Whoever has the key can ask its
-agents anything; it opens no shell, forwards nothing and runs no other command.")]
+The line goes into ~/.ssh/authorized_keys on that machine. Whoever has the key can ask these
+agents anything and have them do what their tools do; it opens no shell, reads no file, forwards
+nothing and runs no other command.")]
     SshKey(SshKeyArgs),
     /// Send what was said to a session, now or as soon as its machine can be reached
     #[command(after_help = "\
@@ -413,6 +415,9 @@ pub struct StdioArgs {
     /// Let nothing but sends pass: for a key that may do nothing else
     #[arg(long)]
     pub send_only: bool,
+    /// What they may say.
+    #[command(flatten)]
+    pub rules: SendOnlyArgs,
 }
 
 #[derive(Args, Clone, Debug)]

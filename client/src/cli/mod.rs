@@ -52,6 +52,7 @@ use clap::{CommandFactory, Parser};
 use self::args::{Cli, Command, ConfigCommand, HttpArgs, JsonArgs, ServeCommand, Shell, StdioArgs};
 use self::exit::Exit;
 use crate::fallback::Fallback;
+use crate::send_only::SendOnly;
 use crate::{oneshot, relay, stdio};
 
 /// Serves HTTP until it is told to end: it is made of this library, and so can't be part of it.
@@ -166,8 +167,10 @@ async fn stdio(args: StdioArgs, socket: Option<&Path>) -> io::Result<Exit> {
             return Ok(exit::of_client_error(&error));
         }
     };
-    let allowed = if args.send_only {
-        relay::Allowed::Sends
+    let rules = args.rules.send_only();
+    // Rules alone are meant as rules.
+    let allowed = if args.send_only || rules != SendOnly::default() {
+        relay::Allowed::Sends(rules)
     } else {
         relay::Allowed::All
     };

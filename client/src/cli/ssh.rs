@@ -44,7 +44,7 @@ pub(super) async fn key(args: SshKeyArgs) -> io::Result<Exit> {
         }
     };
     let program = args.program.as_deref().unwrap_or("agentctl");
-    let Some(line) = line(program, &text) else {
+    let Some(line) = line(program, &args.rules.words(), &text) else {
         output::error(
             &format!(
                 "`{shown}` is no public key: expected one line as in `ssh-ed25519 AAAA… comment`"
@@ -73,7 +73,7 @@ fn public(file: PathBuf) -> PathBuf {
 
 /// `restrict` denies terminals, all forwarding and the user's own `rc`; the command is what runs,
 /// whatever the client asks for.
-fn line(program: &str, key: &str) -> Option<String> {
+fn line(program: &str, rules: &str, key: &str) -> Option<String> {
     let key = key.trim_end();
     if key.len() > MAX_KEY || key.chars().any(char::is_control) {
         return None;
@@ -88,7 +88,7 @@ fn line(program: &str, key: &str) -> Option<String> {
         return None;
     }
     Some(format!(
-        "restrict,command=\"{program} stdio --send-only\" {key}"
+        "restrict,command=\"{program} stdio --send-only{rules}\" {key}"
     ))
 }
 
@@ -111,17 +111,47 @@ async fn first_key(target: &Target) -> io::Result<Option<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+    use crate::cli::args::{Cli, Command};
 
     #[test]
     fn the_line_restricts_the_key_to_sends() {
         let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGk0 me@laptop voice\n";
         assert_eq!(
-            line("agentctl", key).as_deref(),
+            line("agentctl", "", key).as_deref(),
             Some(
                 "restrict,command=\"agentctl stdio --send-only\" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGk0 me@laptop voice"
             )
         );
+    }
+
+    #[test]
+    fn ssh_key_line_says_what_may_be_sent() {
+        let words = [
+            "agentctl",
+            "ssh-key",
+            "mac",
+            "--agents",
+            "pi,timmy",
+            "--no-tools",
+        ];
+        let words = words.into_iter().chain(["--cwd-root", "/srv/a"]);
+        let Command::SshKey(args) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("another command")
+        };
+        let line = line("agentctl", &args.rules.words(), "ssh-ed25519 AAAAk").unwrap();
+        let said = line.split('"').nth(1).unwrap();
+        let Command::Stdio(there) = Cli::try_parse_from(said.split(' ')).unwrap().command else {
+            panic!("another command: {said}")
+        };
+        assert!(there.send_only);
+        assert_eq!(there.rules.send_only(), args.rules.send_only());
+        for wrong in ["a b", "a;b", "\"", "$x", ""] {
+            let words = ["agentctl", "ssh-key", "mac", "--agents", wrong];
+            assert!(Cli::try_parse_from(words).is_err(), "{wrong}");
+        }
     }
 
     #[test]
@@ -135,7 +165,7 @@ mod tests {
             "command=\"id\" ssh-ed25519 AAAA",
             "environment=\"A=b\",ssh-ed25519 AAAA",
         ] {
-            assert_eq!(line("agentctl", text), None, "{text}");
+            assert_eq!(line("agentctl", "", text), None, "{text}");
         }
         assert_eq!(public("/k".into()), Path::new("/k.pub"));
         assert_eq!(public("/k.pub".into()), Path::new("/k.pub"));

@@ -61,13 +61,23 @@ pub(super) fn utterance(text: &str) -> Result<String, String> {
     }
 }
 
-/// A program's path that means the same to every shell.
+/// A path that means the same to every shell.
 pub(super) fn program(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._/-+".contains(c);
     if text.starts_with('/') && text.chars().all(plain) {
         Ok(text.to_owned())
     } else {
         Err("expected an absolute path of letters, digits and ._/-+".to_owned())
+    }
+}
+
+/// A name that means the same to every shell, and stands in a list.
+pub(super) fn word(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected a name of letters, digits and ._-".to_owned())
     }
 }
 

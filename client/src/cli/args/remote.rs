@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use crate::cli::value;
+use crate::send_only::SendOnly;
 use crate::ssh::Target;
 use crate::voice::{self, rate};
 
@@ -40,6 +41,55 @@ pub struct SshKeyArgs {
     /// Where `agentctl` is there, when it isn't on PATH
     #[arg(long, value_name = "PATH", value_parser = value::program)]
     pub program: Option<String>,
+    /// What may be sent with it.
+    #[command(flatten)]
+    pub rules: SendOnlyArgs,
+}
+
+// What whoever may only send may say: of `stdio --send-only`, and of `ssh-key`, which writes that.
+#[derive(Args, Clone, Debug)]
+#[group(id = "rules")]
+pub struct SendOnlyArgs {
+    /// Only to these agents; a send that names none goes to the first
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = value::word)]
+    pub agents: Vec<String>,
+    /// Only with these toolsets; a send that names none gets all of them
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = value::word)]
+    pub tools: Vec<String>,
+    /// Only without tools
+    #[arg(long, conflicts_with = "tools")]
+    pub no_tools: bool,
+    /// Also in this directory and below; without, a send names no directory
+    #[arg(long = "cwd-root", value_name = "DIR", value_parser = value::program)]
+    pub cwd_roots: Vec<String>,
+}
+
+impl SendOnlyArgs {
+    /// The rules that they are.
+    pub fn send_only(self) -> SendOnly {
+        SendOnly {
+            agents: self.agents,
+            tools: (self.no_tools || !self.tools.is_empty()).then_some(self.tools),
+            cwd_roots: self.cwd_roots.into_iter().map(PathBuf::from).collect(),
+        }
+    }
+
+    /// The words that say them once more, to a shell.
+    pub fn words(&self) -> String {
+        let list = |name, values: &[String]| match values {
+            [] => String::new(),
+            _ => format!(" --{name} {}", values.join(",")),
+        };
+        let mut words = list("agents", &self.agents);
+        words.push_str(&list("tools", &self.tools));
+        if self.no_tools {
+            words.push_str(" --no-tools");
+        }
+        for root in &self.cwd_roots {
+            words.push_str(&format!(" --cwd-root {root}"));
+        }
+        words
+    }
 }
 
 // `voice`.
