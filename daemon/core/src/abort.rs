@@ -195,6 +195,24 @@ impl State {
         }
     }
 
+    /// The store takes nothing for now: whoever waits for its marks is told that it is not known
+    /// when they will be durable.
+    pub(crate) fn aborts_in_doubt(&mut self, trouble: &str) {
+        let waits = |aborting: &&mut Aborting| aborting.outstanding > 0;
+        let waiting = self.aborting.values_mut().filter(waits);
+        let told: Vec<_> = waiting
+            .filter_map(|aborting| Some((aborting.asker.take()?, aborting.jobs.len())))
+            .collect();
+        for ((conn, id), jobs) in told {
+            let error = format!(
+                "{jobs} jobs are being ended, but the store has not taken yet that they were \
+                 aborted: {trouble}"
+            );
+            let hint = "it will, as soon as it can; after a crash before that they may run";
+            self.refuse(conn, id, Rejected::new(Code::StoreFailed, error).hint(hint));
+        }
+    }
+
     fn answer_abort(&mut self, done: Aborting) {
         let Aborting {
             asker: Some((conn, id)),

@@ -46,7 +46,8 @@ impl State {
                 *cancelled = true
             }
             Phase::Running { .. } => self.tell_to_end(turn, Ending::Cancelled),
-            Phase::Settling { .. } => {}
+            // It ends for whatever reason already; what it says of that is what its user said last.
+            Phase::Settling { ending, .. } => *ending = Ending::Cancelled,
             Phase::Finishing => return None,
         }
         Some(number)

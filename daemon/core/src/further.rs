@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    fn will_take(&self, slot: &Slot, agent: &str, fit: &Fit) -> bool {
+    pub(crate) fn will_take(&self, slot: &Slot, agent: &str, fit: &Fit) -> bool {
         let named = |session: &SessionId| self.sessions.get(session).is_some_and(|one| one.named);
         // Sessions that nobody named leave their process with their last turn.
         let gets_free = slot.describe.recycles && !slot.sessions.iter().any(named);

@@ -17,7 +17,7 @@ use crate::ids::{TurnId, WorkerId};
 use crate::job::{Phase, Process};
 use crate::limits::{PROBE_WITHIN, RUNG, SAYS_WITHIN, SPAWN_EVERY, SPAWNS_AT_ONCE};
 use crate::rare::Rare;
-use crate::room::Room;
+use crate::room::{Room, Wants};
 use crate::schedule::Pass;
 use crate::session::SessionId;
 use crate::slot::{Fit, Slot, SlotPhase};
@@ -185,7 +185,12 @@ impl State {
             }
             return Place::Wait;
         }
-        match self.make_room(turn, pass) {
+        let wants = Wants {
+            agent,
+            fit: &fit,
+            own,
+        };
+        match self.make_room(turn, &wants, pass) {
             Room::Some => {}
             Room::Coming => return Place::Coming,
             Room::None => return Place::Wait,

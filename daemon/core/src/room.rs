@@ -4,13 +4,18 @@
 
 use std::time::Duration;
 
+use crate::agent::Agent;
 use crate::ids::{TurnId, WorkerId};
 use crate::lanes::Lane;
 use crate::limits::{MAKES_WAY_AFTER, MAKES_WAY_FOR};
 use crate::schedule::Pass;
-use crate::slot::Slot;
+use crate::slot::{Fit, Slot};
 use crate::state::State;
 use crate::timers::Timer;
+
+/// So many turns may ask in vain for processes that are kept for others, before nobody is asked any
+/// more: each has a process of its agent that takes it, so there are few, but for lanes that differ.
+const KEPT_LOOKS: usize = 64;
 
 /// Is there room for one more process?
 pub(crate) enum Room {
@@ -18,6 +23,14 @@ pub(crate) enum Room {
     /// One is on its way out.
     Coming,
     None,
+}
+
+/// What a turn wants a process for.
+pub(crate) struct Wants<'a> {
+    pub(crate) agent: &'a Agent,
+    pub(crate) fit: &'a Fit,
+    /// One that is started for its session.
+    pub(crate) own: bool,
 }
 
 /// The process that takes no new turns, so that an older one of another agent gets its room.
@@ -54,8 +67,17 @@ impl State {
 
     /// Is there room for one more process? Ends an idle one if not. Turns ask in the order in which
     /// they were accepted, so whoever waits for an idle process is younger.
-    pub(crate) fn make_room(&mut self, turn: TurnId, pass: &mut Pass) -> Room {
+    ///
+    /// Agents that have processes share the room: whoever has more lets others go first, and keeps
+    /// what is its share while its turns wait. Else each turn of one agent would end a process of
+    /// another, and most of the time would go into starting them.
+    pub(crate) fn make_room(&mut self, turn: TurnId, wants: &Wants<'_>, pass: &mut Pass) -> Room {
         if pass.full {
+            return Room::None;
+        }
+        let has = self.processes_for(wants);
+        if has > 0 && !pass.by_age && self.is_behind_others(&wants.agent.name) {
+            pass.yields = true;
             return Room::None;
         }
         let processes = self.processes();
@@ -68,6 +90,8 @@ impl State {
         if leaves.count() > taken {
             return Room::Coming;
         }
+        let is_kept =
+            |slot: &Slot| has > 0 && self.is_useful(slot) && self.share_of(&slot.agent) <= has + 1;
         // Longest idle first; those that somebody waits for, and memories that can't be resumed,
         // go last.
         let idle = self
@@ -76,16 +100,59 @@ impl State {
             .filter(|(_, slot)| slot.turns.is_empty() && slot.is_ready())
             .filter(|(worker, _)| !self.compacting.contains_key(worker));
         let wanted = |worker: WorkerId| !self.derived.lanes.is_empty(&Lane::Held(worker));
+        let (kept, idle): (Vec<_>, Vec<_>) = idle.partition(|(_, slot)| is_kept(slot));
         let victim = idle
+            .into_iter()
             .min_by_key(|(worker, slot)| (self.is_memory(slot), wanted(**worker), slot.idle_since))
             .map(|(worker, _)| *worker);
         let Some(worker) = victim else {
-            pass.full = true;
-            self.ask_for_way(turn);
+            pass.kept += 1;
+            if kept.is_empty() || pass.kept >= KEPT_LOOKS {
+                pass.full = true;
+                self.ask_for_way(turn);
+            }
             return Room::None;
         };
         self.retire(worker);
         Room::Coming
+    }
+
+    /// How many processes are there, or come up, that take the turn in their time?
+    fn processes_for(&self, wants: &Wants<'_>) -> usize {
+        let Wants { agent, fit, own } = *wants;
+        let takes = |slot: &&Slot| {
+            let comes = slot.agent == agent.name && slot.phase.comes() && slot.serves(fit);
+            comes && slot.takes_turns() || self.will_take(slot, &agent.name, fit)
+        };
+        if own {
+            return 0;
+        }
+        self.slots.values().filter(takes).count()
+    }
+
+    /// Waits a turn of another agent for a process that has fewer of them?
+    fn is_behind_others(&self, agent: &str) -> bool {
+        let share = self.share_of(agent);
+        let others = self.settings.agents.keys().filter(|other| *other != agent);
+        let mut waiting = others.filter(|other| self.derived.lanes.any_free(other));
+        waiting.any(|other| self.share_of(other) < share)
+    }
+
+    /// Does any turn wait that an idle process could take?
+    fn is_useful(&self, slot: &Slot) -> bool {
+        let takes = |lane: &Lane| match lane {
+            Lane::Free(need) => !need.own && need.fit.as_ref().is_none_or(|fit| slot.serves(fit)),
+            Lane::Held(_) => false,
+        };
+        let mut lanes = self.derived.lanes.free_of(&slot.agent);
+        slot.takes_turns() && slot.room() > 0 && lanes.any(takes)
+    }
+
+    /// How many processes has an agent?
+    fn share_of(&self, agent: &str) -> usize {
+        let has = |slot: &&Slot| slot.agent == agent && slot.phase.holds_process();
+        let leaves = |slot: &&Slot| !slot.phase.leaves();
+        self.slots.values().filter(has).filter(leaves).count()
     }
 
     /// No process is idle, and one that is shared may never be: its turns overlap. For one that has

@@ -37,6 +37,14 @@ pub(crate) struct Pass {
     closed: BTreeSet<Lane>,
     /// There is no room for one more process, and none can be made.
     pub(crate) full: bool,
+    /// The turn that was looked at lets other agents go first.
+    pub(crate) yields: bool,
+    /// The lanes of those that did.
+    yielded: Vec<Lane>,
+    /// Nobody does any more: what is left goes to the oldest.
+    pub(crate) by_age: bool,
+    /// How many turns asked in vain for processes that are kept for others.
+    pub(crate) kept: usize,
     /// Processes on their way out whose room older turns wait for.
     pub(crate) claimed: usize,
     /// How many turns wait for each process that isn't ready.
@@ -46,6 +54,25 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
+    /// Nothing more can start in a lane.
+    fn close(&mut self, lane: Lane) {
+        self.open.remove(&lane);
+        if std::mem::take(&mut self.yields) {
+            self.yielded.push(lane.clone());
+        }
+        self.closed.insert(lane);
+    }
+
+    /// Looks once more at those who let others go first; was there any?
+    fn go_on_by_age(&mut self) -> bool {
+        let yielded = std::mem::take(&mut self.yielded);
+        for lane in &yielded {
+            self.closed.remove(lane);
+        }
+        self.by_age = true;
+        !yielded.is_empty() && !self.full
+    }
+
     /// How many turns wait already for a process that isn't ready?
     pub(crate) fn promised(&self, worker: WorkerId) -> u32 {
         self.promised.get(&worker).copied().unwrap_or_default()
@@ -67,6 +94,9 @@ impl State {
         let mut pass = self.begin_pass();
         loop {
             let Some((next, lane)) = self.oldest(&pass) else {
+                if pass.go_on_by_age() {
+                    continue;
+                }
                 if self.way_ends(pass.full) {
                     pass = self.begin_pass();
                     continue;
@@ -86,10 +116,7 @@ impl State {
                 Look::Waits => {
                     pass.open.insert(lane, Some(next.turn));
                 }
-                Look::Stands => {
-                    pass.open.remove(&lane);
-                    pass.closed.insert(lane);
-                }
+                Look::Stands => pass.close(lane),
                 Look::Changed => {
                     changes += 1;
                     self.derive();

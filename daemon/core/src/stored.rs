@@ -172,9 +172,10 @@ impl State {
     /// cut off, since what became of it is unknown. It may be found later, by its key. Who has a job
     /// that is accepted, or only looks something up, waits.
     pub(crate) fn in_doubt(&mut self) {
-        if self.store_trouble.is_none() {
+        let Some(trouble) = self.store_trouble.clone() else {
             return;
-        }
+        };
+        self.aborts_in_doubt(&trouble);
         self.timers.set(Timer::Doubt, self.now.mono + DOUBT_WITHIN);
         let pending = self.derived.pending.iter();
         let pending = pending.filter_map(|turn| self.jobs.get(turn)?.sender.as_ref());

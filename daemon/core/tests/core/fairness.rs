@@ -40,7 +40,7 @@ fn dispatch(world: &mut World, turns: usize, mut job: impl FnMut(usize) -> Strin
 }
 
 /// Each process does what it is to do next; then time passes.
-fn step(world: &mut World) {
+pub fn step(world: &mut World) {
     let processes: Vec<_> = world.processes.keys().copied().collect();
     for process in processes {
         match world.processes.get(&process) {

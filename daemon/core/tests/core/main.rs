@@ -32,6 +32,7 @@ mod races;
 mod recovery;
 mod replay;
 mod scenarios;
+mod shares;
 mod spawns;
 mod steering;
 mod store;

@@ -319,6 +319,31 @@ fn abort_whose_marks_are_refused_says_so() {
 }
 
 #[test]
+fn abort_while_nothing_is_stored_says_so() {
+    let (mut world, conn) = scheduled();
+    world.prompt_store = false;
+    world.request(conn, 1, ABORT);
+    world.event(Event::StoreHealth {
+        trouble: Some("database or disk is full".to_owned()),
+    });
+    world.pass(Duration::from_secs(10));
+    let answer = world.answer(conn, 1);
+    assert_eq!(answer["code"], "store-failed", "{answer}");
+    assert!(
+        answer["error"].to_string().contains("disk is full"),
+        "{answer}"
+    );
+    // It is still meant.
+    world.event(Event::StoreHealth { trouble: None });
+    world.prompt_store = true;
+    while !world.orders.is_empty() {
+        world.store_answers();
+    }
+    go_on(&mut world);
+    assert_eq!(ended_with(&world, "\"cancelled\""), ALL);
+}
+
+#[test]
 fn store_that_is_behind_pauses_whoever_writes() {
     let mut world = World::new(settings());
     let conn = world.connect();
