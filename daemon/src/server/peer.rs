@@ -26,6 +26,7 @@ use agentd_core::effect::Progress;
 use agentd_core::event::{Event, Facts, Origin};
 use agentd_core::ids::ConnId;
 use agentd_protocol::envelope::{Envelope, Rejected};
+use agentd_protocol::limits::MAX_PARTIAL;
 use agentd_protocol::line::{Body, ErrorLine, Line, Telling};
 use agentd_protocol::request::Decoded;
 use agentd_protocol::{Code, Id, Request};
@@ -350,6 +351,7 @@ impl Peer {
                 Err(refused) => refused,
             },
             Item::TooLong => (None, Rejected::too_long()),
+            Item::NoRoom => (None, no_room()),
         };
         self.refuse(id.as_ref(), rejected);
         None
@@ -548,6 +550,15 @@ impl From<Instant> for Due {
 fn is_fragment(line: &[u8]) -> bool {
     line.trim_ascii_start().first() == Some(&b'{')
         && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err_and(|why| why.is_eof())
+}
+
+fn no_room() -> Rejected {
+    let most = MAX_PARTIAL / (1024 * 1024);
+    let error = format!(
+        "lines that aren't over yet take {most} MiB on all connections together: this one was \
+         skipped"
+    );
+    Rejected::new(Code::QueueFull, error).hint("nothing was done; send it again")
 }
 
 fn truncated(error: impl Into<String>) -> Rejected {

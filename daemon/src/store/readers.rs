@@ -140,6 +140,8 @@ struct State {
     /// The log begins anew as soon as nobody reads it.
     paused_until: Option<Instant>,
     reads: u64,
+    /// Whoever waits is not given up before: something was read not long ago.
+    moving_until: Option<Instant>,
 }
 
 struct Asked {
@@ -332,6 +334,7 @@ impl Shared {
             match place {
                 Some(place) => {
                     state.reading.swap_remove(place);
+                    state.moving_until = Some(Instant::now() + self.setting.limits.answer);
                     drop(state);
                     self.tell(asked.token, loaded);
                 }
@@ -355,8 +358,9 @@ impl Shared {
             let now = Instant::now();
             let paused = state.paused_until.filter(|until| *until > now);
             if paused.is_none()
-                && let Some(asked) = state.waiting.pop_front()
+                && let Some(mut asked) = state.waiting.pop_front()
             {
+                asked.until = now + self.setting.limits.answer;
                 state.reads += 1;
                 let number = state.reads;
                 state.reading.push(Reading {
@@ -432,7 +436,7 @@ impl State {
     /// Gives up what should have been answered by now.
     fn take_late(&mut self, now: Instant) -> Vec<Token> {
         let mut late = Vec::new();
-        while self.waiting.front().is_some_and(|asked| asked.until <= now) {
+        while self.next_given_up().is_some_and(|until| until <= now) {
             late.extend(self.waiting.pop_front().map(|asked| asked.token));
         }
         for read in self.reading.extract_if(.., |read| read.until <= now) {
@@ -446,11 +450,12 @@ impl State {
     /// When the next one is late.
     fn next_late(&self) -> Option<Instant> {
         let reading = self.reading.iter().map(|read| read.until);
-        self.waiting
-            .front()
-            .map(|asked| asked.until)
-            .into_iter()
-            .chain(reading)
-            .min()
+        self.next_given_up().into_iter().chain(reading).min()
+    }
+
+    /// When the first of those that wait is given up.
+    fn next_given_up(&self) -> Option<Instant> {
+        let asked = self.waiting.front()?;
+        self.moving_until.max(Some(asked.until))
     }
 }

@@ -50,6 +50,8 @@ pub(super) enum Item {
     Last(Vec<u8>),
     /// A line over the limit was skipped.
     TooLong,
+    /// A line was skipped because others that aren't over either take all room.
+    NoRoom,
 }
 
 /// Does anything still come in?
@@ -159,7 +161,7 @@ impl Input {
             self.forget_partial();
             self.skipping = true;
             self.any_line = true;
-            self.items.push_back(Item::TooLong);
+            self.items.push_back(Item::NoRoom);
         }
     }
 

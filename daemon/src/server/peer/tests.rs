@@ -422,7 +422,7 @@ async fn unfinished_lines_of_all_connections_share_one_limit() {
     let mut peer = both.answered();
     peer.say("{\"type\":").await;
     peer.say("\"ping\"").await;
-    assert_eq!(codes(&peer.line().await), ["frame-too-long"]);
+    assert_eq!(codes(&peer.line().await), ["queue-full"]);
     peer.say("}\n{\"type\":\"ping\"}\n").await;
     assert_eq!(
         peer.rest().await.0,

@@ -168,6 +168,36 @@ fn reads_that_hang_are_given_up_and_replaced() {
 }
 
 #[test]
+fn reads_wait_while_others_are_answered() {
+    let dir = TempDir::new().unwrap();
+    let limits = Limits {
+        answer: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    // Slow, and in time; all of them take longer than one may.
+    let reader = Box::new(|| std::thread::sleep(Duration::from_millis(60)));
+    let faults = Faults {
+        reader,
+        limits,
+        ..Faults::of_writer(Box::new(|_, _| Ok(())))
+    };
+    let mut store = with_faults(dir.path(), faults);
+    let asked = 30;
+    for _ in 0..asked {
+        store.ask(list());
+    }
+    for _ in 0..asked {
+        match store.event() {
+            Event::Loaded { loaded, .. } => {
+                assert!(!matches!(loaded, Loaded::Failed(_)), "{loaded:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    store.close();
+}
+
+#[test]
 fn readers_leave_when_nobody_asks() {
     let dir = TempDir::new().unwrap();
     let limits = Limits {
