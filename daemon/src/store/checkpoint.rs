@@ -207,7 +207,7 @@ fn work(conn: &Connection, woken: &Receiver<()>, log: &Log) {
 }
 
 /// Writes the log back into the file, as far as it can without waiting for anybody.
-fn checkpoint(conn: &Connection, mode: &str) -> Done {
+pub(super) fn checkpoint(conn: &Connection, mode: &str) -> Done {
     match write_back(conn, mode) {
         Ok(round) if !round.was_busy => Done::Whole,
         Ok(_hindered) => Done::InPart,
@@ -220,7 +220,7 @@ fn checkpoint(conn: &Connection, mode: &str) -> Done {
 
 /// Was all done that was to be done?
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Done {
+pub(super) enum Done {
     Whole,
     /// Somebody reads what is in the log, or writes back beside.
     InPart,

@@ -13,7 +13,7 @@ use super::write::nat;
 use super::{listed, usage, webhooks};
 
 /// A slice ends about here; with its commit whoever comes meanwhile waits less than 50 ms.
-const SLICE: Duration = Duration::from_millis(20);
+pub(super) const SLICE: Duration = Duration::from_millis(20);
 /// What ended turns used is noted for so long at a time, and so is what lists say of sessions.
 const NOTING: Duration = Duration::from_millis(5);
 /// Jobs looked up at once.

@@ -2,6 +2,8 @@
 //!
 //! Owns the queue of orders and the connection. Must not know what a write does.
 
+mod upkeep;
+
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,9 +19,8 @@ use rusqlite::hooks::Wal;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::Notify;
 
-use super::age::Clocks;
 use super::backup::Backups;
-use super::checkpoint::{Checkpoints, Length, Log};
+use super::checkpoint::{Checkpoints, Log};
 use super::queue::{
     BATCH, HEAVY, batch_len, can_do_without, changes, delivers, is_lazy, only_releases, refusal,
     weight,
@@ -28,7 +29,7 @@ use super::readers::{Commits, Readers};
 use super::room::{self, Room};
 use super::transaction::{Attempt, Doubt, attempt, is_doubtful, wall_ms};
 use super::{Alive, Answer, Answers, Fault, Keep, Message, Moment, ORDERS, Order, Role};
-use super::{prune, read, schema, trouble, webhooks};
+use super::{read, schema, trouble, webhooks};
 
 /// A commit that nobody waits for rides on the next one, at most this late: with the time that the
 /// core keeps text back, and a sync, it is within what is promised for text.
@@ -342,6 +343,7 @@ impl Writer {
                 return self.resolve(doubt);
             }
         }
+        self.forget_on_a_full_disk();
         if self.queue.is_empty() && self.trouble.is_some() {
             return match self.probe() {
                 Ok(()) => self.recover(),
@@ -537,64 +539,5 @@ impl Writer {
         )?;
         probe.execute("DELETE FROM meta WHERE key = 'probe'", [])?;
         probe.commit()
-    }
-
-    /// Only where somebody will need it soon, and nothing is known to be wrong.
-    fn room_is_short(&self) -> bool {
-        let is_well = self.conn.is_some() && self.trouble.is_none();
-        let pages = self.log.pages.load(Ordering::Relaxed);
-        self.setting.role == Role::Daemon && is_well && self.room.is_short(pages)
-    }
-
-    fn make_room(&mut self) {
-        if let (true, Some(conn)) = (self.room_is_short(), &self.conn) {
-            let pages = self.log.pages.load(Ordering::Relaxed);
-            self.room.make(conn, pages);
-        }
-    }
-
-    /// Forgets a slice of what is too old, if it is time for it. Nobody waits.
-    fn prune(&mut self) {
-        let (Some(at), Some(keep), Some(conn), None) =
-            (self.prune_at, self.setting.keep, &self.conn, &self.trouble)
-        else {
-            return;
-        };
-        if Instant::now() < at {
-            return;
-        }
-        let clocks = Clocks {
-            wall_ms: wall_ms(),
-            boot: self.setting.boot.as_deref(),
-            boot_ms: (self.setting.boot_ms)(),
-        };
-        let pruned = (self.setting.fault)(Moment::BeforeBegin, conn)
-            .and_then(|()| prune::some(conn, keep, clocks));
-        let pause = match pruned {
-            Ok(prune::Done::NOTHING) => keep.every,
-            Ok(done) => {
-                tracing::debug!(?done, "old jobs and deliveries are forgotten");
-                self.write_back();
-                PRUNE_PAUSE
-            }
-            Err(error) => {
-                if is_doubtful(&error) {
-                    self.conn = None;
-                }
-                self.fail(&error);
-                keep.every
-            }
-        };
-        self.prune_at = Some(Instant::now() + pause);
-    }
-
-    fn write_back(&mut self) {
-        let Some(conn) = &self.conn else { return };
-        let is_quiet = self.queue.is_empty();
-        let length = (self.checkpoints).after_commit(conn, &self.setting, is_quiet);
-        if length == Length::TooLong {
-            self.backups.give_up();
-            self.setting.readers.give_up();
-        }
     }
 }

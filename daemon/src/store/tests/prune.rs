@@ -57,6 +57,63 @@ fn count(db: &Connection, table: &str) -> i64 {
 }
 
 #[test]
+fn pruning_makes_room_on_a_full_disk() {
+    let dir = TempDir::new().unwrap();
+    // The file may have no more pages than these, as on a disk that is as small.
+    let fault: Fault = Box::new(|_, conn| conn.pragma_update(None, "max_page_count", 256));
+    let (answer, answers) = answering();
+    let keep = Keep {
+        every: Duration::from_secs(3600),
+        ..keep(30, 512 * 1024)
+    };
+    let opener = Opener {
+        keep: Some(keep),
+        ..daemon("a")
+    };
+    let faults = Faults::of_writer(fault);
+    let opened = open_with(dir.path(), opener, Box::new(dead), answer, faults).unwrap();
+    let mut store = Bench {
+        opened,
+        answers,
+        next: 1,
+    };
+    let big = || NewJob {
+        request: format!(r#"{{"text":"{}"}}"#, "x".repeat(40_000)),
+        ..new(Some("main"))
+    };
+    let mut troubles = 0;
+    let mut stored = |store: &mut Bench, writes: Vec<Write>| {
+        let asked = store.order(Urgency::Waited, writes);
+        loop {
+            match store.event() {
+                Event::Stored { token, stored } if token == asked => break stored,
+                Event::StoreHealth { trouble } => troubles += u32::from(trouble.is_some()),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    for _ in 0..100 {
+        let until = Instant::now() + PATIENCE;
+        let job = loop {
+            match stored(&mut store, vec![Write::Accept(Arc::new(big()))]) {
+                Stored::Committed(written) => match written.as_slice() {
+                    [Written::Accepted { job, .. }] => break *job,
+                    other => panic!("{other:?}"),
+                },
+                Stored::Failed { code, .. } => {
+                    assert_eq!(code, Code::DiskFull);
+                    assert!(Instant::now() < until, "it stays full");
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        stored(&mut store, vec![finish(job, End::Completed)]);
+    }
+    assert!(troubles > 0, "the disk was never full");
+    store.close();
+}
+
+#[test]
 fn old_jobs_go_with_all_that_is_theirs_and_unfinished_ones_stay() {
     let (dir, db) = file(|store| {
         ended(store, new(None));

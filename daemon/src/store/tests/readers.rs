@@ -175,7 +175,7 @@ fn reads_wait_while_others_are_answered() {
         ..Limits::default()
     };
     // Slow, and in time; all of them take longer than one may.
-    let reader = Box::new(|| std::thread::sleep(Duration::from_millis(60)));
+    let reader = Box::new(|| std::thread::park_timeout(Duration::from_millis(60)));
     let faults = Faults {
         reader,
         limits,

@@ -1,0 +1,108 @@
+//! What the writer does when nobody waits: it makes room in the log, forgets what is too old, and
+//! has the log written back.
+//!
+//! Owns when there is time for it, or no way around it. Must not know what is forgotten, nor how.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use agentd_protocol::Code;
+
+use crate::store::age::{self, Clocks};
+use crate::store::checkpoint::{Length, checkpoint};
+use crate::store::prune::{self, Pruned, SLICE};
+use crate::store::{Moment, Role};
+
+use super::{PRUNE_PAUSE, Trouble, Writer, is_doubtful, wall_ms};
+
+impl Writer {
+    /// Only where somebody will need it soon, and nothing is known to be wrong.
+    pub(super) fn room_is_short(&self) -> bool {
+        let is_well = self.conn.is_some() && self.trouble.is_none();
+        let pages = self.log.pages.load(Ordering::Relaxed);
+        self.setting.role == Role::Daemon && is_well && self.room.is_short(pages)
+    }
+
+    pub(super) fn make_room(&mut self) {
+        if let (true, Some(conn)) = (self.room_is_short(), &self.conn) {
+            let pages = self.log.pages.load(Ordering::Relaxed);
+            self.room.make(conn, pages);
+        }
+    }
+
+    /// Forgets a slice of what is too old, if it is time for it. Nobody waits.
+    pub(super) fn prune(&mut self) {
+        let (Some(at), Some(keep), Some(conn), None) =
+            (self.prune_at, self.setting.keep, &self.conn, &self.trouble)
+        else {
+            return;
+        };
+        if Instant::now() < at {
+            return;
+        }
+        let clocks = clocks(self.setting.boot.as_deref(), self.setting.boot_ms);
+        let pruned = (self.setting.fault)(Moment::BeforeBegin, conn)
+            .and_then(|()| prune::some(conn, keep, clocks));
+        let pause = match pruned {
+            Ok(prune::Done::NOTHING) => keep.every,
+            Ok(done) => {
+                tracing::debug!(?done, "old jobs and deliveries are forgotten");
+                self.write_back();
+                PRUNE_PAUSE
+            }
+            Err(error) => {
+                if is_doubtful(&error) {
+                    self.conn = None;
+                }
+                self.fail(&error);
+                keep.every
+            }
+        };
+        self.prune_at = Some(Instant::now() + pause);
+    }
+
+    /// A full disk is no time to wait for the next look: what has to go anyway leaves room in the
+    /// file for what is to be written. Where that fails, too, it is as before.
+    pub(super) fn forget_on_a_full_disk(&mut self) {
+        let is_full = |trouble: &Trouble| trouble.code == Code::DiskFull;
+        let (Some(keep), Some(conn), true) = (
+            self.setting.keep,
+            &self.conn,
+            self.trouble.as_ref().is_some_and(is_full),
+        ) else {
+            return;
+        };
+        // Begun anew, the log takes that where it has room already.
+        let _next_time = checkpoint(conn, "RESTART");
+        let clocks = clocks(self.setting.boot.as_deref(), self.setting.boot_ms);
+        let forgotten = (self.setting.fault)(Moment::BeforeBegin, conn)
+            .and_then(|()| age::look(conn, clocks))
+            .and_then(|believed| prune::slice(conn, keep, believed, SLICE));
+        match forgotten {
+            Ok(Pruned::All) => {}
+            Ok(Pruned::Some(jobs)) => {
+                tracing::info!(jobs, "old jobs are forgotten, as the disk is full");
+                self.prune_at = Some(Instant::now());
+            }
+            Err(error) => tracing::debug!(%error, "nothing can be forgotten on the full disk"),
+        }
+    }
+
+    pub(super) fn write_back(&mut self) {
+        let Some(conn) = &self.conn else { return };
+        let is_quiet = self.queue.is_empty();
+        let length = (self.checkpoints).after_commit(conn, &self.setting, is_quiet);
+        if length == Length::TooLong {
+            self.backups.give_up();
+            self.setting.readers.give_up();
+        }
+    }
+}
+
+fn clocks(boot: Option<&str>, boot_ms: fn() -> u64) -> Clocks<'_> {
+    Clocks {
+        wall_ms: wall_ms(),
+        boot,
+        boot_ms: boot_ms(),
+    }
+}
