@@ -306,7 +306,8 @@ impl State {
             return;
         };
         let enough = match collecting.wait {
-            Wait::All => collecting.pending.is_empty(),
+            // Those that the store is being asked for are not among the pending ones yet.
+            Wait::All => collecting.results.len() == collecting.order.len(),
             Wait::Any => !collecting.results.is_empty(),
         };
         if enough

@@ -55,6 +55,34 @@ fn a_dispatch_is_one_commit_and_its_turns_run_side_by_side() {
 }
 
 #[test]
+fn collect_waits_for_jobs_being_looked_up() {
+    let (mut world, _conn, process) = running();
+    let first = world.processes[&process].turns[0];
+    let other = world.connect();
+    world.request(other, 1, r#"{"type":"send","text":"b"}"#);
+    world.end_turn(process);
+    assert!(!world.processes[&process].turns.contains(&first));
+    let conn = world.connect();
+    world.prompt_store = false;
+    world.request(conn, 2, r#"{"type":"collect","jobs":["j1","j2"]}"#);
+    for process in world.processes.keys().copied().collect::<Vec<_>>() {
+        if world.processes[&process].turns.is_empty() {
+            world.get_ready(process);
+        }
+        if !world.processes[&process].turns.is_empty() {
+            world.end_turn(process);
+        }
+    }
+    // What is read comes later than the end of the one that is in memory.
+    world.orders.rotate_left(1);
+    while !world.orders.is_empty() {
+        world.store_answers();
+    }
+    let answer = world.answer(conn, 2);
+    assert_eq!(answer["results"].as_array().unwrap().len(), 2, "{answer}");
+}
+
+#[test]
 fn one_bad_job_refuses_all_of_a_dispatch_and_is_named() {
     let mut world = World::new(settings());
     let conn = world.connect();
