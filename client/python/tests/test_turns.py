@@ -430,7 +430,9 @@ class Faults(WithDaemon):
         import subprocess
         import sys
 
-        code = "import agentd; agentd.run_session('a [[sleep 600000]]')"
+        # Whoever runs the tests in the background of a script has it ignored.
+        heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+        code = f"{heard}; import agentd; agentd.run_session('a [[sleep 600000]]')"
         child = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
         self.running()
         child.send_signal(signal.SIGINT)
