@@ -440,3 +440,21 @@ fn why_the_daemons_program_fails_is_the_finding() {
     let found = told.only("program")["found"].to_string();
     assert!(found.contains("`HOME` is not set"), "{found}");
 }
+
+#[test]
+fn doctor_knows_configuration_of_others() {
+    let place = Place::new(&Daemon::config(""));
+    let config = place.path("config.toml");
+    // Others get to it, and may write it.
+    set_mode(place.dir.path(), 0o755);
+    set_mode(&config, 0o666);
+    let refused = place.agentctl(&["send", "hi"]);
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    let hint = format!("chmod go-w {}", config.display());
+    assert!(refused.stderr.contains(&hint), "{refused:?}");
+    let told = doctor(&place, &[]);
+    let found = told.only("config").to_string();
+    assert!(found.contains("0666") && found.contains(&hint), "{found}");
+    set_mode(&config, 0o644);
+    assert_eq!(place.agentctl(&["send", "hi"]).stdout, "hi\n");
+}

@@ -22,3 +22,4 @@ pub mod process;
 pub mod remote;
 pub mod signals;
 pub mod slices;
+pub mod trusted;
