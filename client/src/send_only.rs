@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Send;
 use agentd_protocol::{Code, Envelope, Id, Request};
-use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::wire::encode_as;
 
 /// What sends may say that pass; everything else of a send passes.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -19,17 +21,6 @@ pub struct SendOnly {
     pub tools: Option<Vec<String>>,
     /// Directories in which a turn may work, and below; only the daemon's own choice, without any.
     pub cwd_roots: Vec<PathBuf>,
-}
-
-/// A send with its `id` as it came.
-#[derive(Serialize)]
-struct Line<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<Box<serde_json::value::RawValue>>,
-    #[serde(flatten)]
-    send: &'a Send,
 }
 
 impl SendOnly {
@@ -53,7 +44,7 @@ impl SendOnly {
         let passed = Request::decode(&envelope).and_then(|decoded| match decoded.request {
             Request::Send(mut send) => {
                 self.restrict(&mut send)?;
-                Ok(render(envelope.id.as_ref(), &send))
+                render(envelope.id.as_ref(), &send)
             }
             _ => Err(forbidden("this way is for `send` only".to_owned())),
         });
@@ -124,16 +115,14 @@ fn forbidden(error: String) -> Rejected {
     Rejected::new(Code::Forbidden, error)
 }
 
-fn render(id: Option<&Id>, send: &Send) -> Vec<u8> {
-    let id =
-        id.and_then(|id| serde_json::value::RawValue::from_string(id.as_json().to_owned()).ok());
-    let line = Line {
-        kind: "send",
-        id,
-        send,
-    };
-    // A send is a struct of strings and numbers, which is never refused.
-    serde_json::to_vec(&line).unwrap_or_default()
+/// The send with its `id` as it came.
+fn render(id: Option<&Id>, send: &Send) -> Result<Vec<u8>, Rejected> {
+    let id = id.map(|id| RawValue::from_string(id.as_json().to_owned()));
+    let line = id
+        .transpose()
+        .and_then(|id| encode_as("send", id, send))
+        .map_err(|error| Rejected::new(Code::InvalidRequest, error.to_string()))?;
+    Ok(line.into_bytes())
 }
 
 #[cfg(test)]

@@ -8,10 +8,11 @@ use serde_json::value::RawValue;
 
 /// A request's fields with its `type` and `id`.
 #[derive(Serialize)]
-struct Outgoing<'a, T> {
+struct Outgoing<'a, I, T> {
     #[serde(rename = "type")]
     kind: &'a str,
-    id: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<I>,
     #[serde(flatten)]
     fields: &'a T,
 }
@@ -25,9 +26,18 @@ pub struct Nothing {}
 /// # Errors
 /// When `fields` isn't a struct or a map.
 pub fn encode(kind: &str, id: u64, fields: &impl Serialize) -> serde_json::Result<String> {
-    let mut line = serde_json::to_string(&Outgoing { kind, id, fields })?;
+    let mut line = encode_as(kind, Some(id), fields)?;
     line.push('\n');
     Ok(line)
+}
+
+/// The same under whatever `id`, or none, and without its newline.
+pub(crate) fn encode_as(
+    kind: &str,
+    id: Option<impl Serialize>,
+    fields: &impl Serialize,
+) -> serde_json::Result<String> {
+    serde_json::to_string(&Outgoing { kind, id, fields })
 }
 
 /// A line from the daemon: its text, and what of it we know.

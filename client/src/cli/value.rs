@@ -62,7 +62,7 @@ pub(super) fn utterance(text: &str) -> Result<String, String> {
 }
 
 /// A path that means the same to every shell.
-pub(super) fn program(text: &str) -> Result<String, String> {
+pub(super) fn plain_path(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._/-+".contains(c);
     if text.starts_with('/') && text.chars().all(plain) {
         Ok(text.to_owned())
@@ -225,9 +225,9 @@ mod tests {
         for bad in ["", "a b", "a\nb", "$(id)", "\u{e4}", &"x".repeat(129)] {
             assert!(utterance(bad).is_err(), "{bad}");
         }
-        assert!(program("/opt/agentd-1.0/bin/agentctl").is_ok());
+        assert!(plain_path("/opt/agentd-1.0/bin/agentctl").is_ok());
         for bad in ["", "agentctl", "/a b", "/a\"", "/a;id", "/a$(id)", "/a\nb"] {
-            assert!(program(bad).is_err(), "{bad}");
+            assert!(plain_path(bad).is_err(), "{bad}");
         }
         assert_eq!(age("2h").map(|age| age.as_secs()), Ok(7_200));
         assert!(age("0").is_err() && age("24h").is_ok() && age("25h").is_err());

@@ -39,7 +39,7 @@ pub struct SshKeyArgs {
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
     /// Where `agentctl` is there, when it isn't on PATH
-    #[arg(long, value_name = "PATH", value_parser = value::program)]
+    #[arg(long, value_name = "PATH", value_parser = value::plain_path)]
     pub program: Option<String>,
     /// What may be sent with it.
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub struct SendOnlyArgs {
     #[arg(long, conflicts_with = "tools")]
     pub no_tools: bool,
     /// Also in this directory and below; without, a send names no directory
-    #[arg(long = "cwd-root", value_name = "DIR", value_parser = value::program)]
+    #[arg(long = "cwd-root", value_name = "DIR", value_parser = value::plain_path)]
     pub cwd_roots: Vec<String>,
 }
 
