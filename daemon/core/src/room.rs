@@ -138,14 +138,18 @@ impl State {
         waiting.any(|other| self.share_of(other) < share)
     }
 
-    /// Does any turn wait that an idle process could take?
+    /// Does any turn wait that an idle process could take? Mostly its own lane says so.
     fn is_useful(&self, slot: &Slot) -> bool {
-        let takes = |lane: &Lane| match lane {
+        let lanes = &self.derived.lanes;
+        let serves = |lane: &Lane| match lane {
             Lane::Free(need) => !need.own && need.fit.as_ref().is_none_or(|fit| slot.serves(fit)),
             Lane::Held(_) => false,
         };
-        let mut lanes = self.derived.lanes.free_of(&slot.agent);
-        slot.takes_turns() && slot.room() > 0 && lanes.any(takes)
+        let own = self.lane_of(slot);
+        slot.takes_turns()
+            && slot.room() > 0
+            && (own.is_some_and(|lane| !lanes.is_empty(&lane))
+                || self.takes_more_than_others(slot) && lanes.free_of(&slot.agent).any(serves))
     }
 
     /// How many processes has an agent?

@@ -126,9 +126,7 @@ impl Looker {
             hint: format!("chmod go-w {}", path.display()),
         })
     }
-}
 
-impl Looker {
     /// Is nobody else in a group, which is named as the user is?
     fn has_alone(&self, group: Gid) -> bool {
         let user = User::from_uid(Uid::from_raw(self.uid)).ok().flatten();
