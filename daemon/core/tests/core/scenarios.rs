@@ -275,6 +275,24 @@ fn a_turn_over_its_time_ends_as_timeout_with_the_text_so_far() {
 }
 
 #[test]
+fn abort_of_a_settling_turn_cancels_it() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"send","text":"x","timeout":7}"#);
+    let process = only(&world);
+    world.get_ready(process);
+    say(&mut world, process, "half");
+    world.pass(Duration::from_secs(8));
+    world.request(conn, 2, r#"{"type":"abort","job":"j1"}"#);
+    world.end_turn(process);
+    let told = world.told_to(conn);
+    assert!(told.contains(&r#"2:abort ["j1"]"#.to_owned()), "{told:?}");
+    let ends = told.iter().filter(|line| line.starts_with("1:message_end"));
+    let ends: Vec<_> = ends.collect();
+    assert_eq!(ends, ["1:message_end cancelled half"], "{told:?}");
+}
+
+#[test]
 fn a_crash_loop_opens_the_breaker_and_a_restart_resets_it() {
     let mut world = World::new(settings());
     let conn = world.connect();
