@@ -121,12 +121,14 @@ impl State {
         if !own && self.no_further_before(&known.agent, &fit).is_some() {
             return None;
         }
+        if per_turn(agent) && self.now.mono < self.next_spawn() {
+            return None;
+        }
         if self.is_full() {
             *homeless += 1;
             return None;
         }
-        let held_back = per_turn(agent) && self.now.mono < self.next_spawn();
-        (!held_back).then(|| "there is room for a process".to_owned())
+        Some("there is room for a process".to_owned())
     }
 
     fn takes_now(&self, worker: WorkerId, slot: &Slot) -> bool {

@@ -185,6 +185,10 @@ impl State {
             }
             return Place::Wait;
         }
+        if per_turn(agent) && !self.spawn_allowed() {
+            // Nobody makes room for what can't be started yet.
+            return Place::Wait;
+        }
         let wants = Wants {
             agent,
             fit: &fit,
@@ -195,8 +199,8 @@ impl State {
             Room::Coming => return Place::Coming,
             Room::None => return Place::Wait,
         }
-        if per_turn(agent) && !self.spawn_allowed() {
-            return Place::Wait;
+        if per_turn(agent) {
+            self.spawns();
         }
         self.tries_further(&agent.name);
         let worker = self.add_slot(agent, fit);
@@ -436,8 +440,12 @@ impl State {
             self.timers.set(Timer::SpawnRate, next);
             return false;
         }
-        self.spawns_until = self.spawns_until.max(self.now.mono) + SPAWN_EVERY;
         true
+    }
+
+    /// One more process is started.
+    pub(crate) fn spawns(&mut self) {
+        self.spawns_until = self.spawns_until.max(self.now.mono) + SPAWN_EVERY;
     }
 
     /// What a slot's process is started with.

@@ -26,6 +26,7 @@ impl State {
             }
             return;
         }
+        self.spawns();
         let Some(slot) = self.slots.get(&worker) else {
             return;
         };

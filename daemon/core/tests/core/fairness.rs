@@ -41,6 +41,11 @@ fn dispatch(world: &mut World, turns: usize, mut job: impl FnMut(usize) -> Strin
 
 /// Each process does what it is to do next; then time passes.
 pub fn step(world: &mut World) {
+    step_of(world, SPAWN_EVERY);
+}
+
+/// The same, with so much time.
+pub fn step_of(world: &mut World, time: Duration) {
     let processes: Vec<_> = world.processes.keys().copied().collect();
     for process in processes {
         match world.processes.get(&process) {
@@ -54,7 +59,7 @@ pub fn step(world: &mut World) {
             None => {}
         }
     }
-    world.pass(SPAWN_EVERY);
+    world.pass(time);
 }
 
 /// How many younger turns of the same agent started before one of these, at most.
