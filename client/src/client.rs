@@ -460,7 +460,8 @@ async fn reach(endpoint: &Endpoint, options: &Options) -> Result<Reached, Client
                 Err((_, HelloError::TooMany(line))) => return Err(ClientError::TooMany(line)),
                 Err((fact, why)) => {
                     let shown = endpoint.path.display();
-                    (fact, format!("the daemon on `{shown}`: {why}"), None)
+                    let hint = "`agentctl status` says how it is".to_owned();
+                    (fact, format!("the daemon on `{shown}`: {why}"), Some(hint))
                 }
             },
             Err(failed) => (failed.fact, failed.error, failed.hint),

@@ -151,8 +151,14 @@ impl From<DaemonError> for Failure {
                 },
             };
         }
+        if let DaemonError::Lock(LockError::Held { .. }) = &error {
+            let hint = "`agentctl status` says how it is, `agentctl stop` ends it";
+            return Self {
+                code: HELD,
+                error: anyhow::anyhow!("{error}; hint: {hint}"),
+            };
+        }
         let code = match &error {
-            DaemonError::Lock(LockError::Held { .. }) => HELD,
             DaemonError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse => HELD,
             DaemonError::Path(_) => CONFIGURATION,
             DaemonError::Listen { source, .. } if source.kind() == ErrorKind::InvalidInput => {

@@ -103,7 +103,10 @@ impl From<&ErrorLine> for Problem {
 impl From<ClientError> for Problem {
     fn from(error: ClientError) -> Self {
         match error {
-            ClientError::Unreachable { error, hint } => Self::no_daemon(error, hint),
+            ClientError::Unreachable { error, hint } => {
+                let hint = hint.unwrap_or_else(|| "start it with `agentd`".to_owned());
+                Self::no_daemon(error, Some(hint))
+            }
             ClientError::Draining => Self::of(Code::Draining, error.to_string()),
             ClientError::TooMany(line) => Self::from(&*line),
             ClientError::OneShotFailed { error, .. } => Self::no_daemon(error, None),

@@ -504,7 +504,8 @@ async fn status(args: &JsonArgs) -> Done<Exit> {
         output::out_line(&line)?;
     }
     let details = match looked {
-        None => "is not running; the next connection starts it, if it listens".to_owned(),
+        None if state.is_listening() => "is not running; the next connection starts it".to_owned(),
+        None => "is not running; `agentctl service start` starts it".to_owned(),
         Some(Ok(healthy)) => healthy.answer.details,
         Some(Err(unwell)) => match unwell.hint() {
             Some(hint) => format!("{unwell}; {hint}"),
@@ -518,7 +519,10 @@ async fn status(args: &JsonArgs) -> Done<Exit> {
 /// Becomes the program that shows the log.
 fn logs(args: ServiceLogsArgs) -> Done<Exit> {
     let words = match Manager::HERE {
-        Manager::Systemd => systemd::logs(args.follow, args.lines),
+        Manager::Systemd => {
+            let _there = Manager::ask()?;
+            systemd::logs(args.follow, args.lines)
+        }
         Manager::Launchd => {
             let of = Installation::known()?;
             let state = Environment::of_process().state_dir();

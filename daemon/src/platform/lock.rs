@@ -51,7 +51,7 @@ pub struct Holder {
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another daemon has it.
-    #[error("another agentd (pid {pid}) holds `{}`", path.display())]
+    #[error("another agentd (pid {pid}) runs and holds `{}`", path.display())]
     Held {
         /// The lock.
         path: PathBuf,

@@ -341,7 +341,7 @@ impl Deliverer {
                 webhook,
                 host,
                 why,
-                "a webhook is given up; `agentctl webhook replay` sends it again"
+                "a webhook is given up; `agentctl webhook replay --dead` sends it again"
             ),
         }
         self.marks.push(Mark {

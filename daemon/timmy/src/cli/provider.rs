@@ -330,7 +330,8 @@ fn removed(setting: &Setting, named: &Named) -> Result<Exit, Failed> {
             &setting.places.config,
             &Change::RemoveProvider(name.clone()),
         )?;
-        gone.push(setting.places.config.display().to_string());
+        let file = setting.places.config.display();
+        gone.push(format!("its table in {file}"));
     }
     let file = setting.places.env_file();
     for (place, variable) in provider.key_variables.iter().enumerate() {
