@@ -169,13 +169,24 @@ impl State {
     }
 
     /// The store still can't say whether it has what it was given: whoever waits for that alone is
-    /// cut off, since what became of it is unknown. It may be found later, by its key. Who has a job
-    /// that is accepted, or only looks something up, waits.
+    /// cut off, since what became of it is unknown. It may be found later, by its key. Nothing became
+    /// of what waits for its session to be looked up, and is refused. Who has a job that is accepted,
+    /// or only looks something up, waits.
     pub(crate) fn in_doubt(&mut self) {
         let Some(trouble) = self.store_trouble.clone() else {
             return;
         };
         self.aborts_in_doubt(&trouble);
+        let looked_up = self
+            .awaiting
+            .values()
+            .filter_map(|awaiting| match awaiting {
+                Awaiting::Sessions(key) => Some(key.clone()),
+                _ => None,
+            });
+        for key in looked_up.collect::<Vec<_>>() {
+            self.sessions_loaded(&key, Err(trouble.clone()));
+        }
         self.timers.set(Timer::Doubt, self.now.mono + DOUBT_WITHIN);
         let pending = self.derived.pending.iter();
         let pending = pending.filter_map(|turn| self.jobs.get(turn)?.sender.as_ref());

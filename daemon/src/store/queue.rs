@@ -119,14 +119,15 @@ pub(super) fn changes(order: &Order, query: &Query) -> bool {
         return matches!(order, Order::Takeover { .. });
     };
     writes.iter().any(|write| match write {
-        // The session of an end is not known here.
-        Write::Finish { .. } | Write::Accept(_) | Write::Open(_) => true,
+        Write::Accept(_) | Write::Open(_) => true,
         Write::Native { session, .. }
         | Write::Lost { session }
         | Write::Close { session }
         | Write::Model { session, .. }
         | Write::Release { session } => names.contains(session),
-        Write::Start { .. }
+        // Sessions of jobs that have no stored end are in memory, and nobody asks for them.
+        Write::Finish { .. }
+        | Write::Start { .. }
         | Write::Requeue { .. }
         | Write::Cancel { .. }
         | Write::Event { .. }

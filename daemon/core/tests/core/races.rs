@@ -337,6 +337,8 @@ fn store_in_doubt_cuts_off_only_who_cant_know() {
     for (conn, request) in waiting.iter().zip(&waits) {
         assert!(!world.clients[conn].closed, "{request}");
     }
+    let [.., unheard_of] = waiting;
+    assert_eq!(world.answer(unheard_of, 1)["code"], "store-failed");
     world.event(Event::StoreHealth { trouble: None });
     all(&mut world);
     world.prompt_store = true;

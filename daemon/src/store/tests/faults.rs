@@ -265,6 +265,32 @@ fn whatever_the_disk_says_new_work_is_refused_reads_go_on_and_it_heals_without_a
 }
 
 #[test]
+fn sessions_are_read_while_ends_wait_for_room() {
+    let dir = TempDir::new().unwrap();
+    let (switch, fault) = switched();
+    let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
+    let (job, ..) = store.accept(started("main"));
+    *switch.lock().unwrap() = Some((Moment::BeforeCommit, ffi::SQLITE_FULL));
+    let end = store.order(Urgency::Waited, vec![finish(job, End::Completed)]);
+    assert!(matches!(
+        store.event(),
+        Event::StoreHealth { trouble: Some(_) }
+    ));
+    let names = vec!["another".to_owned()];
+    let Loaded::Sessions(rows) = store.load(Query::Sessions { names }) else {
+        panic!("sessions")
+    };
+    assert!(rows.is_empty());
+    *switch.lock().unwrap() = None;
+    assert_eq!(store.event(), Event::StoreHealth { trouble: None });
+    let stored = store.event();
+    assert!(
+        matches!(&stored, Event::Stored { token, stored: Stored::Committed(_) } if *token == end),
+        "{stored:?}"
+    );
+}
+
+#[test]
 fn somebody_who_reads_for_long_neither_stops_the_writer_nor_lets_the_log_stay_large() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
