@@ -313,7 +313,11 @@ impl State {
             Mode::Draining(draining) if draining.asking.is_empty() => return,
             Mode::Draining(_) | Mode::Stopping(_) => {}
         }
-        if !self.derived.in_flight.is_empty() {
+        // What a store that can't write would say comes too late: the next daemon finds what it has.
+        let in_vain = matches!(self.mode, Mode::Stopping(Hurry::Killing))
+            && self.store_trouble.is_some()
+            && self.slots.is_empty();
+        if !self.derived.in_flight.is_empty() && !in_vain {
             return;
         }
         if let Mode::Draining(draining) = &mut self.mode {
@@ -339,7 +343,7 @@ impl State {
                 },
             );
         }
-        if self.slots.is_empty() && self.derived.pending.is_empty() {
+        if self.slots.is_empty() && (self.derived.pending.is_empty() || in_vain) {
             self.mode = Mode::Stopping(Hurry::Gone);
             self.timers.clear(Timer::Stop);
             self.out.push(Effect::Exit);

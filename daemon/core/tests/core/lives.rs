@@ -543,3 +543,19 @@ fn stop_ends_deaf_workers_within_15_seconds() {
         assert!(world.exited);
     }
 }
+
+#[test]
+fn stop_waits_15_seconds_for_a_full_disk() {
+    let (mut world, _, process) = running();
+    world.prompt_store = false;
+    let trouble = Some("there is no room on the disk".to_owned());
+    world.event(Event::StoreHealth { trouble });
+    world.end_turn(process);
+    world.event(Event::StopAsked);
+    for _ in 0..15 {
+        assert!(!world.exited);
+        world.pass(Duration::from_secs(1));
+    }
+    world.exit(process, Exit::Signal(9));
+    assert!(world.exited, "the next daemon goes on with what was stored");
+}
