@@ -37,6 +37,7 @@ impl State {
             keep(&mut all.in_flight, *turn, is_in_flight(job));
             let pending = matches!(job.phase, Phase::Pending { .. });
             keep(&mut all.pending, *turn, pending);
+            all.children.put(*turn, Some(job));
         }
         for (session, known) in self.sessions.iter() {
             keep(&mut all.gated, *session, known.gate.is_some());

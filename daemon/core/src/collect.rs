@@ -242,6 +242,9 @@ impl State {
 
     /// Does a job wait for nothing but jobs that it made itself?
     pub(crate) fn waits_for_children(&self, job: JobId) -> bool {
+        if self.derived.children.any_of(job) {
+            return true;
+        }
         let of_it = self.collecting.by_job.range((job, 0)..=(job, u64::MAX));
         let mut of_it = of_it.filter_map(|(_, number)| self.collecting.get(*number));
         of_it.any(|collecting| {

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use agentd_protocol::JobId;
+
 use crate::agent::{Agent, Resume, Sessions};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Job, Phase};
@@ -25,8 +27,38 @@ pub(crate) struct Derived {
     pub(crate) pending: BTreeSet<TurnId>,
     /// Sessions that wait for what a dead instance left.
     pub(crate) gated: BTreeSet<SessionId>,
+    /// Turns that a job handed in and somebody waits for.
+    pub(crate) children: Children,
     /// What the processes of an agent take.
     pub(crate) reach: BTreeMap<String, Reach>,
+}
+
+/// Turns without an end that other jobs handed in, while their lines are followed.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Children {
+    parents: BTreeMap<TurnId, JobId>,
+    of: BTreeSet<(JobId, TurnId)>,
+}
+
+impl Children {
+    /// A turn has become what it is: gone, if there is no job.
+    pub(crate) fn put(&mut self, turn: TurnId, job: Option<&Job>) {
+        let followed = |job: &&Job| !job.followers.is_empty() && job.phase != Phase::Finishing;
+        let parent = job.filter(followed).and_then(|job| job.terms.parent);
+        if let Some(before) = self.parents.remove(&turn) {
+            self.of.remove(&(before, turn));
+        }
+        if let Some(parent) = parent {
+            self.parents.insert(turn, parent);
+            self.of.insert((parent, turn));
+        }
+    }
+
+    /// Does anybody wait for a turn that this job handed in?
+    pub(crate) fn any_of(&self, job: JobId) -> bool {
+        let all = (job, TurnId(0))..=(job, TurnId(u64::MAX));
+        self.of.range(all).next().is_some()
+    }
 }
 
 /// What the processes of an agent take: turns that any of them could take wait in one lane, so it is
@@ -69,6 +101,7 @@ impl State {
             }
             keep(&mut self.derived.in_flight, turn, in_flight);
             keep(&mut self.derived.pending, turn, pending);
+            self.derived.children.put(turn, job.map(AsRef::as_ref));
         }
         for session in self.sessions.take_changed() {
             let known = self.sessions.get(&session);

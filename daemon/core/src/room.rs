@@ -62,7 +62,7 @@ impl State {
             let number = self.jobs.get(turn).and_then(|job| job.number);
             number.is_some_and(|number| self.waits_for_children(number))
         };
-        !self.collecting.is_empty() && !slot.turns.is_empty() && slot.turns.iter().all(waits)
+        !slot.turns.is_empty() && slot.turns.iter().all(waits)
     }
 
     /// Is there room for one more process? Ends an idle one if not. Turns ask in the order in which

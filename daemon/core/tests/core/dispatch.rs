@@ -242,6 +242,25 @@ fn an_agent_that_waits_for_its_own_jobs_does_not_keep_them_from_running() {
 }
 
 #[test]
+fn delegation_by_send_makes_room_for_it() {
+    let mut few = settings();
+    few.max_workers = 1;
+    let mut world = World::new(few);
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"type":"send","text":"parent","session":"p"}"#);
+    let parent = only(&world);
+    world.get_ready(parent);
+    let child = world.connect();
+    let send = r#"{"type":"send","text":"child","session":"c"}"#;
+    world.request_from(child, 1, send, World::inside(parent));
+    let mut others = world.processes.keys().filter(|other| **other != parent);
+    let other = *others.next().expect("room for what is waited for");
+    world.get_ready(other);
+    world.end_turn(other);
+    assert_eq!(world.answer(child, 1)["type"], "message_end");
+}
+
+#[test]
 fn delegation_has_a_depth_and_a_parent_is_not_believed_from_elsewhere() {
     let (mut world, conn, mut process) = running();
     world.request(conn, 9, r#"{"type":"send","text":"x","parent":"j1"}"#);
