@@ -47,10 +47,6 @@ pub(crate) struct Collects {
 }
 
 impl Collects {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.all.is_empty()
-    }
-
     pub(crate) fn get(&self, number: u64) -> Option<&Collecting> {
         self.all.get(&number)
     }
