@@ -40,6 +40,9 @@ const _: () = assert!(
 );
 /// How often a store in trouble is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// So long a retry waits for whoever has the file locked: others wait for what is behind it, and a
+/// stop for all of it.
+const RETRY_WAITS: Duration = Duration::from_millis(250);
 /// When a store is looked through for the first time, at the latest.
 const FIRST_PRUNE: Duration = Duration::from_secs(30);
 /// Between two slices of what is forgotten.
@@ -307,20 +310,8 @@ impl Writer {
                 (self.setting.answer)(refusal.into());
                 return;
             }
-            if let Order::Load { token, query } = &order
-                && !self.queue.iter().any(|earlier| changes(earlier, query))
-            {
-                let loaded = match (&self.conn, &self.doubt) {
-                    (Some(conn), None) => Some(read::load(conn, query)),
-                    // The file can't be trusted until it was opened anew; who can do without an
-                    // answer is told so.
-                    _ if can_do_without(query) => Some(Loaded::Failed(trouble.why.clone())),
-                    _ => None,
-                };
-                if let Some(loaded) = loaded {
-                    let token = *token;
-                    return (self.setting.answer)(Event::Loaded { token, loaded }.into());
-                }
+            if let Some(loaded) = self.look_up_in(trouble, &order, &self.queue) {
+                return (self.setting.answer)(loaded.into());
             }
         }
         if is_lazy(&order) && self.lazy_until.is_none() {
@@ -328,6 +319,31 @@ impl Writer {
         }
         self.weight += weight(&order);
         self.queue.push_back(order);
+    }
+
+    /// What is asked for is read although nothing can be written, unless that would change it.
+    fn look_up_in(
+        &self,
+        trouble: &Trouble,
+        order: &Order,
+        earlier: &VecDeque<Order>,
+    ) -> Option<Event> {
+        let Order::Load { token, query } = order else {
+            return None;
+        };
+        let is_copy = matches!(query, Query::Backup { .. });
+        if is_copy || earlier.iter().any(|earlier| changes(earlier, query)) {
+            return None;
+        }
+        let loaded = match (&self.conn, &self.doubt) {
+            (Some(conn), None) => read::load(conn, query),
+            // The file can't be trusted until it was opened anew; who can do without an answer is
+            // told so.
+            _ if can_do_without(query) => Loaded::Failed(trouble.why.clone()),
+            _ => return None,
+        };
+        let token = *token;
+        Some(Event::Loaded { token, loaded })
     }
 
     fn work(&mut self) {
@@ -434,13 +450,23 @@ impl Writer {
         // The orders in doubt have their answers already, whichever way it goes.
         let doubtful = self.doubt.as_ref().map_or(0, |doubt| doubt.orders);
         let mut kept = VecDeque::with_capacity(self.queue.len());
+        let mut answers = Vec::new();
         for (place, order) in std::mem::take(&mut self.queue).into_iter().enumerate() {
-            match refusal(&order, trouble.code, &trouble.why) {
-                Some(refusal) if place >= doubtful => (self.setting.answer)(refusal.into()),
-                _kept_for_later => kept.push_back(order),
+            let answer = if place < doubtful {
+                None
+            } else {
+                let refused = refusal(&order, trouble.code, &trouble.why);
+                refused.or_else(|| self.look_up_in(trouble, &order, &kept))
+            };
+            match answer {
+                Some(answer) => answers.push(answer),
+                None => kept.push_back(order),
             }
         }
         self.queue = kept;
+        for answer in answers {
+            (self.setting.answer)(answer.into());
+        }
     }
 
     fn note_trouble(&mut self, error: &rusqlite::Error) {
@@ -454,6 +480,7 @@ impl Writer {
             let trouble = Some(why.clone());
             (self.setting.answer)(Event::StoreHealth { trouble }.into());
         }
+        self.wait_for_others(RETRY_WAITS);
         self.trouble = Some(Trouble {
             code,
             why,
@@ -464,7 +491,16 @@ impl Writer {
     fn recover(&mut self) {
         if self.trouble.take().is_some() {
             tracing::info!("the store can be written again");
+            self.wait_for_others(schema::BUSY);
             (self.setting.answer)(Event::StoreHealth { trouble: None }.into());
+        }
+    }
+
+    /// Whoever has the file locked is waited for so long from now on.
+    fn wait_for_others(&self, time: Duration) {
+        let set = self.conn.as_ref().map(|conn| conn.busy_timeout(time));
+        if let Some(Err(error)) = set {
+            tracing::warn!(%error, "how long others are waited for can't be set");
         }
     }
 
@@ -484,6 +520,9 @@ impl Writer {
         self.log.pages.store(0, Ordering::Relaxed);
         self.room = Room::of(&self.setting.path);
         self.conn = Some(self.counted(conn));
+        if self.trouble.is_some() {
+            self.wait_for_others(RETRY_WAITS);
+        }
         Ok(())
     }
 

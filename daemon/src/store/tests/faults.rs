@@ -291,6 +291,24 @@ fn sessions_are_read_while_ends_wait_for_room() {
 }
 
 #[test]
+fn closing_waits_briefly_for_a_locked_file() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let (job, ..) = store.accept(started("main"));
+    let other = Connection::open(dir.path().join(FILE)).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    store.order(Urgency::Waited, vec![finish(job, End::Completed)]);
+    assert!(matches!(
+        store.event(),
+        Event::StoreHealth { trouble: Some(_) }
+    ));
+    let began = Instant::now();
+    store.close();
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
+#[test]
 fn somebody_who_reads_for_long_neither_stops_the_writer_nor_lets_the_log_stay_large() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
