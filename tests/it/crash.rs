@@ -518,6 +518,42 @@ fn loss_of_commits_is_named_by_status_and_doctor() {
 }
 
 #[test]
+fn store_taken_away_is_told_and_kept() {
+    let daemon = with_marks("").start();
+    let go = daemon.path("go");
+    let mut running = daemon.connect();
+    running.send(&send(
+        "s",
+        &format!("chaos:say kept;wait-file {}", go.display()),
+    ));
+    running.until("message_delta");
+    for end in ["", "-wal", "-shm"] {
+        std::fs::remove_file(daemon.path(&format!("state/agentd.db{end}"))).unwrap();
+    }
+    let copy = daemon.until("the files are missed", |status| {
+        let details = status["details"].as_str()?;
+        let (_, behind) = details.split_once("agentd.db.rescued-")?;
+        Some(format!("agentd.db.rescued-{}", behind.split('`').next()?))
+    });
+    let refused = daemon.connect().request(&send("t", "chaos:say new"));
+    assert_eq!(refused["code"], "store-failed", "{refused:#}");
+    std::fs::write(go, "").unwrap();
+    let end = running.until("message_end");
+    assert_eq!(end.last().unwrap()["text"], "kept", "{end:?}");
+    assert_eq!(daemon.agentctl(&["stop"]).code, Some(0));
+    let (place, left) = daemon.left();
+    assert!(left.success(), "{left:?}");
+    let kept = rusqlite::Connection::open(place.path("state").join(&copy)).unwrap();
+    let ended = "SELECT count(*) FROM jobs WHERE state = 'completed'";
+    let ended: i64 = kept.query_row(ended, [], |row| row.get(0)).unwrap();
+    assert_eq!(ended, 1);
+    let daemon = place.start();
+    assert_eq!(daemon.status()["state"], "degraded", "jobs are gone");
+    let doctor = daemon.agentctl(&["doctor"]);
+    assert!(doctor.stdout.contains(&copy), "{doctor:?}");
+}
+
+#[test]
 fn a_database_of_a_newer_version_is_refused_and_left_as_it_is() {
     let daemon = Daemon::start();
     chaos(&daemon, "hi");

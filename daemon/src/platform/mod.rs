@@ -5,6 +5,7 @@
 
 pub mod apart;
 pub mod cgroup;
+pub mod changes;
 pub mod content;
 pub mod directories;
 pub mod files;

@@ -423,7 +423,10 @@ fn sqlite(patient: &Patient) -> Vec<Finding> {
     findings.extend(seen.kept.iter().map(|kept| {
         Finding::warning(
             "store",
-            format!("`{}` is kept of one that was damaged", kept.display()),
+            format!(
+                "`{}` is kept of one that was damaged or taken away",
+                kept.display()
+            ),
             "take out what you need with `sqlite3`, then delete it",
         )
     }));

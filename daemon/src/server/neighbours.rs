@@ -12,6 +12,7 @@ use agentd_core::Event;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::platform::changes::Changes;
 use crate::platform::instance;
 
 /// While another instance is there, its lock is tried this often: a lock tells nobody when it is
@@ -35,7 +36,7 @@ pub async fn watch(
     to_deliver: Arc<Notify>,
     stop: CancellationToken,
 ) {
-    let mut arrivals = Arrivals::of(&state_dir);
+    let mut arrivals = Changes::arrivals(&state_dir.join("instances"));
     let mut living = BTreeSet::new();
     loop {
         let left = behind.borrow_and_update().clone();
@@ -99,61 +100,6 @@ fn look(state_dir: &Path, own: &str, known: BTreeSet<String>, holders: BTreeSet<
     let lives = |other: &&String| instance::liveness(state_dir, other) != instance::Life::Dead;
     let alive = others.union(&holders).filter(lives).cloned().collect();
     Sight { others, alive }
-}
-
-/// Files that appear in `instances/`. An inotify descriptor is read like a pipe.
-#[cfg(target_os = "linux")]
-struct Arrivals(Option<tokio::net::unix::pipe::Receiver>);
-
-#[cfg(target_os = "linux")]
-impl Arrivals {
-    fn of(state_dir: &Path) -> Self {
-        use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-        use tokio::net::unix::pipe::Receiver;
-        let watched =
-            Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).and_then(|inotify| {
-                let dir = state_dir.join("instances");
-                inotify.add_watch(&dir, AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO)?;
-                Ok(std::os::fd::OwnedFd::from(inotify))
-            });
-        let fd = watched
-            .map_err(std::io::Error::from)
-            .and_then(Receiver::from_owned_fd_unchecked);
-        if let Err(error) = &fd {
-            tracing::warn!(%error, "other instances are looked for each minute only");
-        }
-        Self(fd.ok())
-    }
-
-    async fn next(&mut self) {
-        use tokio::io::AsyncReadExt as _;
-        let Some(fd) = &mut self.0 else {
-            return each_minute().await;
-        };
-        // What arrived doesn't matter: the directory is read anyway.
-        if !matches!(fd.read(&mut [0; 4096]).await, Ok(1..)) {
-            self.0 = None;
-        }
-    }
-}
-
-/// Where the system can't tell, the directory is looked at now and then.
-#[cfg(not(target_os = "linux"))]
-struct Arrivals;
-
-#[cfg(not(target_os = "linux"))]
-impl Arrivals {
-    fn of(_state_dir: &Path) -> Self {
-        Self
-    }
-
-    async fn next(&mut self) {
-        each_minute().await;
-    }
-}
-
-async fn each_minute() {
-    tokio::time::sleep(Duration::from_secs(60)).await;
 }
 
 #[cfg(test)]

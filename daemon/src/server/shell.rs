@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{self, Config};
 use crate::platform::cgroup::Delegated;
+use crate::platform::changes::Changes;
 use crate::platform::files::Files;
 use crate::platform::instance::{self, Instance};
 use crate::platform::lock::{Doing, Lock};
@@ -160,6 +161,7 @@ impl Shell {
         let delivering = CancellationToken::new();
         if plan.served == Served::Daemon {
             tracker.spawn(deliver(&opened, &endpoints, &delivering));
+            tracker.spawn(guard(opened.store.clone(), dir.clone(), delivering.clone()));
             tracker.spawn(give_back(&opened, &delivering));
         }
         let machine = Machine {
@@ -260,6 +262,17 @@ impl Rest {
         // A peer that takes nothing must not keep the daemon from leaving.
         let _stuck = tokio::time::timeout(Duration::from_secs(2), self.tracker.wait()).await;
         store.close(self.writer);
+    }
+}
+
+/// Has the store look for its files whenever something goes where they are.
+async fn guard(store: Store, dir: PathBuf, stop: CancellationToken) {
+    let mut losses = Changes::losses(&dir);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = losses.next() => store.look(),
+        }
     }
 }
 

@@ -139,6 +139,16 @@ fn copy(conn: &Connection, store: &Path, path: Option<PathBuf>) -> Result<Loaded
 }
 
 fn write_copy(conn: &Connection, partial: &Path) -> Result<u64, String> {
+    write_same(conn, partial)?;
+    another_history(partial).map_err(|error| error.to_string())?;
+    sync(partial)
+        .and_then(|()| fs::metadata(partial))
+        .map(|copy| copy.len())
+        .map_err(|error| error.to_string())
+}
+
+/// A copy that cursors into the store are right for.
+pub(super) fn write_same(conn: &Connection, partial: &Path) -> Result<(), String> {
     match fs::remove_file(partial) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(error.to_string());
@@ -147,12 +157,8 @@ fn write_copy(conn: &Connection, partial: &Path) -> Result<u64, String> {
     }
     private(partial).map_err(|error| error.to_string())?;
     conn.execute("VACUUM INTO ?1", [partial.to_string_lossy()])
-        .and_then(|_| another_history(partial))
         .map_err(|error| error.to_string())?;
-    sync(partial)
-        .and_then(|()| fs::metadata(partial))
-        .map(|copy| copy.len())
-        .map_err(|error| error.to_string())
+    sync(partial).map_err(|error| error.to_string())
 }
 
 /// Cursors into the store don't count in a store that goes on from the copy.

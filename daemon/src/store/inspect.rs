@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::loss::COPIED;
+use super::loss::{COPIED, RESCUED};
 use super::migrations;
 use super::schema::{FILE, MOVED, header_version, reopen_to_read};
 
@@ -51,7 +51,11 @@ fn kept(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
         Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let names = [format!("{FILE}.{MOVED}-"), format!("{FILE}-wal.{COPIED}-")];
+    let names = [
+        format!("{FILE}.{MOVED}-"),
+        format!("{FILE}.{RESCUED}-"),
+        format!("{FILE}-wal.{COPIED}-"),
+    ];
     let mut kept = Vec::new();
     for entry in entries {
         let name = entry?.file_name();

@@ -55,6 +55,8 @@ impl Display for Loss {
 
 /// Says in the name of a file what it is: a copy of a log that was damaged.
 pub(super) const COPIED: &str = "damaged";
+/// The same of a copy of a store that was taken away under a running daemon.
+pub(super) const RESCUED: &str = "rescued";
 /// The log's header and that of each frame in it, in bytes: <https://sqlite.org/fileformat2.html#walformat>.
 const HEADER: usize = 32;
 const FRAME: usize = 24;

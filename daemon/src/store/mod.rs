@@ -9,6 +9,7 @@ mod backup;
 mod checkpoint;
 mod disk;
 mod export;
+mod guard;
 mod history;
 mod inspect;
 mod listed;
@@ -305,6 +306,8 @@ enum Message {
     Beat(oneshot::Sender<()>),
     /// What is to be delivered? Answered as soon as it is read.
     Due(Wanted, oneshot::Sender<Result<Waiting, String>>),
+    /// Are the files still there?
+    Look,
     /// Carried out as soon as it is read.
     Mark(Vec<Mark>, oneshot::Sender<Result<(), String>>),
     Close,
@@ -549,6 +552,12 @@ impl Store {
     /// When its queue is full, or it has ended.
     pub fn beat(&self, heard: oneshot::Sender<()>) -> Result<(), NotTaken> {
         self.hand_in(Message::Beat(heard))
+    }
+
+    /// Something has changed where the store is: are its files still there? Nobody hears more of it
+    /// than that new work is refused, and of a queue that is full nothing: its next commit looks.
+    pub fn look(&self) {
+        let _next_time = self.hand_in(Message::Look);
     }
 
     /// What is to be delivered now, as far as it is in the file.

@@ -2,6 +2,8 @@
 //!
 //! Owns the queue of orders and the connection. Must not know what a write does.
 
+mod displaced;
+mod retry;
 mod upkeep;
 
 use std::collections::VecDeque;
@@ -13,23 +15,22 @@ use std::time::{Duration, Instant};
 
 use agentd_core::Event;
 use agentd_core::limits::{TEXT_FLUSH_AFTER, TEXT_STORED_WITHIN};
-use agentd_core::store::{Loaded, Query};
+use agentd_core::store::Query;
 use agentd_protocol::Code;
+use rusqlite::Connection;
 use rusqlite::hooks::Wal;
-use rusqlite::{Connection, ErrorCode};
 use tokio::sync::Notify;
 
+use self::displaced::Rescue;
 use super::backup::Backups;
 use super::checkpoint::{Checkpoints, Log};
-use super::queue::{
-    BATCH, HEAVY, batch_len, can_do_without, changes, delivers, is_lazy, only_releases, refusal,
-    weight,
-};
+use super::guard::Guard;
+use super::queue::{BATCH, HEAVY, batch_len, delivers, is_lazy, only_releases, refusal, weight};
 use super::readers::{Commits, Readers};
 use super::room::{self, Room};
 use super::transaction::{Attempt, Doubt, attempt, is_doubtful, wall_ms};
 use super::{Alive, Answer, Answers, Fault, Keep, Message, Moment, ORDERS, Order, Role};
-use super::{read, schema, trouble, webhooks};
+use super::{schema, trouble, webhooks};
 
 /// A commit that nobody waits for rides on the next one, at most this late: with the time that the
 /// core keeps text back, and a sync, it is within what is promised for text.
@@ -106,6 +107,8 @@ pub(super) struct Writer {
     log: Arc<Log>,
     checkpoints: Checkpoints,
     room: Room,
+    guard: Guard,
+    rescue: Rescue,
     stamps: i64,
     backups: Backups,
     /// When to look for what is to be forgotten.
@@ -122,6 +125,8 @@ impl Writer {
         Self {
             prune_at: setting.keep.map(first),
             room: Room::of(&setting.path),
+            guard: Guard::of(&setting.path),
+            rescue: Rescue::default(),
             setting,
             backups,
             checkpoints,
@@ -228,6 +233,11 @@ impl Writer {
                 Message::Order(order) => self.take(*order),
                 // Whoever no longer waits needs none.
                 Message::Beat(heard) => drop(heard.send(())),
+                Message::Look => {
+                    if self.trouble.is_none() && self.is_displaced() {
+                        self.rescue();
+                    }
+                }
                 Message::Due(wanted, answer) => {
                     let due = self.beside(|conn| webhooks::due(conn, &wanted));
                     let _gone = answer.send(due);
@@ -321,43 +331,25 @@ impl Writer {
         self.queue.push_back(order);
     }
 
-    /// What is asked for is read although nothing can be written, unless that would change it.
-    fn look_up_in(
-        &self,
-        trouble: &Trouble,
-        order: &Order,
-        earlier: &VecDeque<Order>,
-    ) -> Option<Event> {
-        let Order::Load { token, query } = order else {
-            return None;
-        };
-        let is_copy = matches!(query, Query::Backup { .. });
-        if is_copy || earlier.iter().any(|earlier| changes(earlier, query)) {
-            return None;
-        }
-        let loaded = match (&self.conn, &self.doubt) {
-            (Some(conn), None) => read::load(conn, query),
-            // The file can't be trusted until it was opened anew; who can do without an answer is
-            // told so.
-            _ if can_do_without(query) => Loaded::Failed(trouble.why.clone()),
-            _ => return None,
-        };
-        let token = *token;
-        Some(Event::Loaded { token, loaded })
-    }
-
     fn work(&mut self) {
         if !self.is_due() {
             self.make_room();
             return self.prune();
         }
+        let displaced = self.is_displaced();
         if self.conn.is_none() || self.doubt.is_some() {
+            if displaced {
+                return;
+            }
             if let Err(error) = self.reopen() {
                 return self.fail(&error);
             }
             if let Some(doubt) = self.doubt.take() {
                 return self.resolve(doubt);
             }
+        }
+        if displaced && self.queue.is_empty() {
+            return self.rescue();
         }
         self.forget_on_a_full_disk();
         if self.queue.is_empty() && self.trouble.is_some() {
@@ -377,6 +369,11 @@ impl Writer {
             &mut self.stamps,
         );
         match attempt {
+            Attempt::Committed(answers) if displaced => {
+                self.done(orders, answers);
+                self.rescue.lacks_some();
+                self.rescue();
+            }
             Attempt::Committed(answers) => {
                 self.recover();
                 self.done(orders, answers);
@@ -443,67 +440,6 @@ impl Writer {
         Taken::Yes
     }
 
-    /// Nothing was written: new jobs are refused, the rest is kept for the next try.
-    fn fail(&mut self, error: &rusqlite::Error) {
-        self.note_trouble(error);
-        let Some(trouble) = &self.trouble else { return };
-        // The orders in doubt have their answers already, whichever way it goes.
-        let doubtful = self.doubt.as_ref().map_or(0, |doubt| doubt.orders);
-        let mut kept = VecDeque::with_capacity(self.queue.len());
-        let mut answers = Vec::new();
-        for (place, order) in std::mem::take(&mut self.queue).into_iter().enumerate() {
-            let answer = if place < doubtful {
-                None
-            } else {
-                let refused = refusal(&order, trouble.code, &trouble.why);
-                refused.or_else(|| self.look_up_in(trouble, &order, &kept))
-            };
-            match answer {
-                Some(answer) => answers.push(answer),
-                None => kept.push_back(order),
-            }
-        }
-        self.queue = kept;
-        for answer in answers {
-            (self.setting.answer)(answer.into());
-        }
-    }
-
-    fn note_trouble(&mut self, error: &rusqlite::Error) {
-        let code = match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => Code::DiskFull,
-            _ => Code::StoreFailed,
-        };
-        let why = trouble::words(&self.setting.path, error);
-        if self.trouble.as_ref().is_none_or(|now| now.why != why) {
-            tracing::error!(%error, "the store can't be written");
-            let trouble = Some(why.clone());
-            (self.setting.answer)(Event::StoreHealth { trouble }.into());
-        }
-        self.wait_for_others(RETRY_WAITS);
-        self.trouble = Some(Trouble {
-            code,
-            why,
-            again: Instant::now() + RETRY,
-        });
-    }
-
-    fn recover(&mut self) {
-        if self.trouble.take().is_some() {
-            tracing::info!("the store can be written again");
-            self.wait_for_others(schema::BUSY);
-            (self.setting.answer)(Event::StoreHealth { trouble: None }.into());
-        }
-    }
-
-    /// Whoever has the file locked is waited for so long from now on.
-    fn wait_for_others(&self, time: Duration) {
-        let set = self.conn.as_ref().map(|conn| conn.busy_timeout(time));
-        if let Some(Err(error)) = set {
-            tracing::warn!(%error, "how long others are waited for can't be set");
-        }
-    }
-
     /// A fresh connection, and a log that holds nothing that could come or go by itself.
     fn reopen(&mut self) -> rusqlite::Result<()> {
         self.conn = None;
@@ -520,6 +456,7 @@ impl Writer {
         self.log.pages.store(0, Ordering::Relaxed);
         self.room = Room::of(&self.setting.path);
         self.conn = Some(self.counted(conn));
+        self.guard.reopened();
         if self.trouble.is_some() {
             self.wait_for_others(RETRY_WAITS);
         }
@@ -563,20 +500,5 @@ impl Writer {
                 self.fail(&error);
             }
         }
-    }
-
-    /// Tries whether there is room again, when there is nothing else to try with.
-    fn probe(&mut self) -> rusqlite::Result<()> {
-        let Some(conn) = &self.conn else {
-            return Err(rusqlite::Error::InvalidQuery);
-        };
-        (self.setting.fault)(Moment::BeforeBegin, conn)?;
-        let probe = conn.unchecked_transaction()?;
-        probe.execute(
-            "INSERT OR REPLACE INTO meta VALUES ('probe', hex(zeroblob(?1 / 2)))",
-            [PROBE_BYTES],
-        )?;
-        probe.execute("DELETE FROM meta WHERE key = 'probe'", [])?;
-        probe.commit()
     }
 }

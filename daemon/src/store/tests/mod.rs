@@ -21,6 +21,7 @@ use super::*;
 mod attachments;
 mod faults;
 mod file;
+mod guard;
 mod listed;
 mod lists;
 mod loss;

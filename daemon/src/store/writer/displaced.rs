@@ -1,0 +1,84 @@
+//! What the writer does when its files are not those any more that their names lead to: somebody
+//! took them away, or put others there.
+//!
+//! Owns the copy that is made of what is still open. Must not know how that is told.
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use agentd_protocol::Code;
+
+use crate::store::loss::RESCUED;
+use crate::store::{Role, backup, schema};
+
+use super::Writer;
+
+/// The copy of a store whose file is another one's now.
+#[derive(Default)]
+pub(super) struct Rescue {
+    /// Where it is, once there was a need for it.
+    copy: Option<PathBuf>,
+    /// Is everything in it?
+    is_whole: bool,
+}
+
+impl Rescue {
+    /// More was written.
+    pub(super) const fn lacks_some(&mut self) {
+        self.is_whole = false;
+    }
+}
+
+impl Writer {
+    /// Are the files others? Then new work is refused, and what must be written goes on into those
+    /// that are open, of which a copy is kept beside them.
+    pub(super) fn is_displaced(&mut self) -> bool {
+        if self.setting.role != Role::Daemon {
+            return false;
+        }
+        let Err(displaced) = self.guard.look(self.conn.is_some()) else {
+            return false;
+        };
+        let kept = self.rescue.copy.as_ref().filter(|_| self.rescue.is_whole);
+        let why = match kept {
+            Some(copy) => format!("{displaced}; what it held is in `{}`", copy.display()),
+            None => displaced.to_string(),
+        };
+        self.note(Code::StoreFailed, why);
+        self.refuse_new_work();
+        true
+    }
+
+    /// Copies what is in the files that are open, if that has changed.
+    pub(super) fn rescue(&mut self) {
+        let (Some(conn), false) = (&self.conn, self.rescue.is_whole) else {
+            return;
+        };
+        let path = &self.setting.path;
+        let new = || schema::free_name(path, RESCUED);
+        let copy = self.rescue.copy.get_or_insert_with(new);
+        let made = room_for(copy).and_then(|()| {
+            let partial = schema::beside(copy, ".new");
+            backup::write_same(conn, &partial)?;
+            fs::rename(&partial, &*copy).map_err(|error| error.to_string())
+        });
+        let copy = copy.display();
+        match made {
+            Ok(()) => {
+                tracing::warn!(%copy, "what the store held is copied");
+                self.rescue.is_whole = true;
+            }
+            Err(why) => tracing::error!(%copy, why, "what the store holds can't be copied"),
+        }
+    }
+}
+
+/// The directory may have been taken away with the files.
+fn room_for(copy: &Path) -> Result<(), String> {
+    let Some(dir) = copy.parent() else {
+        return Ok(());
+    };
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|error| error.to_string())
+}
