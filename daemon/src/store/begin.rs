@@ -1,0 +1,75 @@
+//! What the store holds when it is opened, and what is taken over with that.
+//!
+//! Owns that first look. Must not know who opens it, nor what they do with it.
+
+use std::path::Path;
+
+use agentd_core::store::Recovered;
+use rusqlite::Connection;
+
+use super::schema::Whole;
+use super::takeover::Search;
+use super::{Alive, Liveness, Opener, Role, takeover, write};
+
+/// How many jobs one-shots accepted, as each of them adds to it.
+const FALLBACKS: &str =
+    "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'fallbacks'), 0)";
+
+/// What the store holds when it is opened.
+pub(super) struct Begun {
+    pub(super) epoch: String,
+    pub(super) last_seq: u64,
+    pub(super) ended_jobs: u64,
+    pub(super) fallbacks: u64,
+    pub(super) orphans: Vec<Recovered>,
+    pub(super) to_deliver: bool,
+}
+
+/// What the store holds, and what is taken over once it is known to be `whole`.
+pub(super) fn begin(
+    conn: &mut Connection,
+    opener: Opener<'_>,
+    alive: &Alive,
+    whole: Whole<'_>,
+) -> rusqlite::Result<Begun> {
+    let epoch = conn.query_row("SELECT value FROM meta WHERE key = 'epoch'", [], |row| {
+        row.get(0)
+    })?;
+    let Opener {
+        instance,
+        role,
+        boot,
+        ..
+    } = opener;
+    let mut orphans = Vec::new();
+    let (mut ended_jobs, mut fallbacks) = (0, 0);
+    if role == Role::Daemon {
+        let ended = "SELECT count(*) FROM jobs WHERE final_seq IS NOT NULL";
+        ended_jobs = write::nat(conn.query_row(ended, [], |row| row.get(0))?);
+        fallbacks = write::nat(conn.query_row(FALLBACKS, [], |row| row.get(0))?);
+    }
+    if role == Role::Daemon && takeover::anything(conn)? {
+        let is_dead = |name: &str| name != instance && alive(name) == Liveness::Dead;
+        let change = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        let file = change.path().map(Path::new);
+        let dead = Search::new(role, boot, &is_dead).find(&change, file)?;
+        whole()?;
+        orphans = takeover::take(&change, instance, dead)?;
+        failpoint!("before-commit-takeover");
+        change.commit()?;
+        failpoint!("after-commit-takeover");
+    } else {
+        whole()?;
+    }
+    let last_seq = write::nat(write::Numbers::read(conn)?.last_seq());
+    let pending = "SELECT EXISTS (SELECT 1 FROM webhooks WHERE state = 'pending')";
+    let to_deliver = conn.query_row(pending, [], |row| row.get(0))?;
+    Ok(Begun {
+        to_deliver,
+        epoch,
+        last_seq,
+        ended_jobs,
+        fallbacks,
+        orphans,
+    })
+}
