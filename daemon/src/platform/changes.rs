@@ -12,7 +12,7 @@ pub struct Changes(Option<tokio::net::unix::pipe::Receiver>);
 
 #[cfg(target_os = "linux")]
 impl Changes {
-    /// Files that appear in it. Where the system can't tell, it is said so each minute.
+    /// Files that appear in it. Where the system can't tell, each minute counts as a change.
     #[must_use]
     pub fn arrivals(dir: &Path) -> Self {
         use nix::sys::inotify::AddWatchFlags as Flags;

@@ -39,8 +39,6 @@ const _: () = assert!(
     TEXT_FLUSH_AFTER.as_millis() + LAZY.as_millis() < TEXT_STORED_WITHIN.as_millis(),
     "text is on the disk when that is promised"
 );
-/// How often a store in trouble is tried again.
-const RETRY: Duration = Duration::from_secs(1);
 /// So long a retry waits for whoever has the file locked: others wait for what is behind it, and a
 /// stop for all of it.
 const RETRY_WAITS: Duration = Duration::from_millis(250);
@@ -48,8 +46,6 @@ const RETRY_WAITS: Duration = Duration::from_millis(250);
 const FIRST_PRUNE: Duration = Duration::from_secs(30);
 /// Between two slices of what is forgotten.
 const PRUNE_PAUSE: Duration = Duration::from_millis(50);
-/// What the probe of a store in trouble writes: more than fits into pages that are there already.
-const PROBE_BYTES: i64 = 16 * 1024;
 
 /// With what a writer works.
 pub(super) struct Setting {

@@ -118,4 +118,15 @@ fn guard_lets_a_returned_store_go_on() {
     store.order(Urgency::Waited, vec![keyed("k", "one")]);
     while store.event() != (Event::StoreHealth { trouble: None }) {}
     assert_eq!(store.accept(new(None)).0, JobId(2));
+    fs::rename(&file, &away).unwrap();
+    store.opened.store.look();
+    while !trouble(&mut store).contains("what it held is in") {}
+    let [copy] = &rescued(dir.path())[..] else {
+        panic!("one copy")
+    };
+    let copy = Connection::open(copy).unwrap();
+    let jobs: i64 = copy
+        .query_row("SELECT count(*) FROM jobs", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(jobs, 2, "the second copy has what was written in between");
 }

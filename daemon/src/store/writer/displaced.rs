@@ -38,6 +38,8 @@ impl Writer {
             return false;
         }
         let Err(displaced) = self.guard.look(self.conn.is_some()) else {
+            // From now on more is written than is in a copy that was made before.
+            self.rescue.lacks_some();
             return false;
         };
         let kept = self.rescue.copy.as_ref().filter(|_| self.rescue.is_whole);

@@ -14,7 +14,12 @@ use rusqlite::ErrorCode;
 use crate::store::queue::{can_do_without, changes, refusal};
 use crate::store::{Moment, Order, read, schema, trouble};
 
-use super::{PROBE_BYTES, RETRY, RETRY_WAITS, Trouble, Writer};
+use super::{RETRY_WAITS, Trouble, Writer};
+
+/// How often a store in trouble is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// What the probe of a store in trouble writes: more than fits into pages that are there already.
+const PROBE_BYTES: i64 = 16 * 1024;
 
 impl Writer {
     /// What is asked for is read although nothing can be written, unless that would change it.
