@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use agentd_core::Event;
+use agentd_core::ids::ConnId;
 use agentd_core::store::Stored;
 use agentd_protocol::Code;
 
 use crate::agents::settings;
-use crate::scenarios::{only, running};
+use crate::scenarios::{ProcessId, only, running};
 use crate::world::World;
 
-fn jobs_of(world: &World, conn: agentd_core::ids::ConnId, id: u64) -> Vec<String> {
+fn jobs_of(world: &World, conn: ConnId, id: u64) -> Vec<String> {
     let rows = world.answer(conn, id)["jobs"].as_array().unwrap();
     rows.iter()
         .map(|row| row["job"].as_str().unwrap().to_owned())
@@ -206,8 +207,8 @@ fn requests_behind_a_dispatch_that_looks_up_its_sessions_take_effect_after_it() 
     assert_eq!(world.jobs[&agentd_protocol::JobId(3)].session, "x");
 }
 
-#[test]
-fn an_agent_that_waits_for_its_own_jobs_does_not_keep_them_from_running() {
+/// A running turn that has the only process there may be, and a connection from inside it.
+fn parent_in_a_full_pool() -> (World, ProcessId, ConnId) {
     let mut few = settings();
     few.max_workers = 1;
     let mut world = World::new(few);
@@ -216,6 +217,12 @@ fn an_agent_that_waits_for_its_own_jobs_does_not_keep_them_from_running() {
     let parent = only(&world);
     world.get_ready(parent);
     let child = world.connect();
+    (world, parent, child)
+}
+
+#[test]
+fn an_agent_that_waits_for_its_own_jobs_does_not_keep_them_from_running() {
+    let (mut world, parent, child) = parent_in_a_full_pool();
     let send = r#"{"type":"dispatch","text":"child","session":"c"}"#;
     world.request_from(child, 1, send, World::inside(parent));
     assert_eq!(
@@ -243,14 +250,7 @@ fn an_agent_that_waits_for_its_own_jobs_does_not_keep_them_from_running() {
 
 #[test]
 fn delegation_by_send_makes_room_for_it() {
-    let mut few = settings();
-    few.max_workers = 1;
-    let mut world = World::new(few);
-    let conn = world.connect();
-    world.request(conn, 1, r#"{"type":"send","text":"parent","session":"p"}"#);
-    let parent = only(&world);
-    world.get_ready(parent);
-    let child = world.connect();
+    let (mut world, parent, child) = parent_in_a_full_pool();
     let send = r#"{"type":"send","text":"child","session":"c"}"#;
     world.request_from(child, 1, send, World::inside(parent));
     let mut others = world.processes.keys().filter(|other| **other != parent);

@@ -257,8 +257,8 @@ fn a_turn_that_will_not_settle_has_its_process_asked_terminated_and_killed() {
     assert!(only(&world).1 > process.1, "a new generation starts");
 }
 
-#[test]
-fn a_turn_over_its_time_ends_as_timeout_with_the_text_so_far() {
+/// A turn that said something, and was told to end as its time is over.
+fn over_its_time() -> (World, ConnId, ProcessId) {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.request(conn, 1, r#"{"type":"send","text":"x","timeout":7}"#);
@@ -266,6 +266,12 @@ fn a_turn_over_its_time_ends_as_timeout_with_the_text_so_far() {
     world.get_ready(process);
     say(&mut world, process, "half");
     world.pass(Duration::from_secs(8));
+    (world, conn, process)
+}
+
+#[test]
+fn a_turn_over_its_time_ends_as_timeout_with_the_text_so_far() {
+    let (mut world, conn, process) = over_its_time();
     world.end_turn(process);
     let last = world.clients[&conn].lines.last().unwrap();
     assert_eq!(
@@ -276,13 +282,7 @@ fn a_turn_over_its_time_ends_as_timeout_with_the_text_so_far() {
 
 #[test]
 fn abort_of_a_settling_turn_cancels_it() {
-    let mut world = World::new(settings());
-    let conn = world.connect();
-    world.request(conn, 1, r#"{"type":"send","text":"x","timeout":7}"#);
-    let process = only(&world);
-    world.get_ready(process);
-    say(&mut world, process, "half");
-    world.pass(Duration::from_secs(8));
+    let (mut world, conn, process) = over_its_time();
     world.request(conn, 2, r#"{"type":"abort","job":"j1"}"#);
     world.end_turn(process);
     let told = world.told_to(conn);
