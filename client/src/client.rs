@@ -77,6 +77,9 @@ pub struct Client {
     pub(crate) options: Options,
 }
 
+/// What to do when there is no daemon, where the endpoint doesn't know better.
+pub const START_IT: &str = "start it with `agentd`";
+
 /// Why nobody serves us, or nobody answers.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {

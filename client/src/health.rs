@@ -14,7 +14,7 @@ use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::client::ClientError;
+use crate::client::{ClientError, START_IT};
 use crate::connection::{Connection, Greeting, HelloError, LostError};
 use crate::endpoint::Endpoint;
 use crate::fallback::{Fact, Lock};
@@ -123,10 +123,9 @@ impl Unwell {
                  daemon starts"
                     .to_owned(),
             ),
-            Self::Client(ClientError::Unreachable { hint, .. }) => Some(
-                hint.clone()
-                    .unwrap_or_else(|| "start it with `agentd`".to_owned()),
-            ),
+            Self::Client(ClientError::Unreachable { hint, .. }) => {
+                Some(hint.clone().unwrap_or_else(|| START_IT.to_owned()))
+            }
             Self::Unreached { hint, .. } => hint.clone(),
             Self::Refused(line) | Self::Client(ClientError::TooMany(line)) => line.hint.clone(),
             Self::There { found, .. } => found.hint.clone(),

@@ -3,7 +3,7 @@
 //! Owns that table. Must not know which request failed.
 
 use agentd_client::asked::RequestError;
-use agentd_client::client::ClientError;
+use agentd_client::client::{ClientError, START_IT};
 use agentd_client::connection::LostError;
 use agentd_protocol::Code;
 use agentd_protocol::line::ErrorLine;
@@ -104,7 +104,7 @@ impl From<ClientError> for Problem {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Unreachable { error, hint } => {
-                let hint = hint.unwrap_or_else(|| "start it with `agentd`".to_owned());
+                let hint = hint.unwrap_or_else(|| START_IT.to_owned());
                 Self::no_daemon(error, Some(hint))
             }
             ClientError::Draining => Self::of(Code::Draining, error.to_string()),

@@ -12,15 +12,12 @@ use serde::Serialize;
 use super::exit::{self, Exit};
 use super::{output, render, turn};
 use crate::asked::{Asking, Reply, RequestError};
-use crate::client::{Client, ClientError};
+use crate::client::{Client, ClientError, START_IT};
 use crate::fallback::Fallback;
 use crate::wire::Received;
 
 /// An answer, or the exit code when there is none to print.
 pub(super) type Asked = Result<(Client, Received), Exit>;
-
-/// What to do when there is no daemon, where the endpoint doesn't know better.
-const START_IT: &str = "start it with `agentd`";
 
 /// Connects to the daemon; without one, says so.
 pub(super) async fn daemon(socket: Option<&Path>) -> Result<Client, Exit> {
