@@ -4,6 +4,7 @@
 
 mod agents;
 mod doctor;
+mod restore;
 mod webhook;
 
 use std::io::{ErrorKind, Write as _};
@@ -89,6 +90,8 @@ enum Command {
     },
     /// Look for what is wrong, for `agentctl doctor`
     Doctor(doctor::DoctorArgs),
+    /// Put a backup in the place of the store, as `agentctl restore` does
+    Restore(restore::RestoreArgs),
     /// Print a script that completes commands in your shell
     Completions {
         /// Which shell
@@ -225,6 +228,9 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
             code: FAILED,
             error: error.into(),
         });
+    }
+    if let Some(Command::Restore(args)) = arguments.command {
+        return restore::run(&args, &paths);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

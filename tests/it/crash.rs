@@ -489,6 +489,16 @@ fn a_broken_database_is_moved_aside_and_named() {
     let details = status["details"].as_str().unwrap();
     assert!(details.contains(&aside[0]), "{details}");
     // The next start finds a sound one.
+    let daemon = daemon.kill().start();
+    assert_eq!(daemon.status()["state"], "degraded", "nobody accepted it");
+    let accepted = daemon.agentctl(&["doctor", "--accept-loss"]);
+    assert!(
+        accepted.stdout.contains("accepted: the store's log"),
+        "{accepted:?}"
+    );
+    daemon.until("nothing is told any more", |status| {
+        (status["state"] == "ready").then_some(())
+    });
     assert_eq!(daemon.kill().start().status()["state"], "ready");
 }
 

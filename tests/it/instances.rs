@@ -4,6 +4,7 @@
 
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -48,6 +49,12 @@ impl Beside {
             gate,
             job,
         }
+    }
+
+    /// Ends the run as a crash would; what it started stays.
+    fn crash(mut self) {
+        self.child.0.kill().unwrap();
+        self.child.0.wait().unwrap();
     }
 
     /// Lets the turn go on and waits until the run has left.
@@ -125,6 +132,31 @@ fn a_queued_job_of_a_dead_daemon_runs_when_the_process_that_holds_its_session_is
     beside.finish();
     let collected = client.next().unwrap();
     assert_eq!(collected["results"][0]["text"], "queued", "{collected:#}");
+}
+
+#[test]
+fn recovery_of_many_dead_instances_is_bounded() {
+    // A look at all processes for each pair of them took 23 s for as many.
+    const DEAD: usize = 60;
+    let place = Place::new(&Daemon::config(""));
+    for number in 0..DEAD {
+        Beside::start(&place, &format!("of-{number}")).crash();
+    }
+    let instances = place.path("state/instances");
+    let files = || std::fs::read_dir(&instances).unwrap().count();
+    assert_eq!(files(), DEAD);
+    let began = Instant::now();
+    let daemon = place.start();
+    let answer = last(&daemon, r#"{"agent":"chaos","prompt":"first"}"#);
+    assert_eq!(answer["text"], "first", "{answer:#}");
+    assert!(began.elapsed() < Duration::from_secs(10), "it waited");
+    wait_for("only the daemon's own file is left", || {
+        (files() == 1).then_some(())
+    });
+    assert!(began.elapsed() < Duration::from_secs(20), "it took long");
+    let listed = daemon.agentctl(&["jobs", "--json"]).stdout;
+    let interrupted = listed.matches("interrupted").count();
+    assert!(interrupted >= DEAD, "{interrupted} of {DEAD}: {listed}");
 }
 
 #[test]

@@ -42,8 +42,8 @@ pub use webhook::{
 };
 pub use work::{
     AnswerArgs, BackupArgs, CollectArgs, CompactArgs, DispatchArgs, ExportArgs, HistoryArgs,
-    JobsArgs, ModelArgs, NewSessionArgs, PhaseArg, QuestionsArgs, SessionArgs, SessionsArgs,
-    SessionsCommand, SteerArgs,
+    JobsArgs, ModelArgs, NewSessionArgs, PhaseArg, QuestionsArgs, RestoreArgs, SessionArgs,
+    SessionsArgs, SessionsCommand, SteerArgs,
 };
 
 /// Talk to AI agents through the per-user daemon `agentd`.
@@ -275,6 +275,11 @@ Examples:
   agentctl backup
   agentctl backup monday.db")]
     Backup(BackupArgs),
+    /// Put a backup in the place of the store, while the daemon is stopped
+    #[command(after_help = "\
+Examples:
+  agentctl stop && agentctl restore monday.db")]
+    Restore(RestoreArgs),
     /// Print everything stored, one JSON object on each line
     #[command(after_help = "\
 Examples:

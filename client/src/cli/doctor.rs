@@ -98,6 +98,9 @@ async fn inside(args: DoctorArgs, seen: &Seen<'_>) -> Vec<Finding> {
     if args.full {
         command.arg("--full");
     }
+    if args.accept_loss {
+        command.arg("--accept-loss");
+    }
     if let Some(socket) = seen.socket {
         command.arg("--socket").arg(socket);
     }

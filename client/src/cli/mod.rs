@@ -41,7 +41,7 @@ mod value;
 mod voice;
 mod webhook;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::future::Future;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -49,7 +49,9 @@ use std::path::Path;
 
 use clap::{CommandFactory, Parser};
 
-use self::args::{Cli, Command, ConfigCommand, HttpArgs, JsonArgs, ServeCommand, Shell, StdioArgs};
+use self::args::{
+    Cli, Command, ConfigCommand, HttpArgs, JsonArgs, RestoreArgs, ServeCommand, Shell, StdioArgs,
+};
 use self::exit::Exit;
 use crate::fallback::Fallback;
 use crate::send_only::SendOnly;
@@ -119,6 +121,7 @@ fn run_command(cli: Cli, serve_http: ServeHttp) -> io::Result<Exit> {
         Command::Model(args) => block_on(sessions::model(args, socket)),
         Command::Compact(args) => block_on(sessions::compact(args, socket)),
         Command::Backup(args) => block_on(copies::backup(args, socket)),
+        Command::Restore(args) => restore(&args),
         Command::Export(args) => block_on(copies::export(args, socket)),
         Command::Watch(args) => block_on(control::watch(args, socket)),
         Command::Restart(args) => block_on(control::restart(args, socket)),
@@ -187,12 +190,21 @@ async fn stdio(args: StdioArgs, socket: Option<&Path>) -> io::Result<Exit> {
 
 /// The configuration is the daemon's to read: its own program shows it.
 fn config_show(args: &JsonArgs) -> io::Result<Exit> {
+    let json = args.json.then_some("--json");
+    become_agentd(["config", "show"].into_iter().chain(json))
+}
+
+/// The store is the daemon's: its own program puts a backup there.
+fn restore(args: &RestoreArgs) -> io::Result<Exit> {
+    let json = args.json.then_some(OsStr::new("--json"));
+    let words = [OsStr::new("restore"), args.file.as_os_str()];
+    become_agentd(words.into_iter().chain(json))
+}
+
+fn become_agentd(words: impl IntoIterator<Item: AsRef<OsStr>>) -> io::Result<Exit> {
     let program = oneshot::program();
     let mut command = std::process::Command::new(&program);
-    command.args(["config", "show"]);
-    if args.json {
-        command.arg("--json");
-    }
+    command.args(words);
     let error = command.exec();
     output::error(
         &format!("cannot start `{}`: {error}", program.display()),

@@ -138,6 +138,11 @@ pub enum Event {
         /// Why not; `None` when all is well.
         trouble: Option<String>,
     },
+    /// What is lost of the store has changed: somebody accepted it, or more is.
+    StoreLosses {
+        /// All that nobody accepted, in words.
+        losses: Vec<String>,
+    },
     /// What a dead instance left in the store is ours now.
     Recovered(Box<Recovered>),
     /// Another instance died without saying goodbye.

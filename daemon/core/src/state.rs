@@ -64,8 +64,8 @@ pub struct Settings {
     pub last_seq: u64,
     /// Jobs of the store then, the unfinished ones left out.
     pub ended_jobs: u64,
-    /// What the store held before and doesn't any more, in words, if anything is lost.
-    pub loss: Option<String>,
+    /// What the store held before and doesn't any more, in words, until somebody accepts it.
+    pub losses: Vec<String>,
     /// Runs without a daemon that the store has seen when it was opened.
     pub fallbacks: u64,
     /// Is this the daemon, or a run without one?
@@ -252,6 +252,7 @@ impl State {
             Event::Stored { token, stored } => self.stored(token, stored),
             Event::Loaded { token, loaded } => self.loaded(token, loaded),
             Event::StoreHealth { trouble } => self.store_health(trouble),
+            Event::StoreLosses { losses } => self.settings.losses = losses,
             Event::Recovered(recovered) => self.recovered(*recovered),
             Event::InstanceDied { instance } => self.out.push(Effect::Recover { instance }),
             Event::InstanceGone {

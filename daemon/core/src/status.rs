@@ -153,7 +153,7 @@ impl State {
         let in_flight = self.derived.in_flight.len();
         let state = if !self.mode.starts_turns() {
             DaemonState::Draining
-        } else if self.store_trouble.is_some() || self.settings.loss.is_some() {
+        } else if self.store_trouble.is_some() || !self.settings.losses.is_empty() {
             DaemonState::Degraded
         } else {
             DaemonState::Ready
@@ -175,7 +175,7 @@ impl State {
         if let Some(trouble) = &self.store_trouble {
             details.push_str(&format!("; the store can't write: {trouble}"));
         }
-        if let Some(loss) = &self.settings.loss {
+        for loss in &self.settings.losses {
             details.push_str(&format!("; {loss}"));
         }
         let mut held: BTreeMap<&str, usize> = BTreeMap::new();

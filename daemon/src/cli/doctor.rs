@@ -21,6 +21,9 @@ pub(super) struct DoctorArgs {
     /// Read the whole store, too
     #[arg(long)]
     full: bool,
+    /// Tell no more of what the store lost
+    #[arg(long)]
+    accept_loss: bool,
     /// PATH as the service has it
     #[arg(long, value_name = "PATH")]
     service_path: Option<std::ffi::OsString>,
@@ -46,6 +49,7 @@ pub(super) fn run(
         service_path: args.service_path.as_ref().map(split),
         service_variables: args.service_variables,
         full: args.full,
+        accept_loss: args.accept_loss,
         fix: args.fix,
     };
     let report = Report {

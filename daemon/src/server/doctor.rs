@@ -42,13 +42,23 @@ pub struct Patient {
     pub service_variables: Option<Vec<String>>,
     /// Read the whole store, too.
     pub full: bool,
+    /// Tell no more of what the store lost.
+    pub accept_loss: bool,
     /// Repair what is safe to repair.
     pub fix: bool,
 }
 
 /// The checks of files, in the order of looking.
-const OF_FILES: &[fn(&Patient) -> Vec<Finding>] =
-    &[directories, files, disk, sqlite, integrity, webhooks, clock];
+const OF_FILES: &[fn(&Patient) -> Vec<Finding>] = &[
+    directories,
+    files,
+    disk,
+    sqlite,
+    losses,
+    integrity,
+    webhooks,
+    clock,
+];
 /// The checks that need the configuration.
 const OF_CONFIG: &[fn(&Patient, &Config) -> Vec<Finding>] = &[alias, doubts, agents, keys];
 
@@ -424,13 +434,40 @@ fn sqlite(patient: &Patient) -> Vec<Finding> {
         Finding::warning(
             "store",
             format!(
-                "`{}` is kept of one that was damaged or taken away",
+                "`{}` is kept of one that was damaged, taken away or replaced",
                 kept.display()
             ),
             "take out what you need with `sqlite3`, then delete it",
         )
     }));
     findings
+}
+
+fn losses(patient: &Patient) -> Vec<Finding> {
+    let state = &patient.paths.state;
+    let known = if patient.accept_loss {
+        store::accept_losses(state)
+    } else {
+        store::losses(state)
+    };
+    match known {
+        Ok(losses) if patient.accept_loss => losses
+            .into_iter()
+            .map(|loss| Finding::fixed("losses", format!("accepted: {loss}")))
+            .collect(),
+        Ok(losses) => losses
+            .into_iter()
+            .map(|loss| {
+                let remedy = "see what is missing; `agentctl doctor --accept-loss` ends this";
+                Finding::problem("losses", loss, remedy)
+            })
+            .collect(),
+        Err(error) => vec![Finding::problem(
+            "losses",
+            format!("what the store lost can't be read: {error}"),
+            "look at `agentd.db.losses` in the state directory",
+        )],
+    }
 }
 
 fn integrity(patient: &Patient) -> Vec<Finding> {

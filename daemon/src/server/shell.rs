@@ -148,7 +148,7 @@ impl Shell {
         let tracker = TaskTracker::new();
         let (answers, answered) = mpsc::channel(ANSWERS);
         let opened = open_store(&plan, &instance, answers)?;
-        if let Some(loss) = &opened.loss {
+        for loss in &opened.losses {
             tracing::error!("{loss}");
         }
         if let Err(error) = adopt_orphans() {
@@ -468,7 +468,7 @@ fn settings(plan: &Plan, opened: &Opened, seen: Seen) -> Settings {
         last_seq: opened.last_seq,
         ended_jobs: opened.ended_jobs,
         fallbacks: opened.fallbacks,
-        loss: opened.loss.as_ref().map(ToString::to_string),
+        losses: opened.losses.clone(),
         served: plan.served.clone(),
         socket: plan.stays,
         nested: plan.nested,

@@ -162,7 +162,7 @@ pub(super) fn write_same(conn: &Connection, partial: &Path) -> Result<(), String
 }
 
 /// Cursors into the store don't count in a store that goes on from the copy.
-fn another_history(copy: &Path) -> rusqlite::Result<()> {
+pub(super) fn another_history(copy: &Path) -> rusqlite::Result<()> {
     let copy = Connection::open_with_flags(
         copy,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -184,7 +184,7 @@ fn private(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn sync(path: &Path) -> std::io::Result<()> {
+pub(super) fn sync(path: &Path) -> std::io::Result<()> {
     fs::File::open(path)?.sync_all()
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::loss::{COPIED, RESCUED};
 use super::migrations;
+use super::restore::REPLACED;
 use super::schema::{FILE, MOVED, header_version, reopen_to_read};
 
 /// Older versions of SQLite may damage a write-ahead log when several connections begin it anew.
@@ -54,6 +55,7 @@ fn kept(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     let names = [
         format!("{FILE}.{MOVED}-"),
         format!("{FILE}.{RESCUED}-"),
+        format!("{FILE}.{REPLACED}-"),
         format!("{FILE}-wal.{COPIED}-"),
     ];
     let mut kept = Vec::new();

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::schema::{beside, free_name};
+use super::losses;
+use super::schema::{FILE, beside, free_name, reopen_to_read};
 
 /// What is gone, in words for `status`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,6 +29,8 @@ pub enum Loss {
     Gone {
         /// Its epoch.
         epoch: String,
+        /// A copy of it, if one was made when it was taken away.
+        rescued: Option<PathBuf>,
     },
 }
 
@@ -45,9 +48,20 @@ impl Display for Loss {
                  is lost, and a copy of it is in `{}`",
                 copy.display()
             ),
-            Self::Gone { epoch } => write!(
+            Self::Gone {
+                epoch,
+                rescued: None,
+            } => write!(
                 f,
                 "the store that was here before (epoch {epoch}) is gone, and its jobs with it"
+            ),
+            Self::Gone {
+                epoch,
+                rescued: Some(copy),
+            } => write!(
+                f,
+                "the store that was here before (epoch {epoch}) is gone, and what it held is in `{}`",
+                copy.display()
             ),
         }
     }
@@ -60,6 +74,7 @@ pub(super) const RESCUED: &str = "rescued";
 /// The log's header and that of each frame in it, in bytes: <https://sqlite.org/fileformat2.html#walformat>.
 const HEADER: usize = 32;
 const FRAME: usize = 24;
+pub(super) const EPOCH: &str = "SELECT value FROM meta WHERE key = 'epoch'";
 /// Bytes of a page of ours.
 const PAGE: u32 = 4096;
 /// Frames of an earlier round behind those of this one are left in the file; so many in a row say
@@ -85,10 +100,12 @@ pub(super) fn of_log(conn: &Connection, path: &Path) -> io::Result<Option<Loss>>
     }
     let copy = free_name(&log, COPIED);
     copy_private(&log, &copy)?;
+    let loss = Loss::Cut { commits, copy };
+    losses::note(path, &loss);
     // What is written behind the last good frame would not hide all of what follows it.
     let begun_anew = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     begun_anew.map_err(io::Error::other)?;
-    Ok(Some(Loss::Cut { commits, copy }))
+    Ok(Some(loss))
 }
 
 /// As many as SQLite takes for whole.
@@ -168,8 +185,9 @@ fn copy_private(from: &Path, to: &Path) -> io::Result<()> {
     copy.sync_all()
 }
 
-/// Notes beside the file which store this is; was it another one before?
-pub(super) fn of_store(path: &Path, epoch: &str) -> io::Result<Option<Loss>> {
+/// Notes beside the file which store this is; was it another one before? What the start has `found`
+/// gone of it was noted then.
+pub(super) fn of_store(path: &Path, epoch: &str, found: Option<&Loss>) -> io::Result<Option<Loss>> {
     let note = beside(path, ".epoch");
     let before = match fs::read_to_string(&note) {
         Ok(before) => before.trim().to_owned(),
@@ -179,6 +197,29 @@ pub(super) fn of_store(path: &Path, epoch: &str) -> io::Result<Option<Loss>> {
     if before == epoch {
         return Ok(None);
     }
+    let mut copies = rescued(path).into_iter();
+    // The note goes with the directory, and the copy is made after that.
+    let rescued = copies.find(|(_, epoch)| before.is_empty() || *epoch == before);
+    let loss = match rescued {
+        Some((copy, epoch)) => Some(Loss::Gone {
+            epoch,
+            rescued: Some(copy),
+        }),
+        None => (!before.is_empty()).then_some(Loss::Gone {
+            epoch: before,
+            rescued: None,
+        }),
+    };
+    // Before the note says that this is the store.
+    if let (None, Some(loss)) = (found, &loss) {
+        losses::note(path, loss);
+    }
+    note_epoch(path, epoch)?;
+    Ok(loss)
+}
+
+/// Notes which store this is.
+pub(super) fn note_epoch(path: &Path, epoch: &str) -> io::Result<()> {
     let new = beside(path, ".epoch.new");
     let mut file = fs::OpenOptions::new()
         .write(true)
@@ -188,6 +229,26 @@ pub(super) fn of_store(path: &Path, epoch: &str) -> io::Result<Option<Loss>> {
         .open(&new)?;
     writeln!(file, "{epoch}")?;
     file.sync_all()?;
-    fs::rename(&new, &note)?;
-    Ok((!before.is_empty()).then_some(Loss::Gone { epoch: before }))
+    fs::rename(&new, beside(path, ".epoch"))
+}
+
+/// Copies of stores that were taken away under a running daemon, with their epochs, the last first.
+fn rescued(path: &Path) -> Vec<(PathBuf, String)> {
+    let start = format!("{FILE}.{RESCUED}-");
+    let entries = path.parent().and_then(|dir| fs::read_dir(dir).ok());
+    let is_copy = |copy: &PathBuf| {
+        let name = copy.file_name().and_then(|name| name.to_str());
+        let seconds = name.and_then(|name| name.strip_prefix(&start));
+        // Not what is still being made, nor what SQLite has beside it.
+        seconds.is_some_and(|seconds| seconds.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let entries = entries.into_iter().flatten().flatten();
+    let mut copies: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_copy).collect();
+    copies.sort();
+    let with_epoch = |copy: PathBuf| {
+        let conn = reopen_to_read(&copy).ok()?;
+        let epoch = conn.query_row(EPOCH, [], |row| row.get(0)).ok()?;
+        Some((copy, epoch))
+    };
+    copies.into_iter().rev().filter_map(with_epoch).collect()
 }

@@ -17,11 +17,13 @@ mod listed;
 mod lists;
 mod log;
 mod loss;
+mod losses;
 mod migrations;
 mod prune;
 mod queue;
 mod read;
 mod readers;
+mod restore;
 mod room;
 mod schema;
 mod sessions;
@@ -40,6 +42,8 @@ pub use attachments::of_job as attachments_of_job;
 pub(crate) use disk::free_bytes;
 pub use inspect::{check_whole, inspect};
 pub use loss::Loss;
+pub use losses::{accept_losses, losses};
+pub use restore::{Restored, restore};
 pub use webhooks::{Delivery, Mark, Outcome, Waiting, Wanted, given_up};
 
 use std::path::{Path, PathBuf};
@@ -268,8 +272,10 @@ pub struct Opened {
     pub fallbacks: u64,
     /// What dead instances left, ours from now on. Nothing for a one-shot.
     pub orphans: Vec<Recovered>,
-    /// What was here before, and is not any more.
+    /// What this start found gone.
     pub loss: Option<Loss>,
+    /// That, and what starts before it found, until somebody accepts it.
+    pub losses: Vec<String>,
     /// Rings when there is something to deliver.
     pub to_deliver: Arc<Notify>,
     /// To be joined by [`Store::close`].
@@ -307,7 +313,7 @@ enum Message {
     Beat(oneshot::Sender<()>),
     /// What is to be delivered? Answered as soon as it is read.
     Due(Wanted, oneshot::Sender<Result<Waiting, String>>),
-    /// Are the files still there?
+    /// Are the files still there? And what is lost?
     Look,
     /// Carried out as soon as it is read.
     Mark(Vec<Mark>, oneshot::Sender<Result<(), String>>),
@@ -394,11 +400,15 @@ fn open_with(
     })?;
     let mut loss = ready.loss;
     if opener.role == Role::Daemon {
-        match loss::of_store(&path, &begun.epoch) {
+        match loss::of_store(&path, &begun.epoch, loss.as_ref()) {
             Ok(gone) => loss = loss.or(gone),
             Err(error) => tracing::warn!(%error, "which store this is can't be noted beside it"),
         }
     }
+    let losses = losses::of(&path).unwrap_or_else(|error| {
+        tracing::warn!(%error, "what was lost of the store before can't be read");
+        loss.iter().map(ToString::to_string).collect()
+    });
     let conn = ready.conn;
     let to_deliver = Arc::new(Notify::new());
     if begun.to_deliver {
@@ -453,6 +463,7 @@ fn open_with(
         fallbacks: begun.fallbacks,
         orphans: begun.orphans,
         loss,
+        losses,
         to_deliver,
         writer,
     })

@@ -15,13 +15,14 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::StoreError;
 use super::loss::{self, Loss};
+use super::losses;
 
 /// The file's name in the state directory.
 pub(super) const FILE: &str = "agentd.db";
 /// Older ones have a bug that can lose the write-ahead log.
 const SQLITE_AT_LEAST: i32 = 3_051_003;
 /// Says in the file's header whose it is: `agtd`.
-const APPLICATION: i32 = 0x6167_7464;
+pub(super) const APPLICATION: i32 = 0x6167_7464;
 /// Says in the name of a file what it is: a store that was damaged.
 pub(super) const MOVED: &str = "corrupt";
 /// How long another process's transaction is waited for.
@@ -86,12 +87,14 @@ pub(super) fn begin_anew(
         path: path.clone(),
         source,
     };
-    let aside = move_aside(&path).map_err(io)?;
+    let aside = move_aside(&path, MOVED).map_err(io)?;
     tracing::error!(%why, aside = %aside.display(), "the store was broken and is moved aside");
+    let loss = Loss::Moved(aside);
+    losses::note(&path, &loss);
     make_private(dir, &path).map_err(io)?;
     let ready = prepare_file(&path, migrations)?;
     Ok(Ready {
-        loss: Some(Loss::Moved(aside)),
+        loss: Some(loss),
         ..ready
     })
 }
@@ -367,10 +370,9 @@ fn is_corrupt(error: &rusqlite::Error) -> bool {
     )
 }
 
-fn move_aside(path: &Path) -> std::io::Result<PathBuf> {
-    let aside = free_name(path, MOVED);
-    fs::rename(path, &aside)?;
-    for end in ["-wal", "-shm"] {
+pub(super) fn move_aside(path: &Path, why: &str) -> std::io::Result<PathBuf> {
+    let aside = free_name(path, why);
+    for end in ["", "-wal", "-shm"] {
         match fs::rename(beside(path, end), beside(&aside, end)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             _moved_or_missing => {}

@@ -30,7 +30,7 @@ use super::readers::{Commits, Readers};
 use super::room::{self, Room};
 use super::transaction::{Attempt, Doubt, attempt, is_doubtful, wall_ms};
 use super::{Alive, Answer, Answers, Fault, Keep, Message, Moment, ORDERS, Order, Role};
-use super::{schema, trouble, webhooks};
+use super::{losses, schema, trouble, webhooks};
 
 /// A commit that nobody waits for rides on the next one, at most this late: with the time that the
 /// core keeps text back, and a sync, it is within what is promised for text.
@@ -105,6 +105,8 @@ pub(super) struct Writer {
     room: Room,
     guard: Guard,
     rescue: Rescue,
+    /// What was told of losses.
+    losses: Vec<String>,
     stamps: i64,
     backups: Backups,
     /// When to look for what is to be forgotten.
@@ -123,6 +125,7 @@ impl Writer {
             room: Room::of(&setting.path),
             guard: Guard::of(&setting.path),
             rescue: Rescue::default(),
+            losses: losses::of(&setting.path).unwrap_or_default(),
             setting,
             backups,
             checkpoints,
@@ -229,11 +232,7 @@ impl Writer {
                 Message::Order(order) => self.take(*order),
                 // Whoever no longer waits needs none.
                 Message::Beat(heard) => drop(heard.send(())),
-                Message::Look => {
-                    if self.trouble.is_none() && self.is_displaced() {
-                        self.rescue();
-                    }
-                }
+                Message::Look => self.look(),
                 Message::Due(wanted, answer) => {
                     let due = self.beside(|conn| webhooks::due(conn, &wanted));
                     let _gone = answer.send(due);

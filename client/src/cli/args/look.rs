@@ -93,6 +93,9 @@ pub struct DoctorArgs {
     /// Also ask agents for their versions, read the whole store, and try voice targets
     #[arg(long)]
     pub full: bool,
+    /// You have seen what the store lost: it is told no more
+    #[arg(long)]
+    pub accept_loss: bool,
     /// One JSON object
     #[arg(long)]
     pub json: bool,

@@ -277,6 +277,17 @@ pub struct BackupArgs {
     pub json: bool,
 }
 
+// `restore`.
+#[derive(Args, Clone, Debug)]
+pub struct RestoreArgs {
+    /// A file that `backup` made
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
 // `export`.
 #[derive(Args, Clone, Debug)]
 pub struct ExportArgs {

@@ -90,7 +90,7 @@ pub fn settings() -> Settings {
         last_seq: 0,
         ended_jobs: 0,
         fallbacks: 0,
-        loss: None,
+        losses: Vec::new(),
         served: Served::Daemon,
         socket: Socket::Ours,
         nested: false,

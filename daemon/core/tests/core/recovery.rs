@@ -353,7 +353,7 @@ fn recovery_of_a_session_waits_for_both_dead() {
 #[test]
 fn status_is_degraded_and_names_what_is_lost() {
     let mut settings = settings();
-    settings.loss = Some("the log is cut".to_owned());
+    settings.losses = vec!["the log is cut".to_owned()];
     let mut world = World::new(settings);
     let conn = world.connect();
     world.request(conn, 1, r#"{"type":"status"}"#);
@@ -361,4 +361,8 @@ fn status_is_degraded_and_names_what_is_lost() {
     assert_eq!(status["state"], "degraded");
     let details = status["details"].as_str().unwrap();
     assert!(details.ends_with("; the log is cut"), "{details}");
+    let losses = Vec::new();
+    world.event(Event::StoreLosses { losses });
+    world.request(conn, 2, r#"{"type":"status"}"#);
+    assert_eq!(world.answer(conn, 2)["state"], "ready", "it is accepted");
 }

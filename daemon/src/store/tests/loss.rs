@@ -62,7 +62,8 @@ fn loss_in_the_log_is_told_and_copied() {
         assert!((2..60).contains(commits), "{commits}");
         assert!(std::fs::read(copy).unwrap() == damaged);
         drop(opened);
-        assert_eq!(reopened(&image).loss, None, "told once");
+        let again = reopened(&image);
+        assert_eq!((again.loss, again.losses.len()), (None, 1), "found once");
     }
 }
 
@@ -125,8 +126,72 @@ fn loss_of_all_files_is_told_once() {
     // Who begins anew need not be a daemon.
     bench(dir.path(), "shot", Role::OneShot, dead).close();
     let second = bench(dir.path(), "b", Role::Daemon, dead);
-    assert_eq!(second.opened.loss, Some(Loss::Gone { epoch }));
+    let rescued = None;
+    assert_eq!(second.opened.loss, Some(Loss::Gone { epoch, rescued }));
     second.close();
     let third = bench(dir.path(), "c", Role::Daemon, dead);
     assert_eq!(third.opened.loss, None);
+    third.close();
+}
+
+#[test]
+fn losses_are_told_until_accepted() {
+    let dir = TempDir::new().unwrap();
+    bench(dir.path(), "a", Role::Daemon, dead).close();
+    std::fs::remove_file(dir.path().join(FILE)).unwrap();
+    let told = |name| {
+        let store = bench(dir.path(), name, Role::Daemon, dead);
+        let losses = store.opened.losses.clone();
+        store.close();
+        losses
+    };
+    let first = told("b");
+    assert_eq!(first.len(), 1, "{first:?}");
+    assert_eq!(told("c"), first, "at every start");
+    // Damage of another kind is told beside it.
+    std::fs::write(dir.path().join(FILE), vec![7; 9000]).unwrap();
+    let both = told("d");
+    assert_eq!((both.len(), &both[..1]), (2, &first[..]), "{both:?}");
+    let open = bench(dir.path(), "e", Role::Daemon, dead);
+    assert_eq!(accept_losses(dir.path()).unwrap(), both);
+    open.opened.store.look();
+    let losses = Vec::new();
+    while open.event()
+        != (Event::StoreLosses {
+            losses: losses.clone(),
+        })
+    {}
+    open.close();
+    assert_eq!(told("f"), losses);
+}
+
+#[test]
+fn losses_name_the_copy_that_was_rescued() {
+    // With the note that it was here, and without: all was taken away.
+    for all in [false, true] {
+        let dir = TempDir::new().unwrap();
+        let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+        store.accept(new(None));
+        let epoch = store.opened.epoch.clone();
+        for end in ["", "-wal", "-shm"] {
+            std::fs::remove_file(dir.path().join(beside(Path::new(FILE), end))).unwrap();
+        }
+        if all {
+            std::fs::remove_dir_all(dir.path()).unwrap();
+        }
+        store.opened.store.look();
+        store.close();
+        let next = bench(dir.path(), "b", Role::Daemon, dead);
+        let Some(Loss::Gone {
+            epoch: gone,
+            rescued: Some(copy),
+        }) = &next.opened.loss
+        else {
+            panic!("{:?}", next.opened.loss)
+        };
+        assert_eq!(*gone, epoch);
+        assert!(copy.is_file(), "{copy:?}");
+        assert!(next.opened.losses[0].contains(copy.to_str().unwrap()));
+        next.close();
+    }
 }

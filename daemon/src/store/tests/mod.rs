@@ -28,6 +28,7 @@ mod loss;
 mod orders;
 mod prune;
 mod readers;
+mod restore;
 mod takeover;
 mod texts;
 mod usage;

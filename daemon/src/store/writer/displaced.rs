@@ -7,10 +7,11 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use agentd_core::Event;
 use agentd_protocol::Code;
 
 use crate::store::loss::RESCUED;
-use crate::store::{Role, backup, schema};
+use crate::store::{Role, backup, losses, schema};
 
 use super::Writer;
 
@@ -31,6 +32,21 @@ impl Rescue {
 }
 
 impl Writer {
+    /// Something has changed where the files are.
+    pub(super) fn look(&mut self) {
+        if self.trouble.is_none() && self.is_displaced() {
+            self.rescue();
+        }
+        match losses::of(&self.setting.path) {
+            Ok(losses) if losses != self.losses => {
+                self.losses.clone_from(&losses);
+                (self.setting.answer)(Event::StoreLosses { losses }.into());
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "what was lost of the store can't be read"),
+        }
+    }
+
     /// Are the files others? Then new work is refused, and what must be written goes on into those
     /// that are open, of which a copy is kept beside them.
     pub(super) fn is_displaced(&mut self) -> bool {

@@ -1,0 +1,78 @@
+//! What was lost of the store, until somebody says that they know.
+//!
+//! Owns the list beside the store: a line for each loss, in words. It is on the disk before what
+//! was lost can't be told any more, and outlives every start. Must not know how a loss is found.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use super::loss::Loss;
+use super::schema::{FILE, beside};
+
+/// More is not told: each is a sentence, and whoever breaks a store that often knows it.
+const MOST: usize = 16;
+
+fn list(database: &Path) -> PathBuf {
+    beside(database, ".losses")
+}
+
+/// Adds one, in whatever process finds it.
+pub(super) fn note(database: &Path, loss: &Loss) {
+    let line = loss.to_string().replace('\n', " ");
+    if let Err(error) = add(database, &line) {
+        tracing::error!(%error, line, "what was lost of the store can't be noted");
+    }
+}
+
+fn add(database: &Path, line: &str) -> io::Result<()> {
+    let known = of(database)?;
+    if known.len() >= MOST || known.iter().any(|known| known == line) {
+        return Ok(());
+    }
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(list(database))?;
+    file.write_all(format!("{line}\n").as_bytes())?;
+    file.sync_all()?;
+    match database.parent() {
+        Some(dir) => File::open(dir)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+/// All that nobody has accepted yet, the oldest first.
+pub(super) fn of(database: &Path) -> io::Result<Vec<String>> {
+    match fs::read(list(database)) {
+        Ok(text) => {
+            let text = String::from_utf8_lossy(&text);
+            Ok(text.lines().take(MOST).map(str::to_owned).collect())
+        }
+        Err(none) if none.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What was lost of the store in a directory and isn't accepted yet, the oldest first.
+///
+/// # Errors
+/// When the list is there and can't be read.
+pub fn losses(dir: &Path) -> io::Result<Vec<String>> {
+    of(&dir.join(FILE))
+}
+
+/// Forgets what was lost: somebody has seen it. A daemon that runs notices. Gives what it was.
+///
+/// # Errors
+/// When the list can't be read or taken away.
+pub fn accept_losses(dir: &Path) -> io::Result<Vec<String>> {
+    let database = dir.join(FILE);
+    let accepted = of(&database)?;
+    match fs::remove_file(list(&database)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _gone => Ok(accepted),
+    }
+}

@@ -1,0 +1,125 @@
+//! A backup in the place of the store.
+
+use super::*;
+
+/// A store with a job that ended, one that runs and one that waits; and a backup of it.
+fn backed_up(dir: &TempDir) -> PathBuf {
+    let mut store = bench(dir.path(), "first", Role::Daemon, dead);
+    let (ended, ..) = store.accept(started("main"));
+    store.commit(vec![finish(ended, End::Completed)]);
+    store.accept(started("busy"));
+    store.accept(new(Some("busy")));
+    store.close();
+    let copy = dir.path().join("copy.db");
+    let conn = Connection::open(dir.path().join(FILE)).unwrap();
+    crate::store::backup::write_same(&conn, &copy).unwrap();
+    copy
+}
+
+#[test]
+fn restore_runs_nothing_by_itself() {
+    let dir = TempDir::new().unwrap();
+    let copy = backed_up(&dir);
+    let restored = restore(dir.path(), &copy).unwrap();
+    assert_eq!(
+        (restored.jobs, restored.held, restored.interrupted),
+        (3, 1, 1)
+    );
+    let next = bench(dir.path(), "next", Role::Daemon, dead);
+    assert_eq!(next.opened.losses, Vec::<String>::new());
+    let left: Vec<_> = next
+        .opened
+        .orphans
+        .iter()
+        .flat_map(|left| &left.jobs)
+        .collect();
+    let states: Vec<&JobState> = left.iter().map(|left| &left.row.state).collect();
+    assert!(
+        matches!(
+            states[..],
+            [
+                JobState::Running {
+                    attempt: agentd_core::limits::ATTEMPTS
+                },
+                JobState::Queued {
+                    held: true,
+                    start: None,
+                    ..
+                },
+            ]
+        ),
+        "{states:?}"
+    );
+}
+
+#[test]
+fn restore_is_another_history_and_keeps_the_old() {
+    let dir = TempDir::new().unwrap();
+    let copy = backed_up(&dir);
+    let mut store = bench(dir.path(), "second", Role::Daemon, dead);
+    store.accept(new(Some("later")));
+    let epoch = store.opened.epoch.clone();
+    store.close();
+    let aside = restore(dir.path(), &copy).unwrap().aside.unwrap();
+    let count = |path: &Path| {
+        let conn = Connection::open(path).unwrap();
+        let count = conn.query_row("SELECT count(*) FROM jobs", [], |row| row.get::<_, i64>(0));
+        count.unwrap()
+    };
+    assert_eq!((count(&aside), count(&dir.path().join(FILE))), (4, 3));
+    let next = bench(dir.path(), "next", Role::Daemon, dead);
+    assert_ne!(next.opened.epoch, epoch);
+    next.close();
+    assert_eq!(inspect(dir.path()).unwrap().kept, [aside]);
+}
+
+#[test]
+fn restore_ends_what_is_told_of_losses() {
+    let dir = TempDir::new().unwrap();
+    let copy = backed_up(&dir);
+    std::fs::write(dir.path().join(FILE), vec![7; 9000]).unwrap();
+    let broken = bench(dir.path(), "second", Role::Daemon, dead);
+    assert_eq!(broken.opened.losses.len(), 1);
+    broken.close();
+    restore(dir.path(), &copy).unwrap();
+    let next = bench(dir.path(), "next", Role::Daemon, dead);
+    assert_eq!(
+        (next.opened.loss.as_ref(), next.opened.losses.len()),
+        (None, 0)
+    );
+}
+
+#[test]
+fn restore_refuses_what_is_no_backup() {
+    let dir = TempDir::new().unwrap();
+    let copy = backed_up(&dir);
+    let store = std::fs::read(dir.path().join(FILE)).unwrap();
+    let other = dir.path().join("other.db");
+    let refused = |bytes: &[u8], why: &str| {
+        std::fs::write(&other, bytes).unwrap();
+        let told = restore(dir.path(), &other).unwrap_err();
+        assert!(told.contains(why), "{told}");
+    };
+    refused(b"", "it is empty");
+    refused(b"no database at all, but some text", "not a database");
+    let whole = std::fs::read(&copy).unwrap();
+    let mut broken = whole.clone();
+    broken[4096 * 2..4096 * 3].fill(0xAB);
+    refused(&broken, "damaged");
+    refused(&whole[..whole.len() / 2], "");
+    let foreign = Connection::open(dir.path().join("foreign.db")).unwrap();
+    foreign.execute("CREATE TABLE jobs (a)", []).unwrap();
+    drop(foreign);
+    let foreign = std::fs::read(dir.path().join("foreign.db")).unwrap();
+    refused(&foreign, "another program");
+    let newer = Connection::open(&copy).unwrap();
+    newer.pragma_update(None, "user_version", 4000).unwrap();
+    drop(newer);
+    refused(&std::fs::read(&copy).unwrap(), "of version 4000");
+    let missing = restore(dir.path(), &dir.path().join("missing.db")).unwrap_err();
+    assert!(missing.contains("No such file"), "{missing}");
+    assert!(
+        std::fs::read(dir.path().join(FILE)).unwrap() == store,
+        "it stays as it was"
+    );
+}
