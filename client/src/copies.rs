@@ -3,8 +3,6 @@
 //! Owns the pages. Must not know files: a backup is written by the daemon, and what becomes of
 //! exported rows is the caller's choice.
 
-use std::path::Path;
-
 use agentd_protocol::Line;
 use agentd_protocol::work::{Backup, Export};
 use serde_json::Value;
@@ -50,18 +48,16 @@ impl ExportPages {
 }
 
 impl Client {
-    /// Writes a copy of the store that is whole by itself. The path is absolute and not there yet;
-    /// without one the daemon names it.
+    /// Writes a copy of the store that is whole by itself, where `backup` says.
     ///
     /// # Errors
     /// When the daemon refuses, or doesn't answer.
-    pub async fn backup(&mut self, path: Option<&Path>) -> Result<Reply<Copied>, RequestError> {
-        let path = path.map(|path| path.to_string_lossy().into_owned());
+    pub async fn backup(&mut self, backup: &Backup) -> Result<Reply<Copied>, RequestError> {
         let take = |line| match line {
             Line::Backup { path, bytes, .. } => Some(Copied { path, bytes }),
             _ => None,
         };
-        self.answer_of("backup", &Backup { path }, Asking::ChangesLong, take)
+        self.answer_of("backup", backup, Asking::ChangesLong, take)
             .await
     }
 

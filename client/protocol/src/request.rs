@@ -372,7 +372,7 @@ impl Request {
             "session.resume" => Self::SessionResume(fields::<Named>(body)?.check()?),
             "session.history" => Self::SessionHistory(fields::<SessionHistory>(body)?.check()?),
             "backup" => {
-                let backup: Backup = fields(body)?;
+                let backup = fields::<Backup>(body)?.check()?;
                 check_path("path", backup.path.as_deref())?;
                 Self::Backup(backup)
             }

@@ -316,9 +316,39 @@ impl SessionHistory {
 /// `backup`: a copy of the store that is whole by itself.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Backup {
-    /// Absolute, not there yet; a name with the time in the state directory when absent.
+    /// Absolute, not there yet; a name with the time in the state directory when absent. With `every`
+    /// a directory, in which each copy has a name with its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// From now on such a copy is made by itself so often, in seconds; 0 ends that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<u64>,
+    /// So many of those copies are kept; [`Self::KEPT`] when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<u32>,
+}
+
+impl Backup {
+    /// Copies that are kept when nobody says how many.
+    pub const KEPT: u32 = 7;
+    /// The shortest `every`, in seconds: whether one is due is looked at each ten minutes.
+    pub const MOST_OFTEN: u64 = 3600;
+
+    /// What serde can't say.
+    ///
+    /// # Errors
+    /// When `every` is too short, or `keep` is 0 or without it.
+    pub fn check(self) -> Result<Self, Rejected> {
+        match (self.every, self.keep) {
+            (Some(every), _) if every > 0 && every < Self::MOST_OFTEN => Err(invalid(format!(
+                "`every` is {every} s, expected 0 or at least {} s",
+                Self::MOST_OFTEN
+            ))),
+            (_, Some(0)) => Err(invalid("`keep` is 0, expected at least 1")),
+            (None, Some(_)) => Err(invalid("`keep` is given without `every`")),
+            _ => Ok(self),
+        }
+    }
 }
 
 /// `export`: everything stored, in pages.

@@ -273,7 +273,8 @@ Examples:
     #[command(after_help = "\
 Examples:
   agentctl backup
-  agentctl backup monday.db")]
+  agentctl backup monday.db
+  agentctl backup --every 1d --keep 7")]
     Backup(BackupArgs),
     /// Put a backup in the place of the store, while the daemon is stopped
     #[command(after_help = "\

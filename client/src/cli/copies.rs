@@ -7,6 +7,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use agentd_protocol::work::Backup;
 use serde_json::Value;
 
 use super::args::{BackupArgs, ExportArgs};
@@ -18,11 +19,16 @@ pub(super) async fn backup(args: BackupArgs, socket: Option<&Path>) -> io::Resul
     let here = std::env::current_dir().ok();
     let path = args.path.as_ref();
     let path = path.map(|given| compose::absolute(given, here.as_deref()));
+    let backup = Backup {
+        path: path.map(|path| path.to_string_lossy().into_owned()),
+        every: args.every.map(|every| every.as_secs()),
+        keep: args.keep,
+    };
     let mut client = match ask::daemon(socket).await {
         Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
-    let copied = client.backup(path.as_deref()).await;
+    let copied = client.backup(&backup).await;
     ask::print(copied, args.json, |copied| {
         let path = output::safe(&copied.path);
         format!("{path} ({})\n", render::size(copied.bytes))

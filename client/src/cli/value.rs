@@ -42,6 +42,14 @@ pub(super) fn span(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected a span like 90s, 30m, 2h or 7d".to_owned())
 }
 
+/// The same, or `never`, which is no time at all.
+pub(super) fn span_or_never(text: &str) -> Result<Duration, String> {
+    if text == "never" {
+        return Ok(Duration::ZERO);
+    }
+    span(text)
+}
+
 /// An age that is still known to be new: a key is kept for 24 h.
 pub(super) fn age(text: &str) -> Result<Duration, String> {
     let age = span(text)?;

@@ -15,7 +15,7 @@ use crate::ids::ConnId;
 use crate::job::{Job, Phase};
 use crate::limits::READER_QUEUE;
 use crate::state::State;
-use crate::store::{JobFilter, Loaded, Query};
+use crate::store::{BackupPlan, JobFilter, Loaded, Query};
 use crate::stored::Awaiting;
 use crate::turn::{escaped_len, head_and_tail};
 
@@ -138,7 +138,10 @@ impl State {
     }
 
     pub(crate) fn backup(&mut self, conn: ConnId, id: Option<Id>, backup: Backup) {
-        let query = Query::Backup { path: backup.path };
+        let keep = backup.keep.unwrap_or(Backup::KEPT);
+        let plan = backup.every.map(|every_s| BackupPlan { every_s, keep });
+        let path = backup.path;
+        let query = Query::Backup { path, plan };
         self.look_up(conn, id, Asked::Backup, query);
     }
 

@@ -12,11 +12,12 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use agentd_core::ids::Token;
-use agentd_core::store::Loaded;
+use agentd_core::store::{BackupPlan, Loaded};
 use agentd_core::{Event, rfc3339};
 use rusqlite::{Connection, InterruptHandle, OpenFlags};
 
 use super::Answer;
+use super::backup_plan::Planned;
 use super::schema::{beside, reopen_to_read};
 
 /// Where copies go that nobody gave a place.
@@ -46,14 +47,40 @@ impl Backups {
     }
 
     /// Begins a copy; its end is answered whenever it comes.
-    pub(super) fn begin(&mut self, token: Token, path: Option<&str>) {
-        let told = |loaded| (self.answer)(Event::Loaded { token, loaded }.into());
+    pub(super) fn begin(&mut self, token: Token, path: Option<&str>, plan: Option<BackupPlan>) {
+        let answer = Arc::clone(&self.answer);
+        let told = move |loaded| answer(Event::Loaded { token, loaded }.into());
+        let path = path.map(PathBuf::from);
+        let to = match plan {
+            None => To::File(path),
+            Some(plan) => To::Planned(Planned::new(plan, dir_of(&self.store, path))),
+        };
+        self.copy(to, told);
+    }
+
+    /// Begins one that nobody asked for, if it is time for it.
+    pub(super) fn begin_planned(&mut self, planned: Planned) {
+        if self.is_running() || !planned.is_due(SystemTime::now()) {
+            return;
+        }
+        self.copy(To::Planned(planned), |loaded| match loaded {
+            Loaded::Backup { path, bytes } => tracing::info!(path, bytes, "the store is copied"),
+            Loaded::Failed(why) => tracing::error!(why, "the store can't be copied as planned"),
+            _other => {}
+        });
+    }
+
+    fn is_running(&self) -> bool {
         let running = self.running.as_ref();
-        if running.is_some_and(|running| !running.done.load(Ordering::Acquire)) {
+        running.is_some_and(|running| !running.done.load(Ordering::Acquire))
+    }
+
+    fn copy(&mut self, to: To, told: impl Fn(Loaded) + Send + Sync + 'static) {
+        if self.is_running() {
             let why = "a backup is being made already: wait for its end".to_owned();
             return told(Loaded::Failed(why));
         }
-        let (store, path) = (self.store.clone(), path.map(PathBuf::from));
+        let store = self.store.clone();
         let conn = match reopen_to_read(&self.store) {
             Ok(conn) => conn,
             Err(error) => {
@@ -62,16 +89,17 @@ impl Backups {
             }
         };
         let interrupt = conn.get_interrupt_handle();
-        let answer = Arc::clone(&self.answer);
+        let told = Arc::new(told);
+        let tell = Arc::clone(&told);
         let done = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&done);
         let thread = std::thread::Builder::new()
             .name("backup".to_owned())
             .stack_size(512 * 1024)
             .spawn(move || {
-                let loaded = copy(&conn, &store, path).unwrap_or_else(Loaded::Failed);
+                let loaded = copy(&conn, &store, &to).unwrap_or_else(Loaded::Failed);
                 over.store(true, Ordering::Release);
-                answer(Event::Loaded { token, loaded }.into());
+                tell(loaded);
             });
         match thread {
             Ok(thread) => {
@@ -103,12 +131,39 @@ impl Backups {
     }
 }
 
-fn copy(conn: &Connection, store: &Path, path: Option<PathBuf>) -> Result<Loaded, String> {
-    let path = match path {
-        Some(path) if path.is_absolute() => path,
-        Some(path) => return Err(format!("`{}` is not an absolute path", path.display())),
-        None => free_name(store)?,
+/// Where a copy goes.
+enum To {
+    /// There; to a name with the time without one.
+    File(Option<PathBuf>),
+    /// To such a name in the directory of a plan, and older ones go.
+    Planned(Planned),
+}
+
+/// The directory of a plan.
+fn dir_of(store: &Path, path: Option<PathBuf>) -> PathBuf {
+    path.unwrap_or_else(|| store.with_file_name(DIR))
+}
+
+/// A plan for the store of a connection.
+pub(super) fn planned(
+    conn: &Connection,
+    path: Option<&str>,
+    plan: BackupPlan,
+) -> rusqlite::Result<Planned> {
+    let unnamed = || rusqlite::Error::InvalidPath(PathBuf::new());
+    let store = conn.path().map(Path::new).ok_or_else(unnamed)?;
+    Ok(Planned::new(plan, dir_of(store, path.map(PathBuf::from))))
+}
+
+fn copy(conn: &Connection, store: &Path, to: &To) -> Result<Loaded, String> {
+    let path = match to {
+        To::File(Some(path)) => path.clone(),
+        To::File(None) => free_name(&dir_of(store, None))?,
+        To::Planned(planned) => free_name(&planned.dir)?,
     };
+    if !path.is_absolute() {
+        return Err(format!("`{}` is not an absolute path", path.display()));
+    }
     let shown = path.display();
     // Taken before the work begins; the copy replaces it when it is whole.
     private(&path).map_err(|error| match error.kind() {
@@ -124,10 +179,15 @@ fn copy(conn: &Connection, store: &Path, path: Option<PathBuf>) -> Result<Loaded
         Ok(bytes)
     });
     match made {
-        Ok(bytes) => Ok(Loaded::Backup {
-            path: path.to_string_lossy().into_owned(),
-            bytes,
-        }),
+        Ok(bytes) => {
+            if let To::Planned(planned) = to {
+                planned.thin_out();
+            }
+            Ok(Loaded::Backup {
+                path: path.to_string_lossy().into_owned(),
+                bytes,
+            })
+        }
         Err(why) => {
             for left in [&partial, &path] {
                 // What can't be removed is of no use, and has no other harm in it.
@@ -188,13 +248,12 @@ pub(super) fn sync(path: &Path) -> std::io::Result<()> {
     fs::File::open(path)?.sync_all()
 }
 
-/// A name with the time, in a directory of its own beside the store.
-fn free_name(store: &Path) -> Result<PathBuf, String> {
-    let dir = store.with_file_name(DIR);
+/// A name with the time in a directory, which is made if it has to be.
+fn free_name(dir: &Path) -> Result<PathBuf, String> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
-        .create(&dir)
+        .create(dir)
         .map_err(|error| format!("can't make `{}`: {error}", dir.display()))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let ms = now.map_or(0, |now| now.as_millis());

@@ -115,11 +115,23 @@ fn fill(conn: &Connection, page: &mut Page) -> rusqlite::Result<Room> {
         let Some(next) = next else {
             return Ok(Room::Left);
         };
+        ascending(last, next)?;
         if one_job(conn, next, 0, page)? == Room::Full {
             return Ok(Room::Full);
         }
         last = next;
     }
+}
+
+/// A damaged file may give rows that were not asked for, and whoever goes on behind one of those
+/// never comes to an end.
+fn ascending(last: i64, next: i64) -> rusqlite::Result<()> {
+    if next > last {
+        return Ok(());
+    }
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    let why = format!("row {next} comes behind row {last}");
+    Err(rusqlite::Error::SqliteFailure(code, Some(why)))
 }
 
 fn sessions(conn: &Connection, after: i64, page: &mut Page) -> rusqlite::Result<Room> {
@@ -128,8 +140,11 @@ fn sessions(conn: &Connection, after: i64, page: &mut Page) -> rusqlite::Result<
             created_at FROM sessions WHERE id > ?1 ORDER BY id",
     )?;
     let mut rows = statement.query([after])?;
+    let mut last = after;
     while let Some(row) = rows.next()? {
         let id: i64 = row.get(0)?;
+        ascending(last, id)?;
+        last = id;
         let name: String = row.get(1)?;
         let toolsets: Option<String> = row.get(4)?;
         let session = json!({

@@ -25,6 +25,11 @@ pub enum Loss {
         /// Where it is.
         copy: PathBuf,
     },
+    /// A page isn't what it should be.
+    Damaged {
+        /// In SQLite's words.
+        found: String,
+    },
     /// Another store was here before.
     Gone {
         /// Its epoch.
@@ -47,6 +52,11 @@ impl Display for Loss {
                 "the store's log was damaged, what its last {commits} commits or more said of jobs \
                  is lost, and a copy of it is in `{}`",
                 copy.display()
+            ),
+            Self::Damaged { found } => write!(
+                f,
+                "the store is damaged: {found}; `agentctl export` and `agentctl backup` save what \
+                 can be read, `agentctl restore` puts an earlier backup in its place"
             ),
             Self::Gone {
                 epoch,

@@ -6,6 +6,7 @@
 mod age;
 mod attachments;
 mod backup;
+mod backup_plan;
 mod begin;
 mod checkpoint;
 mod disk;
@@ -34,6 +35,7 @@ mod texts;
 mod transaction;
 mod trouble;
 mod usage;
+mod verify;
 mod webhooks;
 mod write;
 mod writer;
@@ -440,6 +442,7 @@ fn open_with(
             closing: Arc::clone(&closing),
             commits,
             readers: readers.clone(),
+            give_way: opener.give_way,
             fault: faults.writer,
         },
         conn,

@@ -363,7 +363,7 @@ fn make_private(dir: &Path, path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn is_corrupt(error: &rusqlite::Error) -> bool {
+pub(super) fn is_corrupt(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)

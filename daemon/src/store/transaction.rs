@@ -17,7 +17,7 @@ use super::takeover::Search;
 use super::write::{Care, Numbers, Witness, Writing};
 use super::writer::Setting;
 use super::{Liveness, Moment, Order, Role};
-use super::{read, takeover};
+use super::{backup, read, takeover};
 
 /// The first orders of the queue were in a transaction whose `COMMIT` neither worked nor failed.
 pub(super) struct Doubt {
@@ -196,9 +196,13 @@ fn carry_out(
         }),
         // Begun when this transaction is over, so that what is in it is in the copy.
         Order::Load {
-            query: Query::Backup { .. },
+            query: Query::Backup { path, plan },
             ..
-        } => None,
+        } => {
+            let planned = plan.map(|plan| backup::planned(writing.conn, path.as_deref(), plan));
+            planned.map_or(Ok(()), |planned| planned?.write(writing.conn))?;
+            None
+        }
         Order::Load { token, query } => Some(Event::Loaded {
             token: *token,
             loaded: read::load(writing.conn, query),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use agentd_core::Event;
 use agentd_core::limits::{TEXT_FLUSH_AFTER, TEXT_STORED_WITHIN};
-use agentd_core::store::Query;
+use agentd_core::store::{Loaded, Query};
 use agentd_protocol::Code;
 use rusqlite::Connection;
 use rusqlite::hooks::Wal;
@@ -29,6 +29,7 @@ use super::queue::{BATCH, HEAVY, batch_len, delivers, is_lazy, only_releases, re
 use super::readers::{Commits, Readers};
 use super::room::{self, Room};
 use super::transaction::{Attempt, Doubt, attempt, is_doubtful, wall_ms};
+use super::verify::Verify;
 use super::{Alive, Answer, Answers, Fault, Keep, Message, Moment, ORDERS, Order, Role};
 use super::{losses, schema, trouble, webhooks};
 
@@ -62,6 +63,8 @@ pub(super) struct Setting {
     /// Told how far this is.
     pub(super) commits: Arc<Commits>,
     pub(super) readers: Readers,
+    /// Called by threads that have time.
+    pub(super) give_way: fn(),
     pub(super) closing: Arc<AtomicBool>,
     pub(super) fault: Fault,
 }
@@ -109,6 +112,7 @@ pub(super) struct Writer {
     losses: Vec<String>,
     stamps: i64,
     backups: Backups,
+    verify: Verify,
     /// When to look for what is to be forgotten.
     prune_at: Option<Instant>,
 }
@@ -116,6 +120,7 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new(setting: Setting, conn: Connection, received: Receiver<Message>) -> Self {
         let backups = Backups::new(setting.path.clone(), Arc::clone(&setting.answer));
+        let verify = Verify::new(setting.path.clone(), setting.give_way);
         // Coming up has enough to do.
         let first = |keep: Keep| Instant::now() + keep.every.min(FIRST_PRUNE);
         let log = Arc::<Log>::default();
@@ -128,6 +133,7 @@ impl Writer {
             losses: losses::of(&setting.path).unwrap_or_default(),
             setting,
             backups,
+            verify,
             checkpoints,
             conn: Some(conn),
             received,
@@ -167,6 +173,7 @@ impl Writer {
             }
         }
         self.backups.close();
+        self.verify.close();
         self.checkpoints.close();
         self.leave_the_log();
     }
@@ -426,12 +433,19 @@ impl Writer {
     fn begin_backup(&mut self, order: &Order) -> Taken {
         let Order::Load {
             token,
-            query: Query::Backup { path },
+            query: Query::Backup { path, plan },
         } = order
         else {
             return Taken::No;
         };
-        self.backups.begin(*token, path.as_deref());
+        if let (Some(_), Some(trouble)) = (plan, &self.trouble) {
+            let why = format!("the store can't keep when to copy it: {}", trouble.why);
+            let loaded = Loaded::Failed(why);
+            let token = *token;
+            (self.setting.answer)(Event::Loaded { token, loaded }.into());
+            return Taken::Yes;
+        }
+        self.backups.begin(*token, path.as_deref(), *plan);
         Taken::Yes
     }
 

@@ -269,9 +269,15 @@ pub struct CompactArgs {
 // `backup`.
 #[derive(Args, Clone, Debug)]
 pub struct BackupArgs {
-    /// Where to, not there yet; without, beside the store
+    /// Where to, not there yet; without, beside the store. With --every a directory
     #[arg(value_name = "PATH")]
     pub path: Option<PathBuf>,
+    /// One now, and one by itself so often, as 1d or 12h; `never` ends that
+    #[arg(long, value_name = "SPAN", value_parser = value::span_or_never)]
+    pub every: Option<Duration>,
+    /// Of those, keep so many; 7 when not given
+    #[arg(long, value_name = "COUNT", requires = "every")]
+    pub keep: Option<u32>,
     /// Print the protocol's own line
     #[arg(long)]
     pub json: bool,

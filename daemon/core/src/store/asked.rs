@@ -9,6 +9,15 @@ use agentd_protocol::{Body, JobId, rows};
 
 use super::{JobRow, SessionRow, TextKind};
 
+/// How often the store is copied by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BackupPlan {
+    /// In seconds; 0 is never.
+    pub every_s: u64,
+    /// So many copies are kept.
+    pub keep: u32,
+}
+
 /// A question to the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Query {
@@ -90,6 +99,8 @@ pub enum Query {
     Backup {
         /// Where to; a name with the time, beside the store, when absent.
         path: Option<String>,
+        /// From now on by itself, in the directory `path`.
+        plan: Option<BackupPlan>,
     },
     /// Everything stored. Answered by [`Loaded::Line`].
     Export {

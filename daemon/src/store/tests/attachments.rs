@@ -44,7 +44,7 @@ fn they_are_read_in_their_order_by_whoever_comes_next_and_are_in_a_backup() {
     assert_eq!(of_job(dir.path(), job), Ok(two()), "beside the writer");
     assert_eq!(of_job(dir.path(), bare), Ok(Vec::new()));
     let path = None;
-    let Loaded::Backup { path, .. } = store.load(Query::Backup { path }) else {
+    let Loaded::Backup { path, .. } = store.load(Query::Backup { path, plan: None }) else {
         panic!("backup")
     };
     store.close();

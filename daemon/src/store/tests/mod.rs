@@ -19,6 +19,8 @@ use super::schema::{self, FILE, beside};
 use super::*;
 
 mod attachments;
+mod backup_plan;
+mod damage;
 mod faults;
 mod file;
 mod guard;

@@ -1,6 +1,7 @@
 //! A backup in the place of the store.
 
 use super::*;
+use crate::store::backup;
 
 /// A store with a job that ended, one that runs and one that waits; and a backup of it.
 fn backed_up(dir: &TempDir) -> PathBuf {
@@ -12,7 +13,7 @@ fn backed_up(dir: &TempDir) -> PathBuf {
     store.close();
     let copy = dir.path().join("copy.db");
     let conn = Connection::open(dir.path().join(FILE)).unwrap();
-    crate::store::backup::write_same(&conn, &copy).unwrap();
+    backup::write_same(&conn, &copy).unwrap();
     copy
 }
 

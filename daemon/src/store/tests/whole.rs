@@ -181,7 +181,7 @@ fn an_export_holds_everything_in_pages_that_fit_into_a_line() {
 
 fn backup(store: &mut Bench, path: Option<&Path>) -> Result<(PathBuf, u64), String> {
     let path = path.map(|path| path.to_str().unwrap().to_owned());
-    match store.load(Query::Backup { path }) {
+    match store.load(Query::Backup { path, plan: None }) {
         Loaded::Backup { path, bytes } => Ok((path.into(), bytes)),
         Loaded::Failed(why) => Err(why),
         other => panic!("{other:?}"),
@@ -253,7 +253,7 @@ fn while_a_backup_is_made_jobs_are_accepted() {
     }
     let token = Token(1_000_000);
     let path = None;
-    let query = Query::Backup { path };
+    let query = Query::Backup { path, plan: None };
     let order = Order::Load { token, query };
     store.opened.store.submit(order).unwrap();
     let asked = store.order(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);

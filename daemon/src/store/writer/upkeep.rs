@@ -9,6 +9,7 @@ use std::time::Instant;
 use agentd_protocol::Code;
 
 use crate::store::age::{self, Clocks};
+use crate::store::backup_plan::Planned;
 use crate::store::checkpoint::{Length, checkpoint};
 use crate::store::prune::{self, Pruned, SLICE};
 use crate::store::{Moment, Role};
@@ -44,7 +45,15 @@ impl Writer {
         let pruned = (self.setting.fault)(Moment::BeforeBegin, conn)
             .and_then(|()| prune::some(conn, keep, clocks));
         let pause = match pruned {
-            Ok(prune::Done::NOTHING) => keep.every,
+            Ok(prune::Done::NOTHING) => {
+                match Planned::read(conn) {
+                    Ok(Some(planned)) => self.backups.begin_planned(planned),
+                    Ok(None) => {}
+                    Err(error) => tracing::warn!(%error, "whether a backup is due can't be seen"),
+                }
+                self.verify.begin_if_due();
+                keep.every
+            }
             Ok(done) => {
                 tracing::debug!(?done, "old jobs and deliveries are forgotten");
                 self.write_back();
@@ -94,6 +103,7 @@ impl Writer {
         let length = (self.checkpoints).after_commit(conn, &self.setting, is_quiet);
         if length == Length::TooLong {
             self.backups.give_up();
+            self.verify.give_up();
             self.setting.readers.give_up();
         }
     }

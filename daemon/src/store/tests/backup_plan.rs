@@ -1,0 +1,131 @@
+//! Copies that are made by themselves.
+
+use std::time::SystemTime;
+
+use agentd_core::store::BackupPlan;
+
+use super::*;
+
+const DAY_S: u64 = 24 * 60 * 60;
+
+fn planned(dir: &Path, keep: u32) -> Query {
+    let plan = BackupPlan {
+        every_s: DAY_S,
+        keep,
+    };
+    Query::Backup {
+        path: Some(dir.to_str().unwrap().to_owned()),
+        plan: Some(plan),
+    }
+}
+
+fn made(store: &mut Bench, query: Query) -> PathBuf {
+    match store.load(query) {
+        Loaded::Backup { path, .. } => path.into(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn names(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    let mut names: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    names
+}
+
+/// As if it had been made so many days ago.
+fn age(copy: &Path, days: u64) {
+    let made = SystemTime::now() - Duration::from_secs(days * DAY_S);
+    let file = std::fs::File::options().write(true).open(copy).unwrap();
+    file.set_modified(made).unwrap();
+}
+
+/// A daemon's store that looks every few milliseconds whether something is due.
+fn looking(dir: &Path, instance: &str) -> Bench {
+    let (answer, answers) = answering();
+    let keep = Keep {
+        age: Duration::from_secs(DAY_S),
+        bytes: 1 << 30,
+        every: Duration::from_millis(5),
+    };
+    let opener = Opener {
+        keep: Some(keep),
+        ..daemon(instance)
+    };
+    let faults = Faults::of_writer(Box::new(|_, _| Ok(())));
+    let opened = open_with(dir, opener, Box::new(dead), answer, faults).unwrap();
+    Bench {
+        opened,
+        answers,
+        next: 1,
+    }
+}
+
+#[test]
+fn backups_planned_keep_the_newest() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let to = dir.path().join("copies");
+    let first = made(&mut store, planned(&to, 2));
+    std::fs::write(to.join("agentd-mine.db"), "").unwrap();
+    let second = made(&mut store, planned(&to, 2));
+    let third = made(&mut store, planned(&to, 2));
+    let mut kept = [second, third, to.join("agentd-mine.db")];
+    kept.sort();
+    assert_eq!(names(&to), kept);
+    assert!(!first.exists());
+}
+
+#[test]
+fn backups_planned_outlive_the_daemon() {
+    let dir = TempDir::new().unwrap();
+    let to = dir.path().join("copies");
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let first = made(&mut store, planned(&to, 7));
+    store.close();
+    age(&first, 2);
+    let store = looking(dir.path(), "b");
+    let until = Instant::now() + PATIENCE;
+    let second = loop {
+        let mut others = names(&to);
+        others.retain(|name| *name != first);
+        // It has its whole name when it is done.
+        if let [other] = &others[..]
+            && other.extension().is_some_and(|end| end == "db")
+            && other.metadata().unwrap().len() > 0
+        {
+            break other.clone();
+        }
+        assert!(Instant::now() < until, "{:?}", names(&to));
+        std::thread::park_timeout(Duration::from_millis(5));
+    };
+    store.close();
+    assert_eq!(names(&to).len(), 2, "and no more within the day");
+    let copy = Connection::open(&second).unwrap();
+    copy.query_row("SELECT count(*) FROM jobs", [], |_| Ok(()))
+        .unwrap();
+}
+
+#[test]
+fn backups_planned_end_when_told() {
+    let dir = TempDir::new().unwrap();
+    let to = dir.path().join("copies");
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    made(&mut store, planned(&to, 7));
+    let plan = BackupPlan {
+        every_s: 0,
+        keep: 7,
+    };
+    let path = Some(to.to_str().unwrap().to_owned());
+    let never = Query::Backup {
+        path,
+        plan: Some(plan),
+    };
+    let last = made(&mut store, never);
+    assert!(last.exists());
+    store.close();
+    let db = Connection::open(dir.path().join(FILE)).unwrap();
+    let plans = "SELECT count(*) FROM meta WHERE key = 'backup_plan'";
+    let plans: i64 = db.query_row(plans, [], |row| row.get(0)).unwrap();
+    assert_eq!(plans, 0);
+}
