@@ -11,10 +11,13 @@ mod dispatch;
 mod document;
 mod events;
 mod guard;
+mod head;
 mod health;
 mod jobs;
 mod listen;
 mod log;
+mod peer;
+mod places;
 mod problem;
 mod result;
 

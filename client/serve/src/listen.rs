@@ -1,15 +1,16 @@
-//! Connections: how many, how long each may take, and how they end.
+//! Connections: how long each may take, and how they end.
 //!
-//! Owns HTTP/1 and its limits. Must not know what is asked.
+//! Owns HTTP/1 and its limits. Must not know what is asked, nor whose place makes room (`places`).
 
 use std::convert::Infallible;
+use std::io::Cursor;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -17,20 +18,21 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
 use crate::api::App;
+use crate::head::{self, LONGEST_HEAD, NoHead};
 use crate::log::Log;
+use crate::peer::{Peer, Peers};
+use crate::places::{CONNECTIONS, Place, Places, Room};
+use crate::problem::Problem;
 
-/// Connections at once: each may hold one of the daemon's.
-const CONNECTIONS: usize = 256;
 /// Connections at once that are only told that there are too many.
 const REFUSED: usize = 64;
-/// Longest head, in bytes.
-const LONGEST_HEAD: usize = 64 * 1024;
 /// How long a refusal may take to be read.
 const REFUSED_WITHIN: Duration = Duration::from_secs(1);
 /// What is under way when this server ends has so long.
@@ -75,15 +77,13 @@ pub(crate) async fn serve(
         log,
     });
     let mut stopping = server.app.stopping.clone();
-    let (taken, refused) = (
-        Arc::new(Semaphore::new(CONNECTIONS)),
-        Arc::new(Semaphore::new(REFUSED)),
-    );
+    let (places, peers) = (Arc::new(Places::default()), Peers::new());
+    let refused = Arc::new(Semaphore::new(REFUSED));
     let tracker = TaskTracker::new();
     loop {
-        let stream = tokio::select! {
+        let (stream, there) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 Err(error) => {
                     server.log.say(format_args!("cannot accept: {error}"));
                     sleep(PAUSE).await;
@@ -92,10 +92,19 @@ pub(crate) async fn serve(
             },
             _ = stopping.wait_for(|stopping| *stopping) => break,
         };
-        if let Ok(permit) = Arc::clone(&taken).try_acquire_owned() {
-            tracker.spawn(connection(Arc::clone(&server), stream, permit));
+        let here = stream.local_addr();
+        let peer = here.map_or(Peer::Host(there.ip()), |here| peers.who(there, here));
+        if let Some((place, room)) = places.take(peer) {
+            tracker.spawn(connection(Arc::clone(&server), stream, place));
+            if room == Room::Made {
+                // Whoever has asked already is heard before more come and it would have to leave.
+                yield_now().await;
+            }
         } else if let Ok(permit) = Arc::clone(&refused).try_acquire_owned() {
-            tracker.spawn(refuse(stream, permit));
+            tracker.spawn(async move {
+                tell(stream, &too_many()).await;
+                drop(permit);
+            });
         }
     }
     drop(listener);
@@ -104,11 +113,43 @@ pub(crate) async fn serve(
     server.log.finish();
 }
 
-async fn connection(server: Arc<Server>, stream: TcpStream, permit: OwnedSemaphorePermit) {
-    let patience = server.patience;
-    prepare(&stream, patience);
+async fn connection(server: Arc<Server>, mut stream: TcpStream, place: Place) {
+    prepare(&stream, server.patience);
     let mut stopping = server.app.stopping.clone();
-    let service = service_fn(move |request| answer(Arc::clone(&server), request));
+    let read = tokio::select! {
+        // A head that is whole counts, even if there is to be room just now.
+        biased;
+        read = head::read(&mut stream, server.patience.head) => read,
+        () = place.displaced() => {
+            // Whoever hasn't room for that doesn't hear it.
+            let _unsaid = stream.try_write(&too_many().alone());
+            return;
+        }
+        _ = stopping.wait_for(|stopping| *stopping) => return,
+    };
+    match read {
+        Err(NoHead::Nothing) => {}
+        Err(NoHead::Refused(problem)) => {
+            tokio::select! {
+                () = tell(stream, &problem) => {}
+                () = place.displaced() => {}
+            }
+        }
+        Ok(head) => {
+            place.asked();
+            requests(server, stream, head, Arc::new(place)).await;
+        }
+    }
+}
+
+/// Answers what a connection asks, which began with `head`.
+async fn requests(server: Arc<Server>, stream: TcpStream, head: Vec<u8>, place: Arc<Place>) {
+    let patience = server.patience;
+    let mut stopping = server.app.stopping.clone();
+    let (reads, writes) = stream.into_split();
+    let stream = tokio::io::join(Cursor::new(head).chain(reads), writes);
+    let service =
+        service_fn(move |request| answer(Arc::clone(&server), Arc::clone(&place), request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(patience.head)
@@ -124,7 +165,6 @@ async fn connection(server: Arc<Server>, stream: TcpStream, permit: OwnedSemapho
         // Whoever left, or said what isn't HTTP, was told so or doesn't hear it.
         let _broken = connection.await;
     }
-    drop(permit);
 }
 
 fn prepare(stream: &TcpStream, patience: Patience) {
@@ -140,13 +180,20 @@ fn prepare(stream: &TcpStream, patience: Patience) {
     let _kept_for_ever = millis;
 }
 
-async fn answer(server: Arc<Server>, request: Request<Incoming>) -> Result<Response, Infallible> {
+async fn answer(
+    server: Arc<Server>,
+    place: Arc<Place>,
+    request: Request<Incoming>,
+) -> Result<Response, Infallible> {
     let begun = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let (head, body) = request.into_parts();
-    let checked = server.app.guard.check(&head);
+    let checked = head::check(&head).and_then(|()| server.app.guard.check(&head));
     // Who has not shown the token keeps no connection.
     let is_stranger = checked.is_err() || path == "/health";
+    if !is_stranger {
+        place.shown();
+    }
     let mut response = match checked {
         Err(problem) => problem.into_response(),
         Ok(()) => {
@@ -172,18 +219,16 @@ async fn answer(server: Arc<Server>, request: Request<Incoming>) -> Result<Respo
     Ok(response)
 }
 
-/// Says that there are too many, whatever is asked.
-async fn refuse(mut stream: TcpStream, permit: OwnedSemaphorePermit) {
-    let body = format!(
-        r#"{{"title":"Service Unavailable","status":503,"code":"too-many-connections","detail":"{CONNECTIONS} connections are open, the limit","retryable":true}}"#
-    );
-    let told = format!(
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n\
-         Content-Length: {}\r\nRetry-After: 1\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    );
+fn too_many() -> Problem {
+    let why = format!("{CONNECTIONS} connections are open, the limit");
+    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-connections", why);
+    problem.later()
+}
+
+/// Says this, whatever is asked, and that nothing follows.
+async fn tell(mut stream: TcpStream, problem: &Problem) {
     let telling = async {
-        stream.write_all(told.as_bytes()).await?;
+        stream.write_all(&problem.alone()).await?;
         stream.shutdown().await?;
         // What was asked is read, or the answer would be lost with it.
         let mut asked = [0; 4096];
@@ -191,7 +236,6 @@ async fn refuse(mut stream: TcpStream, permit: OwnedSemaphorePermit) {
         std::io::Result::Ok(())
     };
     let _gone_or_late = timeout(REFUSED_WITHIN, telling).await;
-    drop(permit);
 }
 
 #[cfg(test)]

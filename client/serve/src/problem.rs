@@ -14,6 +14,8 @@ use serde::Serialize;
 
 /// When to ask again, where nothing better is known.
 const RETRY_AFTER: &str = "1";
+/// Of RFC 9457.
+const KIND: &str = "application/problem+json";
 
 /// Why there is no answer. `code` is for programs, `detail` for people.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -84,6 +86,29 @@ impl Problem {
         self
     }
 
+    /// As a whole answer, where there is no request that it could be the answer of. Nothing follows.
+    pub(crate) fn alone(&self) -> Vec<u8> {
+        let body = self.body();
+        let mut head = format!(
+            "HTTP/1.1 {} {}\r\nContent-Type: {KIND}\r\nContent-Length: {}\r\n\
+             X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nConnection: close\r\n",
+            self.status,
+            self.title,
+            body.len()
+        )
+        .into_bytes();
+        for (name, value) in &self.headers {
+            let parts = [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"];
+            head.extend(parts.concat());
+        }
+        [&head, &b"\r\n"[..], &body].concat()
+    }
+
+    /// Strings and numbers: it always can be written down.
+    fn body(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
     /// Nobody serves: nothing happened.
     pub(crate) fn no_daemon(detail: impl Into<String>, hint: Option<String>) -> Self {
         let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-daemon", detail).later();
@@ -140,10 +165,8 @@ impl IntoResponse for Problem {
     fn into_response(mut self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_GATEWAY);
         let headers = std::mem::take(&mut self.headers);
-        // Strings and numbers: it always can be written down.
-        let body = serde_json::to_vec(&self).unwrap_or_default();
-        let mut response = (status, body).into_response();
-        let kind = HeaderValue::from_static("application/problem+json");
+        let mut response = (status, self.body()).into_response();
+        let kind = HeaderValue::from_static(KIND);
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         response.headers_mut().extend(headers);
         response

@@ -459,16 +459,27 @@ fn a_head_that_is_too_long_or_never_ends_is_cut_off_and_others_are_served() {
         return;
     };
     let many = "X-Y: z\r\n".repeat(200);
-    let long = format!("X-Y: {}\r\n", "z".repeat(128 * 1024));
-    for lines in [many, long] {
-        let said = http.raw(format!("{}{lines}\r\n", http.head("GET /v1/jobs")).as_bytes());
-        assert!(
-            said.is_empty() || said.starts_with("HTTP/1.1 431 "),
-            "{said}"
-        );
+    let long = format!("X-Y: {}\r\n", "z".repeat(70_000 - 200));
+    let longer = format!("X-Y: {}\r\n", "z".repeat(256 * 1024));
+    let target = "z".repeat(70_000);
+    for (line, lines, status, code) in [
+        ("GET /v1/jobs", &many, 431, "long-head"),
+        ("GET /v1/jobs", &long, 431, "long-head"),
+        ("GET /v1/jobs", &longer, 431, "long-head"),
+        (&format!("GET /{target}"), &String::new(), 414, "long-line"),
+    ] {
+        let said = http.raw(format!("{}{lines}\r\n", http.head(line)).as_bytes());
+        let answer = Answer::parse(&said);
+        assert_eq!((answer.status, answer.code().as_str()), (status, code));
+        assert!(answer.head.contains("\r\nconnection: close"), "{said}");
     }
-    let said = http.raw(format!("GET /{} HTTP/1.1\r\n\r\n", "z".repeat(128 * 1024)).as_bytes());
-    assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{said}");
+    // Behind another request, too.
+    let first = http.head("GET /v1/jobs") + "\r\n";
+    let second = format!("{}{long}\r\n", http.head("GET /v1/jobs"));
+    let said = http.raw(format!("{first}{second}").as_bytes());
+    let (_, second) = said.rsplit_once("HTTP/1.1 ").unwrap();
+    assert!(second.starts_with("431 "), "{said}");
+    assert!(second.contains("long-head"), "{said}");
     for garbage in [
         &b"\x16\x03\x01\x02\x00\x01\x00"[..],
         b"\r\n\r\n\r\n\0",
@@ -488,10 +499,14 @@ fn a_head_that_is_too_long_or_never_ends_is_cut_off_and_others_are_served() {
         let mut byte = [0];
         match slow.read(&mut byte) {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
-            // Answered, closed or reset.
-            _ => Some(begun.elapsed()),
+            read => {
+                assert_eq!(read.unwrap(), 1, "it is told why");
+                Some(begun.elapsed())
+            }
         }
     });
+    let said = format!("H{}", rest(&mut slow));
+    assert_eq!(Answer::parse(&said).code(), "late-head");
     assert!(
         ended > SOON - std::time::Duration::from_secs(1),
         "{ended:?}"
@@ -500,11 +515,23 @@ fn a_head_that_is_too_long_or_never_ends_is_cut_off_and_others_are_served() {
 }
 
 #[test]
-fn when_too_many_connect_the_next_is_told_and_the_socket_is_free() {
+fn http_with_every_place_in_use_refuses() {
     let Some((daemon, http)) = served() else {
         return;
     };
-    let taken: Vec<_> = (0..256).map(|_| http.connect()).collect();
+    // Each has shown the token, and waits.
+    let job = http
+        .post("/v1/dispatch", &json!({"prompt": "a [[sleep 600000]]"}))
+        .json()["jobs"][0]["job"]
+        .clone();
+    let asked = http.head(&format!("GET /v1/jobs/{}?wait=60", job.as_str().unwrap())) + "\r\n";
+    let taken: Vec<_> = (0..256)
+        .map(|_| {
+            let mut stream = http.connect();
+            stream.write_all(asked.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
     let answer = wait_for("one is refused", || {
         let mut stream = http.connect();
         let request = http.head("GET /health") + "Connection: close\r\n\r\n";

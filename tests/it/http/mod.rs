@@ -1,10 +1,11 @@
 //! HTTP from outside: a real server before a real daemon, asked by `curl` and by raw bytes.
 //!
 //! Owns both, and how they are asked. What is asked well is in `asked`, what is asked badly in
-//! `hostile`, what happens when something goes away in `faults`.
+//! `hostile`, what asks nothing in `flood`, what happens when something goes away in `faults`.
 
 mod asked;
 mod faults;
+mod flood;
 mod hostile;
 
 use std::io::{Read as _, Write as _};
