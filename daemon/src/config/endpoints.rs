@@ -221,18 +221,14 @@ impl Endpoints {
                 known.allow_private |= *allow_private;
                 return Ok(known.secrets.first().cloned());
             }
-            if !allow_private {
-                literal(url, Reach::Public).map_err(|what| EditError::Refused {
-                    what,
-                    hint: "`--allow-private`, if that is meant".to_owned(),
-                })?;
-            }
             let secret = Secret::new().map_err(random)?;
-            self.0.push(Endpoint {
+            let new = Endpoint {
                 url: url.clone(),
                 allow_private: *allow_private,
                 secrets: vec![secret.clone()],
-            });
+            };
+            new.deliverable()?;
+            self.0.push(new);
             return Ok(Some(secret));
         }
         let Some(place) = place else {
@@ -313,6 +309,22 @@ impl Endpoint {
             true => Reach::Private,
             false => Reach::Public,
         }
+    }
+
+    /// Could anything be delivered here? By the same rule as each delivery.
+    fn deliverable(&self) -> Result<(), EditError> {
+        let refused = |what: String, hint: &str| EditError::Refused {
+            what: format!("the URL {what}"),
+            hint: hint.to_owned(),
+        };
+        // What may be reached with leave is refused for the lack of it, all else for good.
+        literal(&self.url, Reach::Private).map_err(|what| {
+            let hint = "name a host of the public internet, or with `--allow-private` one of your \
+                        own network";
+            refused(what, hint)
+        })?;
+        literal(&self.url, self.reach())
+            .map_err(|what| refused(what, "`--allow-private`, if that is meant"))
     }
 }
 

@@ -265,3 +265,31 @@ fn an_endpoint_that_could_never_be_reached_is_not_added() {
     }
     assert!(!file.exists());
 }
+
+#[test]
+fn webhook_endpoints_where_nothing_is_delivered_are_refused() {
+    let (_dir, file) = place();
+    for url in [
+        "http://169.254.169.254/",
+        "http://0xa9fea9fe/latest/",
+        "http://[::ffff:169.254.169.254]/",
+        "http://[fe80::1]/",
+        "http://[fd00:ec2::254]/",
+        "http://100.100.100.200/",
+        "http://0.0.0.0/",
+        "http://224.0.0.1/",
+        "https://203.0.113.9/",
+    ] {
+        for allow_private in [false, true] {
+            let change = EndpointChange::Add { allow_private };
+            let error = Endpoints::change(&file, url, &change).unwrap_err();
+            let EditError::Refused { what, hint } = error else {
+                panic!("{url}: {error}");
+            };
+            assert!(what.contains("nothing is ever delivered"), "{url}: {what}");
+            assert!(hint.contains("public internet"), "{url}: {hint}");
+        }
+    }
+    assert!(!file.exists());
+    add(&file, "http://10.0.0.1/", true);
+}
