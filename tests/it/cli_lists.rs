@@ -173,6 +173,12 @@ fn a_backup_is_a_store_and_an_export_has_every_job() {
     assert_eq!(mode & 0o777, 0o600);
     let again = daemon.agentctl(&["backup", path]);
     assert_ne!(again.code, Some(0), "what is there is not written over");
+    let asked = json!({"type": "backup", "path": path});
+    let refused = &daemon.ask(&asked.to_string())[0];
+    assert_eq!(refused["code"], "invalid-request", "{refused}");
+    assert_eq!(refused["retryable"], false, "{refused}");
+    let why = refused["error"].as_str().unwrap();
+    assert!(why.contains("is there already: name a file"), "{refused}");
 
     let exported = daemon.agentctl(&["export"]);
     let rows: Vec<Value> = said(&exported)

@@ -4,6 +4,7 @@
 //! committed before the copy began is in it. Must not know who asked.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -65,7 +66,9 @@ impl Backups {
         }
         self.copy(To::Planned(planned), |loaded| match loaded {
             Loaded::Backup { path, bytes } => tracing::info!(path, bytes, "the store is copied"),
-            Loaded::Failed(why) => tracing::error!(why, "the store can't be copied as planned"),
+            Loaded::Failed(why) | Loaded::Refused(why) => {
+                tracing::error!(why, "the store can't be copied as planned");
+            }
             _other => {}
         });
     }
@@ -97,7 +100,7 @@ impl Backups {
             .name("backup".to_owned())
             .stack_size(512 * 1024)
             .spawn(move || {
-                let loaded = copy(&conn, &store, &to).unwrap_or_else(Loaded::Failed);
+                let loaded = copy(&conn, &store, &to).unwrap_or_else(NoCopy::told);
                 over.store(true, Ordering::Release);
                 tell(loaded);
             });
@@ -155,22 +158,46 @@ pub(super) fn planned(
     Ok(Planned::new(plan, dir_of(store, path.map(PathBuf::from))))
 }
 
-fn copy(conn: &Connection, store: &Path, to: &To) -> Result<Loaded, String> {
+/// Why there is no copy.
+enum NoCopy {
+    /// The path was wrong, and stays so.
+    Place(String),
+    /// Something else failed, and may succeed later.
+    Work(String),
+}
+
+impl NoCopy {
+    fn told(self) -> Loaded {
+        match self {
+            Self::Place(why) => Loaded::Refused(why),
+            Self::Work(why) => Loaded::Failed(why),
+        }
+    }
+}
+
+fn copy(conn: &Connection, store: &Path, to: &To) -> Result<Loaded, NoCopy> {
     let path = match to {
         To::File(Some(path)) => path.clone(),
-        To::File(None) => free_name(&dir_of(store, None))?,
-        To::Planned(planned) => free_name(&planned.dir)?,
+        To::File(None) => free_name(&dir_of(store, None)).map_err(NoCopy::Work)?,
+        To::Planned(planned) => free_name(&planned.dir).map_err(NoCopy::Place)?,
     };
     if !path.is_absolute() {
-        return Err(format!("`{}` is not an absolute path", path.display()));
+        let why = format!("`{}` is not an absolute path", path.display());
+        return Err(NoCopy::Place(why));
     }
     let shown = path.display();
     // Taken before the work begins; the copy replaces it when it is whole.
     private(&path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            format!("`{shown}` is there already: name a file that isn't")
-        }
-        _other => format!("can't make `{shown}`: {error}"),
+        ErrorKind::AlreadyExists => NoCopy::Place(format!(
+            "`{shown}` is there already: name a file that isn't"
+        )),
+        ErrorKind::NotFound
+        | ErrorKind::NotADirectory
+        | ErrorKind::PermissionDenied
+        | ErrorKind::ReadOnlyFilesystem => NoCopy::Place(format!(
+            "can't make `{shown}`: {error}: name a file in a directory that can be written"
+        )),
+        _other => NoCopy::Work(format!("can't make `{shown}`: {error}")),
     })?;
     let partial = beside(&path, ".partial");
     let made = write_copy(conn, &partial).and_then(|bytes| {
@@ -193,7 +220,9 @@ fn copy(conn: &Connection, store: &Path, to: &To) -> Result<Loaded, String> {
                 // What can't be removed is of no use, and has no other harm in it.
                 let _left = fs::remove_file(left);
             }
-            Err(format!("can't make the backup `{shown}`: {why}"))
+            Err(NoCopy::Work(format!(
+                "can't make the backup `{shown}`: {why}"
+            )))
         }
     }
 }
@@ -210,7 +239,7 @@ fn write_copy(conn: &Connection, partial: &Path) -> Result<u64, String> {
 /// A copy that cursors into the store are right for.
 pub(super) fn write_same(conn: &Connection, partial: &Path) -> Result<(), String> {
     match fs::remove_file(partial) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
             return Err(error.to_string());
         }
         _removed_or_missing => {}

@@ -288,6 +288,8 @@ pub enum Loaded {
         /// Is that all of it?
         whole: bool,
     },
+    /// What was asked for can't be done, now or later.
+    Refused(String),
     /// It could not be read.
     Failed(String),
 }

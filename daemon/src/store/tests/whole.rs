@@ -183,7 +183,7 @@ fn backup(store: &mut Bench, path: Option<&Path>) -> Result<(PathBuf, u64), Stri
     let path = path.map(|path| path.to_str().unwrap().to_owned());
     match store.load(Query::Backup { path, plan: None }) {
         Loaded::Backup { path, bytes } => Ok((path.into(), bytes)),
-        Loaded::Failed(why) => Err(why),
+        Loaded::Failed(why) | Loaded::Refused(why) => Err(why),
         other => panic!("{other:?}"),
     }
 }
