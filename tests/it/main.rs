@@ -46,6 +46,7 @@ mod metrics;
 mod misbehaviour;
 mod mock_model;
 mod native;
+mod nc;
 mod nested;
 mod one_shot_forms;
 mod packaging;

@@ -330,6 +330,15 @@ Examples:
   echo '{\"prompt\":\"hi\"}' | agentctl stdio
   ssh host agentctl stdio")]
     Stdio(StdioArgs),
+    /// Be `nc -U`, for a socket of your own only
+    #[command(after_help = "\
+Examples:
+  echo '{\"prompt\":\"hi\"}' | agentctl nc
+  echo '{\"type\":\"status\"}' | agentctl nc /tmp/timmy.sock
+
+Bytes as they are, until the daemon closes. Nothing is sent where the socket, or the link to it,
+belongs to somebody else: in /tmp anybody may have put one.")]
+    Nc(NcArgs),
     /// Give the daemon of another machine a socket on this one, until Ctrl-C
     #[command(after_help = "\
 Examples:
@@ -424,6 +433,13 @@ pub struct StdioArgs {
     /// What they may say.
     #[command(flatten)]
     pub rules: SendOnlyArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct NcArgs {
+    /// The socket, instead of that of every other command
+    #[arg(value_name = "SOCKET", conflicts_with = "socket")]
+    pub place: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]

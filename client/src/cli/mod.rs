@@ -23,6 +23,7 @@ mod host;
 mod jobs;
 mod logs;
 mod man;
+mod nc;
 pub mod output;
 mod questions;
 pub mod render;
@@ -130,6 +131,7 @@ fn run_command(cli: Cli, serve_http: ServeHttp) -> io::Result<Exit> {
         Command::Drain(args) => block_on(control::drain(args, socket)),
         Command::Undrain => block_on(control::undrain(socket)),
         Command::Stdio(args) => block_on(stdio(args, socket)),
+        Command::Nc(args) => block_on(nc::nc(args, socket)),
         Command::Forward(args) => block_on(forward::forward(args, socket)),
         Command::Serve(args) => match args.command {
             ServeCommand::Http(args) => serve_http(&args, socket),

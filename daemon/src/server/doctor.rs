@@ -216,7 +216,11 @@ fn alias(patient: &Patient, config: &Config) -> Vec<Finding> {
         Ok(Action::LeaveAlone(why)) => Finding::problem(
             "alias",
             format!("`{shown}` is not ours: {why}; who connects there talks to somebody else"),
-            "take it away if you can, or set `alias` in config.toml to another path",
+            format!(
+                "use `agentctl nc` or `nc -U {}` instead; take it away if you can, or set `alias` in \
+                 config.toml to another path",
+                patient.paths.socket.display()
+            ),
         ),
         Ok(Action::Keep | Action::Replace) if patient.fix => match fs::remove_file(path) {
             Ok(()) => Finding::fixed("alias", format!("`{shown}` led nowhere and was removed")),
