@@ -26,6 +26,7 @@ pub mod remote;
 mod scripted;
 pub mod send_only;
 pub mod sessions;
+pub mod signals;
 pub mod ssh;
 pub mod stdio;
 pub mod token;

@@ -22,7 +22,6 @@ use crate::platform::lock::LockError;
 use crate::platform::log;
 use crate::platform::manager;
 use crate::platform::paths::{self, Paths};
-use crate::platform::process;
 use crate::platform::signals;
 use crate::server::daemon::{self, DaemonError, Options, Unwritable};
 use crate::server::oneshot::{self, AtEnd};
@@ -114,7 +113,7 @@ enum ConfigCommand {
 pub fn main() -> ExitCode {
     inherited::keep();
     signals::take_charge();
-    process::leave_no_core();
+    agentd_protocol::secrecy::leave_no_core();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {

@@ -1,9 +1,9 @@
 //! The wire contract between agentd and everything that talks to it.
 //!
 //! Owns the line decoder, the envelope, every request and every line of
-//! [`PROTOCOL.md`](https://docs.rs/agentd-protocol). It must not know sockets or tasks, nor any
-//! clock but the one that both ends have to read alike (`boot`): bytes go in, types come out, and
-//! the same types serialise back to lines.
+//! [`PROTOCOL.md`](https://docs.rs/agentd-protocol), and what every program of ours does alike
+//! (`secrecy`). It must not know sockets or tasks, nor any clock but the one that both ends have to
+//! read alike (`boot`): bytes go in, types come out, and the same types serialise back to lines.
 
 pub mod address;
 pub mod attachment;
@@ -19,6 +19,7 @@ pub mod nearest;
 pub mod network;
 pub mod request;
 pub mod rows;
+pub mod secrecy;
 pub mod strict;
 pub mod sums;
 pub mod webhook;

@@ -30,11 +30,11 @@ use agentd_client::cli::args::HttpArgs;
 use agentd_client::cli::exit::Exit;
 use agentd_client::cli::output;
 use agentd_client::places::Environment;
+use agentd_client::signals::{self, Stops};
 use agentd_client::ssh::Target;
 use agentd_client::token;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 
 use crate::api::App;
@@ -49,7 +49,7 @@ struct Refused {
     hint: Option<&'static str>,
 }
 
-/// `agentctl serve http`: serves until Ctrl-C or SIGTERM.
+/// `agentctl serve http`: serves until Ctrl-C, SIGTERM or another signal that asks for a stop.
 ///
 /// # Errors
 /// When standard output can't be written.
@@ -81,8 +81,8 @@ async fn serve(args: &HttpArgs, socket: Option<&Path>) -> io::Result<Result<(), 
     };
     raise_file_limit();
     let at = listener.local_addr()?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
+    signals::serve_on();
+    let mut stops = Stops::listen()?;
     let (stop, stopping) = watch::channel(false);
     let log = Arc::new(Log::start());
     let app = Arc::new(App {
@@ -98,10 +98,7 @@ async fn serve(args: &HttpArgs, socket: Option<&Path>) -> io::Result<Result<(), 
     ))?;
     let serving = listen::serve(listener, listen::PATIENCE, app, router, log);
     let stopped = async {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        stops.next().await;
         let _over = stop.send(true);
         // Serving ends by that.
         std::future::pending::<()>().await;

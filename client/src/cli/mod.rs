@@ -48,6 +48,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
+use agentd_protocol::secrecy;
 use clap::{CommandFactory, Parser};
 
 use self::args::{
@@ -56,13 +57,16 @@ use self::args::{
 use self::exit::Exit;
 use crate::fallback::Fallback;
 use crate::send_only::SendOnly;
-use crate::{oneshot, relay, stdio};
+use crate::{oneshot, relay, signals, stdio};
 
 /// Serves HTTP until it is told to end: it is made of this library, and so can't be part of it.
 pub type ServeHttp = fn(&HttpArgs, Option<&Path>) -> io::Result<Exit>;
 
 /// Runs one command line, from the program's name on.
 pub fn run(words: impl IntoIterator<Item = OsString>, serve_http: ServeHttp) -> Exit {
+    // Prompts, answers and tokens are in memory.
+    secrecy::hide_memory();
+    signals::outlive_large_files();
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) => return told(&error),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
@@ -27,15 +27,6 @@ const GONE_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// No process has more ancestors than this, unless `/proc` changes while it is read.
 const ANCESTORS: usize = 256;
-
-/// A crash of this process leaves no file with its memory, where prompts and keys are. What it
-/// starts inherits that, and may raise the limit again.
-pub fn leave_no_core() {
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_CORE) {
-        // Lowering one's own limit is never refused.
-        let _lowered = setrlimit(Resource::RLIMIT_CORE, 0, hard);
-    }
-}
 
 /// When a process started, in ticks since the machine did.
 #[must_use]

@@ -112,6 +112,9 @@ pub fn main() -> ExitCode {
     if let Some(code) = tool::hidden(std::env::args_os()) {
         return code;
     }
+    // Keys and prompts are in memory. It is not hidden besides: a sandbox is made by way of `/proc`.
+    agentd_protocol::secrecy::leave_no_core();
+    agentd_client::signals::outlive_large_files();
     let words: Vec<OsString> = std::env::args_os().collect();
     let named = |word: &OsString| cli::COMMANDS.iter().any(|command| word == command);
     if words.get(1).is_some_and(named) {

@@ -11,7 +11,7 @@ mod hostile;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -74,7 +74,17 @@ impl Http {
     }
 
     pub fn with(place: &Place, more: &[&str]) -> Self {
-        let mut command = place.command(AGENTCTL);
+        Self::run(place, place.command(AGENTCTL), more)
+    }
+
+    /// Started by a shell, which becomes it by `exec "$@"`.
+    pub fn as_of(place: &Place, script: &str) -> Self {
+        let mut command = place.command("/bin/sh");
+        command.args(["-c", script, "sh", AGENTCTL]);
+        Self::run(place, command, &[])
+    }
+
+    fn run(place: &Place, mut command: Command, more: &[&str]) -> Self {
         command.args(["serve", "http", "--listen", "127.0.0.1:0"]);
         let log = std::fs::File::create(place.path("http.log")).unwrap();
         command
@@ -120,7 +130,7 @@ impl Http {
 
     /// Without the token.
     pub fn bare_curl(&self, path: &str, more: &[&str]) -> Answer {
-        let mut command = std::process::Command::new("curl");
+        let mut command = Command::new("curl");
         command
             .env_clear()
             .args(["-q", "-sS", "-i", "--max-time", "20"])
