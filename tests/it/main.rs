@@ -41,6 +41,7 @@ mod install_script;
 mod instances;
 mod limits;
 mod logs;
+mod losses;
 mod memory;
 mod metrics;
 mod misbehaviour;
