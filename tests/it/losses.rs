@@ -165,7 +165,7 @@ fn restore_puts_a_backup_and_holds_jobs() {
 fn backup_planned_says_how_often_at_least() {
     let daemon = Daemon::start();
     let often = daemon.agentctl(&["backup", "--every", "5m"]);
-    assert_eq!(often.code, Some(1), "{often:?}");
+    assert_eq!(often.code, Some(2), "{often:?}");
     assert!(often.stderr.contains("at least 3600 s"), "{often:?}");
     let made = daemon.agentctl(&["backup", "--every", "1d", "--keep", "3"]);
     assert_eq!(made.code, Some(0), "{made:?}");

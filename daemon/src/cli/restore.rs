@@ -1,7 +1,6 @@
 //! `agentd restore`: a backup in the place of the store, while nobody uses it.
 //!
-//! Owns its argument, that nobody else has the store meanwhile, and what is said. Must not know
-//! what a backup is.
+//! Owns its argument and what is said. Must not know what a backup is.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -10,10 +9,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::{FAILED, Failure, HELD};
-use crate::platform::instance;
-use crate::platform::lock::{Lock, LockError};
-use crate::platform::paths::{self, Paths};
-use crate::store;
+use crate::platform::paths::Paths;
+use crate::server::restore::{self, RestoreError, Restored};
 
 #[derive(Args, Debug)]
 pub(super) struct RestoreArgs {
@@ -26,38 +23,25 @@ pub(super) struct RestoreArgs {
 
 /// Puts it there and says what became of its jobs.
 pub(super) fn run(args: &RestoreArgs, paths: &Paths) -> Result<(), Failure> {
-    let failed = |code, error: String| Failure {
-        code,
-        error: anyhow::anyhow!(error),
-    };
-    paths::private_dir(&paths.state).map_err(|error| failed(FAILED, error.to_string()))?;
-    // Held to the end: no daemon starts meanwhile.
-    let _lock = match Lock::take(&paths.state.join("daemon.lock"), &paths.socket) {
-        Ok(lock) => lock,
-        Err(LockError::Held { pid, .. }) => {
-            let error = format!(
-                "a daemon (pid {pid}) has the store open; hint: `agentctl stop` ends it, a service \
-                 with `agentctl service stop`"
-            );
-            return Err(failed(HELD, error));
+    let restored = restore::restore(paths, &args.file).map_err(|error| {
+        let code = match error {
+            RestoreError::Daemon { .. } | RestoreError::OneShot => HELD,
+            _ => FAILED,
+        };
+        Failure {
+            code,
+            error: error.into(),
         }
-        Err(error) => return Err(failed(FAILED, error.to_string())),
-    };
-    let instances = instance::instances(&paths.state);
-    let instances = instances.map_err(|error| failed(FAILED, error.to_string()))?;
-    let is_alive = |id: &String| instance::liveness(&paths.state, id) != instance::Life::Dead;
-    if instances.iter().any(is_alive) {
-        let error = "a run without the daemon has the store open; hint: wait for its end";
-        return Err(failed(HELD, error.to_owned()));
-    }
-    let restored = store::restore(&paths.state, &args.file);
-    let restored = restored.map_err(|error| failed(FAILED, error))?;
-    say(&restored, args.json).map_err(|error| failed(FAILED, error.to_string()))
+    })?;
+    say(&restored, args.json).map_err(|error| Failure {
+        code: FAILED,
+        error: error.into(),
+    })
 }
 
-fn say(restored: &store::Restored, as_json: bool) -> io::Result<()> {
+fn say(restored: &Restored, as_json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let store::Restored {
+    let Restored {
         aside,
         jobs,
         held,

@@ -15,6 +15,7 @@ pub mod oneshot;
 pub mod owner;
 pub mod peer;
 pub mod predecessors;
+pub mod restore;
 pub mod shell;
 mod stdio;
 mod to_store;
