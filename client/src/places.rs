@@ -100,6 +100,17 @@ impl Environment {
     }
 }
 
+/// The directory, and whose it is, when what would be made in the state directory would be somebody
+/// else's: `sudo` keeps `HOME` where it is told to. Root's own is nobody else's.
+#[must_use]
+pub fn foreign_state(environment: &Environment) -> Option<(PathBuf, u32)> {
+    let state = environment.state_dir()?;
+    let mut there = state.ancestors();
+    let (dir, found) = there.find_map(|dir| Some((dir, std::fs::metadata(dir).ok()?)))?;
+    let owner = found.uid();
+    (owner != environment.uid && owner != 0).then(|| (dir.to_owned(), owner))
+}
+
 /// A directory as it is compared: absolute, without needless slashes. Links stay.
 #[must_use]
 pub fn plain(dir: &Path) -> PathBuf {
@@ -178,6 +189,21 @@ mod tests {
             ..linux()
         };
         assert_eq!(state(&homeless), None);
+    }
+
+    #[test]
+    fn state_in_the_home_of_another_is_foreign() {
+        let dir = tempfile::tempdir().unwrap();
+        let owner = std::fs::metadata(dir.path()).unwrap().uid();
+        let of = |uid| Environment {
+            uid,
+            home: Some(dir.path().to_owned()),
+            ..linux()
+        };
+        assert_eq!(foreign_state(&of(owner)), None);
+        // Root's is taken for everybody's: only root could have made it so.
+        let expected = (owner != 0).then(|| (dir.path().to_owned(), owner));
+        assert_eq!(foreign_state(&of(owner + 1)), expected);
     }
 
     #[test]

@@ -135,6 +135,18 @@ pub fn main() -> ExitCode {
     }
 }
 
+impl Arguments {
+    /// How much is logged when nobody says it. A single run speaks up only when something is wrong,
+    /// and one that a client started leaves it to the client to say how its turn ended.
+    fn usual_level(&self) -> &'static str {
+        match (self.stdio, &self.fallback_reason) {
+            (true, Some(_)) => "error",
+            (true, None) => "warn",
+            (false, _) => "info",
+        }
+    }
+}
+
 struct Failure {
     code: u8,
     error: anyhow::Error,
@@ -201,6 +213,7 @@ fn edit_failure(error: EditError) -> Failure {
 }
 
 fn run(arguments: Arguments) -> Result<(), Failure> {
+    let usual = arguments.usual_level();
     if let Some(Command::Completions { shell }) = arguments.command {
         return completions(shell).map_err(|error| Failure {
             code: FAILED,
@@ -261,8 +274,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     } else if let Some(alias) = arguments.place.alias {
         config.alias = Some(std::path::absolute(alias).map_err(configuration)?);
     }
-    // A single run speaks up only when something is wrong. A logger that is there does as well.
-    let usual = if arguments.stdio { "warn" } else { "info" };
+    // A logger that is there does as well.
     let _there = log::start(usual, &paths.state);
     let done = if arguments.stdio {
         let at_end = if arguments.worker {

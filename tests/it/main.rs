@@ -18,6 +18,7 @@ mod cli_lists;
 mod cli_models;
 mod cli_questions;
 mod cli_usage;
+mod cli_words;
 mod clients;
 mod coming;
 mod crash;

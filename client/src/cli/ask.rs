@@ -14,6 +14,7 @@ use super::{output, render, turn};
 use crate::asked::{Asking, Reply, RequestError};
 use crate::client::{Client, ClientError, START_IT};
 use crate::fallback::Fallback;
+use crate::ssh::Target;
 use crate::wire::Received;
 
 /// An answer, or the exit code when there is none to print.
@@ -26,7 +27,10 @@ pub(super) async fn daemon(socket: Option<&Path>) -> Result<Client, Exit> {
 
 async fn connected(socket: Option<&Path>, fallback: Fallback, down: &str) -> Result<Client, Exit> {
     let connected = turn::connect(socket, fallback).await;
-    connected.map_err(|error| tell_down(&error, down))
+    connected.map_err(|error| match socket.and_then(Target::of_socket) {
+        Some(Ok(target)) => tell_away(&error, &target),
+        _ => tell_down(&error, down),
+    })
 }
 
 /// Asks whoever may answer.
@@ -90,6 +94,18 @@ pub(super) fn tell(error: &RequestError) -> Exit {
         RequestError::Client(error) => turn::tell_client_error(error),
     }
     exit::of_request_error(error)
+}
+
+/// What is to be done about the daemon of another machine is to be done there.
+fn tell_away(error: &ClientError, target: &Target) -> Exit {
+    match error {
+        ClientError::Unreachable { error, hint: None } => {
+            let hint = format!("`ssh {target} agentctl status` says what is wrong there");
+            output::error(error, Some(&hint));
+        }
+        other => turn::tell_client_error(other),
+    }
+    exit::of_client_error(error)
 }
 
 fn tell_down(error: &ClientError, down: &str) -> Exit {

@@ -181,6 +181,16 @@ async fn socket_of(target: &Target) -> Result<String, RemoteError> {
         return Ok(path.to_owned());
     }
     let why = remote.why_ended().await;
+    // What its `authorized_keys` has it run instead: `agentctl ssh-key` makes such lines.
+    if why.exit == Some(0) && path.is_empty() {
+        return Err(RemoteError {
+            error: format!("`{target}` named no socket: the key may send there, and nothing else"),
+            hint: Some(format!(
+                "`agentctl --host {target} send` does; a socket needs a key that may log in"
+            )),
+            ..why
+        });
+    }
     if why.exit.is_none() && !path.is_empty() {
         let shown: String = path.chars().take(200).collect();
         return Err(RemoteError {

@@ -56,6 +56,7 @@ use self::args::{
 };
 use self::exit::Exit;
 use crate::fallback::Fallback;
+use crate::places::{self, Environment};
 use crate::send_only::SendOnly;
 use crate::{oneshot, relay, signals, stdio};
 
@@ -101,6 +102,15 @@ fn run_command(cli: Cli, serve_http: ServeHttp) -> io::Result<Exit> {
         Err(exit) => return Ok(exit),
     };
     let socket = socket.as_deref();
+    if makes_files(&cli.command)
+        && let Some((dir, owner)) = places::foreign_state(&Environment::of_process())
+    {
+        let (us, dir) = (nix::unistd::Uid::effective(), dir.display());
+        let error = format!("`{dir}` belongs to uid {owner}, and this runs as uid {us}");
+        let hint = "nothing was made there; with sudo, say `sudo -H`, or set `AGENTD_STATE_DIR`";
+        output::error(&error, Some(hint));
+        return Ok(Exit::Configuration);
+    }
     match cli.command {
         Command::Send(args) => block_on(send::send(args, socket)),
         Command::Agent(args) => block_on(send::agent(args, socket)),
@@ -150,6 +160,14 @@ fn run_command(cli: Cli, serve_http: ServeHttp) -> io::Result<Exit> {
         Command::Completions(args) => completions(args.shell),
         Command::Man(args) => man::man(&args),
     }
+}
+
+/// Does it make files of its own below the home? What the daemon's program makes it looks at itself.
+const fn makes_files(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Token(_) | Command::Serve(_) | Command::Voice(_) | Command::Service(_)
+    )
 }
 
 fn block_on(command: impl Future<Output = io::Result<Exit>>) -> io::Result<Exit> {

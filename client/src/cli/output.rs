@@ -124,9 +124,21 @@ fn one_line(text: &str) -> String {
     safe(text.trim_end()).replace('\n', "\n  ")
 }
 
+/// `1 turn`, `2 turns`.
+pub(super) fn counted(number: u64, one: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {one}{plural}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_of_a_kind_is_no_plural() {
+        let shown = [0, 1, 2].map(|number| counted(number, "turn"));
+        assert_eq!(shown, ["0 turns", "1 turn", "2 turns"]);
+    }
 
     #[test]
     fn what_a_terminal_would_obey_is_spelt_out() {

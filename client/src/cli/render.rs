@@ -12,7 +12,7 @@ use agentd_protocol::line::{
 };
 use serde_json::Value;
 
-use super::output::safe;
+use super::output::{counted, safe};
 
 /// Longest piece of text in a one-line view.
 const PREVIEW: usize = 100;
@@ -154,8 +154,10 @@ pub fn status_rpc(answer: &StatusAnswer) -> String {
         "no worker lives"
     };
     let mut shown = format!(
-        "{live}, {} turns in flight, {} waiting, {} restarts\n",
-        rpc.in_flight, rpc.queued, rpc.restarts
+        "{live}, {} in flight, {} waiting, {}\n",
+        counted(rpc.in_flight, "turn"),
+        rpc.queued,
+        counted(rpc.restarts, "restart")
     );
     let _ = writeln!(
         shown,
@@ -514,7 +516,7 @@ pi     main     busy   9    5 s  2         0       bad\\u{1b}[2J
         assert_eq!(
             status_rpc(&answer),
             "\
-a worker lives, 1 turns in flight, 0 waiting, 2 restarts
+a worker lives, 1 turn in flight, 0 waiting, 2 restarts
 3 sent, 0 failed, p50 4 ms, p95 9 ms, 0 fallbacks
 0 turns began in a process that was there, 0 had to wait for one
 clients: nc\\u{1b} 1

@@ -127,8 +127,8 @@ fn as_text(total: &Sum, by: &Sums, how: UsageBy) -> String {
         return "no turn has ended\n".to_owned();
     }
     let mut text = format!(
-        "{} turns, {} failed, {} tokens in, {} out, {}\n",
-        total.turns,
+        "{}, {} failed, {} tokens in, {} out, {}\n",
+        output::counted(total.turns, "turn"),
         total.failed,
         short(total.input_tokens),
         short(total.output_tokens),
@@ -139,7 +139,11 @@ fn as_text(total: &Sum, by: &Sums, how: UsageBy) -> String {
         text.push_str("served by local models: not known of any turn");
     } else {
         let share = percent(total.local, answered);
-        let _ = write!(text, "served by local models: {share} of {answered} turns");
+        let _ = write!(
+            text,
+            "served by local models: {share} of {}",
+            output::counted(answered, "turn")
+        );
         let tokens = total.local_tokens.saturating_add(total.hosted_tokens);
         if tokens > 0 {
             let share = percent(total.local_tokens, tokens);

@@ -50,7 +50,22 @@ pub fn check(file: &Path) -> Result<(), Untrusted> {
         uid: nix::unistd::geteuid().as_raw(),
         unmapped: fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !full(map)),
     };
-    looker.walk(file)
+    looker
+        .walk(file)
+        .map_err(|why| match is_of_caller(&why.path) {
+            true => Untrusted {
+                hint: "`sudo -H`, which takes root's own home; or do it without sudo".to_owned(),
+                ..why
+            },
+            false => why,
+        })
+}
+
+/// Is it of whoever called `sudo`, which has left us that user's `HOME`? Then it is right as it is.
+fn is_of_caller(path: &Path) -> bool {
+    let caller = std::env::var("SUDO_UID").ok();
+    let caller = caller.and_then(|uid| uid.parse::<u32>().ok());
+    caller.is_some_and(|caller| fs::symlink_metadata(path).is_ok_and(|it| it.uid() == caller))
 }
 
 impl Looker {
