@@ -226,24 +226,17 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     if let Some(socket) = arguments.place.socket {
         paths.socket = std::path::absolute(socket).map_err(configuration)?;
     }
-    if let Some(Command::Agents { command }) = arguments.command {
-        return agents::run(command, &paths).map_err(edit_failure);
-    }
-    if let Some(Command::Webhook { command }) = arguments.command {
-        return webhook::run(command, &paths).map_err(edit_failure);
-    }
-    if let Some(Command::Doctor(args)) = arguments.command {
-        let of = paths.clone();
-        let load = move || load(&of, Look::here()).map_err(|error| error.to_string());
-        let told = doctor::run(args, paths, own_directory, Box::new(load));
-        return told.map_err(|error| Failure {
-            code: FAILED,
-            error: error.into(),
-        });
-    }
-    if let Some(Command::Restore(args)) = arguments.command {
-        return restore::run(&args, &paths);
-    }
+    let command = match arguments.command {
+        Some(Command::Agents { command }) => {
+            return agents::run(command, &paths).map_err(edit_failure);
+        }
+        Some(Command::Webhook { command }) => {
+            return webhook::run(command, &paths).map_err(edit_failure);
+        }
+        Some(Command::Restore(args)) => return restore::run(&args, &paths),
+        Some(Command::Doctor(args)) => return examine(args, paths, own_directory),
+        command => command,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -262,7 +255,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     if let Some(Command::Config {
         command: ConfigCommand::Show { json },
-    }) = arguments.command
+    }) = command
     {
         return show(&config, json).map_err(|error| Failure {
             code: FAILED,
@@ -299,6 +292,16 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     runtime.shutdown_background();
     log::finish();
     Ok(done?)
+}
+
+fn examine(args: doctor::DoctorArgs, paths: Paths, own_directory: bool) -> Result<(), Failure> {
+    let of = paths.clone();
+    let load = move || load(&of, Look::here()).map_err(|error| error.to_string());
+    let told = doctor::run(args, paths, own_directory, Box::new(load));
+    told.map_err(|error| Failure {
+        code: FAILED,
+        error: error.into(),
+    })
 }
 
 fn load(paths: &Paths, look: Look) -> anyhow::Result<Config> {

@@ -195,9 +195,20 @@ fn copy_private(from: &Path, to: &Path) -> io::Result<()> {
     copy.sync_all()
 }
 
+/// What a start has lost, with what it has `found` gone before it knew which store this is.
+pub(super) fn of_start(path: &Path, epoch: &str, found: Option<Loss>) -> Option<Loss> {
+    match of_store(path, epoch, found.as_ref()) {
+        Ok(gone) => found.or(gone),
+        Err(error) => {
+            tracing::warn!(%error, "which store this is can't be noted beside it");
+            found
+        }
+    }
+}
+
 /// Notes beside the file which store this is; was it another one before? What the start has `found`
 /// gone of it was noted then.
-pub(super) fn of_store(path: &Path, epoch: &str, found: Option<&Loss>) -> io::Result<Option<Loss>> {
+fn of_store(path: &Path, epoch: &str, found: Option<&Loss>) -> io::Result<Option<Loss>> {
     let note = beside(path, ".epoch");
     let before = match fs::read_to_string(&note) {
         Ok(before) => before.trim().to_owned(),

@@ -9,13 +9,13 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::loss::Loss;
-use super::schema::{FILE, beside};
+use super::schema::{self, FILE};
 
 /// More is not told: each is a sentence, and whoever breaks a store that often knows it.
 const MOST: usize = 16;
 
 fn list(database: &Path) -> PathBuf {
-    beside(database, ".losses")
+    schema::beside(database, ".losses")
 }
 
 /// Adds one, in whatever process finds it.
@@ -54,6 +54,14 @@ pub(super) fn of(database: &Path) -> io::Result<Vec<String>> {
         Err(none) if none.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
+}
+
+/// The same for a start, which tells what it found itself even where that can't be noted.
+pub(super) fn beside(database: &Path, found: Option<&Loss>) -> Vec<String> {
+    of(database).unwrap_or_else(|error| {
+        tracing::warn!(%error, "what was lost of the store before can't be read");
+        found.iter().map(ToString::to_string).collect()
+    })
 }
 
 /// What was lost of the store in a directory and isn't accepted yet, the oldest first.

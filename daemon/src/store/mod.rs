@@ -400,17 +400,11 @@ fn open_with(
         path: path.clone(),
         source,
     })?;
-    let mut loss = ready.loss;
-    if opener.role == Role::Daemon {
-        match loss::of_store(&path, &begun.epoch, loss.as_ref()) {
-            Ok(gone) => loss = loss.or(gone),
-            Err(error) => tracing::warn!(%error, "which store this is can't be noted beside it"),
-        }
-    }
-    let losses = losses::of(&path).unwrap_or_else(|error| {
-        tracing::warn!(%error, "what was lost of the store before can't be read");
-        loss.iter().map(ToString::to_string).collect()
-    });
+    let loss = match opener.role {
+        Role::Daemon => loss::of_start(&path, &begun.epoch, ready.loss),
+        Role::OneShot => ready.loss,
+    };
+    let losses = losses::beside(&path, loss.as_ref());
     let conn = ready.conn;
     let to_deliver = Arc::new(Notify::new());
     if begun.to_deliver {
