@@ -131,7 +131,11 @@ impl Machine {
             tools.extend(offered.tools);
             notes.extend(offered.problems);
         }
-        Ok(Equipped { tools, notes })
+        Ok(Equipped {
+            tools,
+            writable: config.timmy.writable,
+            notes,
+        })
     }
 
     /// The MCP servers of the configuration: others than before when it changed.

@@ -20,6 +20,7 @@ use crate::session::context::{self, Beginning};
 use crate::session::rows::Which;
 use crate::session::store::{Store, StoreError};
 use crate::session::{Basis, Session};
+use crate::tool::anchor::{Anchors, Led};
 use crate::tool::{Asker, Tool};
 use crate::turn::inbox::Inbox;
 use crate::turn::report::Report;
@@ -57,6 +58,8 @@ pub(crate) trait Household: House {
 #[derive(Default)]
 pub(crate) struct Equipped {
     pub(crate) tools: Vec<Arc<dyn Tool>>,
+    /// Directories that these may write besides the workspace.
+    pub(crate) writable: Vec<PathBuf>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -188,12 +191,17 @@ impl Agent {
         if let Some(note) = note {
             line.note("model", &note).await;
         }
-        let Equipped { tools, notes } = equipped;
+        let Equipped {
+            tools,
+            writable,
+            notes,
+        } = equipped;
         for note in &notes {
             line.note("mcp", note).await;
         }
         let tools = Toolbox::new(tools);
-        let (mut session, from) = match self.open(&sent, line, reins.opened).await {
+        let opened = self.open(&sent, writable, line, reins.opened).await;
+        let (mut session, anchors, from) = match opened {
             Ok(opened) => opened,
             Err(why) => return rejected(&why, &reins).await,
         };
@@ -211,6 +219,7 @@ impl Agent {
                 cancel: reins.cancel,
                 asker: reins.asker,
                 cwd: sent.cwd,
+                anchors,
                 spill: spill.clone(),
                 job: sent.job,
             },
@@ -262,6 +271,7 @@ impl Agent {
             cancel: reins.cancel,
             asker: reins.asker,
             cwd: PathBuf::from("/"),
+            anchors: Arc::default(),
             spill,
             job: None,
         };
@@ -272,13 +282,14 @@ impl Agent {
         })
     }
 
-    /// The session with the user's words in it, and the number of that message.
+    /// The session with the user's words in it, its directories, and the number of that message.
     async fn open(
         &self,
         sent: &Sent,
+        writable: Vec<PathBuf>,
         line: &Line,
         opened: &(dyn Fn(&str) + Sync),
-    ) -> Result<(Session, u64), Rejected> {
+    ) -> Result<(Session, Arc<Anchors>, u64), Rejected> {
         let own = self.household.own().to_owned();
         let text = sent.text.clone();
         let text = if text.starts_with('/') {
@@ -306,10 +317,13 @@ impl Agent {
                 } else {
                     words
                 });
+                let anchors = settled(session.basis().led.clone(), sent, writable).await?;
+                let remembered = session.remember(anchors.led()).await;
+                remembered.map_err(|why| unkept(&why))?;
                 let appended = session.append(messages).await;
                 appended.map_err(|why| unkept(&why))?;
                 let from = session.history().next() - 1;
-                return Ok((session, from));
+                return Ok((session, anchors, from));
             }
         }
         if matches!(sent.conversation, Conversation::Native(_)) {
@@ -317,12 +331,14 @@ impl Agent {
             line.warn("context-lost", text).await;
             return Err(lost());
         }
-        let basis = self.begin(&sent.cwd, line).await?;
+        let anchors = settled(Led::new(), sent, writable).await?;
+        let mut basis = self.begin(&sent.cwd, line).await?;
+        basis.led = anchors.led();
         if sent.conversation == Conversation::Passing {
             let mut session = Session::passing(basis);
             let appended = session.append(vec![words]).await;
             appended.map_err(|why| unkept(&why))?;
-            return Ok((session, 0));
+            return Ok((session, anchors, 0));
         }
         let made = self.store.create(name, basis, words).await;
         let session = made.map_err(|why| unkept(&why))?;
@@ -330,7 +346,7 @@ impl Agent {
             opened(native);
             line.say("session", json!({"native": native})).await;
         }
-        Ok((session, 0))
+        Ok((session, anchors, 0))
     }
 
     /// What a new session is told.
@@ -414,6 +430,17 @@ pub(crate) async fn died(line: &Line) {
         "retryable": false,
     });
     line.say("error", fields).await;
+}
+
+/// A session's directories: those that it began with, and those that are new to it.
+async fn settled(led: Led, sent: &Sent, mut names: Vec<PathBuf>) -> Result<Arc<Anchors>, Rejected> {
+    names.push(sent.cwd.clone());
+    blocking(move || {
+        let anchors = Anchors::new(led);
+        anchors.settle_all(&names);
+        Arc::new(anchors)
+    })
+    .await
 }
 
 async fn blocking<T: Send + 'static>(

@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Basis;
 use super::files;
+use crate::tool::anchor::Led;
 
 /// Bytes of `SOUL.md`: it is sent with every request.
 pub(crate) const MOST_SOUL: usize = 20_000;
@@ -75,6 +76,7 @@ pub(crate) fn begin(at: &Beginning<'_>) -> Begun {
         basis: Basis {
             system,
             soul_sha256,
+            led: Led::new(),
         },
         notes,
     }

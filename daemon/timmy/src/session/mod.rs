@@ -16,6 +16,8 @@ use crate::message::Message;
 use history::History;
 use store::{Kept, StoreError};
 
+use crate::tool::anchor::Led;
+
 /// A session that is open here, and nowhere else.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -34,6 +36,8 @@ pub(crate) struct Basis {
     pub(crate) system: String,
     /// Of `SOUL.md`, if there was one: SHA-256 in hexadecimal digits.
     pub(crate) soul_sha256: Option<String>,
+    /// Where the names of its directories led.
+    pub(crate) led: Led,
 }
 
 impl Session {
@@ -66,6 +70,20 @@ impl Session {
 
     pub(crate) const fn basis(&self) -> &Basis {
         &self.basis
+    }
+
+    /// Remembers where names of directories lead that the session didn't have before.
+    ///
+    /// # Errors
+    /// It is not remembered.
+    pub(crate) async fn remember(&mut self, led: Led) -> Result<(), StoreError> {
+        if led != self.basis.led {
+            if let Some(kept) = &self.kept {
+                kept.remember(&led).await?;
+            }
+            self.basis.led = led;
+        }
+        Ok(())
     }
 
     /// Adds messages; when this returns they are on the disk.

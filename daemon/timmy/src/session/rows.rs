@@ -2,18 +2,20 @@
 //!
 //! Owns the SQL. Must not know threads, locks or models.
 
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::Basis;
 use crate::failover::Class;
 use crate::failover::cooldown::Cooldown;
 use crate::message::Message;
+use crate::tool::anchor::Led;
 
 /// "timm": a file of another program is not touched.
 pub(super) const APPLICATION: i32 = 0x7469_6d6d;
 
 /// Each entry leads from the version that is its index to the next; a released one is never edited.
-pub(super) const MIGRATIONS: &[&str] = &[VERSION_1];
+pub(super) const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
 
 const VERSION_1: &str = "
 CREATE TABLE sessions (
@@ -52,6 +54,9 @@ CREATE TABLE cooldowns (
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// Where the names of a session's directories led, as JSON; absent in sessions of before.
+const VERSION_2: &str = "ALTER TABLE sessions ADD COLUMN led TEXT;";
+
 /// A note from so far in the future, in milliseconds, is of a clock that was set back.
 const SET_BACK: i64 = 60_000;
 
@@ -82,11 +87,17 @@ pub(super) fn create(
     now: u64,
 ) -> rusqlite::Result<(i64, String)> {
     conn.prepare_cached(
-        "INSERT INTO sessions (name, created_at, used_at, soul_sha256, system)
-         VALUES (?1, ?2, ?2, ?3, ?4) RETURNING id, native",
+        "INSERT INTO sessions (name, created_at, used_at, soul_sha256, system, led)
+         VALUES (?1, ?2, ?2, ?3, ?4, ?5) RETURNING id, native",
     )?
     .query_row(
-        params![name, number(now), basis.soul_sha256, basis.system],
+        params![
+            name,
+            number(now),
+            basis.soul_sha256,
+            basis.system,
+            written(&basis.led)
+        ],
         |row| Ok((row.get(0)?, row.get(1)?)),
     )
 }
@@ -107,7 +118,7 @@ pub(super) fn find(conn: &Connection, which: &Which) -> rusqlite::Result<Option<
         Which::Name(name) => ("name", name),
     };
     let sql = format!(
-        "SELECT id, native, first, system, soul_sha256, summary FROM sessions WHERE {column} = ?1"
+        "SELECT id, native, first, system, soul_sha256, summary, led FROM sessions WHERE {column} = ?1"
     );
     conn.prepare_cached(&sql)?
         .query_row([value], |row| {
@@ -118,6 +129,7 @@ pub(super) fn find(conn: &Connection, which: &Which) -> rusqlite::Result<Option<
                 basis: Basis {
                     system: row.get(3)?,
                     soul_sha256: row.get(4)?,
+                    led: led(row.get_ref(6)?)?,
                 },
                 summary: row.get(5)?,
             })
@@ -160,6 +172,32 @@ pub(super) fn append(
         return Err(rusqlite::Error::QueryReturnedNoRows);
     }
     Ok(())
+}
+
+/// Notes where the names of a session's directories lead.
+pub(super) fn remember(conn: &Connection, session: i64, led: &Led) -> rusqlite::Result<()> {
+    let changed = conn
+        .prepare_cached("UPDATE sessions SET led = ?2 WHERE id = ?1")?
+        .execute(params![session, written(led)])?;
+    if changed == 0 {
+        return Err(rusqlite::Error::QueryReturnedNoRows);
+    }
+    Ok(())
+}
+
+/// A name that is no text isn't in any request: it is settled anew for each turn.
+fn written(led: &Led) -> Option<String> {
+    serde_json::to_string(led).ok()
+}
+
+fn led(value: ValueRef<'_>) -> rusqlite::Result<Led> {
+    let Some(text) = value.as_str_or_null()? else {
+        return Ok(Led::new());
+    };
+    serde_json::from_str(text).map_err(|why| {
+        let kind = rusqlite::types::Type::Text;
+        rusqlite::Error::FromSqlConversionFailure(6, kind, Box::new(why))
+    })
 }
 
 /// Puts a summary in the place of the messages before number `first`.

@@ -24,6 +24,7 @@ use super::schema::prepare;
 use super::{Basis, Session};
 use crate::failover::cooldown::Cooldown;
 use crate::message::Message;
+use crate::tool::anchor::Led;
 
 /// What is committed at once, at most: nobody waits for more than so many others.
 const TOGETHER: usize = 64;
@@ -294,6 +295,18 @@ impl Kept {
                     why => failed(&directory, &why),
                 })
             })
+            .await
+    }
+
+    /// Notes where the names of its directories lead.
+    ///
+    /// # Errors
+    /// It isn't noted.
+    pub(crate) async fn remember(&self, led: &Led) -> Result<(), StoreError> {
+        let (id, led) = (self.open.id(), led.clone());
+        let directory = self.store.directory.clone();
+        self.store
+            .run(move |conn| rows::remember(conn, id, &led).map_err(|why| failed(&directory, &why)))
             .await
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Owns the words between a turn and any tool. Must not know models.
 
+pub(crate) mod anchor;
 pub(crate) mod delegate;
 pub(crate) mod file;
 pub(crate) mod mcp;
@@ -57,6 +58,8 @@ pub(crate) trait Tool: Send + Sync {
 pub(crate) struct Surroundings {
     /// The workspace: what relative paths are relative to, and what may be written.
     pub(crate) cwd: PathBuf,
+    /// Which directories the session's names mean.
+    pub(crate) anchors: Arc<anchor::Anchors>,
     /// A directory of this session, for output too long to be said; made when needed.
     pub(crate) spill: PathBuf,
     /// The call's id.

@@ -6,14 +6,14 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentd_client::places::{Environment, System};
-use cap_std::ambient_authority;
 use cap_std::fs::{Dir, DirBuilder, DirBuilderExt as _, OpenOptions, OpenOptionsExt as _};
 
 use super::Surroundings;
+use super::anchor::{Anchor, Lost, settle};
 use crate::config::{Timmy, Unsandboxed};
 
 /// The kernel's own: what is read there is about processes and devices, never about work.
@@ -83,7 +83,7 @@ impl Rules {
         Ok(Self {
             home: places.home.map(settled),
             private: private.into_iter().map(settled).collect(),
-            writable: config.writable.iter().cloned().map(settled).collect(),
+            writable: config.writable.clone(),
             network: config.network,
             unsandboxed: config.unsandboxed,
             program,
@@ -92,25 +92,38 @@ impl Rules {
     }
 
     /// The directories of one call, the innermost first.
-    pub(crate) fn roots(&self, around: &Surroundings) -> Vec<Root> {
-        let named = [&around.cwd].into_iter().chain(&self.writable);
+    ///
+    /// # Errors
+    /// The workspace isn't the directory any more that it was when the session began.
+    pub(crate) fn roots(&self, around: &Surroundings) -> Result<Vec<Root>, Lost> {
+        let root = |name: &Path, access| {
+            let anchor = around.anchors.find(name)?;
+            Ok(Root { anchor, access })
+        };
+        let is_ours = |root: &Root| {
+            let mut private = self.private.iter();
+            private.any(|private| root.dir().starts_with(private))
+        };
+        let mut roots = Vec::new();
+        match root(&around.cwd, Access::Write) {
+            Ok(workspace) => roots.push(workspace),
+            Err(moved @ Lost::Moved(_)) => return Err(moved),
+            // There may be no command, and somebody is asked for each file.
+            Err(Lost::Closed { .. }) => {}
+        }
+        let writable = self.writable.iter();
+        roots.extend(writable.filter_map(|dir| root(dir, Access::Write).ok()));
         // Who works where the keys are doesn't mean to tell a model of them.
-        let named = named
-            .filter_map(|dir| dir.canonicalize().ok())
-            .filter(|dir| !self.private.iter().any(|private| dir.starts_with(private)))
-            .map(|dir| (dir, Access::Write));
+        roots.retain(|root| !is_ours(root));
         let ours = [
             (around.spill.clone(), Access::Read),
             (temporary(around), Access::Write),
         ];
-        let ours = ours.into_iter();
-        let mut roots: Vec<_> = named
-            .chain(ours.filter_map(|(dir, access)| Some((dir.canonicalize().ok()?, access))))
-            .filter(|(dir, _)| dir.is_dir() && !self.is_too_much(dir))
-            .map(|(dir, access)| Root { dir, access })
-            .collect();
-        roots.sort_by_key(|root| std::cmp::Reverse(root.dir.components().count()));
-        roots
+        let ours = ours.iter().filter(|(dir, _)| dir.is_dir());
+        roots.extend(ours.filter_map(|(dir, access)| root(dir, *access).ok()));
+        roots.retain(|root| !self.is_too_much(root.dir()));
+        roots.sort_by_key(|root| std::cmp::Reverse(root.dir().components().count()));
+        Ok(roots)
     }
 
     /// Nobody means the whole machine, or all homes, with a workspace: it is where a daemon
@@ -152,12 +165,19 @@ impl Rules {
 }
 
 /// A directory whose files may be touched without asking.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Root {
-    /// Without links.
-    pub(crate) dir: PathBuf,
+    /// It.
+    pub(crate) anchor: Arc<Anchor>,
     /// What may be done.
     pub(crate) access: Access,
+}
+
+impl Root {
+    /// Its path, without links.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.anchor.path
+    }
 }
 
 /// What is done, or may be.
@@ -170,10 +190,10 @@ pub(crate) enum Access {
 }
 
 /// A file or directory that may be touched.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Place {
     /// What everything is done beneath.
-    base: PathBuf,
+    base: Arc<Anchor>,
     /// Without links.
     pub(crate) path: PathBuf,
 }
@@ -181,7 +201,12 @@ pub(crate) struct Place {
 impl Place {
     /// What everything is done beneath.
     pub(crate) fn base(&self) -> &Path {
-        &self.base
+        &self.base.path
+    }
+
+    /// The same, open.
+    pub(crate) fn base_dir(&self) -> io::Result<Dir> {
+        self.base.dir()
     }
 
     /// The directory that it is in, and its name there.
@@ -209,7 +234,7 @@ impl Place {
     ) -> io::Result<(Dir, OsString)> {
         let below = self.below()?;
         let name = below.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-        let mut dir = Dir::open_ambient_dir(&self.base, ambient_authority())?;
+        let mut dir = self.base.dir()?;
         for step in below.parent().into_iter().flat_map(Path::components) {
             let step: &Path = step.as_ref();
             dir = match enter(&dir, step) {
@@ -225,7 +250,7 @@ impl Place {
 
     /// It, a directory.
     pub(crate) fn dir(&self) -> io::Result<Dir> {
-        let mut dir = Dir::open_ambient_dir(&self.base, ambient_authority())?;
+        let mut dir = self.base.dir()?;
         for step in self.below()?.components() {
             dir = enter(&dir, step.as_ref())?;
         }
@@ -233,7 +258,7 @@ impl Place {
     }
 
     fn below(&self) -> io::Result<&Path> {
-        let below = self.path.strip_prefix(&self.base);
+        let below = self.path.strip_prefix(&self.base.path);
         below.map_err(|_| io::ErrorKind::InvalidInput.into())
     }
 }
@@ -284,15 +309,16 @@ pub(crate) async fn find(
                 let workspace = around.cwd.display();
                 format!("{no}; {why}: use a path in the workspace {workspace}")
             })?;
+            let base = Anchor::open(Path::new("/")).map_err(|error| format!("`/`: {error}"))?;
             Ok(Place {
-                base: PathBuf::from("/"),
+                base: Arc::new(base),
                 path,
             })
         }
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Located {
     Inside(Place),
     Outside { path: PathBuf, why: String },
@@ -308,16 +334,16 @@ fn locate(
     if path.is_empty() || path.contains('\0') {
         return Err("the path is empty or has a zero byte; expected a path".to_owned());
     }
+    let roots = rules.roots(around).map_err(|lost| lost.to_string())?;
     let full = around.cwd.join(path);
     let settled = settle(&full).map_err(|error| format!("`{path}`: {error}"))?;
-    let roots = rules.roots(around);
-    let within = roots.iter().find(|root| settled.starts_with(&root.dir));
-    if let Some(Root { dir, access: may }) = within
-        && access <= *may
-        && !rules.is_private(dir, &settled)
+    let within = roots.iter().find(|root| settled.starts_with(root.dir()));
+    if let Some(root) = within
+        && access <= root.access
+        && !rules.is_private(root.dir(), &settled)
     {
         return Ok(Located::Inside(Place {
-            base: dir.clone(),
+            base: Arc::clone(&root.anchor),
             path: settled,
         }));
     }
@@ -332,26 +358,7 @@ fn locate(
     Ok(Located::Outside { path: settled, why })
 }
 
-/// A path without links and `..`, as far as it exists; what doesn't exist yet is only names.
-fn settle(path: &Path) -> io::Result<PathBuf> {
-    match path.canonicalize() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let (Some(parent), Some(Component::Normal(name))) =
-                (path.parent(), path.components().next_back())
-            else {
-                return Err(error);
-            };
-            if path.symlink_metadata().is_ok() {
-                let error = "a link that leads nowhere";
-                return Err(io::Error::new(io::ErrorKind::NotFound, error));
-            }
-            Ok(settle(parent)?.join(name))
-        }
-        settled => settled,
-    }
-}
-
-/// The same for paths of the configuration, which may be of things to come.
+/// A path without links, of what may be there only later.
 fn settled(path: PathBuf) -> PathBuf {
     settle(&path).unwrap_or(path)
 }

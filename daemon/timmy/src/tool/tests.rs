@@ -65,6 +65,7 @@ impl Place {
         let (said, progress) = mpsc::channel(10_000);
         let around = Surroundings {
             cwd: dir.path().join("ws"),
+            anchors: Arc::default(),
             spill: dir.path().join("state/spill"),
             call: "call".to_owned(),
             job: None,

@@ -31,6 +31,7 @@ use crate::provider::Target;
 use crate::session::Session;
 use crate::session::store::{Store, StoreError};
 use crate::tool::Asker;
+use crate::tool::anchor::Anchors;
 use inbox::Inbox;
 use report::Report;
 use tools::Toolbox;
@@ -86,6 +87,8 @@ pub(crate) struct Around<'a> {
     pub(crate) cancel: CancellationToken,
     pub(crate) asker: Arc<dyn Asker>,
     pub(crate) cwd: PathBuf,
+    /// Which directories the session's names mean.
+    pub(crate) anchors: Arc<Anchors>,
     /// For output too long to be said.
     pub(crate) spill: PathBuf,
     pub(crate) job: Option<String>,

@@ -190,6 +190,7 @@ struct Ran<'a> {
 fn timed<'a>(one: &'a Numbered<'a>, around: &'a Around<'a>) -> Boxed<'a, Ran<'a>> {
     let surroundings = Surroundings {
         cwd: around.cwd.clone(),
+        anchors: Arc::clone(&around.anchors),
         spill: around.spill.clone(),
         call: one.call.id.clone(),
         job: around.job.clone(),

@@ -70,6 +70,7 @@ impl Household for Family {
             };
             Ok(Equipped {
                 tools,
+                writable: Vec::new(),
                 notes: Vec::new(),
             })
         })

@@ -21,6 +21,7 @@ fn basis() -> Basis {
     Basis {
         system: "system".to_owned(),
         soul_sha256: Some("abc".to_owned()),
+        led: Led::new(),
     }
 }
 
@@ -247,4 +248,25 @@ async fn a_file_that_could_not_be_opened_is_tried_again() {
     ));
     std::fs::remove_file(&in_the_way).unwrap();
     assert_eq!(store.cooldowns().await, Ok(Vec::new()));
+}
+
+#[tokio::test]
+async fn session_remembers_where_its_directories_led() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::new(dir.path().to_owned()));
+    let led = Led::from([("/home/u/app".into(), "/data/app".into())]);
+    let begun = Basis {
+        led: led.clone(),
+        ..basis()
+    };
+    let made = store.create(None, begun, Message::user("one")).await;
+    let mut session = made.unwrap();
+    let native = session.native().unwrap().to_owned();
+    let more = Led::from([("/x".into(), "/y".into())]);
+    let more: Led = led.into_iter().chain(more).collect();
+    session.remember(more.clone()).await.unwrap();
+    drop(session);
+    let store = Arc::new(Store::new(dir.path().to_owned()));
+    let found = store.open(Which::Native(native)).await.unwrap().unwrap();
+    assert_eq!(found.basis().led, more);
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cap_std::fs::Dir;
 use ignore::overrides::{Override, OverrideBuilder};
 use ignore::{DirEntry, WalkBuilder, WalkState};
 
@@ -46,8 +47,10 @@ impl Walk<'_> {
     /// Takes it: `visitor` makes one visitor for each thread, which sees everything below the
     /// place, or only the place if it is a file, in no order.
     pub(super) fn take<V: FnMut(&DirEntry) + Send>(&self, visitor: impl Fn() -> V) -> Ended {
+        let base = &self.place.base_dir().ok();
         let mut builder = WalkBuilder::new(&self.place.path);
         let root = self.place.base().to_owned();
+        let root_there = &root.clone();
         let rules = Arc::clone(self.rules);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         builder
@@ -72,7 +75,11 @@ impl Walk<'_> {
                     return WalkState::Quit;
                 }
                 // What can't be read is as good as absent; the rest is still worth seeing.
-                if let Ok(entry) = entry {
+                if let Ok(entry) = entry
+                    && base
+                        .as_ref()
+                        .is_some_and(|base| is_beneath(base, root_there, &entry))
+                {
                     visit(&entry);
                 }
                 WalkState::Continue
@@ -86,6 +93,15 @@ impl Walk<'_> {
             Ended::Whole
         }
     }
+}
+
+/// Is the entry there without a way through a link? A directory may have become one while it was
+/// walked through, and then the names are those of somewhere else.
+fn is_beneath(base: &Dir, root: &Path, entry: &DirEntry) -> bool {
+    let Ok(below) = entry.path().strip_prefix(root) else {
+        return false;
+    };
+    below.as_os_str().is_empty() || base.symlink_metadata(below).is_ok()
 }
 
 impl Ended {

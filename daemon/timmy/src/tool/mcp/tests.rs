@@ -56,6 +56,7 @@ impl Asker for Always {
 fn around(approval: Approval) -> Surroundings {
     Surroundings {
         cwd: PathBuf::from("/"),
+        anchors: Arc::default(),
         spill: std::env::temp_dir().join("never-made"),
         call: "c1".to_owned(),
         job: None,

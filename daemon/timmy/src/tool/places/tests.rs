@@ -16,8 +16,9 @@ fn the_innermost_directory_decides() {
     std::fs::create_dir_all(place.path("state/spill/tmp")).unwrap();
     let roots: Vec<_> = rules
         .roots(&place.around)
+        .unwrap()
         .into_iter()
-        .map(|root| (root.dir, root.access))
+        .map(|root| (root.dir().to_owned(), root.access))
         .collect();
     assert_eq!(roots.len(), 5, "{roots:?}");
     assert!(roots.contains(&(place.path("state/spill"), Access::Read)));

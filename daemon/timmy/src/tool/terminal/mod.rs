@@ -216,10 +216,12 @@ impl Bash {
 
     /// Starts the keeper, which starts the command.
     async fn start(&self, command: &str, leave: Leave, around: &Surroundings) -> io::Result<Child> {
-        if !around.cwd.is_dir() {
-            let missing = format!("the workspace {} is no directory", around.cwd.display());
-            return Err(io::Error::new(io::ErrorKind::NotFound, missing));
-        }
+        let (anchors, cwd) = (Arc::clone(&around.anchors), around.cwd.clone());
+        let workspace = tokio::task::spawn_blocking(move || anchors.find(&cwd));
+        let workspace = workspace.await.map_err(io::Error::other)?;
+        let workspace = workspace.map_err(|lost| {
+            io::Error::new(io::ErrorKind::NotFound, format!("the workspace {lost}"))
+        })?;
         let temporary = temporary(around);
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(&temporary)?;
@@ -227,22 +229,24 @@ impl Bash {
         let network = leave == Leave::Sandboxed { network: true };
         // A look at many directories, when the workspace is the home.
         let grants = tokio::task::spawn_blocking(move || match leave {
-            Leave::Sandboxed { network } => Some(Grants::of(&rules, &around_there, network)),
-            Leave::Everything(_) => None,
+            Leave::Sandboxed { network } => Grants::of(&rules, &around_there, network).map(Some),
+            Leave::Everything(_) => Ok(None),
         });
         let grants = grants.await.map_err(io::Error::other)?;
+        let grants = grants.map_err(io::Error::other)?;
         let shell = sandbox::found("bash", &self.0).unwrap_or_else(|| "/bin/sh".into());
         let command: [OsString; 3] = [shell.into(), "-c".into(), command.into()];
         Command::new(&self.0.program)
             .arg(KEEP)
-            .args(sandbox::arguments(grants.as_ref(), &command))
+            .args(sandbox::arguments(grants.as_ref(), &workspace, &command))
             .env_clear()
             .envs(environment::of(
                 &self.0,
                 around,
                 network || matches!(leave, Leave::Everything(_)),
             ))
-            .current_dir(&around.cwd)
+            // The workspace is entered by its handle, when it is known to be the same.
+            .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -386,6 +386,7 @@ macro_rules! around {
             cancel: $cancel,
             asker: Arc::new(Nobody),
             cwd: $play.dir.path().to_owned(),
+            anchors: Arc::default(),
             spill: $play.dir.path().join("spill"),
             job: None,
         }
@@ -444,6 +445,7 @@ impl Play {
             session: Session::passing(Basis {
                 system: "the basis".to_owned(),
                 soul_sha256: None,
+                led: crate::tool::anchor::Led::new(),
             }),
             dir,
         }

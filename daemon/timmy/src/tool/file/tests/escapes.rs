@@ -220,3 +220,80 @@ async fn a_search_in_the_home_sees_nothing_private() {
     files.place.around.cwd = "/".into();
     assert!(!files.run("list", json!({})).await.ok);
 }
+
+#[tokio::test]
+async fn files_stay_where_the_session_began() {
+    let files = Files::new();
+    files.place.write("ws/a", "mine\n");
+    files.place.write("outside/a", "S3CRET\n");
+    assert_eq!(files.read("a").await.output, "mine\n");
+    std::fs::rename(files.place.path("ws"), files.place.path("ws.old")).unwrap();
+    symlink(files.place.path("outside"), files.place.path("ws")).unwrap();
+    for (tool, arguments) in [
+        ("read", json!({ "path": "a" })),
+        ("write", json!({ "path": "a", "content": "gone" })),
+        ("edit", json!({ "path": "a", "old": "S", "new": "gone" })),
+        ("search", json!({ "pattern": "S3CRET" })),
+        ("list", json!({})),
+        ("read", json!({ "path": files.place.path("ws/a") })),
+    ] {
+        let refused = files.run(tool, arguments).await;
+        assert!(
+            !refused.ok && refused.output.contains("when this session began"),
+            "{tool}: {}",
+            refused.output
+        );
+    }
+    assert_eq!(files.place.read("outside/a"), "S3CRET\n");
+    assert!(files.place.asker.asked().is_empty());
+}
+
+/// Somebody swaps a directory for a link, over and over, while it is worked in.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn files_win_every_race_against_swapped_names() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+
+    const ROUNDS: usize = 300;
+    let files = Files::new();
+    files.place.write("ws/d/a", "mine\n");
+    files.place.write("outside/a", "S3CRET\n");
+    files.place.write("outside/only-there", "S3CRET\n");
+    let (dir, link) = (files.place.path("ws/d"), files.place.path("ws/l"));
+    symlink(files.place.path("outside"), &link).unwrap();
+    let ended = std::sync::Arc::new(AtomicBool::new(false));
+    let stop = std::sync::Arc::clone(&ended);
+    let swapper = std::thread::spawn(move || {
+        let mut swaps = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let flags = RenameFlags::RENAME_EXCHANGE;
+            renameat2(AT_FDCWD, &dir, AT_FDCWD, &link, flags).unwrap();
+            swaps += 1;
+        }
+        swaps
+    });
+    for _ in 0..ROUNDS {
+        for (tool, arguments) in [
+            ("read", json!({ "path": "d/a" })),
+            (
+                "edit",
+                json!({ "path": "d/a", "old": "S3CRET", "new": "gone" }),
+            ),
+            ("search", json!({ "pattern": "S3C" })),
+            ("list", json!({ "depth": 3 })),
+            ("write", json!({ "path": "d/only-ours", "content": "x" })),
+        ] {
+            let said = files.run(tool, arguments).await.output;
+            assert!(
+                !said.contains("S3CRET\n") && !said.contains("only-there"),
+                "{tool}: {said}"
+            );
+        }
+    }
+    ended.store(true, Ordering::Relaxed);
+    assert!(swapper.join().unwrap() > ROUNDS);
+    assert_eq!(files.place.read("outside/a"), "S3CRET\n");
+    assert!(!exists(&files.place.path("outside/only-ours")));
+}

@@ -70,3 +70,95 @@ async fn what_others_have_besides_files_is_out_of_reach() {
         done.output
     );
 }
+
+#[tokio::test]
+async fn commands_stay_where_the_session_began() {
+    if !has_sandbox() {
+        return;
+    }
+    let swap = |terminal: &Terminal, name: &str| {
+        let old = format!("{name}.old");
+        std::fs::rename(terminal.place.path(name), terminal.place.path(&old)).unwrap();
+        std::os::unix::fs::symlink(terminal.place.path("user"), terminal.place.path(name)).unwrap();
+    };
+    let mut terminal = Terminal::asking(Says::yes());
+    terminal.place.write("user/key", "S3CRET\n");
+    terminal.place.write("out/key", "mine\n");
+    terminal.rules.writable = vec![terminal.place.path("out")];
+    let before = terminal.bash("cat ../out/key").await;
+    assert_eq!(said(&before), "mine\n", "{}", before.output);
+    // A directory beside the workspace: it is granted no longer, and neither is what it leads to.
+    swap(&terminal, "out");
+    let closed = terminal
+        .bash("cat ../out/key; echo x >> ../out/key; pwd")
+        .await;
+    assert!(
+        closed.ok && !closed.output.contains("S3CRET"),
+        "{}",
+        closed.output
+    );
+    swap(&terminal, "ws");
+    for outside in [false, true] {
+        let command = json!({ "command": "cat key; echo x >> key", "outside": outside,
+            "reason": "a test" });
+        let refused = terminal.run(command).await;
+        assert!(
+            !refused.ok && refused.output.contains("when this session began"),
+            "{}",
+            refused.output
+        );
+    }
+    assert_eq!(terminal.place.read("user/key"), "S3CRET\n");
+}
+
+#[tokio::test]
+async fn a_command_enters_no_other_workspace() {
+    // The name is swapped between the look and the step.
+    let place = Place::new(Says::no());
+    place.write("user/key", "S3CRET\n");
+    let anchor = place.around.anchors.find(&place.around.cwd).unwrap();
+    let rules = place.rules();
+    let cat = [OsString::from("/bin/cat"), "key".into()];
+    let run = |grants: Option<&Grants>| {
+        let mut command = std::process::Command::new(&rules.program);
+        let command = command.args(sandbox::arguments(grants, &anchor, &cat));
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && output.stdout.is_empty(),
+            "{said}"
+        );
+        said
+    };
+    let grants = has_sandbox().then(|| Grants::of(&rules, &place.around, false).unwrap());
+    assert!(run(None).contains("No such file"));
+    let ws = place.path("ws");
+    std::fs::rename(&ws, place.path("ws.old")).unwrap();
+    for is_link in [true, false] {
+        if is_link {
+            std::os::unix::fs::symlink(place.path("user"), &ws).unwrap();
+        } else {
+            std::fs::remove_file(&ws).unwrap();
+            std::fs::rename(place.path("user"), &ws).unwrap();
+        }
+        for grants in [None, grants.as_ref()] {
+            let said = run(grants);
+            assert!(said.contains("the command was not run"), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_planted_toolchain_grants_nothing() {
+    if !has_sandbox() {
+        return;
+    }
+    let mut terminal = Terminal::new();
+    terminal.place.write("user/.ssh/id", "S3CRET\n");
+    terminal.place.write("user/go/mod", "");
+    terminal.place.around.cwd = terminal.place.path("user");
+    let planted = terminal.bash("ln -s ../.ssh go/bin").await;
+    assert!(planted.ok, "{}", planted.output);
+    let refused = terminal.bash("cat go/bin/id .ssh/id").await;
+    assert!(!refused.output.contains("S3CRET"), "{}", refused.output);
+}
