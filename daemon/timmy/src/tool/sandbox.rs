@@ -9,6 +9,8 @@
 //! files it writes (a hook of a repository, a build script); and mode, owner and times of the user's
 //! other files, of which landlock knows nothing, and which no filter tells from those of its work.
 
+#[cfg(target_os = "linux")]
+mod filter;
 mod grants;
 
 use std::ffi::{OsStr, OsString};

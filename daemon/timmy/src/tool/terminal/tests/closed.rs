@@ -29,13 +29,7 @@ async fn what_others_have_besides_files_is_out_of_reach() {
     }
     let terminal = Terminal::new();
     terminal.place.write("outside/file", "");
-    let probe = "import ctypes, os, resource, errno\n\
-         libc = ctypes.CDLL(None, use_errno=True)\n\
-         def call(name, *arguments):\n\
-         \x20if getattr(libc, name)(*arguments) == -1: raise OSError(ctypes.get_errno(), '')\n\
-         def t(name, f):\n\
-         \x20try: f(); print(name, 'yes')\n\
-         \x20except OSError as e: print(name, errno.errorcode[e.errno])\n\
+    let probe = "import resource\n\
          core = resource.RLIMIT_CORE\n\
          own = resource.getrlimit(core)\n\
          t('own limit', lambda: resource.setrlimit(core, own))\n\
@@ -48,19 +42,9 @@ async fn what_others_have_besides_files_is_out_of_reach() {
          t('words', lambda: call('msgget', 0, 0o1600))\n\
          t('flags', lambda: call('semget', 0, 1, 0o1600))\n\
          t('queue', lambda: call('mq_open', b'/timmy-test', os.O_RDWR))\n";
-    terminal.place.write("ws/probe.py", probe);
-    // Of the system: one in a home may be a script that needs more of it.
-    let rules = Rules {
-        environment: [].into(),
-        ..terminal.rules.clone()
-    };
-    let Some(python) = sandbox::found("python3", &rules) else {
-        eprintln!("skipped: needs python3");
+    let Some(done) = probed(&terminal, probe).await else {
         return;
     };
-    let done = terminal
-        .bash(&format!("{} probe.py", python.display()))
-        .await;
     assert_eq!(
         said(&done),
         "own limit yes\nlimit EPERM\nown priority yes\npriority EPERM\n\
@@ -161,4 +145,120 @@ async fn a_planted_toolchain_grants_nothing() {
     assert!(planted.ok, "{}", planted.output);
     let refused = terminal.bash("cat go/bin/id .ssh/id").await;
     assert!(!refused.output.contains("S3CRET"), "{}", refused.output);
+}
+
+/// Runs a probe in Python, with the system's own: one in a home may be a script that needs more.
+async fn probed(terminal: &Terminal, probe: &str) -> Option<Outcome> {
+    let rules = Rules {
+        environment: [].into(),
+        ..terminal.rules.clone()
+    };
+    let Some(python) = sandbox::found("python3", &rules) else {
+        eprintln!("skipped: needs python3");
+        return None;
+    };
+    let common = "import ctypes, errno, os, socket\n\
+         libc = ctypes.CDLL(None, use_errno=True)\n\
+         def call(name, *arguments):\n\
+         \x20if getattr(libc, name)(*arguments) == -1: raise OSError(ctypes.get_errno(), '')\n\
+         def t(name, f):\n\
+         \x20try: f(); print(name, 'yes')\n\
+         \x20except OSError as e: print(name, errno.errorcode[e.errno])\n";
+    terminal
+        .place
+        .write("ws/probe.py", format!("{common}{probe}"));
+    let command = format!("{} probe.py", python.display());
+    Some(terminal.bash(&command).await)
+}
+
+#[tokio::test]
+async fn sandbox_refuses_datagram_pairs() {
+    use std::os::fd::AsRawFd as _;
+
+    use nix::sys::socket::{
+        AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+    };
+
+    if !has_sandbox() {
+        return;
+    }
+    let terminal = Terminal::new();
+    let at = |name: &str| terminal.place.path(&format!("ws/{name}"));
+    let letters = std::os::unix::net::UnixDatagram::bind(at("letters")).unwrap();
+    let calls = std::os::unix::net::UnixListener::bind(at("calls")).unwrap();
+    let packets = socket(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        SockFlag::empty(),
+        None,
+    );
+    let packets = packets.unwrap();
+    bind(packets.as_raw_fd(), &UnixAddr::new(&at("packets")).unwrap()).unwrap();
+    listen(&packets, Backlog::new(1).unwrap()).unwrap();
+    letters.set_nonblocking(true).unwrap();
+    calls.set_nonblocking(true).unwrap();
+    // Python asks for SOCK_CLOEXEC by itself; the library doesn't.
+    let probe = "two = (ctypes.c_int * 2)()\n\
+         for name, kind in [('stream', 1), ('packets', 5), ('datagram', 2), ('raw', 3)]:\n\
+         \x20t(name, lambda: socket.socketpair(socket.AF_UNIX, kind))\n\
+         \x20t(name, lambda: call('socketpair', 1, kind, 0, two))\n\
+         \x20t(name, lambda: call('socketpair', 1, kind | socket.SOCK_NONBLOCK, 0, two))\n\
+         for kind, there in [(1, 'calls'), (5, 'packets')]:\n\
+         \x20a, b = socket.socketpair(socket.AF_UNIX, kind)\n\
+         \x20for name in ['letters', there]:\n\
+         \x20\x20try: a.sendto(b'x', name)\n\
+         \x20\x20except OSError: pass\n\
+         \x20t('connect', lambda: a.connect(there))\n\
+         \x20b.close()\n\
+         \x20t('later', lambda: a.connect(there))\n\
+         t('other', lambda: call('socketpair', 30, 1, 0, two))\n";
+    let Some(done) = probed(&terminal, probe).await else {
+        return;
+    };
+    let yes = |name: &str| format!("{name} yes\n").repeat(3);
+    let no = |name: &str| format!("{name} EPERM\n").repeat(3);
+    let expected = [
+        yes("stream"),
+        yes("packets"),
+        no("datagram"),
+        no("raw"),
+        "connect EISCONN\nlater EISCONN\n".repeat(2),
+        "other EPERM\n".to_owned(),
+    ];
+    assert_eq!(said(&done), expected.concat(), "{}", done.output);
+    let nothing = io::ErrorKind::WouldBlock;
+    assert_eq!(letters.recv(&mut [0]).unwrap_err().kind(), nothing);
+    assert_eq!(calls.accept().unwrap_err().kind(), nothing);
+}
+
+#[tokio::test]
+async fn sandbox_refuses_to_schedule_other_processes() {
+    if !has_sandbox() {
+        return;
+    }
+    let terminal = Terminal::new();
+    // Each changes nothing where it is allowed.
+    let probe = "other = os.getppid()\n\
+         cpus = os.sched_getaffinity(other)\n\
+         none = os.sched_param(0)\n\
+         sizes = ctypes.create_string_buffer(48)\n\
+         sizes[0] = 48\n\
+         setattr_call = {'x86_64': 314, 'aarch64': 274}[os.uname().machine]\n\
+         for name, pid in [('own', 0), ('other', other)]:\n\
+         \x20t(name, lambda: os.sched_setaffinity(pid, cpus))\n\
+         \x20t(name, lambda: os.sched_setscheduler(pid, os.SCHED_OTHER, none))\n\
+         \x20t(name, lambda: os.sched_setparam(pid, none))\n\
+         \x20t(name, lambda: call('syscall', setattr_call, pid, sizes, 0))\n\
+         ioprio_call = {'x86_64': 251, 'aarch64': 30}[os.uname().machine]\n\
+         t('all for the disk', lambda: call('syscall', ioprio_call, 3, 0, 7 << 13))\n\
+         t('all', lambda: os.setpriority(os.PRIO_USER, 0, 0))\n";
+    let Some(done) = probed(&terminal, probe).await else {
+        return;
+    };
+    let expected = format!(
+        "{}{}all for the disk EPERM\nall EPERM\n",
+        "own yes\n".repeat(4),
+        "other EPERM\n".repeat(4)
+    );
+    assert_eq!(said(&done), expected, "{}", done.output);
 }

@@ -1,0 +1,159 @@
+//! The system calls that a command is refused: what leads to the user's other programs, and is no
+//! file.
+//!
+//! Owns the lists. What landlock guards isn't in them: signals, other processes' memory
+//! (`ptrace`, `process_vm_*`, `process_madvise`, `pidfd_getfd`, `kcmp`, `move_pages` ask for the
+//! same right), and mounts. Must not know files.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
+
+/// Marks the system calls of x86-64's second ABI, which has the same under other numbers.
+#[cfg(target_arch = "x86_64")]
+const X32: i64 = 0x4000_0000;
+/// Of a socket's type, what isn't `SOCK_CLOEXEC` or `SOCK_NONBLOCK`.
+const SOCKET_TYPE: u8 = 0xf;
+/// Those whose pairs send nothing elsewhere than to each other. A datagram can be given an address.
+const PAIRED: [i32; 2] = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
+/// `PRIO_USER`, whose type differs from libc to libc.
+const PRIORITY_USER: i32 = 2;
+/// `IOPRIO_WHO_USER`.
+const IOPRIO_USER: i32 = 3;
+
+/// Refused whatever the arguments.
+const NEVER: &[libc::c_long] = &[
+    // Makes sockets, past this filter.
+    libc::SYS_io_uring_setup,
+    // The user's keys in the kernel.
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    // Look at the kernel and all that runs on it, where it isn't told to refuse that.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_syslog,
+    // Queues, semaphores and shared memory of the user's other programs, which have numbers
+    // instead of paths.
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+    libc::SYS_msgctl,
+    libc::SYS_msgget,
+    libc::SYS_msgrcv,
+    libc::SYS_msgsnd,
+    libc::SYS_semctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_shmget,
+];
+/// Refused unless the process that the first argument names is 0: nobody but the caller is.
+const OF_ONESELF: &[libc::c_long] = &[
+    libc::SYS_prlimit64,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setscheduler,
+];
+/// What changes a file's attributes, wherever the file is: landlock guards none.
+const ATTRIBUTES: &[libc::c_long] = &[
+    libc::SYS_fremovexattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_setxattr,
+    // `setxattrat` and `removexattrat` of Linux 6.13, everywhere the same.
+    463,
+    466,
+];
+
+/// What a call has to be like to be refused: any of these; all, when there is none.
+type Rules = Vec<SeccompRule>;
+
+/// The filters of a command.
+pub(super) fn all(network: bool) -> anyhow::Result<Vec<BpfProgram>> {
+    let mut refused: BTreeMap<i64, Rules> = NEVER.iter().map(|call| (*call, vec![])).collect();
+    for call in OF_ONESELF {
+        refused.insert(*call, vec![rule([not(0, 0)?])?]);
+    }
+    // With 0 for its second argument the caller's user means all that the user runs.
+    for (call, user) in [
+        (libc::SYS_setpriority, PRIORITY_USER),
+        (libc::SYS_ioprio_set, IOPRIO_USER),
+    ] {
+        refused.insert(call, vec![rule([not(1, 0)?])?, rule([is(0, user)?])?]);
+    }
+    refused.insert(libc::SYS_socket, sockets(network)?);
+    refused.insert(libc::SYS_socketpair, pairs()?);
+    // Attributes of files are answered as by a file system that has none, which programs that copy
+    // files are used to.
+    let attributes = ATTRIBUTES.iter().map(|call| (*call, vec![])).collect();
+    Ok(vec![
+        refusing(refused, libc::EPERM)?,
+        refusing(attributes, libc::EOPNOTSUPP)?,
+    ])
+}
+
+/// No sockets without the network; with it, those of the network only: a socket in the file system
+/// leads to programs that do anything for their user.
+fn sockets(network: bool) -> anyhow::Result<Rules> {
+    if !network {
+        return Ok(vec![]);
+    }
+    let families = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+    let others: Vec<_> = families
+        .into_iter()
+        .map(|family| not(0, family))
+        .collect::<Result<_, _>>()?;
+    Ok(vec![SeccompRule::new(others)?])
+}
+
+/// Pairs of sockets that are connected for good.
+fn pairs() -> anyhow::Result<Rules> {
+    let mut refused = vec![rule([not(0, libc::AF_UNIX)?])?];
+    for kind in 0..=i32::from(SOCKET_TYPE) {
+        if !PAIRED.contains(&kind) {
+            let masked = SeccompCmpOp::MaskedEq(SOCKET_TYPE.into());
+            refused.push(rule([condition(1, masked, kind)?])?);
+        }
+    }
+    Ok(refused)
+}
+
+fn condition(argument: u8, operator: SeccompCmpOp, value: i32) -> anyhow::Result<SeccompCondition> {
+    let value = u64::from(value.cast_unsigned());
+    let length = SeccompCmpArgLen::Dword;
+    Ok(SeccompCondition::new(argument, length, operator, value)?)
+}
+
+fn not(argument: u8, value: i32) -> anyhow::Result<SeccompCondition> {
+    condition(argument, SeccompCmpOp::Ne, value)
+}
+
+fn is(argument: u8, value: i32) -> anyhow::Result<SeccompCondition> {
+    condition(argument, SeccompCmpOp::Eq, value)
+}
+
+fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> anyhow::Result<SeccompRule> {
+    Ok(SeccompRule::new(conditions.into())?)
+}
+
+fn refusing(mut refused: BTreeMap<i64, Rules>, error: libc::c_int) -> anyhow::Result<BpfProgram> {
+    #[cfg(target_arch = "x86_64")]
+    for (number, rules) in refused.clone() {
+        refused.insert(number | X32, rules);
+    }
+    let filter = SeccompFilter::new(
+        refused,
+        SeccompAction::Allow,
+        SeccompAction::Errno(error.cast_unsigned()),
+        std::env::consts::ARCH.try_into()?,
+    )?;
+    Ok(filter.try_into()?)
+}
