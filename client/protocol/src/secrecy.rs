@@ -4,17 +4,20 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
+/// A core of so many bytes is none. Where cores are piped to a program, Linux looks for a limit of one
+/// byte and at no other: core(5).
+const NONE: u64 = if cfg!(target_os = "linux") { 1 } else { 0 };
+
 /// A crash of this process leaves no file with its memory. What it starts inherits that, and may
 /// raise the limit again.
 pub fn leave_no_core() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_CORE) {
         // Lowering one's own limit is never refused.
-        let _lowered = setrlimit(Resource::RLIMIT_CORE, 0, hard);
+        let _lowered = setrlimit(Resource::RLIMIT_CORE, NONE.min(hard), hard);
     }
 }
 
-/// The same where cores go to a program, which the limit does not keep from it; and no process of
-/// the user's own can look into this one's memory. It ends with the next `exec`: what is started is
+/// The same, and no process of the user's own can look into this one's memory. It ends with the next `exec`: what is started is
 /// not hidden.
 ///
 /// Not for what reads or writes more than links in its own `/proc`: that is root's from now on.
@@ -35,7 +38,7 @@ mod tests {
     fn secrecy_leaves_no_core_and_nothing_to_look_into() {
         let (_, hard) = getrlimit(Resource::RLIMIT_CORE).unwrap();
         hide_memory();
-        assert_eq!(getrlimit(Resource::RLIMIT_CORE), Ok((0, hard)));
+        assert_eq!(getrlimit(Resource::RLIMIT_CORE), Ok((NONE.min(hard), hard)));
         assert_eq!(nix::sys::prctl::get_dumpable(), Ok(false));
     }
 }
