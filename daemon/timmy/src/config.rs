@@ -95,6 +95,10 @@ pub(crate) struct Timmy {
     /// Directories that the `file` and `terminal` tools may write besides the workspace.
     #[serde(default)]
     pub(crate) writable: Vec<PathBuf>,
+    /// Files and directories that tools don't even read without leave, besides those where programs
+    /// are known to keep tokens.
+    #[serde(default)]
+    pub(crate) unreadable: Vec<PathBuf>,
     /// May commands of the `terminal` use the network without asking?
     #[serde(default)]
     pub(crate) network: bool,

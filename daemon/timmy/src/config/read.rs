@@ -303,13 +303,19 @@ fn timmy_fault(timmy: &Timmy) -> Option<Fault> {
         let what = "`timmy.max_requests` is 0, expected a number from 1";
         return Some(Fault::new(&["timmy", "max_requests"], what));
     }
-    let relative = timmy.writable.iter().find(|dir| !dir.is_absolute())?;
-    let what = format!(
-        "`timmy.writable` has `{}`, expected absolute paths",
-        relative.display()
-    );
-    let fault = Fault::new(&["timmy", "writable"], what);
-    Some(fault.hint("write it from `/` on; `~` is not expanded"))
+    let paths = [
+        ("writable", &timmy.writable),
+        ("unreadable", &timmy.unreadable),
+    ];
+    paths.into_iter().find_map(|(key, paths)| {
+        let relative = paths.iter().find(|path| !path.is_absolute())?;
+        let what = format!(
+            "`timmy.{key}` has `{}`, expected absolute paths",
+            relative.display()
+        );
+        let fault = Fault::new(&["timmy", key], what);
+        Some(fault.hint("write it from `/` on; `~` is not expanded"))
+    })
 }
 
 fn server_fault((name, server): (&String, &McpServer)) -> Option<Fault> {

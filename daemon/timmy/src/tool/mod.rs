@@ -10,6 +10,7 @@ pub(crate) mod output;
 pub(crate) mod places;
 pub(crate) mod sandbox;
 pub(crate) mod schema;
+pub(crate) mod secret;
 pub(crate) mod terminal;
 pub(crate) mod toolset;
 pub(crate) mod web;

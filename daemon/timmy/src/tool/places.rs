@@ -14,6 +14,7 @@ use cap_std::fs::{Dir, DirBuilder, DirBuilderExt as _, OpenOptions, OpenOptionsE
 
 use super::Surroundings;
 use super::anchor::{Anchor, Lost, settle};
+use super::secret;
 use crate::config::{Timmy, Unsandboxed};
 
 /// The kernel's own: what is read there is about processes and devices, never about work.
@@ -30,6 +31,8 @@ pub(crate) struct Rules {
     pub(crate) home: Option<PathBuf>,
     /// What belongs to agentd: its configuration, keys, state and socket.
     pub(crate) private: Vec<PathBuf>,
+    /// Where the user's programs keep tokens: not even read without leave.
+    pub(crate) secret: Vec<PathBuf>,
     /// Directories that may be written besides the workspace.
     pub(crate) writable: Vec<PathBuf>,
     /// May commands use the network?
@@ -80,7 +83,9 @@ impl Rules {
         } else {
             std::env::current_exe()?
         };
+        let secret = secret::places(places.home.as_deref(), &environment, &config.unreadable);
         Ok(Self {
+            secret: secret.into_iter().map(settled).collect(),
             home: places.home.map(settled),
             private: private.into_iter().map(settled).collect(),
             writable: config.writable.clone(),
@@ -101,7 +106,7 @@ impl Rules {
             Ok(Root { anchor, access })
         };
         let is_ours = |root: &Root| {
-            let mut private = self.private.iter();
+            let mut private = self.private.iter().chain(&self.secret);
             private.any(|private| root.dir().starts_with(private))
         };
         let mut roots = Vec::new();
@@ -135,7 +140,8 @@ impl Rules {
 
     /// Is it private within the root? What a root itself is in was named by somebody.
     pub(crate) fn is_private(&self, root: &Path, path: &Path) -> bool {
-        let ours = self.private.iter().map(PathBuf::as_path);
+        let ours = self.private.iter().chain(&self.secret);
+        let ours = ours.map(PathBuf::as_path);
         let kernel = KERNEL.iter().map(Path::new);
         ours.chain(kernel)
             .any(|private| private.starts_with(root) && path.starts_with(private))
@@ -354,6 +360,12 @@ fn locate(
         None => "it is outside of the workspace".to_owned(),
         Some(root) if access > root.access => "it may only be read".to_owned(),
         Some(_) => "it is private to the user's programs".to_owned(),
+    };
+    let has_tokens = rules.secret.iter().any(|place| settled.starts_with(place));
+    let why = if has_tokens {
+        format!("{why}, and programs keep tokens there")
+    } else {
+        why
     };
     Ok(Located::Outside { path: settled, why })
 }

@@ -100,6 +100,7 @@ impl Place {
         Rules {
             home: Some(self.path("user")),
             private: vec![self.path("state")],
+            secret: secret::places(Some(&self.path("user")), &[], &[]),
             ..rules()
         }
     }
@@ -121,6 +122,7 @@ pub(crate) fn rules() -> Rules {
     Rules {
         home: None,
         private: Vec::new(),
+        secret: Vec::new(),
         writable: Vec::new(),
         network: false,
         unsandboxed: Unsandboxed::Ask,

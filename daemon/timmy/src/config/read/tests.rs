@@ -129,6 +129,10 @@ fn what_is_wrong_is_named_with_its_line_and_what_may_have_been_meant() {
             ":3: `timmy.writable` has `~/x`, expected absolute paths; hint: write it from `/` on",
         ),
         (
+            "[timmy]\nunreadable = ['x']",
+            ":2: `timmy.unreadable` has `x`, expected absolute paths; hint: write it from `/` on",
+        ),
+        (
             "[providers.gemini]\n\ncontext_window = 0",
             ":3: `providers.gemini.context_window` is 0, expected tokens from 1",
         ),

@@ -37,7 +37,8 @@ const RESOLVERS: &[&str] = &[
     "/run/resolvconf",
 ];
 /// Tools below the home, and what they have fetched: to be read only, or a command could plant
-/// what runs later without a sandbox. Tokens are beside these, not in them.
+/// what runs later without a sandbox. Tokens are beside these, not in them; a
+/// configuration of Cargo's that has one is left out.
 const TOOLCHAINS: &[&str] = &[
     ".asdf",
     ".bun",
@@ -48,10 +49,8 @@ const TOOLCHAINS: &[&str] = &[
     ".cargo/git",
     ".cargo/registry",
     ".config/git/attributes",
-    ".config/git/config",
     ".config/git/ignore",
     ".deno/bin",
-    ".gitconfig",
     ".local/bin",
     ".local/lib",
     ".local/share/mise",
@@ -185,7 +184,10 @@ fn of_everybody(rules: &Rules, tree: &Path, path: &Path) -> Part {
     };
     // Tools may be below the home.
     let home = rules.home.iter().filter(|home| !tree.starts_with(home));
-    let kept_out = || rules.private.iter().chain(home.clone());
+    let kept_out = || {
+        let tokens = rules.secret.iter();
+        rules.private.iter().chain(tokens).chain(home.clone())
+    };
     if kept_out().any(|out| path.starts_with(out)) {
         Part::None
     } else if kept_out().any(|out| out.starts_with(&path)) {
@@ -198,9 +200,15 @@ fn of_everybody(rules: &Rules, tree: &Path, path: &Path) -> Part {
 /// Of a workspace: all but what is private in it.
 fn of_root(rules: &Rules, root: &Path, path: &Path) -> Part {
     let is_home = rules.home.as_deref().is_some_and(|home| home == root);
+    // A place of tokens that isn't there yet divides nothing.
+    let is_around = || {
+        let secret = rules.secret.iter();
+        let mut there = secret.filter(|place| place.starts_with(path) && place.exists());
+        there.next().is_some() || rules.private.iter().any(|own| own.starts_with(path))
+    };
     if rules.is_private(root, path) {
         Part::None
-    } else if (is_home && path == root) || rules.private.iter().any(|own| own.starts_with(path)) {
+    } else if (is_home && path == root) || is_around() {
         Part::Some
     } else {
         Part::Whole
@@ -242,9 +250,10 @@ fn search_path(rules: &Rules, is_work: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
     dirs.filter(|dir| dir.is_absolute() && !is_work(dir))
         .filter_map(|dir| settled(&dir))
         .filter(|dir| {
-            let kept_out = rules.home.iter().chain(&rules.private);
+            let own = rules.private.iter().chain(&rules.secret);
+            let kept_out = rules.home.iter().chain(own.clone());
             !kept_out.clone().any(|path| path.starts_with(dir))
-                && !rules.private.iter().any(|path| dir.starts_with(path))
+                && !own.clone().any(|path| dir.starts_with(path))
         })
         .collect()
 }

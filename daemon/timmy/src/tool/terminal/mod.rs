@@ -4,6 +4,7 @@
 //! is `sandbox`'s, what ends it `keeper`'s.
 
 mod environment;
+mod git;
 pub(crate) mod keeper;
 
 use std::ffi::OsString;
@@ -234,6 +235,10 @@ impl Bash {
         });
         let grants = grants.await.map_err(io::Error::other)?;
         let grants = grants.map_err(io::Error::other)?;
+        let git = match &grants {
+            Some(_) => Some(git::configuration(&self.0, &around.spill).await),
+            None => None,
+        };
         let shell = sandbox::found("bash", &self.0).unwrap_or_else(|| "/bin/sh".into());
         let command: [OsString; 3] = [shell.into(), "-c".into(), command.into()];
         Command::new(&self.0.program)
@@ -245,6 +250,7 @@ impl Bash {
                 around,
                 network || matches!(leave, Leave::Everything(_)),
             ))
+            .envs(git.map(|file| ("GIT_CONFIG_GLOBAL", file)))
             // The workspace is entered by its handle, when it is known to be the same.
             .current_dir("/")
             .stdin(Stdio::piped())

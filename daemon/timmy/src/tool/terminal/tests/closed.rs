@@ -262,3 +262,147 @@ async fn sandbox_refuses_to_schedule_other_processes() {
     );
     assert_eq!(said(&done), expected, "{}", done.output);
 }
+
+/// The same home for programs as for the rules.
+fn at_home(terminal: &mut Terminal) {
+    let home = terminal.place.path("user");
+    let others = terminal.rules.environment.iter();
+    let others = others.filter(|(name, _)| {
+        !["HOME", "CARGO_HOME", "XDG_CONFIG_HOME"]
+            .iter()
+            .any(|it| name == it)
+    });
+    let environment = others.cloned().chain([("HOME".into(), home.into())]);
+    terminal.rules.environment = environment.collect();
+    // What is private in Cargo's configuration is found by its content.
+    terminal.rules.secret = terminal.place.rules().secret;
+}
+
+#[tokio::test]
+async fn secret_places_are_closed_and_git_works() {
+    if !has_sandbox() {
+        return;
+    }
+    let mut terminal = Terminal::new();
+    terminal.place.write(
+        "user/.gitconfig",
+        "[user]\n\tname = Some \\\"One\\\" User\n\temail = one@example.com\n[init]\n\tdefaultBranch = trunk\n\
+         [http]\n\textraHeader = \"Authorization: S3CRET\"\n\
+         [url \"https://u:S3CRET@example.com/\"]\n\tinsteadOf = https://example.com/\n",
+    );
+    at_home(&mut terminal);
+    if sandbox::found("git", &terminal.rules).is_none() {
+        eprintln!("skipped: needs git");
+        return;
+    }
+    let work = "git init -q && echo x > a && git add a && git commit -qm one && \
+        git log --format='%an <%ae> %D' && git config --list; cat ~/.gitconfig";
+    let done = terminal.bash(work).await;
+    assert!(
+        done.output
+            .starts_with("Some \"One\" User <one@example.com> HEAD -> trunk\n"),
+        "{}",
+        done.output
+    );
+    assert!(!done.output.contains("S3CRET"), "{}", done.output);
+    assert!(
+        done.output.contains(".gitconfig: Permission denied"),
+        "{}",
+        done.output
+    );
+}
+
+#[tokio::test]
+async fn secret_places_in_a_workspace_stay_closed() {
+    if !has_sandbox() {
+        return;
+    }
+    let mut terminal = Terminal::new();
+    terminal
+        .place
+        .write("user/apps/.docker/config.json", "S3CRET");
+    terminal.place.write("user/apps/work/a", "mine\n");
+    terminal.place.write("user/diary/today", "S3CRET");
+    terminal.place.around.cwd = terminal.place.path("user/apps");
+    terminal.rules.writable = vec![terminal.place.path("user/diary")];
+    terminal.rules.secret = vec![
+        terminal.place.path("user/apps/.docker/config.json"),
+        terminal.place.path("user/diary"),
+        terminal.place.path("user/apps/work/not-there"),
+    ];
+    let look = "cat work/a && echo x > work/b && ls .docker; \
+        cat .docker/config.json ../diary/today; echo x > ../diary/today; echo x > .docker/new";
+    let done = terminal.bash(look).await;
+    assert!(
+        done.output.starts_with("mine\nconfig.json\n"),
+        "{}",
+        done.output
+    );
+    assert!(!done.output.contains("S3CRET"), "{}", done.output);
+    assert_eq!(
+        done.output.matches("Permission denied").count(),
+        4,
+        "{}",
+        done.output
+    );
+    let tools = crate::tool::file::tools(&Arc::new(terminal.rules.clone()));
+    for path in [".docker/config.json", "../diary/today"] {
+        let read = terminal
+            .place
+            .run(&tools, "read", json!({ "path": path }))
+            .await;
+        assert!(
+            !read.ok && read.output.contains("keep tokens there"),
+            "{}",
+            read.output
+        );
+    }
+}
+
+#[tokio::test]
+async fn cargo_works_unless_its_configuration_has_tokens() {
+    if !has_sandbox() {
+        return;
+    }
+    let mut terminal = Terminal::new();
+    terminal.place.write(
+        "ws/Cargo.toml",
+        "[package]\nname = \"a\"\nedition = \"2021\"\n",
+    );
+    terminal.place.write("ws/src/lib.rs", "");
+    let look = "cargo metadata --offline --no-deps --format-version 1 > out && echo fine; cat ~/.cargo/config.toml";
+    for (config, works) in [
+        ("[term]\nquiet = true\n", true),
+        ("[registries.own]\ntoken = \"S3CRET\"\n", false),
+    ] {
+        terminal.place.write("user/.cargo/config.toml", config);
+        at_home(&mut terminal);
+        if sandbox::found("cargo", &terminal.rules).is_none() {
+            eprintln!("skipped: needs cargo");
+            return;
+        }
+        // Its toolchain is the one that builds this.
+        let toolchain = std::env::var_os("RUSTUP_HOME").or_else(|| {
+            let home = std::env::var_os("HOME")?;
+            Some(Path::new(&home).join(".rustup").into())
+        });
+        let rustup = toolchain.map(|dir| ("RUSTUP_HOME".into(), dir));
+        let environment = terminal.rules.environment.iter().cloned().chain(rustup);
+        terminal.rules.environment = environment.collect();
+        let done = terminal.bash(look).await;
+        assert_eq!(done.output.contains("fine\n"), works, "{}", done.output);
+        assert_eq!(
+            done.output.contains("quiet = true"),
+            works,
+            "{}",
+            done.output
+        );
+        assert_eq!(
+            done.output.contains("Permission denied"),
+            !works,
+            "{}",
+            done.output
+        );
+        assert!(!done.output.contains("S3CRET"), "{}", done.output);
+    }
+}

@@ -1,0 +1,116 @@
+//! What git is told of its user in a sandbox: a configuration without tokens.
+//!
+//! Owns which settings are in it. A token may be in any other one: in an address, a header, a
+//! helper's command. Must not know sandboxes.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::tool::places::Rules;
+use crate::tool::sandbox;
+
+/// The settings without which work in a repository goes wrong, and which tell nothing.
+const KEPT: &str = r"^(user\.(name|email)|init\.defaultbranch|safe\.directory|pull\.(rebase|ff)|core\.(autocrlf|eol|safecrlf|filemode|ignorecase|precomposeunicode|quotepath|symlinks)|merge\.conflictstyle|diff\.algorithm)$";
+/// What says where git's own configuration is.
+const WHERE: &[&str] = &["HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "PATH"];
+/// Its name in a session's directory.
+const FILE: &str = "gitconfig";
+/// Nobody waits longer for it, on whatever disk: git does without.
+const WITHIN: Duration = Duration::from_secs(2);
+
+/// The file, in a directory that commands can't write; it is made for a session's first command.
+pub(super) async fn configuration(rules: &Rules, spill: &Path) -> PathBuf {
+    let file = spill.join(FILE);
+    if file.is_file() {
+        return file;
+    }
+    let text = written(&asked(rules).await);
+    match std::fs::write(&file, text) {
+        Ok(()) => file,
+        Err(_) => "/dev/null".into(),
+    }
+}
+
+/// What git says of its configuration: each name and value.
+async fn asked(rules: &Rules) -> Vec<u8> {
+    let Some(git) = sandbox::found("git", rules) else {
+        return Vec::new();
+    };
+    let mut command = Command::new(git);
+    let known = |name: &OsString| WHERE.iter().any(|known| name == known);
+    command
+        .args([
+            "config",
+            "--global",
+            "--includes",
+            "--null",
+            "--get-regexp",
+            KEPT,
+        ])
+        .env_clear()
+        .envs(
+            rules
+                .environment
+                .iter()
+                .filter(|(name, _)| known(name))
+                .cloned(),
+        )
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+    let said = tokio::time::timeout(WITHIN, command.output()).await;
+    said.ok()
+        .and_then(Result::ok)
+        .map(|said| said.stdout)
+        .unwrap_or_default()
+}
+
+/// The same as a file of git's. A name without a value is true.
+fn written(said: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for entry in said.split(|byte| *byte == 0) {
+        let name_end = entry.iter().position(|byte| *byte == b'\n');
+        let (name, value) = entry.split_at(name_end.unwrap_or(entry.len()));
+        let Some((section, name)) = std::str::from_utf8(name)
+            .ok()
+            .and_then(|name| name.split_once('.'))
+        else {
+            continue;
+        };
+        text.extend_from_slice(format!("[{section}]\n\t{name}").as_bytes());
+        if let Some(value) = value.strip_prefix(b"\n") {
+            text.extend_from_slice(b" = \"");
+            for byte in value {
+                match byte {
+                    b'\n' => text.extend_from_slice(b"\\n"),
+                    b'"' | b'\\' => text.extend_from_slice(&[b'\\', *byte]),
+                    byte => text.push(*byte),
+                }
+            }
+            text.push(b'"');
+        }
+        text.push(b'\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn git_settings_are_written_as_git_reads_them() {
+        let said = b"user.name\nA \"B\" \\ C\0core.filemode\0user.email\na@b\nc\0";
+        let text = String::from_utf8(written(said)).unwrap();
+        assert_eq!(
+            text,
+            "[user]\n\tname = \"A \\\"B\\\" \\\\ C\"\n[core]\n\tfilemode\n\
+             [user]\n\temail = \"a@b\\nc\"\n"
+        );
+    }
+}
