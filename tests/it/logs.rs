@@ -314,7 +314,7 @@ fn planted_secrets_are_in_no_log_no_argument_no_environment_and_no_core_file() {
             .lines()
             .find(|line| line.starts_with("Max core"))
             .unwrap();
-        assert!(core.split_whitespace().nth(4) == Some("0"), "{core}");
+        assert!(core.split_whitespace().nth(4) == Some("1"), "{core}");
     }
     fs::write(daemon.path("go"), "").unwrap();
     client.until("message_end");

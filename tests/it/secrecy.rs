@@ -94,9 +94,9 @@ fn secrecy_of_clients_outlives_a_crash() {
                     said.recv_timeout(DEADLINE).unwrap();
                 }
                 // It says nothing by itself.
-                _ => wait_for("it has begun", || (limit(pid) == "0").then_some(())),
+                _ => wait_for("it has begun", || (limit(pid) == "1").then_some(())),
             }
-            assert_eq!(limit(pid), "0", "{words:?}");
+            assert_eq!(limit(pid), "1", "{words:?}");
             crash(child, signal, &daemon.place, words[1]);
         }
         daemon.agentctl(&["abort"]);
@@ -117,7 +117,7 @@ fn secrecy_of_timmy_and_agentd_outlives_a_crash() {
         let child = Reaped(command.spawn().unwrap());
         let pid = child.0.id();
         wait_for("it has lowered its limit", || {
-            (limit(pid) == "0").then_some(())
+            (limit(pid) == "1").then_some(())
         });
         crash(child, Signal::SIGSEGV, &place, words[0]);
     }

@@ -4,8 +4,8 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// A core of so many bytes is none. Where cores are piped to a program, Linux looks for a limit of one
-/// byte and at no other: core(5).
+/// A core of so many bytes is none. Where cores are piped to a program, Linux knows no limit but one
+/// byte, which means none (`fs/coredump.c`).
 const NONE: u64 = if cfg!(target_os = "linux") { 1 } else { 0 };
 
 /// A crash of this process leaves no file with its memory. What it starts inherits that, and may
@@ -17,8 +17,8 @@ pub fn leave_no_core() {
     }
 }
 
-/// The same, and no process of the user's own can look into this one's memory. It ends with the next `exec`: what is started is
-/// not hidden.
+/// The same, and no process of the user's own can look into this one's memory. It ends with the next
+/// `exec`: what is started is not hidden.
 ///
 /// Not for what reads or writes more than links in its own `/proc`: that is root's from now on.
 pub fn hide_memory() {
