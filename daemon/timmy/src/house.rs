@@ -26,7 +26,7 @@ use crate::send::{Equipped, Household, Planned, Refused, Wish};
 use crate::session::skill::ReadSkill;
 use crate::tool::mcp::Servers;
 use crate::tool::places::Rules;
-use crate::tool::sandbox;
+use crate::tool::sandbox::{self, Landlock, Signals};
 use crate::tool::toolset::{self, Named, Toolset, UnknownToolset};
 use crate::turn::{House, Plan, REQUESTS};
 
@@ -233,10 +233,17 @@ impl Household for Machine {
     }
 
     fn confinement(&self) -> String {
-        match sandbox::available() {
-            Ok(()) => "Commands run in a sandbox: what is in files can be changed in the working \
-                       directory only, and there is no network without leave."
+        match sandbox::available(Landlock::ALL) {
+            Ok(Signals::Nobody) => "Commands run in a sandbox: what is in files can be changed in \
+                                    the working directory only, there is no network without \
+                                    leave, and no process can be signalled, so that `kill` and \
+                                    `timeout` end nothing."
                 .to_owned(),
+            Ok(Signals::Own) => {
+                "Commands run in a sandbox: what is in files can be changed in the working \
+                       directory only, and there is no network without leave."
+                    .to_owned()
+            }
             Err(why) => format!("Commands are not sandboxed here: {why}."),
         }
     }

@@ -104,6 +104,21 @@ pub(crate) struct Outcome {
     pub(crate) output: String,
     /// Was something left out of it?
     pub(crate) truncated: bool,
+    /// What a command could reach, when it was one.
+    pub(crate) confined: Option<Confined>,
+}
+
+/// What a command could reach, for programs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+pub(crate) struct Confined {
+    /// `granted`, or `all` that are the user's.
+    pub(crate) files: &'static str,
+    /// `none` or `open`.
+    pub(crate) network: &'static str,
+    /// Which processes its signals reach: its `own`, `none`, or `all` of the user's.
+    pub(crate) signals: &'static str,
+    /// Which it could make: `none`, those of the `network`, or `all`.
+    pub(crate) sockets: &'static str,
 }
 
 impl Outcome {
@@ -113,6 +128,7 @@ impl Outcome {
             ok: true,
             output,
             truncated: false,
+            confined: None,
         }
     }
 
@@ -122,6 +138,7 @@ impl Outcome {
             ok,
             output: shown.text,
             truncated: shown.truncated,
+            confined: None,
         }
     }
 
@@ -131,6 +148,7 @@ impl Outcome {
             ok: false,
             output: why,
             truncated: false,
+            confined: None,
         }
     }
 }

@@ -14,6 +14,7 @@ use cap_std::fs::{Dir, DirBuilder, DirBuilderExt as _, OpenOptions, OpenOptionsE
 
 use super::Surroundings;
 use super::anchor::{Anchor, Lost, settle};
+use super::sandbox::Landlock;
 use super::secret;
 use crate::config::{Timmy, Unsandboxed};
 
@@ -35,6 +36,8 @@ pub(crate) struct Rules {
     pub(crate) secret: Vec<PathBuf>,
     /// Directories that may be written besides the workspace.
     pub(crate) writable: Vec<PathBuf>,
+    /// How much of landlock confines commands.
+    pub(crate) landlock: Landlock,
     /// May commands use the network?
     pub(crate) network: bool,
     /// What happens to commands where there is no sandbox?
@@ -89,6 +92,7 @@ impl Rules {
             home: places.home.map(settled),
             private: private.into_iter().map(settled).collect(),
             writable: config.writable.clone(),
+            landlock: Landlock::ALL,
             network: config.network,
             unsandboxed: config.unsandboxed,
             program,

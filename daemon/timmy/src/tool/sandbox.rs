@@ -88,6 +88,7 @@ fn prepare(arguments: &mut impl Iterator<Item = OsString>) -> anyhow::Result<()>
             (Some("--write"), Some(grants)) => grants.write.push(path()),
             (Some("--list"), Some(grants)) => grants.list.push(path()),
             (Some("--network"), Some(grants)) => grants.network = true,
+            (Some("--landlock"), Some(grants)) => grants.landlock = version(&path())?,
             (Some("--bare"), grants) => *grants = None,
             (Some("--"), _) => break,
             _ => bail!("unknown word {}", word.display()),
@@ -100,9 +101,18 @@ fn prepare(arguments: &mut impl Iterator<Item = OsString>) -> anyhow::Result<()>
     // By its handle: nobody can put another one there between the look and the step.
     nix::unistd::fchdir(the_same(inode, &path)?).context("the workspace")?;
     match &grants {
-        Some(grants) => enforced::apply(grants),
+        Some(grants) => enforced::apply(grants, grants.landlock),
         None => Ok(()),
     }
+}
+
+/// A version of landlock, as the grants write it.
+fn version(text: &Path) -> anyhow::Result<Landlock> {
+    let number = text.to_str().and_then(|text| text.parse().ok());
+    let Some(number) = number else {
+        bail!("`{}` is no version of landlock", text.display());
+    };
+    Ok(Landlock(number))
 }
 
 /// A directory's numbers, as [`arguments`] writes them.
@@ -136,9 +146,33 @@ fn die_with_parent() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Is there a sandbox here? If not, why.
-pub(crate) fn available() -> Result<(), String> {
-    enforced::available()
+/// How much of landlock is used: all that the kernel has, but for tests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Landlock(pub(crate) u8);
+
+impl Landlock {
+    /// The newest version that this program knows.
+    pub(crate) const ALL: Self = Self(9);
+}
+
+impl Default for Landlock {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
+/// What a sandboxed command's signals reach.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Signals {
+    /// What it started.
+    Own,
+    /// Nobody, not even what it started: this kernel can't tell these from others.
+    Nobody,
+}
+
+/// Is there a sandbox here, and what do signals reach in it? If not, why.
+pub(crate) fn available(most: Landlock) -> Result<Signals, String> {
+    enforced::available(most)
 }
 
 /// A program on `PATH`.
@@ -161,11 +195,11 @@ mod enforced {
 
     use super::Grants;
 
-    pub(super) fn available() -> Result<(), String> {
+    pub(super) fn available(_: super::Landlock) -> Result<super::Signals, String> {
         Err("this system has none".to_owned())
     }
 
-    pub(super) fn apply(_: &Grants) -> anyhow::Result<()> {
+    pub(super) fn apply(_: &Grants, _: super::Landlock) -> anyhow::Result<()> {
         anyhow::bail!("this system has no sandbox")
     }
 }

@@ -124,6 +124,7 @@ pub(crate) fn rules() -> Rules {
         private: Vec::new(),
         secret: Vec::new(),
         writable: Vec::new(),
+        landlock: sandbox::Landlock::ALL,
         network: false,
         unsandboxed: Unsandboxed::Ask,
         program: program(),
@@ -141,7 +142,7 @@ fn program() -> PathBuf {
 
 /// Says loudly that a test is skipped, or fails where nothing may be missing.
 pub(crate) fn has_sandbox() -> bool {
-    let Err(why) = sandbox::available() else {
+    let Err(why) = sandbox::available(sandbox::Landlock::ALL) else {
         return true;
     };
     let thread = std::thread::current();

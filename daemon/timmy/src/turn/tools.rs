@@ -166,13 +166,16 @@ impl Turn<'_> {
                 output: outcome.output.clone(),
             });
             let kept = self.session.append(vec![result]).await;
-            let end = json!({
+            let mut end = json!({
                 "tool_call_id": one.id,
                 "ok": outcome.ok,
                 "output": outcome.output,
                 "truncated": outcome.truncated,
                 "duration_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             });
+            if let Some(confined) = outcome.confined {
+                end["sandbox"] = json!(confined);
+            }
             around.line.say("tool_end", end).await;
             kept.map_err(Ending::Store)?;
         }

@@ -129,10 +129,6 @@ fn what_is_wrong_is_named_with_its_line_and_what_may_have_been_meant() {
             ":3: `timmy.writable` has `~/x`, expected absolute paths; hint: write it from `/` on",
         ),
         (
-            "[timmy]\nunreadable = ['x']",
-            ":2: `timmy.unreadable` has `x`, expected absolute paths; hint: write it from `/` on",
-        ),
-        (
             "[providers.gemini]\n\ncontext_window = 0",
             ":3: `providers.gemini.context_window` is 0, expected tokens from 1",
         ),
@@ -156,4 +152,12 @@ fn a_key_where_its_variables_name_belongs_is_refused_and_not_repeated() {
         );
         assert!(!said.contains(key), "{said}");
     }
+}
+
+#[test]
+fn unreadable_takes_absolute_paths_only() {
+    let parsed = Config::parse("[timmy]\nunreadable = ['/a', 'x']", Path::new("/c"));
+    let said = parsed.unwrap_err().to_string();
+    let expected = ":2: `timmy.unreadable` has `x`, expected absolute paths";
+    assert!(said.contains(expected), "{said}");
 }

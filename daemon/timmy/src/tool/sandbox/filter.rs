@@ -1,7 +1,7 @@
 //! The system calls that a command is refused: what leads to the user's other programs, and is no
 //! file.
 //!
-//! Owns the lists. What landlock guards isn't in them: signals, other processes' memory
+//! Owns the lists. What landlock guards isn't in them: signals where the kernel is new enough, other processes' memory
 //! (`ptrace`, `process_vm_*`, `process_madvise`, `pidfd_getfd`, `kcmp`, `move_pages` ask for the
 //! same right), and mounts. Must not know files.
 
@@ -11,6 +11,8 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule,
 };
+
+use super::Signals;
 
 /// Marks the system calls of x86-64's second ABI, which has the same under other numbers.
 #[cfg(target_arch = "x86_64")]
@@ -23,6 +25,11 @@ const PAIRED: [i32; 2] = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
 const PRIORITY_USER: i32 = 2;
 /// `IOPRIO_WHO_USER`.
 const IOPRIO_USER: i32 = 3;
+
+/// `F_SETOWN_EX`.
+const SET_OWNER: i32 = 15;
+/// `FIOSETOWN` and `SIOCSPGRP`.
+const SOCKET_OWNER: [i32; 2] = [0x8901, 0x8902];
 
 /// Refused whatever the arguments.
 const NEVER: &[libc::c_long] = &[
@@ -77,7 +84,7 @@ const ATTRIBUTES: &[libc::c_long] = &[
 type Rules = Vec<SeccompRule>;
 
 /// The filters of a command.
-pub(super) fn all(network: bool) -> anyhow::Result<Vec<BpfProgram>> {
+pub(super) fn all(network: bool, signals: Signals) -> anyhow::Result<Vec<BpfProgram>> {
     let mut refused: BTreeMap<i64, Rules> = NEVER.iter().map(|call| (*call, vec![])).collect();
     for call in OF_ONESELF {
         refused.insert(*call, vec![rule([not(0, 0)?])?]);
@@ -89,6 +96,9 @@ pub(super) fn all(network: bool) -> anyhow::Result<Vec<BpfProgram>> {
     ] {
         refused.insert(call, vec![rule([not(1, 0)?])?, rule([is(0, user)?])?]);
     }
+    if signals == Signals::Nobody {
+        refused.extend(signalling()?);
+    }
     refused.insert(libc::SYS_socket, sockets(network)?);
     refused.insert(libc::SYS_socketpair, pairs()?);
     // Attributes of files are answered as by a file system that has none, which programs that copy
@@ -98,6 +108,27 @@ pub(super) fn all(network: bool) -> anyhow::Result<Vec<BpfProgram>> {
         refusing(refused, libc::EPERM)?,
         refusing(attributes, libc::EOPNOTSUPP)?,
     ])
+}
+
+/// What signals another process, which can't be told from one that the command started: all that
+/// is left is the caller's own group, and what Go's runtime interrupts its threads with, which
+/// whoever doesn't expect it ignores.
+fn signalling() -> anyhow::Result<BTreeMap<i64, Rules>> {
+    let any = |argument, values: [i32; 2]| -> anyhow::Result<Rules> {
+        let each = values.map(|value| is(argument, value).and_then(|is| rule([is])));
+        each.into_iter().collect()
+    };
+    Ok(BTreeMap::from([
+        (libc::SYS_kill, vec![rule([not(0, 0)?])?]),
+        (libc::SYS_tkill, vec![]),
+        (libc::SYS_tgkill, vec![rule([not(2, libc::SIGURG)?])?]),
+        (libc::SYS_rt_sigqueueinfo, vec![]),
+        (libc::SYS_rt_tgsigqueueinfo, vec![]),
+        (libc::SYS_pidfd_send_signal, vec![]),
+        // Whose files are ready is told by a signal.
+        (libc::SYS_fcntl, any(1, [libc::F_SETOWN, SET_OWNER])?),
+        (libc::SYS_ioctl, any(1, SOCKET_OWNER)?),
+    ]))
 }
 
 /// No sockets without the network; with it, those of the network only: a socket in the file system

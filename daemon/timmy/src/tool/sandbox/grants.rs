@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::Landlock;
 use crate::tool::Surroundings;
 use crate::tool::anchor::{Inode, Lost};
 use crate::tool::places::{Access, Rules};
@@ -83,6 +84,8 @@ pub(crate) struct Grants {
     pub(crate) list: Vec<PathBuf>,
     /// The network?
     pub(crate) network: bool,
+    /// How much of landlock is used.
+    pub(crate) landlock: Landlock,
 }
 
 impl Grants {
@@ -94,6 +97,7 @@ impl Grants {
         let roots = rules.roots(around)?;
         let mut grants = Self {
             network,
+            landlock: rules.landlock,
             ..Self::default()
         };
         // What a command could have put in the place of a toolchain is granted as what it is.
@@ -164,6 +168,7 @@ impl Grants {
         for (word, paths) in each {
             arguments.extend(paths.iter().flat_map(|path| [word.into(), path.into()]));
         }
+        arguments.extend(["--landlock".into(), self.landlock.0.to_string().into()]);
         arguments.extend(self.network.then(|| "--network".into()));
         arguments
     }

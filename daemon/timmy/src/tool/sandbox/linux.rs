@@ -1,4 +1,7 @@
-//! Linux's means.
+//! Linux's means of confining a command: landlock, the loss of capabilities, and the filter.
+//!
+//! Owns in which order they are applied, and what an older kernel lacks. Must not know what is
+//! granted to whom.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -9,7 +12,7 @@ use landlock::{
     Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
 };
 
-use super::{Grants, filter, the_same};
+use super::{Grants, Landlock, Signals, filter, the_same};
 use crate::tool::anchor;
 
 /// Devices without anything behind them.
@@ -22,32 +25,71 @@ const DEVICES: &[&str] = &[
 ];
 /// Without these, a file that may not be written could still be emptied: Linux 6.2.
 const LEAST: ABI = ABI::V3;
-/// All that this version of the crate knows; a kernel that knows less does less.
-const MOST: ABI = ABI::V9;
-fn ruleset() -> Result<Ruleset, RulesetError> {
-    Ruleset::default()
+/// From this on signals and abstract sockets end at the sandbox: Linux 6.12.
+const SCOPES: ABI = ABI::V6;
+/// The newest version that is used; a kernel that knows less does less.
+const fn newest(most: Landlock) -> ABI {
+    match most.0 {
+        0 => ABI::Unsupported,
+        1 => ABI::V1,
+        2 => ABI::V2,
+        3 => ABI::V3,
+        4 => ABI::V4,
+        5 => ABI::V5,
+        6 => ABI::V6,
+        7 => ABI::V7,
+        8 => ABI::V8,
+        _ => ABI::V9,
+    }
+}
+
+fn ruleset(most: ABI) -> Result<Ruleset, RulesetError> {
+    let rules = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(LEAST))?
         .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(AccessFs::from_all(MOST))?
-        .scope(Scope::from_all(MOST))
-}
-
-pub(super) fn available() -> Result<(), String> {
-    let made = ruleset().and_then(|ruleset| ruleset.create());
-    made.map(drop).map_err(|_| {
-        "this kernel has no landlock of Linux 6.2 or later, or it is turned off".to_owned()
-    })
-}
-
-pub(super) fn apply(grants: &Grants) -> anyhow::Result<()> {
-    let mut rules = ruleset()?;
-    if !grants.network {
-        rules = rules.handle_access(AccessNet::from_all(MOST))?;
+        .handle_access(AccessFs::from_all(most))?;
+    if most < SCOPES {
+        return Ok(rules);
     }
-    let read = AccessFs::from_read(MOST);
+    rules.scope(Scope::from_all(most))
+}
+
+/// What landlock itself lets signals reach.
+fn signals(most: ABI) -> Signals {
+    let scoped = || {
+        let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+        rules.scope(Scope::from_all(SCOPES))?.create()
+    };
+    if most >= SCOPES && scoped().is_ok() {
+        Signals::Own
+    } else {
+        Signals::Nobody
+    }
+}
+
+pub(super) fn available(most: Landlock) -> Result<Signals, String> {
+    let most = newest(most);
+    let why = "this kernel has no landlock of Linux 6.2 or later, or it is turned off";
+    let made = ruleset(most).and_then(|ruleset| ruleset.create());
+    if most < LEAST || made.is_err() {
+        return Err(why.to_owned());
+    }
+    Ok(signals(most))
+}
+
+pub(super) fn apply(grants: &Grants, most: Landlock) -> anyhow::Result<()> {
+    let most = newest(most);
+    ensure!(most >= LEAST, "version {most:?} of landlock is too old");
+    let mut rules = ruleset(most)?;
+    // Before, the filter of system calls alone keeps sockets away.
+    if !grants.network && most >= ABI::V4 {
+        rules = rules.handle_access(AccessNet::from_all(most))?;
+    }
+    let read = AccessFs::from_read(most);
     let devices = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
-    let everything = AccessFs::from_all(MOST) & !(AccessFs::MakeBlock | AccessFs::MakeChar);
+    let devices = devices & AccessFs::from_all(most);
+    let everything = AccessFs::from_all(most) & !(AccessFs::MakeBlock | AccessFs::MakeChar);
     // Open until the end, so that what is granted below is what was compared.
     let same = (grants.same.iter()).map(|(inode, path)| the_same(*inode, path));
     let _same: Vec<File> = same.collect::<Result<_, _>>()?;
@@ -73,7 +115,7 @@ pub(super) fn apply(grants: &Grants) -> anyhow::Result<()> {
     ] {
         caps::clear(None, set).context("capabilities")?;
     }
-    for filter in filter::all(grants.network)? {
+    for filter in filter::all(grants.network, signals(most))? {
         seccompiler::apply_filter(&filter).context("the filter of system calls")?;
     }
     Ok(())
@@ -91,7 +133,7 @@ fn beneath(
         let fitting = if is_dir {
             access
         } else {
-            access & AccessFs::from_file(MOST)
+            access & AccessFs::from_file(ABI::V9)
         };
         Some(Ok(PathBeneath::new(file, fitting)))
     })

@@ -22,9 +22,9 @@ use tokio::process::{Child, ChildStdout, Command};
 use self::keeper::{GRACE, KEEP, Report};
 use super::output::Output;
 use super::places::{Rules, temporary};
-use super::sandbox::{self, Grants};
+use super::sandbox::{self, Grants, Signals};
 use super::schema::arguments;
-use super::{Outcome, Surroundings, Tool};
+use super::{Confined, Outcome, Surroundings, Tool};
 use crate::config::Unsandboxed;
 use crate::model::{Boxed, ToolSpec};
 
@@ -100,9 +100,32 @@ impl Tool for Bash {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Leave {
     /// What its grants say.
-    Sandboxed { network: bool },
+    Sandboxed { network: bool, signals: Signals },
     /// All that the user may do.
     Everything(Why),
+}
+
+impl Leave {
+    /// What it leaves a command.
+    const fn held(self) -> Confined {
+        match self {
+            Self::Sandboxed { network, signals } => Confined {
+                files: "granted",
+                network: if network { "open" } else { "none" },
+                signals: match signals {
+                    Signals::Own => "own",
+                    Signals::Nobody => "none",
+                },
+                sockets: if network { "network" } else { "none" },
+            },
+            Self::Everything(_) => Confined {
+                files: "all",
+                network: "open",
+                signals: "all",
+                sockets: "all",
+            },
+        }
+    }
 }
 
 /// Why a command isn't confined.
@@ -147,7 +170,7 @@ impl Bash {
     async fn leave(&self, wanted: &Wanted, around: &Surroundings) -> Result<Leave, String> {
         let outside = wanted.outside == Some(true);
         let network = wanted.network == Some(true) && !self.0.network;
-        let (leave, title) = match (outside, sandbox::available()) {
+        let (leave, title) = match (outside, sandbox::available(self.0.landlock)) {
             (true, _) => (
                 Leave::Everything(Why::Allowed),
                 "run a command outside of the sandbox".to_owned(),
@@ -159,13 +182,17 @@ impl Bash {
                 Leave::Everything(Why::NoSandbox),
                 format!("run a command without a sandbox ({why})"),
             ),
-            (false, Ok(())) if network => (
-                Leave::Sandboxed { network: true },
+            (false, Ok(signals)) if network => (
+                Leave::Sandboxed {
+                    network: true,
+                    signals,
+                },
                 "run a command with the network".to_owned(),
             ),
-            (false, Ok(())) => {
+            (false, Ok(signals)) => {
                 return Ok(Leave::Sandboxed {
                     network: self.0.network,
+                    signals,
                 });
             }
         };
@@ -227,10 +254,12 @@ impl Bash {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(&temporary)?;
         let (rules, around_there) = (Arc::clone(&self.0), around.clone());
-        let network = leave == Leave::Sandboxed { network: true };
+        let network = matches!(leave, Leave::Sandboxed { network: true, .. });
         // A look at many directories, when the workspace is the home.
         let grants = tokio::task::spawn_blocking(move || match leave {
-            Leave::Sandboxed { network } => Grants::of(&rules, &around_there, network).map(Some),
+            Leave::Sandboxed { network, .. } => {
+                Grants::of(&rules, &around_there, network).map(Some)
+            }
             Leave::Everything(_) => Ok(None),
         });
         let grants = grants.await.map_err(io::Error::other)?;
@@ -383,10 +412,17 @@ fn told(output: Output, ended: Ended, leave: Leave, report: &Report, took: Durat
         (_, Report { signal, .. }) => format!("killed by signal {}", signal.unwrap_or_default()),
     };
     let confined = match leave {
-        Leave::Sandboxed { network: false } => "sandboxed, no network",
-        Leave::Sandboxed { network: true } => "sandboxed, with the network",
+        Leave::Sandboxed { network: false, .. } => "sandboxed, no network",
+        Leave::Sandboxed { network: true, .. } => "sandboxed, with the network",
         Leave::Everything(Why::Allowed) => "not sandboxed: it was allowed to run outside",
         Leave::Everything(Why::NoSandbox) => "not sandboxed: there is no sandbox here",
+    };
+    let deaf = match leave {
+        Leave::Sandboxed {
+            signals: Signals::Nobody,
+            ..
+        } => ", no signals: this kernel is older than Linux 6.12",
+        _ => "",
     };
     let strays = match report.strays {
         0 => String::new(),
@@ -398,11 +434,14 @@ fn told(output: Output, ended: Ended, leave: Leave, report: &Report, took: Durat
         text.push('\n');
     }
     let seconds = took.as_secs_f64();
-    text.push_str(&format!("[{how}; {confined}; {seconds:.1} s{strays}]\n"));
+    text.push_str(&format!(
+        "[{how}; {confined}{deaf}; {seconds:.1} s{strays}]\n"
+    ));
     Outcome {
         ok: ended == Ended::ByItself && report.failed.is_none() && report.code == Some(0),
         output: text,
         truncated: shown.truncated,
+        confined: Some(leave.held()),
     }
 }
 

@@ -8,6 +8,7 @@ use super::*;
 use crate::tool::tests::{Place, Says, exists, has_sandbox};
 
 mod closed;
+mod kernels;
 
 /// No test's command takes longer, whatever the load.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -338,7 +339,7 @@ async fn outside_of_the_sandbox_only_with_leave_that_names_the_command() {
 
 #[tokio::test]
 async fn without_a_sandbox_somebody_is_asked_for_each_command() {
-    if sandbox::available().is_ok() {
+    if sandbox::available(sandbox::Landlock::ALL).is_ok() {
         return;
     }
     let refused = Terminal::asking(Says::no())
