@@ -8,6 +8,7 @@ use super::*;
 use crate::session::store::Store;
 use sessions::Home;
 
+mod directories;
 mod process;
 mod sessions;
 mod whole;

@@ -163,6 +163,10 @@ impl Default for Landlock {
 
 /// What a sandboxed command's signals reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(
+    not(target_os = "linux"),
+    allow(dead_code, reason = "there is no sandbox to say it of")
+)]
 pub(crate) enum Signals {
     /// What it started.
     Own,

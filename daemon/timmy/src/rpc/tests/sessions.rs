@@ -63,6 +63,9 @@ impl Household for Family {
         Box::pin(async move {
             let tools = match toolsets {
                 Some([one]) if one == "none" => Vec::new(),
+                Some([one]) if one == "files" => {
+                    crate::tool::file::tools(&Arc::new(crate::tool::tests::rules()))
+                }
                 // As a server of tools that doesn't come up.
                 Some([one]) if one == "late" => std::future::pending().await,
                 Some(_) => return Err(Rejected::new(Code::InvalidRequest, "no such toolset")),
@@ -92,7 +95,7 @@ impl Household for Family {
 /// A state directory and a model, for one process after the other.
 pub(super) struct Home {
     dir: tempfile::TempDir,
-    models: Arc<Models>,
+    pub(super) models: Arc<Models>,
 }
 
 impl Home {
@@ -121,7 +124,7 @@ impl Home {
         }
     }
 
-    fn process(&self) -> Process {
+    pub(super) fn process(&self) -> Process {
         let (out, said) = mpsc::channel(1_000);
         Process {
             service: Service::new(Wish::default(), self.agent(), out),
