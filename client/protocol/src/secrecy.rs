@@ -12,8 +12,9 @@ const NONE: u64 = if cfg!(target_os = "linux") { 1 } else { 0 };
 /// raise the limit again.
 pub fn leave_no_core() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_CORE) {
+        let soft = if hard == 0 { hard } else { NONE };
         // Lowering one's own limit is never refused.
-        let _lowered = setrlimit(Resource::RLIMIT_CORE, NONE.min(hard), hard);
+        let _lowered = setrlimit(Resource::RLIMIT_CORE, soft, hard);
     }
 }
 
@@ -38,7 +39,8 @@ mod tests {
     fn secrecy_leaves_no_core_and_nothing_to_look_into() {
         let (_, hard) = getrlimit(Resource::RLIMIT_CORE).unwrap();
         hide_memory();
-        assert_eq!(getrlimit(Resource::RLIMIT_CORE), Ok((NONE.min(hard), hard)));
+        let soft = if hard == 0 { hard } else { NONE };
+        assert_eq!(getrlimit(Resource::RLIMIT_CORE), Ok((soft, hard)));
         assert_eq!(nix::sys::prctl::get_dumpable(), Ok(false));
     }
 }

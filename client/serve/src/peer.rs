@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Peer {
     /// A user of this machine.
+    #[cfg(target_os = "linux")]
     User(u32),
     /// A machine; or this one, where its users can't be told apart.
     Host(IpAddr),
@@ -32,14 +33,22 @@ impl Peers {
     /// Who connected from `there` to `here`.
     pub(crate) fn who(&self, there: SocketAddr, here: SocketAddr) -> Peer {
         let (there, here) = (plain(there), plain(here));
+        self.user(there, here)
+            .unwrap_or_else(|| Peer::Host(there.ip()))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn user(&self, there: SocketAddr, here: SocketAddr) -> Option<Peer> {
         // A connection to an address of this machine comes from that one, or from loopback.
-        if there.ip().is_loopback() || there.ip() == here.ip() {
-            #[cfg(target_os = "linux")]
-            if let Some(uid) = self.sockets.as_ref().and_then(|all| all.owner(there, here)) {
-                return Peer::User(uid);
-            }
-        }
-        Peer::Host(there.ip())
+        let is_here = there.ip().is_loopback() || there.ip() == here.ip();
+        let sockets = self.sockets.as_ref().filter(|_| is_here)?;
+        sockets.owner(there, here).map(Peer::User)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    #[expect(clippy::unused_self, reason = "the kernel is asked elsewhere")]
+    const fn user(&self, _there: SocketAddr, _here: SocketAddr) -> Option<Peer> {
+        None
     }
 }
 

@@ -183,6 +183,7 @@ impl Drop for Place {
     }
 }
 
+#[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
