@@ -47,11 +47,30 @@ fn signals_without_meaning_end_no_server() {
     }
 }
 
+/// What this process was told to ignore, as by `nohup`, it would hand on; what it handles it doesn't.
+fn ignore_nothing() {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).unwrap());
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    let _within = runtime.enter();
+    for signal in STOPS {
+        let number = signal as i32;
+        if ignored & 1 << (number - 1) != 0 {
+            // It stays when this is dropped.
+            let kind = tokio::signal::unix::SignalKind::from_raw(number);
+            drop(tokio::signal::unix::signal(kind).unwrap());
+        }
+    }
+}
+
 #[test]
 fn signals_that_stop_a_server_end_it_in_order() {
     let (daemon, Some(_curl)) = (Daemon::start(), needs("curl")) else {
         return;
     };
+    ignore_nothing();
     for signal in STOPS {
         let http = Http::start(&daemon.place);
         send(http.pid(), signal);
