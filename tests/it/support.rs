@@ -168,8 +168,9 @@ impl Drop for Reaped {
 }
 
 pub struct Daemon {
-    pub place: Place,
+    // Ended before its directories go: it would see its store taken away, and make a rescue file.
     child: Reaped,
+    pub place: Place,
 }
 
 impl Daemon {
