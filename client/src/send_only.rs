@@ -12,15 +12,32 @@ use serde_json::value::RawValue;
 
 use crate::wire::encode_as;
 
+/// The session that may be named where none is listed: the one that `voice` talks to.
+pub const SESSION: &str = "main";
+
 /// What sends may say that pass; everything else of a send passes.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SendOnly {
+    /// The sessions that may be named: what was said in others is not for whoever has the key. A
+    /// send that names none begins one of its own.
+    pub sessions: Vec<String>,
     /// The agents that may be named, the first where none is; any, without a list.
     pub agents: Vec<String>,
     /// The toolsets that may be named, all of them where none are; any, without a list.
     pub tools: Option<Vec<String>>,
     /// Directories in which a turn may work, and below; only the daemon's own choice, without any.
     pub cwd_roots: Vec<PathBuf>,
+}
+
+impl Default for SendOnly {
+    fn default() -> Self {
+        Self {
+            sessions: vec![SESSION.to_owned()],
+            agents: Vec::new(),
+            tools: None,
+            cwd_roots: Vec::new(),
+        }
+    }
 }
 
 impl SendOnly {
@@ -59,6 +76,19 @@ impl SendOnly {
         if send.attachments.iter().any(|one| one.path.is_some()) {
             let error = "`attachments`: a `path` of this machine is not allowed here";
             return Err(forbidden(error.to_owned()).hint("send the content as `data`"));
+        }
+        // Both lead to conversations by other names.
+        if send.native.is_some() || send.parent.is_some() {
+            return Err(forbidden(
+                "`native` and `parent` are not allowed here".to_owned(),
+            ));
+        }
+        if let Some(session) = &send.session
+            && !self.sessions.contains(session)
+        {
+            let known = self.sessions.join("`, `");
+            let error = format!("session {session:?} is not allowed here: expected `{known}`");
+            return Err(forbidden(error));
         }
         for (name, cwd) in [("cwd", &send.cwd), ("cwd_if_new", &send.cwd_if_new)] {
             if let Some(cwd) = cwd
@@ -207,6 +237,25 @@ mod tests {
         }
         let beside = send(json!({"cwd": dir.path().join("root2")}));
         assert!(passed(&rules, &beside).is_err());
+    }
+
+    #[test]
+    fn send_only_names_its_sessions() {
+        for session in ["private", "s1", "", "main "] {
+            let line = send(json!({"session": session})).to_string();
+            assert!(SendOnly::default().pass(line.as_bytes()).is_err());
+        }
+        let rules = SendOnly {
+            sessions: vec!["kitchen".to_owned()],
+            ..SendOnly::default()
+        };
+        assert!(passed(&rules, &send(json!({"session": "kitchen"}))).is_ok());
+        assert!(passed(&rules, &send(json!({}))).is_ok());
+        let error = passed(&rules, &send(json!({"session": "main"}))).unwrap_err();
+        assert!(error.contains("expected `kitchen`"), "{error}");
+        for other in [json!({"native": "x"}), json!({"parent": "j1"})] {
+            assert!(passed(&rules, &send(other)).is_err());
+        }
     }
 
     #[test]

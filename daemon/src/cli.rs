@@ -23,7 +23,7 @@ use crate::platform::log;
 use crate::platform::manager;
 use crate::platform::paths::{self, Paths};
 use crate::platform::signals;
-use crate::server::daemon::{self, DaemonError, Options, Unwritable};
+use crate::server::daemon::{self, DaemonError, Options, THREADS_KEPT, Unwritable};
 use crate::server::oneshot::{self, AtEnd};
 
 /// The exit codes of `agentd`: 74 and 78 are `EX_IOERR` and `EX_CONFIG` of sysexits.
@@ -239,6 +239,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        .thread_keep_alive(THREADS_KEPT)
         .build()
         .map_err(|error| Failure {
             code: FAILED,

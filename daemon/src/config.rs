@@ -30,10 +30,10 @@ use read::kinds;
 pub use show::Shown;
 
 use agentd_core::agent::Found;
+use agentd_protocol::trusted::{self, Untrusted};
 
 use crate::adapter::{Kind, exec};
 use crate::platform::files::Files;
-use crate::platform::trusted::{self, Untrusted};
 
 /// Where scripts find the daemon without knowing anything, unless the user says otherwise.
 pub const DEFAULT_ALIAS: &str = "/tmp/timmy.sock";
@@ -191,24 +191,8 @@ pub enum ConfigError {
         mode: u32,
     },
     /// Others can change what it says.
-    #[error(
-        "`{}` says what is run as you, and `{}` isn't yours alone: {}; hint: {}",
-        file.display(), why.path.display(), why.what, why.hint
-    )]
-    Untrusted {
-        /// Which file.
-        file: PathBuf,
-        /// What isn't, on the way to it or itself.
-        why: Untrusted,
-    },
-}
-
-/// Is it the user's alone?
-fn check_trusted(file: &Path) -> Result<(), ConfigError> {
-    trusted::check(file).map_err(|why| ConfigError::Untrusted {
-        file: file.to_owned(),
-        why,
-    })
+    #[error(transparent)]
+    Untrusted(#[from] Untrusted),
 }
 
 impl Look {
@@ -269,7 +253,7 @@ impl Look {
 impl Config {
     /// Reads both files; a missing one is an empty one.
     pub fn load(file: &Path, env_file: &Path, look: &Look) -> Result<Self, ConfigError> {
-        check_trusted(file)?;
+        trusted::check(file)?;
         let text = match std::fs::read_to_string(file) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),

@@ -2,7 +2,7 @@
 //!
 //! Owns the line decoder, the envelope, every request and every line of
 //! [`PROTOCOL.md`](https://docs.rs/agentd-protocol), and what every program of ours does alike
-//! (`secrecy`). It must not know sockets or tasks, nor any clock but the one that both ends have to
+//! (`secrecy`, `trusted`). It must not know sockets or tasks, nor any clock but the one that both ends have to
 //! read alike (`boot`): bytes go in, types come out, and the same types serialise back to lines.
 
 pub mod address;
@@ -22,6 +22,7 @@ pub mod rows;
 pub mod secrecy;
 pub mod strict;
 pub mod sums;
+pub mod trusted;
 pub mod webhook;
 pub mod work;
 

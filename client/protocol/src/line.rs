@@ -75,6 +75,8 @@ pub enum Line {
         output: String,
         truncated: bool,
         duration_ms: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sandbox: Option<Sandbox>,
     },
     Question {
         job: JobId,
@@ -345,6 +347,42 @@ pub struct ToolTrace {
     pub output: String,
     pub truncated: bool,
     pub duration_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<Sandbox>,
+}
+
+/// What a tool's command could reach, as the agent that ran it says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Sandbox {
+    /// `granted` ones, or `all` of the user's.
+    pub files: Reach,
+    /// `none`, or `all` of it.
+    pub network: Reach,
+    /// Which processes its signals reach: its `own`, `none`, or `all` of the user's.
+    pub signals: Reach,
+    /// Which it could make: `none`, those of the `network`, or `all`.
+    pub sockets: Reach,
+}
+
+/// How far a sandbox lets a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Reach {
+    /// Nowhere.
+    None,
+    /// To what is its own.
+    Own,
+    /// To what it was given.
+    Granted,
+    /// To what the network needs.
+    Network,
+    /// As far as its user.
+    All,
+    /// A word that this version doesn't know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// What is known of a turn that began; part of both kinds of final line.

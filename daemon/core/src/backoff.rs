@@ -11,6 +11,7 @@ use agentd_protocol::Code;
 use crate::limits::{
     BACKOFF_FIRST, BACKOFF_MOST, BREAKER_DEATHS, BREAKER_EARLY, BREAKER_EARLY_DEATHS,
     BREAKER_RETRY, BREAKER_WINDOW, HEALTHY_AFTER, MISSING_LOOK, MISSING_RETRY, MISSING_WAITS,
+    SHORT_WAITS,
 };
 use crate::rare::Usual;
 use crate::worker::Failure;
@@ -24,6 +25,19 @@ pub(crate) enum Cause {
     Refusal,
     /// Its program can't be run, as when it is just being replaced.
     Missing,
+    /// The machine has no process, memory or descriptor left for it: nobody's fault.
+    Short,
+}
+
+impl Cause {
+    /// How long its turns wait for it to pass, if it may pass by itself.
+    pub(crate) const fn waits(self) -> Option<Duration> {
+        match self {
+            Self::Crash | Self::Refusal => None,
+            Self::Missing => Some(MISSING_WAITS),
+            Self::Short => Some(SHORT_WAITS),
+        }
+    }
 }
 
 /// Why nothing is started any more.
@@ -43,7 +57,7 @@ impl Broken {
     pub(crate) const fn retry(&self) -> Duration {
         match self.cause {
             Cause::Crash | Cause::Refusal => BREAKER_RETRY,
-            Cause::Missing => MISSING_RETRY,
+            Cause::Missing | Cause::Short => MISSING_RETRY,
         }
     }
 
@@ -51,7 +65,7 @@ impl Broken {
     pub(crate) fn failure(&self, what: &str) -> Failure {
         let code = match self.cause {
             Cause::Crash => Code::CrashLooped,
-            Cause::Refusal | Cause::Missing => Code::WorkerStartFailed,
+            Cause::Refusal | Cause::Missing | Cause::Short => Code::WorkerStartFailed,
         };
         let tail = if self.tail.is_empty() {
             String::new()
@@ -67,6 +81,10 @@ impl Broken {
             Cause::Missing => {
                 "install its program, and send again: it is looked for each time; \
                  `agentctl agents` says where"
+            }
+            Cause::Short => {
+                "the machine is short of processes, memory or descriptors (`ulimit -a`, `free`): \
+                 end something, and send again"
             }
         };
         Failure {
@@ -86,7 +104,7 @@ pub(crate) struct Health {
     missing: Option<Missing>,
 }
 
-/// A program that could not be run.
+/// A program that could not be run, for a reason that may pass by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Missing {
     /// The first time.
@@ -159,13 +177,23 @@ impl Health {
         }
     }
 
-    /// The program can't be run. It is looked for again for a while before anybody is told.
-    pub(crate) fn missed(&mut self, now: Duration, why: String, tail: &str) {
+    /// The program can't be run, for a reason that may pass. It is tried again for a while before
+    /// anybody is told.
+    pub(crate) fn missed(&mut self, now: Duration, cause: Cause, why: String, tail: &str) {
         let since = self.missing.map_or(now, |missing| missing.since);
         self.missing = Some(Missing { since, last: now });
-        if now.saturating_sub(since) >= MISSING_WAITS {
-            self.breaks(now, Cause::Missing, why, tail);
+        let waits = cause.waits().unwrap_or_default();
+        if now.saturating_sub(since) >= waits {
+            self.breaks(now, cause, why, tail);
         }
+    }
+
+    /// Another process of it lives, and serves who waits.
+    pub(crate) fn missed_beside_others(&mut self, now: Duration) {
+        self.missing = Some(Missing {
+            since: now,
+            last: now,
+        });
     }
 
     /// Is its program known to be missing, so that only who needs it looks for it?
@@ -186,7 +214,7 @@ impl Health {
         self.broken = self
             .broken
             .take()
-            .filter(|broken| broken.cause != Cause::Missing);
+            .filter(|broken| broken.cause.waits().is_none());
     }
 
     /// Opens the breaker at once.
@@ -236,7 +264,7 @@ impl Health {
             && now.saturating_sub(broken.since) >= broken.retry()
         {
             // Where a program was missing, the next look is judged by itself.
-            self.probing = broken.cause != Cause::Missing;
+            self.probing = broken.cause.waits().is_none();
             self.broken = None;
         }
         self.broken.as_ref()
@@ -312,7 +340,7 @@ mod tests {
     fn missing_program_is_looked_for_before_it_is_told() {
         let mut health = Health::default();
         let miss = |health: &mut Health, at| {
-            health.missed(at, "not there".to_owned(), "");
+            health.missed(at, Cause::Missing, "not there".to_owned(), "");
             health.broken(at).is_some()
         };
         let first = s(100);

@@ -72,17 +72,18 @@ impl State {
         let usual = agent.map(|agent| Fit::usual(agent, &slot.fit.cwd));
         let blame = match death.cause {
             // Whatever it was to be started for.
-            Cause::Missing => Blame::Agent,
+            Cause::Missing | Cause::Short => Blame::Agent,
             Cause::Crash | Cause::Refusal if beside => Blame::Further,
             Cause::Crash | Cause::Refusal => blame(slot, death.ready_for.is_some(), usual.as_ref()),
         };
         slot.resuming = None;
         let name = slot.agent.clone();
+        let lives = self.has_ready_beside(worker, &name);
         let why = || death.why.to_owned();
         let count = |health: &mut Health| match death.cause {
             Cause::Crash => health.died(now, death.ready_for, why(), death.tail),
             Cause::Refusal => health.breaks(now, Cause::Refusal, why(), death.tail),
-            Cause::Missing => health.missed(now, why(), death.tail),
+            Cause::Missing | Cause::Short => missed(health, now, death, lives),
         };
         match &blame {
             Blame::Agent => count(self.health.entry(name).or_default()),
@@ -96,6 +97,24 @@ impl State {
             }
         }
         blame
+    }
+
+    /// Is a process of this agent ready, besides this one?
+    pub(crate) fn has_ready_beside(&self, worker: WorkerId, agent: &str) -> bool {
+        let mut slots = self.slots.iter();
+        slots.any(|(other, slot)| {
+            *other != worker && slot.agent == agent && slot.phase.ready_since().is_some()
+        })
+    }
+}
+
+/// Counts a start that failed for a reason that may pass. While another process of the agent lives,
+/// a machine that is short of something ends nobody's wait.
+pub(crate) fn missed(health: &mut Health, now: Duration, death: &Death<'_>, lives: bool) {
+    if death.cause == Cause::Short && lives {
+        health.missed_beside_others(now);
+    } else {
+        health.missed(now, death.cause, death.why.to_owned(), death.tail);
     }
 }
 

@@ -56,7 +56,7 @@ impl State {
                      or leave out `{prompt}` in its `command`, and it comes by standard input",
                 );
             }
-            Fault::Agent | Fault::Missing | Fault::Machine | Fault::Arguments => {}
+            Fault::Agent | Fault::Missing | Fault::Short | Fault::Machine | Fault::Arguments => {}
         }
         self.log_worker(
             worker,
@@ -69,12 +69,13 @@ impl State {
             cause: match fault {
                 Fault::Machine => Cause::Crash,
                 Fault::Missing => Cause::Missing,
+                Fault::Short => Cause::Short,
                 Fault::Agent | Fault::Directory | Fault::Arguments => Cause::Refusal,
             },
             why: &format!("it could not be started: {error}"),
             tail: "",
         };
-        if fault == Fault::Missing {
+        if death.cause.waits().is_some() {
             return self.missing(worker, &death);
         }
         self.died(worker, &death);

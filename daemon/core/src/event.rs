@@ -80,7 +80,9 @@ pub enum Fault {
     Agent,
     /// The agent's program: it isn't there, or can't be run just now.
     Missing,
-    /// The machine, which is short of something.
+    /// The machine, which is short of processes, memory or descriptors.
+    Short,
+    /// The machine: it fails, or doesn't answer.
     Machine,
     /// The working directory, and nothing else.
     Directory,

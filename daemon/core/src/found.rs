@@ -10,12 +10,13 @@ use agentd_protocol::request::{Decoded, Send};
 use agentd_protocol::{Id, Request};
 
 use crate::agent::Agent;
-use crate::blame::Death;
+use crate::backoff::Cause;
+use crate::blame::{Death, missed};
 use crate::effect::Effect;
 use crate::event::Facts;
 use crate::ids::{ConnId, TurnId, WorkerId};
 use crate::job::{Notice, Phase};
-use crate::limits::{LOOK_AGAIN, MISSING_WAITS};
+use crate::limits::LOOK_AGAIN;
 use crate::request::{Loading, Parked};
 use crate::session::SessionId;
 use crate::state::State;
@@ -136,11 +137,13 @@ impl State {
         }
     }
 
-    /// A process could not be started because its program isn't there. For a while its turns wait,
-    /// and it is looked for; then they end.
+    /// A process could not be started for a reason that may pass: its program isn't there, or the
+    /// machine has no room for it. For a while its turns wait, and it is tried again; then they end.
     pub(crate) fn missing(&mut self, worker: WorkerId, death: &Death<'_>) {
         let now = self.now.mono;
-        self.look_for_agents();
+        if death.cause == Cause::Missing {
+            self.look_for_agents();
+        }
         // Who asked for the process hears it at once.
         if self.restarts_await(worker) {
             self.restarted(worker, Err(death.why.to_owned()));
@@ -148,15 +151,16 @@ impl State {
         let Some(slot) = self.slots.get(&worker) else {
             return;
         };
+        let lives = self.has_ready_beside(worker, &slot.agent);
         let health = self.health.entry(slot.agent.clone()).or_default();
         let is_new = !health.is_missing(now);
         if !slot.is_one_turn() {
             if is_new {
-                self.note_missing(worker, death.why);
+                self.note_missing(worker, death);
             }
             return self.died(worker, death);
         }
-        health.missed(now, death.why.to_owned(), death.tail);
+        missed(health, now, death, lives);
         let agent = slot.agent.clone();
         let broken = health.state();
         let gives_up = broken.map(|broken| broken.failure(&format!("agent `{agent}`")));
@@ -175,7 +179,7 @@ impl State {
                     }
                     self.run_again(turn);
                     if is_new {
-                        self.note(turn, &notice(death.why));
+                        self.note(turn, &notice(death));
                     }
                 }
                 // When the store answers, `begin` sees that its process is gone.
@@ -189,13 +193,13 @@ impl State {
     }
 
     /// The next turn of each session that waits for a process says what it waits for.
-    fn note_missing(&mut self, worker: WorkerId, why: &str) {
+    fn note_missing(&mut self, worker: WorkerId, death: &Death<'_>) {
         let Some(slot) = self.slots.get(&worker) else {
             return;
         };
         let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();
         for turn in self.first_waiting(&sessions) {
-            self.note(turn, &notice(why));
+            self.note(turn, &notice(death));
         }
     }
 
@@ -228,11 +232,15 @@ impl State {
     }
 }
 
-fn notice(why: &str) -> Notice {
-    let seconds = MISSING_WAITS.as_secs();
+fn notice(death: &Death<'_>) -> Notice {
+    let seconds = death.cause.waits().unwrap_or_default().as_secs();
+    let code = match death.cause {
+        Cause::Short => "machine-short",
+        _ => "agent-missing",
+    };
     Notice {
         level: Level::Warning,
-        code: "agent-missing".to_owned(),
-        text: format!("{why}; it is looked for again for {seconds} s"),
+        code: code.to_owned(),
+        text: format!("{}; it is tried again for {seconds} s", death.why),
     }
 }

@@ -450,6 +450,7 @@ impl Job {
                     output: String::new(),
                     truncated: false,
                     duration_ms: None,
+                    sandbox: None,
                 };
                 self.said.tools.push((trace, Duration::ZERO));
             }
@@ -459,6 +460,7 @@ impl Job {
                 output,
                 truncated,
                 duration_ms,
+                sandbox,
                 ..
             }) => {
                 let mut tools = self.said.tools.iter_mut().rev();
@@ -469,6 +471,7 @@ impl Job {
                     trace.output = output;
                     trace.truncated |= truncated;
                     trace.duration_ms = Some(duration_ms);
+                    trace.sandbox = sandbox;
                 }
             }
             Ok(Line::Question { question_id, .. }) => {

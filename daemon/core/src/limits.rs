@@ -97,6 +97,9 @@ pub const BREAKER_RETRY: Duration = Duration::from_secs(600);
 pub const MISSING_LOOK: Duration = Duration::from_millis(500);
 /// Turns wait so long for a program that isn't there; who comes later is told at once.
 pub const MISSING_WAITS: Duration = Duration::from_secs(10);
+/// Turns wait so long for a machine that is short of processes, memory or descriptors: whoever took
+/// them all is ended by then, or nobody ends it.
+pub const SHORT_WAITS: Duration = Duration::from_secs(60);
 /// After that it is tried again after so long, for whoever asks.
 pub const MISSING_RETRY: Duration = Duration::from_secs(2);
 /// Between two looks at which agents there are: each goes through all directories of PATH.

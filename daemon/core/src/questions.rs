@@ -207,6 +207,7 @@ impl State {
                 output: output.to_owned(),
                 truncated: false,
                 duration_ms: Some(0),
+                sandbox: None,
             };
             job.said.tools.push((trace, now));
         }

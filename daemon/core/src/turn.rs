@@ -3,7 +3,7 @@
 //! Owns the limits of a turn's output and the order of its lines. Must not know wires: adapters
 //! have translated already.
 
-use agentd_protocol::line::{Context, Level, Line, Stop, ToolTrace};
+use agentd_protocol::line::{Context, Level, Line, Sandbox, Stop, ToolTrace};
 use agentd_protocol::{Code, JobId, limits};
 
 use crate::ids::{Generation, TurnId, WorkerId};
@@ -237,8 +237,12 @@ impl State {
                 );
             }
             WorkerEvent::ToolEnded {
-                call, ok, output, ..
-            } => self.tool_ended(turn, number, call, ok, output),
+                call,
+                ok,
+                output,
+                sandbox,
+                ..
+            } => self.tool_ended(turn, number, call, (ok, output, sandbox)),
             WorkerEvent::Other { kind, data, .. } => {
                 job.said.bytes = job.said.bytes.saturating_add(data.len());
                 if data.len() <= limits::MAX_TEXT {
@@ -358,6 +362,7 @@ impl State {
             output: String::new(),
             truncated,
             duration_ms: None,
+            sandbox: None,
         };
         job.said.tools.push((trace, now));
         self.say_numbered(
@@ -372,7 +377,13 @@ impl State {
         );
     }
 
-    fn tool_ended(&mut self, turn: TurnId, number: JobId, call: String, ok: bool, output: String) {
+    fn tool_ended(
+        &mut self,
+        turn: TurnId,
+        number: JobId,
+        call: String,
+        (ok, output, sandbox): (bool, String, Option<Sandbox>),
+    ) {
         let now = self.now.mono;
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
@@ -393,6 +404,7 @@ impl State {
             trace.output.clone_from(&output);
             trace.truncated |= truncated;
             trace.duration_ms = Some(duration_ms);
+            trace.sandbox = sandbox;
         }
         self.say_numbered(
             turn,
@@ -403,6 +415,7 @@ impl State {
                 output,
                 truncated,
                 duration_ms,
+                sandbox,
             },
         );
     }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::line::{Cost, Level, Stop, Usage};
+use agentd_protocol::line::{Cost, Level, Sandbox, Stop, Usage};
 use agentd_protocol::work::Private;
 use agentd_protocol::{Code, JobId};
 
@@ -279,6 +279,8 @@ pub enum WorkerEvent {
         ok: bool,
         /// What it gave.
         output: String,
+        /// What its command could reach, if the agent says so.
+        sandbox: Option<Sandbox>,
     },
     /// The agent asks its user.
     Asked {

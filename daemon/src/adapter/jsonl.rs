@@ -191,6 +191,10 @@ impl Jsonl {
                     call,
                     ok: line.raw("ok") != Some("false"),
                     output: words(line, "output"),
+                    // What says it otherwise says nothing: it is never taken for more than it is.
+                    sandbox: line
+                        .raw("sandbox")
+                        .and_then(|held| serde_json::from_str(held).ok()),
                 }
             }
             "session" => WorkerEvent::SessionOfTurn {

@@ -376,8 +376,19 @@ fn begins(url: &Url, base: &Url) -> bool {
         && url.host_str() == base.host_str()
         && url.port_or_known_default() == base.port_or_known_default();
     let rest = url.path().strip_prefix(base.path());
-    same && rest
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || base.path().ends_with('/'))
+    same && rest.is_some_and(|rest| {
+        let is_end = rest.is_empty() || rest.starts_with('/') || base.path().ends_with('/');
+        is_end && !climbs(rest)
+    })
+}
+
+/// Does a path lead upwards for a server that decodes a slash in it, or drops what follows a
+/// semicolon? Plain dots were resolved before.
+fn climbs(path: &str) -> bool {
+    let path = path.to_ascii_lowercase().replace("%2e", ".");
+    let path = path.replace("%2f", "/").replace("%5c", "/");
+    let mut parts = path.split('/').map(|part| part.split(';').next());
+    parts.any(|part| part == Some(".."))
 }
 
 /// What is refused, by URL.

@@ -12,7 +12,7 @@ use std::ffi::{CString, OsString};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use agentd_core::event::Directory;
@@ -58,6 +58,31 @@ pub async fn look(path: &str) -> Directory {
     found.into_values().next().unwrap_or(Directory::Silent)
 }
 
+/// The runtime that asks for threads which can wait.
+static RUNTIME: OnceLock<Handle> = OnceLock::new();
+
+/// From now on [`answers`] asks by this runtime, from which it is called.
+pub fn ask_by_this_runtime() {
+    if let Ok(runtime) = Handle::try_current() {
+        let _before = RUNTIME.set(runtime);
+    }
+}
+
+/// Does a directory, or else the one it is to be made in, answer within 5 s? For threads that are
+/// not the runtime's.
+#[must_use]
+pub fn answers(path: &Path) -> bool {
+    let Some(runtime) = RUNTIME.get() else {
+        return true;
+    };
+    let mut above = path.ancestors().filter_map(Path::to_str);
+    let found = above.find_map(|path| match runtime.block_on(look(path)) {
+        Directory::Missing => None,
+        found => Some(found),
+    });
+    found != Some(Directory::Silent)
+}
+
 /// Asks for some directories at the same time, for 5 s at most.
 pub async fn look_at_all(paths: impl IntoIterator<Item = String>) -> BTreeMap<String, Directory> {
     let asked = paths.into_iter().map(|path| {
@@ -95,35 +120,30 @@ fn asked(path: &str) -> Answer {
 
 async fn ask(path: String, answer: watch::Sender<Option<Directory>>) {
     let deadline = Instant::now() + ANSWERS_WITHIN;
-    let place = timeout_at(deadline, PLACES.acquire()).await;
-    let asking = match place {
-        Ok(_) => begin(&path).await,
-        Err(_late) => {
-            answer.send_replace(Some(Directory::Silent));
-            forget(&path);
-            return;
-        }
+    // Whatever ends this, the next one asks anew.
+    let asked = Asked(path);
+    let Asked(path) = &asked;
+    let Ok(place) = timeout_at(deadline, PLACES.acquire()).await else {
+        answer.send_replace(Some(Directory::Silent));
+        return;
     };
-    let Apart { mut child, channel } = match asking {
+    let Apart { mut child, channel } = match begin(path).await {
         Ok(Begun::Asked(apart)) => apart,
         Ok(Begun::Known(found)) => {
             answer.send_replace(Some(found));
             drop(place);
-            tokio::time::sleep(FRESH).await;
-            return forget(&path);
+            return tokio::time::sleep(FRESH).await;
         }
         Err(_) => {
             // Whoever starts something there will hear it.
             answer.send_replace(Some(Directory::There(None)));
-            return forget(&path);
+            return;
         }
     };
     let Ok(said) = timeout_at(deadline, read(channel)).await else {
-        let silent = Silent::below(Path::new(&path));
+        let silent = Silent::below(Path::new(path));
         answer.send_replace(Some(Directory::Silent));
-        silent.until_gone(child).await;
-        drop(place);
-        return forget(&path);
+        return silent.until_gone(child).await;
     };
     let found = parse(&said);
     let stays = matches!(found, Directory::There(_));
@@ -133,11 +153,15 @@ async fn ask(path: String, answer: watch::Sender<Option<Directory>>) {
     if stays {
         tokio::time::sleep(FRESH).await;
     }
-    forget(&path);
 }
 
-fn forget(path: &str) {
-    lock(&ASKED).remove(path);
+/// A directory that is asked, or has just answered.
+struct Asked(String);
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        lock(&ASKED).remove(&self.0);
+    }
 }
 
 /// A directory that is being asked.

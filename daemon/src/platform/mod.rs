@@ -23,4 +23,3 @@ pub mod process;
 pub mod remote;
 pub mod signals;
 pub mod slices;
-pub mod trusted;

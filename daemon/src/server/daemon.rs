@@ -31,6 +31,9 @@ use crate::store::StoreError;
 
 /// The socket file and the alias are looked at this often: `/tmp` is tidied by others.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
+/// A thread for what would hold up the runtime's own is kept so long: there always is one, then, and
+/// work waits for it where the system has no room for another. Without any, tokio panics.
+pub const THREADS_KEPT: Duration = CHECK_EVERY.saturating_add(Duration::from_secs(10));
 /// A stop waits no longer for a look at them.
 const KEPT_WITHIN: Duration = Duration::from_secs(1);
 /// A client probes the lock for a moment; a daemon that starts then must not take it for another.

@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::{self, Config};
 use crate::platform::cgroup::Delegated;
 use crate::platform::changes::Changes;
+use crate::platform::directories;
 use crate::platform::files::Files;
 use crate::platform::instance::{self, Instance};
 use crate::platform::lock::{Doing, Lock};
@@ -326,6 +327,7 @@ fn open_store(
     let answer = move |some: Answers| {
         let _gone = answers.blocking_send(some);
     };
+    directories::ask_by_this_runtime();
     let opened = store::open(
         &plan.state_dir,
         store::Opener {
@@ -334,6 +336,7 @@ fn open_store(
             boot: boot.as_deref(),
             boot_ms,
             give_way: slices::give_way,
+            answers: directories::answers,
             keep: (role == Role::Daemon).then(|| keep(plan.config.retention)),
         },
         Box::new(alive),

@@ -94,6 +94,7 @@ mod tests {
             boot: None,
             boot_ms: || 0,
             give_way: || (),
+            answers: |_| true,
             keep: None,
         };
         // Nobody takes an answer, so the writer stands still, and its queue gets full.

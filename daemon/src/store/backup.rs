@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use agentd_core::ids::Token;
 use agentd_core::store::{BackupPlan, Loaded};
@@ -21,6 +21,8 @@ use super::Answer;
 use super::backup_plan::Planned;
 use super::schema::{beside, reopen_to_read};
 
+/// A copy that is told to stop does, if its disk answers.
+const GIVES_UP_WITHIN: Duration = Duration::from_secs(2);
 /// Where copies go that nobody gave a place.
 const DIR: &str = "backups";
 
@@ -28,6 +30,7 @@ const DIR: &str = "backups";
 pub(super) struct Backups {
     store: PathBuf,
     answer: Arc<Answer>,
+    answers: fn(&Path) -> bool,
     running: Option<Running>,
 }
 
@@ -39,10 +42,12 @@ struct Running {
 }
 
 impl Backups {
-    pub(super) fn new(store: PathBuf, answer: Arc<Answer>) -> Self {
+    /// Of the store at `store`; `answers` says whether a directory does.
+    pub(super) fn new(store: PathBuf, answer: Arc<Answer>, answers: fn(&Path) -> bool) -> Self {
         Self {
             store,
             answer,
+            answers,
             running: None,
         }
     }
@@ -61,10 +66,10 @@ impl Backups {
 
     /// Begins one that nobody asked for, if it is time for it.
     pub(super) fn begin_planned(&mut self, planned: Planned) {
-        if self.is_running() || !planned.is_due(SystemTime::now()) {
+        if self.is_running() {
             return;
         }
-        self.copy(To::Planned(planned), |loaded| match loaded {
+        self.copy(To::Due(planned), |loaded| match loaded {
             Loaded::Backup { path, bytes } => tracing::info!(path, bytes, "the store is copied"),
             Loaded::Failed(why) | Loaded::Refused(why) => {
                 tracing::error!(why, "the store can't be copied as planned");
@@ -83,7 +88,7 @@ impl Backups {
             let why = "a backup is being made already: wait for its end".to_owned();
             return told(Loaded::Failed(why));
         }
-        let store = self.store.clone();
+        let (store, answers) = (self.store.clone(), self.answers);
         let conn = match reopen_to_read(&self.store) {
             Ok(conn) => conn,
             Err(error) => {
@@ -100,9 +105,13 @@ impl Backups {
             .name("backup".to_owned())
             .stack_size(512 * 1024)
             .spawn(move || {
-                let loaded = copy(&conn, &store, &to).unwrap_or_else(NoCopy::told);
+                let copied = copy(&conn, &store, &to, answers);
                 over.store(true, Ordering::Release);
-                tell(loaded);
+                match copied {
+                    Ok(Some(made)) => tell(made),
+                    Ok(None) => {}
+                    Err(why) => tell(why.told()),
+                }
             });
         match thread {
             Ok(thread) => {
@@ -123,11 +132,18 @@ impl Backups {
         }
     }
 
-    /// Gives up what is not done yet.
+    /// Gives up what is not done yet. A copy on a disk that doesn't answer is left to itself: nobody
+    /// waits for that to end.
     pub(super) fn close(&mut self) {
         if let Some(running) = self.running.take() {
             running.interrupt.interrupt();
-            if running.thread.join().is_err() {
+            let until = Instant::now() + GIVES_UP_WITHIN;
+            while !running.thread.is_finished() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            if !running.thread.is_finished() {
+                tracing::warn!("a backup's disk does not answer: it is left unfinished");
+            } else if running.thread.join().is_err() {
                 tracing::error!("a backup panicked");
             }
         }
@@ -140,6 +156,8 @@ enum To {
     File(Option<PathBuf>),
     /// To such a name in the directory of a plan, and older ones go.
     Planned(Planned),
+    /// The same, if it is time for it.
+    Due(Planned),
 }
 
 /// The directory of a plan.
@@ -175,16 +193,39 @@ impl NoCopy {
     }
 }
 
-fn copy(conn: &Connection, store: &Path, to: &To) -> Result<Loaded, NoCopy> {
-    let path = match to {
-        To::File(Some(path)) => path.clone(),
-        To::File(None) => free_name(&dir_of(store, None)).map_err(NoCopy::Work)?,
-        To::Planned(planned) => free_name(&planned.dir).map_err(NoCopy::Place)?,
+/// The file that is to be made, in a directory that answers; none if it isn't time for it.
+fn place(store: &Path, to: &To, answers: fn(&Path) -> bool) -> Result<Option<PathBuf>, NoCopy> {
+    let dir = match to {
+        To::File(Some(path)) => path.parent().unwrap_or(path).to_owned(),
+        To::File(None) => dir_of(store, None),
+        To::Planned(planned) | To::Due(planned) => planned.dir.clone(),
     };
-    if !path.is_absolute() {
-        let why = format!("`{}` is not an absolute path", path.display());
+    if !dir.is_absolute() {
+        let why = format!("`{}` is not an absolute path", dir.display());
         return Err(NoCopy::Place(why));
     }
+    if !answers(&dir) {
+        let why = format!("`{}` does not answer: is its disk there?", dir.display());
+        return Err(NoCopy::Work(why));
+    }
+    match to {
+        To::File(Some(path)) => Ok(Some(path.clone())),
+        To::File(None) => free_name(&dir).map(Some).map_err(NoCopy::Work),
+        To::Due(planned) if !planned.is_due(SystemTime::now()) => Ok(None),
+        To::Planned(_) | To::Due(_) => free_name(&dir).map(Some).map_err(NoCopy::Place),
+    }
+}
+
+/// Makes it, if it is time for it.
+fn copy(
+    conn: &Connection,
+    store: &Path,
+    to: &To,
+    answers: fn(&Path) -> bool,
+) -> Result<Option<Loaded>, NoCopy> {
+    let Some(path) = place(store, to, answers)? else {
+        return Ok(None);
+    };
     let shown = path.display();
     // Taken before the work begins; the copy replaces it when it is whole.
     private(&path).map_err(|error| match error.kind() {
@@ -207,13 +248,11 @@ fn copy(conn: &Connection, store: &Path, to: &To) -> Result<Loaded, NoCopy> {
     });
     match made {
         Ok(bytes) => {
-            if let To::Planned(planned) = to {
+            if let To::Planned(planned) | To::Due(planned) = to {
                 planned.thin_out();
             }
-            Ok(Loaded::Backup {
-                path: path.to_string_lossy().into_owned(),
-                bytes,
-            })
+            let path = path.to_string_lossy().into_owned();
+            Ok(Some(Loaded::Backup { path, bytes }))
         }
         Err(why) => {
             for left in [&partial, &path] {

@@ -25,6 +25,13 @@ pub enum Loss {
         /// Where it is.
         copy: PathBuf,
     },
+    /// The store is an older one than it was: its log was taken away, or a copy put in its place.
+    Older {
+        /// The last number that is in it.
+        has: u64,
+        /// The last one that was.
+        had: u64,
+    },
     /// A page isn't what it should be.
     Damaged {
         /// In SQLite's words.
@@ -52,6 +59,11 @@ impl Display for Loss {
                 "the store's log was damaged, what its last {commits} commits or more said of jobs \
                  is lost, and a copy of it is in `{}`",
                 copy.display()
+            ),
+            Self::Older { has, had } => write!(
+                f,
+                "the store is an older one than it was: it ends with number {has} of {had}, and \
+                 what was between them is lost: was its log taken away, or a copy put in its place?"
             ),
             Self::Damaged { found } => write!(
                 f,

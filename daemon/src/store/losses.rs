@@ -44,6 +44,23 @@ fn add(database: &Path, line: &str) -> io::Result<()> {
     }
 }
 
+/// Takes one back that turned out to be none.
+pub(super) fn forget(database: &Path, loss: &Loss) {
+    let line = loss.to_string().replace('\n', " ");
+    let without = || -> io::Result<()> {
+        let known = of(database)?;
+        if !known.contains(&line) {
+            return Ok(());
+        }
+        let left: Vec<String> = known.into_iter().filter(|known| *known != line).collect();
+        fs::remove_file(list(database))?;
+        left.iter().try_for_each(|line| add(database, line))
+    };
+    if let Err(error) = without() {
+        tracing::warn!(%error, line, "what was not lost of the store stays noted");
+    }
+}
+
 /// All that nobody has accepted yet, the oldest first.
 pub(super) fn of(database: &Path) -> io::Result<Vec<String>> {
     match fs::read(list(database)) {

@@ -19,6 +19,7 @@ mod lists;
 mod log;
 mod loss;
 mod losses;
+mod mark;
 mod migrations;
 mod prune;
 mod queue;
@@ -96,6 +97,8 @@ pub struct Opener<'a> {
     pub boot_ms: fn() -> u64,
     /// Has the thread that calls it give way to all others: those that read begin with it.
     pub give_way: fn(),
+    /// Does a directory answer? Asked for one that somebody named, by threads that can wait.
+    pub answers: fn(&Path) -> bool,
     /// What is forgotten; `None` when somebody else sees to it.
     pub keep: Option<Keep>,
 }
@@ -385,6 +388,7 @@ fn open_with(
     faults: Faults,
 ) -> Result<Opened, StoreError> {
     let path = dir.join(schema::FILE);
+    let reached = mark::Before::of(&path);
     let mut ready = prepare(dir)?;
     let begin = |conn: &mut Connection, whole: Whole<'_>| begin(conn, opener, &alive, whole);
     let begun = match schema::beside_check(&mut ready, &path, begin) {
@@ -400,9 +404,14 @@ fn open_with(
         path: path.clone(),
         source,
     })?;
-    let loss = match opener.role {
-        Role::Daemon => loss::of_start(&path, &begun.epoch, ready.loss),
-        Role::OneShot => ready.loss,
+    let found = ready.loss;
+    let found = found.or_else(|| reached.lost(&path, &begun.epoch, begun.last_seq));
+    let (loss, mark) = match opener.role {
+        Role::Daemon => (
+            loss::of_start(&path, &begun.epoch, found),
+            Some(mark::Mark::of(&path, &begun.epoch, begun.last_seq)),
+        ),
+        Role::OneShot => (found, None),
     };
     let losses = losses::beside(&path, loss.as_ref());
     let conn = ready.conn;
@@ -437,10 +446,12 @@ fn open_with(
             commits,
             readers: readers.clone(),
             give_way: opener.give_way,
+            answers: opener.answers,
             fault: faults.writer,
         },
         conn,
         received,
+        mark,
     );
     let writer = std::thread::Builder::new()
         .name("store".to_owned())

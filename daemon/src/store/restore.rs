@@ -12,7 +12,7 @@ use agentd_core::limits::ATTEMPTS;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use super::schema::{self, APPLICATION, FILE, beside};
-use super::{backup, loss, losses, migrations};
+use super::{backup, loss, losses, mark, migrations};
 
 /// Says in the name of a file what it is: a store in whose place a backup was put.
 pub(super) const REPLACED: &str = "replaced";
@@ -51,6 +51,7 @@ pub fn restore(dir: &Path, from: &Path) -> Result<Restored, String> {
     let put = |aside: &Option<PathBuf>| -> io::Result<()> {
         fs::rename(&partial, &path)?;
         loss::note_epoch(&path, &epoch)?;
+        mark::forget(&path)?;
         losses::accept_losses(dir)?;
         backup::sync(dir)?;
         tracing::info!(aside = ?aside, "the store is that of a backup");

@@ -29,9 +29,9 @@ pub(super) const MOVED: &str = "corrupt";
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 /// Every statement of the store fits, so that none is prepared twice.
 const STATEMENTS: usize = 64;
-/// A file up to this size is checked whole when it was not closed properly: that takes about
-/// 0.1 s. Larger ones are trusted until a statement finds them broken.
-const CHECKED_WHOLE: u64 = 16 * 1024 * 1024;
+/// A file up to this size, with its log, is checked whole when it was not closed properly: nobody
+/// sees that it takes longer. Larger ones are served meanwhile, and looked at soon after (`verify`).
+const CHECKED_WHOLE: u64 = 4 * 1024 * 1024;
 /// A log up to this size is what a one-shot leaves behind, and no sign of an unclean end: about
 /// ten turns.
 pub(super) const SHORT_LOG: u64 = 512 * 1024;
@@ -201,7 +201,7 @@ fn prepare_file(path: &Path, migrations: &[&str]) -> Result<Ready, StoreError> {
     }
     tune(&conn).map_err(sqlite)?;
     let size = fs::metadata(path).map_or(0, |file| file.len());
-    let unchecked = log >= SHORT_LOG && size <= CHECKED_WHOLE;
+    let unchecked = log >= SHORT_LOG && size.saturating_add(log) <= CHECKED_WHOLE;
     let is_current = found as usize == migrations.len();
     if unchecked && !is_current {
         check_whole(&conn).map_err(sqlite)?;

@@ -106,9 +106,13 @@ impl<'a> Search<'a> {
     fn jobs_by_two(&self, conn: &Connection, path: &Path, open: &[i64]) -> rusqlite::Result<Dead> {
         let (older, younger) = open.split_at(open.len() / 2);
         std::thread::scope(|scope| {
-            let younger = scope.spawn(|| self.jobs(&schema::reopen_to_read(path)?, younger));
+            let beside = || self.jobs(&schema::reopen_to_read(path)?, younger);
+            let reading = std::thread::Builder::new().spawn_scoped(scope, beside);
             let mut dead = self.jobs(conn, older)?;
-            let younger = younger.join();
+            let younger = match reading {
+                Ok(thread) => thread.join(),
+                Err(_no_thread) => Ok(self.jobs(conn, younger)),
+            };
             let younger = younger.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             for (instance, found) in younger {
                 let all = dead.entry(instance).or_default();

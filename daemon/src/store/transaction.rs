@@ -24,11 +24,16 @@ pub(super) struct Doubt {
     pub(super) answers: Vec<Event>,
     pub(super) orders: usize,
     pub(super) witness: Option<Witness>,
+    pub(super) last_seq: u64,
 }
 
 /// How a transaction ended.
 pub(super) enum Attempt {
-    Committed(Vec<Event>),
+    Committed {
+        answers: Vec<Event>,
+        /// The last number that the store has given out.
+        last_seq: u64,
+    },
     Failed(rusqlite::Error),
     Doubtful {
         error: rusqlite::Error,
@@ -141,6 +146,7 @@ fn attempt_with(
         answers,
         orders,
         witness,
+        last_seq: super::write::nat(writing.numbers.last_seq()),
     };
     Ok(commit(conn, setting, queue, doubt))
 }
@@ -176,7 +182,10 @@ fn commit(
         .and_then(|_| fault(Moment::AfterCommit, conn));
     failpoint!("after-commit", kinds(queue, doubt.orders));
     match committed {
-        Ok(()) => Attempt::Committed(doubt.answers),
+        Ok(()) => Attempt::Committed {
+            answers: doubt.answers,
+            last_seq: doubt.last_seq,
+        },
         Err(error) if is_doubtful(&error) => Attempt::Doubtful { error, doubt },
         Err(error) => roll_back(conn, error),
     }

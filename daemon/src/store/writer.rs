@@ -7,7 +7,7 @@ mod retry;
 mod upkeep;
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
@@ -25,6 +25,7 @@ use self::displaced::Rescue;
 use super::backup::Backups;
 use super::checkpoint::{Checkpoints, Log};
 use super::guard::Guard;
+use super::mark::Mark;
 use super::queue::{BATCH, HEAVY, batch_len, delivers, is_lazy, only_releases, refusal, weight};
 use super::readers::{Commits, Readers};
 use super::room::{self, Room};
@@ -65,6 +66,8 @@ pub(super) struct Setting {
     pub(super) readers: Readers,
     /// Called by threads that have time.
     pub(super) give_way: fn(),
+    /// Says whether a directory answers.
+    pub(super) answers: fn(&Path) -> bool,
     pub(super) closing: Arc<AtomicBool>,
     pub(super) fault: Fault,
 }
@@ -107,6 +110,8 @@ pub(super) struct Writer {
     checkpoints: Checkpoints,
     room: Room,
     guard: Guard,
+    /// A daemon's.
+    mark: Option<Mark>,
     rescue: Rescue,
     /// What was told of losses.
     losses: Vec<String>,
@@ -118,8 +123,17 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(setting: Setting, conn: Connection, received: Receiver<Message>) -> Self {
-        let backups = Backups::new(setting.path.clone(), Arc::clone(&setting.answer));
+    pub(super) fn new(
+        setting: Setting,
+        conn: Connection,
+        received: Receiver<Message>,
+        mark: Option<Mark>,
+    ) -> Self {
+        let backups = Backups::new(
+            setting.path.clone(),
+            Arc::clone(&setting.answer),
+            setting.answers,
+        );
         let verify = Verify::new(setting.path.clone(), setting.give_way);
         // Coming up has enough to do.
         let first = |keep: Keep| Instant::now() + keep.every.min(FIRST_PRUNE);
@@ -129,6 +143,7 @@ impl Writer {
             prune_at: setting.keep.map(first),
             room: Room::of(&setting.path),
             guard: Guard::of(&setting.path),
+            mark,
             rescue: Rescue::default(),
             losses: losses::of(&setting.path).unwrap_or_default(),
             setting,
@@ -371,13 +386,16 @@ impl Writer {
             &mut self.stamps,
         );
         match attempt {
-            Attempt::Committed(answers) if displaced => {
+            Attempt::Committed { answers, .. } if displaced => {
                 self.done(orders, answers);
                 self.rescue.lacks_some();
                 self.rescue();
             }
-            Attempt::Committed(answers) => {
+            Attempt::Committed { answers, last_seq } => {
                 self.recover();
+                if let Some(mark) = &mut self.mark {
+                    mark.reaches(last_seq);
+                }
                 self.done(orders, answers);
                 self.write_back();
             }

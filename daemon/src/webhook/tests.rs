@@ -126,6 +126,7 @@ impl Post {
             boot: None,
             boot_ms: || 0,
             give_way: || (),
+            answers: |_| true,
             keep: None,
         };
         let answer = move |some: Answers| {

@@ -379,9 +379,11 @@ fn blame(error: &io::Error) -> Fault {
             | libc::ENOTDIR
             | libc::EISDIR
             | libc::ELOOP
-            | libc::EPERM,
+            | libc::EPERM
+            | libc::ETXTBSY,
         ) => Fault::Missing,
         Some(libc::ENAMETOOLONG) => Fault::Agent,
+        _ if may_pass(error) => Fault::Short,
         // A NUL: the library sees it before the system does.
         None if error.kind() == io::ErrorKind::InvalidInput => Fault::Arguments,
         _ => Fault::Machine,

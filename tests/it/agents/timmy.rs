@@ -77,7 +77,10 @@ fn a_command_outside_the_sandbox_waits_for_leave_and_is_denied_when_nobody_is_th
             };
             text(&driven, &last);
             assert_eq!(file.exists(), is_made, "{approve:?}: {last:#}");
-            assert_eq!(last["tool_trace"][0]["ok"], is_made, "{last:#}");
+            let tool = &last["tool_trace"][0];
+            assert_eq!(tool["ok"], is_made, "{last:#}");
+            let reached = &tool["sandbox"]["files"];
+            assert_eq!(reached == "all", is_made, "{last:#}");
         }
     }
 }

@@ -50,6 +50,9 @@ pub struct SshKeyArgs {
 #[derive(Args, Clone, Debug)]
 #[group(id = "rules")]
 pub struct SendOnlyArgs {
+    /// Only in these sessions, `main` without; a send that names none begins one of its own
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = value::word)]
+    pub sessions: Vec<String>,
     /// Only to these agents; a send that names none goes to the first
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = value::word)]
     pub agents: Vec<String>,
@@ -67,7 +70,12 @@ pub struct SendOnlyArgs {
 impl SendOnlyArgs {
     /// The rules that they are.
     pub fn send_only(self) -> SendOnly {
+        let usual = SendOnly::default().sessions;
         SendOnly {
+            sessions: match self.sessions.is_empty() {
+                true => usual,
+                false => self.sessions,
+            },
             agents: self.agents,
             tools: (self.no_tools || !self.tools.is_empty()).then_some(self.tools),
             cwd_roots: self.cwd_roots.into_iter().map(PathBuf::from).collect(),
@@ -80,7 +88,8 @@ impl SendOnlyArgs {
             [] => String::new(),
             _ => format!(" --{name} {}", values.join(",")),
         };
-        let mut words = list("agents", &self.agents);
+        let mut words = list("sessions", &self.sessions);
+        words.push_str(&list("agents", &self.agents));
         words.push_str(&list("tools", &self.tools));
         if self.no_tools {
             words.push_str(" --no-tools");

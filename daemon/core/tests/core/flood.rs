@@ -72,6 +72,7 @@ fn ended(turn: TurnId, call: String) -> WorkerEvent {
         call,
         ok: true,
         output: String::new(),
+        sandbox: None,
     }
 }
 

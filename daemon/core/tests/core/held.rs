@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agentd_core::worker::Exit;
 use agentd_protocol::JobId;
+use agentd_protocol::line::{Reach, Sandbox};
 
 use crate::agents::settings;
 use crate::scenarios::running;
@@ -88,6 +89,12 @@ fn a_turn_that_daemons_crash_interrupted_says_what_its_tools_had_done() {
             call: "c1".to_owned(),
             ok: true,
             output: "done".to_owned(),
+            sandbox: Some(Sandbox {
+                files: Reach::Granted,
+                network: Reach::None,
+                signals: Reach::Own,
+                sockets: Reach::None,
+            }),
         },
     ] {
         world.worker(process, event);
@@ -102,6 +109,7 @@ fn a_turn_that_daemons_crash_interrupted_says_what_its_tools_had_done() {
         (&tool["name"], &tool["output"], &tool["ok"]),
         (&"bash".into(), &"done".into(), &true.into())
     );
+    assert_eq!(tool["sandbox"]["signals"], "own", "{tool}");
 }
 
 #[test]

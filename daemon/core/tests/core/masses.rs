@@ -381,6 +381,7 @@ fn store_that_is_behind_pauses_whoever_writes() {
                         call,
                         ok: true,
                         output: String::new(),
+                        sandbox: None,
                     },
                 };
                 world.worker(*process, event);
@@ -448,6 +449,7 @@ fn paused_process_is_not_killed_for_its_silence() {
                 call,
                 ok: true,
                 output: String::new(),
+                sandbox: None,
             },
         );
     }

@@ -15,22 +15,35 @@ fn send(world: &mut World, conn: ConnId, id: u64, agent: &str, session: &str) {
     world.request(conn, id, &line);
 }
 
-/// Sends to an agent that never has a process, as its program is away, for so long.
+/// No process comes up for so long, as the agent's program is away.
 fn away(world: &mut World, time: Duration) {
+    none_starts(world, time, Fault::Missing);
+}
+
+/// No process comes up for so long, as the machine has no room for one.
+fn short(world: &mut World, time: Duration) {
+    none_starts(world, time, Fault::Short);
+}
+
+fn none_starts(world: &mut World, time: Duration, fault: Fault) {
     let until = world.now.mono + time;
     while world.now.mono < until {
-        spawns_fail(world);
+        all_fail(world, fault);
         world.pass(Duration::from_millis(100));
     }
-    spawns_fail(world);
+    all_fail(world, fault);
 }
 
 fn spawns_fail(world: &mut World) {
+    all_fail(world, Fault::Missing);
+}
+
+fn all_fail(world: &mut World, fault: Fault) {
     let starting = world.processes.iter();
     let starting = starting.filter(|(_, known)| !known.ready || known.per_turn);
     let starting: Vec<(WorkerId, Generation)> = starting.map(|(id, _)| *id).collect();
     for process in starting {
-        world.spawn_fails(process, Fault::Missing);
+        world.spawn_fails(process, fault);
     }
 }
 
@@ -107,6 +120,56 @@ fn missing_agent_leaves_sessions_with_a_process_alone() {
         send(&mut world, conn, 3, agent, "lives");
         world.work();
         assert_eq!(world.answer(conn, 3)["type"], "message_end", "{agent}");
+    }
+}
+
+#[test]
+fn machine_without_processes_is_no_agents_fault() {
+    for agent in ["one", "many", "turn"] {
+        let mut world = World::new(settings());
+        let conn = world.connect();
+        for (id, session) in [(1, "a"), (2, "b"), (3, "c")] {
+            send(&mut world, conn, id, agent, session);
+        }
+        short(&mut world, Duration::from_secs(45));
+        let said = told(&world, conn, 1);
+        let notes = said.iter().filter(|line| *line == "1:note machine-short");
+        assert_eq!(notes.count(), 1, "{agent}: {said:?}");
+        world.pass(Duration::from_secs(1));
+        for _ in 0..3 {
+            world.work();
+            world.pass(Duration::from_secs(1));
+        }
+        for id in 1..=3 {
+            assert_eq!(world.answer(conn, id)["type"], "message_end", "{agent}");
+        }
+        // Not for ever.
+        let mut world = World::new(settings());
+        let conn = world.connect();
+        send(&mut world, conn, 1, agent, "a");
+        short(&mut world, Duration::from_secs(65));
+        let refused = world.answer(conn, 1);
+        assert_eq!(refused["code"], "worker-start-failed", "{agent}: {refused}");
+    }
+}
+
+#[test]
+fn machine_without_processes_leaves_the_queue_to_others() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    send(&mut world, conn, 1, "one", "lives");
+    let lives = *world.processes.keys().next().unwrap();
+    world.get_ready(lives);
+    send(&mut world, conn, 2, "one", "waits");
+    short(&mut world, Duration::from_secs(300));
+    world.end_turn(lives);
+    world.pass(Duration::from_secs(1));
+    for _ in 0..3 {
+        world.work();
+        world.pass(Duration::from_secs(1));
+    }
+    for id in 1..=2 {
+        assert_eq!(world.answer(conn, id)["type"], "message_end");
     }
 }
 

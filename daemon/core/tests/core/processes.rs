@@ -245,7 +245,7 @@ impl World {
 
     pub fn spawn_fails(&mut self, process: (WorkerId, Generation), fault: Fault) {
         if let Some(known) = self.processes.remove(&process) {
-            if fault == Fault::Missing {
+            if matches!(fault, Fault::Missing | Fault::Short) {
                 // Nobody ran them.
                 let unrun = known.jobs.iter();
                 unrun.for_each(|job| *self.prompts.entry(*job).or_insert(1) -= 1);

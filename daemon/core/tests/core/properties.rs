@@ -213,6 +213,7 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
                             call: "c".to_owned(),
                             ok: true,
                             output: "o".to_owned(),
+                            sandbox: None,
                         },
                     ),
                     _ => world.worker(
@@ -253,11 +254,12 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
             let faults = [
                 Fault::Agent,
                 Fault::Missing,
+                Fault::Short,
                 Fault::Machine,
                 Fault::Directory,
                 Fault::Arguments,
             ];
-            world.spawn_fails((worker, generation), faults[pick(5)]);
+            world.spawn_fails((worker, generation), faults[pick(6)]);
         }
         (230..=239, _, _) => world.pass(Duration::from_millis(u64::from(choice >> 8) % 3_000)),
         (240..=241, _, _) => world.pass(Duration::from_secs(40)),

@@ -303,7 +303,8 @@ fn a_call_begins_when_it_runs_and_tells_only_what_is_new() {
                 turn,
                 call: call.clone(),
                 ok: true,
-                output: "ab".into()
+                output: "ab".into(),
+                sandbox: None,
             },
         ]
     );

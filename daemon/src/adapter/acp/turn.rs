@@ -257,6 +257,7 @@ impl Turn {
             call: name,
             ok,
             output: output.unwrap_or(before),
+            sandbox: None,
         });
     }
 

@@ -342,6 +342,7 @@ impl Claude {
                     call: block.string("tool_use_id").unwrap_or_default(),
                     ok: !block.is_true("is_error"),
                     output: content(&block),
+                    sandbox: None,
                 });
             } else if !BLOCKS.contains(&kind.as_str()) {
                 self.not_understood(&format!("block {kind}"), events);

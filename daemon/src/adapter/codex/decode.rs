@@ -509,6 +509,7 @@ fn item_completed(turn: &mut Turn, kind: &str, item: &Object<'_>, events: &mut V
                 call,
                 ok,
                 output,
+                sandbox: None,
             });
         }
         _ => {}

@@ -172,6 +172,7 @@ impl Turn {
                 call,
                 ok,
                 output: output.to_owned(),
+                sandbox: None,
             });
         }
     }

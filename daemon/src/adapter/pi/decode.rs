@@ -495,6 +495,7 @@ impl Pi {
                     call,
                     ok: !record.is_true("isError"),
                     output: output("result").unwrap_or_default(),
+                    sandbox: None,
                 });
             }
         }

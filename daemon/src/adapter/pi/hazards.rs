@@ -393,6 +393,7 @@ fn a_tool_that_ends_without_a_start_is_passed_on_and_a_second_end_of_a_run_is_no
         call: "c".into(),
         ok: true,
         output: "o".into(),
+        sandbox: None,
     };
     assert_eq!(replay.events.last(), Some(&ended));
     let message = |text: &str| json!({"role": "assistant", "content": text, "stopReason": "stop"});

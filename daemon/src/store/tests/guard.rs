@@ -70,6 +70,35 @@ fn displaced(harm: impl FnOnce(&Path)) {
 }
 
 #[test]
+fn guard_tells_the_next_start_what_it_saw() {
+    // The whole directory becomes an older one of itself, which fits together.
+    let place = TempDir::new().unwrap();
+    let (dir, older) = (place.path().join("state"), place.path().join("older"));
+    let mut store = bench(&dir, "a", Role::Daemon, dead);
+    store.accept(started("main"));
+    store.close();
+    fs::create_dir(&older).unwrap();
+    for entry in fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, older.join(path.file_name().unwrap())).unwrap();
+    }
+    let mut store = bench(&dir, "b", Role::Daemon, dead);
+    store.accept(new(Some("main")));
+    fs::rename(&dir, place.path().join("away")).unwrap();
+    fs::rename(&older, &dir).unwrap();
+    store.opened.store.look();
+    while !trouble(&mut store).contains("what it held is in") {
+        store.opened.store.look();
+    }
+    store.close();
+    let next = bench(&dir, "c", Role::Daemon, dead);
+    let [told] = &next.opened.losses[..] else {
+        panic!("{:?}", next.opened.losses)
+    };
+    assert!(told.contains("what it held is in"), "{told}");
+}
+
+#[test]
 fn guard_keeps_what_a_removed_store_held() {
     displaced(|file| fs::remove_file(file).unwrap());
 }

@@ -2,15 +2,24 @@
 
 use super::*;
 
-/// Files of a daemon that was killed with so many jobs, each a commit of its own.
+/// What a power cut leaves of a daemon with so many jobs, each a commit of its own: what is synced.
 fn killed(jobs: usize) -> TempDir {
+    image(jobs, &["", "-wal", ".epoch"])
+}
+
+/// What a kill leaves of one: everything.
+fn killed_alone(jobs: usize) -> TempDir {
+    image(jobs, &["", "-wal", ".epoch", ".mark"])
+}
+
+fn image(jobs: usize, files: &[&str]) -> TempDir {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "killed", Role::Daemon, dead);
     for _ in 0..jobs {
         store.accept(new(Some("main")));
     }
     let image = TempDir::new().unwrap();
-    for end in ["", "-wal", ".epoch"] {
+    for end in files {
         let name = beside(Path::new(FILE), end);
         std::fs::copy(dir.path().join(&name), image.path().join(&name)).unwrap();
     }
@@ -102,6 +111,67 @@ fn loss_is_no_frame_of_an_earlier_round() {
     assert!(std::fs::metadata(log(&again)).unwrap().len() > 40 * 4096);
     let opened = reopened(&again);
     assert_eq!((opened.loss.as_ref(), jobs(&opened)), (None, 40));
+}
+
+#[test]
+fn loss_of_the_log_is_told() {
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 6] = [
+        ("removed", |log| std::fs::remove_file(log).unwrap()),
+        ("emptied", |log| std::fs::write(log, "").unwrap()),
+        ("cut", |log| {
+            let file = std::fs::File::options().write(true).open(log).unwrap();
+            file.set_len(32).unwrap();
+        }),
+        ("zeros", |log| std::fs::write(log, [0; 100_000]).unwrap()),
+        ("garbage", |log| std::fs::write(log, [7; 100_000]).unwrap()),
+        ("without its header", |log| {
+            let mut bytes = std::fs::read(log).unwrap();
+            bytes[..32].fill(0);
+            std::fs::write(log, bytes).unwrap();
+        }),
+    ];
+    assert_eq!(reopened(&killed_alone(7)).loss, None);
+    for (harm, harms) in harms {
+        let image = killed_alone(7);
+        harms(&log(&image));
+        let opened = reopened(&image);
+        assert!(jobs(&opened) < 7, "{harm}");
+        assert!(opened.loss.is_some(), "{harm}: {} jobs", jobs(&opened));
+        drop(opened);
+        let again = reopened(&image);
+        assert_eq!((again.loss, again.losses.len()), (None, 1), "{harm}");
+    }
+}
+
+#[test]
+fn loss_by_an_older_copy_is_told() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join(FILE);
+    let with_jobs = |instance| {
+        let mut store = bench(dir.path(), instance, Role::Daemon, dead);
+        for _ in 0..5 {
+            store.accept(new(Some("main")));
+        }
+        store.close();
+    };
+    with_jobs("a");
+    let older = std::fs::read(&file).unwrap();
+    with_jobs("b");
+    for end in ["-wal", "-shm"] {
+        let _gone = std::fs::remove_file(beside(&file, end));
+    }
+    std::fs::write(&file, older).unwrap();
+    // Whoever opens it first says so.
+    let shot = bench(dir.path(), "shot", Role::OneShot, dead);
+    assert!(
+        matches!(shot.opened.loss, Some(Loss::Older { has: 5, had: 10 })),
+        "{:?}",
+        shot.opened.loss
+    );
+    shot.close();
+    let next = reopened(&dir);
+    assert_eq!((next.loss, next.losses.len()), (None, 1));
 }
 
 #[test]

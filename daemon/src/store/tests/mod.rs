@@ -88,6 +88,7 @@ fn bench_with(
         boot: Some("this-boot"),
         boot_ms: || 1_000,
         give_way: || (),
+        answers: |_| true,
         keep: None,
     };
     let faults = Faults::of_writer(fault);
@@ -187,6 +188,7 @@ fn daemon(instance: &str) -> Opener<'_> {
         boot: Some("this-boot"),
         boot_ms: || 1_000,
         give_way: || (),
+        answers: |_| true,
         keep: None,
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use agentd_core::Event;
 use agentd_protocol::Code;
 
-use crate::store::loss::RESCUED;
+use crate::store::loss::{EPOCH, Loss, RESCUED};
 use crate::store::{Role, backup, losses, schema};
 
 use super::Writer;
@@ -22,6 +22,8 @@ pub(super) struct Rescue {
     copy: Option<PathBuf>,
     /// Is everything in it?
     is_whole: bool,
+    /// What the next start is told, should the files not come back.
+    noted: Option<Loss>,
 }
 
 impl Rescue {
@@ -56,6 +58,9 @@ impl Writer {
         let Err(displaced) = self.guard.look(self.conn.is_some()) else {
             // From now on more is written than is in a copy that was made before.
             self.rescue.lacks_some();
+            if let Some(back) = self.rescue.noted.take() {
+                losses::forget(&self.setting.path, &back);
+            }
             return false;
         };
         let kept = self.rescue.copy.as_ref().filter(|_| self.rescue.is_whole);
@@ -66,6 +71,20 @@ impl Writer {
         self.note(Code::StoreFailed, why);
         self.refuse_new_work();
         true
+    }
+
+    /// Whatever is found there the next time, it isn't what was here.
+    fn note_the_copy(&mut self) {
+        let (Some(conn), Some(copy)) = (&self.conn, &self.rescue.copy) else {
+            return;
+        };
+        let epoch = conn.query_row(EPOCH, [], |row| row.get(0));
+        let loss = Loss::Gone {
+            epoch: epoch.unwrap_or_default(),
+            rescued: Some(copy.clone()),
+        };
+        losses::note(&self.setting.path, &loss);
+        self.rescue.noted = Some(loss);
     }
 
     /// Copies what is in the files that are open, if that has changed.
@@ -86,6 +105,7 @@ impl Writer {
             Ok(()) => {
                 tracing::warn!(%copy, "what the store held is copied");
                 self.rescue.is_whole = true;
+                self.note_the_copy();
             }
             Err(why) => tracing::error!(%copy, why, "what the store holds can't be copied"),
         }

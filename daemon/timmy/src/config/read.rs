@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use agentd_protocol::limits::MAX_FALLBACKS;
 use agentd_protocol::nearest::nearest;
+use agentd_protocol::trusted::{self, Untrusted};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
@@ -85,6 +86,9 @@ pub(crate) enum ConfigError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Others can change what it says.
+    #[error(transparent)]
+    Untrusted(#[from] Untrusted),
     /// The user has to change something.
     #[error("{}:{line}: {what}{}", file.display(), hint.as_ref().map(|hint| format!("; hint: {hint}")).unwrap_or_default())]
     Wrong {
@@ -125,8 +129,10 @@ impl Config {
     /// Reads the file; a missing one is an empty one.
     ///
     /// # Errors
-    /// It can't be read, or something in it is wrong: which line, and what to do.
+    /// Others could change it, it can't be read, or something in it is wrong: which line, and what
+    /// to do.
     pub(crate) fn load(file: &Path) -> Result<Self, ConfigError> {
+        trusted::check(file)?;
         match std::fs::read_to_string(file) {
             Ok(text) => Self::parse(&text, file),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),

@@ -9,6 +9,8 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use agentd_protocol::trusted::{self, Untrusted};
+
 use super::Key;
 
 /// Holds a token rather than a key, which goes into another header.
@@ -44,6 +46,9 @@ pub(crate) enum KeysError {
         /// Its mode.
         mode: u32,
     },
+    /// Others could change them, or where they go.
+    #[error(transparent)]
+    Untrusted(#[from] Untrusted),
     /// A line is not what it should be.
     #[error("{}, line {line}: this line is not `NAME=value`", .file.display())]
     Wrong {
@@ -66,7 +71,7 @@ impl Keys {
     /// Reads the file `env` of a directory. None there is no error.
     ///
     /// # Errors
-    /// Others can read it, or it isn't of the form.
+    /// Others can read or change it, or it isn't of the form.
     pub(crate) fn read(dir: &Path) -> Result<Self, KeysError> {
         let file = dir.join(FILE);
         let wrong = |source| KeysError::Io {
@@ -82,6 +87,7 @@ impl Keys {
         if mode & 0o077 != 0 {
             return Err(KeysError::Readable { file, mode });
         }
+        trusted::check(&file)?;
         let mut text = String::new();
         let mut limited = opened.take(MOST_BYTES);
         limited.read_to_string(&mut text).map_err(wrong)?;

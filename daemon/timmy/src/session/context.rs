@@ -143,7 +143,7 @@ fn workspace(cwd: &Path, notes: &mut Vec<String>) -> String {
     let mut said = String::new();
     for directory in directories[..=root].iter().rev() {
         let path = directory.join("AGENTS.md");
-        match files::within(directories[root], &path, room) {
+        match files::within(directory, "AGENTS.md", room) {
             Ok(found) => {
                 room -= found.text.len();
                 if found.cut {

@@ -3,10 +3,13 @@
 //! Owns what may be read of a path: regular files, their beginning, as text. Must not know what the
 //! text is for.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, OpenOptionsExt as _};
 
 /// A file's text, or its beginning.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,27 +25,42 @@ pub(crate) struct Text {
 /// # Errors
 /// It isn't there, can't be read, or isn't a regular file.
 pub(crate) fn own(path: &Path, most: usize) -> io::Result<Text> {
-    read(path, most, libc::O_NONBLOCK)
+    let mut options = OpenOptions::new();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    read(file, path, most)
 }
 
-/// Reads a file of a workspace: a link that leads out of `root` isn't followed, as it could make
-/// a secret part of the conversation.
+/// Reads a text in Markdown of a workspace, which a command could have made a link to a secret. It
+/// is followed to another such text in or below `dir`, the directory that it is in: who can put
+/// a link there reads what is there.
 ///
 /// # Errors
-/// It isn't there, can't be read, leads out of the root, or isn't a regular file.
-pub(crate) fn within(root: &Path, path: &Path, most: usize) -> io::Result<Text> {
-    let (root, real) = (root.canonicalize()?, path.canonicalize()?);
-    if !real.starts_with(&root) {
-        let why = format!("`{}` leads out of `{}`", path.display(), root.display());
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+/// It isn't there, can't be read, leads elsewhere, or isn't a regular file.
+pub(crate) fn within(dir: &Path, name: &str, most: usize) -> io::Result<Text> {
+    let path = dir.join(name);
+    let (dir, real) = (dir.canonicalize()?, path.canonicalize()?);
+    let refused = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    let Ok(below) = real.strip_prefix(&dir) else {
+        return refused(format!("it leads out of `{}`", dir.display()));
+    };
+    if below.extension().is_none_or(|end| end != "md") {
+        return refused(format!(
+            "it leads to `{}`, which is no `.md`",
+            real.display()
+        ));
     }
-    read(&real, most, libc::O_NONBLOCK | libc::O_NOFOLLOW)
+    // Whatever becomes a link meanwhile, nothing outside is opened.
+    let dir = Dir::open_ambient_dir(&dir, ambient_authority())?;
+    let mut options = cap_std::fs::OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NONBLOCK);
+    read(dir.open_with(below, &options)?.into_std(), &path, most)
 }
 
-/// A pipe doesn't hold up who opens it with `O_NONBLOCK`.
-fn read(path: &Path, most: usize, flags: libc::c_int) -> io::Result<Text> {
-    let mut options = OpenOptions::new();
-    let file = options.read(true).custom_flags(flags).open(path)?;
+/// The text of an open file. A pipe doesn't hold up who opens it with `O_NONBLOCK`.
+fn read(file: File, path: &Path, most: usize) -> io::Result<Text> {
     if !file.metadata()?.is_file() {
         let why = format!("`{}` is not a regular file", path.display());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
@@ -94,20 +112,24 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_a_workspace_leads_nowhere_outside_of_it() {
+    fn notes_that_are_links_lead_to_notes() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("repo");
-        std::fs::create_dir(&root).unwrap();
-        std::fs::write(dir.path().join("secret"), "key").unwrap();
-        std::fs::write(root.join("CLAUDE.md"), "inside").unwrap();
-        symlink(dir.path().join("secret"), root.join("out")).unwrap();
-        symlink("CLAUDE.md", root.join("AGENTS.md")).unwrap();
-        assert_eq!(
-            within(&root, &root.join("AGENTS.md"), 10).unwrap().text,
-            "inside"
-        );
-        let why = within(&root, &root.join("out"), 10).unwrap_err();
-        assert_eq!(why.kind(), io::ErrorKind::PermissionDenied);
-        assert_eq!(own(&root.join("out"), 10).unwrap().text, "key");
+        std::fs::create_dir_all(root.join("docs")).unwrap();
+        std::fs::write(dir.path().join("secret.md"), "key").unwrap();
+        std::fs::write(root.join(".npmrc"), "key").unwrap();
+        std::fs::write(root.join("docs/NOTES.md"), "inside").unwrap();
+        for (name, to) in [
+            ("out", "../secret.md"),
+            ("token", ".npmrc"),
+            ("AGENTS.md", "docs/NOTES.md"),
+        ] {
+            symlink(to, root.join(name)).unwrap();
+        }
+        assert_eq!(within(&root, "AGENTS.md", 10).unwrap().text, "inside");
+        for name in ["out", "token", ".npmrc"] {
+            let why = within(&root, name, 10).unwrap_err();
+            assert_eq!(why.kind(), io::ErrorKind::PermissionDenied, "{name}");
+        }
     }
 }

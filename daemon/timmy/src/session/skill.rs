@@ -79,7 +79,7 @@ fn read(own: &Path, name: Option<&str>) -> Outcome {
             ok: true,
             output: found.text,
             truncated: found.cut,
-            confined: None,
+            sandbox: None,
         },
         Err(why) => Outcome::failed(format!("`{}` can't be read: {why}", skill.file.display())),
     }

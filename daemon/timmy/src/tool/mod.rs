@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use agentd_protocol::line::Sandbox;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -105,20 +106,7 @@ pub(crate) struct Outcome {
     /// Was something left out of it?
     pub(crate) truncated: bool,
     /// What a command could reach, when it was one.
-    pub(crate) confined: Option<Confined>,
-}
-
-/// What a command could reach, for programs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-pub(crate) struct Confined {
-    /// `granted`, or `all` that are the user's.
-    pub(crate) files: &'static str,
-    /// `none` or `open`.
-    pub(crate) network: &'static str,
-    /// Which processes its signals reach: its `own`, `none`, or `all` of the user's.
-    pub(crate) signals: &'static str,
-    /// Which it could make: `none`, those of the `network`, or `all`.
-    pub(crate) sockets: &'static str,
+    pub(crate) sandbox: Option<Sandbox>,
 }
 
 impl Outcome {
@@ -128,7 +116,7 @@ impl Outcome {
             ok: true,
             output,
             truncated: false,
-            confined: None,
+            sandbox: None,
         }
     }
 
@@ -138,7 +126,7 @@ impl Outcome {
             ok,
             output: shown.text,
             truncated: shown.truncated,
-            confined: None,
+            sandbox: None,
         }
     }
 
@@ -148,7 +136,7 @@ impl Outcome {
             ok: false,
             output: why,
             truncated: false,
-            confined: None,
+            sandbox: None,
         }
     }
 }

@@ -34,6 +34,9 @@ pub(crate) struct Rules {
     pub(crate) private: Vec<PathBuf>,
     /// Where the user's programs keep tokens: not even read without leave.
     pub(crate) secret: Vec<PathBuf>,
+    /// Where programs are looked for, by us and by agentd: in a workspace they may be run, and not
+    /// replaced, or a command could plant what runs later without a sandbox.
+    pub(crate) programs: Vec<PathBuf>,
     /// Directories that may be written besides the workspace.
     pub(crate) writable: Vec<PathBuf>,
     /// How much of landlock confines commands.
@@ -91,6 +94,7 @@ impl Rules {
             secret: secret.into_iter().map(settled).collect(),
             home: places.home.map(settled),
             private: private.into_iter().map(settled).collect(),
+            programs: search_path(&environment),
             writable: config.writable.clone(),
             landlock: Landlock::ALL,
             network: config.network,
@@ -150,6 +154,13 @@ impl Rules {
         ours.chain(kernel)
             .any(|private| private.starts_with(root) && path.starts_with(private))
             || self.is_of_the_home(root, path)
+    }
+
+    /// Is it in a directory within the root that programs are looked for in? A root that is one
+    /// itself was named by somebody.
+    pub(crate) fn is_program(&self, root: &Path, path: &Path) -> bool {
+        let mut programs = self.programs.iter();
+        programs.any(|dir| dir != root && dir.starts_with(root) && path.starts_with(dir))
     }
 
     /// With the home for a workspace, what starts with a dot there isn't work: it is what the
@@ -351,6 +362,7 @@ fn locate(
     if let Some(root) = within
         && access <= root.access
         && !rules.is_private(root.dir(), &settled)
+        && (access == Access::Read || !rules.is_program(root.dir(), &settled))
     {
         return Ok(Located::Inside(Place {
             base: Arc::clone(&root.anchor),
@@ -363,6 +375,9 @@ fn locate(
     let why = match within {
         None => "it is outside of the workspace".to_owned(),
         Some(root) if access > root.access => "it may only be read".to_owned(),
+        Some(root) if rules.is_program(root.dir(), &settled) => {
+            "programs are looked for there".to_owned()
+        }
         Some(_) => "it is private to the user's programs".to_owned(),
     };
     let has_tokens = rules.secret.iter().any(|place| settled.starts_with(place));
@@ -372,6 +387,15 @@ fn locate(
         why
     };
     Ok(Located::Outside { path: settled, why })
+}
+
+/// The directories of `PATH`: as they are named, which may be a link that somebody could replace,
+/// and without links.
+fn search_path(environment: &[(OsString, OsString)]) -> Vec<PathBuf> {
+    let path = environment.iter().filter(|(name, _)| name == "PATH");
+    let dirs = path.flat_map(|(_, path)| std::env::split_paths(path));
+    let dirs = dirs.filter(|dir| dir.is_absolute());
+    dirs.flat_map(|dir| [settled(dir.clone()), dir]).collect()
 }
 
 /// A path without links, of what may be there only later.

@@ -181,12 +181,17 @@ pub(crate) fn available(most: Landlock) -> Result<Signals, String> {
 
 /// A program on `PATH`.
 pub(crate) fn found(program: &str, rules: &Rules) -> Option<PathBuf> {
+    all_found(program, rules).next()
+}
+
+/// All of its name on `PATH`, the one that is run first.
+pub(crate) fn all_found(program: &str, rules: &Rules) -> impl Iterator<Item = PathBuf> {
     let path = rules.environment.iter().find(|(name, _)| name == "PATH");
     let path: &OsStr = path.map_or("/usr/bin:/bin".as_ref(), |(_, path)| path);
     std::env::split_paths(path)
         .filter(|dir| dir.is_absolute())
-        .map(|dir| dir.join(program))
-        .find(|file| file.is_file())
+        .map(move |dir| dir.join(program))
+        .filter(|file| file.is_file())
 }
 
 #[cfg(target_os = "linux")]

@@ -123,6 +123,7 @@ pub(crate) fn rules() -> Rules {
         home: None,
         private: Vec::new(),
         secret: Vec::new(),
+        programs: Vec::new(),
         writable: Vec::new(),
         landlock: sandbox::Landlock::ALL,
         network: false,

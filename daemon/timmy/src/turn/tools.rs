@@ -173,8 +173,8 @@ impl Turn<'_> {
                 "truncated": outcome.truncated,
                 "duration_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             });
-            if let Some(confined) = outcome.confined {
-                end["sandbox"] = json!(confined);
+            if let Some(sandbox) = outcome.sandbox {
+                end["sandbox"] = json!(sandbox);
             }
             around.line.say("tool_end", end).await;
             kept.map_err(Ending::Store)?;

@@ -1,6 +1,10 @@
 //! The configuration as people write it, right and wrong.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::*;
+use crate::provider::keys::Keys;
 
 fn refused(text: &str) -> String {
     let parsed = Config::parse(text, Path::new("/c/config.toml"));
@@ -59,6 +63,27 @@ command = ["mcp"]
         Config::load(Path::new("/nowhere/c")).unwrap(),
         Config::default()
     );
+}
+
+#[test]
+fn config_that_others_may_write_is_refused() {
+    let dir = tempfile::TempDir::new().unwrap();
+    for name in ["config.toml", "env"] {
+        let file = dir.path().join(name);
+        std::fs::write(&file, "").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    }
+    let read = || {
+        let config = Config::load(&dir.path().join("config.toml")).map_err(|why| why.to_string());
+        let keys = Keys::read(dir.path()).map_err(|why| why.to_string());
+        (config.map(drop), keys.map(drop))
+    };
+    assert_eq!(read(), (Ok(()), Ok(())));
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+    let (config, keys) = read();
+    for why in [config.unwrap_err(), keys.unwrap_err()] {
+        assert!(why.contains("hint: chmod go-w"), "{why}");
+    }
 }
 
 #[test]

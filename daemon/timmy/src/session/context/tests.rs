@@ -121,6 +121,22 @@ fn notes_of_a_workspace_that_lead_out_of_it_are_not_read() {
 }
 
 #[test]
+fn notes_of_a_workspace_that_are_links_tell_no_tokens() {
+    let place = Place::new();
+    place.write("repo/.npmrc", "//registry/:_authToken=secret");
+    place.write("repo/above.md", "secret, too");
+    place.write("repo/inner/.env", "KEY=secret");
+    for to in ["../.npmrc", "../above.md", ".env"] {
+        let link = place.dir.path().join("repo/inner/AGENTS.md");
+        symlink(to, &link).unwrap();
+        let begun = place.begin();
+        assert!(!begun.basis.system.contains("secret"), "{to}");
+        assert!(begun.notes[0].contains("it leads"), "{:?}", begun.notes);
+        fs::remove_file(link).unwrap();
+    }
+}
+
+#[test]
 fn skills_are_listed_by_name_and_description() {
     let place = Place::new();
     place.write(

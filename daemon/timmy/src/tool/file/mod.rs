@@ -3,6 +3,7 @@
 //! Owns how a file is opened and replaced. Where that may be is said by `places`.
 
 mod edit;
+mod ignored;
 mod list;
 mod read;
 mod search;

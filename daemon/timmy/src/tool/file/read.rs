@@ -116,7 +116,7 @@ fn read(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
         ok: true,
         output: shown,
         truncated: more || is_cut,
-        confined: None,
+        sandbox: None,
     })
 }
 

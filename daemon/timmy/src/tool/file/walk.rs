@@ -11,6 +11,7 @@ use cap_std::fs::Dir;
 use ignore::overrides::{Override, OverrideBuilder};
 use ignore::{DirEntry, WalkBuilder, WalkState};
 
+use super::ignored::Ignored;
 use crate::tool::Surroundings;
 use crate::tool::places::{Place, Rules};
 
@@ -52,21 +53,26 @@ impl Walk<'_> {
         let root = self.place.base().to_owned();
         let root_there = &root.clone();
         let rules = Arc::clone(self.rules);
+        // The library's own way reads whatever is there to its end.
+        let ignored = (!self.all).then(|| Ignored::below(&root));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         builder
-            .hidden(false)
-            .require_git(false)
+            .standard_filters(false)
+            .git_global(!self.all)
             .follow_links(false)
             .max_depth(self.depth)
             .threads(cores.min(THREADS))
             .filter_entry(move |entry| {
                 let is_of_versions = OF_VERSIONS.iter().any(|name| entry.file_name() == *name);
                 let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
-                !(rules.is_private(&root, entry.path()) || (is_of_versions && is_dir))
+                let is_left_out = || {
+                    let ignored = ignored.as_ref().filter(|_| entry.depth() > 0);
+                    ignored.is_some_and(|ignored| ignored.leaves_out(entry.path(), is_dir))
+                };
+                !(rules.is_private(&root, entry.path())
+                    || (is_of_versions && is_dir)
+                    || is_left_out())
             });
-        if self.all {
-            builder.standard_filters(false);
-        }
         let until = Instant::now() + WITHIN;
         builder.build_parallel().run(|| {
             let mut visit = visitor();

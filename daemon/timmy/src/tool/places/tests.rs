@@ -66,3 +66,27 @@ fn what_belongs_to_agentd_is_private_in_a_workspace_around_it() {
     assert!(matches!(found("state/env"), Located::Never(_)));
     assert!(matches!(found("state/spill/a.txt"), Located::Inside(_)));
 }
+
+#[test]
+fn programs_on_the_path_are_read_and_not_written() {
+    let place = Test::new(Says::yes());
+    place.write("ws/bin/tool", "x");
+    let rules = Rules {
+        programs: vec![place.path("ws/bin"), place.path("ws/later")],
+        ..place.rules()
+    };
+    let found = |path: &str, access| locate(&rules, &place.around, path, access).unwrap();
+    assert!(matches!(
+        found("bin/tool", Access::Read),
+        Located::Inside(_)
+    ));
+    for path in ["bin/tool", "bin/git", "later/git"] {
+        let there = found(path, Access::Write);
+        assert!(matches!(there, Located::Outside { .. }), "{there:?}");
+    }
+    // Who works there means to.
+    let mut around = place.around.clone();
+    around.cwd = place.path("ws/bin");
+    let there = locate(&rules, &around, "tool", Access::Write).unwrap();
+    assert!(matches!(there, Located::Inside(_)), "{there:?}");
+}

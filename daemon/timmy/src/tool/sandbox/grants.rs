@@ -140,6 +140,7 @@ impl Grants {
                 granted.push(dir.to_owned());
                 return;
             }
+            Part::Readable => return self.open(dir, Access::Read, &|_| Part::Whole),
             Part::Some => self.list.push(dir.to_owned()),
         }
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
@@ -177,6 +178,8 @@ impl Grants {
 /// How much of a file or directory is granted.
 enum Part {
     Whole,
+    /// The whole, to be read.
+    Readable,
     /// What is in it is looked at one by one.
     Some,
     None,
@@ -209,10 +212,15 @@ fn of_root(rules: &Rules, root: &Path, path: &Path) -> Part {
     let is_around = || {
         let secret = rules.secret.iter();
         let mut there = secret.filter(|place| place.starts_with(path) && place.exists());
-        there.next().is_some() || rules.private.iter().any(|own| own.starts_with(path))
+        let mut programs = rules.programs.iter();
+        there.next().is_some()
+            || rules.private.iter().any(|own| own.starts_with(path))
+            || programs.any(|dir| dir != root && dir.starts_with(path) && dir.exists())
     };
     if rules.is_private(root, path) {
         Part::None
+    } else if rules.is_program(root, path) {
+        Part::Readable
     } else if (is_home && path == root) || is_around() {
         Part::Some
     } else {

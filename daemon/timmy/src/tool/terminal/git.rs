@@ -1,13 +1,14 @@
 //! What git is told of its user in a sandbox: a configuration without tokens.
 //!
-//! Owns which settings are in it. A token may be in any other one: in an address, a header, a
-//! helper's command. Must not know sandboxes.
+//! Owns which settings are in it, and which git is asked. A token may be in any other one: in an
+//! address, a header, a helper's command. Must not know sandboxes.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use nix::unistd::{AccessFlags, access, geteuid};
 use tokio::process::Command;
 
 use crate::tool::places::Rules;
@@ -23,12 +24,12 @@ const FILE: &str = "gitconfig";
 const WITHIN: Duration = Duration::from_secs(2);
 
 /// The file, in a directory that commands can't write; it is made for a session's first command.
-pub(super) async fn configuration(rules: &Rules, spill: &Path) -> PathBuf {
+pub(super) async fn configuration(rules: &Rules, cwd: &Path, spill: &Path) -> PathBuf {
     let file = spill.join(FILE);
     if file.is_file() {
         return file;
     }
-    let text = written(&asked(rules).await);
+    let text = written(&asked(rules, cwd).await);
     match std::fs::write(&file, text) {
         Ok(()) => file,
         Err(_) => "/dev/null".into(),
@@ -36,8 +37,9 @@ pub(super) async fn configuration(rules: &Rules, spill: &Path) -> PathBuf {
 }
 
 /// What git says of its configuration: each name and value.
-async fn asked(rules: &Rules) -> Vec<u8> {
-    let Some(git) = sandbox::found("git", rules) else {
+async fn asked(rules: &Rules, cwd: &Path) -> Vec<u8> {
+    let mut all = sandbox::all_found("git", rules);
+    let Some(git) = all.find(|git| is_out_of_reach(git, rules, cwd)) else {
         return Vec::new();
     };
     let mut command = Command::new(git);
@@ -68,6 +70,19 @@ async fn asked(rules: &Rules) -> Vec<u8> {
         .and_then(Result::ok)
         .map(|said| said.stdout)
         .unwrap_or_default()
+}
+
+/// It is run without a sandbox: could a command, of this session or another one, have put it there?
+/// What the user owns may be in any session's workspace.
+fn is_out_of_reach(program: &Path, rules: &Rules, cwd: &Path) -> bool {
+    let Ok(program) = program.canonicalize() else {
+        return false;
+    };
+    let roots = rules.home.iter().chain(&rules.writable);
+    let mut within = roots.map(PathBuf::as_path).chain([cwd]);
+    let may_write = |path: &Path| access(path, AccessFlags::W_OK).is_ok();
+    !within.any(|root| program.starts_with(root))
+        && (geteuid().is_root() || !program.ancestors().any(may_write))
 }
 
 /// The same as a file of git's. A name without a value is true.

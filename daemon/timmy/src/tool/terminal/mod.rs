@@ -15,6 +15,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use agentd_protocol::line::{Reach, Sandbox};
 use serde_json::{Map, Value};
 use tokio::io::{AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
@@ -24,7 +25,7 @@ use super::output::Output;
 use super::places::{Rules, temporary};
 use super::sandbox::{self, Grants, Signals};
 use super::schema::arguments;
-use super::{Confined, Outcome, Surroundings, Tool};
+use super::{Outcome, Surroundings, Tool};
 use crate::config::Unsandboxed;
 use crate::model::{Boxed, ToolSpec};
 
@@ -107,22 +108,22 @@ enum Leave {
 
 impl Leave {
     /// What it leaves a command.
-    const fn held(self) -> Confined {
+    const fn held(self) -> Sandbox {
         match self {
-            Self::Sandboxed { network, signals } => Confined {
-                files: "granted",
-                network: if network { "open" } else { "none" },
+            Self::Sandboxed { network, signals } => Sandbox {
+                files: Reach::Granted,
+                network: if network { Reach::All } else { Reach::None },
                 signals: match signals {
-                    Signals::Own => "own",
-                    Signals::Nobody => "none",
+                    Signals::Own => Reach::Own,
+                    Signals::Nobody => Reach::None,
                 },
-                sockets: if network { "network" } else { "none" },
+                sockets: if network { Reach::Network } else { Reach::None },
             },
-            Self::Everything(_) => Confined {
-                files: "all",
-                network: "open",
-                signals: "all",
-                sockets: "all",
+            Self::Everything(_) => Sandbox {
+                files: Reach::All,
+                network: Reach::All,
+                signals: Reach::All,
+                sockets: Reach::All,
             },
         }
     }
@@ -265,7 +266,7 @@ impl Bash {
         let grants = grants.await.map_err(io::Error::other)?;
         let grants = grants.map_err(io::Error::other)?;
         let git = match &grants {
-            Some(_) => Some(git::configuration(&self.0, &around.spill).await),
+            Some(_) => Some(git::configuration(&self.0, &around.cwd, &around.spill).await),
             None => None,
         };
         let shell = sandbox::found("bash", &self.0).unwrap_or_else(|| "/bin/sh".into());
@@ -441,7 +442,7 @@ fn told(output: Output, ended: Ended, leave: Leave, report: &Report, took: Durat
         ok: ended == Ended::ByItself && report.failed.is_none() && report.code == Some(0),
         output: text,
         truncated: shown.truncated,
-        confined: Some(leave.held()),
+        sandbox: Some(leave.held()),
     }
 }
 

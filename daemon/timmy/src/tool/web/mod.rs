@@ -247,7 +247,7 @@ impl Page {
                 self.url, self.status, shown.text
             ),
             truncated: shown.truncated || self.is_cut,
-            confined: None,
+            sandbox: None,
         }
     }
 }

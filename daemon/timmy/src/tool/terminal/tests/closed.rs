@@ -1,5 +1,7 @@
 //! What is closed to a command wherever it is, and what no path leads to.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::*;
 
 #[tokio::test]
@@ -310,6 +312,70 @@ async fn secret_places_are_closed_and_git_works() {
         "{}",
         done.output
     );
+}
+
+/// `dir` comes first on `PATH`.
+fn first_on_path(terminal: &mut Terminal, dir: &str) {
+    let dir = terminal.place.path(dir);
+    let mut environment = terminal.rules.environment.to_vec();
+    let path = environment.iter_mut().find(|(name, _)| name == "PATH");
+    let (_, path) = path.unwrap();
+    let dirs = std::iter::once(dir.clone()).chain(std::env::split_paths(path));
+    *path = std::env::join_paths(dirs).unwrap();
+    terminal.rules.environment = environment.into();
+    terminal.rules.programs = vec![dir];
+}
+
+fn plant(terminal: &Terminal, name: &str, script: &str) {
+    terminal.place.write(name, script);
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(terminal.place.path(name), mode).unwrap();
+}
+
+#[tokio::test]
+async fn programs_on_the_path_are_run_and_not_replaced() {
+    if !has_sandbox() {
+        return;
+    }
+    let mut terminal = Terminal::new();
+    plant(&terminal, "ws/env/bin/tool", "#!/bin/sh\necho ran\n");
+    terminal.place.write("ws/env/a", "");
+    first_on_path(&mut terminal, "ws/env/bin");
+    let done = terminal.bash("tool && echo x > env/a").await;
+    assert!(done.output.starts_with("ran\n"), "{}", done.output);
+    assert!(done.ok, "{}", done.output);
+    for wrong in [
+        "echo x > env/bin/tool",
+        "touch env/bin/git",
+        "rm env/bin/tool",
+        "mv env/bin env/old",
+        "mv env old",
+        "ln -s /bin/true env/bin/git",
+        "chmod u+w env/bin/tool; cp /bin/true env/bin/tool",
+    ] {
+        let done = terminal.bash(wrong).await;
+        assert!(!done.ok, "{wrong}: {}", done.output);
+    }
+    let bin = terminal.place.path("ws/env/bin");
+    let names: Vec<_> = std::fs::read_dir(bin).unwrap().flatten().collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+    assert!(terminal.place.read("ws/env/bin/tool").contains("echo ran"));
+}
+
+#[tokio::test]
+async fn git_of_a_workspace_is_never_asked() {
+    if !has_sandbox() {
+        return;
+    }
+    let mut terminal = Terminal::new();
+    let marker = terminal.place.path("user/asked");
+    let script = format!("#!/bin/sh\necho x > {}\n", marker.display());
+    plant(&terminal, "user/bin/git", &script);
+    at_home(&mut terminal);
+    first_on_path(&mut terminal, "user/bin");
+    let done = terminal.bash("echo done").await;
+    assert!(done.ok, "{}", done.output);
+    assert!(!marker.exists(), "it was run without a sandbox");
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! Older kernels: what their landlock lacks is made good, or said.
 
+use agentd_protocol::line::{Reach, Sandbox};
+
 use super::*;
 use crate::tool::sandbox::Landlock;
 
@@ -48,16 +50,13 @@ async fn kernels_of_each_age_signal_nobody_outside() {
             "{}",
             done.output
         );
-        let confined = done.confined.unwrap();
-        assert_eq!(
-            confined.signals,
-            if is_old { "none" } else { "own" },
-            "{version}"
-        );
-        assert_eq!(
-            (confined.files, confined.network, confined.sockets),
-            ("granted", "none", "none")
-        );
+        let held = Sandbox {
+            files: Reach::Granted,
+            network: Reach::None,
+            signals: if is_old { Reach::None } else { Reach::Own },
+            sockets: Reach::None,
+        };
+        assert_eq!(done.sandbox, Some(held), "{version}");
     }
 }
 
@@ -127,7 +126,7 @@ async fn kernels_too_old_have_somebody_asked() {
         let mut terminal = Terminal::asking(Says::yes());
         terminal.rules.landlock = Landlock(version);
         let done = terminal.bash("touch x").await;
-        assert_eq!(done.confined.unwrap().files, "all");
+        assert_eq!(done.sandbox.unwrap().files, Reach::All);
         assert!(done.output.contains("not sandboxed"), "{}", done.output);
     }
 }

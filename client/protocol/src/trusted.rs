@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -21,12 +22,34 @@ const UNMAPPED: u32 = 65534;
 /// Why a file isn't trusted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Untrusted {
-    /// The file or directory.
+    /// The file that was asked about.
+    pub file: PathBuf,
+    /// It, or what is on the way to it.
     pub path: PathBuf,
     /// What is wrong with it.
     pub what: String,
     /// The command that mends it.
     pub hint: String,
+}
+
+impl fmt::Display for Untrusted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (file, path) = (self.file.display(), self.path.display());
+        let Self { what, hint, .. } = self;
+        write!(
+            f,
+            "`{file}` says what is run as you, and `{path}` isn't yours alone: {what}; hint: {hint}"
+        )
+    }
+}
+
+impl std::error::Error for Untrusted {}
+
+/// What is wrong with a file or directory, and the command that mends it.
+struct Fault {
+    path: PathBuf,
+    what: String,
+    hint: String,
 }
 
 /// Who looks, and what is to be made of other owners.
@@ -50,15 +73,19 @@ pub fn check(file: &Path) -> Result<(), Untrusted> {
         uid: nix::unistd::geteuid().as_raw(),
         unmapped: fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !full(map)),
     };
-    looker
-        .walk(file)
-        .map_err(|why| match is_of_caller(&why.path) {
-            true => Untrusted {
-                hint: "`sudo -H`, which takes root's own home; or do it without sudo".to_owned(),
-                ..why
-            },
-            false => why,
-        })
+    looker.walk(file).map_err(|Fault { path, what, hint }| {
+        let of_caller = "`sudo -H`, which takes root's own home; or do it without sudo";
+        let hint = match is_of_caller(&path) {
+            true => of_caller.to_owned(),
+            false => hint,
+        };
+        Untrusted {
+            file: file.to_owned(),
+            path,
+            what,
+            hint,
+        }
+    })
 }
 
 /// Is it of whoever called `sudo`, which has left us that user's `HOME`? Then it is right as it is.
@@ -69,7 +96,7 @@ fn is_of_caller(path: &Path) -> bool {
 }
 
 impl Looker {
-    fn walk(&self, file: &Path) -> Result<(), Untrusted> {
+    fn walk(&self, file: &Path) -> Result<(), Fault> {
         let mut left: VecDeque<OsString> = words(file);
         let mut place = PathBuf::from("/");
         let mut links = 0;
@@ -114,20 +141,20 @@ impl Looker {
     }
 
     /// Where others may make names, or of what is read, it has to be known whose it is.
-    fn check_owner(&self, path: &Path, found: &Metadata, known: bool) -> Result<(), Untrusted> {
+    fn check_owner(&self, path: &Path, found: &Metadata, known: bool) -> Result<(), Fault> {
         let owner = found.uid();
         let ours = owner == self.uid || owner == 0;
         if ours || owner == UNMAPPED && self.unmapped && !known {
             return Ok(());
         }
-        Err(Untrusted {
+        Err(Fault {
             path: path.to_owned(),
             what: format!("it belongs to user {owner}, who could change it"),
             hint: format!("sudo chown -h {} {}", self.uid, path.display()),
         })
     }
 
-    fn check_mode(&self, path: &Path, found: &Metadata) -> Result<(), Untrusted> {
+    fn check_mode(&self, path: &Path, found: &Metadata) -> Result<(), Fault> {
         let mode = found.mode() & 0o7777;
         let sticky = found.is_dir() && mode & 0o1000 != 0;
         let by_others = mode & 0o002 != 0;
@@ -135,7 +162,7 @@ impl Looker {
         if sticky || !by_others && !by_group {
             return Ok(());
         }
-        Err(Untrusted {
+        Err(Fault {
             path: path.to_owned(),
             what: format!("its mode is {mode:04o}: others could change it"),
             hint: format!("chmod go-w {}", path.display()),
