@@ -67,16 +67,25 @@ const OF_ONESELF: &[libc::c_long] = &[
     libc::SYS_sched_setparam,
     libc::SYS_sched_setscheduler,
 ];
-/// What changes a file's attributes, wherever the file is: landlock guards none.
+/// What reads or changes a file's attributes, wherever the file is: landlock guards none. A browser
+/// writes there from where a file came, tokens in the address and all.
 const ATTRIBUTES: &[libc::c_long] = &[
+    libc::SYS_fgetxattr,
+    libc::SYS_flistxattr,
     libc::SYS_fremovexattr,
     libc::SYS_fsetxattr,
+    libc::SYS_getxattr,
+    libc::SYS_lgetxattr,
+    libc::SYS_listxattr,
+    libc::SYS_llistxattr,
     libc::SYS_lremovexattr,
     libc::SYS_lsetxattr,
     libc::SYS_removexattr,
     libc::SYS_setxattr,
-    // `setxattrat` and `removexattrat` of Linux 6.13, everywhere the same.
+    // `setxattrat`, `getxattrat`, `listxattrat` and `removexattrat` of Linux 6.13, everywhere the same.
     463,
+    464,
+    465,
     466,
 ];
 

@@ -40,6 +40,8 @@ async fn what_others_have_besides_files_is_out_of_reach() {
          t('priority', lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 19))\n\
          t('attribute', lambda: os.setxattr('../outside/file', 'user.x', b'x'))\n\
          t('no attribute', lambda: os.removexattr('../outside/file', 'user.x'))\n\
+         t('read', lambda: os.getxattr('../outside/file', 'user.x'))\n\
+         t('names', lambda: os.listxattr('../outside/file'))\n\
          t('memory', lambda: call('shmget', 0, 4096, 0o1600))\n\
          t('words', lambda: call('msgget', 0, 0o1600))\n\
          t('flags', lambda: call('semget', 0, 1, 0o1600))\n\
@@ -50,7 +52,8 @@ async fn what_others_have_besides_files_is_out_of_reach() {
     assert_eq!(
         said(&done),
         "own limit yes\nlimit EPERM\nown priority yes\npriority EPERM\n\
-         attribute ENOTSUP\nno attribute ENOTSUP\nmemory EPERM\nwords EPERM\n\
+         attribute ENOTSUP\nno attribute ENOTSUP\nread ENOTSUP\nnames ENOTSUP\n\
+         memory EPERM\nwords EPERM\n\
          flags EPERM\nqueue EPERM\n",
         "{}",
         done.output
