@@ -356,6 +356,8 @@ fn make_private(dir: &Path, path: &Path) -> std::io::Result<()> {
         .truncate(false)
         .write(true)
         .mode(0o600)
+        // Nobody is waited for at the other end of a pipe.
+        .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
         .open(path)?;
     if file.metadata()?.permissions().mode() & 0o077 != 0 {
         file.set_permissions(fs::Permissions::from_mode(0o600))?;
