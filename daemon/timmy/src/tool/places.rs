@@ -96,7 +96,7 @@ impl Rules {
             private: private.into_iter().map(settled).collect(),
             programs: search_path(&environment),
             writable: config.writable.clone(),
-            landlock: Landlock::ALL,
+            landlock: Landlock::of_process(),
             network: config.network,
             unsandboxed: config.unsandboxed,
             program,
