@@ -18,6 +18,13 @@ pub const AREAS: &[&str] = &[
     "network",
     "processes",
     "kernel",
+    "inside",
+    "users",
+    "http",
+    "webhooks",
+    "ssh",
+    "configuration",
+    "store",
 ];
 
 /// One attempt.

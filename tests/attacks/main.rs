@@ -12,19 +12,26 @@
 )]
 
 mod catalogue;
+mod disk;
 #[path = "../it/mock_model/mod.rs"]
 mod mock_model;
-#[path = "../it/support.rs"]
-mod support;
-
+#[cfg(target_os = "linux")]
+mod others;
 #[cfg(target_os = "linux")]
 mod sandbox;
 #[cfg(target_os = "linux")]
 mod script;
+#[path = "../it/http/server.rs"]
+mod server;
+mod strangers;
+#[path = "../it/support.rs"]
+mod support;
 #[cfg(target_os = "linux")]
 mod tools;
 #[cfg(target_os = "linux")]
 mod world;
+
+use std::path::Path;
 
 use catalogue::{AREAS, rows};
 
@@ -46,4 +53,8 @@ fn attacks_are_named_once_and_counted() {
     let all: usize = counted.iter().sum();
     println!("{all:4} attempts");
     assert!(all >= LEAST, "only {all}");
+    let told = Path::new(env!("CARGO_MANIFEST_DIR")).join("SECURITY.md");
+    let told = std::fs::read_to_string(told).unwrap();
+    let expected = format!("a catalogue of {all} attempts");
+    assert!(told.contains(&expected), "SECURITY.md: expected {expected}");
 }
