@@ -20,6 +20,9 @@ pub const MAX_TEXT: usize = 512 * 1024;
 pub const MAX_TOOL_OUTPUT: usize = 16 * 1024;
 /// Longest tool trace of a final line, counted as encoded bytes.
 pub const MAX_TOOL_TRACE: usize = 256 * 1024;
+/// Longest sentence and longest hint of a refusal: it may repeat what was asked, six bytes for one, and
+/// is told in a line of at most [`MAX_LINE_OUT`].
+pub const MAX_REFUSAL: usize = 16 * 1024;
 /// Longest session name.
 pub const MAX_SESSION_NAME: usize = 128;
 /// Longest idempotency key in bytes.

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::code::Code;
-use crate::envelope::Rejected;
 use crate::ids::{Id, JobId};
 use crate::request::Ignored;
 pub use crate::rows::AgentRow;
@@ -498,22 +497,6 @@ const fn unknown_code() -> Code {
     Code::Unknown
 }
 
-impl ErrorLine {
-    /// The answer to a refused request.
-    #[must_use]
-    pub fn refusal(rejected: Rejected) -> Self {
-        Self {
-            code: rejected.code,
-            error: rejected.error,
-            hint: rejected.hint,
-            retryable: rejected.code.retryable(),
-            turn: None,
-            seq: None,
-            replayed: false,
-        }
-    }
-}
-
 impl Line {
     /// True for `message_end`, and for an `error` that carries a job.
     #[must_use]
@@ -628,6 +611,7 @@ impl Body {
 }
 
 mod hello;
+mod refusal;
 mod status;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! How lines are written and read back.
 
 use super::*;
+use crate::envelope::Rejected;
 
 #[test]
 fn id_and_seq_are_put_behind_the_type_and_the_id_is_echoed_as_written() {
