@@ -13,9 +13,13 @@ use crate::support::{AGENTCTL, Daemon, Place, Reaped, is_alive, kill, wait_for};
 const MUTE: &str =
     "[agents.mute]\nkind = \"pi\"\ncommand = [\"/bin/sh\", \"-c\", \"exec cat\", \"sh\"]\n";
 
+/// Of all its threads: each has those that it started.
 fn children(pid: u32) -> Vec<u32> {
-    let path = format!("/proc/{pid}/task/{pid}/children");
-    let listed = std::fs::read_to_string(path).unwrap_or_default();
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let listed: String = threads
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())
+        .collect();
     listed
         .split_whitespace()
         .filter_map(|pid| pid.parse().ok())

@@ -16,6 +16,7 @@ pub use crate::rows::AgentRow;
 use crate::rows::{DispatchedRow, JobRow, QuestionRow, SessionRow, TurnRow};
 use crate::sums::{NamedSum, Sum};
 use crate::webhook::EndpointRow;
+pub use sandbox::{Reach, Sandbox};
 
 /// Most lines are shorter.
 const USUAL_LINE: usize = 256;
@@ -350,40 +351,6 @@ pub struct ToolTrace {
     pub sandbox: Option<Sandbox>,
 }
 
-/// What a tool's command could reach, as the agent that ran it says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Sandbox {
-    /// `granted` ones, or `all` of the user's.
-    pub files: Reach,
-    /// `none`, or `all` of it.
-    pub network: Reach,
-    /// Which processes its signals reach: its `own`, `none`, or `all` of the user's.
-    pub signals: Reach,
-    /// Which it could make: `none`, those of the `network`, or `all`.
-    pub sockets: Reach,
-}
-
-/// How far a sandbox lets a command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Reach {
-    /// Nowhere.
-    None,
-    /// To what is its own.
-    Own,
-    /// To what it was given.
-    Granted,
-    /// To what the network needs.
-    Network,
-    /// As far as its user.
-    All,
-    /// A word that this version doesn't know.
-    #[serde(other)]
-    Unknown,
-}
-
 /// What is known of a turn that began; part of both kinds of final line.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -612,6 +579,7 @@ impl Body {
 
 mod hello;
 mod refusal;
+mod sandbox;
 mod status;
 #[cfg(test)]
 mod tests;

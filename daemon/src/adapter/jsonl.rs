@@ -191,7 +191,6 @@ impl Jsonl {
                     call,
                     ok: line.raw("ok") != Some("false"),
                     output: words(line, "output"),
-                    // What says it otherwise says nothing: it is never taken for more than it is.
                     sandbox: line
                         .raw("sandbox")
                         .and_then(|held| serde_json::from_str(held).ok()),
@@ -571,6 +570,8 @@ fn is_sha256(sum: &str) -> bool {
     sum.len() == 64 && sum.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
+#[cfg(test)]
+mod sandbox;
 #[cfg(test)]
 mod steering;
 #[cfg(test)]

@@ -139,7 +139,7 @@ impl Backups {
             running.interrupt.interrupt();
             let until = Instant::now() + GIVES_UP_WITHIN;
             while !running.thread.is_finished() && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(5));
+                std::thread::park_timeout(Duration::from_millis(5));
             }
             if !running.thread.is_finished() {
                 tracing::warn!("a backup's disk does not answer: it is left unfinished");

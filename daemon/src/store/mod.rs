@@ -380,6 +380,24 @@ fn prepare(dir: &Path) -> Result<schema::Ready, StoreError> {
     }
 }
 
+/// What is lost of a store that has begun, and how far it has come from now on.
+fn lost(
+    path: &Path,
+    role: Role,
+    found: Option<Loss>,
+    reached: mark::Before,
+    begun: &begin::Begun,
+) -> (Option<Loss>, Option<mark::Mark>) {
+    let found = found.or_else(|| reached.lost(path, &begun.epoch, begun.last_seq));
+    match role {
+        Role::Daemon => (
+            loss::of_start(path, &begun.epoch, found),
+            Some(mark::Mark::of(path, &begun.epoch, begun.last_seq)),
+        ),
+        Role::OneShot => (found, None),
+    }
+}
+
 fn open_with(
     dir: &Path,
     opener: Opener<'_>,
@@ -404,15 +422,7 @@ fn open_with(
         path: path.clone(),
         source,
     })?;
-    let found = ready.loss;
-    let found = found.or_else(|| reached.lost(&path, &begun.epoch, begun.last_seq));
-    let (loss, mark) = match opener.role {
-        Role::Daemon => (
-            loss::of_start(&path, &begun.epoch, found),
-            Some(mark::Mark::of(&path, &begun.epoch, begun.last_seq)),
-        ),
-        Role::OneShot => (found, None),
-    };
+    let (loss, mark) = lost(&path, opener.role, ready.loss, reached, &begun);
     let losses = losses::beside(&path, loss.as_ref());
     let conn = ready.conn;
     let to_deliver = Arc::new(Notify::new());

@@ -2,7 +2,7 @@
 
 use agentd_core::attached::Attachments;
 use agentd_protocol::JobId;
-use agentd_protocol::line::{Cost, CostStatus, Reach, Sandbox, Usage};
+use agentd_protocol::line::{Cost, CostStatus, Usage};
 use proptest::prelude::*;
 
 use super::*;
@@ -271,31 +271,6 @@ fn a_tool_call_becomes_its_words_and_its_output_is_counted_when_the_worker_does_
                 call: call(),
                 ok: false,
                 output: "abcd".into(),
-                sandbox: None,
-            },
-        ),
-        (
-            r#"{"type":"tool_end","tool_call_id":"c1","output":"e","sandbox":{"files":"granted","network":"none","signals":"of its house","sockets":"none","more":1}}"#,
-            WorkerEvent::ToolEnded {
-                turn,
-                call: call(),
-                ok: true,
-                output: "e".into(),
-                sandbox: Some(Sandbox {
-                    files: Reach::Granted,
-                    network: Reach::None,
-                    signals: Reach::Unknown,
-                    sockets: Reach::None,
-                }),
-            },
-        ),
-        (
-            r#"{"type":"tool_end","tool_call_id":"c1","output":"f","sandbox":{"files":"granted"}}"#,
-            WorkerEvent::ToolEnded {
-                turn,
-                call: call(),
-                ok: true,
-                output: "f".into(),
                 sandbox: None,
             },
         ),
