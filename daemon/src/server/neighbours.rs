@@ -156,7 +156,8 @@ mod tests {
             stop.clone(),
         );
         let watched = async {
-            tokio::time::sleep(LOOK_EVERY * 2).await;
+            // Between two looks: for a moment the directory is not there, and then who lives is gone.
+            tokio::time::sleep(LOOK_EVERY * 5 / 2).await;
             // A directory that can't be read, for root, too.
             let (there, aside) = (dir.path().join("instances"), dir.path().join("aside"));
             std::fs::rename(&there, &aside).expect("moved");
