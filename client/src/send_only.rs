@@ -10,16 +10,14 @@ use agentd_protocol::request::Send;
 use agentd_protocol::{Code, Envelope, Id, Request};
 use serde_json::value::RawValue;
 
+use crate::voice;
 use crate::wire::encode_as;
-
-/// The session that may be named where none is listed: the one that `voice` talks to.
-pub const SESSION: &str = "main";
 
 /// What sends may say that pass; everything else of a send passes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SendOnly {
-    /// The sessions that may be named: what was said in others is not for whoever has the key. A
-    /// send that names none begins one of its own.
+    /// The sessions that may be named, usually the one that `voice` talks to: what was said in others
+    /// is not for whoever has the key. A send that names none begins one of its own.
     pub sessions: Vec<String>,
     /// The agents that may be named, the first where none is; any, without a list.
     pub agents: Vec<String>,
@@ -32,7 +30,7 @@ pub struct SendOnly {
 impl Default for SendOnly {
     fn default() -> Self {
         Self {
-            sessions: vec![SESSION.to_owned()],
+            sessions: vec![voice::SESSION.to_owned()],
             agents: Vec::new(),
             tools: None,
             cwd_roots: Vec::new(),

@@ -2,8 +2,9 @@
 //!
 //! Owns the line decoder, the envelope, every request and every line of
 //! [`PROTOCOL.md`](https://docs.rs/agentd-protocol), and what every program of ours does alike
-//! (`secrecy`, `trusted`). It must not know sockets or tasks, nor any clock but the one that both ends have to
-//! read alike (`boot`): bytes go in, types come out, and the same types serialise back to lines.
+//! (`secrecy`, `trusted`). It must not know sockets or tasks, nor any clock but the one that both
+//! ends have to read alike (`boot`): bytes go in, types come out, and the same types serialise back
+//! to lines.
 
 pub mod address;
 pub mod attachment;

@@ -242,7 +242,7 @@ impl State {
                 output,
                 sandbox,
                 ..
-            } => self.tool_ended(turn, number, call, (ok, output, sandbox)),
+            } => self.tool_ended(turn, number, call, ok, output, sandbox),
             WorkerEvent::Other { kind, data, .. } => {
                 job.said.bytes = job.said.bytes.saturating_add(data.len());
                 if data.len() <= limits::MAX_TEXT {
@@ -382,7 +382,9 @@ impl State {
         turn: TurnId,
         number: JobId,
         call: String,
-        (ok, output, sandbox): (bool, String, Option<Sandbox>),
+        ok: bool,
+        output: String,
+        sandbox: Option<Sandbox>,
     ) {
         let now = self.now.mono;
         let Some(job) = self.jobs.get_mut(&turn) else {

@@ -19,7 +19,7 @@ use rusqlite::{Connection, InterruptHandle, OpenFlags};
 
 use super::Answer;
 use super::backup_plan::Planned;
-use super::schema::{beside, reopen_to_read};
+use super::schema::{beside, remove, reopen_to_read};
 
 /// A copy that is told to stop does, if its disk answers.
 const GIVES_UP_WITHIN: Duration = Duration::from_secs(2);
@@ -277,12 +277,7 @@ fn write_copy(conn: &Connection, partial: &Path) -> Result<u64, String> {
 
 /// A copy that cursors into the store are right for.
 pub(super) fn write_same(conn: &Connection, partial: &Path) -> Result<(), String> {
-    match fs::remove_file(partial) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(error.to_string());
-        }
-        _removed_or_missing => {}
-    }
+    remove(partial).map_err(|error| error.to_string())?;
     private(partial).map_err(|error| error.to_string())?;
     conn.execute("VACUUM INTO ?1", [partial.to_string_lossy()])
         .map_err(|error| error.to_string())?;

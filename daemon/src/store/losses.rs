@@ -18,9 +18,14 @@ fn list(database: &Path) -> PathBuf {
     schema::beside(database, ".losses")
 }
 
+/// As it is noted.
+fn line_of(loss: &Loss) -> String {
+    loss.to_string().replace('\n', " ")
+}
+
 /// Adds one, in whatever process finds it.
 pub(super) fn note(database: &Path, loss: &Loss) {
-    let line = loss.to_string().replace('\n', " ");
+    let line = line_of(loss);
     if let Err(error) = add(database, &line) {
         tracing::error!(%error, line, "what was lost of the store can't be noted");
     }
@@ -46,7 +51,7 @@ fn add(database: &Path, line: &str) -> io::Result<()> {
 
 /// Takes one back that turned out to be none.
 pub(super) fn forget(database: &Path, loss: &Loss) {
-    let line = loss.to_string().replace('\n', " ");
+    let line = line_of(loss);
     let without = || -> io::Result<()> {
         let known = of(database)?;
         if !known.contains(&line) {
@@ -96,8 +101,6 @@ pub fn losses(dir: &Path) -> io::Result<Vec<String>> {
 pub fn accept_losses(dir: &Path) -> io::Result<Vec<String>> {
     let database = dir.join(FILE);
     let accepted = of(&database)?;
-    match fs::remove_file(list(&database)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _gone => Ok(accepted),
-    }
+    schema::remove(&list(&database))?;
+    Ok(accepted)
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::loss::Loss;
 use super::losses;
-use super::schema::beside;
+use super::schema::{beside, remove};
 
 fn place(database: &Path) -> PathBuf {
     beside(database, ".mark")
@@ -103,8 +103,5 @@ impl Before {
 
 /// A store was put there by somebody who knows.
 pub(super) fn forget(database: &Path) -> io::Result<()> {
-    match fs::remove_file(place(database)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _gone => Ok(()),
-    }
+    remove(&place(database))
 }

@@ -396,6 +396,14 @@ pub(super) fn free_name(path: &Path, why: &str) -> PathBuf {
     }
 }
 
+/// Takes a file away, if it is there.
+pub(super) fn remove(path: &Path) -> std::io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _gone => Ok(()),
+    }
+}
+
 /// The path with something appended to its name.
 pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();

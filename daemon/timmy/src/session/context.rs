@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use super::Basis;
 use super::files;
 use crate::tool::anchor::Led;
+use crate::tool::places::repository;
 
 /// Bytes of `SOUL.md`: it is sent with every request.
 pub(crate) const MOST_SOUL: usize = 20_000;
@@ -25,8 +26,6 @@ pub(crate) const MOST_TEXT: usize = 50_000;
 const MOST_SKILLS: usize = 64;
 /// Bytes of a skill's description in the list.
 const MOST_DESCRIPTION: usize = 500;
-/// How far above the working directory a repository's root is looked for.
-const MOST_PARENTS: usize = 32;
 
 /// Where a session begins.
 #[derive(Clone, Debug)]
@@ -134,14 +133,12 @@ fn soul(own: &Path, notes: &mut Vec<String>) -> Option<String> {
 
 /// What the workspace's `AGENTS.md` say, the outermost first.
 fn workspace(cwd: &Path, notes: &mut Vec<String>) -> String {
-    let directories: Vec<&Path> = cwd.ancestors().take(MOST_PARENTS).collect();
-    let root = directories
-        .iter()
-        .position(|directory| directory.join(".git").symlink_metadata().is_ok());
-    let root = root.unwrap_or(0);
+    let root = repository(cwd);
+    let within = cwd.ancestors().take_while(|dir| dir.starts_with(root));
+    let directories: Vec<&Path> = within.collect();
     let mut room = MOST_AGENTS;
     let mut said = String::new();
-    for directory in directories[..=root].iter().rev() {
+    for directory in directories.into_iter().rev() {
         let path = directory.join("AGENTS.md");
         match files::within(directory, "AGENTS.md", room) {
             Ok(found) => {

@@ -22,6 +22,8 @@ use crate::config::{Timmy, Unsandboxed};
 const KERNEL: &[&str] = &["/proc", "/sys", "/dev", "/run"];
 /// What is beside the configuration and isn't work: keys, secrets of webhooks, and what timmy is told.
 const BESIDE: [&str; 3] = ["env", "webhooks.json", "timmy"];
+/// How far above a directory a repository's root is looked for.
+const MOST_PARENTS: usize = 32;
 /// Where the session's temporary files are, within its directory.
 const TEMPORARY: &str = "tmp";
 
@@ -94,7 +96,7 @@ impl Rules {
             secret: secret.into_iter().map(settled).collect(),
             home: places.home.map(settled),
             private: private.into_iter().map(settled).collect(),
-            programs: search_path(&environment),
+            programs: programs(&environment),
             writable: config.writable.clone(),
             landlock: Landlock::of_process(),
             network: config.network,
@@ -159,8 +161,16 @@ impl Rules {
     /// Is it in a directory within the root that programs are looked for in? A root that is one
     /// itself was named by somebody.
     pub(crate) fn is_program(&self, root: &Path, path: &Path) -> bool {
-        let mut programs = self.programs.iter();
-        programs.any(|dir| dir != root && dir.starts_with(root) && path.starts_with(dir))
+        self.programs_within(root).any(|dir| path.starts_with(dir))
+    }
+
+    /// The directories within the root that programs are looked for in.
+    pub(crate) fn programs_within<'a>(
+        &'a self,
+        root: &'a Path,
+    ) -> impl Iterator<Item = &'a PathBuf> {
+        let programs = self.programs.iter();
+        programs.filter(move |dir| *dir != root && dir.starts_with(root))
     }
 
     /// With the home for a workspace, what starts with a dot there isn't work: it is what the
@@ -389,13 +399,24 @@ fn locate(
     Ok(Located::Outside { path: settled, why })
 }
 
-/// The directories of `PATH`: as they are named, which may be a link that somebody could replace,
-/// and without links.
-fn search_path(environment: &[(OsString, OsString)]) -> Vec<PathBuf> {
-    let path = environment.iter().filter(|(name, _)| name == "PATH");
-    let dirs = path.flat_map(|(_, path)| std::env::split_paths(path));
-    let dirs = dirs.filter(|dir| dir.is_absolute());
+/// The directories of `PATH`, if there is one, as they are named.
+pub(crate) fn search_path(environment: &[(OsString, OsString)]) -> Option<Vec<PathBuf>> {
+    let (_, path) = environment.iter().find(|(name, _)| name == "PATH")?;
+    let dirs = std::env::split_paths(path);
+    Some(dirs.filter(|dir| dir.is_absolute()).collect())
+}
+
+/// The same without links, and as they are named: a link is something that could be replaced.
+fn programs(environment: &[(OsString, OsString)]) -> Vec<PathBuf> {
+    let dirs = search_path(environment).unwrap_or_default().into_iter();
     dirs.flat_map(|dir| [settled(dir.clone()), dir]).collect()
+}
+
+/// The root of the repository that a directory is in, or else the directory.
+pub(crate) fn repository(dir: &Path) -> &Path {
+    let mut above = dir.ancestors().take(MOST_PARENTS);
+    let root = above.find(|dir| dir.join(".git").symlink_metadata().is_ok());
+    root.unwrap_or(dir)
 }
 
 /// A path without links, of what may be there only later.

@@ -13,7 +13,7 @@
 mod filter;
 mod grants;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, bail, ensure};
 
 use super::anchor::{self, Anchor, Inode};
-use super::places::Rules;
+use super::places::{Rules, search_path};
 pub(crate) use grants::Grants;
 
 /// The hidden word by which this program starts itself.
@@ -193,10 +193,9 @@ pub(crate) fn found(program: &str, rules: &Rules) -> Option<PathBuf> {
 
 /// All of its name on `PATH`, the one that is run first.
 pub(crate) fn all_found(program: &str, rules: &Rules) -> impl Iterator<Item = PathBuf> {
-    let path = rules.environment.iter().find(|(name, _)| name == "PATH");
-    let path: &OsStr = path.map_or("/usr/bin:/bin".as_ref(), |(_, path)| path);
-    std::env::split_paths(path)
-        .filter(|dir| dir.is_absolute())
+    let usual = || ["/usr/bin", "/bin"].map(PathBuf::from).into();
+    let dirs = search_path(&rules.environment).unwrap_or_else(usual);
+    dirs.into_iter()
         .map(move |dir| dir.join(program))
         .filter(|file| file.is_file())
 }

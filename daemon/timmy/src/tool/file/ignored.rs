@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
+use crate::tool::places::repository;
+
 /// Bytes of one file of rules, and of all of a walk; what is longer has none.
 const MOST: u64 = 64 * 1024;
 const MOST_TOGETHER: u64 = 4 * 1024 * 1024;
-/// How far above the workspace a repository's root is looked for.
-const MOST_PARENTS: usize = 32;
 /// Files with rules: those of the first go before those of the next.
 const FILES: [&str; 3] = [".ignore", ".gitignore", ".git/info/exclude"];
 
@@ -37,10 +37,8 @@ struct Read {
 impl Ignored {
     /// Those of the repository that `dir` is in, or of `dir` and below.
     pub(super) fn below(dir: &Path) -> Self {
-        let mut above = dir.ancestors().take(MOST_PARENTS);
-        let repository = above.find(|dir| dir.join(".git").symlink_metadata().is_ok());
         Self {
-            top: repository.unwrap_or(dir).to_owned(),
+            top: repository(dir).to_owned(),
             read: Mutex::default(),
         }
     }
@@ -66,7 +64,8 @@ impl Ignored {
             return Arc::clone(known);
         }
         let found = FILES.iter().filter_map(|file| {
-            let text = text(&dir.join(file)).filter(|_| read.bytes < MOST_TOGETHER)?;
+            let has_room = read.bytes < MOST_TOGETHER;
+            let text = has_room.then(|| text(&dir.join(file))).flatten()?;
             read.bytes += text.len() as u64;
             let mut builder = GitignoreBuilder::new(dir);
             for line in text.lines() {

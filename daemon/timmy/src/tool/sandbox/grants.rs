@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::Landlock;
 use crate::tool::Surroundings;
 use crate::tool::anchor::{Inode, Lost};
-use crate::tool::places::{Access, Rules};
+use crate::tool::places::{Access, Rules, search_path};
 
 /// Grants for one command: each costs a descriptor at its start, and a look at it.
 pub(super) const MOST_GRANTS: usize = 4_000;
@@ -118,7 +118,7 @@ impl Grants {
         }
         // The right to see names reaches into all that is below, a home's too.
         grants.list.clear();
-        grants.read.extend(search_path(rules, &is_work));
+        grants.read.extend(program_dirs(rules, &is_work));
         for root in &roots {
             let dir = root.dir();
             grants.same.push((root.anchor.inode, dir.to_owned()));
@@ -212,10 +212,10 @@ fn of_root(rules: &Rules, root: &Path, path: &Path) -> Part {
     let is_around = || {
         let secret = rules.secret.iter();
         let mut there = secret.filter(|place| place.starts_with(path) && place.exists());
-        let mut programs = rules.programs.iter();
+        let mut programs = rules.programs_within(root);
         there.next().is_some()
             || rules.private.iter().any(|own| own.starts_with(path))
-            || programs.any(|dir| dir != root && dir.starts_with(path) && dir.exists())
+            || programs.any(|dir| dir.starts_with(path) && dir.exists())
     };
     if rules.is_private(root, path) {
         Part::None
@@ -255,12 +255,10 @@ fn settled(path: &Path) -> Option<PathBuf> {
 }
 
 /// The directories that programs are looked up in, but for one that holds more than programs.
-fn search_path(rules: &Rules, is_work: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
-    let path = rules.environment.iter().find(|(name, _)| name == "PATH");
-    let dirs = path
-        .iter()
-        .flat_map(|(_, path)| std::env::split_paths(path));
-    dirs.filter(|dir| dir.is_absolute() && !is_work(dir))
+fn program_dirs(rules: &Rules, is_work: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let dirs = search_path(&rules.environment).unwrap_or_default();
+    dirs.into_iter()
+        .filter(|dir| !is_work(dir))
         .filter_map(|dir| settled(&dir))
         .filter(|dir| {
             let own = rules.private.iter().chain(&rules.secret);
