@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use agentd_protocol::limits::MAX_FALLBACKS;
 use agentd_protocol::nearest::nearest;
-use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value};
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 use super::file::Alone;
 use super::read::ConfigError;
@@ -89,7 +89,11 @@ pub(crate) fn save(file: &Path, change: &Change) -> Result<Config, EditError> {
 }
 
 /// The text with the change, and what it says.
-fn changed(text: &str, file: &Path, change: &Change) -> Result<(String, Config), EditError> {
+pub(super) fn changed(
+    text: &str,
+    file: &Path,
+    change: &Change,
+) -> Result<(String, Config), EditError> {
     let before = Config::parse(text, file)?;
     let wanted = applied(&before, change)?;
     let by_hand = |why: &str| {
@@ -203,11 +207,14 @@ fn absent<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a String>) -
 }
 
 /// The table of that name in another one, made where it isn't there.
-fn table<'t>(within: &'t mut dyn TableLike, name: &str) -> Option<&'t mut dyn TableLike> {
-    within
-        .entry(name)
-        .or_insert_with(|| Item::Table(Table::new()))
-        .as_table_like_mut()
+fn table<'t>(within: &'t mut Item, name: &str) -> Option<&'t mut Item> {
+    let fresh = match within {
+        // The writer can't have another one in there: it panics where a comma stands at its end.
+        Item::Value(_) => Item::Value(Value::InlineTable(InlineTable::new())),
+        _ => Item::Table(Table::new()),
+    };
+    let within = within.as_table_like_mut()?;
+    Some(within.entry(name).or_insert(fresh))
 }
 
 fn write_models(document: &mut DocumentMut, before: &Config, wanted: &Config) -> Option<()> {
@@ -215,7 +222,8 @@ fn write_models(document: &mut DocumentMut, before: &Config, wanted: &Config) ->
     if old == new {
         return Some(());
     }
-    let models = table(document.as_table_mut(), "models")?;
+    let item = table(document.as_item_mut(), "models")?;
+    let models = item.as_table_like_mut()?;
     if old.default != new.default {
         set(models, "default", new.default.as_deref().map(Value::from));
     }
@@ -230,7 +238,7 @@ fn write_models(document: &mut DocumentMut, before: &Config, wanted: &Config) ->
         }
     }
     if old.aliases != new.aliases {
-        let aliases = table(models, "aliases")?;
+        let aliases = table(item, "aliases")?.as_table_like_mut()?;
         for name in old
             .aliases
             .keys()
@@ -296,7 +304,8 @@ fn write_providers(document: &mut DocumentMut, before: &Config, wanted: &Config)
         implicit.set_implicit(true);
         top.insert("providers", Item::Table(implicit));
     }
-    let providers = table(top, "providers")?;
+    let item = table(document.as_item_mut(), "providers")?;
+    let providers = item.as_table_like_mut()?;
     let gone = before.providers.keys();
     for name in gone.filter(|name| !wanted.providers.contains_key(*name)) {
         providers.remove(name);
@@ -306,7 +315,7 @@ fn write_providers(document: &mut DocumentMut, before: &Config, wanted: &Config)
         if old == Some(new) {
             continue;
         }
-        let provider = table(providers, name)?;
+        let provider = table(item, name)?.as_table_like_mut()?;
         let words = [
             ("base_url", &new.base_url),
             ("wire", &new.wire),

@@ -174,3 +174,29 @@ fn the_file_is_changed_by_one_at_a_time_and_stays_private() {
     let config = Config::load(&file).unwrap();
     assert_eq!(config.models.fallbacks.len(), 8);
 }
+
+#[test]
+fn inline_tables_get_a_provider_and_an_alias() {
+    let new = ProviderConfig {
+        base_url: Some("http://h/".to_owned()),
+        ..ProviderConfig::default()
+    };
+    let provider = || Change::SetProvider("new".to_owned(), new.clone());
+    for (text, fresh) in [
+        (
+            "providers = {}\n",
+            "providers = { new = { base_url = \"http://h/\" } }\n",
+        ),
+        (
+            "providers = { own = { base_url = 'http://o/' } ,}\n",
+            "providers = { own = { base_url = 'http://o/' } , new = { base_url = \"http://h/\" } ,}\n",
+        ),
+    ] {
+        assert_eq!(after(text, provider()), fresh);
+    }
+    let alias = Change::SetAlias("s".to_owned(), "ollama/x".to_owned());
+    assert_eq!(
+        after("models = { default = 'ollama/x', }\n", alias),
+        "models = { default = 'ollama/x', aliases = { s = \"ollama/x\" } , }\n"
+    );
+}
