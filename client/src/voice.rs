@@ -6,6 +6,8 @@
 
 pub mod age;
 pub mod deliver;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod link;
 pub mod rate;
 pub mod spool;

@@ -6,6 +6,8 @@ mod discover;
 mod doubts;
 mod edit;
 mod endpoints;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod presets;
 mod read;
 mod secrets;

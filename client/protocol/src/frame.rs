@@ -99,6 +99,12 @@ impl Decoder {
         self.partial.len()
     }
 
+    /// Bytes that are taken for it.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) const fn capacity(&self) -> usize {
+        self.partial.capacity()
+    }
+
     /// Has a line begun that has not ended? True while an over-long line is being skipped, too.
     #[must_use]
     pub const fn in_line(&self) -> bool {

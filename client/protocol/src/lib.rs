@@ -13,6 +13,8 @@ pub mod code;
 pub mod doctor;
 pub mod envelope;
 pub mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod ids;
 pub mod limits;
 pub mod line;

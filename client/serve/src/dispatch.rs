@@ -183,7 +183,7 @@ impl Waiting {
 }
 
 /// The turns of a body.
-fn turns(text: &str) -> Result<Vec<Job>, Problem> {
+pub(crate) fn turns(text: &str) -> Result<Vec<Job>, Problem> {
     #[derive(Deserialize)]
     struct Named<'a> {
         #[serde(borrow)]
@@ -214,7 +214,7 @@ fn turns(text: &str) -> Result<Vec<Job>, Problem> {
 }
 
 /// The header's key; in quotes, as structured fields have them, or without.
-fn key_of(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+pub(crate) fn key_of(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let mut given = headers.get_all("idempotency-key").iter();
     let Some(value) = given.next() else {
         return Ok(None);
@@ -234,7 +234,7 @@ fn key_of(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
 
 impl Job {
     /// As the protocol has it, its key included.
-    fn into_fields(self, key: Option<String>) -> Result<(Value, String), Problem> {
+    pub(crate) fn into_fields(self, key: Option<String>) -> Result<(Value, String), Problem> {
         let callback = self.callback_url;
         let result = self.callback_result;
         let attachments = self.attachments.into_iter().map(|content| Attachment {

@@ -173,23 +173,54 @@ pub(crate) fn one_of(job: JobId) -> Collected {
     }
 }
 
-pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Page>, Problem> {
-    let filter = query::<Filter>(&uri)?;
-    if let Some(since) = filter.since
-        && !(0.0..=LONGEST_SINCE).contains(&since)
-    {
-        let why = format!("`since` is {since}: expected 0 to {LONGEST_SINCE} seconds");
-        return Err(Problem::of(Code::InvalidRequest, why));
+impl Filter {
+    /// As the protocol has it.
+    pub(crate) fn into_fields(self) -> Result<work::Jobs, Problem> {
+        if let Some(since) = self.since
+            && !(0.0..=LONGEST_SINCE).contains(&since)
+        {
+            let why = format!("`since` is {since}: expected 0 to {LONGEST_SINCE} seconds");
+            return Err(Problem::of(Code::InvalidRequest, why));
+        }
+        Ok(work::Jobs {
+            session: self.session,
+            state: self.state,
+            label: self.label,
+            parent: self.parent,
+            since: self.since,
+            limit: self.limit,
+            before: self.before,
+        })
     }
-    let fields = work::Jobs {
-        session: filter.session,
-        state: filter.state,
-        label: filter.label,
-        parent: filter.parent,
-        since: filter.since,
-        limit: filter.limit,
-        before: filter.before,
-    };
+}
+
+impl Answer {
+    /// As the protocol has it.
+    pub(crate) fn into_fields(self, question_id: String) -> work::Answer {
+        work::Answer {
+            question_id,
+            approve: self.approve,
+            choice: self.choice,
+            text: self.text,
+            cancel: self.cancel,
+        }
+    }
+}
+
+impl Model {
+    /// As the protocol has it.
+    pub(crate) fn into_fields(self, session: String) -> work::SetModel {
+        work::SetModel {
+            session,
+            provider: self.provider,
+            model: self.model,
+            thinking: self.thinking,
+        }
+    }
+}
+
+pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Page>, Problem> {
+    let fields = query::<Filter>(&uri)?.into_fields()?;
     let mut client = app.daemon.lease().await?;
     let answered = client.answer("jobs", &fields, Asking::Reads).await;
     taken(client, answered, |line| match line {
@@ -273,19 +304,7 @@ pub(crate) async fn answer(
         Problem::of(Code::UnknownQuestion, why)
     })?;
     let read = body::read(&headers, body, &app.room).await?;
-    let Answer {
-        approve,
-        choice,
-        text,
-        cancel,
-    } = body::parse(&read.text)?;
-    let fields = work::Answer {
-        question_id,
-        approve,
-        choice,
-        text,
-        cancel,
-    };
+    let fields = body::parse::<Answer>(&read.text)?.into_fields(question_id);
     let mut client = app.daemon.lease().await?;
     let answered = client.answer("answer", &fields, Asking::Changes).await;
     taken(client, answered, |line| match line {
@@ -305,17 +324,7 @@ pub(crate) async fn model(
         Problem::of(Code::UnknownSession, why)
     })?;
     let read = body::read(&headers, body, &app.room).await?;
-    let Model {
-        model,
-        provider,
-        thinking,
-    } = body::parse(&read.text)?;
-    let fields = work::SetModel {
-        session,
-        provider,
-        model,
-        thinking,
-    };
+    let fields = body::parse::<Model>(&read.text)?.into_fields(session);
     let mut client = app.daemon.lease().await?;
     let answered = client.answer("set_model", &fields, Asking::Changes).await;
     taken(client, answered, |line| match line {

@@ -10,6 +10,8 @@ mod daemon;
 mod dispatch;
 mod document;
 mod events;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod guard;
 mod head;
 mod health;

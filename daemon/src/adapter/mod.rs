@@ -8,6 +8,8 @@ mod attached;
 pub mod claude;
 pub mod codex;
 pub mod exec;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod jsonl;
 mod object;
 pub mod pi;

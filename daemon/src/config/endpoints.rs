@@ -138,7 +138,7 @@ impl Endpoints {
         })
     }
 
-    fn parse(text: &str) -> Result<Self, (usize, String)> {
+    pub(super) fn parse(text: &str) -> Result<Self, (usize, String)> {
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
@@ -169,7 +169,7 @@ impl Endpoints {
         Ok(Self(endpoints))
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let endpoints = self.0.iter().map(|one| WrittenEndpoint {
             url: one.url.to_string(),
             allow_private: one.allow_private,
@@ -209,7 +209,11 @@ impl Endpoints {
         Ok(secret)
     }
 
-    fn changed(&mut self, url: &Url, change: &EndpointChange) -> Result<Option<Secret>, EditError> {
+    pub(super) fn changed(
+        &mut self,
+        url: &Url,
+        change: &EndpointChange,
+    ) -> Result<Option<Secret>, EditError> {
         let random = |why| EditError::Refused {
             what: why,
             hint: "try again".to_owned(),
@@ -356,7 +360,7 @@ pub fn literal(url: &Url, most: Reach) -> Result<(), String> {
 }
 
 /// What an endpoint's URLs begin with.
-fn base(text: &str) -> Result<Url, String> {
+pub(super) fn base(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
         return Err("expected http or https, and a host".to_owned());

@@ -42,7 +42,7 @@ pub(super) fn read_private(file: &Path) -> Result<String, ConfigError> {
     Ok(text)
 }
 
-fn parse(text: &str, file: &Path) -> Result<BTreeMap<String, String>, ConfigError> {
+pub(super) fn parse(text: &str, file: &Path) -> Result<BTreeMap<String, String>, ConfigError> {
     let mut secrets = BTreeMap::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();

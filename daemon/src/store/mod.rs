@@ -11,6 +11,8 @@ mod begin;
 mod checkpoint;
 mod disk;
 mod export;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod guard;
 mod history;
 mod inspect;

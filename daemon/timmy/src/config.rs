@@ -6,6 +6,8 @@
 pub(crate) mod chain;
 pub(crate) mod edit;
 mod file;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 pub(crate) mod local;
 pub(crate) mod nothing;
 pub(crate) mod read;

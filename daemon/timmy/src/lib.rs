@@ -43,6 +43,12 @@ use house::Machine;
 use send::{Agent, Wish};
 use session::store::Store;
 
+/// What has to hold of timmy's tables, whatever is in them; for the fuzzer.
+#[cfg(feature = "fuzzing")]
+pub fn fuzz_config(bytes: &[u8]) {
+    config::fuzzing::toml(bytes);
+}
+
 /// The scripted provider.
 const ECHO: &str = "echo";
 /// Lines that may wait for a slow reader.
