@@ -1,0 +1,4 @@
+//! A conversation with a worker of our own protocol.
+#![no_main]
+use agentd_daemon::adapter::{Kind, fuzzing::lines};
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| lines(Kind::Jsonl, bytes));

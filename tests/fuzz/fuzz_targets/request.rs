@@ -1,0 +1,3 @@
+//! A line to the daemon.
+#![no_main]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| agentd_protocol::fuzzing::request(bytes));
