@@ -29,9 +29,11 @@ pub(crate) struct Collecting {
     order: Vec<JobId>,
     wait: Wait,
     deadline: Option<Duration>,
-    results: BTreeMap<JobId, Value>,
+    /// The final lines with their numbers, without those that no longer fit into the answer: these
+    /// are read again for the next one.
+    results: BTreeMap<JobId, Option<(Body, u64)>>,
     pending: BTreeSet<JobId>,
-    /// Of the results so far.
+    /// Of the lines that are kept.
     bytes: usize,
 }
 
@@ -80,10 +82,13 @@ impl Collects {
     }
 
     /// A job has ended for one of them.
-    fn ended(&mut self, number: u64, job: JobId, result: Value) {
+    fn ended(&mut self, number: u64, job: JobId, line: &Body, seq: u64) {
         if let Some(collecting) = self.all.get_mut(&number) {
             collecting.pending.remove(&job);
-            collecting.results.insert(job, result);
+            let fits = collecting.bytes < limits::MAX_LINE_OUT;
+            let kept = fits.then(|| (line.clone(), seq));
+            collecting.bytes += kept.as_ref().map_or(0, |(line, _)| line.as_json().len());
+            collecting.results.insert(job, kept);
             self.of_job.remove(&(job, number));
         }
     }
@@ -155,11 +160,7 @@ impl State {
         for row in rows {
             match row.state {
                 JobState::Finished { seq, line } => {
-                    let bytes = line.as_json().len();
-                    self.collecting.ended(number, row.job, result(&line, seq));
-                    if let Some(collecting) = self.collecting.all.get_mut(&number) {
-                        collecting.bytes += bytes;
-                    }
+                    self.collecting.ended(number, row.job, &line, seq);
                 }
                 JobState::Queued { .. } | JobState::Running { .. } => {
                     self.collecting.wait_for(number, row.job);
@@ -293,7 +294,7 @@ impl State {
     pub(crate) fn collected(&mut self, job: JobId, line: &Body, seq: u64) {
         let waiting: Vec<u64> = self.collecting.of_job(job).collect();
         for number in &waiting {
-            self.collecting.ended(*number, job, result(line, seq));
+            self.collecting.ended(*number, job, line, seq);
         }
         for number in waiting {
             self.collect_done(number);
@@ -333,12 +334,16 @@ impl State {
         let Some(mut collecting) = self.collect_over(number) else {
             return;
         };
+        if let Err(full) = self.room_for_a_page() {
+            return self.refuse(collecting.conn, collecting.id, full);
+        }
         let mut results = Vec::new();
         let mut pending = Vec::new();
         let mut room = limits::MAX_LINE_OUT - 16 * 1024;
         for job in collecting.order {
-            match collecting.results.remove(&job) {
-                Some(result) => {
+            match collecting.results.remove(&job).flatten() {
+                Some((line, seq)) => {
+                    let result = result(&line, seq);
                     let size = result.to_string().len();
                     if size > room {
                         // The next page: asked for again, it comes first.

@@ -246,6 +246,59 @@ fn memory_of_lines_that_nobody_reads_has_a_limit() {
     assert!((260..280).contains(&readers), "{readers}");
 }
 
+/// Jobs of another instance, each with a final line of so many bytes.
+fn ended_elsewhere(world: &mut World, jobs: usize, bytes: usize) -> String {
+    let names = (0..jobs).map(|_| {
+        let job = world.neighbour_accepts("x");
+        let seq = world.number();
+        let text = "x".repeat(bytes);
+        let line = format!(r#"{{"type":"message_end","stop":"end_turn","text":"{text}"}}"#);
+        world.jobs.get_mut(&job).unwrap().last = Some((seq, Body::stored(&line)));
+        format!(r#""{job}""#)
+    });
+    let names: Vec<_> = names.collect();
+    format!(r#"{{"type":"collect","jobs":[{}]}}"#, names.join(","))
+}
+
+#[test]
+fn memory_of_collected_results_that_nobody_reads_has_a_limit() {
+    let mut world = World::new(settings());
+    let collect = ended_elsewhere(&mut world, 1, 900_000);
+    let mut readers = 0;
+    let refused = loop {
+        readers += 1;
+        let conn = world.connect();
+        world.request(conn, 1, &collect);
+        let answer = world.answer(conn, 1);
+        if answer["type"] == "error" {
+            break answer.clone();
+        }
+        assert!(readers < 1000, "no limit");
+    };
+    assert_eq!(refused["code"], "queue-full", "{refused}");
+    assert!((280..310).contains(&readers), "{readers}");
+    world.clients_read();
+    let conn = world.connect();
+    world.request(conn, 1, &collect);
+    assert_eq!(world.answer(conn, 1)["ok"], true, "there is room again");
+}
+
+#[test]
+fn memory_of_a_collect_that_waits_is_one_answer() {
+    let (mut world, _, process) = running();
+    let jobs = ended_elsewhere(&mut world, 10, 900_000);
+    let conn = world.connect();
+    world.request(conn, 1, &jobs.replace('[', r#"["j1","#));
+    let state = format!("{:?}", world.state);
+    assert!(state.len() < 3_000_000, "{} bytes", state.len());
+    world.end_turn(process);
+    let answer = world.answer(conn, 1);
+    let (results, pending) = (&answer["results"], &answer["pending"]);
+    let (results, pending) = (results.as_array().unwrap(), pending.as_array().unwrap());
+    assert!(!results.is_empty());
+    assert_eq!(results.len() + pending.len(), 11, "{pending:?}");
+}
+
 #[test]
 fn memory_of_a_request_that_does_not_read_back_ends_its_turn() {
     let (mut world, _, process) = running();
