@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -413,9 +414,16 @@ fn programs(environment: &[(OsString, OsString)]) -> Vec<PathBuf> {
 }
 
 /// The root of the repository that a directory is in, or else the directory.
+///
+/// As for git since 2.35.2 (`safe.directory`), a repository above it is none that belongs to another
+/// user: whoever may write in `/tmp`, or in a directory that is shared, would give notes to all work below.
 pub(crate) fn repository(dir: &Path) -> &Path {
     let mut above = dir.ancestors().take(MOST_PARENTS);
-    let root = above.find(|dir| dir.join(".git").symlink_metadata().is_ok());
+    let user = nix::unistd::geteuid().as_raw();
+    let root = above.find(|dir| {
+        let found = dir.join(".git").symlink_metadata();
+        found.is_ok_and(|found| found.uid() == user || found.uid() == 0)
+    });
     root.unwrap_or(dir)
 }
 

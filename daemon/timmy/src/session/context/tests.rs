@@ -107,6 +107,22 @@ fn what_the_workspace_says_is_below_marked_and_cant_end_its_mark() {
 }
 
 #[test]
+fn context_takes_no_repository_of_another_user() {
+    let place = Place::new();
+    place.write("AGENTS.md", "above");
+    place.write(".git/config", "");
+    let repository = place.dir.path().join("repo/.git");
+    fs::remove_dir_all(&repository).unwrap();
+    assert!(place.begin().basis.system.contains("above"));
+    let above = place.dir.path().join(".git");
+    if std::os::unix::fs::chown(&above, Some(65533), None).is_err() {
+        println!("skipped: needs root");
+        return;
+    }
+    assert!(!place.begin().basis.system.contains("above"));
+}
+
+#[test]
 fn notes_of_a_workspace_that_lead_out_of_it_are_not_read() {
     let place = Place::new();
     place.write("own/env", "SOME_API_KEY=secret");
