@@ -13,6 +13,9 @@ use serde_json::value::RawValue;
 use crate::voice;
 use crate::wire::encode_as;
 
+/// The names of the toolset that asks other agents.
+const DELEGATION: [&str; 2] = ["delegate", "delegation"];
+
 /// What sends may say that pass; everything else of a send passes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SendOnly {
@@ -123,7 +126,7 @@ impl SendOnly {
 
     fn restrict_tools(&self, send: &mut Send) -> Result<(), Rejected> {
         let Some(tools) = &self.tools else {
-            return Ok(());
+            return self.restrict_delegation(send);
         };
         let named = send.toolsets.get_or_insert_with(|| tools.clone());
         match named.iter().find(|named| !tools.contains(named)) {
@@ -135,6 +138,18 @@ impl SendOnly {
                 "toolset {other:?} is not allowed here: expected `{}`",
                 tools.join("`, `")
             ))),
+        }
+    }
+
+    /// With a list of agents and none of tools: what asks other agents leads around the first.
+    fn restrict_delegation(&self, send: &Send) -> Result<(), Rejected> {
+        let mut named = send.toolsets.iter().flatten();
+        match named.find(|named| DELEGATION.contains(&named.as_str())) {
+            Some(named) if !self.agents.is_empty() => Err(forbidden(format!(
+                "toolset {named:?} is not allowed here: it asks other agents"
+            ))
+            .hint("`--tools` on the key's line can list it")),
+            _ => Ok(()),
         }
     }
 }
@@ -285,6 +300,21 @@ mod tests {
         let silent = passed(&none, &send(json!({}))).unwrap();
         assert_eq!(silent["toolsets"], json!([]));
         assert!(passed(&none, &send(json!({"toolsets": ["web"]}))).is_err());
+    }
+
+    #[test]
+    fn send_only_lists_of_agents_have_no_delegation_around() {
+        let delegating = send(json!({"agent": "timmy", "toolsets": ["file", "delegation"]}));
+        let agents = vec!["timmy".to_owned()];
+        let rules = |tools: Option<&str>| SendOnly {
+            agents: agents.clone(),
+            tools: tools.map(|tools| tools.split(',').map(str::to_owned).collect()),
+            ..SendOnly::default()
+        };
+        let refused = passed(&rules(None), &delegating).unwrap_err();
+        assert!(refused.contains("asks other agents"), "{refused}");
+        assert!(passed(&rules(Some("file,delegation")), &delegating).is_ok());
+        assert!(passed(&SendOnly::default(), &delegating).is_ok());
     }
 
     #[test]
