@@ -11,17 +11,63 @@ use crate::support::{AGENTD, Client, Daemon, Place, wait_for};
 /// As many as connections would take with nothing kept for anybody else.
 const FILES: usize = 600;
 
-/// A daemon with few files, and a client that came before the others.
-fn daemon() -> Daemon {
+/// A daemon with few files.
+fn daemon(files: usize) -> Daemon {
     let place = Place::new(&Daemon::config(""));
     let mut sh: Command = place.command("/bin/sh");
-    sh.args(["-c", &format!("ulimit -n {FILES}; exec \"$0\""), AGENTD]);
+    sh.args(["-c", &format!("ulimit -n {files}; exec \"$0\""), AGENTD]);
     place.start_as(sh)
 }
 
 #[test]
+fn descriptors_connections_beyond_them_come_again() {
+    let daemon = daemon(96);
+    daemon.ask(r#"{"prompt":"I am here"}"#);
+    let mut held: Vec<Client> = Vec::new();
+    let mut refusals = Vec::new();
+    // The place of who asked before may become free only now.
+    while refusals.len() < 20 {
+        let mut client = daemon.connect();
+        client.offer(r#"{"type":"hello"}"#);
+        let answer = client.next().unwrap();
+        if answer["type"] == "error" {
+            refusals.push(answer);
+            continue;
+        }
+        refusals.clear();
+        held.push(client);
+        assert!(held.len() <= 96, "no limit");
+    }
+    let refusal = &refusals[0];
+    assert_eq!(refusal["code"], "too-many-connections", "{refusal}");
+    assert_eq!(refusal["retryable"], true);
+    assert!(held.len() >= 16, "only {} connections", held.len());
+    // It is there, and `agentctl` says so: nothing runs beside it.
+    for _ in 0..5 {
+        for words in [&["status"][..], &["send", "hi"], &["jobs"]] {
+            let told = daemon.agentctl(words);
+            assert_eq!(told.code, Some(3), "{words:?}: {told:?}");
+            assert!(told.stderr.contains("too many connections"), "{told:?}");
+            assert!(!told.stderr.contains("not running"), "{told:?}");
+        }
+    }
+    // Who is there is served, a worker can still be started.
+    let answer = held[0].request(r#"{"prompt":"a"}"#);
+    assert_eq!(answer["type"], "accepted");
+    held[0].until("message_end");
+    drop(held);
+    wait_for("there is room again", || {
+        let mut client = daemon.connect();
+        client.offer(r#"{"type":"ping"}"#);
+        (client.next()?["type"] == "pong").then_some(())
+    });
+    let lines = daemon.ask(r#"{"prompt":"again"}"#);
+    assert_eq!(lines.last().unwrap()["text"], "again", "{lines:?}");
+}
+
+#[test]
 fn descriptors_suffice_for_all_workers_beside_any_connections() {
-    let daemon = daemon();
+    let daemon = daemon(FILES);
     let (mut sender, mut looker) = (daemon.connect(), daemon.connect());
     let mut look = || looker.request(r#"{"type":"status","workers":true}"#);
     let flood: Vec<UnixStream> = (0..FILES)

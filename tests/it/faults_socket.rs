@@ -1,7 +1,7 @@
 //! Sockets, directories, links and users: rows C1 to C16 of the fault catalogue, as the paths and
 //! the fallback rule of the architecture want them.
 //!
-//! Not here: C10 to C13, the state's file system, are `faults_disk.rs`.
+//! Not here: C10 to C13, the state's file system, are `faults_disk.rs`. C14 is `descriptors.rs`.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -462,53 +462,6 @@ fn c9_a_foreign_file_at_the_sockets_place_is_not_removed() {
     assert_eq!(left.code, Some(1), "{left:?}");
     assert!(left.stderr.contains("is not our socket"), "{left:?}");
     assert_eq!(fs::read_to_string(place.socket()).unwrap(), "mine");
-}
-
-#[test]
-fn c14_connections_beyond_the_open_files_are_turned_away_and_come_again() {
-    if needs("prlimit").is_none() {
-        return;
-    }
-    let place = place();
-    let command = shell(&place, "exec prlimit --nofile=96:96 \"$0\"");
-    let daemon = place.start_as(command);
-    serves(&daemon);
-    let mut held: Vec<Client> = Vec::new();
-    let refusal = loop {
-        let mut client = daemon.connect();
-        client.offer(r#"{"type":"hello"}"#);
-        let answer = client.next().unwrap();
-        if answer["type"] == "error" {
-            break answer;
-        }
-        held.push(client);
-        assert!(held.len() <= 96, "no limit");
-    };
-    assert_eq!(
-        (&refusal["code"], &refusal["retryable"]),
-        (&"too-many-connections".into(), &true.into())
-    );
-    assert!(held.len() >= 16, "only {} connections", held.len());
-    // It is there, and `agentctl` says so: nothing runs beside it.
-    for _ in 0..5 {
-        for words in [&["status"][..], &["send", "hi"], &["jobs"]] {
-            let told = daemon.agentctl(words);
-            assert_eq!(told.code, Some(3), "{words:?}: {told:?}");
-            assert!(told.stderr.contains("too many connections"), "{told:?}");
-            assert!(!told.stderr.contains("not running"), "{told:?}");
-        }
-    }
-    // Who is there is served, a worker can still be started.
-    let answer = held[0].request(r#"{"prompt":"a"}"#);
-    assert_eq!(answer["type"], "accepted");
-    held[0].until("message_end");
-    drop(held);
-    wait_for("there is room again", || {
-        let mut client = daemon.connect();
-        client.offer(r#"{"type":"ping"}"#);
-        (client.next()?["type"] == "pong").then_some(())
-    });
-    serves(&daemon);
 }
 
 #[test]
