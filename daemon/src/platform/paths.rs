@@ -6,7 +6,9 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
 /// Which table is used.
@@ -107,6 +109,12 @@ pub enum PathError {
         /// The path.
         path: PathBuf,
     },
+    /// Whoever opened it would wait for somebody at its other end.
+    #[error("`{}` is a pipe or a device; expected a file; hint: move it away", path.display())]
+    Odd {
+        /// The path.
+        path: PathBuf,
+    },
     /// The system said no.
     #[error("can't use the directory `{}`: {source}", path.display())]
     Io {
@@ -187,7 +195,8 @@ pub fn check_socket_length(path: &Path, os: Os) -> Result<(), PathError> {
 /// Makes sure that a directory of our own is there, ours, and closed to others.
 ///
 /// Only for directories that belong to agentd alone: its mode is repaired. A directory that others
-/// may write to, a link, or somebody else's is refused and not changed.
+/// may write to, a link, or somebody else's is refused and not changed. So is one with a pipe or a
+/// device in it: each of our files there is opened at a start.
 pub fn private_dir(path: &Path) -> Result<(), PathError> {
     let io = |source| PathError::Io {
         path: path.to_owned(),
@@ -235,7 +244,14 @@ pub fn private_dir(path: &Path) -> Result<(), PathError> {
         dir.set_permissions(fs::Permissions::from_mode(0o700))
             .map_err(io)?;
     }
-    Ok(())
+    let odd = fs::read_dir(path).map_err(io)?.flatten().find(|entry| {
+        let found = entry.file_type();
+        found.is_ok_and(|kind| kind.is_fifo() || kind.is_char_device() || kind.is_block_device())
+    });
+    match odd {
+        Some(entry) => Err(PathError::Odd { path: entry.path() }),
+        None => Ok(()),
+    }
 }
 
 /// Makes a directory and those it is in. The name of each is on the disk before anything in it can
