@@ -221,6 +221,30 @@ fn hung_file_as_an_attachment_is_refused_and_stops_nobody() {
 }
 
 #[test]
+fn hung_directory_takes_no_backup_and_stops_nobody() {
+    with_file_system(|daemon, files| {
+        files.ignore(ANYTHING);
+        let mut asks = daemon.connect();
+        let backup = json!({"type": "backup", "id": 1, "path": files.path("copy.db")});
+        asks.send(&backup.to_string());
+        let elsewhere = daemon.path("home");
+        let turn = send("chaos:say b", elsewhere.to_str().unwrap());
+        let turn = daemon.ask(&turn.to_string()).pop().unwrap();
+        assert_eq!(turn["text"], "b", "{turn}");
+        let refused = asks.last();
+        assert_eq!(refused["type"], "error", "{refused}");
+        let error = refused["error"].as_str().unwrap();
+        assert!(error.contains("does not answer"), "{error}");
+        // The next one goes where there is a disk.
+        let kept = daemon.path("copy.db");
+        asks.send(&json!({"type": "backup", "id": 2, "path": kept}).to_string());
+        let made = asks.next().unwrap();
+        assert_eq!(made["type"], "backup", "{made}");
+        stops(daemon);
+    });
+}
+
+#[test]
 fn hung_directory_of_a_shell_stops_no_command() {
     with_file_system(|daemon, files| {
         let script = format!(
