@@ -1,27 +1,29 @@
 //! Places where a test build dies, or does wrong, on request.
 //!
-//! Owns the variable `AGENTD_FAILPOINT`. Must not know what happens at a place. Without the feature
-//! `failpoints`, which no released program has, both macros are nothing at all.
+//! Owns the variable `AGENTD_FAILPOINT`. Must not know what happens at a place. In a released program,
+//! which has no debug assertions, both macros are nothing at all.
 //!
 //! The variable holds words separated by commas: `NAME:COUNT` ends the process, as `kill -9` would,
 //! when it comes to the place NAME for the COUNT-th time; a mere `NAME` makes the program wrong in
 //! the way of that name, so that the tests can show that they notice.
 
 /// A place at which the process can be made to end. With kinds, one place for each of them.
-#[cfg(feature = "failpoints")]
+#[cfg(debug_assertions)]
 macro_rules! failpoint {
     ($name:literal) => {
         crate::failpoint::reached($name)
     };
     ($name:literal, $kinds:expr) => {
-        for kind in $kinds {
-            crate::failpoint::reached(&format!("{}-{kind}", $name));
+        if crate::failpoint::is_chosen() {
+            for kind in $kinds {
+                crate::failpoint::reached(&format!("{}-{kind}", $name));
+            }
         }
     };
 }
 
 /// Something that a right program doesn't do.
-#[cfg(feature = "failpoints")]
+#[cfg(debug_assertions)]
 macro_rules! wrong {
     ($name:literal, $what:expr) => {
         if crate::failpoint::is_wrong($name) {
@@ -30,20 +32,20 @@ macro_rules! wrong {
     };
 }
 
-#[cfg(not(feature = "failpoints"))]
+#[cfg(not(debug_assertions))]
 macro_rules! failpoint {
     ($name:literal $(, $kinds:expr)?) => {};
 }
 
-#[cfg(not(feature = "failpoints"))]
+#[cfg(not(debug_assertions))]
 macro_rules! wrong {
     ($name:literal, $what:expr) => {};
 }
 
-#[cfg(feature = "failpoints")]
-pub(crate) use chosen::{is_wrong, linger, reached};
+#[cfg(debug_assertions)]
+pub(crate) use chosen::{is_chosen, is_wrong, linger, reached};
 
-#[cfg(feature = "failpoints")]
+#[cfg(debug_assertions)]
 mod chosen {
     use std::collections::BTreeSet;
     use std::sync::LazyLock;
@@ -73,6 +75,11 @@ mod chosen {
         chosen
     });
     static PASSED: AtomicU64 = AtomicU64::new(0);
+
+    /// Is there a place to end at?
+    pub(crate) fn is_chosen() -> bool {
+        CHOSEN.end.is_some()
+    }
 
     /// Ends the process if this is the place and the time.
     pub(crate) fn reached(name: &str) {

@@ -38,7 +38,7 @@ impl Programs {
         let examples = std::env::current_exe().expect("this program's path");
         let examples = examples.parent().expect("its directory");
         let found = Self {
-            agentd: examples.join("torture-agentd"),
+            agentd: examples.with_file_name("agentd"),
             agentctl: examples.with_file_name("agentctl"),
             chaos: examples.join("chaos-worker"),
         };

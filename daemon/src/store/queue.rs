@@ -170,7 +170,7 @@ pub(super) fn batch_len(queue: &VecDeque<Order>) -> usize {
 }
 
 /// What the first orders write, by name.
-#[cfg(feature = "failpoints")]
+#[cfg(debug_assertions)]
 pub(super) fn kinds(
     queue: &VecDeque<Order>,
     orders: usize,

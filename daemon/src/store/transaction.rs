@@ -10,7 +10,7 @@ use agentd_core::Event;
 use agentd_core::store::{Query, Recovered};
 use rusqlite::{Connection, ErrorCode};
 
-#[cfg(feature = "failpoints")]
+#[cfg(debug_assertions)]
 use super::queue::kinds;
 use super::queue::{is_accept, is_unnumbered_request};
 use super::takeover::Search;
@@ -169,7 +169,7 @@ fn commit(
     conn: &Connection,
     setting: &mut Setting,
     #[cfg_attr(
-        not(feature = "failpoints"),
+        not(debug_assertions),
         allow(unused_variables, reason = "for their names")
     )]
     queue: &VecDeque<Order>,
