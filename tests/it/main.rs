@@ -60,6 +60,8 @@ mod readiness;
 mod reconnect;
 mod secrecy;
 mod service;
+#[cfg(target_os = "linux")]
+mod shortage;
 mod signals;
 mod signals_client;
 mod ssh;

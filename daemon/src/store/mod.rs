@@ -65,7 +65,7 @@ use rusqlite::Connection;
 use tokio::sync::{Notify, oneshot};
 
 use self::begin::begin;
-use self::readers::Readers;
+use self::readers::{By, Readers};
 use self::schema::Whole;
 
 /// Orders between the owner and the writer. What is handed in while it is full comes back, to be
@@ -498,11 +498,13 @@ impl Store {
         if let Order::Load { token, query } = &order
             && !query.waits_for_writes()
         {
-            let asked = self.readers.submit(*token, query.clone());
-            return asked.map_err(|refused| match refused {
-                NotTaken::Full => Refused::Full(Box::new(order)),
-                NotTaken::Closed => Refused::Closed,
-            });
+            match self.readers.submit(*token, query.clone()) {
+                Ok(By::Readers) => return Ok(()),
+                // Where no process can be made, what was stored is told all the same.
+                Ok(By::Nobody) => {}
+                Err(NotTaken::Full) => return Err(Refused::Full(Box::new(order))),
+                Err(NotTaken::Closed) => return Err(Refused::Closed),
+            }
         }
         let refused = match self.orders.try_send(Message::Order(Box::new(order))) {
             Ok(()) => return Ok(()),

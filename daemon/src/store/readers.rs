@@ -102,6 +102,15 @@ pub(super) struct Setting {
     pub(super) before: BeforeRead,
 }
 
+/// Who reads what was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum By {
+    /// A thread of ours.
+    Readers,
+    /// Not even a thread can be had.
+    Nobody,
+}
+
 /// A handle to those who read; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Readers {
@@ -177,8 +186,8 @@ impl Readers {
         }
     }
 
-    /// Takes a question, without waiting.
-    pub(super) fn submit(&self, token: Token, query: Query) -> Result<(), NotTaken> {
+    /// Takes a question, without waiting, if there is anybody to read.
+    pub(super) fn submit(&self, token: Token, query: Query) -> Result<By, NotTaken> {
         let mut state = lock(&self.shared.state);
         if state.closing {
             return Err(NotTaken::Closed);
@@ -194,13 +203,12 @@ impl Readers {
         });
         self.shared.staff(&mut state);
         if state.threads == 0 {
-            // Not even a thread can be had.
             state.waiting.pop_back();
-            return Err(NotTaken::Full);
+            return Ok(By::Nobody);
         }
         drop(state);
         self.shared.work.notify_one();
-        Ok(())
+        Ok(By::Readers)
     }
 
     /// Nobody begins to read for so long: the log can't begin anew while somebody reads it.
