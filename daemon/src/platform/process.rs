@@ -405,6 +405,7 @@ mod tests {
         let mut cleared_one = clearing.spawn().unwrap();
         let mut recorded_one = spawn(None);
         let mut stale_one = spawn(None);
+        let mut rebooted_one = spawn(None);
         let record = |pid: u32, later: u64| SpawnRecord {
             pid,
             start_time: start_time(pid).unwrap() + later,
@@ -413,6 +414,11 @@ mod tests {
         };
         instance.record(&record(recorded_one.id(), 0)).unwrap();
         instance.record(&record(stale_one.id(), 1)).unwrap();
+        let of_another_boot = SpawnRecord {
+            boot_id: "another".to_owned(),
+            ..record(rebooted_one.id(), 0)
+        };
+        instance.record(&of_another_boot).unwrap();
         let found = loop {
             let now = marked(&only(instance.id()));
             if !now.unsettled.contains(&marked_one.id()) {
@@ -427,11 +433,13 @@ mod tests {
         assert!(!marked_one.wait().unwrap().success());
         assert!(!cleared_one.wait().unwrap().success());
         assert!(!recorded_one.wait().unwrap().success());
-        assert!(
-            stale_one.try_wait().unwrap().is_none(),
-            "its id was used again"
-        );
-        stale_one.kill().unwrap();
-        stale_one.wait().unwrap();
+        for stranger in [&mut stale_one, &mut rebooted_one] {
+            assert!(
+                stranger.try_wait().unwrap().is_none(),
+                "its id was used again"
+            );
+            stranger.kill().unwrap();
+            stranger.wait().unwrap();
+        }
     }
 }

@@ -6,7 +6,7 @@ use agentd_core::Event;
 use agentd_core::worker::{Exit, WorkerEvent};
 
 use crate::agents::settings;
-use crate::scenarios::{ProcessId, only};
+use crate::scenarios::{ProcessId, only, running};
 use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -335,4 +335,19 @@ fn a_reader_that_left_takes_what_has_not_begun_with_it_and_nothing_else() {
     );
     world.end_turn(runs);
     assert_eq!(world.answer(conn, 1)["text"], "done");
+}
+
+/// On a machine without a core to spare an agent says nothing for long.
+#[test]
+fn silence_of_a_turn_is_told_and_endured() {
+    let (mut world, conn, process) = running();
+    for _ in 0..59 {
+        world.pass(60 * SECOND);
+        assert!(!is_told_to_end(&world, process), "it is only slow");
+    }
+    let told = world.told_to(conn);
+    let notes = told.iter().filter(|line| *line == "1:note stalled");
+    assert_eq!(notes.count(), 1, "{told:?}");
+    world.end_turn(process);
+    assert_eq!(world.answer(conn, 1)["type"], "message_end");
 }

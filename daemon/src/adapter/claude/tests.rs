@@ -145,6 +145,10 @@ fn a_tool_is_asked_for_runs_and_is_told() {
             .contains("\"description\": \"Make a file\"")
     );
     replay.tell(&answer(&asking.question, Reply::Approved));
+    // Allowed is what was asked about, and nothing else.
+    let allowed = &replay.wrote.last().unwrap()["response"]["response"];
+    let input = json!({"command": "touch g-file", "description": "Make a file"});
+    assert_eq!(allowed["updatedInput"], input);
     replay.play();
     assert_eq!(replay.outcome().result, Ok(Stop::EndTurn));
     assert_eq!(replay.outcome().api_calls.as_ref().unwrap().len(), 2);
