@@ -1,12 +1,12 @@
-//! The state's file system says no: rows C10 to C13 of the fault catalogue, and a store that
-//! another process keeps locked (D9).
+//! The state's file system says no: rows C10 to C13 of the fault catalogue, a sync that
+//! fails (D4), and a store that another process keeps locked (D9).
 //!
 //! Mounts are made in a namespace of the daemon's own, so nothing of them is left when it ends.
 //! Not here: network file systems (C10) are known by their numbers, in `platform/remote.rs`; what
 //! SQLite's errors do to orders under way is in the store's tests.
 
 use std::fs;
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -182,6 +182,72 @@ fn c10_the_names_of_a_new_store_are_on_the_disk_before_anything_is_accepted() {
     }
 }
 
+/// From now on these calls of the daemon's aren't made, and give that error; until this is told to end.
+fn answering(strace: &Path, daemon: &Daemon, calls: &str, error: &str) -> Option<Reaped> {
+    let mut command = daemon.place.command(strace);
+    command
+        .args(["-f", "-qq", "-e", &format!("trace={calls}"), "-e"])
+        .arg(format!("inject={calls}:error={error}"))
+        .args(["-o", "/dev/null", "-p"])
+        .arg(daemon.pid().to_string())
+        .stdin(Stdio::null());
+    let mut tracer = Reaped(command.stderr(Stdio::null()).spawn().unwrap());
+    let is_traced = wait_for("it is traced, or can't be", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+        let gave_up = tracer.0.try_wait().unwrap().is_some();
+        (gave_up || !status.contains("TracerPid:\t0")).then_some(!gave_up)
+    });
+    if !is_traced {
+        skipped("to be let trace a process (`kernel.yama.ptrace_scope`)");
+    }
+    is_traced.then_some(tracer)
+}
+
+/// The kernel says it once, and may have dropped what it could not write: a second sync would work.
+#[test]
+fn d4_failed_sync_is_never_called_durable() {
+    let Some(strace) = needs("strace") else {
+        return;
+    };
+    let daemon = Daemon::start();
+    assert!(ended_well(&daemon.ask(r#"{"prompt":"a"}"#)));
+    let Some(failing) = answering(&strace, &daemon, "fsync,fdatasync", "EIO") else {
+        return;
+    };
+    let asks = r#"{"prompt":"b","idempotency_key":"b"}"#;
+    let mut first = daemon.connect();
+    first.send(asks);
+    daemon.until("it is in trouble", |status| {
+        (status["state"] == "degraded").then_some(())
+    });
+    let refused = daemon.ask(r#"{"prompt":"c"}"#);
+    assert_eq!(
+        (refused.len(), &refused[0]["code"]),
+        (1, &"store-failed".into()),
+        "{refused:?}"
+    );
+    // Its rows are in the log of the store, and whether they are on the disk nobody knows.
+    first.stream.set_nonblocking(true).unwrap();
+    let told = first.stream.read(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(told, Err(ErrorKind::WouldBlock), "something was told");
+    first.stream.set_nonblocking(false).unwrap();
+    kill(failing.0.id(), Signal::SIGTERM);
+    daemon.until("it is well again", |status| {
+        (status["state"] == "ready").then_some(())
+    });
+    let lines = first.rest();
+    let end = lines.last().expect("an answer");
+    assert!(
+        end["text"] == "b" || (lines.len() == 1 && end["code"] == "store-failed"),
+        "{lines:?}"
+    );
+    let again = daemon.ask(asks);
+    assert!(ended_well(&again), "{again:?}");
+    if end["text"] == "b" {
+        assert_eq!(again.last().unwrap()["job"], end["job"], "{again:?}");
+    }
+}
+
 #[test]
 fn c11_a_store_that_can_no_longer_be_written_refuses_and_heals() {
     let Some(strace) = needs("strace") else {
@@ -190,21 +256,9 @@ fn c11_a_store_that_can_no_longer_be_written_refuses_and_heals() {
     let daemon = Daemon::start();
     assert!(ended_well(&daemon.ask(r#"{"prompt":"a"}"#)));
     // A file system with open files can't be made read-only by force; its answers can.
-    let mut command = daemon.place.command(strace);
-    command
-        .args(["-f", "-qq", "-e", "trace=pwrite64", "-e"])
-        .args(["inject=pwrite64:error=EROFS", "-o", "/dev/null", "-p"])
-        .arg(daemon.pid().to_string())
-        .stdin(Stdio::null());
-    let mut read_only = Reaped(command.stderr(Stdio::null()).spawn().unwrap());
-    let is_traced = wait_for("it is traced, or can't be", || {
-        let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
-        let gave_up = read_only.0.try_wait().unwrap().is_some();
-        (gave_up || !status.contains("TracerPid:\t0")).then_some(!gave_up)
-    });
-    if !is_traced {
-        return skipped("to be let trace a process (`kernel.yama.ptrace_scope`)");
-    }
+    let Some(read_only) = answering(&strace, &daemon, "pwrite64", "EROFS") else {
+        return;
+    };
     // Whether the first commit is in the file can't be seen now, so its sender waits.
     let mut first = daemon.connect();
     first.send(r#"{"prompt":"b"}"#);

@@ -72,6 +72,8 @@ mod support;
 mod tidy;
 mod timmy;
 mod timmy_tools;
+#[cfg(target_os = "linux")]
+mod tmp;
 mod units;
 mod upgrade;
 mod voice;

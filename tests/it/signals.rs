@@ -6,7 +6,7 @@ use std::process::Command;
 use nix::libc;
 use serde_json::Value;
 
-use crate::support::{AGENTD, Client, Daemon, Place, is_alive, wait_for};
+use crate::support::{AGENTD, Client, Daemon, Place, finish, is_alive, wait_for};
 
 fn send_signal(pid: u32, number: i32) {
     let pid = i32::try_from(pid).unwrap();
@@ -120,4 +120,27 @@ fn signals_hangup_ends_no_daemon_that_starts() {
     send_signal(daemon.pid(), libc::SIGHUP);
     holding.execute_batch("ROLLBACK").unwrap();
     assert_eq!(daemon.status()["ok"], true);
+}
+
+#[test]
+fn signals_hangup_takes_no_other_configuration() {
+    let daemon = Daemon::start();
+    daemon
+        .place
+        .configure("default_agent = \"chaos\"\n[agents.chaos]\nkind =\n");
+    send_signal(daemon.pid(), libc::SIGHUP);
+    wait_for("it was heard", || {
+        daemon
+            .log()
+            .contains("SIGHUP changes nothing")
+            .then_some(())
+    });
+    // The agents are those that it has read.
+    let (mut client, _pid) = a_turn(&daemon, "gate");
+    std::fs::write(daemon.path("gate"), "").unwrap();
+    assert_eq!(client.last()["type"], "message_end");
+    let place = daemon.kill();
+    let refused = finish(place.command(AGENTD), b"");
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    assert!(refused.stderr.contains("config.toml:3:"), "{refused:?}");
 }
