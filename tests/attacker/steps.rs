@@ -14,6 +14,7 @@ use std::process::Command;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::libc;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, connect, socket};
 use nix::sys::stat::Mode;
 use nix::unistd::{ForkResult, fork, setsid};
 
@@ -58,7 +59,8 @@ pub(crate) fn run(words: &[&str]) -> io::Result<()> {
         }
         ["letter", path] => UnixDatagram::unbound()?.send_to(b"x", path).map(drop),
         ["tcp", address] => std::net::TcpStream::connect(address).map(drop),
-        ["ask", path, line] => ask(path, line),
+        ["ask", path, line] => ask(UnixStream::connect(path)?, line),
+        ["named", name, path, line] => ask(named(name, path)?, line),
         ["away", rest @ ..] => away(rest),
         ["nothing", path] => from_memory(path),
         ["attribute", path, name] => attribute(path, name),
@@ -240,8 +242,16 @@ fn owner(pid: &str) -> io::Result<()> {
     writer.write_all(b"x")
 }
 
-fn ask(path: &str, line: &str) -> io::Result<()> {
-    let mut stream = UnixStream::connect(path)?;
+/// A connection whose own end has a name.
+fn named(name: &str, path: &str) -> io::Result<UnixStream> {
+    let kind = SockType::Stream;
+    let socket = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None)?;
+    bind(socket.as_raw_fd(), &UnixAddr::new(name)?)?;
+    connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(UnixStream::from(socket))
+}
+
+fn ask(mut stream: UnixStream, line: &str) -> io::Result<()> {
     stream.write_all(format!("{line}\n").as_bytes())?;
     let mut answer = String::new();
     if BufReader::new(stream).read_line(&mut answer)? == 0 {
