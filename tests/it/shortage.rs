@@ -171,8 +171,9 @@ fn processes_of_a_fork_bomb_end_together() {
     let (Some(prlimit), Some(user)) = (needs("prlimit"), User::new()) else {
         return;
     };
-    // One that can make no more tries again.
-    let bomb = "bomb() { while :; do bomb & done; }; bomb 2> /dev/null & exec sleep 300";
+    // One that can make no more tries again. Without the place, none is made.
+    let bomb =
+        "bomb() { while [ -e \"$HOME\" ]; do bomb & done; }; bomb 2> /dev/null & exec sleep 300";
     let most = format!("--nproc={MOST}");
     let name = format!("bomb-{}", std::process::id());
     let command = [
