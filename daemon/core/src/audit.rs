@@ -76,7 +76,18 @@ impl State {
         };
         let agent = self.settings.agents.get(&slot.agent)?;
         let serves = slot.serves(&Fit::of(agent, known, job));
-        let takes = self.takes_now(worker, slot) && (serves || slot.turns.is_empty());
+        // An older turn for which it has to be free is not overtaken. Its sessions may have come to it
+        // when it could do more, before it died.
+        let lane = Lane::Held(worker);
+        let older = self.derived.lanes.next_in(&lane, None);
+        let stands = older
+            .filter(|older| older.turn < turn)
+            .is_some_and(|older| {
+                let session = self.sessions.get(&older.session);
+                let known = session.zip(self.jobs.get(&older.turn));
+                known.is_some_and(|(session, job)| !slot.serves(&Fit::of(agent, session, job)))
+            });
+        let takes = self.takes_now(worker, slot) && (serves && !stands || slot.turns.is_empty());
         (takes || slot.phase == SlotPhase::Failed).then(|| format!("{slot:?} could take it"))
     }
 

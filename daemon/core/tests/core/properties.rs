@@ -491,3 +491,41 @@ fn shown_question(line: &str) -> Option<(String, String)> {
     let question = line["question_id"].as_str()?.to_owned();
     Some((line["type"].as_str()?.to_owned(), question))
 }
+
+/// A process that takes less than the one before it that died has an older turn waiting for it to be
+/// free, and a younger one behind that.
+#[test]
+fn properties_of_a_process_that_takes_less_hold() {
+    let choices = [
+        126_144_864,
+        2_250_046_368,
+        1_826_007_854,
+        1_456_651_022,
+        1_968_207_859,
+        961_712_493,
+        177_165_255,
+        3_459_878_635,
+        281_284_835,
+        3_056_948_218,
+        701_312_681,
+        3_310_370_964,
+        2_570_961_196,
+        2_821_525_282,
+        1_959_698_241,
+        2_671_826_066,
+        1_608_815_111,
+        2_994_980_387,
+        4_136_746_031,
+        263_066_827,
+    ];
+    let mut world = World::new(settings());
+    world.portion = 50_000;
+    world.prompt_store = false;
+    let mut id = 0;
+    for choice in choices {
+        step(&mut world, choice % KINDS, choice, &mut id);
+        world.check_known();
+    }
+    world.settle();
+    world.check_known();
+}
