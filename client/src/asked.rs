@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
-use agentd_protocol::Line;
 use agentd_protocol::line::ErrorLine;
+use agentd_protocol::requests::Effect;
+use agentd_protocol::{Line, RequestKind};
 use serde::Serialize;
 
 use crate::again::{MOST_LOSSES, PAUSE_AFTER_A_LOSS};
@@ -21,42 +22,23 @@ const AFTER_PROGRAMS: Duration = Duration::from_secs(30);
 /// Longest wait for what needs a commit.
 const AFTER_COMMIT: Duration = Duration::from_secs(60);
 
-/// What a lost answer means.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Asking {
-    /// Nothing could have changed: the daemon is as good as away.
-    Reads,
-    /// The same, and other programs are run for it.
-    Looks,
-    /// It reads much, or waits for something: that takes as long as it takes.
-    ReadsLong,
-    /// It may have happened.
-    Changes,
-    /// The same, and it takes as long as it takes.
-    ChangesLong,
+/// Longest wait for the answer to a request.
+const fn deadline(kind: RequestKind) -> Option<Duration> {
+    match kind.rules().effect {
+        Effect::Reads => Some(AT_ONCE),
+        Effect::Looks => Some(AFTER_PROGRAMS),
+        Effect::Changes => Some(AFTER_COMMIT),
+        Effect::ReadsLong | Effect::ChangesLong => None,
+    }
 }
 
-impl Asking {
-    const fn deadline(self) -> Option<Duration> {
-        match self {
-            Self::Reads => Some(AT_ONCE),
-            Self::Looks => Some(AFTER_PROGRAMS),
-            Self::Changes => Some(AFTER_COMMIT),
-            Self::ReadsLong | Self::ChangesLong => None,
-        }
-    }
-
-    const fn changes(self) -> bool {
-        matches!(self, Self::Changes | Self::ChangesLong)
-    }
-
-    fn lost(self, lost: LostError) -> RequestError {
-        if self.changes() {
-            let keys = Vec::new();
-            RequestError::Unknown { lost, keys }
-        } else {
-            RequestError::NoAnswer(lost)
-        }
+/// What it means that no answer came to one that was written.
+const fn lost(kind: RequestKind, lost: LostError) -> RequestError {
+    if kind.rules().effect.changes() {
+        let keys = Vec::new();
+        RequestError::Unknown { lost, keys }
+    } else {
+        RequestError::NoAnswer(lost)
     }
 }
 
@@ -102,13 +84,12 @@ impl Client {
     /// Says whether something may have happened.
     pub async fn answer(
         &mut self,
-        kind: &str,
+        kind: RequestKind,
         fields: &impl Serialize,
-        asking: Asking,
     ) -> Result<Received, RequestError> {
-        let received = match self.ask(kind, fields, asking.deadline()).await {
+        let received = match self.ask(kind.name(), fields, deadline(kind)).await {
             Ok(received) => received,
-            Err(ClientError::Unknown(lost)) => return Err(asking.lost(lost)),
+            Err(ClientError::Unknown(lost)) => return Err(self::lost(kind, lost)),
             Err(other) => return Err(other.into()),
         };
         match received.line {
@@ -124,13 +105,12 @@ impl Client {
     /// As [`Client::answer`], when none comes.
     pub async fn answer_over_restarts(
         &mut self,
-        kind: &str,
+        kind: RequestKind,
         fields: &impl Serialize,
-        asking: Asking,
     ) -> Result<Received, RequestError> {
         let mut losses = 0;
         loop {
-            let error = match self.answer(kind, fields, asking).await {
+            let error = match self.answer(kind, fields).await {
                 Ok(received) => return Ok(received),
                 Err(error) => error,
             };
@@ -147,12 +127,12 @@ impl Client {
             };
             losses += 1;
             if losses > MOST_LOSSES {
-                return Err(asking.lost(lost));
+                return Err(self::lost(kind, lost));
             }
             tokio::time::sleep(PAUSE_AFTER_A_LOSS * losses).await;
             match self.reconnect(lost).await {
                 Ok(()) => {}
-                Err(ClientError::Unknown(lost)) => return Err(asking.lost(lost)),
+                Err(ClientError::Unknown(lost)) => return Err(self::lost(kind, lost)),
                 Err(other) => return Err(other.into()),
             }
         }
@@ -161,24 +141,22 @@ impl Client {
     /// The same, and takes what is wanted out of the answer.
     pub(crate) async fn answer_again<T>(
         &mut self,
-        kind: &str,
+        kind: RequestKind,
         fields: &impl Serialize,
-        asking: Asking,
         take: impl FnOnce(Line) -> Option<T>,
     ) -> Result<Reply<T>, RequestError> {
-        let received = self.answer_over_restarts(kind, fields, asking).await?;
+        let received = self.answer_over_restarts(kind, fields).await?;
         taken(received, take)
     }
 
     /// Asks, and takes what is wanted out of the answer.
     pub(crate) async fn answer_of<T>(
         &mut self,
-        kind: &str,
+        kind: RequestKind,
         fields: &impl Serialize,
-        asking: Asking,
         take: impl FnOnce(Line) -> Option<T>,
     ) -> Result<Reply<T>, RequestError> {
-        let received = self.answer(kind, fields, asking).await?;
+        let received = self.answer(kind, fields).await?;
         taken(received, take)
     }
 }

@@ -3,11 +3,11 @@
 //! Owns the pages. Must not know files: a backup is written by the daemon, and what becomes of
 //! exported rows is the caller's choice.
 
-use agentd_protocol::Line;
 use agentd_protocol::work::{Backup, Export};
+use agentd_protocol::{Line, RequestKind};
 use serde_json::Value;
 
-use crate::asked::{Asking, Reply, RequestError};
+use crate::asked::{Reply, RequestError};
 use crate::client::Client;
 
 /// A backup that was made.
@@ -39,7 +39,7 @@ impl ExportPages {
             Line::Export { rows, next, .. } => Some((rows, next)),
             _ => None,
         };
-        let reply = client.answer_of("export", &self.asked, Asking::ReadsLong, take);
+        let reply = client.answer_of(RequestKind::Export, &self.asked, take);
         let (rows, next) = reply.await?.value;
         self.over = next.is_none();
         self.asked.after = next;
@@ -57,8 +57,7 @@ impl Client {
             Line::Backup { path, bytes, .. } => Some(Copied { path, bytes }),
             _ => None,
         };
-        self.answer_of("backup", backup, Asking::ChangesLong, take)
-            .await
+        self.answer_of(RequestKind::Backup, backup, take).await
     }
 
     /// Everything stored. [`ExportPages`] gives the same without holding all of it.

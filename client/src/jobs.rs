@@ -10,11 +10,11 @@ use agentd_protocol::limits::{MAX_DISPATCH, MAX_PAGE};
 use agentd_protocol::request::{Collect, Send, Wait};
 use agentd_protocol::rows::{DispatchedRow, JobRow, QuestionRow};
 use agentd_protocol::work::{Answer, Jobs, Questions, Steer};
-use agentd_protocol::{JobId, Line};
+use agentd_protocol::{JobId, Line, RequestKind};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::asked::{Asking, Reply, RequestError};
+use crate::asked::{Reply, RequestError};
 use crate::client::{Client, ClientError};
 use crate::key;
 
@@ -74,7 +74,7 @@ impl JobPages {
             Line::Jobs { jobs, next, .. } => Some((jobs, next)),
             _ => None,
         };
-        let reply = client.answer_of("jobs", &self.asked, Asking::Reads, take);
+        let reply = client.answer_of(RequestKind::Jobs, &self.asked, take);
         let Reply { value, line } = reply.await?;
         let (jobs, next) = value;
         self.left = self.left.saturating_sub(jobs.len());
@@ -109,7 +109,7 @@ impl Client {
         };
         let fields = Dispatch { jobs: &jobs };
         let answered = self
-            .answer_again("dispatch", &fields, Asking::Changes, take)
+            .answer_again(RequestKind::Dispatch, &fields, take)
             .await;
         answered.map_err(|error| match error {
             RequestError::Unknown { lost, .. } => {
@@ -173,7 +173,7 @@ impl Client {
                 timeout: timeout.map(|timeout| timeout.as_secs_f64()),
                 wait,
             };
-            let reply = self.answer_again("collect", &fields, Asking::ReadsLong, collected);
+            let reply = self.answer_again(RequestKind::Collect, &fields, collected);
             let (results, pending) = reply.await?.value;
             if pending.is_empty() || results.is_empty() {
                 found.extend(results);
@@ -214,8 +214,7 @@ impl Client {
             Line::Steer { job, .. } => Some(job),
             _ => None,
         };
-        self.answer_of("steer", steer, Asking::ChangesLong, take)
-            .await
+        self.answer_of(RequestKind::Steer, steer, take).await
     }
 
     /// What agents ask and nobody answered yet.
@@ -233,8 +232,7 @@ impl Client {
             Line::Questions { questions, .. } => Some(questions),
             _ => None,
         };
-        self.answer_of("questions", &fields, Asking::Reads, take)
-            .await
+        self.answer_of(RequestKind::Questions, &fields, take).await
     }
 
     /// Answers a question; gives its name.
@@ -249,8 +247,7 @@ impl Client {
             Line::Answer { question_id, .. } => Some(question_id),
             _ => None,
         };
-        self.answer_of("answer", answer, Asking::Changes, take)
-            .await
+        self.answer_of(RequestKind::Answer, answer, take).await
     }
 }
 

@@ -35,5 +35,5 @@ pub mod voice;
 pub mod webhooks;
 pub mod wire;
 
-pub use asked::{Asking, Reply, RequestError};
+pub use asked::{Reply, RequestError};
 pub use client::{Attended, Client, ClientError, Options, Server};

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::limits::MAX_LINE_IN;
 use agentd_protocol::line::{ErrorLine, Telling};
-use agentd_protocol::{Code, Decoder, Envelope, Frame, Id, Line};
+use agentd_protocol::{Code, Decoder, Envelope, Frame, Id, Line, RequestKind};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::client::{Client, Server};
@@ -250,12 +250,9 @@ fn note_answered(received: &Received, asked: &RefCell<VecDeque<Asked>>) {
     }
     let mut asked = asked.borrow_mut();
     let same_id = |one: &Asked| one.id == received.id;
-    let same_kind = |one: &Asked| match received.kind.as_str() {
-        "message_end" => one.kind == "send",
-        "pong" => one.kind == "ping",
-        "live" => one.kind == "subscribe",
-        "error" => true,
-        kind => one.kind == kind,
+    let same_kind = |one: &Asked| {
+        let answer = RequestKind::named(&one.kind).map(|kind| kind.rules().answer);
+        received.kind == "error" || answer == Some(&*received.kind)
     };
     if let Some(at) = asked.iter().position(|one| same_id(one) && same_kind(one)) {
         asked.remove(at);

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Send;
-use agentd_protocol::{Code, Envelope, Id, Request};
+use agentd_protocol::requests::SendOnlyKey;
+use agentd_protocol::{Code, Envelope, Id, Request, RequestKind};
 use serde_json::value::RawValue;
 
 use crate::voice;
@@ -51,10 +52,12 @@ impl SendOnly {
     /// What is answered in its place, to which `id`. What can't be read doesn't pass.
     pub fn pass(&self, line: &[u8]) -> Result<Vec<u8>, (Option<Id>, Rejected)> {
         let envelope = Envelope::parse(line)?;
-        match &*envelope.kind {
-            "hello" | "ping" | "shutdown" => return Ok(line.to_vec()),
-            "send" => {}
-            other => {
+        let kind = RequestKind::named(&envelope.kind);
+        match kind.map_or(SendOnlyKey::Refused, |kind| kind.rules().send_only) {
+            SendOnlyKey::Passes => return Ok(line.to_vec()),
+            SendOnlyKey::Checked => {}
+            SendOnlyKey::Refused => {
+                let other = &envelope.kind;
                 let error = format!("`{other}` is not allowed here: this way is for `send` only");
                 return Err((envelope.id, Rejected::new(Code::Forbidden, error)));
             }

@@ -5,9 +5,9 @@
 use agentd_protocol::limits::MAX_PAGE;
 use agentd_protocol::rows::{MessageRow, SessionRow, TurnRow};
 use agentd_protocol::work::{Compact, Named, SessionHistory, SessionList, SessionNew, SetModel};
-use agentd_protocol::{JobId, Line};
+use agentd_protocol::{JobId, Line, RequestKind};
 
-use crate::asked::{Asking, Reply, RequestError};
+use crate::asked::{Reply, RequestError};
 use crate::client::Client;
 
 /// A session that was made.
@@ -58,7 +58,7 @@ impl SessionPages {
             Line::SessionList { sessions, next, .. } => Some((sessions, next)),
             _ => None,
         };
-        let reply = client.answer_of("session.list", &self.asked, Asking::Reads, take);
+        let reply = client.answer_of(RequestKind::SessionList, &self.asked, take);
         let Reply { value, line } = reply.await?;
         let (value, next) = value;
         self.over = next.is_none();
@@ -139,8 +139,7 @@ impl Client {
             }),
             _ => None,
         };
-        self.answer_of("session.new", new, Asking::Changes, take)
-            .await
+        self.answer_of(RequestKind::SessionNew, new, take).await
     }
 
     /// Ends a session's process and forgets the session; gives its name.
@@ -152,7 +151,7 @@ impl Client {
             Line::SessionClose { session, .. } => Some(session),
             _ => None,
         };
-        self.answer_of("session.close", &named(session), Asking::Changes, take)
+        self.answer_of(RequestKind::SessionClose, &named(session), take)
             .await
     }
 
@@ -168,7 +167,7 @@ impl Client {
             Line::SessionResume { jobs, .. } => Some(jobs),
             _ => None,
         };
-        self.answer_of("session.resume", &named(session), Asking::Changes, take)
+        self.answer_of(RequestKind::SessionResume, &named(session), take)
             .await
     }
 
@@ -233,7 +232,7 @@ impl Client {
             Line::SessionHistory { turns, next, .. } => Some((turns, next)),
             _ => None,
         };
-        self.answer_of("session.history", asked, Asking::Reads, take)
+        self.answer_of(RequestKind::SessionHistory, asked, take)
             .await
     }
 
@@ -251,8 +250,7 @@ impl Client {
             } => Some((session, summary)),
             _ => None,
         };
-        self.answer_of("compact", compact, Asking::ChangesLong, take)
-            .await
+        self.answer_of(RequestKind::Compact, compact, take).await
     }
 
     /// Another model for the turns of a session accepted from now on.
@@ -275,8 +273,7 @@ impl Client {
             }),
             _ => None,
         };
-        self.answer_of("set_model", set, Asking::ChangesLong, take)
-            .await
+        self.answer_of(RequestKind::SetModel, set, take).await
     }
 }
 

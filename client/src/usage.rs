@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use agentd_protocol::Line;
 use agentd_protocol::rows::UsageRow;
 pub use agentd_protocol::sums::{By, NamedSum, Sum, Sums, sums};
 use agentd_protocol::work::Usage;
+use agentd_protocol::{Line, RequestKind};
 
-use crate::asked::{Asking, Reply, RequestError};
+use crate::asked::{Reply, RequestError};
 use crate::client::Client;
 
 impl Client {
@@ -60,7 +60,7 @@ impl Client {
                 } => Some((turns, next, total.zip(sums))),
                 _ => None,
             };
-            let reply = self.answer_of("usage", &asked, Asking::Reads, take);
+            let reply = self.answer_of(RequestKind::Usage, &asked, take);
             let Reply { value, line } = reply.await?;
             let (turns, next, added_up) = value;
             if added_up.is_some() {

@@ -2,11 +2,11 @@
 //!
 //! Owns the requests and their pages. Must not print, nor know the command line.
 
-use agentd_protocol::Line;
 use agentd_protocol::limits::MAX_PAGE;
 use agentd_protocol::webhook::{Callback, Delivery, DeliveryRow, EndpointRow, Webhooks};
+use agentd_protocol::{Line, RequestKind};
 
-use crate::asked::{Asking, Reply, RequestError};
+use crate::asked::{Reply, RequestError};
 use crate::client::Client;
 
 /// The endpoints, and a page of deliveries.
@@ -77,7 +77,7 @@ impl Client {
             } => Some((endpoints, deliveries, next)),
             _ => None,
         };
-        let reply = self.answer_of("webhooks", asked, Asking::Reads, take);
+        let reply = self.answer_of(RequestKind::Webhooks, asked, take);
         let Reply { value, line } = reply.await?;
         let (endpoints, rows, next) = value;
         let rows = rows.into_iter().map(serde_json::from_value);
@@ -105,7 +105,7 @@ impl Client {
             _ => None,
         };
         let asked = Delivery { webhook };
-        self.answer_of("webhook.replay", &asked, Asking::Changes, take)
+        self.answer_of(RequestKind::WebhookReplay, &asked, take)
             .await
     }
 
@@ -123,7 +123,6 @@ impl Client {
             url,
             ..Callback::default()
         };
-        self.answer_of("webhook.test", &to, Asking::Changes, take)
-            .await
+        self.answer_of(RequestKind::WebhookTest, &to, take).await
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::Shutdown;
 
-use agentd_protocol::Code;
-use agentd_protocol::request::{SEND_FIELDS, TYPES};
+use agentd_protocol::request::SEND_FIELDS;
+use agentd_protocol::{Code, RequestKind};
 use serde_json::{Map, Value};
 
 use crate::support::Daemon;
@@ -204,8 +204,27 @@ fn the_table_of_requests_is_what_is_served() {
         .collect();
     let table = table("5. Requests");
     let listed: Vec<&str> = table.keys().map(String::as_str).collect();
-    assert_eq!(listed, TYPES);
-    assert_eq!(served, TYPES);
+    let names: Vec<&str> = RequestKind::names().collect();
+    assert_eq!(listed, names);
+    assert_eq!(served, names);
+}
+
+#[test]
+fn requests_of_python_change_what_they_do_here() {
+    let pages = [
+        include_str!("../../client/python/src/agentd/_core.py"),
+        include_str!("../../client/python/src/agentd/aio.py"),
+    ];
+    let calls = pages.iter().flat_map(|page| page.split(".ask(\"").skip(1));
+    let mut seen = 0;
+    for call in calls {
+        let (name, rest) = call.split_once('"').unwrap();
+        let changes = rest.lines().next().unwrap().contains("changes=True");
+        let kind = RequestKind::named(name).unwrap();
+        assert_eq!(changes, kind.rules().effect.changes(), "{name}");
+        seen += 1;
+    }
+    assert!(seen >= 5, "only {seen} calls found");
 }
 
 #[test]

@@ -21,6 +21,7 @@ pub mod line;
 pub mod nearest;
 pub mod network;
 pub mod request;
+pub mod requests;
 pub mod rows;
 pub mod secrecy;
 pub mod strict;
@@ -34,7 +35,7 @@ pub use envelope::{Envelope, Rejected};
 pub use frame::{Decoder, Frame};
 pub use ids::{Id, JobId};
 pub use line::{Body, Line};
-pub use request::Request;
+pub use requests::{Request, RequestKind};
 
 // The layers above serialise these types with the same version.
 pub use serde;

@@ -1,7 +1,7 @@
 //! The requests: the second step of decoding.
 //!
-//! Owns the fields of every request and their syntax. Must not know sessions, agents or state:
-//! whether a name exists is for the core to say.
+//! Owns the fields of every request and their syntax; which there are, `requests` says. Must not know
+//! sessions, agents or state: whether a name exists is for the core to say.
 
 use std::collections::BTreeMap;
 
@@ -16,49 +16,13 @@ use crate::envelope::{Envelope, Rejected};
 use crate::ids::JobId;
 use crate::limits::MAX_DISPATCH;
 use crate::nearest::nearest;
+use crate::requests::{Request, RequestKind};
 use crate::strict::Key;
-use crate::webhook::{Callback, Delivery, Webhooks};
+use crate::webhook::{Callback, Webhooks};
 use crate::work::{
-    Answer, Backup, Compact, Dispatch, Dispatched, Export, Jobs, Named, Questions, SessionHistory,
-    SessionList, SessionNew, SetModel, Steer, Usage, check_limit,
+    Answer, Backup, Dispatch, Dispatched, Jobs, Named, SessionHistory, SessionList, SessionNew,
+    SetModel, Steer, Usage, check_limit,
 };
-
-/// Every request type of protocol 1, served by this version or not.
-pub const TYPES: &[&str] = &[
-    "abort",
-    "agents",
-    "answer",
-    "backup",
-    "collect",
-    "compact",
-    "daemon.stop",
-    "dispatch",
-    "drain",
-    "export",
-    "hello",
-    "jobs",
-    "log_level",
-    "ping",
-    "questions",
-    "restart_worker",
-    "send",
-    "session.close",
-    "session.history",
-    "session.list",
-    "session.new",
-    "session.resume",
-    "set_model",
-    "shutdown",
-    "status",
-    "steer",
-    "subscribe",
-    "undrain",
-    "unsubscribe",
-    "usage",
-    "webhook.replay",
-    "webhook.test",
-    "webhooks",
-];
 
 /// The fields of a `send` that this version acts on, aliases and `type`/`id` included.
 pub const SEND_FIELDS: &[&str] = &[
@@ -99,77 +63,6 @@ pub const SEND_FIELDS: &[&str] = &[
 /// Fields of a `send` that are reserved: refused rather than ignored, as ignoring them would widen
 /// what the sender asked for.
 const RESERVED: &[&str] = &["history", "max_turns", "system"];
-
-/// A decoded request.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Request {
-    /// Who is there, and which protocol?
-    Hello(Hello),
-    /// Answered by `pong`.
-    Ping,
-    /// How is the daemon, and do its workers live?
-    Status(Status),
-    /// Which agents are there?
-    Agents,
-    /// One turn.
-    Send(Box<Send>),
-    /// Several turns, all or none.
-    Dispatch(Dispatch),
-    /// Which jobs are there?
-    Jobs(Jobs),
-    /// What ended turns used.
-    Usage(Usage),
-    /// A word to a running turn.
-    Steer(Steer),
-    /// What do agents ask?
-    Questions(Questions),
-    /// The answer to a question.
-    Answer(Answer),
-    /// The agent shortens what it remembers.
-    Compact(Compact),
-    /// Another model for a session.
-    SetModel(SetModel),
-    /// Which sessions are there?
-    SessionList(SessionList),
-    /// A session without a turn.
-    SessionNew(SessionNew),
-    /// End a session's process and forget it.
-    SessionClose(Named),
-    /// Run the turns that are held.
-    SessionResume(Named),
-    /// What was said.
-    SessionHistory(SessionHistory),
-    /// A copy of the store.
-    Backup(Backup),
-    /// Everything stored.
-    Export(Export),
-    /// Which endpoints and deliveries are there?
-    Webhooks(Webhooks),
-    /// A delivery goes out again.
-    WebhookReplay(Delivery),
-    /// A delivery that tells nothing.
-    WebhookTest(Callback),
-    /// Cancel.
-    Abort(Abort),
-    /// The final lines of jobs.
-    Collect(Collect),
-    /// Replace an agent's or session's process.
-    RestartWorker(RestartWorker),
-    /// Live lines.
-    Subscribe(Subscribe),
-    /// No more live lines.
-    Unsubscribe,
-    /// End this connection when everything asked is answered.
-    Shutdown,
-    /// Start no new turn.
-    Drain(Drain),
-    /// Start turns again.
-    Undrain,
-    /// Stop the daemon.
-    DaemonStop(DaemonStop),
-    /// How much the daemon logs.
-    LogLevel(LogLevel),
-}
 
 /// `abort`; without a target, this connection's last send, else the only live one.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -344,46 +237,51 @@ impl Request {
     /// this version doesn't serve, `invalid-request` for a field of the wrong type or syntax.
     pub fn decode(envelope: &Envelope<'_>) -> Result<Decoded, Rejected> {
         let body = envelope.body;
-        let request = match &*envelope.kind {
-            "hello" => Self::Hello(fields(body)?),
-            "ping" => Self::Ping,
-            "status" => Self::Status(fields(body)?),
-            "agents" => Self::Agents,
-            "send" => {
+        let Some(kind) = RequestKind::named(&envelope.kind) else {
+            return Err(unknown_command(&envelope.kind));
+        };
+        let request = match kind {
+            RequestKind::Hello => Self::Hello(fields(body)?),
+            RequestKind::Ping => Self::Ping,
+            RequestKind::Status => Self::Status(fields(body)?),
+            RequestKind::Agents => Self::Agents,
+            RequestKind::Send => {
                 let (send, ignored) = decode_send(body, envelope.typed)?;
                 let request = Self::Send(Box::new(send));
                 return Ok(Decoded { request, ignored });
             }
-            "dispatch" => Self::Dispatch(dispatch(body)?),
-            "jobs" => Self::Jobs(fields::<Jobs>(body)?.check()?),
-            "usage" => Self::Usage(fields::<Usage>(body)?.check()?),
-            "steer" => Self::Steer(fields::<Steer>(body)?.check()?),
-            "questions" => Self::Questions(fields(body)?),
-            "answer" => Self::Answer(fields::<Answer>(body)?.check()?),
-            "compact" => Self::Compact(fields(body)?),
-            "set_model" => Self::SetModel(fields::<SetModel>(body)?.check()?),
-            "session.list" => {
+            RequestKind::Dispatch => Self::Dispatch(dispatch(body)?),
+            RequestKind::Jobs => Self::Jobs(fields::<Jobs>(body)?.check()?),
+            RequestKind::Usage => Self::Usage(fields::<Usage>(body)?.check()?),
+            RequestKind::Steer => Self::Steer(fields::<Steer>(body)?.check()?),
+            RequestKind::Questions => Self::Questions(fields(body)?),
+            RequestKind::Answer => Self::Answer(fields::<Answer>(body)?.check()?),
+            RequestKind::Compact => Self::Compact(fields(body)?),
+            RequestKind::SetModel => Self::SetModel(fields::<SetModel>(body)?.check()?),
+            RequestKind::SessionList => {
                 let list: SessionList = fields(body)?;
                 check_limit(list.limit)?;
                 Self::SessionList(list)
             }
-            "session.new" => Self::SessionNew(session_new(body)?),
-            "session.close" => Self::SessionClose(fields::<Named>(body)?.check()?),
-            "session.resume" => Self::SessionResume(fields::<Named>(body)?.check()?),
-            "session.history" => Self::SessionHistory(fields::<SessionHistory>(body)?.check()?),
-            "backup" => {
+            RequestKind::SessionNew => Self::SessionNew(session_new(body)?),
+            RequestKind::SessionClose => Self::SessionClose(fields::<Named>(body)?.check()?),
+            RequestKind::SessionResume => Self::SessionResume(fields::<Named>(body)?.check()?),
+            RequestKind::SessionHistory => {
+                Self::SessionHistory(fields::<SessionHistory>(body)?.check()?)
+            }
+            RequestKind::Backup => {
                 let backup = fields::<Backup>(body)?.check()?;
                 check_path("path", backup.path.as_deref())?;
                 Self::Backup(backup)
             }
-            "export" => Self::Export(fields(body)?),
-            "webhooks" => Self::Webhooks(fields::<Webhooks>(body)?.check()?),
-            "webhook.replay" => Self::WebhookReplay(fields(body)?),
-            "webhook.test" => Self::WebhookTest(fields::<Callback>(body)?.check("url")?),
-            "abort" => Self::Abort(fields(body)?),
-            "collect" => Self::Collect(collect(body)?),
-            "restart_worker" => Self::RestartWorker(fields(body)?),
-            "subscribe" => {
+            RequestKind::Export => Self::Export(fields(body)?),
+            RequestKind::Webhooks => Self::Webhooks(fields::<Webhooks>(body)?.check()?),
+            RequestKind::WebhookReplay => Self::WebhookReplay(fields(body)?),
+            RequestKind::WebhookTest => Self::WebhookTest(fields::<Callback>(body)?.check("url")?),
+            RequestKind::Abort => Self::Abort(fields(body)?),
+            RequestKind::Collect => Self::Collect(collect(body)?),
+            RequestKind::RestartWorker => Self::RestartWorker(fields(body)?),
+            RequestKind::Subscribe => {
                 let subscribe: Subscribe = fields(body)?;
                 if subscribe.jobs.as_ref().is_some_and(Vec::is_empty) {
                     return Err(invalid(
@@ -392,21 +290,20 @@ impl Request {
                 }
                 Self::Subscribe(subscribe)
             }
-            "unsubscribe" => Self::Unsubscribe,
-            "shutdown" => Self::Shutdown,
-            "drain" => {
+            RequestKind::Unsubscribe => Self::Unsubscribe,
+            RequestKind::Shutdown => Self::Shutdown,
+            RequestKind::Drain => {
                 let drain: Drain = fields(body)?;
                 check_seconds("deadline", drain.deadline)?;
                 Self::Drain(drain)
             }
-            "undrain" => Self::Undrain,
-            "daemon.stop" => {
+            RequestKind::Undrain => Self::Undrain,
+            RequestKind::DaemonStop => {
                 let stop: DaemonStop = fields(body)?;
                 check_seconds("deadline", stop.deadline)?;
                 Self::DaemonStop(stop)
             }
-            "log_level" => Self::LogLevel(fields(body)?),
-            other => return Err(unknown_command(other)),
+            RequestKind::LogLevel => Self::LogLevel(fields(body)?),
         };
         Ok(Decoded {
             request,
@@ -421,9 +318,12 @@ fn unknown_command(name: &str) -> Rejected {
         Code::UnknownCommand,
         format!("there is no request `{shown}`"),
     );
-    match nearest(name, TYPES.iter().copied()) {
+    match nearest(name, RequestKind::names()) {
         Some(near) => rejected.hint(format!("did you mean `{near}`?")),
-        None => rejected.hint(format!("known requests: {}", TYPES.join(", "))),
+        None => {
+            let names: Vec<_> = RequestKind::names().collect();
+            rejected.hint(format!("known requests: {}", names.join(", ")))
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agentd_client::asked::{Asking, RequestError};
+use agentd_client::asked::RequestError;
 use agentd_client::connection::LostError;
 use agentd_client::jobs::Collected;
 use agentd_client::key;
@@ -14,7 +14,7 @@ use agentd_protocol::attachment::Attachment;
 use agentd_protocol::limits::{MAX_DISPATCH, MAX_KEY};
 use agentd_protocol::request::{AfterFailure, Mode, OnQuestion, Retry, Send, Wait};
 use agentd_protocol::rows::DispatchedRow;
-use agentd_protocol::{Code, JobId, Line};
+use agentd_protocol::{Code, JobId, Line, RequestKind};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -308,7 +308,7 @@ pub(crate) async fn dispatch(
     }
     let mut client = app.daemon.lease().await?;
     let fields = json!({ "jobs": sends });
-    let asking = client.answer_over_restarts("dispatch", &fields, Asking::Changes);
+    let asking = client.answer_over_restarts(RequestKind::Dispatch, &fields);
     let answered = asking.await;
     drop((fields, read));
     let received = answered.map_err(|error| match error {

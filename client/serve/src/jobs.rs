@@ -5,13 +5,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_client::asked::{Asking, RequestError};
+use agentd_client::asked::RequestError;
 use agentd_client::jobs::Collected;
 use agentd_client::wire::{Nothing, Received};
 use agentd_protocol::request::Abort;
 use agentd_protocol::rows::{AgentRow, JobRow};
 use agentd_protocol::work::{self, JobPhase, Private};
-use agentd_protocol::{Code, JobId, Line};
+use agentd_protocol::{Code, JobId, Line, RequestKind};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
@@ -222,7 +222,7 @@ impl Model {
 pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Page>, Problem> {
     let fields = query::<Filter>(&uri)?.into_fields()?;
     let mut client = app.daemon.lease().await?;
-    let answered = client.answer("jobs", &fields, Asking::Reads).await;
+    let answered = client.answer(RequestKind::Jobs, &fields).await;
     taken(client, answered, |line| match line {
         Line::Jobs { jobs, next, .. } => Some(Json(Page { jobs, next })),
         _ => None,
@@ -259,7 +259,7 @@ impl App {
             ..work::Jobs::default()
         };
         let mut client = self.daemon.lease().await?;
-        let answered = client.answer("jobs", &fields, Asking::Reads).await;
+        let answered = client.answer(RequestKind::Jobs, &fields).await;
         let rows = taken(client, answered, |line| match line {
             Line::Jobs { jobs, .. } => Some(jobs),
             _ => None,
@@ -286,7 +286,7 @@ pub(crate) async fn abort(
         ..Abort::default()
     };
     let mut client = app.daemon.lease().await?;
-    let answered = client.answer("abort", &fields, Asking::Changes).await;
+    let answered = client.answer(RequestKind::Abort, &fields).await;
     taken(client, answered, |line| match line {
         Line::Abort { jobs, .. } => Some(Json(Aborted { jobs })),
         _ => None,
@@ -306,7 +306,7 @@ pub(crate) async fn answer(
     let read = body::read(&headers, body, &app.room).await?;
     let fields = body::parse::<Answer>(&read.text)?.into_fields(question_id);
     let mut client = app.daemon.lease().await?;
-    let answered = client.answer("answer", &fields, Asking::Changes).await;
+    let answered = client.answer(RequestKind::Answer, &fields).await;
     taken(client, answered, |line| match line {
         Line::Answer { question_id, .. } => Some(Json(Answered { question_id })),
         _ => None,
@@ -326,7 +326,7 @@ pub(crate) async fn model(
     let read = body::read(&headers, body, &app.room).await?;
     let fields = body::parse::<Model>(&read.text)?.into_fields(session);
     let mut client = app.daemon.lease().await?;
-    let answered = client.answer("set_model", &fields, Asking::Changes).await;
+    let answered = client.answer(RequestKind::SetModel, &fields).await;
     taken(client, answered, |line| match line {
         Line::SetModel {
             session,
@@ -346,7 +346,7 @@ pub(crate) async fn model(
 
 pub(crate) async fn agents(State(app): State<Arc<App>>) -> Result<Json<AgentList>, Problem> {
     let mut client = app.daemon.lease().await?;
-    let answered = client.answer("agents", &Nothing {}, Asking::Looks).await;
+    let answered = client.answer(RequestKind::Agents, &Nothing {}).await;
     taken(client, answered, |line| match line {
         Line::Agents { agents, .. } => Some(Json(AgentList { agents })),
         _ => None,

@@ -7,9 +7,9 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use agentd_protocol::Line;
 use agentd_protocol::line::{Stop, TurnFacts};
 use agentd_protocol::request::{OnQuestion, Send};
+use agentd_protocol::{Line, RequestKind};
 use serde_json::json;
 
 use super::args::{
@@ -18,7 +18,6 @@ use super::args::{
 use super::exit::{self, Exit};
 use super::turn::{self, View};
 use super::{ask, output, render, service};
-use crate::asked::Asking;
 use crate::client::{Attended, Client, Options};
 use crate::fallback::Fallback;
 use crate::ssh::Target;
@@ -44,13 +43,7 @@ pub(super) async fn agents(args: AgentsArgs, socket: Option<&Path>) -> io::Resul
 }
 
 async fn list(json: bool, socket: Option<&Path>) -> io::Result<Exit> {
-    let asking = ask::ask(
-        socket,
-        "agents",
-        &Nothing {},
-        Asking::Looks,
-        Fallback::Allowed,
-    );
+    let asking = ask::ask(socket, RequestKind::Agents, &Nothing {}, Fallback::Allowed);
     tokio::pin!(asking);
     let asked = match tokio::time::timeout(QUIET_FOR, &mut asking).await {
         Ok(asked) => asked,

@@ -6,12 +6,12 @@
 use std::io;
 use std::path::Path;
 
-use agentd_protocol::Line;
+use agentd_protocol::{Line, RequestKind};
 use serde::Serialize;
 
 use super::exit::{self, Exit};
 use super::{output, render, turn};
-use crate::asked::{Asking, Reply, RequestError};
+use crate::asked::{Reply, RequestError};
 use crate::client::{Client, ClientError, START_IT};
 use crate::fallback::Fallback;
 use crate::ssh::Target;
@@ -36,28 +36,27 @@ async fn connected(socket: Option<&Path>, fallback: Fallback, down: &str) -> Res
 /// Asks whoever may answer.
 pub(super) async fn ask(
     socket: Option<&Path>,
-    kind: &str,
+    kind: RequestKind,
     fields: &impl Serialize,
-    asking: Asking,
     fallback: Fallback,
 ) -> Asked {
     let client = connected(socket, fallback, START_IT).await?;
-    answer(client, kind, fields, asking).await
+    answer(client, kind, fields).await
 }
 
 /// Asks the daemon for what makes no sense without one; `down` says what to do then.
 pub(super) async fn change_or(
     down: &str,
     socket: Option<&Path>,
-    kind: &str,
+    kind: RequestKind,
     fields: &impl Serialize,
 ) -> Asked {
     let client = connected(socket, Fallback::Forbidden, down).await?;
-    answer(client, kind, fields, Asking::ChangesLong).await
+    answer(client, kind, fields).await
 }
 
-async fn answer(mut client: Client, kind: &str, fields: &impl Serialize, asking: Asking) -> Asked {
-    match client.answer(kind, fields, asking).await {
+async fn answer(mut client: Client, kind: RequestKind, fields: &impl Serialize) -> Asked {
+    match client.answer(kind, fields).await {
         Ok(received) => Ok((client, received)),
         Err(error) => Err(tell(&error)),
     }

@@ -7,13 +7,12 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use agentd_protocol::Line;
 use agentd_protocol::request::{Abort, DaemonStop, Drain, RestartWorker, Subscribe, Wait};
+use agentd_protocol::{Line, RequestKind};
 
 use super::args::{AbortArgs, DeadlineArgs, RestartArgs, WatchArgs};
 use super::exit::Exit;
 use super::{ask, output, render};
-use crate::asked::Asking;
 use crate::fallback::Fallback;
 use crate::wire::Nothing;
 
@@ -28,13 +27,7 @@ pub(super) async fn abort(args: AbortArgs, socket: Option<&Path>) -> io::Result<
         queued: args.queued,
     };
     let job = fields.job;
-    let asked = ask::ask(
-        socket,
-        "abort",
-        &fields,
-        Asking::Changes,
-        Fallback::Forbidden,
-    );
+    let asked = ask::ask(socket, RequestKind::Abort, &fields, Fallback::Forbidden);
     let (mut client, received) = match asked.await {
         Ok(answered) => answered,
         Err(exit) => return Ok(exit),
@@ -69,7 +62,7 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
         now: args.now,
     };
     let down = "there is nothing to restart: without a daemon each turn starts its agent anew";
-    let asked = ask::change_or(down, socket, "restart_worker", &fields).await;
+    let asked = ask::change_or(down, socket, RequestKind::RestartWorker, &fields).await;
     ask::done(asked, "restarted")
 }
 
@@ -79,14 +72,7 @@ pub(super) async fn drain(args: DeadlineArgs, socket: Option<&Path>) -> io::Resu
         deadline: args.deadline,
     };
     ask::done(
-        ask::ask(
-            socket,
-            "drain",
-            &fields,
-            Asking::ChangesLong,
-            Fallback::Forbidden,
-        )
-        .await,
+        ask::ask(socket, RequestKind::Drain, &fields, Fallback::Forbidden).await,
         "drained: nothing runs, new turns wait for `agentctl undrain`",
     )
 }
@@ -94,9 +80,8 @@ pub(super) async fn drain(args: DeadlineArgs, socket: Option<&Path>) -> io::Resu
 pub(super) async fn undrain(socket: Option<&Path>) -> io::Result<Exit> {
     let asked = ask::ask(
         socket,
-        "undrain",
+        RequestKind::Undrain,
         &Nothing {},
-        Asking::Changes,
         Fallback::Forbidden,
     )
     .await;
@@ -111,9 +96,8 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
     };
     let (mut client, received) = match ask::ask(
         socket,
-        "daemon.stop",
+        RequestKind::DaemonStop,
         &fields,
-        Asking::ChangesLong,
         Fallback::Forbidden,
     )
     .await

@@ -7,14 +7,13 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use agentd_protocol::Line;
 use agentd_protocol::request::LogLevel;
+use agentd_protocol::{Line, RequestKind};
 use serde_json::json;
 
 use super::args::{LogLevelArgs, StatusArgs};
 use super::exit::{self, Exit};
 use super::{ask, output, render, service};
-use crate::asked::Asking;
 use crate::client::ClientError;
 use crate::endpoint::Endpoint;
 use crate::fallback::Fallback;
@@ -58,12 +57,8 @@ pub(super) async fn metrics(socket: Option<&Path>) -> io::Result<Exit> {
 }
 
 pub(super) async fn log_level(args: LogLevelArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let asking = match args.level {
-        Some(_) => Asking::Changes,
-        None => Asking::Reads,
-    };
     let fields = LogLevel { level: args.level };
-    let asked = ask::ask(socket, "log_level", &fields, asking, Fallback::Forbidden).await;
+    let asked = ask::ask(socket, RequestKind::LogLevel, &fields, Fallback::Forbidden).await;
     let received = match asked {
         Ok((_, received)) => received,
         Err(exit) => return Ok(exit),

@@ -40,7 +40,7 @@ pub struct Facts {
     pub callbacks: BTreeMap<String, Rejected>,
     /// For `webhooks`: what is configured, or why that can't be read.
     pub endpoints: Option<Result<Vec<EndpointRow>, String>>,
-    /// For what [`crate::inside::rule`] says that it depends on.
+    /// For requests that are not the same from inside a worker.
     pub descent: Descent,
 }
 

@@ -1,66 +1,16 @@
 //! Requests that come from inside a worker: an agent asks for something.
 //!
-//! Owns what agents may not ask for, and whose children their jobs are. Must not know how a process's
+//! Owns who is inside, and whose children their jobs are; what they may not ask for, the protocol's table
+//! of requests says. Must not know how a process's
 //! ancestors are found.
 
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::{Code, JobId, Request};
+use agentd_protocol::{Code, JobId};
 
 use crate::event::Descent;
 use crate::limits::DELEGATION_DEPTH;
 use crate::slot::Slot;
 use crate::state::State;
-
-/// What it means for a request that it comes from inside a worker.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rule {
-    /// Nothing: whose it is need not be known.
-    Same,
-    /// It has a parent, or may not say all that others may.
-    Child,
-    /// It is refused.
-    Forbidden,
-}
-
-/// What holds for a request from inside a worker. There is no rule for the rest: whoever adds a
-/// request says what an agent may do with it.
-#[must_use]
-pub const fn rule(request: &Request) -> Rule {
-    match request {
-        Request::Hello(_)
-        | Request::Ping
-        | Request::Status(_)
-        | Request::Agents
-        | Request::Jobs(_)
-        | Request::Usage(_)
-        | Request::Steer(_)
-        | Request::Questions(_)
-        | Request::Compact(_)
-        | Request::SessionList(_)
-        | Request::SessionNew(_)
-        | Request::SessionClose(_)
-        | Request::SessionResume(_)
-        | Request::SessionHistory(_)
-        | Request::Backup(_)
-        | Request::Export(_)
-        | Request::Abort(_)
-        | Request::Subscribe(_)
-        | Request::Unsubscribe
-        | Request::Shutdown => Rule::Same,
-        Request::Send(_) | Request::Dispatch(_) | Request::Collect(_) => Rule::Child,
-        Request::Answer(_)
-        | Request::SetModel(_)
-        | Request::RestartWorker(_)
-        | Request::Drain(_)
-        | Request::Undrain
-        | Request::DaemonStop(_)
-        | Request::LogLevel(_)
-        // The URLs of others may hold secrets.
-        | Request::Webhooks(_)
-        | Request::WebhookReplay(_)
-        | Request::WebhookTest(_) => Rule::Forbidden,
-    }
-}
 
 impl State {
     /// The job from inside whose worker a request comes: what it says is checked, not believed.

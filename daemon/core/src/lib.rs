@@ -33,7 +33,7 @@ mod found;
 mod further;
 mod history;
 pub mod ids;
-pub mod inside;
+mod inside;
 mod job;
 mod json;
 mod ladder;

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{AgentRow, HelloAnswer, HelloLimits, Line};
-use agentd_protocol::request::{Decoded, Hello, TYPES};
+use agentd_protocol::request::{Decoded, Hello};
+use agentd_protocol::requests::{Commit, Inside, Order, RequestKind};
 use agentd_protocol::{Code, Id, JobId, Request, limits};
 
 use crate::agent::{Found, Looked};
 use crate::effect::Effect;
 use crate::event::Facts;
 use crate::ids::ConnId;
-use crate::inside::{self, Rule};
 use crate::limits::SENDS_PER_CONNECTION;
 use crate::send::is_in_order;
 use crate::state::State;
@@ -80,7 +80,9 @@ impl State {
         decoded: Decoded,
         facts: &Facts,
     ) {
-        if inside::rule(&decoded.request) == Rule::Forbidden && self.is_worker(&facts.descent) {
+        if decoded.request.kind().rules().inside == Inside::Forbidden
+            && self.is_worker(&facts.descent)
+        {
             let error = "an agent can't do this: the request came from inside a worker";
             return self.refuse(conn, id, Rejected::new(Code::Forbidden, error));
         }
@@ -96,18 +98,7 @@ impl State {
 
     /// A `dispatch` of this connection that waits for its sessions, if the request touches jobs.
     pub(crate) fn waits_behind(&self, conn: ConnId, request: &Request) -> Option<String> {
-        let touches = matches!(
-            request,
-            Request::Send(_)
-                | Request::Dispatch(_)
-                | Request::Abort(_)
-                | Request::Steer(_)
-                | Request::Compact(_)
-                | Request::SetModel(_)
-                | Request::SessionNew(_)
-                | Request::SessionClose(_)
-                | Request::SessionResume(_)
-        );
+        let touches = request.kind().rules().order == Order::InOrder;
         let loading = self.conns.get(&conn)?.loading.clone();
         loading.filter(|key| touches && is_in_order(key))
     }
@@ -120,7 +111,7 @@ impl State {
         decoded: Decoded,
         facts: &Facts,
     ) {
-        if writes_at_once(&decoded.request)
+        if decoded.request.kind().rules().commit == Commit::Refused
             && let Err(rejected) = self.room_in_store()
         {
             return self.refuse(conn, id, rejected);
@@ -212,7 +203,7 @@ impl State {
             epoch: self.settings.epoch.clone(),
             pid: self.settings.pid,
             uid: self.settings.uid,
-            capabilities: TYPES.iter().map(|name| (*name).to_owned()).collect(),
+            capabilities: RequestKind::names().map(str::to_owned).collect(),
             limits: HelloLimits {
                 line_in: limits::MAX_LINE_IN,
                 line_out: limits::MAX_LINE_OUT,
@@ -251,17 +242,4 @@ impl State {
             })
             .collect()
     }
-}
-
-/// Does a request ask for a commit that may as well be refused? Sends are looked at by themselves.
-const fn writes_at_once(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::SessionNew(_)
-            | Request::SessionClose(_)
-            | Request::SessionResume(_)
-            | Request::SetModel(_)
-            | Request::WebhookReplay(_)
-            | Request::WebhookTest(_)
-    )
 }

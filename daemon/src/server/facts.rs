@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use agentd_core::Event;
 use agentd_core::event::{Descent, Facts};
-use agentd_core::inside::{self, Rule};
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::LogFacts;
+use agentd_protocol::requests::Inside;
 use agentd_protocol::{Code, Request, request};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -175,9 +175,9 @@ pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
         }
         _ => now(Facts::default()),
     };
-    let facts = move |request: &Request| match inside::rule(request) {
-        Rule::Same => known(request),
-        Rule::Child | Rule::Forbidden => sender.with(known(request)),
+    let facts = move |request: &Request| match request.kind().rules().inside {
+        Inside::Same => known(request),
+        Inside::Child | Inside::Forbidden => sender.with(known(request)),
     };
     PeerConfig {
         facts: Arc::new(facts),

@@ -7,13 +7,12 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
-use agentd_protocol::Line;
 use agentd_protocol::doctor::Finding;
 use agentd_protocol::line::DaemonState;
+use agentd_protocol::{Line, RequestKind};
 
 use super::Seen;
 use super::service::Manager;
-use crate::asked::Asking;
 use crate::cli::{output, status};
 use crate::client::{Attended, Client, ClientError, Options};
 use crate::fallback::Fallback;
@@ -230,7 +229,7 @@ pub(super) async fn agents(socket: Option<&Path>) -> Vec<Finding> {
         Ok(client) => client,
         Err(error) => return failed(error.to_string()),
     };
-    let answered = client.answer("agents", &Nothing {}, Asking::Looks).await;
+    let answered = client.answer(RequestKind::Agents, &Nothing {}).await;
     client.close().await;
     let rows = match answered {
         Ok(received) => match received.line {

@@ -7,8 +7,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use agentd_protocol::Code;
 use agentd_protocol::request::{DaemonStop, Drain};
+use agentd_protocol::{Code, RequestKind};
 
 use super::super::args::ServiceRestartArgs;
 use super::super::exit::Exit;
@@ -16,7 +16,7 @@ use super::super::output;
 use super::installation::Installation;
 use super::step::{self, Mode};
 use super::{Done, Manager, State, Trouble, connect, installed, verify};
-use crate::asked::{Asking, RequestError};
+use crate::asked::RequestError;
 use crate::client::Client;
 use crate::endpoint::Endpoint;
 use crate::fallback::Fact;
@@ -160,7 +160,7 @@ async fn drain(client: &mut Client, deadline: f64) -> Left {
         // Should this process be ended, it goes on as before.
         while_connected: true,
     };
-    let asked = client.answer("drain", &fields, Asking::ChangesLong);
+    let asked = client.answer(RequestKind::Drain, &fields);
     let asked = tokio::select! {
         asked = asked => asked,
         _pressed = tokio::signal::ctrl_c() => return Left::Interrupted,
@@ -181,7 +181,7 @@ async fn drain(client: &mut Client, deadline: f64) -> Left {
 pub(super) async fn undrain(socket: &Path) {
     let undone = match connect(Some(socket)).await {
         Ok(mut client) => client
-            .answer("undrain", &Nothing {}, Asking::Changes)
+            .answer(RequestKind::Undrain, &Nothing {})
             .await
             .is_ok(),
         Err(_) => false,
@@ -199,7 +199,7 @@ async fn leave(mut client: Client) -> bool {
         deadline: Some(0.0),
         restart: true,
     };
-    let asked = client.answer("daemon.stop", &fields, Asking::ChangesLong);
+    let asked = client.answer(RequestKind::DaemonStop, &fields);
     if let Err(error) = asked.await {
         output::note(&format!("the daemon was told to leave: {error}"));
     }

@@ -7,15 +7,15 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use agentd_client::asked::{Asking, RequestError};
+use agentd_client::asked::RequestError;
 use agentd_client::client::{Attended, Client, Options};
 use agentd_client::fallback::Fallback;
 use agentd_client::jobs::JobPages;
-use agentd_protocol::JobId;
 use agentd_protocol::limits::MAX_DISPATCH;
 use agentd_protocol::request::{Abort, Send, Wait};
 use agentd_protocol::rows::JobRow;
 use agentd_protocol::work;
+use agentd_protocol::{JobId, RequestKind};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -372,7 +372,7 @@ async fn abort(jobs: &[JobId]) {
                 job: Some(*job),
                 ..Abort::default()
             };
-            let _it_may_have_ended = client.answer("abort", &asked, Asking::Changes).await;
+            let _it_may_have_ended = client.answer(RequestKind::Abort, &asked).await;
         }
     };
     let _as_far_as_it_went = tokio::time::timeout(ABORT_WITHIN, all).await;

@@ -1,0 +1,269 @@
+//! The table of requests: each with its name and what holds for it whatever it says.
+//!
+//! Owns the list of requests and these rules; everything else that lists requests is derived from it
+//! or held against it by a test. Must not know how their fields are read (`request`), nor what is
+//! done about them.
+
+use crate::request::{
+    Abort, Collect, DaemonStop, Drain, Hello, LogLevel, RestartWorker, Send, Status, Subscribe,
+};
+use crate::webhook::{Callback, Delivery, Webhooks};
+use crate::work::{
+    Answer, Backup, Compact, Dispatch, Export, Jobs, Named, Questions, SessionHistory, SessionList,
+    SessionNew, SetModel, Steer, Usage,
+};
+
+/// What became of it when no answer came, and how long one may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Nothing could have changed.
+    Reads,
+    /// The same, and other programs are run for it.
+    Looks,
+    /// It reads much, or waits for something: that takes as long as it takes.
+    ReadsLong,
+    /// It may have happened.
+    Changes,
+    /// The same, and it takes as long as it takes.
+    ChangesLong,
+}
+
+impl Effect {
+    /// May something have happened?
+    #[must_use]
+    pub const fn changes(self) -> bool {
+        matches!(self, Self::Changes | Self::ChangesLong)
+    }
+}
+
+/// What it means for a request that it comes from inside a worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inside {
+    /// Nothing: whose it is need not be known.
+    Same,
+    /// It has a parent, or may not say all that others may.
+    Child,
+    /// It is refused.
+    Forbidden,
+}
+
+/// When it takes effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// As soon as it is read.
+    AtOnce,
+    /// After what its connection asked before it: it touches jobs or sessions.
+    InOrder,
+}
+
+/// Does it wait for a commit that may as well be refused while the store has no room?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Commit {
+    /// It has none, or looks at the room by itself.
+    None,
+    /// It is refused.
+    Refused,
+}
+
+/// What a key may do with it that may only send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendOnlyKey {
+    /// It passes as it is.
+    Passes,
+    /// Its fields are looked at.
+    Checked,
+    /// It is refused.
+    Refused,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// What it is called in `type`.
+    pub name: &'static str,
+    /// The `type` of the line that answers it, unless that is an `error`.
+    pub answer: &'static str,
+    /// What it may have done.
+    pub effect: Effect,
+    /// From inside a worker.
+    pub inside: Inside,
+    /// When it takes effect.
+    pub order: Order,
+    /// While the store has no room.
+    pub commit: Commit,
+    /// For a key that may only send.
+    pub send_only: SendOnlyKey,
+}
+
+macro_rules! requests {
+    ($(
+        $(#[$doc:meta])*
+        $kind:ident $(($fields:ty))? $name:literal $answer:literal
+        $effect:ident $inside:ident $order:ident $commit:ident $send_only:ident
+    )*) => {
+        /// A decoded request.
+        #[derive(Clone, PartialEq, Debug)]
+        pub enum Request {
+            $($(#[$doc])* $kind $(($fields))?,)*
+        }
+
+        /// Which request it is.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        pub enum RequestKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl Request {
+            /// Which one it is.
+            #[must_use]
+            pub const fn kind(&self) -> RequestKind {
+                match self {
+                    $(Self::$kind { .. } => RequestKind::$kind,)*
+                }
+            }
+        }
+
+        impl RequestKind {
+            /// Every request of protocol 1, by its name.
+            pub const ALL: &[Self] = &[$(Self::$kind),*];
+
+            /// What holds for it.
+            #[must_use]
+            pub const fn rules(self) -> &'static Rules {
+                match self {
+                    $(Self::$kind => &Rules {
+                        name: $name,
+                        answer: $answer,
+                        effect: Effect::$effect,
+                        inside: Inside::$inside,
+                        order: Order::$order,
+                        commit: Commit::$commit,
+                        send_only: SendOnlyKey::$send_only,
+                    },)*
+                }
+            }
+
+            /// The one of this name.
+            #[must_use]
+            pub fn named(name: &str) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$kind),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+// Whoever adds a row says what holds for it. By name, as `hello` tells them.
+requests! {
+    //                              name              answer            effect      inside    order   commit  send-only
+    /// Cancel.
+    Abort(Abort)                    "abort"           "abort"           Changes     Same      InOrder None    Refused
+    /// Which agents are there?
+    Agents                          "agents"          "agents"          Looks       Same      AtOnce  None    Refused
+    /// The answer to a question.
+    Answer(Answer)                  "answer"          "answer"          Changes     Forbidden AtOnce  None    Refused
+    /// A copy of the store.
+    Backup(Backup)                  "backup"          "backup"          ChangesLong Same      AtOnce  None    Refused
+    /// The final lines of jobs.
+    Collect(Collect)                "collect"         "collect"         ReadsLong   Child     AtOnce  None    Refused
+    /// The agent shortens what it remembers.
+    Compact(Compact)                "compact"         "compact"         ChangesLong Same      InOrder None    Refused
+    /// Stop the daemon.
+    DaemonStop(DaemonStop)          "daemon.stop"     "daemon.stop"     ChangesLong Forbidden AtOnce  None    Refused
+    /// Several turns, all or none.
+    Dispatch(Dispatch)              "dispatch"        "dispatch"        Changes     Child     InOrder None    Refused
+    /// Start no new turn.
+    Drain(Drain)                    "drain"           "drain"           ChangesLong Forbidden AtOnce  None    Refused
+    /// Everything stored.
+    Export(Export)                  "export"          "export"          ReadsLong   Same      AtOnce  None    Refused
+    /// Who is there, and which protocol?
+    Hello(Hello)                    "hello"           "hello"           Reads       Same      AtOnce  None    Passes
+    /// Which jobs are there?
+    Jobs(Jobs)                      "jobs"            "jobs"            Reads       Same      AtOnce  None    Refused
+    /// How much the daemon logs.
+    LogLevel(LogLevel)              "log_level"       "log_level"       Changes     Forbidden AtOnce  None    Refused
+    /// Answered by `pong`.
+    Ping                            "ping"            "pong"            Reads       Same      AtOnce  None    Passes
+    /// What do agents ask?
+    Questions(Questions)            "questions"       "questions"       Reads       Same      AtOnce  None    Refused
+    /// Replace an agent's or session's process.
+    RestartWorker(RestartWorker)    "restart_worker"  "restart_worker"  ChangesLong Forbidden AtOnce  None    Refused
+    /// One turn.
+    Send(Box<Send>)                 "send"            "message_end"     Changes     Child     InOrder None    Checked
+    /// End a session's process and forget it.
+    SessionClose(Named)             "session.close"   "session.close"   Changes     Same      InOrder Refused Refused
+    /// What was said.
+    SessionHistory(SessionHistory)  "session.history" "session.history" Reads       Same      AtOnce  None    Refused
+    /// Which sessions are there?
+    SessionList(SessionList)        "session.list"    "session.list"    Reads       Same      AtOnce  None    Refused
+    /// A session without a turn.
+    SessionNew(SessionNew)          "session.new"     "session.new"     Changes     Same      InOrder Refused Refused
+    /// Run the turns that are held.
+    SessionResume(Named)            "session.resume"  "session.resume"  Changes     Same      InOrder Refused Refused
+    /// Another model for a session.
+    SetModel(SetModel)              "set_model"       "set_model"       ChangesLong Forbidden InOrder Refused Refused
+    /// End this connection when everything asked is answered.
+    Shutdown                        "shutdown"        "shutdown"        Reads       Same      AtOnce  None    Passes
+    /// How is the daemon, and do its workers live?
+    Status(Status)                  "status"          "status"          Reads       Same      AtOnce  None    Refused
+    /// A word to a running turn.
+    Steer(Steer)                    "steer"           "steer"           ChangesLong Same      InOrder None    Refused
+    /// Live lines.
+    Subscribe(Subscribe)            "subscribe"       "live"            Reads       Same      AtOnce  None    Refused
+    /// Start turns again.
+    Undrain                         "undrain"         "undrain"         Changes     Forbidden AtOnce  None    Refused
+    /// No more live lines.
+    Unsubscribe                     "unsubscribe"     "unsubscribe"     Reads       Same      AtOnce  None    Refused
+    /// What ended turns used.
+    Usage(Usage)                    "usage"           "usage"           Reads       Same      AtOnce  None    Refused
+    /// A delivery goes out again. The URLs of others may hold secrets.
+    WebhookReplay(Delivery)         "webhook.replay"  "webhook.replay"  Changes     Forbidden AtOnce  Refused Refused
+    /// A delivery that tells nothing.
+    WebhookTest(Callback)           "webhook.test"    "webhook.test"    Changes     Forbidden AtOnce  Refused Refused
+    /// Which endpoints and deliveries are there? The URLs of others may hold secrets.
+    Webhooks(Webhooks)              "webhooks"        "webhooks"        Reads       Forbidden AtOnce  None    Refused
+}
+
+impl RequestKind {
+    /// What it is called in `type`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.rules().name
+    }
+
+    /// The names of all.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Self::ALL.iter().map(|kind| kind.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = include_str!("../../PROTOCOL.md");
+
+    #[test]
+    fn requests_are_in_the_order_of_their_names() {
+        assert!(RequestKind::names().is_sorted());
+        for kind in RequestKind::ALL {
+            assert_eq!(RequestKind::named(kind.name()), Some(*kind));
+        }
+    }
+
+    #[test]
+    fn requests_forbidden_to_workers_are_those_documented() {
+        let sentence = PAGE
+            .lines()
+            .find(|line| line.starts_with("From inside a worker `"));
+        let sentence = sentence.unwrap().split(" are `forbidden`").next().unwrap();
+        let mut documented: Vec<_> = sentence.split('`').skip(1).step_by(2).collect();
+        documented.sort_unstable();
+        let forbidden = |kind: &&RequestKind| kind.rules().inside == Inside::Forbidden;
+        let all = RequestKind::ALL.iter().filter(forbidden);
+        let names: Vec<_> = all.map(|kind| kind.name()).collect();
+        assert_eq!(documented, names);
+    }
+}
