@@ -11,6 +11,7 @@ pub mod attachment;
 pub mod boot;
 pub mod code;
 pub mod doctor;
+pub mod duration;
 pub mod envelope;
 pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]

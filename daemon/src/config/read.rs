@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentd_protocol::duration;
 use agentd_protocol::nearest::nearest;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
@@ -414,34 +415,18 @@ impl Reader<'_> {
 
     fn duration(&self, key: &str, value: &Value<'_>) -> Result<Duration, ConfigError> {
         let found = match value.get_ref() {
-            DeValue::String(text) => duration(text),
+            DeValue::String(text) => duration::parse(text),
             _ => integer(value)
                 .and_then(|seconds| u64::try_from(seconds).ok())
                 .map(Duration::from_secs),
         };
-        let expected = "a time such as \"10m\", \"90s\", \"500ms\" or whole seconds";
-        found.ok_or_else(|| self.mistyped(key, value, expected))
+        found.ok_or_else(|| self.mistyped(key, value, duration::EXPECTED))
     }
 }
 
 fn integer(value: &Value<'_>) -> Option<i64> {
     let number = value.get_ref().as_integer()?;
     i64::from_str_radix(number.as_str(), number.radix()).ok()
-}
-
-/// `10m`, `90s`, `500ms`, `2h`.
-pub(super) fn duration(text: &str) -> Option<Duration> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at_checked(digits)?;
-    let number: u64 = number.parse().ok()?;
-    let seconds = |each: u64| Some(Duration::from_secs(number.checked_mul(each)?));
-    match unit {
-        "ms" => Some(Duration::from_millis(number)),
-        "s" => seconds(1),
-        "m" => seconds(60),
-        "h" => seconds(3600),
-        _ => None,
-    }
 }
 
 /// `512MiB`, `1GiB`.

@@ -149,8 +149,8 @@ fn a_wrong_value_is_refused_with_what_was_found_and_expected() {
         ("alias = 'x.sock'", "expected an absolute path or `false`"),
         ("[agents.pi]\nwarm = -1", "config.toml:2: `agents.pi.warm`"),
         (
-            "[agents.pi]\nidle_timeout = '10 minutes'",
-            "such as \"10m\"",
+            "[agents.pi]\nidle_timeout = '10 parsecs'",
+            "expected a time such as 500ms, 90s, 10m",
         ),
         (
             "[agents.pi]\ncommand = 'pi'",

@@ -60,7 +60,7 @@ pub struct RestartArgs {
 // `stop` and `drain`.
 #[derive(Args, Clone, Debug)]
 pub struct DeadlineArgs {
-    /// Seconds that running turns get
-    #[arg(long, value_name = "SECS", value_parser = crate::cli::value::not_negative, allow_hyphen_values = true)]
+    /// How long running turns get: 90s, 10m, or seconds
+    #[arg(long, value_name = "TIME", value_parser = crate::cli::value::not_negative, allow_hyphen_values = true)]
     pub deadline: Option<f64>,
 }

@@ -153,8 +153,8 @@ pub struct VoiceForwardArgs {
     /// Who answers, instead of the default agent
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
-    /// How long to wait for the answer, everything before it included
-    #[arg(long, value_name = "SECS", default_value_t = 30.0, value_parser = value::positive, allow_hyphen_values = true)]
+    /// How long to wait for the answer, everything before it included: 90s, 10m, or seconds
+    #[arg(long, value_name = "TIME", default_value_t = 30.0, value_parser = value::positive, allow_hyphen_values = true)]
     pub deadline: f64,
     /// What waited longer isn't delivered any more, as 90s, 30m or 12h; at most 24h
     #[arg(long, value_name = "SPAN", default_value = voice::MAX_AGE, value_parser = value::age)]
@@ -170,8 +170,8 @@ pub struct VoiceForwardArgs {
 // `voice flush`.
 #[derive(Args, Clone, Debug)]
 pub struct VoiceFlushArgs {
-    /// How long each machine gets
-    #[arg(long, value_name = "SECS", default_value_t = 60.0, value_parser = value::positive, allow_hyphen_values = true)]
+    /// How long each machine gets: 90s, 10m, or seconds
+    #[arg(long, value_name = "TIME", default_value_t = 60.0, value_parser = value::positive, allow_hyphen_values = true)]
     pub deadline: f64,
     /// What waited longer isn't delivered any more, as 90s, 30m or 12h; at most 24h
     #[arg(long, value_name = "SPAN", default_value = voice::MAX_AGE, value_parser = value::age)]

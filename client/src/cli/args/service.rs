@@ -74,8 +74,8 @@ pub struct ServiceChangeArgs {
 // `service restart`.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ServiceRestartArgs {
-    /// Seconds that running turns get before they are interrupted
-    #[arg(long, value_name = "SECS", default_value_t = 60.0, value_parser = crate::cli::value::not_negative, allow_hyphen_values = true)]
+    /// How long running turns get before they are interrupted: 90s, 10m, or seconds
+    #[arg(long, value_name = "TIME", default_value_t = 60.0, value_parser = crate::cli::value::not_negative, allow_hyphen_values = true)]
     pub deadline: f64,
     /// Show what would be done, and do nothing
     #[arg(long)]

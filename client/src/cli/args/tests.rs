@@ -90,7 +90,7 @@ fn what_can_not_be_meant_is_refused() {
         let words = ["agentctl", "send", "hi", "--timeout", word];
         let error = Cli::try_parse_from(words).unwrap_err().to_string();
         assert!(
-            error.contains("expected a number of seconds greater than 0"),
+            error.contains("expected a time such as 500ms, 90s, 10m, 2h, 7d, 1h30m, or seconds"),
             "{error}"
         );
     }

@@ -69,8 +69,8 @@ pub struct WhoArgs {
     /// Working directory; a new session starts here anyway
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
-    /// Longest running time
-    #[arg(long, value_name = "SECS", value_parser = value::positive, allow_hyphen_values = true)]
+    /// Longest running time: 90s, 10m, or seconds
+    #[arg(long, value_name = "TIME", value_parser = value::positive, allow_hyphen_values = true)]
     pub timeout: Option<f64>,
 }
 
@@ -92,8 +92,8 @@ pub struct HowArgs {
     /// Not before: a time like 2026-11-21T19:00:00Z, or a span from now like 2h
     #[arg(long, value_name = "WHEN", value_parser = value::start_at)]
     pub start_at: Option<String>,
-    /// Longest wait before it starts
-    #[arg(long, value_name = "SECS")]
+    /// Longest wait before it starts: 90s, 10m, or seconds
+    #[arg(long, value_name = "TIME", value_parser = value::positive, allow_hyphen_values = true)]
     pub expires: Option<f64>,
     /// When a turn before it in its session was interrupted: wait for `sessions resume`, or run
     #[arg(long, value_enum)]

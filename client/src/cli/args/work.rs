@@ -42,8 +42,8 @@ pub struct CollectArgs {
     /// Which
     #[arg(required = true, value_name = "JOB")]
     pub jobs: Vec<JobId>,
-    /// Longest wait; 0 looks without waiting
-    #[arg(long, value_name = "SECS", value_parser = value::not_negative, allow_hyphen_values = true)]
+    /// Longest wait: 90s, 10m, or seconds; 0 looks without waiting
+    #[arg(long, value_name = "TIME", value_parser = value::not_negative, allow_hyphen_values = true)]
     pub timeout: Option<f64>,
     /// Wait for the first, not for all
     #[arg(long)]
