@@ -15,6 +15,7 @@ mod export;
 pub mod fuzzing;
 mod guard;
 mod history;
+mod inbox;
 mod inspect;
 mod listed;
 mod lists;
@@ -54,7 +55,7 @@ pub use webhooks::{Delivery, Mark, Outcome, Waiting, Wanted, given_up};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::TrySendError;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -258,7 +259,7 @@ fn how_to_free(path: &Path, holder: Option<u32>) -> String {
 /// A handle to the writer and to those who read; cheap to clone. When the last one is gone, they end.
 #[derive(Clone, Debug)]
 pub struct Store {
-    orders: SyncSender<Message>,
+    orders: inbox::Sender<Message>,
     readers: Readers,
     /// No more orders come: a writer that can't write need not wait until it can.
     closing: Arc<AtomicBool>,
@@ -431,7 +432,7 @@ fn open_with(
     if begun.to_deliver {
         to_deliver.notify_one();
     }
-    let (orders, received) = sync_channel(ORDERS);
+    let (orders, received) = inbox::inbox(ORDERS);
     let answer = Arc::new(answer);
     let commits = Arc::default();
     let readers = Readers::new(readers::Setting {

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use agentd_core::Event;
@@ -25,6 +25,7 @@ use self::displaced::Rescue;
 use super::backup::Backups;
 use super::checkpoint::{Checkpoints, Log};
 use super::guard::Guard;
+use super::inbox::Receiver;
 use super::mark::Mark;
 use super::queue::{BATCH, HEAVY, batch_len, delivers, is_lazy, only_releases, refusal, weight};
 use super::readers::{Commits, Readers};
