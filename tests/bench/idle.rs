@@ -7,13 +7,15 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::place::{Place, Server};
+use crate::place::{Client, Place, Server};
 use crate::report::{Figure, Limit};
 
 /// The part of a day that is watched.
 const WATCHED: Duration = Duration::from_secs(10);
 /// After a start, until what it left running has settled.
 const SETTLED: Duration = Duration::from_secs(1);
+/// So long nobody asks for anything: after 5 s a daemon gives its program's pages back.
+const IDLE: Duration = Duration::from_secs(8);
 const CONNECTIONS: usize = 10_000;
 
 /// A value of `/proc/PID/smaps_rollup` in KiB.
@@ -51,6 +53,8 @@ pub(crate) fn memory(repetitions: usize) -> Vec<Figure> {
     let mut figures = [
         ("idle-rss", "Rss:", 7.0),
         ("idle-anonymous", "Anonymous:", 2.0),
+        ("idle-rss-used", "Rss:", 7.0),
+        ("idle-anonymous-used", "Anonymous:", 2.0),
     ]
     .map(|(name, key, limit)| {
         let figure = Figure {
@@ -63,16 +67,36 @@ pub(crate) fn memory(repetitions: usize) -> Vec<Figure> {
         };
         (key, figure)
     });
+    let (fresh, used) = figures.split_at_mut(2);
+    for (_, figure) in &mut *used {
+        figure
+            .aside
+            .push_str("; after 100 turns and as many `status`");
+    }
     for _ in 0..repetitions {
         let place = Place::new();
         let (control, daemon) = (place.control(), place.daemon());
-        std::thread::sleep(SETTLED);
-        for (key, figure) in &mut figures {
-            figure.control.push(memory_of(control.pid(), key) / 1024.0);
-            figure.ours.push(memory_of(daemon.pid(), key) / 1024.0);
+        for figures in [&mut *fresh, &mut *used] {
+            std::thread::sleep(IDLE);
+            for (key, figure) in figures {
+                figure.control.push(memory_of(control.pid(), key) / 1024.0);
+                figure.ours.push(memory_of(daemon.pid(), key) / 1024.0);
+            }
+            use_it(&mut Client::connect(&place.socket()));
         }
     }
     figures.map(|(_, figure)| figure).into()
+}
+
+/// A hundred turns, each with a look at how it is.
+fn use_it(client: &mut Client) {
+    for id in 0..100 {
+        client.send(&format!(
+            r#"{{"type":"send","id":{id},"text":"hi","agent":"timmy","session":"main"}}"#
+        ));
+        client.finish();
+        client.ask(r#"{"type":"status"}"#);
+    }
 }
 
 pub(crate) fn cpu(repetitions: usize) -> Vec<Figure> {

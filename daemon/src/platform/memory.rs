@@ -1,15 +1,18 @@
 //! Memory that nobody needs any more goes back to the system.
 //!
 //! Owns when the allocator is asked for it: when much was let go, and nobody has let go of more for
-//! a moment. Must not know what it was.
+//! a moment; and when pages of the program itself are given back: when nobody has asked for anything.
+//! Must not know what it was.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use nix::libc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+
+use crate::platform::program;
 
 /// What is let go before it is worth a look: a look costs a fault for each page that is used again.
 const WORTH_A_LOOK: usize = 4 * 1024 * 1024;
@@ -25,12 +28,22 @@ const LARGE: libc::c_int = 512 * 1024;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const SPARE: libc::c_int = 2 * 1024 * 1024;
 
+/// So long nobody must ask for anything before pages of the program are given back: to have them again
+/// costs the next one a quarter of a millisecond.
+const IDLE: Duration = Duration::from_secs(5);
+
 /// Let go since the last look.
 static LET_GO: AtomicUsize = AtomicUsize::new(0);
 static MUCH: Notify = Notify::const_new();
+/// Was anything asked for since the last look?
+static BUSY: AtomicBool = AtomicBool::new(true);
+static WORK: Notify = Notify::const_new();
 
-/// About so many bytes were let go, all over the heap.
+/// About so many bytes were let go, all over the heap: something was asked for.
 pub fn let_go(bytes: usize) {
+    if !BUSY.load(Ordering::Relaxed) && !BUSY.swap(true, Ordering::Relaxed) {
+        WORK.notify_one();
+    }
     let before = LET_GO.fetch_add(bytes, Ordering::Relaxed);
     if before < WORTH_A_LOOK && before.saturating_add(bytes) >= WORTH_A_LOOK {
         MUCH.notify_one();
@@ -47,6 +60,21 @@ pub async fn give_back(stop: CancellationToken) {
             LET_GO.store(0, Ordering::Relaxed);
             // A few milliseconds for a hundred megabytes, in which whoever shares the heap waits.
             let _lost = tokio::task::spawn_blocking(trim).await;
+        }
+    };
+    let _stopped: Option<()> = stop.run_until_cancelled(whenever).await;
+}
+
+/// Gives back what the kernel keeps in memory of the program, the code of the start at first, whenever
+/// there was something to do and no more comes; sleeps until then. It stays in the kernel's cache.
+pub async fn forget_program(stop: CancellationToken) {
+    let whenever = async {
+        loop {
+            while BUSY.swap(false, Ordering::Relaxed) {
+                tokio::time::sleep(IDLE).await;
+            }
+            let _as_it_was = tokio::task::spawn_blocking(program::forget).await;
+            WORK.notified().await;
         }
     };
     let _stopped: Option<()> = stop.run_until_cancelled(whenever).await;

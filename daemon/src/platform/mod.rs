@@ -20,6 +20,7 @@ pub mod manager;
 pub mod memory;
 pub mod paths;
 pub mod process;
+pub mod program;
 pub mod remote;
 pub mod signals;
 pub mod slices;

@@ -164,6 +164,7 @@ impl Shell {
             tracker.spawn(deliver(&opened, &endpoints, &delivering));
             tracker.spawn(guard(opened.store.clone(), dir.clone(), delivering.clone()));
             tracker.spawn(give_back(&opened, &delivering));
+            tracker.spawn(memory::forget_program(delivering.clone()));
         }
         let machine = Machine {
             state_dir: dir.clone(),
