@@ -225,6 +225,8 @@ fn hung_directory_takes_no_backup_and_stops_nobody() {
     with_file_system(|daemon, files| {
         files.ignore(ANYTHING);
         let mut asks = daemon.connect();
+        // It stays after its first answer.
+        asks.request(r#"{"type":"hello"}"#);
         let backup = json!({"type": "backup", "id": 1, "path": files.path("copy.db")});
         asks.send(&backup.to_string());
         let elsewhere = daemon.path("home");

@@ -209,8 +209,11 @@ fn under_launchd_the_log_is_in_its_file_and_not_on_standard_error() {
         let place = Place::new(&Daemon::config(""));
         let daemon = place.start_with(environment);
         send(&daemon, "one", "first");
-        let file = fs::read_to_string(daemon.path("state/agentd.log")).unwrap();
-        assert!(file.contains("job done"), "{file}");
+        // The line of a job's end is told before that of the log is written.
+        wait_for("the end of the job is in the log", || {
+            let file = fs::read_to_string(daemon.path("state/agentd.log")).ok()?;
+            file.contains("job done").then_some(())
+        });
         daemon.log()
     };
     let usual = logged(&[]);
