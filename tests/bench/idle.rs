@@ -12,10 +12,8 @@ use crate::report::{Figure, Limit};
 
 /// The part of a day that is watched.
 const WATCHED: Duration = Duration::from_secs(10);
-/// After a start, until what it left running has settled.
-const SETTLED: Duration = Duration::from_secs(1);
-/// So long nobody asks for anything: after 5 s a daemon gives its program's pages back.
-const IDLE: Duration = Duration::from_secs(8);
+/// So long nobody asks for anything: after 5 to 10 s a daemon gives its program's pages back.
+const IDLE: Duration = Duration::from_secs(12);
 const CONNECTIONS: usize = 10_000;
 
 /// A value of `/proc/PID/smaps_rollup` in KiB.
@@ -102,7 +100,7 @@ fn use_it(client: &mut Client) {
 pub(crate) fn cpu(repetitions: usize) -> Vec<Figure> {
     let place = Place::new();
     let (control, daemon) = (place.control(), place.daemon());
-    std::thread::sleep(SETTLED);
+    std::thread::sleep(IDLE);
     let (mut bare, mut ours, mut woken) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..repetitions {
         let before = (
