@@ -12,6 +12,7 @@ mod agents;
 mod demo;
 mod dist;
 mod figures;
+mod house;
 mod msrv;
 mod sandbox;
 mod torture;
@@ -29,6 +30,7 @@ usage: cargo xtask TASK
   demo      build the product and see its main job done, step by step
   dist      make the files of a release: [--profile P] [--bins DIR] [--to DIR] [--url URL] [--fast]
   figures   measure a release build against controls; `--strict` fails on a miss
+  house     count the lines of each crate, circles of files and names of types
   msrv      check that no dependency needs a newer Rust than the workspace says
   torture   kill everything and cut the power while clients work, and look what was lost:
             [--short] [--seed S] [--kills N] [--power-cuts N] [--minutes N] [--no-proof]";
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         "demo" => demo::run(),
         "dist" => dist::run(&rest),
         "figures" => figures::run(&rest),
+        "house" => house::run(),
         "msrv" => msrv::run(),
         "torture" => torture::run(&rest),
         "help" | "--help" | "-h" => {
