@@ -69,6 +69,10 @@ fn descriptors_connections_beyond_them_come_again() {
 fn descriptors_suffice_for_all_workers_beside_any_connections() {
     let daemon = daemon(FILES);
     let (mut sender, mut looker) = (daemon.connect(), daemon.connect());
+    // They stay between one request and the next.
+    for client in [&mut sender, &mut looker] {
+        client.request(r#"{"type":"hello"}"#);
+    }
     let mut look = || looker.request(r#"{"type":"status","workers":true}"#);
     let flood: Vec<UnixStream> = (0..FILES)
         .filter_map(|_| UnixStream::connect(daemon.place.socket()).ok())
