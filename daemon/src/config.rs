@@ -3,7 +3,6 @@
 //! Must not run anything, nor know sockets, sessions or the store.
 
 mod discover;
-mod doubts;
 mod edit;
 mod endpoints;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -14,13 +13,13 @@ mod secrets;
 mod show;
 #[cfg(test)]
 mod tests;
+mod warnings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use discover::{agents, looked_for, one_shot, why_not_there};
-pub use doubts::Doubt;
 pub use edit::{Change, EditError, NewAgent, save};
 pub use endpoints::{
     Endpoint, EndpointChange, Endpoints, Secret, literal, refused as refused_callbacks, within,
@@ -30,6 +29,7 @@ pub use presets::{
 };
 use read::kinds;
 pub use show::Shown;
+pub use warnings::Doubt;
 
 use agentd_core::agent::Found;
 use agentd_protocol::trusted::{self, Untrusted};

@@ -11,14 +11,14 @@ use agentd_protocol::line::Line;
 use agentd_protocol::request::{Abort, Decoded};
 use agentd_protocol::{Code, Id, JobId, Request};
 
-use crate::event::Facts;
+use crate::commit_results::Awaiting;
+use crate::event::RequestContext;
 use crate::ids::{ConnId, TurnId};
 use crate::job::{Job, Phase};
 use crate::limits::ENDED_AT_ONCE;
 use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{Stored, Write};
-use crate::stored::Awaiting;
 use crate::timers::Timer;
 
 /// An `abort` that waits until it is known which of its jobs exist, and until the marks of those are
@@ -38,7 +38,13 @@ pub(crate) struct Aborting {
 }
 
 impl State {
-    pub(crate) fn abort(&mut self, conn: ConnId, id: Option<Id>, abort: Abort, facts: &Facts) {
+    pub(crate) fn abort(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        abort: Abort,
+        facts: &RequestContext,
+    ) {
         let named = (abort.job, abort.session.as_deref());
         if let Some(loading) = self.loading_of(conn, named) {
             let request = Request::Abort(abort);
@@ -110,7 +116,7 @@ impl State {
         conn: ConnId,
         id: Option<Id>,
         request: Request,
-        facts: &Facts,
+        facts: &RequestContext,
     ) {
         if !self.loading.contains_key(loading) {
             return;

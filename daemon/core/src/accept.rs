@@ -13,9 +13,10 @@ use agentd_protocol::{Code, JobId};
 
 use crate::attached::Content;
 use crate::budget;
+use crate::commit_results::Awaiting;
 use crate::conn::{Follow, FollowId, FollowState};
 use crate::effect::{Effect, Progress};
-use crate::history::Happened;
+use crate::fanout::Happened;
 use crate::ids::TurnId;
 use crate::job::{Job, Phase, Waiter};
 use crate::json;
@@ -25,7 +26,6 @@ use crate::pins::in_force;
 use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{Due, NewJob, Position, Stored, Write, Written};
-use crate::stored::Awaiting;
 use crate::terms::Terms;
 
 /// Jobs that are accepted together or not at all.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentd_protocol::line::{CostStatus, Stop};
 
-use crate::attached::Takes;
+use crate::attached::AttachmentSupport;
 use crate::toolsets::Toolsets;
 use crate::worker::QuestionKind;
 
@@ -24,7 +24,7 @@ pub struct Agent {
     /// Or why not, in words for a person.
     pub usable: Result<(), String>,
     /// What its protocol can do.
-    pub describe: Describe,
+    pub describe: Capabilities,
     /// Spare processes to keep.
     pub warm: u32,
     /// A process idle this long is stopped, where its sessions can be resumed.
@@ -45,7 +45,7 @@ pub struct OneShot {
     /// What is run, for people.
     pub command: Vec<String>,
     /// What that can do: its processes are turns.
-    pub describe: Describe,
+    pub describe: Capabilities,
     /// What the program lacks, in words for a person.
     pub why: String,
 }
@@ -80,7 +80,7 @@ pub struct Looked {
 
 /// What an agent's protocol can do. Every adapter has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Describe {
+pub struct Capabilities {
     /// How sessions and processes relate.
     pub sessions: Sessions,
     /// What survives the process.
@@ -110,9 +110,9 @@ pub struct Describe {
     /// Can it shorten what it remembers, unless its handshake says otherwise?
     pub compacts: bool,
     /// What it tells of its turns.
-    pub tells: Tells,
+    pub tells: Reports,
     /// What it takes besides text, at most: its handshake may say less.
-    pub attachments: Takes,
+    pub attachments: AttachmentSupport,
     /// Turns at once in one process, unless its handshake says otherwise.
     pub concurrent_sends: u32,
     /// From spawn to `Ready`.
@@ -121,7 +121,7 @@ pub struct Describe {
 
 /// What an agent tells of its turns, at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tells {
+pub struct Reports {
     /// What it thinks, piece by piece, apart from its text.
     pub thinking: bool,
     /// Its tools, from their start to their end.
@@ -136,7 +136,7 @@ pub struct Tells {
     pub stops: &'static [Stop],
 }
 
-impl Tells {
+impl Reports {
     /// Its text, and nothing else.
     pub const TEXT: Self = Self {
         thinking: false,

@@ -9,13 +9,13 @@ use agentd_protocol::rows::QuestionRow;
 use agentd_protocol::work::{Answer, Questions as Listing};
 use agentd_protocol::{Code, Id, JobId, limits};
 
+use crate::commit_results::Awaiting;
 use crate::ids::{ConnId, Token, TurnId};
 use crate::job::{Out, Process};
-use crate::lookup::Asked;
+use crate::queries::Asked;
 use crate::questions::{Closed, QuestionId, closed_line, silence};
 use crate::state::State;
 use crate::store::{Query, Write};
-use crate::stored::Awaiting;
 use crate::worker::{Asking, QuestionKind, Reply};
 
 /// An answer whose `question_closed` is being committed.

@@ -75,7 +75,7 @@ impl Attachments {
 
 /// What an agent takes besides text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-pub enum Takes {
+pub enum AttachmentSupport {
     /// Nothing.
     #[default]
     Nothing,
@@ -87,7 +87,7 @@ pub enum Takes {
     Files,
 }
 
-impl Takes {
+impl AttachmentSupport {
     /// Does it take this type?
     #[must_use]
     pub fn takes(self, mime: &str) -> bool {

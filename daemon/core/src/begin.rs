@@ -10,7 +10,8 @@ use agentd_protocol::request::Send;
 use crate::agent::Resume;
 use crate::choice::SAY_ITS_PATH;
 use crate::clock::allowed;
-use crate::effect::{Effect, Rung};
+use crate::commit_results::Awaiting;
+use crate::effect::{Effect, StopStage};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Notice, Phase, Process};
 use crate::log::What;
@@ -19,7 +20,6 @@ use crate::session::Session;
 use crate::slot::{Slot, SlotPhase};
 use crate::state::State;
 use crate::store::Write;
-use crate::stored::Awaiting;
 use crate::timers::Timer;
 use crate::worker::{Failure, WorkerCommand};
 
@@ -340,7 +340,7 @@ impl State {
             return;
         }
         if slot.retiring {
-            self.stop_slot(worker, Rung::Ask);
+            self.stop_slot(worker, StopStage::Ask);
         } else if slot.restart_when_idle {
             self.restart_slot(worker, true);
         } else {

@@ -121,7 +121,7 @@ pub(crate) fn missed(health: &mut Health, now: Duration, death: &Death<'_>, live
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::{Agent, Describe, Found, Levels, Providers, Resume, Sessions};
+    use crate::agent::{Agent, Capabilities, Found, Levels, Providers, Resume, Sessions};
 
     fn agent() -> Agent {
         Agent {
@@ -131,7 +131,7 @@ mod tests {
             found: Found::Configured,
             version: None,
             usable: Ok(()),
-            describe: Describe {
+            describe: Capabilities {
                 sessions: Sessions::One,
                 resume: Resume::Native,
                 cancels: true,
@@ -144,8 +144,8 @@ mod tests {
                 thinking: Levels::Any,
                 toolsets: crate::toolsets::Toolsets::None,
                 fallback_chain: false,
-                tells: crate::agent::Tells::TEXT,
-                attachments: crate::attached::Takes::Nothing,
+                tells: crate::agent::Reports::TEXT,
+                attachments: crate::attached::AttachmentSupport::Nothing,
                 steers: true,
                 compacts: true,
                 concurrent_sends: 1,

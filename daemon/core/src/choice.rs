@@ -7,7 +7,7 @@ use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Send;
 
 use crate::agent::{Found, Sessions};
-use crate::attached::Takes;
+use crate::attached::AttachmentSupport;
 use crate::pins;
 use crate::session::SessionId;
 use crate::state::State;
@@ -131,7 +131,7 @@ pub(crate) const SAY_ITS_PATH: &str =
 
 impl State {
     /// What an agent takes besides text: as a living process of it said, else as its kind does.
-    fn takes(&self, agent: &str, usual: Takes) -> Takes {
+    fn takes(&self, agent: &str, usual: AttachmentSupport) -> AttachmentSupport {
         let mut slots = self.slots.values();
         let told = slots.find(|slot| slot.agent == agent && slot.is_ready());
         told.map_or(usual, |slot| slot.takes)

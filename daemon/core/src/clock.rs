@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agentd_protocol::Code;
 
-use crate::effect::Rung;
+use crate::effect::StopStage;
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Ending, Job, Phase};
 use crate::limits::DEFAULT_TIMEOUT;
@@ -122,7 +122,7 @@ impl State {
             .map(|(worker, _)| *worker)
             .collect();
         for worker in unwanted {
-            self.stop_slot(worker, Rung::Ask);
+            self.stop_slot(worker, StopStage::Ask);
         }
     }
 

@@ -11,12 +11,12 @@ use agentd_protocol::request::{Collect, Wait};
 use agentd_protocol::serde_json::Value;
 use agentd_protocol::{Body, Code, Id, JobId, limits};
 
-use crate::event::Facts;
+use crate::commit_results::Awaiting;
+use crate::event::RequestContext;
 use crate::ids::ConnId;
 use crate::limits::COLLECT_JOBS;
 use crate::state::State;
 use crate::store::{JobRow, JobState, Query};
-use crate::stored::Awaiting;
 use crate::timers::Timer;
 
 /// A `collect` that waits.
@@ -109,7 +109,7 @@ impl State {
         conn: ConnId,
         id: Option<Id>,
         collect: &Collect,
-        facts: &Facts,
+        facts: &RequestContext,
     ) {
         // Named by a worker with several turns, it isn't known whose children it waits for.
         let by = self.parent_of(None, &facts.descent).ok().flatten();

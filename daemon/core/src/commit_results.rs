@@ -13,7 +13,7 @@ use crate::conn::FollowId;
 use crate::ids::{ConnId, Token, TurnId};
 use crate::job::{Out, Phase, Process, Waiter};
 use crate::limits::{DOUBT_WITHIN, FINISH_AGAIN};
-use crate::lookup::Asked;
+use crate::queries::Asked;
 use crate::sessions::Changed;
 use crate::state::State;
 use crate::store::{Loaded, Stored, TextPiece, Write, Written};

@@ -9,7 +9,7 @@ use agentd_protocol::{Id, JobId};
 use crate::event::Origin;
 use crate::ids::{Token, TurnId};
 use crate::limits::{ENDED_SENDS, READER_QUEUE};
-use crate::lookup::Lookup;
+use crate::queries::Lookup;
 use crate::store::Position;
 
 /// What a connection asked for and where it stands.

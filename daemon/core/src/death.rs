@@ -10,7 +10,7 @@ use agentd_protocol::Code;
 use crate::backoff::{Cause, mix};
 use crate::blame::{Blame, Death};
 use crate::choice::per_turn;
-use crate::effect::Rung;
+use crate::effect::StopStage;
 use crate::event::Fault;
 use crate::ids::{Generation, TurnId, WorkerId};
 use crate::job::Phase;
@@ -142,7 +142,7 @@ impl State {
         self.note_crash(worker, why);
         self.log_worker(worker, What::Unresponsive);
         if !stops {
-            self.stop_slot(worker, Rung::Kill);
+            self.stop_slot(worker, StopStage::Kill);
         }
     }
 
@@ -501,7 +501,7 @@ impl State {
         let (agent, sessions) = (slot.agent.clone(), slot.sessions.clone());
         self.log_worker(worker, What::Unresponsive);
         if pins.is_some() {
-            return self.end_slot(worker, Rung::Kill, Then::Refused);
+            return self.end_slot(worker, StopStage::Kill, Then::Refused);
         }
         let death = Death {
             ready_for: None,
@@ -511,10 +511,10 @@ impl State {
         };
         if self.count_death(worker, &death) == Blame::Further {
             self.restarted(worker, Err(why.to_owned()));
-            self.end_slot(worker, Rung::Kill, Then::Gone);
+            self.end_slot(worker, StopStage::Kill, Then::Gone);
             return self.leave_further(worker);
         }
-        self.end_slot(worker, Rung::Kill, Then::Death);
+        self.end_slot(worker, StopStage::Kill, Then::Death);
         let sessions: Vec<SessionId> = sessions.into_iter().collect();
         self.fail_waiting(&agent, &sessions);
     }

@@ -5,11 +5,15 @@
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
 
-use crate::event::{Directory, Facts};
+use crate::event::{Directory, RequestContext};
 use crate::session::Session;
 
 /// Refuses a directory that isn't there, or doesn't say so.
-pub(crate) fn is_there(field: &str, cwd: Option<&String>, facts: &Facts) -> Result<(), Rejected> {
+pub(crate) fn is_there(
+    field: &str,
+    cwd: Option<&String>,
+    facts: &RequestContext,
+) -> Result<(), Rejected> {
     let Some((cwd, found)) = cwd.and_then(|cwd| facts.directories.get_key_value(cwd)) else {
         return Ok(());
     };
@@ -26,7 +30,7 @@ pub(crate) fn is_there(field: &str, cwd: Option<&String>, facts: &Facts) -> Resu
 }
 
 /// Where a directory leads, if that is elsewhere.
-pub(crate) fn real(cwd: &str, facts: &Facts) -> Option<String> {
+pub(crate) fn real(cwd: &str, facts: &RequestContext) -> Option<String> {
     match facts.directories.get(cwd) {
         Some(Directory::There(Some(real))) => Some(real.clone()).filter(|real| real != cwd),
         _ => None,
@@ -34,7 +38,7 @@ pub(crate) fn real(cwd: &str, facts: &Facts) -> Option<String> {
 }
 
 /// Remembers where a session's directory leads, from a request that writes it as the session does.
-pub(crate) fn learn(session: &mut Session, cwd: Option<&String>, facts: &Facts) {
+pub(crate) fn learn(session: &mut Session, cwd: Option<&String>, facts: &RequestContext) {
     if let Some(cwd) = cwd.filter(|cwd| plain(cwd).eq(plain(&session.cwd)))
         && let Some(Directory::There(Some(_))) = facts.directories.get(cwd)
     {
@@ -43,7 +47,7 @@ pub(crate) fn learn(session: &mut Session, cwd: Option<&String>, facts: &Facts) 
 }
 
 /// Is it the session's directory, however it is written?
-pub(crate) fn is_of(session: &Session, cwd: &str, facts: &Facts) -> bool {
+pub(crate) fn is_of(session: &Session, cwd: &str, facts: &RequestContext) -> bool {
     if plain(cwd).eq(plain(&session.cwd)) {
         return true;
     }

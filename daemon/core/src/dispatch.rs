@@ -13,7 +13,7 @@ use agentd_protocol::{Code, Id, Request};
 
 use crate::accept::{Batch, Placing};
 use crate::attached::Content;
-use crate::event::Facts;
+use crate::event::RequestContext;
 use crate::ids::{ConnId, TurnId};
 use crate::state::{Served, State};
 use crate::store::Written;
@@ -35,7 +35,7 @@ impl State {
         conn: ConnId,
         id: Option<Id>,
         dispatch: Dispatch,
-        facts: &Facts,
+        facts: &RequestContext,
     ) {
         if self.settings.served != Served::Daemon {
             let error = "a one-shot runs one turn and ends: it can't dispatch";
@@ -65,7 +65,7 @@ impl State {
         conn: ConnId,
         id: Option<Id>,
         decoded: Decoded,
-        facts: &Facts,
+        facts: &RequestContext,
     ) {
         let Request::Dispatch(dispatch) = decoded.request else {
             return;
@@ -104,7 +104,7 @@ impl State {
         conn: ConnId,
         send: agentd_protocol::request::Send,
         contents: Vec<Content>,
-        facts: &Facts,
+        facts: &RequestContext,
     ) -> Result<TurnId, Rejected> {
         self.room_for(&send, facts)?;
         let parent = self.parent_of(send.parent, &facts.descent)?;

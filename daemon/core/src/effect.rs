@@ -23,7 +23,7 @@ pub enum Progress {
 
 /// How a process is told to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rung {
+pub enum StopStage {
     /// Close its standard input.
     Ask,
     /// SIGTERM (and SIGCONT) to its group.
@@ -162,7 +162,7 @@ pub enum Effect {
         /// Which spawn.
         generation: Generation,
         /// How.
-        rung: Rung,
+        stage: StopStage,
     },
     /// Look which agents there are; answered by `AgentsFound`, whatever comes of it.
     LookForAgents,

@@ -16,7 +16,7 @@ use crate::worker::{Exit, WorkerEvent};
 
 /// Facts about the host that came with a request; the core can't look.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Facts {
+pub struct RequestContext {
     /// For `status`: resident memory of this process.
     pub rss_bytes: Option<u64>,
     /// For `status`: how many files this process has open, and may have.
@@ -114,7 +114,7 @@ pub enum Event {
         /// The request.
         request: Result<Decoded, Rejected>,
         /// What the core can't look up.
-        facts: Box<Facts>,
+        facts: Box<RequestContext>,
     },
     /// A reader has taken everything up to the last `Effect::Mark`.
     CaughtUp {

@@ -8,6 +8,7 @@ use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Telling;
 use agentd_protocol::{Body, Code, JobId};
 
+use crate::commit_results::Awaiting;
 use crate::conn::{Place, Stage, Subscription};
 use crate::delta::Spoken;
 use crate::effect::Progress;
@@ -15,7 +16,6 @@ use crate::ids::{ConnId, TurnId};
 use crate::limits::READER_QUEUE;
 use crate::state::State;
 use crate::store::{Loaded, LogLine, Position, Query, TextPiece};
-use crate::stored::Awaiting;
 use crate::subscribe::check_cursor;
 use crate::subscription::{Reader, spoken_since};
 

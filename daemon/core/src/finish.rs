@@ -13,9 +13,10 @@ use agentd_protocol::webhook::Callback;
 use agentd_protocol::{Body, Code, JobId, limits};
 
 use crate::agent::Sessions;
+use crate::commit_results::Awaiting;
 use crate::conn::FollowState;
-use crate::effect::{Effect, Rung};
-use crate::history::Happened;
+use crate::effect::{Effect, StopStage};
+use crate::fanout::Happened;
 use crate::ids::{Token, TurnId};
 use crate::job::{Ending, Job, Out, Phase, Process};
 use crate::json;
@@ -27,7 +28,6 @@ use crate::slot::SlotPhase;
 use crate::state::{Served, State};
 use crate::status::millis;
 use crate::store::{End, Write, Written};
-use crate::stored::Awaiting;
 use crate::subscription::telling;
 use crate::timers::Timer;
 use crate::turn::{escaped_len, head_and_tail};
@@ -78,7 +78,7 @@ impl State {
             });
             self.timers.set(Timer::Settling(turn), self.now.mono + RUNG);
         } else if describe.is_some_and(|describe| describe.sessions == Sessions::PerTurn) {
-            self.stop_slot(process.worker, Rung::Term);
+            self.stop_slot(process.worker, StopStage::Term);
         } else {
             self.unsettled(turn);
         }

@@ -6,7 +6,7 @@
 use agentd_protocol::line::Level;
 
 use crate::agent::{OneShot, Sessions};
-use crate::effect::Rung;
+use crate::effect::StopStage;
 use crate::ids::WorkerId;
 use crate::job::Notice;
 use crate::session::SessionId;
@@ -39,7 +39,7 @@ impl State {
                     | SlotPhase::Recycling { .. },
                 ) => self.retire(worker),
                 // Nobody told it anything: it need not be asked to end.
-                _ => self.stop_slot(worker, Rung::Term),
+                _ => self.stop_slot(worker, StopStage::Term),
             }
         }
     }

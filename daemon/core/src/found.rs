@@ -13,7 +13,7 @@ use crate::agent::Agent;
 use crate::backoff::Cause;
 use crate::blame::{Death, missed};
 use crate::effect::Effect;
-use crate::event::Facts;
+use crate::event::RequestContext;
 use crate::ids::{ConnId, TurnId, WorkerId};
 use crate::job::{Notice, Phase};
 use crate::limits::LOOK_AGAIN;
@@ -91,7 +91,7 @@ impl State {
         conn: ConnId,
         id: Option<Id>,
         decoded: Decoded,
-        facts: &Facts,
+        facts: &RequestContext,
     ) {
         self.look_for_agents();
         if let Some(known) = self.conns.get_mut(&conn) {

@@ -8,8 +8,9 @@ use agentd_protocol::work::{Compact, SetModel};
 use agentd_protocol::{Code, Id, Request};
 
 use crate::agent::Resume;
+use crate::commit_results::Awaiting;
 use crate::effect::Effect;
-use crate::event::Facts;
+use crate::event::RequestContext;
 use crate::ids::{ConnId, WorkerId};
 use crate::limits::COMPACTS_WITHIN;
 use crate::pins;
@@ -17,7 +18,6 @@ use crate::session::{Session, SessionId};
 use crate::sessions::Changed;
 use crate::state::State;
 use crate::store::{Pins, Write};
-use crate::stored::Awaiting;
 use crate::timers::Timer;
 use crate::worker::{Failure, WorkerCommand};
 
@@ -30,7 +30,13 @@ pub(crate) struct Compacting {
 }
 
 impl State {
-    pub(crate) fn compact(&mut self, conn: ConnId, id: Option<Id>, asked: Compact, facts: &Facts) {
+    pub(crate) fn compact(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        asked: Compact,
+        facts: &RequestContext,
+    ) {
         if let Some(loading) = self.loading_of(conn, (None, asked.session.as_deref())) {
             let request = Request::Compact(asked);
             return self.wait_for_loading(&loading, conn, id, request, facts);
@@ -179,7 +185,13 @@ impl State {
         }
     }
 
-    pub(crate) fn set_model(&mut self, conn: ConnId, id: Option<Id>, set: SetModel, facts: &Facts) {
+    pub(crate) fn set_model(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        set: SetModel,
+        facts: &RequestContext,
+    ) {
         let again = Request::SetModel(set.clone());
         let Some(session) = self.known_session(&set.session, conn, &id, again, facts) else {
             return;

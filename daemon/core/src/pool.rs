@@ -11,6 +11,7 @@ use agentd_protocol::line::Line;
 
 use crate::agent::{Agent, Resume, Sessions};
 use crate::choice::per_turn;
+use crate::commit_results::Awaiting;
 use crate::derived::needs_its_own;
 use crate::effect::{Effect, Spawn};
 use crate::ids::{TurnId, WorkerId};
@@ -23,7 +24,6 @@ use crate::session::SessionId;
 use crate::slot::{Fit, Slot, SlotPhase};
 use crate::state::State;
 use crate::store::Write;
-use crate::stored::Awaiting;
 use crate::timers::Timer;
 use crate::worker::{Failure, WorkerCommand};
 

@@ -10,13 +10,13 @@ use agentd_protocol::work::{Backup, Export, JobPhase, Jobs, SessionHistory, Sess
 use agentd_protocol::{Code, Id, JobId, limits};
 
 use crate::answer;
+use crate::commit_results::Awaiting;
 use crate::effect::Progress;
 use crate::ids::ConnId;
 use crate::job::{Job, Phase};
 use crate::limits::READER_QUEUE;
 use crate::state::State;
 use crate::store::{BackupPlan, JobFilter, Loaded, Query};
-use crate::stored::Awaiting;
 use crate::turn::{escaped_len, head_and_tail};
 
 /// Rows of a page that names no limit.

@@ -8,10 +8,10 @@ use agentd_protocol::line::{Accepted, Telling};
 use agentd_protocol::request::{self, Send};
 use agentd_protocol::{Code, JobId};
 
+use crate::commit_results::Awaiting;
 use crate::job::Waiter;
 use crate::state::State;
 use crate::store::{JobRow, JobState, Keyed, Query};
-use crate::stored::Awaiting;
 
 impl State {
     /// Refuses a send, unless its key is that of a job: then that job answers, whatever stands

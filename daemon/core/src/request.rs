@@ -12,7 +12,7 @@ use agentd_protocol::{Code, Id, JobId, Request, limits};
 
 use crate::agent::{Found, Looked};
 use crate::effect::Effect;
-use crate::event::Facts;
+use crate::event::RequestContext;
 use crate::ids::ConnId;
 use crate::limits::SENDS_PER_CONNECTION;
 use crate::send::is_in_order;
@@ -36,7 +36,7 @@ pub(crate) struct Parked {
     pub(crate) conn: ConnId,
     pub(crate) id: Option<Id>,
     pub(crate) decoded: Decoded,
-    pub(crate) facts: Facts,
+    pub(crate) facts: RequestContext,
 }
 
 impl State {
@@ -45,7 +45,7 @@ impl State {
         conn: ConnId,
         id: Option<Id>,
         request: Result<Decoded, Rejected>,
-        facts: &Facts,
+        facts: &RequestContext,
     ) {
         match request {
             Ok(mut decoded) => {
@@ -78,7 +78,7 @@ impl State {
         conn: ConnId,
         id: Option<Id>,
         decoded: Decoded,
-        facts: &Facts,
+        facts: &RequestContext,
     ) {
         if decoded.request.kind().rules().inside == Inside::Forbidden
             && self.is_worker(&facts.descent)
@@ -109,7 +109,7 @@ impl State {
         conn: ConnId,
         id: Option<Id>,
         decoded: Decoded,
-        facts: &Facts,
+        facts: &RequestContext,
     ) {
         if decoded.request.kind().rules().commit == Commit::Refused
             && let Err(rejected) = self.room_in_store()

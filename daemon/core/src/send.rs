@@ -12,8 +12,9 @@ use agentd_protocol::{Code, Id, Request};
 
 use crate::accept::Placing;
 use crate::budget::full;
+use crate::commit_results::Awaiting;
 use crate::directory;
-use crate::event::Facts;
+use crate::event::RequestContext;
 use crate::ids::ConnId;
 use crate::job::Waiter;
 use crate::json;
@@ -21,12 +22,11 @@ use crate::limits::{
     COMMITS_OUTSTANDING, MAX_WORKERS, QUEUED_IN_ALL, QUEUED_PER_SESSION, SCHEDULED_IN_ALL,
     SENDS_PER_CONNECTION,
 };
-use crate::lookup::unknown_session;
+use crate::queries::unknown_session;
 use crate::request::{Loading, Parked};
 use crate::session::{Session, SessionId};
 use crate::state::State;
 use crate::store::{Query, SessionRow};
-use crate::stored::Awaiting;
 
 impl State {
     pub(crate) fn send_requested(
@@ -34,7 +34,7 @@ impl State {
         conn: ConnId,
         id: Option<Id>,
         decoded: Decoded,
-        facts: &Facts,
+        facts: &RequestContext,
     ) {
         let Request::Send(send) = &decoded.request else {
             return;
@@ -57,7 +57,7 @@ impl State {
         conn: ConnId,
         id: Option<Id>,
         decoded: Decoded,
-        facts: &Facts,
+        facts: &RequestContext,
     ) {
         if let Err(rejected) = self.room_to_park(&decoded.request) {
             return match &decoded.request {
@@ -104,7 +104,7 @@ impl State {
     }
 
     /// Has the daemon room for one more turn, and can it be run at all?
-    pub(crate) fn room_for(&self, send: &Send, facts: &Facts) -> Result<(), Rejected> {
+    pub(crate) fn room_for(&self, send: &Send, facts: &RequestContext) -> Result<(), Rejected> {
         if self.mode.is_stopping() {
             return Err(self.stopping());
         }
@@ -256,7 +256,7 @@ impl State {
         session
     }
 
-    fn send_in(&mut self, conn: ConnId, id: Option<Id>, decoded: Decoded, facts: &Facts) {
+    fn send_in(&mut self, conn: ConnId, id: Option<Id>, decoded: Decoded, facts: &RequestContext) {
         let Request::Send(send) = decoded.request else {
             return;
         };
@@ -281,7 +281,7 @@ impl State {
         &mut self,
         send: &Send,
         known: Option<SessionId>,
-        facts: &Facts,
+        facts: &RequestContext,
     ) -> Result<SessionId, Rejected> {
         if let Some(session) = known.and_then(|known| self.sessions.get_mut(&known)) {
             directory::learn(session, send.cwd.as_ref(), facts);
@@ -381,7 +381,7 @@ fn waiter(conn: ConnId, id: Option<Id>, ignored: &[Ignored], send: &Send) -> Wai
 }
 
 /// Does a send name what its session has?
-fn fits(session: &Session, send: &Send, facts: &Facts) -> Result<(), Rejected> {
+fn fits(session: &Session, send: &Send, facts: &RequestContext) -> Result<(), Rejected> {
     let conflict = |field: &str, given: &str, in_force: &str| {
         let error = format!(
             "`{field}` is `{given}`, but the session `{}` was made with `{in_force}`",

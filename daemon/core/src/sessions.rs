@@ -9,9 +9,10 @@ use agentd_protocol::request::{Decoded, Send};
 use agentd_protocol::work::{Named, SessionNew};
 use agentd_protocol::{Code, Id, JobId, Request};
 
+use crate::commit_results::Awaiting;
 use crate::directory;
-use crate::effect::Rung;
-use crate::event::Facts;
+use crate::effect::StopStage;
+use crate::event::RequestContext;
 use crate::ids::ConnId;
 use crate::job::Phase;
 use crate::json;
@@ -19,7 +20,6 @@ use crate::rare::Rare;
 use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{NewSession, Pins, Stored, Write, Written};
-use crate::stored::Awaiting;
 use crate::timers::Timer;
 
 /// What a commit does to a session.
@@ -49,7 +49,7 @@ impl State {
         conn: ConnId,
         id: &Option<Id>,
         request: Request,
-        facts: &Facts,
+        facts: &RequestContext,
     ) -> Option<SessionId> {
         if let Some(session) = self.names.get(name) {
             return Some(*session);
@@ -74,7 +74,7 @@ impl State {
         conn: ConnId,
         id: Option<Id>,
         new: SessionNew,
-        facts: &Facts,
+        facts: &RequestContext,
     ) {
         if let Some(loading) = self.asked_for(new.session.as_ref()) {
             // Whoever asked first may make it.
@@ -103,7 +103,11 @@ impl State {
         asked.map(|(key, _)| key.clone())
     }
 
-    fn new_session(&mut self, new: &SessionNew, facts: &Facts) -> Result<NewSession, Rejected> {
+    fn new_session(
+        &mut self,
+        new: &SessionNew,
+        facts: &RequestContext,
+    ) -> Result<NewSession, Rejected> {
         if self.mode.is_stopping() {
             return Err(self.stopping());
         }
@@ -140,7 +144,7 @@ impl State {
         conn: ConnId,
         id: Option<Id>,
         named: Named,
-        facts: &Facts,
+        facts: &RequestContext,
     ) {
         let again = Request::SessionClose(named.clone());
         let Some(session) = self.known_session(&named.session, conn, &id, again, facts) else {
@@ -185,7 +189,7 @@ impl State {
         conn: ConnId,
         id: Option<Id>,
         named: Named,
-        facts: &Facts,
+        facts: &RequestContext,
     ) {
         let again = Request::SessionResume(named.clone());
         let Some(known) = self.known_session(&named.session, conn, &id, again, facts) else {
@@ -260,7 +264,7 @@ impl State {
                 stored: false,
                 ..
             } if !self.names.contains_key(&session) => {
-                return self.refuse(conn, id, crate::lookup::unknown_session(&session));
+                return self.refuse(conn, id, crate::queries::unknown_session(&session));
             }
             Changed::Model { session, pins, .. } => {
                 if let Some(session) = self.names.get(&session).copied() {
@@ -336,7 +340,7 @@ impl State {
         slot.sessions.remove(&session);
         if slot.one_session && slot.turns.is_empty() {
             slot.retiring = true;
-            self.stop_slot(worker, Rung::Ask);
+            self.stop_slot(worker, StopStage::Ask);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One process slot: what it was started with, what it holds, where it is in its life.
 //!
-//! Owns the data; transitions are in `supervisor.rs`, `ladder.rs` and `death.rs`.
+//! Owns the data; transitions are in `supervisor.rs`, `stop_stages.rs` and `death.rs`.
 
 use crate::job::Job;
 use crate::session::Session;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use agentd_protocol::line::WorkerState;
 
-use crate::agent::{Agent, Describe, Resume, Sessions};
-use crate::attached::Takes;
+use crate::agent::{Agent, Capabilities, Resume, Sessions};
+use crate::attached::AttachmentSupport;
 use crate::derived::Reach;
-use crate::effect::Rung;
+use crate::effect::StopStage;
 use crate::ids::{Generation, TurnId};
 use crate::limits::PROBE_AFTER;
 use crate::session::SessionId;
@@ -85,7 +85,7 @@ impl Fit {
 pub(crate) struct Slot {
     pub(crate) agent: String,
     /// What its agent could do when it was made: the agent may be run in another form since.
-    pub(crate) describe: Describe,
+    pub(crate) describe: Capabilities,
     pub(crate) fit: Fit,
     pub(crate) phase: SlotPhase,
     pub(crate) generation: Generation,
@@ -115,7 +115,7 @@ pub(crate) struct Slot {
     pub(crate) steers: bool,
     pub(crate) compacts: bool,
     /// What goes with its turns.
-    pub(crate) takes: Takes,
+    pub(crate) takes: AttachmentSupport,
     /// What it holds survives it.
     pub(crate) resumes: bool,
     /// The session that its spawn reopens.
@@ -231,7 +231,7 @@ pub(crate) enum SlotPhase {
     /// Told to end.
     Stopping {
         pid: Option<u32>,
-        rung: Rung,
+        stage: StopStage,
         then: Then,
     },
     /// Dead, and it stays so until somebody asks or time passes.

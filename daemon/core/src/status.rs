@@ -12,7 +12,7 @@ use agentd_protocol::{Code, Id};
 
 use crate::backoff::Cause;
 use crate::effect::Effect;
-use crate::event::Facts;
+use crate::event::RequestContext;
 use crate::ids::{ConnId, TurnId, WorkerId};
 use crate::job::Phase;
 use crate::slot::Slot;
@@ -141,10 +141,10 @@ impl State {
     /// How it is, in one sentence.
     #[must_use]
     pub fn details(&self) -> String {
-        self.status(false, &Facts::default()).details
+        self.status(false, &RequestContext::default()).details
     }
 
-    pub(crate) fn status(&self, with_workers: bool, facts: &Facts) -> StatusAnswer {
+    pub(crate) fn status(&self, with_workers: bool, facts: &RequestContext) -> StatusAnswer {
         let live = self
             .slots
             .values()
@@ -323,7 +323,7 @@ impl State {
         conn: ConnId,
         id: Option<Id>,
         asked: &LogLevel,
-        facts: &Facts,
+        facts: &RequestContext,
     ) {
         let log = match &facts.log {
             Some(Ok(log)) => log.clone(),

@@ -10,15 +10,15 @@ use agentd_protocol::request::Abort;
 use agentd_protocol::work::Steer;
 use agentd_protocol::{Code, Id, JobId, Request};
 
+use crate::commit_results::Awaiting;
 use crate::effect::Effect;
-use crate::event::Facts;
+use crate::event::RequestContext;
 use crate::ids::{ConnId, TurnId, WorkerId};
 use crate::job::{Job, Phase, Process};
 use crate::limits::{MESSAGES_BYTES, WORDS_PER_TURN};
 use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{JobRow, Query};
-use crate::stored::Awaiting;
 use crate::turn::head_and_tail;
 use crate::worker::{Steering, WorkerCommand};
 
@@ -90,7 +90,13 @@ impl Job {
 }
 
 impl State {
-    pub(crate) fn steer(&mut self, conn: ConnId, id: Option<Id>, steer: Steer, facts: &Facts) {
+    pub(crate) fn steer(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        steer: Steer,
+        facts: &RequestContext,
+    ) {
         let named = (steer.job, steer.session.as_deref());
         if let Some(loading) = self.loading_of(conn, named) {
             let request = Request::Steer(steer);

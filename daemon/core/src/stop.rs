@@ -10,7 +10,7 @@ use agentd_protocol::line::Line;
 use agentd_protocol::request::{DaemonStop, Drain};
 use agentd_protocol::{Code, Id};
 
-use crate::effect::{Announcement, Effect, Rung};
+use crate::effect::{Announcement, Effect, StopStage};
 use crate::ids::{ConnId, TurnId, WorkerId};
 use crate::job::{Ending, Phase};
 use crate::limits::{DRAIN_WITHIN, SERVED_BEFORE_A_STOP, STOP_WITHIN};
@@ -300,7 +300,7 @@ impl State {
         if hurry == Hurry::Killing {
             let slots: Vec<WorkerId> = self.slots.keys().copied().collect();
             for worker in slots {
-                self.stop_slot(worker, Rung::Kill);
+                self.stop_slot(worker, StopStage::Kill);
             }
         }
     }
@@ -337,9 +337,9 @@ impl State {
             self.stop_slot(
                 worker,
                 if hurry == Hurry::Killing {
-                    Rung::Kill
+                    StopStage::Kill
                 } else {
-                    Rung::Ask
+                    StopStage::Ask
                 },
             );
         }

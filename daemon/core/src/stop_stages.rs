@@ -2,7 +2,7 @@
 //!
 //! Owns the rungs and their deadlines. Why it is ended, others know.
 
-use crate::effect::{Effect, Rung};
+use crate::effect::{Effect, StopStage};
 use crate::ids::{TurnId, WorkerId};
 use crate::job::{Ending, Phase};
 use crate::limits::{RETIRE_WITHIN, RUNG};
@@ -27,15 +27,15 @@ impl State {
                 slot.last_error = Some("it was idle and did not answer when asked".to_owned());
                 self.log_worker(worker, What::Unresponsive);
                 self.restart_slot(worker, true);
-                self.climb(worker, Rung::Kill);
+                self.climb(worker, StopStage::Kill);
             }
             SlotPhase::Recycling { .. } => {
                 slot.last_error = Some("it was not ready for its next turn in time".to_owned());
-                self.stop_slot(worker, Rung::Ask);
+                self.stop_slot(worker, StopStage::Ask);
             }
-            SlotPhase::Stopping { rung, .. } => match rung {
-                Rung::Ask => self.climb(worker, Rung::Term),
-                Rung::Term | Rung::Kill => self.climb(worker, Rung::Kill),
+            SlotPhase::Stopping { stage, .. } => match stage {
+                StopStage::Ask => self.climb(worker, StopStage::Term),
+                StopStage::Term | StopStage::Kill => self.climb(worker, StopStage::Kill),
             },
             SlotPhase::Failed => self.drop_slot(worker),
             SlotPhase::Planned | SlotPhase::Ready { .. } => {}
@@ -43,11 +43,11 @@ impl State {
     }
 
     /// Begins to end a process; an earlier rung of a stop under way is never gone back to.
-    pub(crate) fn stop_slot(&mut self, worker: WorkerId, rung: Rung) {
-        self.end_slot(worker, rung, Then::Gone);
+    pub(crate) fn stop_slot(&mut self, worker: WorkerId, stage: StopStage) {
+        self.end_slot(worker, stage, Then::Gone);
     }
 
-    pub(crate) fn end_slot(&mut self, worker: WorkerId, rung: Rung, then: Then) {
+    pub(crate) fn end_slot(&mut self, worker: WorkerId, stage: StopStage, then: Then) {
         let Some(slot) = self.slots.get_mut(&worker) else {
             return;
         };
@@ -62,7 +62,7 @@ impl State {
                 };
             }
             SlotPhase::Stopping {
-                rung: now,
+                stage: now,
                 then: before,
                 pid,
             } => {
@@ -74,11 +74,11 @@ impl State {
                 };
                 slot.phase = SlotPhase::Stopping {
                     pid,
-                    rung: now,
+                    stage: now,
                     then,
                 };
-                if rung_of(rung) > rung_of(now) {
-                    self.climb(worker, rung);
+                if rung_of(stage) > rung_of(now) {
+                    self.climb(worker, stage);
                 }
                 return;
             }
@@ -87,28 +87,28 @@ impl State {
             | SlotPhase::Probing { pid, .. }
             | SlotPhase::Recycling { pid, .. } => pid,
         };
-        slot.phase = SlotPhase::Stopping { pid, rung, then };
+        slot.phase = SlotPhase::Stopping { pid, stage, then };
         self.timers.clear(Timer::Idle(worker));
         self.timers.clear(Timer::Retire(worker));
-        self.climb(worker, rung);
+        self.climb(worker, stage);
     }
 
     /// Takes the next rung of the stop ladder.
-    pub(crate) fn climb(&mut self, worker: WorkerId, next: Rung) {
+    pub(crate) fn climb(&mut self, worker: WorkerId, next: StopStage) {
         let at = self.now.mono + RUNG;
         let Some(slot) = self.slots.get_mut(&worker) else {
             return;
         };
-        let SlotPhase::Stopping { rung, .. } = &mut slot.phase else {
+        let SlotPhase::Stopping { stage, .. } = &mut slot.phase else {
             return;
         };
-        *rung = next;
+        *stage = next;
         let generation = slot.generation;
         self.timers.set(Timer::Slot(worker), at);
         self.out.push(Effect::End {
             worker,
             generation,
-            rung: next,
+            stage: next,
         });
     }
 
@@ -119,7 +119,7 @@ impl State {
         };
         slot.retiring = true;
         if slot.turns.is_empty() {
-            self.stop_slot(worker, Rung::Ask);
+            self.stop_slot(worker, StopStage::Ask);
         } else {
             self.timers
                 .set_if_unset(Timer::Retire(worker), self.now.mono + RETIRE_WITHIN);
@@ -132,7 +132,7 @@ impl State {
             let again = self.now.mono + RUNG;
             return self.timers.set(Timer::Retire(worker), again);
         }
-        self.stop_slot(worker, Rung::Ask);
+        self.stop_slot(worker, StopStage::Ask);
     }
 
     /// Replaces a slot's process, at once or when its turns ended.
@@ -141,7 +141,7 @@ impl State {
             return;
         };
         if now || slot.turns.is_empty() {
-            self.end_slot(worker, Rung::Ask, Then::Restart);
+            self.end_slot(worker, StopStage::Ask, Then::Restart);
         } else {
             slot.restart_when_idle = true;
         }
@@ -165,17 +165,17 @@ impl State {
             .get(&process.worker)
             .is_none_or(|slot| slot.turns.len() <= 1);
         if alone || ending == Ending::Interrupted {
-            self.end_slot(process.worker, Rung::Ask, Then::Restart);
+            self.end_slot(process.worker, StopStage::Ask, Then::Restart);
         } else {
             self.retire(process.worker);
         }
     }
 }
 
-const fn rung_of(rung: Rung) -> u8 {
-    match rung {
-        Rung::Ask => 0,
-        Rung::Term => 1,
-        Rung::Kill => 2,
+const fn rung_of(stage: StopStage) -> u8 {
+    match stage {
+        StopStage::Ask => 0,
+        StopStage::Term => 1,
+        StopStage::Kill => 2,
     }
 }

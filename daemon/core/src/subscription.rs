@@ -6,16 +6,16 @@
 use agentd_protocol::line::Telling;
 use agentd_protocol::{Body, JobId, Line};
 
+use crate::commit_results::Awaiting;
 use crate::conn::{Follow, FollowId, FollowState, Place};
 use crate::delta::Spoken;
 use crate::effect::Progress;
-use crate::history::Happened;
+use crate::fanout::Happened;
 use crate::ids::{ConnId, Token, TurnId};
 use crate::job::{Job, Out};
 use crate::limits::READER_QUEUE;
 use crate::state::State;
 use crate::store::{JobRow, JobState, Position, Query, TextPiece, Write};
-use crate::stored::Awaiting;
 
 /// Who reads a job's text: each keeps its own place in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,6 @@
 //! One process slot's life: started, ready, dead, started again.
 //!
-//! Owns phases and generations. How a process is ended is in `ladder.rs`, what its death means in
+//! Owns phases and generations. How a process is ended is in `stop_stages.rs`, what its death means in
 //! `death.rs`. Must not know which session gets which slot.
 
 use std::time::Duration;

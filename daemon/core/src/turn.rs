@@ -6,6 +6,7 @@
 use agentd_protocol::line::{Context, Level, Line, Sandbox, Stop, ToolTrace};
 use agentd_protocol::{Code, JobId, limits};
 
+use crate::commit_results::Awaiting;
 use crate::ids::{Generation, TurnId, WorkerId};
 use crate::job::{Ending, Notice, Phase, Process};
 use crate::json;
@@ -15,7 +16,6 @@ use crate::limits::{
 use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{TextKind, Write};
-use crate::stored::Awaiting;
 use crate::text;
 use crate::timers::Timer;
 use crate::worker::{Outcome, WorkerEvent};

@@ -8,13 +8,13 @@ use agentd_protocol::line::Line;
 use agentd_protocol::webhook::{Callback, EndpointRow, Webhooks};
 use agentd_protocol::{Code, Id};
 
-use crate::event::Facts;
+use crate::commit_results::Awaiting;
+use crate::event::RequestContext;
 use crate::ids::ConnId;
 use crate::json;
-use crate::lookup::{Asked, PAGE};
+use crate::queries::{Asked, PAGE};
 use crate::state::{Served, State};
 use crate::store::{Query, Stored, Write, Written};
-use crate::stored::Awaiting;
 
 /// Which request sends a delivery.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,7 +30,7 @@ impl State {
     pub(crate) fn may_call_back(
         &self,
         callback: Option<&Callback>,
-        facts: &Facts,
+        facts: &RequestContext,
     ) -> Result<(), Rejected> {
         let Some(callback) = callback else {
             return Ok(());
@@ -55,7 +55,7 @@ impl State {
         conn: ConnId,
         id: Option<Id>,
         webhooks: Webhooks,
-        facts: &Facts,
+        facts: &RequestContext,
     ) {
         let endpoints = match &facts.endpoints {
             Some(Ok(endpoints)) => endpoints.clone(),
@@ -86,7 +86,7 @@ impl State {
         conn: ConnId,
         id: Option<Id>,
         callback: Callback,
-        facts: &Facts,
+        facts: &RequestContext,
     ) {
         match self.may_call_back(Some(&callback), facts) {
             Ok(()) => {

@@ -1,7 +1,7 @@
 //! The words between the core and one worker, whatever protocol the worker speaks.
 //!
 //! Owns the common denominator of agent protocols. Must not know processes or wires: an adapter
-//! translates each word, or `Describe` says that the agent lacks it.
+//! translates each word, or `Capabilities` says that the agent lacks it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use agentd_protocol::line::{Cost, Level, Sandbox, Stop, Usage};
 use agentd_protocol::work::Private;
 use agentd_protocol::{Code, JobId};
 
-use crate::attached::{Attachments, Takes};
+use crate::attached::{AttachmentSupport, Attachments};
 use crate::ids::TurnId;
 use crate::store::Pins;
 
@@ -176,7 +176,7 @@ pub enum Steering {
     Refused(Failure),
 }
 
-/// What a worker can do, as far as its handshake says; unset means as `Describe` has it.
+/// What a worker can do, as far as its handshake says; unset means as `Capabilities` has it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Traits {
     /// One session per process?
@@ -190,7 +190,7 @@ pub struct Traits {
     /// Can it shorten what it remembers?
     pub compacts: Option<bool>,
     /// What does it take besides text?
-    pub takes: Option<Takes>,
+    pub takes: Option<AttachmentSupport>,
     /// Does it reopen sessions? `Some(false)`: the process is their memory.
     pub resumes: Option<bool>,
     /// Does it restrict its tools as each turn says?

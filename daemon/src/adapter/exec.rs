@@ -8,8 +8,8 @@ pub use openclaw::Openclaw;
 
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
-use agentd_core::attached::Takes;
+use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions};
+use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::text::{ceil, floor};
@@ -52,12 +52,12 @@ impl Output {
 
 /// What the kind can do when run as `command`.
 #[must_use]
-pub fn describe(command: &[String]) -> Describe {
+pub fn describe(command: &[String]) -> Capabilities {
     let keeps_sessions = command
         .iter()
         .any(|argument| argument.contains("{session}"));
     let has_model = command.iter().any(|argument| argument.contains("{model}"));
-    Describe {
+    Capabilities {
         sessions: Sessions::PerTurn,
         resume: if keeps_sessions {
             Resume::Native
@@ -76,13 +76,13 @@ pub fn describe(command: &[String]) -> Describe {
         fallback_chain: false,
         steers: false,
         compacts: false,
-        tells: Tells {
+        tells: Reports {
             // Only where its `output` has them.
             usage: true,
             costs: &[CostStatus::Estimated],
-            ..Tells::TEXT
+            ..Reports::TEXT
         },
-        attachments: Takes::Nothing,
+        attachments: AttachmentSupport::Nothing,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(30),
     }

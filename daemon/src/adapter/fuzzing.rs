@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use agentd_core::agent::Describe;
+use agentd_core::agent::Capabilities;
 use agentd_core::attached::Attachments;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
@@ -153,7 +153,7 @@ fn prompt(turn: u64, pins: &[u8]) -> Prompt {
 /// A translator, and what the core knows of its process.
 struct Talk {
     adapter: Box<dyn Adapter>,
-    can: Describe,
+    can: Capabilities,
     at_once: usize,
     /// Prompted and not ended.
     turns: VecDeque<TurnId>,

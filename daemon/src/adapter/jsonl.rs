@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
-use agentd_core::attached::{Attached, Takes};
+use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions};
+use agentd_core::attached::{Attached, AttachmentSupport};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::toolsets::Toolsets;
@@ -46,8 +46,8 @@ const NATIVE_BYTES: usize = 1024;
 
 /// What the kind can do, if a worker's `status` says so.
 #[must_use]
-pub const fn describe() -> Describe {
-    Describe {
+pub const fn describe() -> Capabilities {
+    Capabilities {
         sessions: Sessions::Many,
         resume: Resume::InTurn,
         cancels: true,
@@ -62,7 +62,7 @@ pub const fn describe() -> Describe {
         fallback_chain: true,
         steers: false,
         compacts: false,
-        tells: Tells {
+        tells: Reports {
             thinking: true,
             tools: true,
             usage: true,
@@ -79,7 +79,7 @@ pub const fn describe() -> Describe {
             ],
             stops: Stop::ALL,
         },
-        attachments: Takes::Files,
+        attachments: AttachmentSupport::Files,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(30),
     }
@@ -146,8 +146,8 @@ impl Jsonl {
             steers: line.get("steer"),
             compacts: line.get("compact"),
             takes: Some(match line.is_true("attachments") {
-                true => Takes::Files,
-                false => Takes::Nothing,
+                true => AttachmentSupport::Files,
+                false => AttachmentSupport::Nothing,
             }),
             // A turn that needs one of these may be accepted before any process is there to ask, so
             // who says nothing can't.

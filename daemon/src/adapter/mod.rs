@@ -16,7 +16,7 @@ pub mod pi;
 mod refusal;
 mod unknown;
 
-use agentd_core::agent::Describe;
+use agentd_core::agent::Capabilities;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::text::floor;
@@ -67,7 +67,7 @@ impl Kind {
     /// What the kind can do when run as `command` (an `exec` command with `{session}` keeps its
     /// own sessions, one without is stateless).
     #[must_use]
-    pub fn describe(self, command: &[String]) -> Describe {
+    pub fn describe(self, command: &[String]) -> Capabilities {
         match self {
             Self::Jsonl => jsonl::describe(),
             Self::Exec => exec::describe(command),

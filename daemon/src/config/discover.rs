@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use agentd_core::agent::{Agent, Describe, Found};
+use agentd_core::agent::{Agent, Capabilities, Found};
 
 use super::presets::{self, PRESETS, Preset};
 use super::{AgentConfig, Config, Look};
@@ -139,7 +139,7 @@ fn timmy(look: &Look, provider: Option<&str>) -> Vec<String> {
 pub(super) fn agents_as(
     config: &Config,
     look: &Look,
-    describe: &dyn Fn(Kind, &[String]) -> Describe,
+    describe: &dyn Fn(Kind, &[String]) -> Capabilities,
 ) -> Vec<(Agent, Option<AgentConfig>)> {
     let mut agents = Vec::new();
     for (name, agent) in &config.agents {
@@ -176,7 +176,7 @@ fn looked_up(agent: &AgentConfig, look: &Look) -> AgentConfig {
 fn found(
     preset: &'static Preset,
     look: &Look,
-    describe: &dyn Fn(Kind, &[String]) -> Describe,
+    describe: &dyn Fn(Kind, &[String]) -> Capabilities,
 ) -> (Agent, Option<AgentConfig>) {
     let place = look.find(preset.name);
     let how = place.as_ref().map_or(Found::Missing, |(_, how)| *how);
@@ -243,7 +243,7 @@ fn known(
     config: AgentConfig,
     found: Found,
     look: &Look,
-    describe: &dyn Fn(Kind, &[String]) -> Describe,
+    describe: &dyn Fn(Kind, &[String]) -> Capabilities,
 ) -> (Agent, Option<AgentConfig>) {
     let program = config.command.first().cloned().unwrap_or_default();
     // A name alone would be looked for in the current directory.

@@ -15,7 +15,7 @@ use agentd_core::store::Pins;
 use agentd_protocol::nearest::nearest;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 
-use super::doubts::Doubt;
+use super::warnings::Doubt;
 use super::{Config, ConfigError, Look, agents, discover, kinds};
 
 /// Nobody else has to read which programs are run how.

@@ -12,7 +12,7 @@ use agentd_protocol::nearest::nearest;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::{AgentConfig, Config, ConfigError, Look, discover, doubts, presets};
+use super::{AgentConfig, Config, ConfigError, Look, discover, presets, warnings};
 use crate::adapter::Kind;
 use crate::adapter::exec::Output;
 
@@ -118,7 +118,7 @@ fn key_variable((name, table): (&Key<'_>, &Value<'_>)) -> Option<String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let fits =
         variable.bytes().all(is_plain) && !variable.starts_with(|c: char| c.is_ascii_digit());
-    (fits && doubts::names_secret(&variable)).then_some(variable)
+    (fits && warnings::names_secret(&variable)).then_some(variable)
 }
 
 struct Reader<'a> {
@@ -317,7 +317,7 @@ impl Reader<'_> {
             bare,
             ..agent
         };
-        agent.doubts = doubts::of(name, &agent);
+        agent.doubts = warnings::of(name, &agent);
         Ok(agent)
     }
 

@@ -7,8 +7,8 @@ mod finding;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use agentd_core::agent::{Agent, Describe, Found, Levels, Providers, Resume, Sessions};
-use agentd_core::attached::Takes;
+use agentd_core::agent::{Agent, Capabilities, Found, Levels, Providers, Resume, Sessions};
+use agentd_core::attached::AttachmentSupport;
 use tempfile::TempDir;
 
 use super::*;
@@ -28,8 +28,8 @@ fn program(dir: &Path, name: &str) -> PathBuf {
     file
 }
 
-fn describe(_kind: Kind, _command: &[String]) -> Describe {
-    Describe {
+fn describe(_kind: Kind, _command: &[String]) -> Capabilities {
+    Capabilities {
         sessions: Sessions::Many,
         resume: Resume::Native,
         cancels: true,
@@ -44,9 +44,9 @@ fn describe(_kind: Kind, _command: &[String]) -> Describe {
         fallback_chain: false,
         steers: false,
         compacts: false,
-        attachments: Takes::Nothing,
+        attachments: AttachmentSupport::Nothing,
         concurrent_sends: 1,
-        tells: agentd_core::agent::Tells::TEXT,
+        tells: agentd_core::agent::Reports::TEXT,
         ready_within: Duration::from_secs(1),
     }
 }

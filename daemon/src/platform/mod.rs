@@ -22,5 +22,5 @@ pub mod paths;
 pub mod process;
 pub mod program;
 pub mod remote;
+pub mod scheduling;
 pub mod signals;
-pub mod slices;

@@ -26,7 +26,7 @@ use crate::server::listen::{self, Binding, SocketLock};
 use crate::server::owner::Arrival;
 use crate::server::peer;
 use crate::server::shell::{Plan, Shell, ShellError};
-use crate::server::{facts, heartbeat, neighbours};
+use crate::server::{dead_instances, facts, heartbeat};
 use crate::store::StoreError;
 
 /// The socket file and the alias are looked at this often: `/tmp` is tidied by others.
@@ -180,7 +180,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     );
     manager::ready(&socket);
     beat(&shell, &stop);
-    let neighbours = neighbours::watch(
+    let neighbours = dead_instances::watch(
         shell.state_dir().to_owned(),
         shell.instance().to_owned(),
         shell.dead.iter().cloned().collect(),

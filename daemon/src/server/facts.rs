@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agentd_core::Event;
-use agentd_core::event::{Descent, Facts};
+use agentd_core::event::{Descent, RequestContext};
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::LogFacts;
 use agentd_protocol::requests::Inside;
@@ -138,12 +138,12 @@ pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
     };
     let known = move |request: &Request| match request {
         Request::Status(_) => status(Arc::clone(&sizes)),
-        Request::LogLevel(asked) => now(Facts {
+        Request::LogLevel(asked) => now(RequestContext {
             log: Some(match &asked.level {
                 Some(level) => log::level_of(level).map(log_facts),
                 None => Ok(log_facts(log::level())),
             }),
-            ..Facts::default()
+            ..RequestContext::default()
         }),
         Request::Send(send) => of_sends(&endpoints, [&**send]),
         Request::Dispatch(dispatch) => {
@@ -163,9 +163,9 @@ pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
                     Some(rows) => rows.map_err(|error| error.to_string()),
                     None => Err(silent(&file)),
                 };
-                Facts {
+                RequestContext {
                     endpoints: Some(rows),
-                    ..Facts::default()
+                    ..RequestContext::default()
                 }
             })
         }
@@ -173,7 +173,7 @@ pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
             let urls = vec![callback.url.clone()];
             looked_up(&endpoints, BTreeSet::new(), urls)
         }
-        _ => now(Facts::default()),
+        _ => now(RequestContext::default()),
     };
     let facts = move |request: &Request| match request.kind().rules().inside {
         Inside::Same => known(request),
@@ -251,25 +251,25 @@ fn is_marked(pid: u32) -> bool {
     LimitMark::on(pid).is_some_and(|mark| *ours != Some(mark))
 }
 
-fn now(facts: Facts) -> Known {
+fn now(facts: RequestContext) -> Known {
     Known::Now(Box::new(facts))
 }
 
-fn soon(facts: impl Future<Output = Facts> + Send + 'static) -> Known {
+fn soon(facts: impl Future<Output = RequestContext> + Send + 'static) -> Known {
     Known::Soon(Box::pin(async { Ok(Box::new(facts.await)) }))
 }
 
 fn status(sizes: Arc<Sizes>) -> Known {
     soon(async move {
         sizes.look().await;
-        Facts {
+        RequestContext {
             rss_bytes: process::rss_bytes(),
             open_files: process::open_files(),
             store_bytes: sizes.store.load(Ordering::Relaxed),
             wal_bytes: sizes.wal.load(Ordering::Relaxed),
             attached: attach::held(),
             log: Some(Ok(log_facts(log::level()))),
-            ..Facts::default()
+            ..RequestContext::default()
         }
     })
 }
@@ -309,14 +309,14 @@ fn of_sends<'a>(endpoints: &Path, sends: impl IntoIterator<Item = &'a request::S
 
 fn looked_up(endpoints: &Path, directories: BTreeSet<String>, urls: Vec<String>) -> Known {
     if directories.is_empty() && urls.is_empty() {
-        return now(Facts::default());
+        return now(RequestContext::default());
     }
     let file = endpoints.to_owned();
     soon(async move {
-        Facts {
+        RequestContext {
             directories: directories::look_at_all(directories).await,
             callbacks: refused(file, urls).await,
-            ..Facts::default()
+            ..RequestContext::default()
         }
     })
 }

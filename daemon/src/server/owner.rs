@@ -19,7 +19,7 @@ use tokio::time::{sleep_until, timeout};
 
 use crate::server::boot_timer::BootTimer;
 use crate::server::logged;
-use crate::server::peer::PeerOrder;
+use crate::server::peer::ConnCommand;
 use crate::server::to_store::{ToStore, Writer};
 use crate::store::{self, Answers, Store};
 use crate::worker::{Order, Spawner};
@@ -43,7 +43,7 @@ pub struct Arrival {
     /// Over what.
     pub origin: Origin,
     /// Where its lines go.
-    pub orders: mpsc::Sender<PeerOrder>,
+    pub orders: mpsc::Sender<ConnCommand>,
 }
 
 /// A sign of life is asked for: the owner says how it is, the store's writer that it lives.
@@ -98,7 +98,7 @@ enum Recovery {
 
 /// The owner's ends of every channel.
 #[derive(Debug)]
-pub struct Wires {
+pub struct OwnerChannels {
     /// Where events come from.
     pub inbox: mpsc::Receiver<Event>,
     /// Where connections come from.
@@ -119,10 +119,10 @@ pub struct Wires {
 #[derive(Debug)]
 pub struct Owner<H> {
     state: State,
-    wires: Wires,
+    wires: OwnerChannels,
     host: H,
     started: Instant,
-    peers: BTreeMap<ConnId, mpsc::Sender<PeerOrder>>,
+    peers: BTreeMap<ConnId, mpsc::Sender<ConnCommand>>,
     workers: BTreeMap<WorkerId, (Generation, mpsc::Sender<Order>)>,
     recoveries: BTreeMap<String, Recovery>,
     /// What the store is to be told when the events that came together are handled.
@@ -137,7 +137,7 @@ pub struct Owner<H> {
 
 impl<H: Host> Owner<H> {
     /// An owner of a state that has heard of nothing.
-    pub fn new(state: State, wires: Wires, host: H, started: Instant) -> Self {
+    pub fn new(state: State, wires: OwnerChannels, host: H, started: Instant) -> Self {
         Self {
             state,
             wires,
@@ -372,7 +372,7 @@ impl<H: Host> Owner<H> {
             } => {
                 self.post(
                     conn,
-                    PeerOrder::Line {
+                    ConnCommand::Line {
                         body,
                         id,
                         seq,
@@ -381,10 +381,10 @@ impl<H: Host> Owner<H> {
                     },
                 );
             }
-            Effect::Mark { conn } => self.post(conn, PeerOrder::Mark),
-            Effect::Keep { conn } => self.post(conn, PeerOrder::Keep),
-            Effect::Finish { conn } => self.post(conn, PeerOrder::Finish),
-            Effect::Close { conn } => self.post(conn, PeerOrder::Close),
+            Effect::Mark { conn } => self.post(conn, ConnCommand::Mark),
+            Effect::Keep { conn } => self.post(conn, ConnCommand::Keep),
+            Effect::Finish { conn } => self.post(conn, ConnCommand::Finish),
+            Effect::Close { conn } => self.post(conn, ConnCommand::Close),
             Effect::Commit {
                 token,
                 writes,
@@ -418,8 +418,8 @@ impl<H: Host> Owner<H> {
             Effect::End {
                 worker,
                 generation,
-                rung,
-            } => self.order(worker, generation, Order::End(rung)),
+                stage,
+            } => self.order(worker, generation, Order::End(stage)),
             Effect::LookForAgents => self.wires.spawner.look_for_agents(),
             Effect::Pause {
                 worker,
@@ -461,7 +461,7 @@ impl<H: Host> Owner<H> {
         }
     }
 
-    fn post(&mut self, conn: ConnId, order: PeerOrder) {
+    fn post(&mut self, conn: ConnId, order: ConnCommand) {
         let Some(orders) = self.peers.get(&conn) else {
             return;
         };

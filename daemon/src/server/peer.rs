@@ -23,7 +23,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use agentd_core::effect::Progress;
-use agentd_core::event::{Event, Facts, Origin};
+use agentd_core::event::{Event, Origin, RequestContext};
 use agentd_core::ids::ConnId;
 use agentd_protocol::envelope::{Envelope, Rejected};
 use agentd_protocol::limits::MAX_PARTIAL;
@@ -62,7 +62,7 @@ const UNANSWERED: usize = 1024;
 
 /// What the owner wants of a connection.
 #[derive(Clone, PartialEq, Debug)]
-pub enum PeerOrder {
+pub enum ConnCommand {
     /// Write a line.
     Line {
         /// The line.
@@ -101,9 +101,9 @@ pub struct PeerConfig {
 /// What was looked up for a request.
 pub enum Known {
     /// All of it.
-    Now(Box<Facts>),
+    Now(Box<RequestContext>),
     /// It takes time, and may be what this request can't do without.
-    Soon(Pin<Box<dyn Future<Output = Result<Box<Facts>, Rejected>> + Send>>),
+    Soon(Pin<Box<dyn Future<Output = Result<Box<RequestContext>, Rejected>> + Send>>),
 }
 
 /// See [`PeerConfig::later`].
@@ -124,7 +124,7 @@ pub async fn serve<R, W>(
     mut reader: R,
     mut writer: W,
     inbox: mpsc::Sender<Event>,
-    orders: mpsc::Receiver<PeerOrder>,
+    orders: mpsc::Receiver<ConnCommand>,
     cfg: PeerConfig,
 ) where
     R: AsyncRead + Unpin,
@@ -163,7 +163,7 @@ enum Stage {
 struct Peer {
     conn: ConnId,
     origin: Origin,
-    orders: mpsc::Receiver<PeerOrder>,
+    orders: mpsc::Receiver<ConnCommand>,
     facts: Arc<dyn Fn(&Request) -> Known + Send + Sync>,
     later: Later,
     input: Input,
@@ -185,7 +185,7 @@ struct Asked {
 /// What happened in one step, where it isn't done with at once.
 enum Step {
     Read(io::Result<usize>),
-    Ordered(Option<PeerOrder>),
+    Ordered(Option<ConnCommand>),
     Written(io::Result<usize>),
     Attached(Option<Box<Event>>),
     Room,
@@ -197,7 +197,7 @@ impl Peer {
     fn new(
         conn: ConnId,
         origin: Origin,
-        orders: mpsc::Receiver<PeerOrder>,
+        orders: mpsc::Receiver<ConnCommand>,
         cfg: PeerConfig,
     ) -> Self {
         Self {
@@ -378,9 +378,9 @@ impl Peer {
         self.output.push(&line.render(id, None, Telling::First));
     }
 
-    fn obey(&mut self, order: PeerOrder) {
+    fn obey(&mut self, order: ConnCommand) {
         match order {
-            PeerOrder::Line {
+            ConnCommand::Line {
                 body,
                 id,
                 seq,
@@ -397,10 +397,10 @@ impl Peer {
                 self.output.push(&body.render(id.as_ref(), seq, telling));
                 self.ledger.told(id, progress);
             }
-            PeerOrder::Mark => self.output.mark(),
-            PeerOrder::Keep => self.stage = self.stage.max(Stage::Kept),
-            PeerOrder::Finish => self.stage = self.stage.max(Stage::Finishing),
-            PeerOrder::Close => self.close(),
+            ConnCommand::Mark => self.output.mark(),
+            ConnCommand::Keep => self.stage = self.stage.max(Stage::Kept),
+            ConnCommand::Finish => self.stage = self.stage.max(Stage::Finishing),
+            ConnCommand::Close => self.close(),
         }
     }
 

@@ -29,10 +29,10 @@ use crate::platform::manager;
 use crate::platform::memory;
 use crate::platform::process;
 use crate::platform::remote;
-use crate::platform::slices;
+use crate::platform::scheduling;
+use crate::server::dead_instances::Behind;
 use crate::server::facts::{Around, Sizes, peer_config};
-use crate::server::neighbours::Behind;
-use crate::server::owner::{ANSWERS, Arrival, Beat, Host, INBOX, Owner, Wires};
+use crate::server::owner::{ANSWERS, Arrival, Beat, Host, INBOX, Owner, OwnerChannels};
 use crate::server::peer::PeerConfig;
 use crate::server::predecessors::Predecessors;
 use crate::store::{self, Answers, Liveness, Opened, Role, Store};
@@ -173,7 +173,7 @@ impl Shell {
             says: plan.lock.map(Says::new),
             stopping: stopping.clone(),
         };
-        let wires = Wires {
+        let wires = OwnerChannels {
             inbox: events,
             arrivals: arriving,
             beats: beating,
@@ -336,7 +336,7 @@ fn open_store(
             role,
             boot: boot.as_deref(),
             boot_ms,
-            give_way: slices::give_way,
+            give_way: scheduling::give_way,
             answers: directories::answers,
             keep: (role == Role::Daemon).then(|| keep(plan.config.retention)),
         },
@@ -344,7 +344,7 @@ fn open_store(
         Box::new(answer),
     )?;
     // The owner's thread and the writer's.
-    slices::shorten();
+    scheduling::shorten();
     Ok(opened)
 }
 

@@ -14,7 +14,7 @@ mod said;
 mod spawn;
 mod tail;
 mod versions;
-mod voice;
+mod worker_io;
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +24,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use agentd_core::effect::{Rung, Spawn};
+use agentd_core::effect::{Spawn, StopStage};
 use agentd_core::event::Event;
 use agentd_core::ids::{Generation, WorkerId};
 use agentd_core::worker::WorkerCommand;
@@ -52,7 +52,7 @@ pub enum Order {
     /// Pass a word on.
     Tell(WorkerCommand),
     /// End it.
-    End(Rung),
+    End(StopStage),
     /// Read what it says no more, or again.
     Pause(bool),
 }

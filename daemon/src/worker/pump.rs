@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_core::effect::Rung;
+use agentd_core::effect::StopStage;
 use agentd_core::event::Event;
 use agentd_core::worker::Exit;
 use nix::sys::signal::Signal;
@@ -21,7 +21,7 @@ use super::fetch::{Attach, Fetch, Fetched};
 use super::reap::{self, Leader};
 use super::spawn::{self, Failure, Plan, Started};
 use super::versions::Unready;
-use super::voice::Voice;
+use super::worker_io::WorkerIo;
 use super::{Order, SpawnRecord};
 use crate::adapter::Adapter;
 
@@ -74,7 +74,7 @@ pub(super) async fn live(
             return;
         }
     };
-    let mut voice = Voice::new(worker, generation, adapter);
+    let mut voice = WorkerIo::new(worker, generation, adapter);
     voice.post(Event::Spawned {
         worker,
         generation,
@@ -180,7 +180,7 @@ impl Pipes {
         }
     }
 
-    fn wrote(&mut self, voice: &mut Voice, result: io::Result<usize>) {
+    fn wrote(&mut self, voice: &mut WorkerIo, result: io::Result<usize>) {
         match result {
             Ok(taken) => {
                 failpoint!("worker-told");
@@ -195,7 +195,7 @@ impl Pipes {
         }
     }
 
-    fn heard(&mut self, voice: &mut Voice, bytes: &[u8], result: io::Result<usize>) {
+    fn heard(&mut self, voice: &mut WorkerIo, bytes: &[u8], result: io::Result<usize>) {
         match result {
             Ok(0) | Err(_) => {
                 self.stdout = None;
@@ -205,7 +205,7 @@ impl Pipes {
         }
     }
 
-    fn grumbled(&mut self, voice: &mut Voice, bytes: &[u8], result: io::Result<usize>) {
+    fn grumbled(&mut self, voice: &mut WorkerIo, bytes: &[u8], result: io::Result<usize>) {
         match result {
             Ok(0) | Err(_) => self.stderr = None,
             Ok(read) => voice.grumbled(&bytes[..read]),
@@ -225,7 +225,7 @@ impl Pipes {
 /// Waits for the order to kill it; what is ordered before is kept.
 async fn killed(orders: &mut mpsc::Receiver<Order>, early: &mut Vec<Order>) {
     while let Some(order) = orders.recv().await
-        && order != Order::End(Rung::Kill)
+        && order != Order::End(StopStage::Kill)
     {
         early.push(order);
     }
@@ -237,7 +237,7 @@ async fn told_to_end(orders: &mut mpsc::Receiver<Order>) {
 
 /// Carries bytes, events and orders until the process is dead.
 async fn pump(
-    voice: &mut Voice,
+    voice: &mut WorkerIo,
     pipes: &mut Pipes,
     mut leader: Leader,
     orders: &mut mpsc::Receiver<Order>,
@@ -298,7 +298,7 @@ async fn pump(
 
 fn obey(
     order: Option<Order>,
-    voice: &mut Voice,
+    voice: &mut WorkerIo,
     fetch: &mut Fetch,
     pipes: &mut Pipes,
     leader: &Leader,
@@ -309,22 +309,22 @@ fn obey(
                 voice.tell(&command);
             }
         }
-        Some(Order::End(Rung::Ask)) => {
+        Some(Order::End(StopStage::Ask)) => {
             pipes.dismissed = true;
             pipes.closing = true;
         }
-        Some(Order::End(Rung::Term)) => {
+        Some(Order::End(StopStage::Term)) => {
             pipes.dismissed = true;
             leader.terminate();
         }
         Some(Order::Pause(paused)) => pipes.paused = paused,
         // An owner that dropped its end can't end the process in any other way.
-        Some(Order::End(Rung::Kill)) | None => leader.kill(),
+        Some(Order::End(StopStage::Kill)) | None => leader.kill(),
     }
 }
 
 /// What was fetched is told, and what had to wait for it.
-fn tell(fetched: Fetched, voice: &mut Voice, fetch: &mut Fetch) {
+fn tell(fetched: Fetched, voice: &mut WorkerIo, fetch: &mut Fetch) {
     match fetched.prompt {
         Ok(prompt) => voice.tell(&prompt),
         Err(ended) => voice.say(ended),
@@ -359,7 +359,7 @@ async fn at(when: Option<Instant>) {
 
 /// Reads what the dead left in the pipes: to their end, which comes at once unless somebody out
 /// of reach still holds them.
-async fn drain(voice: &mut Voice, pipes: &mut Pipes, inbox: &mpsc::Sender<Event>) {
+async fn drain(voice: &mut WorkerIo, pipes: &mut Pipes, inbox: &mpsc::Sender<Event>) {
     let deadline = Instant::now() + DRAINS_WITHIN;
     let mut out = vec![0; PORTION];
     let mut err = [0; 4096];
@@ -386,7 +386,7 @@ async fn drain(voice: &mut Voice, pipes: &mut Pipes, inbox: &mpsc::Sender<Event>
     }
 }
 
-async fn flush(voice: &mut Voice, inbox: &mpsc::Sender<Event>) {
+async fn flush(voice: &mut WorkerIo, inbox: &mpsc::Sender<Event>) {
     while let Some(event) = voice.next() {
         if inbox.send(event).await.is_err() {
             voice.mute();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use agentd_core::effect::{Rung, Spawn};
+use agentd_core::effect::{Spawn, StopStage};
 use agentd_core::event::{Event, Fault};
 use agentd_core::ids::{Generation, TurnId, WorkerId};
 use agentd_core::worker::{Exit, Reply, WorkerCommand, WorkerEvent};
@@ -289,7 +289,7 @@ async fn a_process_that_left_the_group_is_found_by_its_mark() {
         let said = running.says(".").await;
         let pid = said.trim_end_matches(" .");
         assert!(lives(pid), "{pid:?}");
-        running.order(Order::End(Rung::Kill));
+        running.order(Order::End(StopStage::Kill));
         assert_eq!(running.end().await.exit, Exit::Signal(9));
         assert!(!lives(pid), "{script}: neither running nor a zombie");
     }
@@ -300,10 +300,10 @@ async fn the_ladder_ends_a_process_that_ignores_the_first_two_rungs() {
     let script = "trap 'echo term' TERM; echo up; while :; do sleep 0.05; done";
     let mut running = Setup::sh(script).start();
     running.says("up").await;
-    running.order(Order::End(Rung::Ask));
-    running.order(Order::End(Rung::Term));
+    running.order(Order::End(StopStage::Ask));
+    running.order(Order::End(StopStage::Term));
     running.says("term").await;
-    running.order(Order::End(Rung::Kill));
+    running.order(Order::End(StopStage::Kill));
     assert_eq!(running.end().await.exit, Exit::Signal(9));
 }
 
@@ -311,7 +311,7 @@ async fn the_ladder_ends_a_process_that_ignores_the_first_two_rungs() {
 async fn asking_closes_standard_input_after_what_was_to_be_written() {
     let mut running = Setup::argv(&["/bin/cat"]).start();
     running.order(Order::Tell(WorkerCommand::Cancel { turn: TurnId(1) }));
-    running.order(Order::End(Rung::Ask));
+    running.order(Order::End(StopStage::Ask));
     let end = running.end().await;
     assert_eq!((end.text.as_str(), end.exit), ("x", Exit::Code(0)));
 }
@@ -320,7 +320,7 @@ async fn asking_closes_standard_input_after_what_was_to_be_written() {
 async fn a_stopped_process_hears_sigterm() {
     let mut running = Setup::sh("echo up; kill -STOP $$; sleep 300").start();
     running.says("up").await;
-    running.order(Order::End(Rung::Term));
+    running.order(Order::End(StopStage::Term));
     assert_eq!(running.end().await.exit, Exit::Signal(15));
 }
 
@@ -340,7 +340,7 @@ async fn a_flood_waits_for_the_owner_and_orders_still_get_through() {
     let mut running = setup.start();
     running.says("0123456789").await;
     // Nobody takes events now: the room is full, the process blocks, the order is obeyed.
-    running.order(Order::End(Rung::Kill));
+    running.order(Order::End(StopStage::Kill));
     let end = running.end().await;
     assert_eq!(end.exit, Exit::Signal(9));
     assert!(end.text.len() < 8 * 1024 * 1024, "{}", end.text.len());
@@ -350,7 +350,7 @@ async fn a_flood_waits_for_the_owner_and_orders_still_get_through() {
 async fn of_standard_error_the_end_is_kept_and_log_lines_go_there_too() {
     let script = "echo '[log]'; read a; i=0; while [ $i -lt 20000 ]; do echo line $i >&2; i=$((i+1)); done; exit 3";
     let mut running = Setup::sh(script).start();
-    running.order(Order::End(Rung::Ask));
+    running.order(Order::End(StopStage::Ask));
     let end = running.end().await;
     assert!(
         end.tail.ends_with("line 19998\nline 19999\n"),
@@ -522,7 +522,7 @@ async fn a_process_that_closes_its_input_and_stays_is_stuck() {
         matches!(&event, Event::WorkerStuck { why, .. } if why.contains("closed")),
         "{event:?}"
     );
-    running.order(Order::End(Rung::Kill));
+    running.order(Order::End(StopStage::Kill));
     running.end().await;
 }
 
@@ -537,7 +537,7 @@ async fn a_process_that_does_not_read_is_stuck_after_ten_seconds() {
     let event = running.next().await;
     assert!(matches!(event, Event::WorkerStuck { .. }), "{event:?}");
     assert!(begun.elapsed() >= Duration::from_secs(10));
-    running.order(Order::End(Rung::Kill));
+    running.order(Order::End(StopStage::Kill));
     running.end().await;
 }
 
@@ -554,7 +554,7 @@ async fn a_process_that_was_idle_for_long_takes_what_it_is_told() {
         let event = running.next().await;
         assert!(matches!(event, Event::Worker { .. }), "{event:?}");
     }
-    running.order(Order::End(Rung::Kill));
+    running.order(Order::End(StopStage::Kill));
     running.end().await;
 }
 

@@ -20,7 +20,7 @@ use crate::adapter::{Adapter, Framing};
 /// owner one event per read.
 const MERGED: usize = 32 * 1024;
 
-pub(super) struct Voice {
+pub(super) struct WorkerIo {
     worker: WorkerId,
     generation: Generation,
     adapter: Box<dyn Adapter>,
@@ -39,7 +39,7 @@ pub(super) struct Voice {
     owner_gone: bool,
 }
 
-impl Voice {
+impl WorkerIo {
     pub(super) fn new(worker: WorkerId, generation: Generation, adapter: Box<dyn Adapter>) -> Self {
         Self {
             worker,

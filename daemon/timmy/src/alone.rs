@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::line::{Line, Said};
 use crate::model::Boxed;
-use crate::send::{Agent, Conversation, Messages, Reins, Sent, Wish};
+use crate::send::{Agent, Conversation, Messages, ModelSelection, Sent, TurnControl};
 use crate::tool::{Approval, Asker};
 use crate::turn::asker::Nobody;
 use crate::turn::inbox::Inbox;
@@ -25,7 +25,12 @@ use crate::{Args, CONFIG, ECHO, WAITING_LINES, echo};
 const INTERRUPTED: u8 = 130;
 
 /// Answers one prompt on standard output.
-pub(crate) async fn answer(prompt: String, wish: Wish, args: &Args, agent: &Agent) -> ExitCode {
+pub(crate) async fn answer(
+    prompt: String,
+    wish: ModelSelection,
+    args: &Args,
+    agent: &Agent,
+) -> ExitCode {
     if prompt.trim().is_empty() {
         output::error("the prompt is blank", None);
         return ExitCode::from(2);
@@ -79,7 +84,7 @@ pub(crate) async fn answer(prompt: String, wish: Wish, args: &Args, agent: &Agen
             Arc::new(Nobody)
         };
         let inbox = Inbox::default();
-        let reins = Reins {
+        let reins = TurnControl {
             line: &line,
             inbox: &inbox,
             cancel,

@@ -9,7 +9,7 @@ mod file;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 pub(crate) mod local;
-pub(crate) mod nothing;
+pub(crate) mod no_model;
 pub(crate) mod read;
 pub(crate) mod secrets;
 

@@ -7,8 +7,8 @@ mod cli;
 mod config;
 mod echo;
 mod failover;
-mod house;
 mod line;
+mod local_env;
 mod message;
 #[cfg(test)]
 #[path = "../../../tests/it/mock_model/mod.rs"]
@@ -38,9 +38,9 @@ use std::time::Duration;
 use agentd_client::cli::output;
 use clap::{CommandFactory as _, Parser};
 
-use config::nothing::CalledAs;
-use house::Machine;
-use send::{Agent, Wish};
+use config::no_model::CalledAs;
+use local_env::LocalEnv;
+use send::{Agent, ModelSelection};
 use session::store::Store;
 
 /// What has to hold of timmy's tables, whatever is in them; for the fuzzer.
@@ -138,7 +138,7 @@ pub fn main() -> ExitCode {
     } else {
         CalledAs::Timmy
     };
-    let machine = match Machine::of_process(called) {
+    let machine = match LocalEnv::of_process(called) {
         Ok(machine) => machine,
         Err(why) => {
             output::error(&why, None);
@@ -161,7 +161,7 @@ pub fn main() -> ExitCode {
         store: Arc::new(Store::new(state.join("timmy"))),
     };
     let code = runtime.block_on(async {
-        let wish = Wish {
+        let wish = ModelSelection {
             provider: args.provider.clone(),
             model: args.model.clone(),
             thinking: args.thinking.clone(),

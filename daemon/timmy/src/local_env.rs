@@ -14,7 +14,7 @@ use agentd_protocol::envelope::Rejected;
 use tokio::sync::Mutex;
 
 use crate::config::chain::{self, Asked, Unchosen};
-use crate::config::nothing::CalledAs;
+use crate::config::no_model::CalledAs;
 use crate::config::read::Places;
 use crate::config::{Config, McpServer};
 use crate::failover::{Class, class};
@@ -22,20 +22,20 @@ use crate::model::genai::HttpModels;
 use crate::model::{Boxed, Failure, ModelClient, Thinking};
 use crate::provider::Target;
 use crate::provider::keys::Keys;
-use crate::send::{Equipped, Household, Planned, Refused, Wish};
+use crate::send::{AgentEnv, Equipped, ModelSelection, Planned, Refused};
 use crate::session::skill::ReadSkill;
 use crate::tool::mcp::Servers;
 use crate::tool::places::Rules;
 use crate::tool::sandbox::{self, Landlock, Signals};
 use crate::tool::toolset::{self, Named, Toolset, UnknownToolset};
-use crate::turn::{House, Plan, REQUESTS};
+use crate::turn::{Plan, REQUESTS, TurnEnv};
 
 /// MCP servers, and what the configuration said when they were made.
 type Made = (BTreeMap<String, McpServer>, Arc<Servers>);
 
 /// This machine.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub(crate) struct LocalEnv {
     models: HttpModels,
     places: Places,
     /// The directory `timmy` beside `config.toml`.
@@ -46,7 +46,7 @@ pub(crate) struct Machine {
     servers: Mutex<Option<Made>>,
 }
 
-impl Machine {
+impl LocalEnv {
     /// This one, without reading anything yet.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl Machine {
             .map_err(|why| Rejected::new(Code::NoModel, why.to_string()))
     }
 
-    async fn plan_now(&self, wish: &Wish) -> Result<Planned, Refused> {
+    async fn plan_now(&self, wish: &ModelSelection) -> Result<Planned, Refused> {
         let config = self.config()?;
         let keys = Keys::read(self.places.dir())
             .map_err(|why| Rejected::new(Code::AgentAuth, why.to_string()))?;
@@ -109,7 +109,7 @@ impl Machine {
     }
 }
 
-impl Machine {
+impl LocalEnv {
     async fn tools_now(&self, toolsets: Option<&[String]>) -> Result<Equipped, Rejected> {
         let config = self.config()?;
         let unknown = |why: UnknownToolset| Rejected::new(Code::Unsupported, why.to_string());
@@ -178,7 +178,7 @@ fn thinking(name: &str) -> Result<Thinking, Rejected> {
     found.map(|(_, level)| *level).ok_or_else(names)
 }
 
-impl House for Machine {
+impl TurnEnv for LocalEnv {
     fn client(&self) -> &dyn ModelClient {
         &self.models
     }
@@ -202,8 +202,8 @@ impl House for Machine {
     }
 }
 
-impl Household for Machine {
-    fn plan<'a>(&'a self, wish: &'a Wish) -> Boxed<'a, Result<Planned, Refused>> {
+impl AgentEnv for LocalEnv {
+    fn plan<'a>(&'a self, wish: &'a ModelSelection) -> Boxed<'a, Result<Planned, Refused>> {
         Box::pin(self.plan_now(wish))
     }
 

@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::line::{Line, Said};
-use crate::send::{Agent, Reins, Wish, died};
+use crate::send::{Agent, ModelSelection, TurnControl, died};
 use crate::turn::asker::{ByLine, Nobody, Questions};
 use crate::turn::inbox::{Inbox, Unwelcome, Word};
 use crate::{ECHO, LEAVE_WITHIN, WAITING_LINES, echo};
@@ -55,7 +55,7 @@ struct Remembered {
     echoed: bool,
     native: Option<String>,
     /// The models of its last turn.
-    wish: Wish,
+    wish: ModelSelection,
 }
 
 type Sessions = Arc<Mutex<BTreeMap<String, Remembered>>>;
@@ -63,7 +63,7 @@ type Sessions = Arc<Mutex<BTreeMap<String, Remembered>>>;
 /// What the requests of one connection share.
 struct Service {
     /// What the command line says of sends that don't say it themselves.
-    default: Wish,
+    default: ModelSelection,
     agent: Agent,
     out: mpsc::Sender<Said>,
     turns: BTreeMap<u64, Turn>,
@@ -74,7 +74,7 @@ struct Service {
 }
 
 /// Serves until the end of input, or until it is told to end.
-pub(crate) async fn serve(default: Wish, agent: Agent) -> ExitCode {
+pub(crate) async fn serve(default: ModelSelection, agent: Agent) -> ExitCode {
     let (out, mut lines) = mpsc::channel::<Said>(WAITING_LINES);
     let write = async move {
         let mut stdout = stdio::output();
@@ -128,7 +128,7 @@ fn code(result: &std::io::Result<()>) -> ExitCode {
 }
 
 impl Service {
-    fn new(default: Wish, agent: Agent, out: mpsc::Sender<Said>) -> Self {
+    fn new(default: ModelSelection, agent: Agent, out: mpsc::Sender<Said>) -> Self {
         Self {
             default,
             agent,
@@ -334,7 +334,7 @@ impl Service {
                     known.wish = wish.clone();
                 });
             };
-            let reins = Reins {
+            let reins = TurnControl {
                 line: &line,
                 inbox: &inbox,
                 cancel,
@@ -403,7 +403,7 @@ impl Service {
             out: mpsc::channel(1).0,
         };
         self.running.spawn(async move {
-            let reins = Reins {
+            let reins = TurnControl {
                 line: &silent,
                 inbox: &Inbox::default(),
                 cancel,

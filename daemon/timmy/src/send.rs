@@ -1,7 +1,7 @@
 //! One send: from its words to its final line, whoever asked.
 //!
 //! Owns how a session is opened, continued or begun for a turn. Must not know standard input, nor
-//! how models, tools and settings are found: [`Household`] does.
+//! how models, tools and settings are found: [`AgentEnv`] does.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use crate::tool::{Asker, Tool};
 use crate::turn::inbox::Inbox;
 use crate::turn::report::Report;
 use crate::turn::tools::Toolbox;
-use crate::turn::{Around, Ending, House, Plan, Turn, over, report};
+use crate::turn::{Around, Ending, Plan, Turn, TurnEnv, over, report};
 
 /// What a send needs to know of this machine and its user.
-pub(crate) trait Household: House {
+pub(crate) trait AgentEnv: TurnEnv {
     /// Which models a wish means.
-    fn plan<'a>(&'a self, wish: &'a Wish) -> Boxed<'a, Result<Planned, Refused>>;
+    fn plan<'a>(&'a self, wish: &'a ModelSelection) -> Boxed<'a, Result<Planned, Refused>>;
 
     /// The tools of these toolsets; those of the configuration when none are named.
     fn tools<'a>(
@@ -96,13 +96,13 @@ impl From<Refused> for Rejected {
 /// Everything that lives as long as the process.
 #[derive(Clone)]
 pub(crate) struct Agent {
-    pub(crate) household: Arc<dyn Household>,
+    pub(crate) household: Arc<dyn AgentEnv>,
     pub(crate) store: Arc<Store>,
 }
 
 /// Which models are wanted, as far as it was said.
 #[derive(Clone, PartialEq, Default, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct ModelSelection {
     pub(crate) provider: Option<String>,
     pub(crate) model: Option<String>,
     pub(crate) thinking: Option<String>,
@@ -131,7 +131,7 @@ pub(crate) struct Sent {
     /// What goes with it.
     pub(crate) attached: Vec<Attached>,
     pub(crate) conversation: Conversation,
-    pub(crate) wish: Wish,
+    pub(crate) wish: ModelSelection,
     pub(crate) toolsets: Option<Vec<String>>,
     pub(crate) cwd: PathBuf,
     pub(crate) job: Option<String>,
@@ -149,7 +149,7 @@ pub(crate) enum Messages {
 }
 
 /// What a turn is told while it runs.
-pub(crate) struct Reins<'a> {
+pub(crate) struct TurnControl<'a> {
     pub(crate) line: &'a Line,
     pub(crate) inbox: &'a Inbox,
     pub(crate) cancel: CancellationToken,
@@ -160,7 +160,7 @@ pub(crate) struct Reins<'a> {
 
 impl Agent {
     /// Plays a send to its final line, which is said.
-    pub(crate) async fn play(&self, sent: Sent, reins: Reins<'_>) {
+    pub(crate) async fn play(&self, sent: Sent, reins: TurnControl<'_>) {
         let line = reins.line;
         let started = Instant::now();
         let asked = async {
@@ -251,9 +251,9 @@ impl Agent {
     pub(crate) async fn compact(
         &self,
         native: String,
-        wish: &Wish,
+        wish: &ModelSelection,
         instructions: Option<&str>,
-        reins: Reins<'_>,
+        reins: TurnControl<'_>,
     ) -> Result<String, Rejected> {
         let plan = self.household.plan(wish).await?.plan;
         let opened = self.store.open(Which::Native(native)).await;
@@ -410,14 +410,14 @@ fn told(message: &Message) -> Value {
 }
 
 /// Says that a turn ended before it began. Words that came meanwhile hear so first.
-async fn before(ending: &Ending, reins: &Reins<'_>) {
+async fn before(ending: &Ending, reins: &TurnControl<'_>) {
     reins.inbox.refuse(reins.line).await;
     let report = Report::new(Vec::new(), None);
     report::say(reins.line, ending, &report, Map::new()).await;
 }
 
 /// The same of a turn that can't begin.
-async fn rejected(why: &Rejected, reins: &Reins<'_>) {
+async fn rejected(why: &Rejected, reins: &TurnControl<'_>) {
     reins.inbox.refuse(reins.line).await;
     reins.line.reject(why).await;
 }

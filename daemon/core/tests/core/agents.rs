@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use agentd_core::agent::{
-    Agent, Describe, Found, Levels, OneShot, Providers, Resume, Sessions, Tells,
+    Agent, Capabilities, Found, Levels, OneShot, Providers, Reports, Resume, Sessions,
 };
-use agentd_core::attached::Takes;
+use agentd_core::attached::AttachmentSupport;
 use agentd_core::toolsets::Toolsets;
 use agentd_core::{Served, Settings, Socket};
 
-pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
-    Describe {
+pub fn describe(sessions: Sessions, resume: Resume) -> Capabilities {
+    Capabilities {
         sessions,
         resume,
         cancels: sessions != Sessions::PerTurn,
@@ -28,11 +28,11 @@ pub fn describe(sessions: Sessions, resume: Resume) -> Describe {
         fallback_chain: resume == Resume::InTurn,
         steers: sessions != Sessions::PerTurn,
         compacts: sessions != Sessions::PerTurn,
-        tells: Tells::TEXT,
+        tells: Reports::TEXT,
         attachments: match sessions {
-            Sessions::One => Takes::Images,
-            Sessions::Many => Takes::Files,
-            Sessions::PerTurn => Takes::Nothing,
+            Sessions::One => AttachmentSupport::Images,
+            Sessions::Many => AttachmentSupport::Files,
+            Sessions::PerTurn => AttachmentSupport::Nothing,
         },
         concurrent_sends: 1,
         ready_within: Duration::from_secs(30),
@@ -61,7 +61,7 @@ pub fn one_shot() -> OneShot {
     OneShot {
         kind: "exec",
         command: vec!["/bin/once".to_owned()],
-        describe: Describe {
+        describe: Capabilities {
             thinking: Levels::None,
             ..describe(Sessions::PerTurn, Resume::Stateless)
         },

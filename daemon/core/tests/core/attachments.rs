@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use agentd_core::Event;
-use agentd_core::attached::{Content, Takes};
-use agentd_core::event::Facts;
+use agentd_core::attached::{AttachmentSupport, Content};
+use agentd_core::event::RequestContext;
 use agentd_core::store::Stored;
 use agentd_core::worker::{Exit, Traits, WorkerEvent};
 use agentd_protocol::{Code, JobId};
@@ -20,10 +20,10 @@ fn with(agent: &str, mime: &str, more: &str) -> String {
     )
 }
 
-fn attached() -> Facts {
-    Facts {
+fn attached() -> RequestContext {
+    RequestContext {
         contents: vec![vec![Content::new(b"x")]],
-        ..Facts::default()
+        ..RequestContext::default()
     }
 }
 
@@ -36,11 +36,11 @@ impl AsRef<[u8]> for Counted {
     }
 }
 
-fn counted() -> (Arc<()>, Facts) {
+fn counted() -> (Arc<()>, RequestContext) {
     let held = Arc::new(());
-    let facts = Facts {
+    let facts = RequestContext {
         contents: vec![vec![Content::new(Counted(Arc::clone(&held)))]],
-        ..Facts::default()
+        ..RequestContext::default()
     };
     (held, facts)
 }
@@ -87,7 +87,7 @@ fn a_process_that_takes_less_than_its_kind_says_so_and_from_then_on_nothing_is_a
     });
     world.processes.get_mut(&process).unwrap().ready = true;
     let traits = Traits {
-        takes: Some(Takes::Nothing),
+        takes: Some(AttachmentSupport::Nothing),
         ..Traits::default()
     };
     world.worker(process, WorkerEvent::Ready(traits));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use agentd_core::Served;
-use agentd_core::event::Facts;
+use agentd_core::event::RequestContext;
 use agentd_core::worker::Exit;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::{Code, JobId};
@@ -80,7 +80,7 @@ fn who_may_not_have_somebody_called_is_refused_before_anything_is_accepted() {
     // Where others are called may be secret.
     world.request_from(conn, 6, r#"{"type":"webhooks"}"#, World::inside(process));
     assert_eq!(world.answer(conn, 6)["code"], "forbidden");
-    let mut facts = Facts::default();
+    let mut facts = RequestContext::default();
     let refused = Rejected::new(Code::UnknownWebhook, "no endpoint");
     facts.callbacks.insert(URL.to_owned(), refused);
     world.request_from(conn, 4, &line(""), facts.clone());

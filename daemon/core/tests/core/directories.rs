@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agentd_core::event::{Directory, Facts};
+use agentd_core::event::{Directory, RequestContext};
 use agentd_core::ids::ConnId;
 use agentd_protocol::Code;
 use agentd_protocol::serde_json::{self, Value, json};
@@ -29,9 +29,9 @@ fn send(
     let directories: BTreeMap<_, _> = known
         .map(|(path, found)| ((*path).to_owned(), found.clone()))
         .collect();
-    let facts = Facts {
+    let facts = RequestContext {
         directories,
-        ..Facts::default()
+        ..RequestContext::default()
     };
     let before = errors(world, conn).len();
     world.request_from(conn, id, &line.to_string(), facts);
@@ -137,9 +137,9 @@ fn cwd_by_a_link_is_the_sessions_after_a_restart() {
         if opens {
             assert_eq!(send(&mut world, conn, 2, made, &at), None);
         } else {
-            let facts = Facts {
+            let facts = RequestContext {
                 directories: BTreeMap::from([("/link".to_owned(), there("/real/proj"))]),
-                ..Facts::default()
+                ..RequestContext::default()
             };
             let new = r#"{"type":"session.new","session":"s","cwd":"/link"}"#;
             world.request_from(conn, 2, new, facts);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentd_core::effect::Rung;
+use agentd_core::effect::StopStage;
 use agentd_core::worker::{Exit, Failure, Outcome, WorkerEvent};
 use agentd_core::{Event, Settings, Socket};
 use agentd_protocol::Code;
@@ -538,7 +538,7 @@ fn stop_ends_deaf_workers_within_15_seconds() {
             assert!(!world.exited);
             world.pass(Duration::from_secs(1));
         }
-        assert_eq!(world.processes[&process].told_to_end, Some(Rung::Kill));
+        assert_eq!(world.processes[&process].told_to_end, Some(StopStage::Kill));
         world.exit(process, Exit::Signal(9));
         assert!(world.exited);
     }

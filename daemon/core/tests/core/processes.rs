@@ -7,7 +7,7 @@ use std::time::Duration;
 use agentd_core::Event;
 use agentd_core::attached::Attachments;
 use agentd_core::effect::Spawn;
-use agentd_core::event::{Descent, Facts, Fault};
+use agentd_core::event::{Descent, Fault, RequestContext};
 use agentd_core::ids::{Generation, TurnId, WorkerId};
 use agentd_core::worker::{Exit, Outcome, Traits, WorkerCommand, WorkerEvent};
 use agentd_protocol::JobId;
@@ -185,17 +185,17 @@ impl World {
     }
 
     /// Facts of a peer that runs inside a worker's process.
-    pub fn inside((worker, _): (WorkerId, Generation)) -> Facts {
+    pub fn inside((worker, _): (WorkerId, Generation)) -> RequestContext {
         Self::descends_from(vec![7, 100 + u32::try_from(worker.0).unwrap(), 1])
     }
 
-    pub fn descends_from(ancestry: Vec<u32>) -> Facts {
-        Facts {
+    pub fn descends_from(ancestry: Vec<u32>) -> RequestContext {
+        RequestContext {
             descent: Descent {
                 ancestry,
                 marked: false,
             },
-            ..Facts::default()
+            ..RequestContext::default()
         }
     }
 

@@ -242,11 +242,11 @@ fn an_abort_settles_the_turn_and_a_late_answer_never_becomes_the_next_jobs() {
 fn a_turn_that_will_not_settle_has_its_process_asked_terminated_and_killed() {
     let (mut world, conn, process) = running();
     world.request(conn, 2, r#"{"type":"abort"}"#);
-    for rung in ["Ask", "Term", "Kill"] {
+    for stage in ["Ask", "Term", "Kill"] {
         world.pass(Duration::from_secs(5));
         assert_eq!(
             format!("{:?}", world.processes[&process].told_to_end.unwrap()),
-            rung
+            stage
         );
     }
     world.exit(process, Exit::Signal(9));

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use agentd_core::agent::Agent;
-use agentd_core::effect::{Progress, Rung};
-use agentd_core::event::{Facts, Origin};
+use agentd_core::effect::{Progress, StopStage};
+use agentd_core::event::{Origin, RequestContext};
 use agentd_core::ids::{ConnId, Generation, Now, Token, TurnId, WorkerId};
 use agentd_core::store::{Due, LeftJob, Loaded, Pins, Query, Recovered, SessionRow, Write};
 use agentd_core::worker::{Exit, Reply, Traits, WorkerEvent};
@@ -33,7 +33,7 @@ pub struct Process {
     pub jobs: Vec<JobId>,
     pub sessions: BTreeSet<String>,
     pub per_turn: bool,
-    pub told_to_end: Option<Rung>,
+    pub told_to_end: Option<StopStage>,
     /// What became of its questions, as it was told.
     pub heard: Vec<(String, Reply)>,
     /// Turns that it was told to end.
@@ -258,11 +258,11 @@ impl World {
 
     /// Sends a line as a peer would decode it; `id` is put in.
     pub fn request(&mut self, conn: ConnId, id: u64, line: &str) {
-        self.request_from(conn, id, line, Facts::default());
+        self.request_from(conn, id, line, RequestContext::default());
     }
 
     /// A request of a peer of which the shell knows more.
-    pub fn request_from(&mut self, conn: ConnId, id: u64, line: &str, facts: Facts) {
+    pub fn request_from(&mut self, conn: ConnId, id: u64, line: &str, facts: RequestContext) {
         let line = if id == 0 {
             line.to_owned()
         } else {
@@ -345,10 +345,10 @@ impl World {
             Effect::End {
                 worker,
                 generation,
-                rung,
+                stage,
             } => {
                 if let Some(process) = self.processes.get_mut(&(worker, generation)) {
-                    process.told_to_end = Some(rung);
+                    process.told_to_end = Some(stage);
                 }
             }
             Effect::LookForAgents => self.looks += 1,

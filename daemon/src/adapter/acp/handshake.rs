@@ -3,7 +3,7 @@
 //! Owns the order of it. An agent that refuses is ready all the same, so that its turn can say why.
 //! Must not know turns.
 
-use agentd_core::attached::Takes;
+use agentd_core::attached::AttachmentSupport;
 use agentd_core::worker::{Failure, Traits, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::Level;
@@ -156,9 +156,9 @@ impl Acp {
             .and_then(|can| can.object("promptCapabilities"));
         let says = |name| takes.as_ref().is_some_and(|takes| takes.is_true(name));
         self.takes = match (says("image"), says("embeddedContext")) {
-            (false, _) => Takes::Nothing,
-            (true, false) => Takes::Images,
-            (true, true) => Takes::Texts,
+            (false, _) => AttachmentSupport::Nothing,
+            (true, false) => AttachmentSupport::Images,
+            (true, true) => AttachmentSupport::Texts,
         };
         self.loads = can.is_some_and(|can| can.is_true("loadSession"));
         match self.resume.clone() {

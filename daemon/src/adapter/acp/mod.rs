@@ -17,8 +17,8 @@ mod wire;
 
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
-use agentd_core::attached::Takes;
+use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions};
+use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::toolsets::Toolsets;
@@ -37,8 +37,8 @@ use turn::{Cancel, Turn};
 
 /// What the kind can do.
 #[must_use]
-pub const fn describe() -> Describe {
-    Describe {
+pub const fn describe() -> Capabilities {
+    Capabilities {
         sessions: Sessions::One,
         resume: Resume::Native,
         cancels: true,
@@ -53,7 +53,7 @@ pub const fn describe() -> Describe {
         fallback_chain: false,
         steers: false,
         compacts: false,
-        tells: Tells {
+        tells: Reports {
             thinking: true,
             tools: true,
             usage: true,
@@ -61,7 +61,7 @@ pub const fn describe() -> Describe {
             questions: &[QuestionKind::Approval, QuestionKind::Choice],
             stops: Stop::ALL,
         },
-        attachments: Takes::Texts,
+        attachments: AttachmentSupport::Texts,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),
     }
@@ -123,7 +123,7 @@ pub struct Acp {
     /// Does it reopen sessions?
     loads: bool,
     /// What it takes besides text.
-    takes: Takes,
+    takes: AttachmentSupport,
     /// The names of its ways to log in.
     logins: Vec<String>,
     /// What the session offers to choose from.

@@ -52,12 +52,12 @@ fn text_is_embedded_under_a_uri_that_holds_its_name() {
 #[test]
 fn what_an_agent_takes_is_what_it_said_in_its_handshake() {
     for (capabilities, expected) in [
-        (json!({}), Takes::Nothing),
-        (json!({"embeddedContext": true}), Takes::Nothing),
-        (json!({"image": true}), Takes::Images),
+        (json!({}), AttachmentSupport::Nothing),
+        (json!({"embeddedContext": true}), AttachmentSupport::Nothing),
+        (json!({"image": true}), AttachmentSupport::Images),
         (
             json!({"image": true, "embeddedContext": true}),
-            Takes::Texts,
+            AttachmentSupport::Texts,
         ),
     ] {
         let mut talk = Talk::begun(None);

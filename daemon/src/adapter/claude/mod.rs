@@ -17,8 +17,8 @@ mod words;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
-use agentd_core::attached::Takes;
+use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions};
+use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::toolsets::{Tools, Toolsets};
@@ -91,8 +91,8 @@ const TOOLSETS: Toolsets = Toolsets::Tools(&Tools {
 /// What the kind can do. `/clear` would open a new session in the process, but what it keeps of the
 /// old one is not documented: a new session gets a new process.
 #[must_use]
-pub const fn describe() -> Describe {
-    Describe {
+pub const fn describe() -> Capabilities {
+    Capabilities {
         sessions: Sessions::One,
         resume: Resume::Native,
         cancels: true,
@@ -107,7 +107,7 @@ pub const fn describe() -> Describe {
         fallback_chain: false,
         steers: true,
         compacts: true,
-        tells: Tells {
+        tells: Reports {
             thinking: true,
             tools: true,
             usage: true,
@@ -115,7 +115,7 @@ pub const fn describe() -> Describe {
             questions: &[QuestionKind::Approval, QuestionKind::Choice],
             stops: Stop::ALL,
         },
-        attachments: Takes::Files,
+        attachments: AttachmentSupport::Files,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),
     }

@@ -17,8 +17,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
-use agentd_core::attached::Takes;
+use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions};
+use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::toolsets::{Group, Toolsets};
@@ -76,8 +76,8 @@ const ACCOUNT: &str = "account";
 /// A model could, too, but not its provider: a process that is started anew and resumes the thread
 /// can change both.
 #[must_use]
-pub const fn describe() -> Describe {
-    Describe {
+pub const fn describe() -> Capabilities {
+    Capabilities {
         sessions: Sessions::One,
         resume: Resume::Native,
         cancels: true,
@@ -92,7 +92,7 @@ pub const fn describe() -> Describe {
         fallback_chain: false,
         steers: true,
         compacts: true,
-        tells: Tells {
+        tells: Reports {
             thinking: true,
             tools: true,
             usage: true,
@@ -110,7 +110,7 @@ pub const fn describe() -> Describe {
                 Stop::Cancelled,
             ],
         },
-        attachments: Takes::Images,
+        attachments: AttachmentSupport::Images,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),
     }

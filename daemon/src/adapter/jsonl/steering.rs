@@ -32,7 +32,7 @@ fn what_a_worker_can_do_besides_turns_is_in_its_status() {
         compacts: Some(false),
         resumes: Some(true),
         toolsets: Some(true),
-        takes: Some(Takes::Nothing),
+        takes: Some(AttachmentSupport::Nothing),
         ..says_nothing()
     };
     assert_eq!(events, [WorkerEvent::Ready(traits)]);

@@ -13,8 +13,8 @@ mod words;
 
 use std::time::Duration;
 
-use agentd_core::agent::{Describe, Levels, Providers, Resume, Sessions, Tells};
-use agentd_core::attached::{Attached, Takes};
+use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions};
+use agentd_core::attached::{Attached, AttachmentSupport};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::store::Pins;
@@ -55,8 +55,8 @@ const TOOLSETS: Toolsets = Toolsets::Tools(&Tools {
 
 /// What the kind can do.
 #[must_use]
-pub const fn describe() -> Describe {
-    Describe {
+pub const fn describe() -> Capabilities {
+    Capabilities {
         sessions: Sessions::One,
         resume: Resume::Native,
         cancels: true,
@@ -71,7 +71,7 @@ pub const fn describe() -> Describe {
         fallback_chain: false,
         steers: true,
         compacts: true,
-        tells: Tells {
+        tells: Reports {
             thinking: true,
             tools: true,
             usage: true,
@@ -88,7 +88,7 @@ pub const fn describe() -> Describe {
                 Stop::Cancelled,
             ],
         },
-        attachments: Takes::Images,
+        attachments: AttachmentSupport::Images,
         concurrent_sends: 1,
         ready_within: Duration::from_secs(60),
     }

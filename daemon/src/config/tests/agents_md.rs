@@ -15,7 +15,7 @@ fn yes(can: bool) -> String {
 }
 
 /// The same where a handshake may have the last word.
-fn said(of: &Describe, can: bool) -> String {
+fn said(of: &Capabilities, can: bool) -> String {
     if of.resume == Resume::InTurn {
         "if its handshake says so".to_owned()
     } else {
@@ -46,7 +46,7 @@ fn each(names: &[&str]) -> String {
 }
 
 /// What comes while the turn runs.
-fn piecemeal(it: &Describe, tells: bool) -> String {
+fn piecemeal(it: &Capabilities, tells: bool) -> String {
     match (tells, it.sessions) {
         (false, _) => "no",
         (true, Sessions::PerTurn) => "as the command prints it",
@@ -56,7 +56,7 @@ fn piecemeal(it: &Describe, tells: bool) -> String {
 }
 
 /// What comes with the turn's end, where a command's output may have it or not.
-fn reported(it: &Describe, tells: bool, what: &str) -> String {
+fn reported(it: &Capabilities, tells: bool, what: &str) -> String {
     match (tells, it.sessions) {
         (true, Sessions::PerTurn) => format!("with `output = \"openclaw\"`: {what}"),
         (true, _) => what.to_owned(),
@@ -71,7 +71,7 @@ fn name(word: impl serde::Serialize) -> String {
 }
 
 /// Each kind with the name that its column has.
-fn described() -> Vec<(String, Describe)> {
+fn described() -> Vec<(String, Capabilities)> {
     let stateless = ["command", "{model}"].map(str::to_owned);
     let keeps = ["command", "{model}", "{session}"].map(str::to_owned);
     let mut described = Vec::new();
@@ -87,7 +87,7 @@ fn described() -> Vec<(String, Describe)> {
 }
 
 /// Makes a row of its name and what each kind has in it.
-type Row<'a> = &'a dyn Fn(&str, &dyn Fn(&Describe) -> String) -> Vec<String>;
+type Row<'a> = &'a dyn Fn(&str, &dyn Fn(&Capabilities) -> String) -> Vec<String>;
 
 /// How sessions, processes and turns hang together.
 fn kept(row: Row<'_>) -> Vec<Vec<String>> {
@@ -179,7 +179,7 @@ fn told(row: Row<'_>) -> Vec<Vec<String>> {
     ]
 }
 
-fn toolsets(of: &Describe) -> String {
+fn toolsets(of: &Capabilities) -> String {
     match of.toolsets {
         Toolsets::None => said(of, false),
         Toolsets::Own => said(of, true),
@@ -200,7 +200,7 @@ fn toolsets(of: &Describe) -> String {
 
 fn kinds() -> String {
     let described = described();
-    let row = |what: &str, value: &dyn Fn(&Describe) -> String| -> Vec<String> {
+    let row = |what: &str, value: &dyn Fn(&Capabilities) -> String| -> Vec<String> {
         let values = described.iter().map(|(_, describe)| value(describe));
         std::iter::once(what.to_owned()).chain(values).collect()
     };
@@ -213,10 +213,10 @@ fn kinds() -> String {
     rows.extend([
         row("attachments", &|it| {
             match it.attachments {
-                Takes::Nothing => "no",
-                Takes::Images => "pictures",
-                Takes::Texts => "pictures and text",
-                Takes::Files => "pictures, PDF and text",
+                AttachmentSupport::Nothing => "no",
+                AttachmentSupport::Images => "pictures",
+                AttachmentSupport::Texts => "pictures and text",
+                AttachmentSupport::Files => "pictures, PDF and text",
             }
             .to_owned()
         }),

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
-use super::{Known, ORDERS, PeerConfig, PeerOrder, serve};
+use super::{ConnCommand, Known, ORDERS, PeerConfig, serve};
 
 const CONN: ConnId = ConnId(5);
 
@@ -23,7 +23,7 @@ const CONN: ConnId = ConnId(5);
 struct Both {
     client: DuplexStream,
     inbox: mpsc::Receiver<Event>,
-    orders: mpsc::Sender<PeerOrder>,
+    orders: mpsc::Sender<ConnCommand>,
     partial: Arc<AtomicUsize>,
     tracker: TaskTracker,
 }
@@ -54,8 +54,8 @@ fn open_sharing(origin: Origin, partial: Arc<AtomicUsize>) -> Both {
     }
 }
 
-fn pong(id: Option<Id>, progress: Progress) -> PeerOrder {
-    PeerOrder::Line {
+fn pong(id: Option<Id>, progress: Progress) -> ConnCommand {
+    ConnCommand::Line {
         body: Line::Pong.body(),
         id,
         seq: None,
@@ -66,7 +66,7 @@ fn pong(id: Option<Id>, progress: Progress) -> PeerOrder {
 
 /// Answers pings at once, keeps those who say hello, finishes on shutdown, and never answers
 /// anything else.
-async fn owner(mut inbox: mpsc::Receiver<Event>, orders: mpsc::Sender<PeerOrder>) -> usize {
+async fn owner(mut inbox: mpsc::Receiver<Event>, orders: mpsc::Sender<ConnCommand>) -> usize {
     let mut asked = 0;
     while let Some(event) = inbox.recv().await {
         let Event::Requested { id, request, .. } = event else {
@@ -77,10 +77,10 @@ async fn owner(mut inbox: mpsc::Receiver<Event>, orders: mpsc::Sender<PeerOrder>
         let _closing = match request.unwrap().request {
             Request::Ping => orders.try_send(pong(id, Progress::Answered)),
             Request::Hello(_) => orders
-                .try_send(PeerOrder::Keep)
+                .try_send(ConnCommand::Keep)
                 .and_then(|()| orders.try_send(pong(id, Progress::Answered))),
             Request::Shutdown => orders
-                .try_send(PeerOrder::Finish)
+                .try_send(ConnCommand::Finish)
                 .and_then(|()| orders.try_send(pong(id, Progress::Answered))),
             Request::Subscribe(_) => orders.try_send(pong(id, Progress::Subscribed)),
             Request::Unsubscribe => orders.try_send(pong(id, Progress::Unsubscribed)),
@@ -256,7 +256,7 @@ async fn the_owner_hears_once_that_no_more_is_asked_while_an_answer_is_outstandi
     let lines = b"{\"type\":\"hello\"}\n{\"type\":\"drain\",\"id\":1}\n";
     both.client.write_all(lines).await.unwrap();
     let id = both.request().await;
-    both.orders.try_send(PeerOrder::Keep).unwrap();
+    both.orders.try_send(ConnCommand::Keep).unwrap();
     both.orders.try_send(pong(id, Progress::Answered)).unwrap();
     let id = both.request().await;
     both.client.shutdown().await.unwrap();
@@ -502,7 +502,7 @@ async fn a_mark_is_reported_when_everything_before_it_was_written() {
     for _ in 0..5000 {
         both.orders.try_send(pong(None, Progress::More)).unwrap();
     }
-    both.orders.try_send(PeerOrder::Mark).unwrap();
+    both.orders.try_send(ConnCommand::Mark).unwrap();
     let wait = Duration::from_secs(5);
     assert!(
         timeout(wait, both.inbox.recv()).await.is_err(),
@@ -544,7 +544,7 @@ async fn close_writes_what_was_said_and_answers_nothing_more() {
         .unwrap();
     both.request().await;
     both.orders.try_send(pong(None, Progress::More)).unwrap();
-    both.orders.try_send(PeerOrder::Close).unwrap();
+    both.orders.try_send(ConnCommand::Close).unwrap();
     let mut text = String::new();
     both.client.read_to_string(&mut text).await.unwrap();
     assert_eq!(text, PONG);
@@ -567,6 +567,6 @@ async fn an_idle_connection_is_small() {
     let future = serve(CONN, Origin::Socket, reader, writer, events, orders, cfg);
     let size = size_of_val(&future);
     // The channel's first block holds 32 orders.
-    let block = 32 * size_of::<PeerOrder>();
+    let block = 32 * size_of::<ConnCommand>();
     assert!(size + block < 6 * 1024, "{size} + {block}");
 }

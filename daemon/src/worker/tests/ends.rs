@@ -55,7 +55,7 @@ async fn ends_cost_the_same_beside_many_workers_and_processes() {
         other.wait().unwrap();
     }
     for mut worker in workers {
-        worker.order(Order::End(Rung::Kill));
+        worker.order(Order::End(StopStage::Kill));
         worker.end().await;
     }
     println!(

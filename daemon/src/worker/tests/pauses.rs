@@ -30,6 +30,6 @@ async fn paused_process_is_not_read_nor_called_stuck() {
     assert!(heard.is_err(), "it was called stuck: {heard:?}");
     running.order(Order::Pause(false));
     running.says("x").await;
-    running.order(Order::End(Rung::Kill));
+    running.order(Order::End(StopStage::Kill));
     running.end().await;
 }

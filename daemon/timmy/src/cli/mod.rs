@@ -19,7 +19,7 @@ use clap_complete::Shell;
 
 use crate::config::Config;
 use crate::config::edit::EditError;
-use crate::config::nothing::CalledAs;
+use crate::config::no_model::CalledAs;
 use crate::config::read::{ConfigError, Places};
 use crate::config::secrets::SecretsError;
 use crate::provider::keys::{Keys, KeysError};

@@ -11,7 +11,7 @@ use agentd_protocol::nearest::nearest;
 
 use super::Config;
 use super::local::{self, Server};
-use super::nothing::{Candidate, Looked};
+use super::no_model::{Candidate, Looked};
 use crate::provider::keys;
 use crate::provider::table::{self, ALL, Known, Unusable};
 use crate::provider::{Provider, Target};

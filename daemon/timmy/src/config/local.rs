@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 
 use super::Config;
 use super::chain::Ask;
-use super::nothing::Candidate;
+use super::no_model::Candidate;
 use crate::model::catalog;
 use crate::provider::keys;
 use crate::provider::table::{self, ALL};

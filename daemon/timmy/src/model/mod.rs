@@ -7,7 +7,7 @@ pub(crate) mod catalog;
 pub(crate) mod genai;
 pub(crate) mod http;
 pub(crate) mod known;
-pub(crate) mod told;
+pub(crate) mod provider_error;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -254,5 +254,4 @@ fn without_keys(text: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "told/tests.rs"]
 mod tests;

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::attached;
 use crate::echo;
-use crate::send::{Conversation, Messages, Sent, Wish};
+use crate::send::{Conversation, Messages, ModelSelection, Sent};
 
 /// Fields of a worker's `send` that clients don't have.
 #[derive(Deserialize)]
@@ -28,7 +28,7 @@ struct TowardsWorkers {
 ///
 /// # Errors
 /// It is, and for a model that it doesn't have.
-pub(super) fn is_for_echo(default: &Wish, send: &Send) -> Result<bool, Rejected> {
+pub(super) fn is_for_echo(default: &ModelSelection, send: &Send) -> Result<bool, Rejected> {
     let model = send.model.as_deref();
     let names_it = model.is_some_and(|model| model.starts_with("echo/"));
     let default_provider = default.provider.as_deref().filter(|_| !names_it);
@@ -48,7 +48,7 @@ pub(super) fn may_ask(send: &Send) -> bool {
 ///
 /// # Errors
 /// A field has the wrong type, or names no directory.
-pub(super) fn sent(default: &Wish, send: &Send, body: &str) -> Result<Sent, Rejected> {
+pub(super) fn sent(default: &ModelSelection, send: &Send, body: &str) -> Result<Sent, Rejected> {
     let invalid = |error: String| Rejected::new(Code::InvalidRequest, error);
     let own: TowardsWorkers =
         serde_json::from_str(body).map_err(|why| invalid(format!("invalid field: {why}")))?;
@@ -59,12 +59,16 @@ pub(super) fn sent(default: &Wish, send: &Send, body: &str) -> Result<Sent, Reje
     };
     let (text, attached) = attached::read(&send.text, &send.attachments)?;
     let pinned = send.provider.is_some() || send.model.is_some();
-    let default = if pinned { &Wish::default() } else { default };
+    let default = if pinned {
+        &ModelSelection::default()
+    } else {
+        default
+    };
     Ok(Sent {
         text,
         attached,
         conversation: own.native.map_or(Conversation::New, Conversation::Native),
-        wish: Wish {
+        wish: ModelSelection {
             provider: send.provider.clone().or_else(|| default.provider.clone()),
             model: send.model.clone().or_else(|| default.model.clone()),
             thinking: send.thinking.clone().or_else(|| default.thinking.clone()),

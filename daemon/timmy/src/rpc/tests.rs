@@ -42,10 +42,10 @@ fn run(echo: bool, lines: &[&str]) -> Vec<Value> {
         .block_on(talk(echo, lines))
 }
 
-fn default(echo: bool) -> Wish {
-    Wish {
+fn default(echo: bool) -> ModelSelection {
+    ModelSelection {
         provider: echo.then(|| ECHO.to_owned()),
-        ..Wish::default()
+        ..ModelSelection::default()
     }
 }
 

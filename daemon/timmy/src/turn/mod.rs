@@ -1,7 +1,7 @@
 //! One turn: the user's words, requests and tools by turns, the final line.
 //!
 //! Owns the loop and what ends it. Must not know wires, SQL or standard input: what it needs of
-//! them is in [`House`], [`Session`] and [`Line`].
+//! them is in [`TurnEnv`], [`Session`] and [`Line`].
 
 pub(crate) mod ask;
 pub(crate) mod asker;
@@ -43,7 +43,7 @@ pub(crate) const REQUESTS: u32 = 100;
 const CUT_CALLS: u32 = 2;
 
 /// What a turn gets from the house around it.
-pub(crate) trait House: Send + Sync {
+pub(crate) trait TurnEnv: Send + Sync {
     /// Who asks models.
     fn client(&self) -> &dyn ModelClient;
 
@@ -75,7 +75,7 @@ pub(crate) struct Plan {
 
 /// Where a turn happens.
 pub(crate) struct Around<'a> {
-    pub(crate) house: &'a dyn House,
+    pub(crate) house: &'a dyn TurnEnv,
     /// For cool-downs.
     pub(crate) store: &'a Store,
     pub(crate) line: &'a Line,
@@ -323,7 +323,7 @@ pub(crate) fn resting(
 }
 
 /// The chain as the rules see it.
-fn entries(house: &dyn House, plan: &Plan, cooldowns: &[Cooldown]) -> Vec<Entry> {
+fn entries(house: &dyn TurnEnv, plan: &Plan, cooldowns: &[Cooldown]) -> Vec<Entry> {
     let now = house.wall_ms();
     let company = company(&plan.chain);
     let entry = |target: &Target| {

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use super::*;
-use crate::config::nothing::CalledAs;
+use crate::config::no_model::CalledAs;
 use crate::config::read::Places;
 
 const CONFIGURED: &str = r#"

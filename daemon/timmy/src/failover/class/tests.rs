@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::message::{Arguments, Assistant, ToolCall};
-use crate::model::{Usage, told};
+use crate::model::{Usage, provider_error};
 use crate::provider::table;
 
 fn provider(name: &str) -> Provider {
@@ -11,15 +11,15 @@ fn provider(name: &str) -> Provider {
 
 /// A failure as it would come from an HTTP error with this body.
 fn http(status: u16, body: &str) -> Failure {
-    from(FailedAt::Status(status), told::body(body))
+    from(FailedAt::Status(status), provider_error::body(body))
 }
 
 /// The same for an error in the middle of a stream.
 fn stream(body: &str) -> Failure {
-    from(FailedAt::Stream, told::body(body))
+    from(FailedAt::Stream, provider_error::body(body))
 }
 
-fn from(at: FailedAt, told: told::Told) -> Failure {
+fn from(at: FailedAt, told: provider_error::Told) -> Failure {
     Failure {
         at,
         code: told.code,
@@ -30,7 +30,7 @@ fn from(at: FailedAt, told: told::Told) -> Failure {
 }
 
 fn plain(at: FailedAt) -> Failure {
-    from(at, told::Told::default())
+    from(at, provider_error::Told::default())
 }
 
 fn kimis_hint(failure: &Failure) -> Option<&'static str> {

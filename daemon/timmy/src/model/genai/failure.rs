@@ -11,7 +11,7 @@ use reqwest::header::HeaderMap;
 
 use super::frames::Frames;
 use crate::model::http::chain;
-use crate::model::told::{self, Told};
+use crate::model::provider_error::{self, Told};
 use crate::model::{FailedAt, Failure, Usage};
 
 impl Failure {
@@ -38,8 +38,8 @@ impl Failure {
 
     /// The same, fit to be shown.
     pub(super) fn without(mut self, key: Option<&str>) -> Self {
-        self.text = told::shown(&self.text, key);
-        self.code = self.code.map(|code| told::shown(&code, key));
+        self.text = provider_error::shown(&self.text, key);
+        self.code = self.code.map(|code| provider_error::shown(&code, key));
         self
     }
 }
@@ -69,7 +69,7 @@ pub(super) fn of(error: genai::Error, frames: &Frames) -> Failure {
 
 /// What a provider says in the middle of its answer.
 pub(super) fn of_stream(error: &serde_json::Value) -> Failure {
-    Failure::told(FailedAt::Stream, told::error(error))
+    Failure::told(FailedAt::Stream, provider_error::error(error))
 }
 
 /// Nothing came.
@@ -127,12 +127,12 @@ fn status(error: genai::Error) -> Failure {
 
 /// An answer whose status is a failure.
 pub(super) fn answered(status: StatusCode, headers: &HeaderMap, body: &str) -> Failure {
-    let mut told = told::body(body);
+    let mut told = provider_error::body(body);
     if told.text.is_empty() {
         told.text = status.to_string();
     }
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let wait = told::header_wait(header, SystemTime::now());
+    let wait = provider_error::header_wait(header, SystemTime::now());
     told.retry_after = wait.or(told.retry_after);
     Failure::told(FailedAt::Status(status.as_u16()), told)
 }

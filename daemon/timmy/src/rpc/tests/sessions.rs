@@ -8,11 +8,11 @@ use crate::failover::Class;
 use crate::message::{Arguments, Assistant, Message, ToolCall};
 use crate::model::{Boxed, Failure, ModelClient};
 use crate::provider::Target;
-use crate::send::{Equipped, Household, Planned, Refused};
+use crate::send::{AgentEnv, Equipped, Planned, Refused};
 use crate::session::history::UNKNOWN;
 use crate::session::rows::Which;
 use crate::turn::tests::script::{Models, Scripted, Step, shown, target, tools};
-use crate::turn::{House, Plan, REQUESTS};
+use crate::turn::{Plan, REQUESTS, TurnEnv};
 
 /// A household whose model is `a/m`, without a machine.
 pub(super) struct Family {
@@ -20,7 +20,7 @@ pub(super) struct Family {
     own: PathBuf,
 }
 
-impl House for Family {
+impl TurnEnv for Family {
     fn client(&self) -> &dyn ModelClient {
         self.house.client()
     }
@@ -38,8 +38,8 @@ impl House for Family {
     }
 }
 
-impl Household for Family {
-    fn plan<'a>(&'a self, wish: &'a Wish) -> Boxed<'a, Result<Planned, Refused>> {
+impl AgentEnv for Family {
+    fn plan<'a>(&'a self, wish: &'a ModelSelection) -> Boxed<'a, Result<Planned, Refused>> {
         Box::pin(async {
             if wish.provider.as_deref() != Some("a") {
                 return Err(Rejected::new(Code::NoModel, "no model").into());
@@ -127,7 +127,7 @@ impl Home {
     pub(super) fn process(&self) -> Process {
         let (out, said) = mpsc::channel(1_000);
         Process {
-            service: Service::new(Wish::default(), self.agent(), out),
+            service: Service::new(ModelSelection::default(), self.agent(), out),
             said,
         }
     }

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::*;
-use crate::config::nothing::CalledAs;
+use crate::config::no_model::CalledAs;
 use crate::config::read::Places;
-use crate::house::Machine;
+use crate::local_env::LocalEnv;
 use crate::mock_model::MockModel;
 use crate::session::store::Store;
 use sessions::Process;
@@ -42,7 +42,7 @@ impl Whole {
     }
 
     fn process(&self) -> Process {
-        let machine = Machine::with(
+        let machine = LocalEnv::with(
             Places {
                 config: self.dir.path().join("config/config.toml"),
                 state: self.dir.path().join("state"),
@@ -55,7 +55,7 @@ impl Whole {
             store: Arc::new(Store::new(self.dir.path().join("state/timmy"))),
         };
         Process {
-            service: Service::new(Wish::default(), agent, out),
+            service: Service::new(ModelSelection::default(), agent, out),
             said,
         }
     }

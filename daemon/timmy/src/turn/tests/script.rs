@@ -239,7 +239,7 @@ pub(crate) struct Scripted {
     pub(crate) began: Instant,
 }
 
-impl House for Scripted {
+impl TurnEnv for Scripted {
     fn client(&self) -> &dyn ModelClient {
         &*self.models
     }

@@ -302,7 +302,7 @@ async fn g10_an_error_has_no_key_in_it_and_is_short() {
         let failure = ask(&says(&mock, wire, "[[fail=long]]")).await.unwrap_err();
         assert_eq!(
             failure.text.len(),
-            crate::model::told::MOST_TEXT,
+            crate::model::provider_error::MOST_TEXT,
             "{wire:?}"
         );
     }
