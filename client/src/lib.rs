@@ -23,6 +23,9 @@ pub mod places;
 pub mod relay;
 pub mod remote;
 #[cfg(test)]
+#[path = "../../tests/fuzz/replay.rs"]
+mod replay;
+#[cfg(test)]
 mod scripted;
 pub mod send_only;
 pub mod sessions;

@@ -11,6 +11,9 @@ pub mod adapter;
 pub mod cli;
 pub mod config;
 pub mod platform;
+#[cfg(test)]
+#[path = "../../tests/fuzz/replay.rs"]
+mod replay;
 pub mod server;
 pub mod store;
 pub mod webhook;

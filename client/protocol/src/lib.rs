@@ -21,6 +21,9 @@ pub mod limits;
 pub mod line;
 pub mod nearest;
 pub mod network;
+#[cfg(test)]
+#[path = "../../../tests/fuzz/replay.rs"]
+mod replay;
 pub mod request;
 pub mod requests;
 pub mod rows;

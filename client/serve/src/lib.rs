@@ -21,6 +21,9 @@ mod log;
 mod peer;
 mod places;
 mod problem;
+#[cfg(test)]
+#[path = "../../../tests/fuzz/replay.rs"]
+mod replay;
 mod result;
 
 use std::io;

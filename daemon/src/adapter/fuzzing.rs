@@ -463,36 +463,16 @@ fn check_outcome(outcome: &Outcome) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-
-    fn replay(target: &str, check: impl Fn(&[u8])) {
-        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus");
-        let mut seen = 0;
-        for entry in std::fs::read_dir(kept.join(target)).unwrap() {
-            let path = entry.unwrap().path();
-            eprintln!("{}", path.display());
-            check(&std::fs::read(path).unwrap());
-            seen += 1;
-        }
-        assert!(seen > 0, "no corpus for {target}");
-    }
+    use crate::replay::replay;
 
     #[test]
     fn fuzzing_corpus_of_every_adapter_holds() {
         for kind in Kind::ALL.iter().filter(|kind| **kind != Kind::Exec) {
-            let ended = std::cell::Cell::new(0);
-            replay(kind.name(), |bytes| {
-                ended.set(ended.get() + talked(*kind, bytes));
-            });
+            let mut ended = 0;
+            replay(kind.name(), |bytes| ended += talked(*kind, bytes));
             // What was recorded says something to this version.
-            assert!(
-                ended.get() >= 2,
-                "{} turns of {} ended",
-                ended.get(),
-                kind.name()
-            );
+            assert!(ended >= 2, "{ended} turns of {} ended", kind.name());
         }
         replay("exec", |bytes| output(Output::Text, bytes));
         replay("openclaw", |bytes| output(Output::Openclaw, bytes));

@@ -168,18 +168,7 @@ pub fn webhooks(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn replay(target: &str, check: fn(&[u8])) {
-        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus");
-        let mut seen = 0;
-        for entry in std::fs::read_dir(kept.join(target)).unwrap() {
-            let path = entry.unwrap().path();
-            eprintln!("{}", path.display());
-            check(&std::fs::read(path).unwrap());
-            seen += 1;
-        }
-        assert!(seen > 0, "no corpus for {target}");
-    }
+    use crate::replay::replay;
 
     #[test]
     fn fuzzing_corpus_of_the_configuration_holds() {

@@ -23,6 +23,9 @@ mod mock_model;
 mod model;
 mod price;
 mod provider;
+#[cfg(test)]
+#[path = "../../../tests/fuzz/replay.rs"]
+mod replay;
 mod rpc;
 mod send;
 mod session;
