@@ -8,14 +8,12 @@ use std::path::{Path, PathBuf};
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Send;
 use agentd_protocol::requests::SendOnlyKey;
+use agentd_protocol::toolset::{DELEGATE, plain};
 use agentd_protocol::{Code, Envelope, Id, Request, RequestKind};
 use serde_json::value::RawValue;
 
 use crate::voice;
 use crate::wire::encode_as;
-
-/// The names of the toolset that asks other agents.
-const DELEGATION: [&str; 2] = ["delegate", "delegation"];
 
 /// What sends may say that pass; everything else of a send passes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -147,7 +145,7 @@ impl SendOnly {
     /// With a list of agents and none of tools: what asks other agents leads around the first.
     fn restrict_delegation(&self, send: &Send) -> Result<(), Rejected> {
         let mut named = send.toolsets.iter().flatten();
-        match named.find(|named| DELEGATION.contains(&named.as_str())) {
+        match named.find(|named| plain(named) == DELEGATE) {
             Some(named) if !self.agents.is_empty() => Err(forbidden(format!(
                 "toolset {named:?} is not allowed here: it asks other agents"
             ))

@@ -30,6 +30,7 @@ pub mod rows;
 pub mod secrecy;
 pub mod strict;
 pub mod sums;
+pub mod toolset;
 pub mod trusted;
 pub mod webhook;
 pub mod work;

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
+use agentd_protocol::toolset::plain;
 
 /// What an agent does with toolsets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,14 +40,6 @@ pub struct Group {
     pub names: &'static [&'static str],
     /// What the agent calls that; `None` is what it has anyway.
     pub own: Option<&'static str>,
-}
-
-/// Other names of the same: those of programs that were written for Hermes.
-const ALIASES: &[(&str, &str)] = &[("file_tools", "file"), ("delegation", "delegate")];
-
-fn plain(name: &str) -> &str {
-    let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
-    alias.map_or(name, |(_, plain)| plain)
 }
 
 impl Toolsets {

@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use agentd_protocol::toolset::{DELEGATE, plain};
+
 use super::places::Rules;
 use super::{Tool, delegate, file, terminal, web};
 
@@ -34,14 +36,11 @@ impl Toolset {
         ("terminal", Self::Terminal),
         ("web", Self::Web),
         ("mcp", Self::Mcp),
-        ("delegate", Self::Delegate),
+        (DELEGATE, Self::Delegate),
     ];
 
     /// What a turn has that names none.
     pub(crate) const USUAL: &[Self] = &[Self::File, Self::Terminal];
-
-    /// What programs that were written for Hermes call the same.
-    const HERMES: &[(&str, Self)] = &[("file_tools", Self::File), ("delegation", Self::Delegate)];
 
     /// Toolsets of Hermes without a counterpart. A send restricts by its toolsets, so that to leave
     /// one out gives nothing that wasn't asked for.
@@ -67,8 +66,8 @@ impl Toolset {
     pub(crate) fn named(names: &[impl AsRef<str>]) -> Result<Named, UnknownToolset> {
         let mut named = Named::default();
         for name in names.iter().map(AsRef::as_ref) {
-            let mut all = Self::ALL.iter().chain(Self::HERMES);
-            if let Some((_, toolset)) = all.find(|(known, _)| *known == name) {
+            let mut all = Self::ALL.iter();
+            if let Some((_, toolset)) = all.find(|(known, _)| *known == plain(name)) {
                 named.sets.insert(*toolset);
             } else if Self::HERMES_ONLY.contains(&name) {
                 let note = format!(
