@@ -21,8 +21,8 @@ pub enum Progress {
     Unsubscribed,
 }
 
-/// How a process is told to end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// How a process is told to end, the mildest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum StopStage {
     /// Close its standard input.
     Ask,

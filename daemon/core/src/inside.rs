@@ -1,8 +1,7 @@
 //! Requests that come from inside a worker: an agent asks for something.
 //!
-//! Owns who is inside, and whose children their jobs are; what they may not ask for, the protocol's table
-//! of requests says. Must not know how a process's
-//! ancestors are found.
+//! Owns who is inside, and whose children their jobs are; what they may not ask for, the protocol's
+//! table of requests says. Must not know how a process's ancestors are found.
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::{Code, JobId};

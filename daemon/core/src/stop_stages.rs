@@ -77,7 +77,7 @@ impl State {
                     stage: now,
                     then,
                 };
-                if rung_of(stage) > rung_of(now) {
+                if stage > now {
                     self.climb(worker, stage);
                 }
                 return;
@@ -169,13 +169,5 @@ impl State {
         } else {
             self.retire(process.worker);
         }
-    }
-}
-
-const fn rung_of(stage: StopStage) -> u8 {
-    match stage {
-        StopStage::Ask => 0,
-        StopStage::Term => 1,
-        StopStage::Kill => 2,
     }
 }
