@@ -14,7 +14,8 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{
-    AGENTCTL, AGENTD, Daemon, Finished, Place, Reaped, finish, kill, needs, skipped, wait_for,
+    AGENTCTL, AGENTD, Client, Daemon, Finished, Place, Reaped, finish, kill, needs, skipped,
+    wait_for,
 };
 
 /// Programs that see file systems of their own.
@@ -208,6 +209,37 @@ fn answering(strace: &Path, daemon: &Daemon, calls: &str, error: &str) -> Option
     is_traced.then_some(tracer)
 }
 
+/// It says that it is in trouble, and takes nothing.
+fn refuses_new_work(daemon: &Daemon) {
+    daemon.until("it is in trouble", |status| {
+        (status["state"] == "degraded").then_some(())
+    });
+    let refused = daemon.ask(r#"{"prompt":"c"}"#);
+    assert_eq!(
+        (refused.len(), &refused[0]["code"]),
+        (1, &"store-failed".into()),
+        "{refused:?}"
+    );
+}
+
+/// Its calls are answered as ever: it is well again, and who sent `b` meanwhile has an end, which is
+/// given.
+fn healed(daemon: &Daemon, tracer: &Reaped, first: &mut Client) -> Value {
+    // It lets go of the daemon when it is told to end, not when it is killed.
+    kill(tracer.0.id(), Signal::SIGTERM);
+    daemon.until("it is well again", |status| {
+        (status["state"] == "ready").then_some(())
+    });
+    let mut lines = first.rest();
+    let alone = lines.len() == 1;
+    let end = lines.pop().expect("an answer");
+    assert!(
+        end["text"] == "b" || (alone && end["code"] == "store-failed"),
+        "{lines:?} {end}"
+    );
+    end
+}
+
 /// The kernel says it once, and may have dropped what it could not write: a second sync would work.
 #[test]
 fn d4_failed_sync_is_never_called_durable() {
@@ -222,15 +254,7 @@ fn d4_failed_sync_is_never_called_durable() {
     let asks = r#"{"prompt":"b","idempotency_key":"b"}"#;
     let mut first = daemon.connect();
     first.send(asks);
-    daemon.until("it is in trouble", |status| {
-        (status["state"] == "degraded").then_some(())
-    });
-    let refused = daemon.ask(r#"{"prompt":"c"}"#);
-    assert_eq!(
-        (refused.len(), &refused[0]["code"]),
-        (1, &"store-failed".into()),
-        "{refused:?}"
-    );
+    refuses_new_work(&daemon);
     // Its rows are in the log of the store, and whether they are on the disk nobody knows.
     first.stream.set_nonblocking(true).unwrap();
     let mut told = [0; 256];
@@ -238,16 +262,7 @@ fn d4_failed_sync_is_never_called_durable() {
     let told = String::from_utf8_lossy(&told);
     assert_eq!(length, Err(ErrorKind::WouldBlock), "{told}");
     first.stream.set_nonblocking(false).unwrap();
-    kill(failing.0.id(), Signal::SIGTERM);
-    daemon.until("it is well again", |status| {
-        (status["state"] == "ready").then_some(())
-    });
-    let lines = first.rest();
-    let end = lines.last().expect("an answer");
-    assert!(
-        end["text"] == "b" || (lines.len() == 1 && end["code"] == "store-failed"),
-        "{lines:?}"
-    );
+    let end = healed(&daemon, &failing, &mut first);
     let again = daemon.ask(asks);
     assert!(ended_well(&again), "{again:?}");
     if end["text"] == "b" {
@@ -269,28 +284,10 @@ fn c11_a_store_that_can_no_longer_be_written_refuses_and_heals() {
     // Whether the first commit is in the file can't be seen now, so its sender waits.
     let mut first = daemon.connect();
     first.send(r#"{"prompt":"b"}"#);
-    daemon.until("it is in trouble", |status| {
-        (status["state"] == "degraded").then_some(())
-    });
-    let refused = daemon.ask(r#"{"prompt":"c"}"#);
-    assert_eq!(
-        (refused.len(), &refused[0]["code"]),
-        (1, &"store-failed".into()),
-        "{refused:?}"
-    );
+    refuses_new_work(&daemon);
     let sent = daemon.agentctl(&["send", "c"]);
     assert_eq!(sent.code, Some(3), "{sent:?}");
-    // It lets go of the daemon when it is told to end, not when it is killed.
-    kill(read_only.0.id(), Signal::SIGTERM);
-    daemon.until("it is well again", |status| {
-        (status["state"] == "ready").then_some(())
-    });
-    let lines = first.rest();
-    let end = lines.last().expect("an answer");
-    assert!(
-        end["text"] == "b" || (lines.len() == 1 && end["code"] == "store-failed"),
-        "{lines:?}"
-    );
+    healed(&daemon, &read_only, &mut first);
     assert!(ended_well(&daemon.ask(r#"{"prompt":"d"}"#)));
 }
 

@@ -422,21 +422,27 @@ fn talk(
     }
 }
 
+/// A world in which all of these happened, and whatever began has ended.
+fn settled(choices: impl IntoIterator<Item = u32>) -> World {
+    let mut world = World::new(settings());
+    world.portion = 50_000;
+    world.prompt_store = false;
+    let mut id = 0;
+    for choice in choices {
+        step(&mut world, choice % KINDS, choice, &mut id);
+        world.check_known();
+    }
+    world.settle();
+    world.check_known();
+    world
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 3_000, max_shrink_time: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_happens_every_accepted_job_ends_exactly_once(choices in proptest::collection::vec(any::<u32>(), STEPS)) {
-        let mut world = World::new(settings());
-        world.portion = 50_000;
-        world.prompt_store = false;
-        let mut id = 0;
-        for choice in choices {
-            step(&mut world, choice % KINDS, choice, &mut id);
-            world.check_known();
-        }
-        world.settle();
-        world.check_known();
+        let world = settled(choices);
         world.check_watches();
         // No question outlives its turn, and none is closed twice or without having been asked.
         for (job, stored) in world.jobs.iter().filter(|_| !world.gave_up) {
@@ -518,14 +524,5 @@ fn properties_of_a_process_that_takes_less_hold() {
         4_136_746_031,
         263_066_827,
     ];
-    let mut world = World::new(settings());
-    world.portion = 50_000;
-    world.prompt_store = false;
-    let mut id = 0;
-    for choice in choices {
-        step(&mut world, choice % KINDS, choice, &mut id);
-        world.check_known();
-    }
-    world.settle();
-    world.check_known();
+    let _settled = settled(choices);
 }
