@@ -73,7 +73,7 @@ struct File {
 }
 
 pub(crate) fn run() -> anyhow::Result<()> {
-    let mut all = Lines::default();
+    let (mut all, mut all_files) = (Lines::default(), 0);
     let mut types: BTreeMap<String, Vec<String>> = BTreeMap::new();
     println!(
         "| crate | files | code | docs | comments | of code | tests | largest circle of files |"
@@ -102,8 +102,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
             &largest(circles(&edges(&product))),
         );
         all.add(lines);
+        all_files += product.len();
     }
-    row("all", 0, all, "");
+    row("all", all_files, all, "");
     let several = types.iter().filter(|(_, places)| places.len() > 1);
     let mut several: Vec<_> = several.collect();
     several.sort_by_key(|(name, places)| (std::cmp::Reverse(places.len()), (*name).clone()));
@@ -125,11 +126,6 @@ fn row(name: &str, files: usize, lines: Lines, circle: &str) {
         docs,
         tests,
     } = lines;
-    let files = if files == 0 {
-        String::new()
-    } else {
-        files.to_string()
-    };
     let share = |part: usize| format!("{:.1} %", part as f64 * 100.0 / (code.max(1)) as f64);
     println!(
         "| {name} | {files} | {code} | {docs} | {comments} | {} | {tests} | {circle} |",

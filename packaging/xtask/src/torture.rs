@@ -2,11 +2,9 @@
 //!
 //! Owns how the programs for it are built and called. Must not know what is done to them.
 
-use std::process::Command;
-
 use anyhow::{Context as _, bail};
 
-use crate::{cargo, root};
+use crate::cargo;
 
 pub(crate) fn run(words: &[String]) -> anyhow::Result<()> {
     // What `cargo test` builds, with its choice of packages: nothing is built twice.
@@ -17,12 +15,11 @@ pub(crate) fn run(words: &[String]) -> anyhow::Result<()> {
     if !status.success() {
         bail!("the build failed");
     }
-    let torture = root().join("target/debug/examples/torture");
-    let status = Command::new(&torture)
-        .current_dir(root())
+    let status = cargo()
+        .args(["run", "--quiet", "--example", "torture", "--"])
         .args(words)
         .status()
-        .with_context(|| format!("can't run `{}`", torture.display()))?;
+        .context("can't run cargo")?;
     if !status.success() {
         bail!("torture ended with {status}");
     }
