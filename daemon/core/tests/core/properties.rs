@@ -437,6 +437,17 @@ fn settled(choices: impl IntoIterator<Item = u32>) -> World {
     world
 }
 
+/// A world in which all of these happened, and whatever was to be stored was at once.
+fn stored_at_once(choices: &[u32]) -> World {
+    let mut world = World::new(settings());
+    world.portion = 50_000;
+    let mut id = 0;
+    for choice in choices {
+        step(&mut world, choice % KINDS, *choice, &mut id);
+    }
+    world
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 3_000, max_shrink_time: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -477,16 +488,7 @@ proptest! {
 
     #[test]
     fn the_same_events_give_the_same_state(choices in proptest::collection::vec(any::<u32>(), 100)) {
-        let run = || {
-            let mut world = World::new(settings());
-            world.portion = 50_000;
-            let mut id = 0;
-            for choice in &choices {
-                step(&mut world, *choice % KINDS, *choice, &mut id);
-            }
-            world
-        };
-        let (one, two) = (run(), run());
+        let (one, two) = (stored_at_once(&choices), stored_at_once(&choices));
         prop_assert!(one.state == two.state);
     }
 }
@@ -525,4 +527,10 @@ fn properties_of_a_process_that_takes_less_hold() {
         263_066_827,
     ];
     let _settled = settled(choices);
+}
+
+/// A session is closed while the process of its last turn leaves, and its name is used again.
+#[test]
+fn properties_of_a_name_used_again_hold() {
+    stored_at_once(&[0, 4_383_374, 189_591_470, 837_165_555, 36_430_336]);
 }

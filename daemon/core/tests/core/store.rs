@@ -259,6 +259,8 @@ impl World {
                         return Stored::Taken;
                     }
                     self.sessions.remove(&session);
+                    // What has the name next is another conversation, in a process of its own.
+                    self.holder.remove(&session);
                     Written::Done
                 }
                 Write::Model { session, pins } => {
