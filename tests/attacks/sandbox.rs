@@ -1,8 +1,8 @@
 //! Attempts of a sandboxed command, on this kernel and as on each older one.
 //!
 //! Owns in how many turns they are made, and what follows from a kernel's age. Further fields of a row:
-//! `older: N TEXT` is what is said below version N of landlock instead; `bare` is what is said without
-//! a sandbox, or `-` and why that is not tried; `bare-root` the same, where the tests run as root;
+//! `older: N TEXT` is what is said below version N of landlock instead, and `alone` in a namespace of
+//! processes, where others aren't there to be reached; `bare` is what is said without a sandbox, or `-` and why that is not tried; `bare-root` the same, where the tests run as root;
 //! `needs` is the machine that it is for, and with `may` a part of it is allowed to get through.
 
 use std::process::{Command, Stdio};
@@ -15,11 +15,17 @@ use crate::world::{OLDER, World};
 /// Below this there is no sandbox.
 const LEAST: u8 = 3;
 
-fn must_at(row: &Row, version: u8) -> &str {
+/// What is said of a process that isn't there, besides what is said of one that may not be reached.
+const NOT_THERE: &str = "No such process | No such file | Directory nonexistent | ESRCH | ENOENT";
+
+fn must_at(row: &Row, version: u8, is_alone: bool) -> String {
     let older = row.field("older").and_then(|text| text.split_once(' '));
-    match older {
-        Some((from, text)) if version < from.parse::<u8>().unwrap() => text,
-        _ => row.must(),
+    let names_others = ["$VICTIM", "$DAEMON"].map(|name| row.tries().contains(name));
+    match (older, row.field("alone")) {
+        (_, Some(text)) if is_alone => text.to_owned(),
+        (Some((from, text)), _) if version < from.parse::<u8>().unwrap() => text.to_owned(),
+        _ if is_alone && names_others.contains(&true) => format!("{} | {NOT_THERE}", row.must()),
+        _ => row.must().to_owned(),
     }
 }
 
@@ -54,13 +60,22 @@ fn attacked(world: &mut World, area: &str, agent: &str, version: u8) -> Vec<Stri
     if is_told != (version < 6) {
         failed.push(format!("what signals reach is not told: {text}"));
     }
+    let is_alone = last["tool_trace"][0]["sandbox"]["processes"] == "own";
+    if is_alone && agent != "timmy" {
+        failed.push("an older kernel's command is in a namespace".to_owned());
+    } else if !is_alone && agent == "timmy" {
+        skipped("a namespace of processes");
+    }
     let said = said.unwrap_or_else(|| panic!("{agent}: nothing was run: {last:#}"));
     for (number, row) in attempts.iter().enumerate() {
         let Some(said) = said.get(&number) else {
             failed.push(format!("{} was not run", row.name));
             continue;
         };
-        failed.extend(row.judge(must_at(row, version), said, &world.key).err());
+        failed.extend(
+            row.judge(&must_at(row, version, is_alone), said, &world.key)
+                .err(),
+        );
         if got_through(row, said) {
             failed.push(format!("{}: a part of it got through:\n{said}", row.name));
         }

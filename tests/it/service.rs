@@ -245,7 +245,10 @@ fn it_is_installed_again_and_again_and_leaves_nothing() {
     assert_eq!(mode(&machine.socket()), 0o600);
     assert_eq!(mode(machine.socket().parent().unwrap()), 0o700);
     let mut nc = Command::new("sh");
-    nc.args(["-c", r#"echo '{"prompt":"hello"}' | nc -U /tmp/timmy.sock"#]);
+    nc.args([
+        "-c",
+        r#"echo '{"prompt":"hello"}' | agentctl nc /tmp/timmy.sock"#,
+    ]);
     let heard = finish(nc, b"");
     assert!(heard.stdout.contains("message_end"), "{heard:?}");
     assert!(property("agentd.service", "StatusText").starts_with("serving /run"));

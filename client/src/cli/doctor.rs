@@ -64,6 +64,7 @@ pub(super) async fn doctor(args: DoctorArgs, socket: Option<&Path>) -> io::Resul
     };
     let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| check(&seen)).collect();
     findings.extend(inside(args, &seen).await);
+    findings.extend(outside::sandbox().await);
     if args.full {
         findings.extend(full(&seen).await);
     }

@@ -335,6 +335,29 @@ fn goes_on_after(driven: &Driven, between: impl Fn(&Scene)) {
     );
 }
 
+/// The number here of a process that knows itself by `pid`, which is another one where the agent
+/// puts it into a namespace.
+fn as_seen_here(pid: u32, agent: u32) -> Option<u32> {
+    let numbers = |of: u32| -> Option<Vec<u32>> {
+        let status = std::fs::read_to_string(format!("/proc/{of}/status")).ok()?;
+        let numbers = status
+            .lines()
+            .find_map(|line| line.strip_prefix("NSpid:"))?;
+        numbers
+            .split_whitespace()
+            .map(|it| it.parse().ok())
+            .collect()
+    };
+    let descends =
+        |of: u32| std::iter::successors(Some(of), |of| parent_of(*of)).any(|of| of == agent);
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let mut all = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_it = |seen: &u32| numbers(*seen).and_then(|all| all.last().copied()) == Some(pid);
+    // One that got away from its agent is in no namespace.
+    all.find(|seen| is_it(seen) && descends(*seen))
+        .or(Some(pid))
+}
+
 fn leaves_no_orphan(driven: &Driven) {
     let scene = Scene::of(driven, "");
     let file = scene.work("tool-pid");
@@ -353,12 +376,14 @@ fn leaves_no_orphan(driven: &Driven) {
             json!({"type": "answer", "question_id": question["question_id"], "approve": true});
         scene.daemon.ask(&answer.to_string());
     }
+    let agent = scene.pid();
     // Not the shell itself, which dies with the agent where that asks the system for it.
     let tools = scene.daemon.until("the tool runs", |_| {
         let pid: u32 = std::fs::read_to_string(&file).ok()?.trim().parse().ok()?;
+        let pid = as_seen_here(pid, agent)?;
         Some([pid, parent_of(pid)?])
     });
-    kill(scene.pid(), Signal::SIGKILL);
+    kill(agent, Signal::SIGKILL);
     client.until("error");
     scene.daemon.until("the tool is gone, too", |_| {
         (!tools.iter().any(|tool| is_alive(*tool))).then_some(())

@@ -42,7 +42,7 @@ pub(super) fn log_out(machine: &Machine) {
 
 fn says(prompt: &str) -> String {
     let mut nc = Command::new("sh");
-    let script = r#"printf '{"prompt":"%s"}\n' "$0" | nc -U /tmp/timmy.sock"#;
+    let script = r#"printf '{"prompt":"%s"}\n' "$0" | agentctl nc /tmp/timmy.sock"#;
     nc.args(["-c", script, prompt]);
     let said = finish(nc, b"");
     assert!(said.stdout.contains("message_end"), "{said:?}");

@@ -16,6 +16,9 @@ pub struct Sandbox {
     pub signals: Reach,
     /// Which it could make: `none`, those of the `network`, or `all`.
     pub sockets: Reach,
+    /// Which processes it saw, with their arguments: its `own`, or `all`.
+    #[serde(default = "Reach::unsaid")]
+    pub processes: Reach,
 }
 
 /// How far a sandbox lets a command.
@@ -36,4 +39,11 @@ pub enum Reach {
     /// A word that this version doesn't know.
     #[serde(other)]
     Unknown,
+}
+
+impl Reach {
+    /// Of what says nothing: an agent older than the field.
+    const fn unsaid() -> Self {
+        Self::Unknown
+    }
 }

@@ -6,10 +6,14 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
 use agentd_protocol::doctor::Finding;
 use agentd_protocol::line::DaemonState;
-use agentd_protocol::{Line, RequestKind};
+use agentd_protocol::{Line, RequestKind, serde_json};
+use tokio::process::Command;
+use tokio::time::timeout;
 
 use super::Seen;
 use super::service::Manager;
@@ -17,7 +21,11 @@ use crate::cli::{output, status};
 use crate::client::{Attended, Client, ClientError, Options};
 use crate::fallback::Fallback;
 use crate::health::Unwell;
+use crate::oneshot;
 use crate::wire::Nothing;
+
+/// A command of the sandbox ends at once; a machine under load takes its time.
+const SANDBOX_WITHIN: Duration = Duration::from_secs(10);
 
 /// Does it answer, and is it well?
 pub(super) fn daemon(seen: &Seen<'_>) -> Vec<Finding> {
@@ -211,6 +219,33 @@ fn variable_of(pid: u32, name: &[u8]) -> Option<OsString> {
         .split(|byte| *byte == 0)
         .find_map(|pair| pair.strip_prefix(name))
         .map(|value| OsString::from_vec(value.to_vec()))
+}
+
+/// What holds commands of the built-in agent here: its program runs one, and says.
+pub(super) async fn sandbox() -> Option<Finding> {
+    let program = oneshot::sibling("timmy");
+    let mut command = Command::new(&program);
+    let asked = command
+        .arg("__sandbox")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let printed = match timeout(SANDBOX_WITHIN, asked).await {
+        Ok(Ok(printed)) => printed,
+        // There is no such agent here.
+        Ok(Err(_)) => return None,
+        Err(_) => {
+            let (shown, seconds) = (program.display(), SANDBOX_WITHIN.as_secs());
+            let found = format!("`{shown}` did not say within {seconds} s what holds commands");
+            return Some(Finding::problem(
+                "sandbox",
+                found,
+                "`agentctl doctor` asks again",
+            ));
+        }
+    };
+    // One of another version; the check of versions says so.
+    serde_json::from_slice(&printed.stdout).ok()
 }
 
 /// Every agent's program is asked for its version.

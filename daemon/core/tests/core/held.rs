@@ -94,6 +94,7 @@ fn a_turn_that_daemons_crash_interrupted_says_what_its_tools_had_done() {
                 network: Reach::None,
                 signals: Reach::Own,
                 sockets: Reach::None,
+                processes: Reach::All,
             }),
         },
     ] {

@@ -259,7 +259,7 @@ impl World {
                         return Stored::Taken;
                     }
                     self.sessions.remove(&session);
-                    // What has the name next is another conversation, in a process of its own.
+                    // The name's next session is another one, in a process of its own.
                     self.holder.remove(&session);
                     Written::Done
                 }
@@ -573,11 +573,9 @@ impl World {
 
     /// One of its jobs goes on.
     pub fn neighbour_steps(&mut self, choice: usize) {
-        let mut open = self
-            .jobs
-            .iter()
-            .filter(|(_, job)| !job.ours && job.last.is_none());
-        let open = open.next().map(|(job, _)| *job);
+        let mut jobs = self.jobs.iter();
+        let open = jobs.find(|(_, job)| !job.ours && job.last.is_none());
+        let open = open.map(|(job, _)| *job);
         match (open, choice % 3) {
             (None, _) => drop(self.neighbour_accepts(&format!("beside{}", choice % 2))),
             (Some(job), 0) => drop(self.neighbour_ends(job, "from beside")),

@@ -13,6 +13,7 @@ fn sandbox_of_tools_is_told_as_far_as_known() {
         network: Reach::None,
         signals: Reach::Unknown,
         sockets: Reach::None,
+        processes: Reach::Unknown,
     };
     for (said, expected) in [
         (

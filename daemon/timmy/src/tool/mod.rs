@@ -34,6 +34,8 @@ pub(crate) fn hidden(mut arguments: impl Iterator<Item = OsString>) -> Option<Ex
         Some(terminal::keeper::main(arguments))
     } else if word == sandbox::SANDBOXED {
         Some(sandbox::main(arguments))
+    } else if word == terminal::look::LOOK {
+        Some(terminal::look::main())
     } else {
         None
     }

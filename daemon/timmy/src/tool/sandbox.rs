@@ -154,6 +154,11 @@ impl Landlock {
     /// The newest version that this program knows.
     pub(crate) const ALL: Self = Self(9);
 
+    /// Is there nothing newer? What is older knows no other means of its time either.
+    pub(crate) fn is_newest(self) -> bool {
+        self == Self::ALL
+    }
+
     /// What this process uses. A debug build can be told to do what it does on an older kernel.
     pub(crate) fn of_process() -> Self {
         let told = || std::env::var("AGENTD_TEST_LANDLOCK").ok()?.parse().ok();

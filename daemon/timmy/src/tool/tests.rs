@@ -141,23 +141,26 @@ fn program() -> PathBuf {
     deps.parent().unwrap().join("examples/timmy-itself")
 }
 
-/// Says loudly that a test is skipped, or fails where nothing may be missing.
+/// Is there one? Says loudly where the test is skipped.
 pub(crate) fn has_sandbox() -> bool {
     let Err(why) = sandbox::available(sandbox::Landlock::ALL) else {
         return true;
     };
+    skip(&format!("a sandbox ({why})"));
+    false
+}
+
+/// Says loudly that this test needs something, or fails where nothing may be missing.
+pub(crate) fn skip(needs: &str) {
     let thread = std::thread::current();
-    let said = format!(
-        "skipped: needs a sandbox: {}: {why}\n",
-        thread.name().unwrap_or("?")
-    );
+    let name = thread.name().unwrap_or("?");
+    let said = format!("skipped: needs {needs}: {name}\n");
     // Past the harness, which hides what a passing test prints.
     let _closed = std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes());
     assert!(
         std::env::var_os("AGENTD_TEST_NEEDS").is_none_or(|needs| needs != "all"),
-        "CI must have a sandbox"
+        "CI must have {needs}"
     );
-    false
 }
 
 pub(crate) fn exists(path: &Path) -> bool {

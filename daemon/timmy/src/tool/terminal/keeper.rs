@@ -2,11 +2,16 @@
 //!
 //! Owns ending the command and everything that it started. On Linux whatever loses its parent
 //! becomes a child of the keeper's, however it got away; it is killed as soon as the command has
-//! ended, or the other end of standard input is gone, even because timmy was killed. Elsewhere the
-//! command's process group is killed. Must not know what a command is for.
+//! ended, or the other end of standard input is gone, even because timmy was killed. A sandboxed
+//! command's keeper is the first process of a namespace where one may be made, with which all ends.
+//! Elsewhere the command's process group is killed. Must not know what a command is for.
 //!
 //! Not caught: on Linux what another user owns (`sudo` without a sandbox), or what another program
-//! was asked to start; elsewhere what left the process group.
+//! was asked to start, and without a namespace what forks faster than it is found; elsewhere what
+//! left the process group.
+
+#[cfg(target_os = "linux")]
+mod namespace;
 
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;
@@ -22,6 +27,11 @@ use tokio::process::{Child, Command};
 
 /// The hidden word by which this program starts itself.
 pub(crate) const KEEP: &str = "__keep";
+/// After it: in a namespace of processes, or not at all.
+pub(super) const ALONE: &str = "--alone";
+/// After it: as the first process of one.
+#[cfg(target_os = "linux")]
+const FIRST: &str = "--first";
 /// A command that is asked to end gets this long to tidy up.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
 
@@ -36,14 +46,29 @@ pub(super) struct Report {
     pub(super) strays: usize,
     /// Why there was nothing to keep.
     pub(super) failed: Option<String>,
+    /// Why there may be no namespace of processes here: nothing was run.
+    pub(super) not_alone: Option<String>,
 }
 
 /// Starts this program with `arguments` as a command, on standard output, and keeps it.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let report = keep(arguments).unwrap_or_else(|error| Report {
-        failed: Some(format!("{error:#}")),
-        ..Report::default()
-    });
+    let mut arguments = arguments.peekable();
+    let report = match arguments.peek().and_then(|word| word.to_str()) {
+        #[cfg(target_os = "linux")]
+        Some(ALONE) => match namespace::make(arguments.skip(1)) {
+            // The first process of it says how the command ended.
+            Ok(code) => return code,
+            Err(error) => not_alone(&error),
+        },
+        #[cfg(target_os = "linux")]
+        Some(FIRST) => match namespace::enter() {
+            Ok(()) => kept(arguments.skip(1), namespace::left_over),
+            Err(error) => not_alone(&error),
+        },
+        #[cfg(not(target_os = "linux"))]
+        Some(ALONE) => not_alone(&anyhow::anyhow!("this system has none")),
+        _ => kept(arguments, sweep),
+    };
     let said = serde_json::to_writer(std::io::stderr(), &report);
     if said.is_ok() {
         ExitCode::SUCCESS
@@ -52,7 +77,22 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn keep(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<Report> {
+fn not_alone(error: &anyhow::Error) -> Report {
+    Report {
+        not_alone: Some(format!("{error:#}")),
+        ..Report::default()
+    }
+}
+
+/// Keeps a command; `rest` sees to what is left over.
+fn kept(arguments: impl Iterator<Item = OsString>, rest: fn() -> usize) -> Report {
+    keep(arguments, rest).unwrap_or_else(|error| Report {
+        failed: Some(format!("{error:#}")),
+        ..Report::default()
+    })
+}
+
+fn keep(arguments: impl Iterator<Item = OsString>, rest: fn() -> usize) -> anyhow::Result<Report> {
     // Away from any terminal, and from signals that are meant for timmy's group.
     let _has_one_already = nix::unistd::setsid();
     #[cfg(target_os = "linux")]
@@ -76,13 +116,13 @@ fn keep(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<Report> {
     Ok(Report {
         code: status.code(),
         signal: status.signal(),
-        strays: sweep(),
-        failed: None,
+        strays: rest(),
+        ..Report::default()
     })
 }
 
 /// This program, even when another one has taken its place meanwhile.
-fn itself() -> std::io::Result<std::path::PathBuf> {
+pub(super) fn itself() -> std::io::Result<std::path::PathBuf> {
     if cfg!(target_os = "linux") {
         Ok("/proc/self/exe".into())
     } else {

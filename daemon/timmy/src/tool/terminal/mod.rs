@@ -6,6 +6,7 @@
 mod environment;
 mod git;
 pub(crate) mod keeper;
+pub(crate) mod look;
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -13,6 +14,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use agentd_protocol::line::{Reach, Sandbox};
@@ -20,7 +22,7 @@ use serde_json::{Map, Value};
 use tokio::io::{AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
-use self::keeper::{GRACE, KEEP, Report};
+use self::keeper::{ALONE, GRACE, KEEP, Report};
 use super::output::Output;
 use super::places::{Rules, temporary};
 use super::sandbox::{self, Grants, Signals};
@@ -61,11 +63,18 @@ arguments! {
 
 /// The tools.
 pub(crate) fn tools(rules: &Arc<Rules>) -> Vec<Arc<dyn Tool>> {
-    vec![Arc::new(Bash(Arc::clone(rules)))]
+    vec![Arc::new(Bash {
+        rules: Arc::clone(rules),
+        may_be_alone: AtomicBool::new(rules.landlock.is_newest()),
+    })]
 }
 
 /// Runs a command.
-struct Bash(Arc<Rules>);
+struct Bash {
+    rules: Arc<Rules>,
+    /// May a namespace of processes be made here, as far as is known?
+    may_be_alone: AtomicBool,
+}
 
 impl Tool for Bash {
     fn spec(&self) -> ToolSpec {
@@ -108,7 +117,7 @@ enum Leave {
 
 impl Leave {
     /// What it leaves a command.
-    const fn held(self) -> Sandbox {
+    const fn held(self, is_alone: bool) -> Sandbox {
         match self {
             Self::Sandboxed { network, signals } => Sandbox {
                 files: Reach::Granted,
@@ -118,12 +127,14 @@ impl Leave {
                     Signals::Nobody => Reach::None,
                 },
                 sockets: if network { Reach::Network } else { Reach::None },
+                processes: if is_alone { Reach::Own } else { Reach::All },
             },
             Self::Everything(_) => Sandbox {
                 files: Reach::All,
                 network: Reach::All,
                 signals: Reach::All,
                 sockets: Reach::All,
+                processes: Reach::All,
             },
         }
     }
@@ -170,13 +181,13 @@ impl Bash {
     /// Asks for what isn't allowed by itself.
     async fn leave(&self, wanted: &Wanted, around: &Surroundings) -> Result<Leave, String> {
         let outside = wanted.outside == Some(true);
-        let network = wanted.network == Some(true) && !self.0.network;
-        let (leave, title) = match (outside, sandbox::available(self.0.landlock)) {
+        let network = wanted.network == Some(true) && !self.rules.network;
+        let (leave, title) = match (outside, sandbox::available(self.rules.landlock)) {
             (true, _) => (
                 Leave::Everything(Why::Allowed),
                 "run a command outside of the sandbox".to_owned(),
             ),
-            (false, Err(_)) if self.0.unsandboxed == Unsandboxed::Allow => {
+            (false, Err(_)) if self.rules.unsandboxed == Unsandboxed::Allow => {
                 return Ok(Leave::Everything(Why::NoSandbox));
             }
             (false, Err(why)) => (
@@ -192,7 +203,7 @@ impl Bash {
             ),
             (false, Ok(signals)) => {
                 return Ok(Leave::Sandboxed {
-                    network: self.0.network,
+                    network: self.rules.network,
                     signals,
                 });
             }
@@ -216,7 +227,31 @@ impl Bash {
         around: &Surroundings,
     ) -> io::Result<Outcome> {
         let began = Instant::now();
-        let mut keeper = self.start(command, leave, around).await?;
+        let is_confined = matches!(leave, Leave::Sandboxed { .. });
+        let mut is_alone = is_confined && self.may_be_alone.load(Ordering::Relaxed);
+        let mut run = self
+            .run_once(command, leave, is_alone, within, around)
+            .await?;
+        if run.report.not_alone.is_some() {
+            self.may_be_alone.store(false, Ordering::Relaxed);
+            is_alone = false;
+            run = self
+                .run_once(command, leave, is_alone, within, around)
+                .await?;
+        }
+        Ok(told(run, leave, is_alone, began.elapsed()))
+    }
+
+    /// Runs it, in a namespace of processes or beside everybody's.
+    async fn run_once(
+        &self,
+        command: &str,
+        leave: Leave,
+        is_alone: bool,
+        within: Duration,
+        around: &Surroundings,
+    ) -> io::Result<Run> {
+        let mut keeper = self.start(command, leave, is_alone, around).await?;
         let alive = keeper.stdin.take();
         let (Some(stdout), Some(stderr)) = (keeper.stdout.take(), keeper.stderr.take()) else {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -240,11 +275,21 @@ impl Bash {
             let _is_gone = keeper.start_kill();
         }
         let report = report(stderr, is_left).await;
-        Ok(told(output, ended, leave, &report, began.elapsed()))
+        Ok(Run {
+            output,
+            ended,
+            report,
+        })
     }
 
     /// Starts the keeper, which starts the command.
-    async fn start(&self, command: &str, leave: Leave, around: &Surroundings) -> io::Result<Child> {
+    async fn start(
+        &self,
+        command: &str,
+        leave: Leave,
+        is_alone: bool,
+        around: &Surroundings,
+    ) -> io::Result<Child> {
         let (anchors, cwd) = (Arc::clone(&around.anchors), around.cwd.clone());
         let workspace = tokio::task::spawn_blocking(move || anchors.find(&cwd));
         let workspace = workspace.await.map_err(io::Error::other)?;
@@ -254,7 +299,7 @@ impl Bash {
         let temporary = temporary(around);
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(&temporary)?;
-        let (rules, around_there) = (Arc::clone(&self.0), around.clone());
+        let (rules, around_there) = (Arc::clone(&self.rules), around.clone());
         let network = matches!(leave, Leave::Sandboxed { network: true, .. });
         // A look at many directories, when the workspace is the home.
         let grants = tokio::task::spawn_blocking(move || match leave {
@@ -266,17 +311,18 @@ impl Bash {
         let grants = grants.await.map_err(io::Error::other)?;
         let grants = grants.map_err(io::Error::other)?;
         let git = match &grants {
-            Some(_) => Some(git::configuration(&self.0, &around.cwd, &around.spill).await),
+            Some(_) => Some(git::configuration(&self.rules, &around.cwd, &around.spill).await),
             None => None,
         };
-        let shell = sandbox::found("bash", &self.0).unwrap_or_else(|| "/bin/sh".into());
+        let shell = sandbox::found("bash", &self.rules).unwrap_or_else(|| "/bin/sh".into());
         let command: [OsString; 3] = [shell.into(), "-c".into(), command.into()];
-        Command::new(&self.0.program)
+        Command::new(&self.rules.program)
             .arg(KEEP)
+            .args(is_alone.then_some(ALONE))
             .args(sandbox::arguments(grants.as_ref(), &workspace, &command))
             .env_clear()
             .envs(environment::of(
-                &self.0,
+                &self.rules,
                 around,
                 network || matches!(leave, Leave::Everything(_)),
             ))
@@ -301,6 +347,13 @@ async fn over(
         () = heard.all(output) => {}
     }
     keeper.wait().await
+}
+
+/// A command that has ended.
+struct Run {
+    output: Output,
+    ended: Ended,
+    report: Report,
 }
 
 /// How a command came to its end.
@@ -390,9 +443,14 @@ async fn report(stderr: impl tokio::io::AsyncRead + Unpin, is_left: bool) -> Rep
     })
 }
 
-fn told(output: Output, ended: Ended, leave: Leave, report: &Report, took: Duration) -> Outcome {
+fn told(run: Run, leave: Leave, is_alone: bool, took: Duration) -> Outcome {
+    let Run {
+        output,
+        ended,
+        report,
+    } = run;
     let shown = output.shown();
-    let how = match (ended, report) {
+    let how = match (ended, &report) {
         (Ended::Cancelled, _) => "cancelled".to_owned(),
         (Ended::TimedOut(within), _) => format!(
             "killed: it took longer than {} s; ask for a longer `timeout`",
@@ -442,7 +500,7 @@ fn told(output: Output, ended: Ended, leave: Leave, report: &Report, took: Durat
         ok: ended == Ended::ByItself && report.failed.is_none() && report.code == Some(0),
         output: text,
         truncated: shown.truncated,
-        sandbox: Some(leave.held()),
+        sandbox: Some(leave.held(is_alone)),
     }
 }
 

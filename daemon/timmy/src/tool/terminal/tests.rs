@@ -9,6 +9,8 @@ use crate::tool::tests::{Place, Says, exists, has_sandbox};
 
 mod closed;
 mod kernels;
+#[cfg(target_os = "linux")]
+mod namespaces;
 
 /// No test's command takes longer, whatever the load.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -451,14 +453,20 @@ async fn no_command_finds_a_key() {
          ls -l /proc/$pid/fd /proc/$pid/cwd; pid=$(cut -d' ' -f4 /proc/$pid/stat); done; \
          cat /proc/{timmy}/environ; cat /proc/*/environ; cat /proc/{timmy}/cwd/Cargo.toml"
     );
-    for network in [false, true] {
+    // Where it sees other processes, and where it sees its own only.
+    for (network, version) in [(false, 8), (true, 8), (false, 9), (true, 9)] {
         terminal.rules.network = network;
+        terminal.rules.landlock = sandbox::Landlock(version);
         let done = terminal.bash(&look).await;
         assert!(done.output.contains("TERM=dumb"), "{}", done.output);
         for never in ["S3CRET", "API_KEY=", "AGENTD_", &own, "[package]"] {
             assert!(!done.output.contains(never), "{never}: {}", done.output);
         }
-        let denied = format!("/proc/{timmy}/environ: Permission denied");
+        let why = match done.sandbox.unwrap().processes {
+            Reach::Own => "No such file or directory",
+            _ => "Permission denied",
+        };
+        let denied = format!("/proc/{timmy}/environ: {why}");
         assert!(done.output.contains(&denied), "{}", done.output);
     }
 }
