@@ -1,8 +1,7 @@
-//! `agentctl`: the command line of agentd, with the HTTP server that it can start. Owns nothing:
-//! `agentd_client::cli` and `agentd_serve` do.
+//! `agentctl`: the command line of agentd. Owns nothing: `agentd_cli` does.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    agentd_client::cli::run(std::env::args_os(), agentd_serve::run).into()
+    agentd_cli::run(std::env::args_os()).into()
 }

@@ -23,7 +23,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The next daemon is noticed within this time.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// After each lost conversation the next one is asked for so much later than after the one before.
-pub(crate) const PAUSE_AFTER_A_LOSS: Duration = Duration::from_millis(10);
+pub const PAUSE_AFTER_A_LOSS: Duration = Duration::from_millis(10);
 /// Conversations that one request may lose: planned restarts come one at a time, and a daemon that
 /// dies of a request isn't asked for ever.
 pub const MOST_LOSSES: u32 = 20;

@@ -354,14 +354,19 @@ impl Client {
 
 /// A conversation with another machine that has not begun. Whether there is a daemon is seen, and
 /// decided on, there.
-pub(crate) struct Call {
+#[derive(Debug)]
+pub struct Call {
     remote: Remote,
     greeting: Greeting,
     options: Options,
 }
 
 impl Call {
-    pub(crate) async fn begin(target: &Target, options: Options) -> Result<Self, ClientError> {
+    /// Calls the machine, and writes `hello`.
+    ///
+    /// # Errors
+    /// When it can't be called; nothing has happened then.
+    pub async fn begin(target: &Target, options: Options) -> Result<Self, ClientError> {
         let called = Remote::call(target, &greeting(&options), options.fallback).await;
         let (remote, greeting) = called.map_err(ClientError::of_remote)?;
         Ok(Self {
@@ -373,15 +378,18 @@ impl Call {
 
     /// Asks without waiting for the answer to `hello`, which saves a way there and back. Should
     /// none come, the outcome isn't known: only for what may be asked again.
-    pub(crate) async fn request(
-        &mut self,
-        kind: &str,
-        fields: &impl Serialize,
-    ) -> Result<u64, LostError> {
+    ///
+    /// # Errors
+    /// When it can't be written; part of it may have left.
+    pub async fn request(&mut self, kind: &str, fields: &impl Serialize) -> Result<u64, LostError> {
         self.greeting.request(kind, fields).await
     }
 
-    pub(crate) async fn answered(self) -> Result<Client, ClientError> {
+    /// Waits for the answer to `hello`.
+    ///
+    /// # Errors
+    /// When nobody serves there.
+    pub async fn answered(self) -> Result<Client, ClientError> {
         let answered = self.remote.answered(self.greeting).await;
         let (remote, connection, hello) = answered.map_err(ClientError::of_remote)?;
         Ok(Client {

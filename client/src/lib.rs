@@ -2,12 +2,11 @@
 //!
 //! [`Client::connect_or_oneshot`] gives a conversation; [`Client::send`] starts a turn and
 //! [`Client::next`] gives its lines. [`Client::dispatch`] hands in work that outlives the connection,
-//! [`Client::collect`] gives its results. The crate owns the client's side of the contract and the
-//! `agentctl` command line. It must not know the daemon's insides, nor open its store.
+//! [`Client::collect`] gives its results. The crate owns the client's side of the contract.
+//! It must not know command lines and terminals, nor the daemon's insides, nor open its store.
 
 pub mod again;
 pub mod asked;
-pub mod cli;
 pub mod client;
 pub mod connection;
 pub mod copies;
@@ -23,9 +22,6 @@ pub mod places;
 pub mod relay;
 pub mod remote;
 #[cfg(test)]
-#[path = "../../tests/fuzz/replay.rs"]
-mod replay;
-#[cfg(test)]
 mod scripted;
 pub mod send_only;
 pub mod sessions;
@@ -34,7 +30,6 @@ pub mod ssh;
 pub mod stdio;
 pub mod token;
 pub mod usage;
-pub mod voice;
 pub mod webhooks;
 pub mod wire;
 

@@ -89,7 +89,8 @@ pub fn sibling(name: &str) -> PathBuf {
 
 /// Where a program of ours is found after an upgrade, too: package managers link a directory on
 /// `PATH` to one of each version. The same path when nothing leads to it.
-pub(crate) fn lasting(program: PathBuf) -> PathBuf {
+#[must_use]
+pub fn lasting(program: PathBuf) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let started_as = std::env::args_os().next().map(PathBuf::from);
     linked(&program, started_as, &path).unwrap_or(program)

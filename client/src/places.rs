@@ -120,7 +120,8 @@ pub fn plain(dir: &Path) -> PathBuf {
 
 /// What a command needs to find this user's service manager: a shell of `su` or cron has no runtime
 /// directory, and the manager may be there all the same.
-pub(crate) fn of_manager() -> Option<(&'static str, PathBuf)> {
+#[must_use]
+pub fn of_manager() -> Option<(&'static str, PathBuf)> {
     const NAME: &str = "XDG_RUNTIME_DIR";
     let is_set = std::env::var_os(NAME).is_some();
     (!is_set).then(|| (NAME, run_user(nix::unistd::Uid::effective().as_raw())))

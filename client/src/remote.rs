@@ -138,8 +138,11 @@ impl Remote {
         }
     }
 
-    /// Starts `ssh` with pipes.
-    pub(crate) fn start(
+    /// Starts `ssh` with pipes: its output and its input.
+    ///
+    /// # Errors
+    /// There is no `ssh`, or the key isn't there that it is to use.
+    pub fn start(
         target: &Target,
         mut command: Command,
     ) -> Result<(Self, Output, ChildStdin), RemoteError> {
@@ -198,7 +201,10 @@ impl Remote {
     }
 
     /// Waits for its end.
-    pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
+    ///
+    /// # Errors
+    /// When the system can't say.
+    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
 
@@ -262,7 +268,7 @@ impl Remote {
 
     /// What the end of its output means: `ssh` ends with 255 by itself, else with the code of what
     /// it ran.
-    pub(crate) async fn why_ended(&mut self) -> RemoteError {
+    pub async fn why_ended(&mut self) -> RemoteError {
         let said = self.last_words().await;
         let code = match self.child.try_wait() {
             Ok(Some(status)) => status.code(),
@@ -391,6 +397,7 @@ pub(crate) fn carried(send: &Send) -> io::Result<Send> {
 }
 
 /// What came on standard error so far.
+#[derive(Debug)]
 struct Said {
     stderr: Option<ChildStderr>,
     text: Vec<u8>,
@@ -420,7 +427,8 @@ fn locked(said: &Mutex<Said>) -> std::sync::MutexGuard<'_, Said> {
 }
 
 /// Its standard output. Reading it empties standard error, too, which would fill up else.
-pub(crate) struct Output {
+#[derive(Debug)]
+pub struct Output {
     stdout: ChildStdout,
     said: Arc<Mutex<Said>>,
 }

@@ -12,8 +12,10 @@ use agentd_protocol::toolset::{DELEGATE, plain};
 use agentd_protocol::{Code, Envelope, Id, Request, RequestKind};
 use serde_json::value::RawValue;
 
-use crate::voice;
 use crate::wire::encode_as;
+
+/// The session that a key may name unless its line names others: the one that `voice` talks to.
+pub const SESSION: &str = "main";
 
 /// What sends may say that pass; everything else of a send passes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,7 +34,7 @@ pub struct SendOnly {
 impl Default for SendOnly {
     fn default() -> Self {
         Self {
-            sessions: vec![voice::SESSION.to_owned()],
+            sessions: vec![SESSION.to_owned()],
             agents: Vec::new(),
             tools: None,
             cwd_roots: Vec::new(),

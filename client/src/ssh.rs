@@ -21,15 +21,15 @@ const MAX_TARGET: usize = 240;
 const CONNECT_TIMEOUT: u32 = 10;
 
 /// Serve the lines that follow; where no daemon runs, by the same rule as there.
-pub(crate) const RELAY: &str = "agentctl stdio";
+pub const RELAY: &str = "agentctl stdio";
 /// The same, with a daemon or not at all.
-pub(crate) const RELAY_DAEMON: &str = "agentctl stdio --no-fallback";
+pub const RELAY_DAEMON: &str = "agentctl stdio --no-fallback";
 /// Say how the daemon is, within a second.
-pub(crate) const STATUS: &str = "agentctl status --json";
+pub const STATUS: &str = "agentctl status --json";
 /// Print where the daemon's socket is.
-pub(crate) const SOCKET: &str = "agentctl forward --print-socket";
+pub const SOCKET: &str = "agentctl forward --print-socket";
 /// Live until the input ends.
-pub(crate) const HOLD: &str = "cat";
+pub const HOLD: &str = "cat";
 
 /// Another machine: `[USER@]HOST[:PORT]`. What isn't given is as `~/.ssh/config` says.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -82,7 +82,8 @@ impl Target {
     }
 
     /// Runs one of the fixed commands there.
-    pub(crate) fn run(&self, fixed: &'static str) -> Command {
+    #[must_use]
+    pub fn run(&self, fixed: &'static str) -> Command {
         let mut command = self.ssh();
         command.args(["-o", "ClearAllForwardings=yes", "--"]);
         command.args([self.host.as_str(), fixed]);
@@ -91,7 +92,8 @@ impl Target {
 
     /// Listens on `local` for the socket `remote` there, for as long as its input is open. A
     /// connection of its own: with a shared one the forwarding would outlive us.
-    pub(crate) fn forward(&self, local: &str, remote: &str) -> Command {
+    #[must_use]
+    pub fn forward(&self, local: &str, remote: &str) -> Command {
         let mut command = self.ssh();
         command.args(["-o", "ControlMaster=no", "-o", "ControlPath=none"]);
         command.args(["-o", "ExitOnForwardFailure=yes"]);
@@ -103,7 +105,8 @@ impl Target {
     }
 
     /// What the user's configuration says about it, one `name value` a line.
-    pub(crate) fn configuration(&self) -> Command {
+    #[must_use]
+    pub fn configuration(&self) -> Command {
         let mut command = self.ssh();
         command.args(["-G", "--", self.host.as_str()]);
         command

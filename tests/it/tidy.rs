@@ -243,21 +243,33 @@ fn the_manifests_keep_the_layers_apart() {
     for (manifest, may) in [
         ("client/protocol/Cargo.toml", &[][..]),
         ("client/Cargo.toml", &["agentd-protocol"]),
+        ("client/terminal/Cargo.toml", &[]),
+        (
+            "client/voice/Cargo.toml",
+            &["agentd-client", "agentd-protocol"],
+        ),
         (
             "client/serve/Cargo.toml",
-            &["agentd-client", "agentd-protocol"],
+            &["agentd-client", "agentd-protocol", "agentd-terminal"],
+        ),
+        (
+            "client/cli/Cargo.toml",
+            &[
+                "agentd-client",
+                "agentd-protocol",
+                "agentd-serve",
+                "agentd-terminal",
+                "agentd-voice",
+            ],
         ),
         ("daemon/core/Cargo.toml", &["agentd-protocol"]),
         ("daemon/Cargo.toml", &["agentd-core", "agentd-protocol"]),
         (
             "daemon/timmy/Cargo.toml",
-            &["agentd-client", "agentd-protocol"],
+            &["agentd-client", "agentd-protocol", "agentd-terminal"],
         ),
         ("packaging/xtask/Cargo.toml", &[]),
-        (
-            "Cargo.toml",
-            &["agentd-client", "agentd-daemon", "agentd-serve", "timmy"],
-        ),
+        ("Cargo.toml", &["agentd-cli", "agentd-daemon", "timmy"]),
     ] {
         assert_eq!(crates_used(manifest), may, "{manifest}");
     }
@@ -265,6 +277,10 @@ fn the_manifests_keep_the_layers_apart() {
     let product = core.split("[dev-dependencies]").next().unwrap();
     for never in ["tokio", "nix", "libc", "rusqlite", "tracing"] {
         assert!(!product.contains(never), "the core must not know {never}");
+    }
+    let client = std::fs::read_to_string(root().join("client/Cargo.toml")).unwrap();
+    for never in ["clap", "anyhow", "axum"] {
+        assert!(!client.contains(never), "the library must not know {never}");
     }
 }
 

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use agentd_client::cli::output::safe;
 use agentd_client::token::Token;
+use agentd_terminal::output::safe;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use subtle::ConstantTimeEq as _;

@@ -31,13 +31,11 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agentd_client::cli::args::HttpArgs;
-use agentd_client::cli::exit::Exit;
-use agentd_client::cli::output;
 use agentd_client::places::Environment;
 use agentd_client::signals::{self, Stops};
 use agentd_client::ssh::Target;
 use agentd_client::token;
+use agentd_terminal::output;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -47,18 +45,63 @@ use crate::daemon::Daemon;
 use crate::guard::Guard;
 use crate::log::Log;
 
-/// Why nothing is served.
-struct Refused {
-    exit: Exit,
-    error: String,
-    hint: Option<&'static str>,
+/// Where is listened, and who may ask.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// An address of this machine; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// More names that requests may give as their host: `NAME` or `NAME:PORT`.
+    pub hosts: Vec<String>,
+    /// Origins of pages that may ask: `SCHEME://NAME` or with `:PORT`.
+    pub origins: Vec<String>,
+    /// May the address be one that other machines reach? Something in front has to speak TLS.
+    pub behind_tls_proxy: bool,
 }
 
-/// `agentctl serve http`: serves until Ctrl-C, SIGTERM or another signal that asks for a stop.
+/// Why nothing is served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The options ask for what can't be.
+    #[error("{error}")]
+    Options {
+        /// What is wrong.
+        error: String,
+        /// What to do about it.
+        hint: Option<&'static str>,
+    },
+    /// This machine doesn't allow it as it is.
+    #[error("{error}")]
+    Machine {
+        /// What is wrong.
+        error: String,
+        /// What to do about it.
+        hint: Option<&'static str>,
+    },
+    /// Somebody else listens there.
+    #[error("somebody listens on `{0}` already")]
+    Taken(SocketAddr),
+    /// Standard output can't be written, or the system gives no runtime.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl ServeError {
+    /// What to do about it.
+    #[must_use]
+    pub const fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Options { hint, .. } | Self::Machine { hint, .. } => *hint,
+            Self::Taken(_) => Some("name another port with `--listen`"),
+            Self::Io(_) => None,
+        }
+    }
+}
+
+/// Serves until Ctrl-C, SIGTERM or another signal that asks for a stop.
 ///
 /// # Errors
-/// When standard output can't be written.
-pub fn run(args: &HttpArgs, socket: Option<&Path>) -> io::Result<Exit> {
+/// When nothing can be served, or standard output can't be written.
+pub fn run(args: &Options, socket: Option<&Path>) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -66,24 +109,12 @@ pub fn run(args: &HttpArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let served = runtime.block_on(serve(args, socket));
     // A connection to a daemon that hangs is not waited for.
     runtime.shutdown_background();
-    match served? {
-        Ok(()) => Ok(Exit::Done),
-        Err(Refused { exit, error, hint }) => {
-            output::error(&error, hint);
-            Ok(exit)
-        }
-    }
+    served
 }
 
-async fn serve(args: &HttpArgs, socket: Option<&Path>) -> io::Result<Result<(), Refused>> {
-    let prepared = match prepare(args, socket) {
-        Ok(token) => bind(args.listen).await.map(|listener| (token, listener)),
-        Err(refused) => Err(refused),
-    };
-    let (token, listener) = match prepared {
-        Ok(prepared) => prepared,
-        Err(refused) => return Ok(Err(refused)),
-    };
+async fn serve(args: &Options, socket: Option<&Path>) -> Result<(), ServeError> {
+    let token = prepare(args, socket)?;
+    let listener = bind(args.listen).await?;
     raise_file_limit();
     let at = listener.local_addr()?;
     signals::serve_on();
@@ -112,16 +143,17 @@ async fn serve(args: &HttpArgs, socket: Option<&Path>) -> io::Result<Result<(), 
         () = serving => {}
         () = stopped => {}
     }
-    Ok(Ok(()))
+    Ok(())
 }
 
 /// Looks at what was asked for, and gives the token's file.
-fn prepare(args: &HttpArgs, socket: Option<&Path>) -> Result<PathBuf, Refused> {
-    let refused = |exit, error, hint| Err(Refused { exit, error, hint });
+fn prepare(args: &Options, socket: Option<&Path>) -> Result<PathBuf, ServeError> {
+    let refused = |error, hint| Err(ServeError::Options { error, hint });
+    let not_here = |error, hint| Err(ServeError::Machine { error, hint });
     if socket.and_then(Target::of_socket).is_some() {
         let error = "the daemon of another machine can't be served".to_owned();
         let hint = "run `agentctl serve http` there";
-        return refused(Exit::Usage, error, Some(hint));
+        return refused(error, Some(hint));
     }
     if !args.listen.ip().is_loopback() && !args.behind_tls_proxy {
         let error = format!(
@@ -129,11 +161,11 @@ fn prepare(args: &HttpArgs, socket: Option<&Path>) -> Result<PathBuf, Refused> {
             args.listen
         );
         let hint = "listen on 127.0.0.1; or with something in front that speaks TLS, say `--behind-tls-proxy`";
-        return refused(Exit::Configuration, error, Some(hint));
+        return not_here(error, Some(hint));
     }
     if let Some(host) = args.hosts.iter().find(|host| !is_host(host)) {
         let error = format!("`{host}` is no host: expected `NAME` or `NAME:PORT`");
-        return refused(Exit::Usage, error, None);
+        return refused(error, None);
     }
     let is_origin = |origin: &str| {
         let origin = origin.to_ascii_lowercase();
@@ -144,11 +176,11 @@ fn prepare(args: &HttpArgs, socket: Option<&Path>) -> Result<PathBuf, Refused> {
     if let Some(origin) = args.origins.iter().find(|origin| !is_origin(origin)) {
         let error =
             format!("`{origin}` is no origin: expected `https://NAME` or `https://NAME:PORT`");
-        return refused(Exit::Usage, error, None);
+        return refused(error, None);
     }
     let path = token::path(&Environment::of_process());
     let made = path.and_then(|path| token::ensure(&path).map(|_| path));
-    made.or_else(|error| refused(Exit::Configuration, error.to_string(), None))
+    made.or_else(|error| not_here(error.to_string(), None))
 }
 
 /// Is it a name or an address, with a port or without?
@@ -180,20 +212,14 @@ fn raise_file_limit() {
     }
 }
 
-async fn bind(at: SocketAddr) -> Result<TcpListener, Refused> {
-    TcpListener::bind(at).await.map_err(|error| {
-        let taken = error.kind() == io::ErrorKind::AddrInUse;
-        Refused {
-            exit: if taken {
-                Exit::Refused
-            } else {
-                Exit::Configuration
+async fn bind(at: SocketAddr) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(at)
+        .await
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => ServeError::Taken(at),
+            _ => ServeError::Machine {
+                error: format!("cannot listen on `{at}`: {error}"),
+                hint: None,
             },
-            error: match taken {
-                true => format!("somebody listens on `{at}` already"),
-                false => format!("cannot listen on `{at}`: {error}"),
-            },
-            hint: taken.then_some("name another port with `--listen`"),
-        }
-    })
+        })
 }

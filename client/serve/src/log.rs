@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use agentd_client::cli::output::safe;
+use agentd_terminal::output::safe;
 
 /// Lines that wait.
 const ROOM: usize = 4096;

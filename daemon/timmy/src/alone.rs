@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use agentd_client::cli::output::{self, safe};
+use agentd_terminal::output::{self, safe};
 use nix::sys::termios::{FlushArg, tcflush};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;

@@ -38,7 +38,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_client::cli::output;
+use agentd_terminal::output;
 use clap::{CommandFactory as _, Parser};
 
 use config::no_model::CalledAs;

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use agentd_client::cli::output;
 use agentd_protocol::nearest::nearest;
+use agentd_terminal::output;
 use clap::{Args, Subcommand};
 use futures_util::future::join_all;
 use serde_json::json;

@@ -6,7 +6,7 @@ use std::io::{IsTerminal as _, Read as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agentd_client::cli::output;
+use agentd_terminal::output;
 use clap::{Args, Subcommand};
 use reqwest::Url;
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use agentd_client::cli::output;
+use agentd_terminal::output;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 

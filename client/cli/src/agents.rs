@@ -1,0 +1,285 @@
+//! `agents`: what is there, changes of the configuration, and a try.
+//!
+//! Owns the try and its words. The configuration is the daemon's to change: its own program does.
+//! Must not know what `config.toml` looks like.
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use agentd_protocol::line::{Stop, TurnFacts};
+use agentd_protocol::request::{OnQuestion, Send};
+use agentd_protocol::{Line, RequestKind};
+use serde_json::json;
+
+use super::args::{
+    AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
+};
+use super::exit::{self, Exit};
+use super::turn::{self, View};
+use super::{ask, output, render, service};
+use agentd_client::client::{Attended, Client, Options};
+use agentd_client::fallback::Fallback;
+use agentd_client::ssh::Target;
+use agentd_client::wire::{Nothing, Received};
+use agentd_client::{key, oneshot};
+
+/// Answered by any model in a word, without a tool.
+const QUESTION: &str =
+    "This is a test of the connection. Use no tools. Answer with one word: ready";
+/// Whoever looks at a terminal for longer wants to know why.
+const QUIET_FOR: Duration = Duration::from_secs(1);
+/// A daemon that is there takes a connection at once.
+const THERE_WITHIN: Duration = Duration::from_secs(2);
+
+pub(super) async fn agents(args: AgentsArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    match args.command {
+        None => list(args.json, socket).await,
+        Some(AgentsCommand::Add(args)) => change(&add_words(args), socket).await,
+        Some(AgentsCommand::Remove(args)) => change(&remove_words(args), socket).await,
+        Some(AgentsCommand::Default(args)) => change(&default_words(args), socket).await,
+        Some(AgentsCommand::Test(args)) => test(args, socket).await,
+    }
+}
+
+async fn list(json: bool, socket: Option<&Path>) -> io::Result<Exit> {
+    let asking = ask::ask(socket, RequestKind::Agents, &Nothing {}, Fallback::Allowed);
+    tokio::pin!(asking);
+    let asked = match tokio::time::timeout(QUIET_FOR, &mut asking).await {
+        Ok(asked) => asked,
+        Err(_) => {
+            if output::err_is_terminal() {
+                output::note("agents are asked for their version; a slow one takes some seconds");
+            }
+            asking.await
+        }
+    };
+    let received = match asked {
+        Ok((client, received)) => {
+            client.close().await;
+            received
+        }
+        Err(exit) => return Ok(exit),
+    };
+    match &received.line {
+        Some(Line::Agents { .. }) if json => output::out_json(&received.text)?,
+        Some(Line::Agents { agents, .. }) => output::out(&render::agents(agents))?,
+        _ => return Ok(ask::unexpected(&received)),
+    }
+    Ok(Exit::Done)
+}
+
+fn remove_words(args: AgentNameArgs) -> Vec<String> {
+    let mut words = vec!["remove".to_owned()];
+    words.extend(args.json.then(|| "--json".to_owned()));
+    words.extend(["--".to_owned(), args.name]);
+    words
+}
+
+fn default_words(args: DefaultAgentArgs) -> Vec<String> {
+    let mut words = vec!["default".to_owned()];
+    words.extend(args.json.then(|| "--json".to_owned()));
+    match args.name {
+        Some(name) => words.extend(["--".to_owned(), name]),
+        None => words.push("--clear".to_owned()),
+    }
+    words
+}
+
+fn add_words(args: AddAgentArgs) -> Vec<String> {
+    let mut words = vec!["add".to_owned()];
+    let options = [
+        ("kind", args.kind),
+        ("provider", args.provider),
+        ("model", args.model),
+    ];
+    let mut option = |name: &str, value: &str| words.push(format!("--{name}={value}"));
+    for (name, value) in &options {
+        if let Some(value) = value {
+            option(name, value);
+        }
+    }
+    for value in &args.env {
+        option("env", value);
+    }
+    for value in &args.pass_env {
+        option("pass-env", value);
+    }
+    words.extend(args.json.then(|| "--json".to_owned()));
+    words.push(format!("--name={}", args.name));
+    words.push("--".to_owned());
+    words.extend(args.command);
+    words
+}
+
+/// Lets the daemon's own program change the configuration.
+async fn change(words: &[String], socket: Option<&Path>) -> io::Result<Exit> {
+    let exit = of_program("agents", words);
+    if exit == Exit::Done && is_up(socket).await {
+        let again = match service::is_there() {
+            true => "`agentctl service restart`",
+            false => "`agentctl stop`, then `agentd`",
+        };
+        output::note(&format!(
+            "the daemon that runs knows the old configuration until it starts again: {again}"
+        ));
+    }
+    Ok(exit)
+}
+
+/// The exit code of `agentd COMMAND WORDS`, which says everything itself.
+pub(super) fn of_program(command: &str, words: &[String]) -> Exit {
+    let program = oneshot::program();
+    let status = std::process::Command::new(&program)
+        .arg(command)
+        .args(words)
+        .status();
+    match status.map(|status| status.code()) {
+        Ok(Some(0)) => Exit::Done,
+        Ok(Some(2)) => Exit::Usage,
+        Ok(Some(74)) => Exit::Refused,
+        Ok(Some(78)) => Exit::Configuration,
+        Ok(_) => Exit::Failed,
+        Err(error) => {
+            output::error(
+                &format!("cannot start `{}`: {error}", program.display()),
+                Some("put `agentd` next to `agentctl`, or on `PATH`"),
+            );
+            Exit::Configuration
+        }
+    }
+}
+
+async fn is_up(socket: Option<&Path>) -> bool {
+    let connecting = Client::connect_or_oneshot(options(socket, Fallback::Forbidden));
+    matches!(
+        tokio::time::timeout(THERE_WITHIN, connecting).await,
+        Ok(Ok(_))
+    )
+}
+
+/// Shows nothing while it runs: what counts is how it ended, and what was told before a bad end.
+#[derive(Default)]
+struct Silent {
+    told: Option<String>,
+}
+
+impl View for Silent {
+    fn line(&mut self, received: &Received) -> io::Result<()> {
+        if let Some(told) = received.line.as_ref().and_then(render::side_note) {
+            self.told = Some(told);
+        }
+        Ok(())
+    }
+}
+
+async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    // Of this machine, so not for another one.
+    let here = socket.and_then(Target::of_socket).is_none();
+    let cwd = here.then(std::env::temp_dir);
+    let send = Send {
+        text: args.prompt.unwrap_or_else(|| QUESTION.to_owned()),
+        agent: Some(args.name.clone()),
+        cwd: cwd.and_then(|cwd| cwd.to_str().map(str::to_owned)),
+        timeout: Some(args.timeout),
+        on_question: Some(OnQuestion::Deny),
+        ..Send::default()
+    };
+    let send = key::completed(&send)?.into_owned();
+    let begun = Instant::now();
+    let mut view = Silent::default();
+    let outcome = match turn::connect(socket, Fallback::Allowed).await {
+        Ok(client) => turn::run(client, &send, &mut view, None).await?,
+        Err(error) => turn::Outcome::Failed(error),
+    };
+    let took = begun.elapsed();
+    let received = match &outcome {
+        turn::Outcome::Final(received, _) => received.line.as_ref(),
+        turn::Outcome::Left | turn::Outcome::Failed(_) => None,
+    };
+    if args.json {
+        let tried = tried(&args.name, received, took);
+        output::out_json(&tried.to_string())?;
+    } else if let Some(Line::MessageEnd(end)) = received {
+        let text = render::preview(&end.turn.text);
+        let said = if text.is_empty() { "(no text)" } else { &text };
+        let (name, took) = (&args.name, took.as_secs_f64());
+        output::out_line(&match end.stop {
+            Stop::Cancelled => format!("`{name}` was interrupted after {took:.1} s: {said}"),
+            _ => format!(
+                "`{name}` answered in {took:.1} s: {said}{}",
+                used(&end.turn)
+            ),
+        })?;
+    }
+    let turn = match received {
+        Some(Line::MessageEnd(end)) => Some(&end.turn),
+        Some(Line::Error(error)) => error.turn.as_ref(),
+        _ => None,
+    };
+    if let Some(session) = turn.and_then(|turn| turn.session.as_deref()) {
+        forget(session, socket).await;
+    }
+    let key = send.idempotency_key.as_deref().unwrap_or_default();
+    let exit = turn::conclude(&outcome, key);
+    if let Some(told) = view.told.filter(|_| exit != Exit::Done) {
+        let (name, told) = (&args.name, render::preview(&told));
+        output::note(&format!("the last that was heard of `{name}`: {told}"));
+    }
+    Ok(exit)
+}
+
+/// Ends the session of a try. One that stays is in nobody's way.
+async fn forget(session: &str, socket: Option<&Path>) {
+    if let Ok(mut client) = Client::connect_or_oneshot(options(socket, Fallback::Allowed)).await {
+        let _stays = client.session_close(session).await;
+        client.close().await;
+    }
+}
+
+fn options(socket: Option<&Path>, fallback: Fallback) -> Options {
+    Options {
+        socket: socket.map(Path::to_owned),
+        fallback,
+        name: "agentctl".to_owned(),
+        attended: Attended::No,
+    }
+}
+
+/// The model and its tokens, as far as they are known.
+fn used(turn: &TurnFacts) -> String {
+    let mut known = Vec::new();
+    known.extend(
+        turn.model
+            .as_deref()
+            .map(|model| output::safe(model).into_owned()),
+    );
+    known.extend(turn.usage.as_ref().map(|usage| {
+        let (input, output) = (usage.input_tokens, usage.output_tokens);
+        format!("{input} tokens in, {output} out")
+    }));
+    match known.is_empty() {
+        true => String::new(),
+        false => format!("\n  {}", known.join(", ")),
+    }
+}
+
+fn tried(name: &str, line: Option<&Line>, took: Duration) -> serde_json::Value {
+    let (turn, error) = match line {
+        Some(Line::MessageEnd(end)) => (Some(&end.turn), None),
+        Some(Line::Error(error)) => (error.turn.as_ref(), Some(error)),
+        _ => (None, None),
+    };
+    let ok = matches!(line, Some(end @ Line::MessageEnd(_)) if exit::of_line(end) == Exit::Done);
+    json!({
+        "agent": name,
+        "ok": ok,
+        "took_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        "text": turn.map(|turn| turn.text.as_str()),
+        "provider": turn.and_then(|turn| turn.provider.as_deref()),
+        "model": turn.and_then(|turn| turn.model.as_deref()),
+        "usage": turn.and_then(|turn| turn.usage.as_ref()),
+        "code": error.map(|error| error.code),
+        "error": error.map(|error| error.error.as_str()),
+    })
+}

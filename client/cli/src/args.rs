@@ -1,0 +1,483 @@
+//! The words of the command line.
+//!
+//! Owns names, help and examples of every command. Must not know what a command does. What a type
+//! says of itself would be help, so it is a plain comment.
+
+mod agents;
+mod control;
+mod http;
+mod look;
+mod remote;
+mod service;
+mod turn;
+mod webhook;
+mod work;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use agentd_client::ssh::Target;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use agents::{
+    AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
+};
+pub use control::{AbortArgs, DeadlineArgs, RestartArgs, WatchArgs};
+pub use http::{HttpArgs, ServeArgs, ServeCommand, TokenArgs};
+pub use look::{DoctorArgs, LogLevelArgs, LogsArgs, StatusArgs, UsageArgs, UsageBy};
+pub use remote::{
+    ForwardArgs, SendOnlyArgs, SshKeyArgs, VoiceArgs, VoiceCheckArgs, VoiceCommand, VoiceFlushArgs,
+    VoiceForwardArgs,
+};
+pub use service::{
+    ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs, ServiceRestartArgs,
+};
+pub use turn::{
+    AfterFailureArg, AgentArgs, HowArgs, ModeArg, OnQuestionArg, RetryArg, SendArgs, TurnArgs,
+    WhoArgs,
+};
+pub use webhook::{
+    AddWebhookArgs, DeliveryArg, ReplayWebhookArgs, RotateWebhookArgs, TestWebhookArgs,
+    WebhookArgs, WebhookCommand, WebhookListArgs, WebhookUrlArgs,
+};
+pub use work::{
+    AnswerArgs, BackupArgs, CollectArgs, CompactArgs, DispatchArgs, ExportArgs, HistoryArgs,
+    JobsArgs, ModelArgs, NewSessionArgs, PhaseArg, QuestionsArgs, RestoreArgs, SessionArgs,
+    SessionsArgs, SessionsCommand, SteerArgs,
+};
+
+/// Talk to AI agents through the per-user daemon `agentd`.
+#[derive(Parser, Debug)]
+#[command(
+    name = "agentctl",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  agentctl send \"what changed here today?\"
+  git diff | agentctl send --agent pi -
+  agentctl status
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 refused, 69 no daemon, 70 daemon hangs,
+71 daemon stopped, 75 outcome unknown, 78 configuration, 124 timeout, 130 interrupted"
+)]
+pub struct Cli {
+    /// The daemon's socket, instead of `$AGENTD_SOCKET` or the default
+    #[arg(long, global = true, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// The daemon of another machine, by ssh
+    #[arg(
+        long,
+        global = true,
+        value_name = "[USER@]HOST[:PORT]",
+        conflicts_with = "socket"
+    )]
+    pub host: Option<Target>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+#[command(defer = true)]
+pub enum Command {
+    /// Send one turn and print the answer
+    #[command(after_help = "\
+Examples:
+  agentctl send \"fix the failing test\" --session main
+  echo \"explain this\" | agentctl send --agent claude -
+  agentctl send hi --json | jq .")]
+    Send(SendArgs),
+    /// The same as `send`, with the options and the JSON of `openclaw agent`
+    #[command(after_help = "\
+Examples:
+  agentctl agent --message \"hi\" --thinking low --session main
+  agentctl agent --message \"hi\" --json | jq -r .payloads[0].text")]
+    Agent(AgentArgs),
+    /// How the daemon is and what its workers do
+    #[command(after_help = "\
+Examples:
+  agentctl status
+  agentctl status --rpc && echo \"a worker lives\"
+  agentctl status --watch
+
+Answers within a second. With --rpc: exit 0 when a worker lives, 1 when none does.
+Exit 69 without a daemon, 70 when it does not answer, 71 when it was stopped (SIGSTOP)")]
+    Status(StatusArgs),
+    /// Look for what is wrong with this installation, and say what to do about it
+    #[command(after_help = "\
+Examples:
+  agentctl doctor
+  agentctl doctor --fix
+  agentctl doctor --full --json
+
+Exit codes: 0 nothing is wrong, 1 something is")]
+    Doctor(DoctorArgs),
+    /// What the daemon logged: from the journal, or from its file where there is none
+    #[command(after_help = "\
+Examples:
+  agentctl logs -f
+  agentctl logs --job j41
+  agentctl logs --session main --since 2h --json
+
+Prompts, answers and keys are never logged; `agentctl history` shows what was said")]
+    Logs(LogsArgs),
+    /// How much the daemon logs, until it starts again
+    #[command(after_help = "\
+Examples:
+  agentctl log-level
+  agentctl log-level debug
+  agentctl log-level info,agentd_daemon::store=debug")]
+    LogLevel(LogLevelArgs),
+    /// The status for Prometheus
+    #[command(after_help = "\
+Examples:
+  agentctl metrics
+  agentctl metrics > agentd.prom
+
+Without a daemon it prints `agentd_up 0`; exit codes as `status`")]
+    Metrics,
+    /// Which agents there are and whether each is usable; add, remove or test one
+    #[command(after_help = "\
+Examples:
+  agentctl agents
+  agentctl agents test claude
+  agentctl agents add mine --kind acp -- my-agent --acp
+  agentctl agents --json | jq '.agents[] | select(.usable).name'")]
+    Agents(AgentsArgs),
+    /// Who serves models to the built-in agent: store a key, add a server, try one
+    #[command(
+        disable_help_flag = true,
+        after_help = "\
+Examples:
+  agentctl provider list
+  agentctl provider add gemini
+  agentctl provider test gemini
+
+The built-in agent's own program, timmy, does it: `agentctl provider --help` asks it"
+    )]
+    Provider(PassedArgs),
+    /// Which models the built-in agent asks, in which order, and how they are
+    #[command(
+        disable_help_flag = true,
+        after_help = "\
+Examples:
+  agentctl models status
+  agentctl models default gemini/gemini-2.5-pro
+  agentctl models fallbacks add openrouter/openai/gpt-4.1-mini
+
+The built-in agent's own program, timmy, does it: `agentctl models --help` asks it"
+    )]
+    Models(PassedArgs),
+    /// Cancel a turn: a job, a session's turn, or the only live one
+    #[command(after_help = "\
+Examples:
+  agentctl abort
+  agentctl abort j41
+  agentctl abort --session main --queued")]
+    Abort(AbortArgs),
+    /// Hand in several turns at once, all or none, and print their jobs
+    #[command(after_help = "\
+Examples:
+  agentctl dispatch \"count the tests\" \"count the files\"
+  agentctl dispatch --label run=7 --key-prefix run-7 < prompts.txt
+  echo '{\"prompt\":\"hi\",\"agent\":\"pi\"}' | agentctl dispatch --collect
+
+Without a prompt, each line of standard input is one: plain text, or a `send` object
+when it begins with `{`; what such an object names goes before the options.
+The same keys again are the same jobs: nothing runs twice.")]
+    Dispatch(DispatchArgs),
+    /// Wait for jobs and print their results
+    #[command(after_help = "\
+Examples:
+  agentctl collect j41
+  agentctl collect j41 j42 --any --timeout 60
+
+Exit codes: 0 all is done, 1 a job failed, 124 some are not done yet")]
+    Collect(CollectArgs),
+    /// Which jobs there are, newest first
+    #[command(after_help = "\
+Examples:
+  agentctl jobs
+  agentctl jobs --state running
+  agentctl jobs --label run=7 --since 2h --json | jq -r '.jobs[].job'")]
+    Jobs(JobsArgs),
+    /// What turns used and cost, and how much of it local models served
+    #[command(after_help = "\
+Examples:
+  agentctl usage
+  agentctl usage --since 7d --by model
+  agentctl usage --by day --csv > usage.csv
+
+It is counted from the results that are stored: what is forgotten isn't in it. `local` is what a
+model on your own machines answered. Days are those of UTC. Nothing leaves this machine.")]
+    Usage(UsageArgs),
+    /// Who may be told that a job has ended, and what became of that
+    #[command(after_help = "\
+Examples:
+  agentctl webhook add https://ci.example/hooks/
+  agentctl send \"run the checks\" --callback https://ci.example/hooks/agentd
+  agentctl webhook list --state dead
+
+What a receiver has to do is in client/WEBHOOKS.md.")]
+    Webhook(WebhookArgs),
+    /// Say something to a running turn
+    #[command(after_help = "\
+Examples:
+  agentctl steer \"leave the tests alone\"
+  agentctl steer --session main \"stop after the first one\"")]
+    Steer(SteerArgs),
+    /// Which sessions there are; make, close or resume one
+    #[command(after_help = "\
+Examples:
+  agentctl sessions
+  agentctl sessions new main --agent pi
+  agentctl sessions resume main")]
+    Sessions(SessionsArgs),
+    /// What was said in a session
+    #[command(after_help = "\
+Examples:
+  agentctl history main
+  agentctl history main --job j41 --full")]
+    History(HistoryArgs),
+    /// What agents ask and nobody answered yet
+    #[command(after_help = "\
+Examples:
+  agentctl questions
+  agentctl questions --session main --json")]
+    Questions(QuestionsArgs),
+    /// Answer an agent's question
+    #[command(after_help = "\
+Examples:
+  agentctl answer q7
+  agentctl answer q7 --approve
+  agentctl answer q7 --choice staging
+  pass show token | agentctl answer q7 --text -
+
+Without an answer it is asked for on the terminal. A secret is typed there unseen, or comes
+from standard input: an argument could be read by everybody with `ps`.")]
+    Answer(AnswerArgs),
+    /// Another model for a session
+    #[command(after_help = "\
+Examples:
+  agentctl model main anthropic/claude-sonnet-4-5
+  agentctl model main gpt-5 --provider openai --thinking low")]
+    Model(ModelArgs),
+    /// Let the agent shorten what it remembers of a session
+    #[command(after_help = "\
+Examples:
+  agentctl compact main
+  agentctl compact main --instructions \"keep the file names\"")]
+    Compact(CompactArgs),
+    /// Copy the store to a file that is whole by itself
+    #[command(after_help = "\
+Examples:
+  agentctl backup
+  agentctl backup monday.db
+  agentctl backup --every 1d --keep 7")]
+    Backup(BackupArgs),
+    /// Put a backup in the place of the store, while the daemon is stopped
+    #[command(after_help = "\
+Examples:
+  agentctl stop && agentctl restore monday.db")]
+    Restore(RestoreArgs),
+    /// Print everything stored, one JSON object on each line
+    #[command(after_help = "\
+Examples:
+  agentctl export > all.jsonl
+  agentctl export --output all.jsonl")]
+    Export(ExportArgs),
+    /// Print what happens, as it happens, until Ctrl-C
+    #[command(after_help = "\
+Examples:
+  agentctl watch
+  agentctl watch --session main --json
+  agentctl watch --job j41 --after 0
+
+With --after, what happened since that `seq` comes first; 0 is the beginning")]
+    Watch(WatchArgs),
+    /// Replace the processes of an agent or of a session
+    #[command(after_help = "\
+Examples:
+  agentctl restart pi
+  agentctl restart --session main --now")]
+    Restart(RestartArgs),
+    /// Stop the daemon; queued turns stay stored
+    #[command(after_help = "\
+Examples:
+  agentctl stop
+  agentctl stop --deadline 5")]
+    Stop(DeadlineArgs),
+    /// Run the daemon as a service of your service manager (systemd; launchd on macOS)
+    #[command(after_help = "\
+Examples:
+  agentctl service install
+  agentctl service status
+  agentctl service restart")]
+    Service(ServiceArgs),
+    /// Start no new turn and wait until none runs
+    #[command(after_help = "\
+Examples:
+  agentctl drain
+  agentctl drain --deadline 60 && agentctl stop")]
+    Drain(DeadlineArgs),
+    /// Start turns again
+    #[command(after_help = "Examples:\n  agentctl undrain")]
+    Undrain,
+    /// Relay protocol lines between standard input and output and the daemon
+    #[command(after_help = "\
+Examples:
+  echo '{\"prompt\":\"hi\"}' | agentctl stdio
+  ssh host agentctl stdio")]
+    Stdio(StdioArgs),
+    /// Be `nc -U`, for a socket of your own only
+    #[command(after_help = "\
+Examples:
+  echo '{\"prompt\":\"hi\"}' | agentctl nc
+  echo '{\"type\":\"status\"}' | agentctl nc /tmp/timmy.sock
+
+Bytes as they are, until the daemon closes. Nothing is sent where the socket, or the link to it,
+belongs to somebody else: in /tmp anybody may have put one.")]
+    Nc(NcArgs),
+    /// Give the daemon of another machine a socket on this one, until Ctrl-C
+    #[command(after_help = "\
+Examples:
+  agentctl forward me@mac
+  agentctl forward mac --local /tmp/mac.sock
+  agentctl --socket /tmp/mac.sock send --no-fallback hi
+
+For programs that speak to sockets; `agentctl` itself needs no more than `--host`.
+Give `--no-fallback` with such a socket: else, while the daemon there is down, this machine
+would run the turn.")]
+    Forward(ForwardArgs),
+    /// Serve what the daemon can do to programs that speak HTTP
+    #[command(after_help = "\
+Examples:
+  agentctl serve http
+  agentctl serve http --listen '[::1]:7878'")]
+    Serve(ServeArgs),
+    /// Print the token that every HTTP request has to bring
+    #[command(after_help = "\
+Examples:
+  agentctl token
+  agentctl token --new
+
+Whoever has it can ask the agents anything, as you. It is in http.token of the state directory.")]
+    Token(TokenArgs),
+    /// Print the line for `authorized_keys` that lets a key send, and nothing else
+    #[command(after_help = "\
+Examples:
+  ssh-keygen -t ed25519 -N '' -f ~/.ssh/agentd_voice
+  agentctl ssh-key mac --key ~/.ssh/agentd_voice.pub
+  agentctl ssh-key mac --key ~/.ssh/agentd_voice.pub --agents timmy --no-tools
+  agentctl ssh-key mac --key ~/.ssh/agentd_voice.pub --program /opt/bin/agentctl
+
+The line goes into ~/.ssh/authorized_keys on that machine. Whoever has the key can ask these
+agents anything and have them do what their tools do; it opens no shell, reads no file, forwards
+nothing and runs no other command.")]
+    SshKey(SshKeyArgs),
+    /// Send what was said to a session, now or as soon as its machine can be reached
+    #[command(after_help = "\
+Examples:
+  echo \"what is on today\" | agentctl voice forward --host me@mac
+  agentctl voice check me@mac
+  agentctl voice flush")]
+    Voice(VoiceArgs),
+    /// Show the configuration in force
+    #[command(after_help = "Examples:\n  agentctl config show\n  agentctl config show --json")]
+    Config(ConfigArgs),
+    /// See it work, without any key or network
+    #[command(after_help = "Examples:\n  agentctl demo")]
+    Demo,
+    /// Print the completion script of a shell
+    #[command(after_help = "\
+Examples:
+  agentctl completions bash > ~/.local/share/bash-completion/completions/agentctl
+  agentctl completions fish > ~/.config/fish/completions/agentctl.fish")]
+    Completions(CompletionsArgs),
+    /// Write the manual pages
+    #[command(after_help = "\
+Examples:
+  agentctl man --to ~/.local/share/man/man1 && man agentctl-send")]
+    Man(ManArgs),
+}
+
+// A command with nothing but `--json`.
+#[derive(Args, Clone, Debug)]
+pub struct JsonArgs {
+    /// Print the protocol's own line
+    #[arg(long)]
+    pub json: bool,
+}
+
+// Words that are for another program.
+#[derive(Args, Clone, Debug)]
+pub struct PassedArgs {
+    /// What about them
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "WORDS"
+    )]
+    pub words: Vec<OsString>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct StdioArgs {
+    /// Fail rather than run without the daemon
+    #[arg(long)]
+    pub no_fallback: bool,
+    /// Let nothing but sends pass: for a key that may do nothing else
+    #[arg(long)]
+    pub send_only: bool,
+    /// What they may say.
+    #[command(flatten)]
+    pub rules: SendOnlyArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct NcArgs {
+    /// The socket, instead of that of every other command
+    #[arg(value_name = "SOCKET", conflicts_with = "socket")]
+    pub place: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ConfigArgs {
+    /// What about it.
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum ConfigCommand {
+    /// Print each value and where it comes from
+    #[command(after_help = "Examples:\n  agentctl config show --json")]
+    Show(JsonArgs),
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+pub struct CompletionsArgs {
+    /// Which shell
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ManArgs {
+    /// The directory, which is made when it is not there
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+}
+
+/// A shell we write completions for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+#[cfg(test)]
+mod tests;

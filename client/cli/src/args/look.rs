@@ -1,0 +1,102 @@
+//! The words of the commands that look: how the daemon is, and what it did.
+
+use std::time::Duration;
+
+use agentd_protocol::JobId;
+use clap::{Args, ValueEnum};
+
+// `status`.
+#[derive(Args, Clone, Debug)]
+pub struct StatusArgs {
+    /// Everything about the workers; the exit code says whether one lives
+    #[arg(long)]
+    pub rpc: bool,
+    /// Again each second, until Ctrl-C
+    #[arg(long)]
+    pub watch: bool,
+    /// Print the protocol's own line
+    #[arg(long)]
+    pub json: bool,
+}
+
+// `logs`.
+#[derive(Args, Clone, Debug)]
+pub struct LogsArgs {
+    /// Only of this job
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<JobId>,
+    /// Only of this session
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<String>,
+    /// Only of this agent
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// Not older than this: 90s, 30m, 2h, 7d
+    #[arg(long, value_name = "SPAN", value_parser = crate::value::span)]
+    pub since: Option<Duration>,
+    /// At most so many lines, the last ones
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 1000)]
+    pub lines: usize,
+    /// Then go on with what is logged, until Ctrl-C
+    #[arg(long, short)]
+    pub follow: bool,
+    /// One JSON object on each line
+    #[arg(long)]
+    pub json: bool,
+}
+
+// `usage`.
+#[derive(Args, Clone, Debug)]
+pub struct UsageArgs {
+    /// Only turns accepted no longer ago than this: 90s, 30m, 2h, 7d
+    #[arg(long, value_name = "SPAN", value_parser = crate::value::span)]
+    pub since: Option<Duration>,
+    /// By what it is added up
+    #[arg(long, value_enum, default_value_t = UsageBy::Provider)]
+    pub by: UsageBy,
+    /// One JSON object
+    #[arg(long, conflicts_with = "csv")]
+    pub json: bool,
+    /// One line for each sum, with a head
+    #[arg(long)]
+    pub csv: bool,
+}
+
+/// `--by`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum UsageBy {
+    Agent,
+    Provider,
+    Model,
+    Day,
+}
+
+// `log-level`.
+#[derive(Args, Clone, Debug)]
+pub struct LogLevelArgs {
+    /// error, warn, info, debug, trace, off, or a list as in `info,agentd_daemon::store=debug`;
+    /// without it the level in force is printed
+    #[arg(value_name = "LEVEL")]
+    pub level: Option<String>,
+    /// Print the protocol's own line
+    #[arg(long)]
+    pub json: bool,
+}
+
+// `doctor`.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct DoctorArgs {
+    /// Repair what is safe to repair: modes, missing directories, a stale alias
+    #[arg(long)]
+    pub fix: bool,
+    /// Also ask agents for their versions, read the whole store, and try voice targets
+    #[arg(long)]
+    pub full: bool,
+    /// You have seen what the store lost: it is told no more
+    #[arg(long)]
+    pub accept_loss: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}

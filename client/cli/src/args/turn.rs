@@ -1,0 +1,164 @@
+//! The words of the commands that send a turn.
+//!
+//! Owns their names and help. Must not know how a turn is sent.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::value;
+
+// `send`.
+#[derive(Args, Clone, Debug)]
+pub struct SendArgs {
+    /// The turn; `-`, or none with a pipe, reads standard input
+    #[arg(value_name = "TEXT")]
+    pub text: Option<String>,
+    /// How.
+    #[command(flatten)]
+    pub turn: TurnArgs,
+    /// Print the protocol's own lines
+    #[arg(long)]
+    pub json: bool,
+    /// When the session is busy: wait, or be refused
+    #[arg(long, value_enum, default_value_t = ModeArg::Queue, hide_possible_values = false)]
+    pub mode: ModeArg,
+    /// And when, and what if.
+    #[command(flatten)]
+    pub how: HowArgs,
+}
+
+// What every way of sending takes.
+#[derive(Args, Clone, Default, Debug)]
+pub struct TurnArgs {
+    /// To whom.
+    #[command(flatten)]
+    pub who: WhoArgs,
+    /// Fail rather than run without the daemon
+    #[arg(long)]
+    pub no_fallback: bool,
+    /// The same key is the same job; a random one when not given
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+}
+
+// Who answers, where, and how.
+#[derive(Args, Clone, Default, Debug)]
+pub struct WhoArgs {
+    /// Who answers, instead of the default agent
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// The conversation; without it a new one
+    #[arg(long, visible_alias = "session-id", value_name = "NAME")]
+    pub session: Option<String>,
+    /// Pin the model's provider
+    #[arg(long, value_name = "NAME")]
+    pub provider: Option<String>,
+    /// Pin the model
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// How hard to think, in the agent's words
+    #[arg(long, value_name = "LEVEL")]
+    pub thinking: Option<String>,
+    /// What to ask when that model fails, as provider/model; may be given again
+    #[arg(long = "fallback", value_name = "PROVIDER/MODEL", value_parser = value::model)]
+    pub fallbacks: Vec<String>,
+    /// Restrict the agent to these tools; with commas, or given again
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub tools: Vec<String>,
+    /// Working directory; a new session starts here anyway
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+    /// Longest running time: 90s, 10m, or seconds
+    #[arg(long, value_name = "TIME", value_parser = value::positive, allow_hyphen_values = true)]
+    pub timeout: Option<f64>,
+}
+
+// What goes with a turn, when it starts, and what becomes of it when something goes wrong.
+#[derive(Args, Clone, Default, Debug)]
+pub struct HowArgs {
+    /// A label, for `agentctl jobs --label`; may be given again
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = value::label)]
+    pub labels: Vec<(String, String)>,
+    /// A picture, PDF or text that goes with the turn; may be given again
+    #[arg(long, value_name = "FILE", value_parser = value::file)]
+    pub attach: Vec<PathBuf>,
+    /// Who is told when the turn has ended; an endpoint of `agentctl webhook add`
+    #[arg(long, value_name = "URL")]
+    pub callback: Option<String>,
+    /// Tell the callback the text, too: up to 64 KiB of it
+    #[arg(long, requires = "callback")]
+    pub callback_result: bool,
+    /// Not before: a time like 2026-11-21T19:00:00Z, or a span from now like 2h
+    #[arg(long, value_name = "WHEN", value_parser = value::start_at)]
+    pub start_at: Option<String>,
+    /// Longest wait before it starts: 90s, 10m, or seconds
+    #[arg(long, value_name = "TIME", value_parser = value::positive, allow_hyphen_values = true)]
+    pub expires: Option<f64>,
+    /// When a turn before it in its session was interrupted: wait for `sessions resume`, or run
+    #[arg(long, value_enum)]
+    pub after_failure: Option<AfterFailureArg>,
+    /// When the agent asks something: wait for an answer, or deny [default: ask on the terminal, deny without one]
+    #[arg(long, value_enum)]
+    pub on_question: Option<OnQuestionArg>,
+    /// Fail rather than run without the session's earlier turns
+    #[arg(long)]
+    pub require_context: bool,
+    /// May the turn run again after a crash?
+    #[arg(long, value_enum)]
+    pub retry: Option<RetryArg>,
+}
+
+/// `--mode`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ModeArg {
+    /// Wait in the session's queue
+    Queue,
+    /// Refuse with exit code 3
+    Reject,
+}
+
+/// `--retry`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum RetryArg {
+    /// No
+    Never,
+    /// Yes, at most three attempts
+    Auto,
+}
+
+/// `--after-failure`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum AfterFailureArg {
+    /// Wait for `agentctl sessions resume`
+    Hold,
+    /// Run all the same
+    Run,
+}
+
+/// `--on-question`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum OnQuestionArg {
+    /// Wait for an answer
+    Wait,
+    /// Deny at once
+    Deny,
+}
+
+// `agent`.
+#[derive(Args, Clone, Debug)]
+pub struct AgentArgs {
+    /// The turn
+    #[arg(long, short = 'm', value_name = "TEXT")]
+    pub message: String,
+    /// How.
+    #[command(flatten)]
+    pub turn: TurnArgs,
+    /// For callers of an older product; there is no channel to deliver to: the answer is printed
+    /// here, and a note says so
+    #[arg(long)]
+    pub deliver: bool,
+    /// Print one object with `payloads` and `meta`
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,303 @@
+//! The words of the commands about work that outlives them: jobs, sessions, questions, copies.
+//!
+//! Owns their names and help. Must not know what a command does.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agentd_protocol::JobId;
+use agentd_protocol::work::JobPhase;
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::JsonArgs;
+use super::turn::{HowArgs, WhoArgs};
+use crate::value;
+
+// `dispatch`.
+#[derive(Args, Clone, Debug)]
+pub struct DispatchArgs {
+    /// The turns; none, or `-`, reads one from each line of standard input
+    #[arg(value_name = "TEXT")]
+    pub prompts: Vec<String>,
+    /// To whom.
+    #[command(flatten)]
+    pub who: WhoArgs,
+    /// And when, and what if.
+    #[command(flatten)]
+    pub how: HowArgs,
+    /// The keys are PREFIX-1, PREFIX-2, …; the same key is the same job
+    #[arg(long, value_name = "PREFIX")]
+    pub key_prefix: Option<String>,
+    /// Wait until all are done and print their results
+    #[arg(long)]
+    pub collect: bool,
+    /// Print the protocol's own lines
+    #[arg(long)]
+    pub json: bool,
+}
+
+// `collect`.
+#[derive(Args, Clone, Debug)]
+pub struct CollectArgs {
+    /// Which
+    #[arg(required = true, value_name = "JOB")]
+    pub jobs: Vec<JobId>,
+    /// Longest wait: 90s, 10m, or seconds; 0 looks without waiting
+    #[arg(long, value_name = "TIME", value_parser = value::not_negative, allow_hyphen_values = true)]
+    pub timeout: Option<f64>,
+    /// Wait for the first, not for all
+    #[arg(long)]
+    pub any: bool,
+    /// Print the protocol's own line
+    #[arg(long)]
+    pub json: bool,
+}
+
+// `jobs`.
+#[derive(Args, Clone, Debug)]
+pub struct JobsArgs {
+    /// Only of this session
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<String>,
+    /// Only those in this state
+    #[arg(long, value_enum)]
+    pub state: Option<PhaseArg>,
+    /// Only those with this label
+    #[arg(long, value_name = "KEY[=VALUE]")]
+    pub label: Option<String>,
+    /// Only those sent from inside this job
+    #[arg(long, value_name = "JOB")]
+    pub parent: Option<JobId>,
+    /// Only those no older than this: 90s, 30m, 2h, 7d
+    #[arg(long, value_name = "SPAN", value_parser = value::span)]
+    pub since: Option<Duration>,
+    /// At most so many
+    #[arg(long, value_name = "COUNT", default_value_t = 50)]
+    pub limit: usize,
+    /// Print the protocol's own lines, one for each page
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `--state`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum PhaseArg {
+    Queued,
+    Held,
+    Running,
+    Completed,
+    Cancelled,
+    Failed,
+    Interrupted,
+}
+
+impl From<PhaseArg> for JobPhase {
+    fn from(phase: PhaseArg) -> Self {
+        match phase {
+            PhaseArg::Queued => Self::Queued,
+            PhaseArg::Held => Self::Held,
+            PhaseArg::Running => Self::Running,
+            PhaseArg::Completed => Self::Completed,
+            PhaseArg::Cancelled => Self::Cancelled,
+            PhaseArg::Failed => Self::Failed,
+            PhaseArg::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
+// `steer`.
+#[derive(Args, Clone, Debug)]
+pub struct SteerArgs {
+    /// What to say; `-` reads standard input
+    #[arg(value_name = "TEXT")]
+    pub text: String,
+    /// To the running turn of this session
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<String>,
+    /// To this job
+    #[arg(long, value_name = "JOB", conflicts_with = "session")]
+    pub job: Option<JobId>,
+    /// Print the protocol's own line
+    #[arg(long)]
+    pub json: bool,
+}
+
+// `sessions`.
+#[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct SessionsArgs {
+    /// What about them; without, list them.
+    #[command(subcommand)]
+    pub command: Option<SessionsCommand>,
+    /// Print the protocol's own lines, one for each page
+    #[arg(long)]
+    pub json: bool,
+}
+
+// What about sessions.
+#[derive(Subcommand, Clone, Debug)]
+pub enum SessionsCommand {
+    /// Make a session without a turn
+    #[command(after_help = "Examples:\n  agentctl sessions new main --agent pi --cwd ~/src")]
+    New(NewSessionArgs),
+    /// End a session's process and forget the session
+    #[command(after_help = "Examples:\n  agentctl sessions close main")]
+    Close(SessionArgs),
+    /// Run the turns that wait because one before them was interrupted
+    #[command(after_help = "Examples:\n  agentctl sessions resume main")]
+    Resume(SessionArgs),
+}
+
+// `sessions new`.
+#[derive(Args, Clone, Debug)]
+pub struct NewSessionArgs {
+    /// Its name; one is made when not given
+    #[arg(value_name = "NAME")]
+    pub session: Option<String>,
+    /// Who answers, instead of the default agent
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// Working directory, instead of this one
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+    /// Restrict the agent to these tools; may be given again
+    #[arg(long = "tool", value_name = "TOOLSET")]
+    pub toolsets: Vec<String>,
+    /// Print the protocol's own line
+    #[arg(long)]
+    pub json: bool,
+}
+
+// A command about one session.
+#[derive(Args, Clone, Debug)]
+pub struct SessionArgs {
+    /// Which
+    #[arg(value_name = "NAME")]
+    pub session: String,
+    /// How to print it.
+    #[command(flatten)]
+    pub output: JsonArgs,
+}
+
+// `history`.
+#[derive(Args, Clone, Debug)]
+pub struct HistoryArgs {
+    /// Which
+    #[arg(value_name = "SESSION")]
+    pub session: String,
+    /// Only this turn
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<JobId>,
+    /// Long messages from their first byte to their last
+    #[arg(long, conflicts_with = "json")]
+    pub full: bool,
+    /// Print the protocol's own lines, one for each page
+    #[arg(long)]
+    pub json: bool,
+}
+
+// `questions`.
+#[derive(Args, Clone, Debug)]
+pub struct QuestionsArgs {
+    /// Only of this session
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<String>,
+    /// Print the protocol's own line
+    #[arg(long)]
+    pub json: bool,
+}
+
+// `answer`.
+#[derive(Args, Clone, Debug)]
+#[command(group(clap::ArgGroup::new("how").args(["approve", "deny", "choice", "text"])))]
+pub struct AnswerArgs {
+    /// Which
+    #[arg(value_name = "QUESTION")]
+    pub question_id: String,
+    /// Yes
+    #[arg(long)]
+    pub approve: bool,
+    /// No
+    #[arg(long)]
+    pub deny: bool,
+    /// One of the options
+    #[arg(long, value_name = "OPTION")]
+    pub choice: Option<String>,
+    /// Some text; `-` reads standard input
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub text: Option<String>,
+    /// Print the protocol's own line
+    #[arg(long)]
+    pub json: bool,
+}
+
+// `model`.
+#[derive(Args, Clone, Debug)]
+pub struct ModelArgs {
+    /// Of which session
+    #[arg(value_name = "SESSION")]
+    pub session: String,
+    /// Which: MODEL, or PROVIDER/MODEL
+    #[arg(value_name = "MODEL")]
+    pub model: String,
+    /// The model's provider; then MODEL is taken as it is
+    #[arg(long, value_name = "NAME")]
+    pub provider: Option<String>,
+    /// How hard to think, in the agent's words
+    #[arg(long, value_name = "LEVEL")]
+    pub thinking: Option<String>,
+    /// Print the protocol's own line
+    #[arg(long)]
+    pub json: bool,
+}
+
+// `compact`.
+#[derive(Args, Clone, Debug)]
+pub struct CompactArgs {
+    /// Which; without, the only one with a running turn
+    #[arg(value_name = "SESSION")]
+    pub session: Option<String>,
+    /// What to keep
+    #[arg(long, value_name = "TEXT")]
+    pub instructions: Option<String>,
+    /// Print the protocol's own line
+    #[arg(long)]
+    pub json: bool,
+}
+
+// `backup`.
+#[derive(Args, Clone, Debug)]
+pub struct BackupArgs {
+    /// Where to, not there yet; without, beside the store. With --every a directory
+    #[arg(value_name = "PATH")]
+    pub path: Option<PathBuf>,
+    /// One now, and one by itself so often, as 1d or 12h; `never` ends that
+    #[arg(long, value_name = "SPAN", value_parser = value::span_or_never)]
+    pub every: Option<Duration>,
+    /// Of those, keep so many; 7 when not given
+    #[arg(long, value_name = "COUNT", requires = "every")]
+    pub keep: Option<u32>,
+    /// Print the protocol's own line
+    #[arg(long)]
+    pub json: bool,
+}
+
+// `restore`.
+#[derive(Args, Clone, Debug)]
+pub struct RestoreArgs {
+    /// A file that `backup` made
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+// `export`.
+#[derive(Args, Clone, Debug)]
+pub struct ExportArgs {
+    /// A file that is not there yet, instead of standard output
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}

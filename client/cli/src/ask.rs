@@ -1,0 +1,149 @@
+//! Asking the daemon one thing from the command line.
+//!
+//! Owns connecting without a fallback and telling why there is no answer. Must not know what is
+//! asked, nor how an answer looks.
+
+use std::io;
+use std::path::Path;
+
+use agentd_protocol::{Line, RequestKind};
+use serde::Serialize;
+
+use super::exit::{self, Exit};
+use super::{output, render, turn};
+use agentd_client::asked::{Reply, RequestError};
+use agentd_client::client::{Client, ClientError, START_IT};
+use agentd_client::fallback::Fallback;
+use agentd_client::ssh::Target;
+use agentd_client::wire::Received;
+
+/// An answer, or the exit code when there is none to print.
+pub(super) type Asked = Result<(Client, Received), Exit>;
+
+/// Connects to the daemon; without one, says so.
+pub(super) async fn daemon(socket: Option<&Path>) -> Result<Client, Exit> {
+    connected(socket, Fallback::Forbidden, START_IT).await
+}
+
+async fn connected(socket: Option<&Path>, fallback: Fallback, down: &str) -> Result<Client, Exit> {
+    let connected = turn::connect(socket, fallback).await;
+    connected.map_err(|error| match socket.and_then(Target::of_socket) {
+        Some(Ok(target)) => tell_away(&error, &target),
+        _ => tell_down(&error, down),
+    })
+}
+
+/// Asks whoever may answer.
+pub(super) async fn ask(
+    socket: Option<&Path>,
+    kind: RequestKind,
+    fields: &impl Serialize,
+    fallback: Fallback,
+) -> Asked {
+    let client = connected(socket, fallback, START_IT).await?;
+    answer(client, kind, fields).await
+}
+
+/// Asks the daemon for what makes no sense without one; `down` says what to do then.
+pub(super) async fn change_or(
+    down: &str,
+    socket: Option<&Path>,
+    kind: RequestKind,
+    fields: &impl Serialize,
+) -> Asked {
+    let client = connected(socket, Fallback::Forbidden, down).await?;
+    answer(client, kind, fields).await
+}
+
+async fn answer(mut client: Client, kind: RequestKind, fields: &impl Serialize) -> Asked {
+    match client.answer(kind, fields).await {
+        Ok(received) => Ok((client, received)),
+        Err(error) => Err(tell(&error)),
+    }
+}
+
+/// The value of a reply for a text, or its line as it came for `--json`.
+pub(super) fn print<T>(
+    asked: Result<Reply<T>, RequestError>,
+    json: bool,
+    text: impl FnOnce(&T) -> String,
+) -> io::Result<Exit> {
+    match asked {
+        Ok(reply) => {
+            if json {
+                output::out_json(&reply.line)?;
+            } else {
+                output::out(&text(&reply.value))?;
+            }
+            Ok(Exit::Done)
+        }
+        Err(error) => Ok(tell(&error)),
+    }
+}
+
+/// Says why a request has no result, and gives the exit code of that.
+pub(super) fn tell(error: &RequestError) -> Exit {
+    match error {
+        RequestError::Refused(line) => output::error(&line.error, line.hint.as_deref()),
+        RequestError::Strange(line) => tell_strange(line),
+        RequestError::NoAnswer(lost) => {
+            output::error(&lost.to_string(), Some("the daemon may have stopped"));
+        }
+        RequestError::Unknown { .. } => output::error(&error.to_string(), None),
+        RequestError::Client(error) => turn::tell_client_error(error),
+    }
+    exit::of_request_error(error)
+}
+
+/// What is to be done about the daemon of another machine is to be done there.
+fn tell_away(error: &ClientError, target: &Target) -> Exit {
+    match error {
+        ClientError::Unreachable { error, hint: None } => {
+            let hint = format!("`ssh {target} agentctl status` says what is wrong there");
+            output::error(error, Some(&hint));
+        }
+        other => turn::tell_client_error(other),
+    }
+    exit::of_client_error(error)
+}
+
+fn tell_down(error: &ClientError, down: &str) -> Exit {
+    match error {
+        ClientError::Unreachable { error, hint } => output::error(
+            &format!("agentd is not running: {error}"),
+            Some(hint.as_deref().unwrap_or(down)),
+        ),
+        other => turn::tell_client_error(other),
+    }
+    exit::of_client_error(error)
+}
+
+/// For answers where any known line will do.
+pub(super) fn done(asked: Asked, said: &str) -> io::Result<Exit> {
+    match asked {
+        Ok((_, received)) if received.line.is_some() => {
+            output::out_line(said)?;
+            Ok(Exit::Done)
+        }
+        Ok((_, received)) => Ok(unexpected(&received)),
+        Err(exit) => Ok(exit),
+    }
+}
+
+/// An answer that this version can't read.
+pub(super) fn unexpected(received: &Received) -> Exit {
+    debug_assert!(
+        !matches!(received.line, Some(Line::Error(_))),
+        "a refusal isn't an answer"
+    );
+    tell_strange(&received.text);
+    Exit::Failed
+}
+
+fn tell_strange(line: &str) {
+    let shown = render::preview(line);
+    output::error(
+        &format!("the daemon answered with a line that this version does not know: {shown}"),
+        Some("`agentctl --version` and `agentd --version` may differ"),
+    );
+}

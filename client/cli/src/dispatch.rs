@@ -1,0 +1,177 @@
+//! `dispatch` and `collect`: work handed in, and its results.
+//!
+//! Owns where the turns come from, their keys, and what is said of what isn't done. Must not know
+//! how a result looks (`render`).
+
+use std::io::{self, IsTerminal, Read};
+use std::path::Path;
+use std::time::Duration;
+
+use agentd_protocol::request::{Send, Wait};
+use agentd_protocol::rows::DispatchedRow;
+use agentd_protocol::work::{JobPhase, Jobs};
+use agentd_protocol::{JobId, Line};
+
+use super::args::{CollectArgs, DispatchArgs};
+use super::exit::{self, Exit};
+use super::{ask, compose, output, render, turn};
+use agentd_client::asked::RequestError;
+use agentd_client::client::Client;
+use agentd_client::jobs::{Collected, JobPages};
+use agentd_client::key;
+
+pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let prefix = match &args.key_prefix {
+        Some(prefix) => prefix.clone(),
+        None => key::random()?,
+    };
+    let sends = match sends_of(&args, &prefix)? {
+        Ok(sends) => sends,
+        Err(why) => {
+            let hint = "give prompts as arguments, or one on each line of standard input";
+            output::error(&why, Some(hint));
+            return Ok(Exit::Usage);
+        }
+    };
+    let mut client = match ask::daemon(socket).await {
+        Ok(client) => client,
+        Err(exit) => return Ok(exit),
+    };
+    let reply = match client.dispatch(&sends).await {
+        Ok(reply) => reply,
+        Err(error) => return Ok(tell(&error, &prefix)),
+    };
+    for row in &reply.value {
+        tell_ignored(row);
+    }
+    let jobs: Vec<JobId> = reply.value.iter().map(|row| row.job).collect();
+    let names: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+    if args.json {
+        output::out_json(&reply.line)?;
+    } else if args.collect {
+        output::note(&format!("accepted {}", names.join(" ")));
+    } else {
+        output::out(&format!("{}\n", names.join("\n")))?;
+    }
+    if args.collect {
+        return results(&mut client, &jobs, None, Wait::All, args.json).await;
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn collect(args: CollectArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let wait = if args.any { Wait::Any } else { Wait::All };
+    let timeout = match args.timeout.map(Duration::try_from_secs_f64).transpose() {
+        Ok(timeout) => timeout,
+        Err(why) => {
+            output::error(&format!("`--timeout`: {why}"), None);
+            return Ok(Exit::Usage);
+        }
+    };
+    let mut client = match ask::daemon(socket).await {
+        Ok(client) => client,
+        Err(exit) => return Ok(exit),
+    };
+    results(&mut client, &args.jobs, timeout, wait, args.json).await
+}
+
+/// A held job is waited for in vain until somebody releases it: says so, and how.
+async fn tell_held(client: &mut Client, jobs: &[JobId]) -> Result<(), RequestError> {
+    let held = Jobs {
+        state: Some(JobPhase::Held),
+        ..Jobs::default()
+    };
+    let mut pages = JobPages::new(held);
+    while let Some(page) = pages.next(client).await? {
+        for row in page.value.iter().filter(|row| jobs.contains(&row.job)) {
+            let (job, session) = (row.job, output::safe(&row.session));
+            output::note(&format!(
+                "{job} is held behind an interrupted turn: `agentctl sessions resume {session}` runs it, `agentctl abort {job}` ends it"
+            ));
+        }
+    }
+    Ok(())
+}
+
+async fn results(
+    client: &mut Client,
+    jobs: &[JobId],
+    timeout: Option<Duration>,
+    wait: Wait,
+    json: bool,
+) -> io::Result<Exit> {
+    if !json {
+        // Should it not be known, the results are asked for all the same.
+        let _unknown = tell_held(client, jobs).await;
+    }
+    let collected = match client.collect(jobs, timeout, wait).await {
+        Ok(collected) => collected,
+        Err(error) => return Ok(ask::tell(&error)),
+    };
+    let exit = exit::of_collected(&collected, wait);
+    if json {
+        let Collected { results, pending } = collected;
+        let line = Line::Collect {
+            ok: true,
+            results,
+            pending,
+        };
+        output::out_json(line.body().as_json())?;
+        return Ok(exit);
+    }
+    for result in &collected.results {
+        output::out(&render::result(result))?;
+    }
+    for job in &collected.pending {
+        output::note(&format!("{job} is not done"));
+    }
+    Ok(exit)
+}
+
+/// The turns and their keys, or what is wrong with them.
+fn sends_of(args: &DispatchArgs, prefix: &str) -> io::Result<Result<Vec<Send>, String>> {
+    let common = compose::common(&args.who, &args.how);
+    let from_input = match args.prompts.as_slice() {
+        [] => !io::stdin().is_terminal(),
+        [only] => only == "-",
+        _ => false,
+    };
+    let sends = if from_input {
+        let mut input = String::new();
+        io::stdin().lock().read_to_string(&mut input)?;
+        compose::sends_of_lines(&input, &common)
+    } else {
+        let prompts = args.prompts.iter();
+        Ok(prompts
+            .map(|prompt| compose::send_of_text(prompt, &common))
+            .collect())
+    };
+    Ok(sends.and_then(|mut sends| {
+        if sends.is_empty() {
+            return Err("there is no turn to dispatch".to_owned());
+        }
+        for (number, send) in sends.iter_mut().enumerate() {
+            let key = || format!("{prefix}-{}", number + 1);
+            send.idempotency_key.get_or_insert_with(key);
+        }
+        Ok(sends)
+    }))
+}
+
+fn tell(error: &RequestError, prefix: &str) -> Exit {
+    let exit = ask::tell(error);
+    if exit == Exit::Unknown {
+        output::err(&turn::retry_hint(&["dispatch"], "--key-prefix", prefix));
+    }
+    exit
+}
+
+fn tell_ignored(row: &DispatchedRow) {
+    for ignored in &row.ignored {
+        let field = &ignored.field;
+        output::note(&format!(
+            "{}: the daemon does not know and ignored `{field}`",
+            row.job
+        ));
+    }
+}

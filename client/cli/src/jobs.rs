@@ -1,0 +1,72 @@
+//! `jobs` and `steer`.
+//!
+//! Owns what they ask for. Must not know how a row looks (`rows`).
+
+use std::io;
+use std::path::Path;
+
+use agentd_protocol::work::{Jobs, Steer};
+
+use super::args::{JobsArgs, SteerArgs};
+use super::exit::Exit;
+use super::{ask, output, rows, send, value};
+use agentd_client::jobs::JobPages;
+
+pub(super) async fn jobs(args: JobsArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let mut pages = JobPages::new(Jobs {
+        session: args.session,
+        state: args.state.map(Into::into),
+        label: args.label,
+        parent: args.parent,
+        since: args.since.map(|since| since.as_secs_f64()),
+        limit: Some(args.limit),
+        before: None,
+    });
+    let mut client = match ask::daemon(socket).await {
+        Ok(client) => client,
+        Err(exit) => return Ok(exit),
+    };
+    let mut found = Vec::new();
+    loop {
+        match pages.next(&mut client).await {
+            Ok(Some(page)) if args.json => output::out_json(&page.line)?,
+            Ok(Some(page)) => found.extend(page.value),
+            Ok(None) => break,
+            Err(error) => return Ok(ask::tell(&error)),
+        }
+    }
+    if args.json {
+        return Ok(Exit::Done);
+    }
+    if found.is_empty() {
+        output::out_line("no jobs")?;
+    } else {
+        output::out(&rows::jobs(&found, value::now_ms()))?;
+    }
+    if pages.has_more() {
+        output::note(&format!(
+            "there are more than {}: see them with a larger `--limit`",
+            args.limit
+        ));
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn steer(args: SteerArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let Some(text) = send::text_of(Some(&args.text))? else {
+        output::error("there is nothing to say", None);
+        return Ok(Exit::Usage);
+    };
+    let steer = Steer {
+        session: args.session,
+        job: args.job,
+        text,
+    };
+    let mut client = match ask::daemon(socket).await {
+        Ok(client) => client,
+        Err(exit) => return Ok(exit),
+    };
+    ask::print(client.steer(&steer).await, args.json, |job| {
+        format!("told {job}\n")
+    })
+}

@@ -1,0 +1,278 @@
+//! `agentctl`, the command line.
+//!
+//! Owns the way from arguments to an exit code. Must not know the protocol beyond what its commands
+//! say through the library.
+
+mod agents;
+#[expect(
+    missing_docs,
+    reason = "what a type says of itself would be its command's help"
+)]
+pub mod args;
+mod ask;
+mod built_in;
+mod compose;
+mod control;
+mod copies;
+mod demo;
+mod dispatch;
+mod doctor;
+pub mod exit;
+mod forward;
+mod host;
+mod jobs;
+mod logs;
+mod man;
+mod nc;
+mod questions;
+pub mod render;
+pub mod rows;
+mod send;
+mod service;
+mod sessions;
+mod ssh;
+mod status;
+pub mod stream;
+mod terminal;
+mod token;
+mod turn;
+mod usage;
+mod value;
+mod voice;
+mod webhook;
+
+use std::ffi::{OsStr, OsString};
+use std::future::Future;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
+use agentd_protocol::secrecy;
+use agentd_serve::ServeError;
+use agentd_terminal::output;
+use clap::{CommandFactory, Parser};
+
+use self::args::{
+    Cli, Command, ConfigCommand, HttpArgs, JsonArgs, RestoreArgs, ServeCommand, Shell, StdioArgs,
+};
+use self::exit::Exit;
+use agentd_client::fallback::Fallback;
+use agentd_client::places::{self, Environment};
+use agentd_client::send_only::SendOnly;
+use agentd_client::{oneshot, relay, signals, stdio};
+
+/// Runs one command line, from the program's name on.
+pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
+    // Prompts, answers and tokens are in memory.
+    secrecy::hide_memory();
+    signals::outlive_large_files();
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(error) => return told(&error),
+    };
+    match run_command(cli) {
+        Ok(exit) => exit,
+        // The reader left, as `head` does: it has what it wanted.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
+        Err(error) => {
+            output::error(&error.to_string(), None);
+            Exit::Failed
+        }
+    }
+}
+
+/// `--help` and `--version` are answers, not errors.
+fn told(error: &clap::Error) -> Exit {
+    let text = error.render().to_string();
+    if error.use_stderr() {
+        // It repeats the words of the command line, which a script may have from elsewhere.
+        output::err(&output::safe(&text));
+        return Exit::Usage;
+    }
+    // Whoever closed standard output doesn't want to read the help.
+    let _closed = output::out(&text);
+    Exit::Done
+}
+
+fn run_command(cli: Cli) -> io::Result<Exit> {
+    let socket = match host::socket(&cli) {
+        Ok(socket) => socket,
+        Err(exit) => return Ok(exit),
+    };
+    let socket = socket.as_deref();
+    if makes_files(&cli.command)
+        && let Some((dir, owner)) = places::foreign_state(&Environment::of_process())
+    {
+        let (us, dir) = (nix::unistd::Uid::effective(), dir.display());
+        let error = format!("`{dir}` belongs to uid {owner}, and this runs as uid {us}");
+        let hint = "nothing was made there; with sudo, say `sudo -H`, or set `AGENTD_STATE_DIR`";
+        output::error(&error, Some(hint));
+        return Ok(Exit::Configuration);
+    }
+    match cli.command {
+        Command::Send(args) => block_on(send::send(args, socket)),
+        Command::Agent(args) => block_on(send::agent(args, socket)),
+        Command::Status(args) => block_on(status::status(args, socket)),
+        Command::Doctor(args) => block_on(doctor::doctor(args, socket)),
+        Command::Logs(args) => block_on(logs::logs(args)),
+        Command::LogLevel(args) => block_on(status::log_level(args, socket)),
+        Command::Metrics => block_on(status::metrics(socket)),
+        Command::Agents(args) => block_on(agents::agents(args, socket)),
+        Command::Provider(args) => Ok(built_in::run("provider", &args)),
+        Command::Models(args) => Ok(built_in::run("models", &args)),
+        Command::Abort(args) => block_on(control::abort(args, socket)),
+        Command::Dispatch(args) => block_on(dispatch::dispatch(args, socket)),
+        Command::Collect(args) => block_on(dispatch::collect(args, socket)),
+        Command::Jobs(args) => block_on(jobs::jobs(args, socket)),
+        Command::Usage(args) => block_on(usage::usage(args, socket)),
+        Command::Webhook(args) => block_on(webhook::webhook(args, socket)),
+        Command::Steer(args) => block_on(jobs::steer(args, socket)),
+        Command::Sessions(args) => block_on(sessions::sessions(args, socket)),
+        Command::History(args) => block_on(sessions::history(args, socket)),
+        Command::Questions(args) => block_on(questions::questions(args, socket)),
+        Command::Answer(args) => block_on(questions::answer(args, socket)),
+        Command::Model(args) => block_on(sessions::model(args, socket)),
+        Command::Compact(args) => block_on(sessions::compact(args, socket)),
+        Command::Backup(args) => block_on(copies::backup(args, socket)),
+        Command::Restore(args) => restore(&args),
+        Command::Export(args) => block_on(copies::export(args, socket)),
+        Command::Watch(args) => block_on(control::watch(args, socket)),
+        Command::Restart(args) => block_on(control::restart(args, socket)),
+        Command::Stop(args) => block_on(control::stop(args, socket)),
+        Command::Service(args) => block_on(service::service(args, socket)),
+        Command::Drain(args) => block_on(control::drain(args, socket)),
+        Command::Undrain => block_on(control::undrain(socket)),
+        Command::Stdio(args) => block_on(stdio(args, socket)),
+        Command::Nc(args) => block_on(nc::nc(args, socket)),
+        Command::Forward(args) => block_on(forward::forward(args, socket)),
+        Command::Serve(args) => match args.command {
+            ServeCommand::Http(args) => Ok(serve_http(args, socket)),
+        },
+        Command::Token(args) => token::token(args),
+        Command::SshKey(args) => block_on(ssh::key(args)),
+        Command::Voice(args) => block_on(voice::voice(args, socket)),
+        Command::Demo => block_on(demo::run(socket)),
+        Command::Config(config) => match config.command {
+            ConfigCommand::Show(args) => config_show(&args),
+        },
+        Command::Completions(args) => completions(args.shell),
+        Command::Man(args) => man::man(&args),
+    }
+}
+
+/// Does it make files of its own below the home? What the daemon's program makes it looks at itself.
+const fn makes_files(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Token(_) | Command::Serve(_) | Command::Voice(_) | Command::Service(_)
+    )
+}
+
+fn block_on(command: impl Future<Output = io::Result<Exit>>) -> io::Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()?;
+    let exit = runtime.block_on(command);
+    // A read of standard input may still be waiting on its thread, for ever.
+    runtime.shutdown_background();
+    exit
+}
+
+fn serve_http(args: HttpArgs, socket: Option<&Path>) -> Exit {
+    let HttpArgs {
+        listen,
+        hosts,
+        origins,
+        behind_tls_proxy,
+    } = args;
+    let options = agentd_serve::Options {
+        listen,
+        hosts,
+        origins,
+        behind_tls_proxy,
+    };
+    let Err(error) = agentd_serve::run(&options, socket) else {
+        return Exit::Done;
+    };
+    output::error(&error.to_string(), error.hint());
+    match error {
+        ServeError::Options { .. } => Exit::Usage,
+        ServeError::Taken(_) => Exit::Refused,
+        ServeError::Machine { .. } => Exit::Configuration,
+        ServeError::Io(_) => Exit::Failed,
+    }
+}
+
+async fn stdio(args: StdioArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let fallback = if args.no_fallback {
+        Fallback::Forbidden
+    } else {
+        Fallback::Allowed
+    };
+    let client = match turn::connect(socket, fallback).await {
+        Ok(client) => client,
+        Err(error) => {
+            turn::tell_client_error(&error);
+            return Ok(exit::of_client_error(&error));
+        }
+    };
+    let rules = args.rules.send_only();
+    // Rules alone are meant as rules.
+    let allowed = if args.send_only || rules != SendOnly::default() {
+        relay::Allowed::Sends(rules)
+    } else {
+        relay::Allowed::All
+    };
+    let relayed = relay::run(client, stdio::input(), stdio::output(), allowed);
+    Ok(match relayed.await {
+        relay::Ended::Answered | relay::Ended::ReaderGone => Exit::Done,
+        relay::Ended::Unknown => Exit::Unknown,
+        relay::Ended::Closed => {
+            output::error("the daemon closed the connection", None);
+            Exit::Unreachable
+        }
+    })
+}
+
+/// The configuration is the daemon's to read: its own program shows it.
+fn config_show(args: &JsonArgs) -> io::Result<Exit> {
+    let json = args.json.then_some("--json");
+    become_agentd(["config", "show"].into_iter().chain(json))
+}
+
+/// The store is the daemon's: its own program puts a backup there.
+fn restore(args: &RestoreArgs) -> io::Result<Exit> {
+    let json = args.json.then_some(OsStr::new("--json"));
+    let words = [OsStr::new("restore"), args.file.as_os_str()];
+    become_agentd(words.into_iter().chain(json))
+}
+
+fn become_agentd(words: impl IntoIterator<Item: AsRef<OsStr>>) -> io::Result<Exit> {
+    let program = oneshot::program();
+    let mut command = std::process::Command::new(&program);
+    command.args(words);
+    let error = command.exec();
+    output::error(
+        &format!("cannot start `{}`: {error}", program.display()),
+        Some("put `agentd` next to `agentctl`, or on `PATH`"),
+    );
+    Ok(Exit::Configuration)
+}
+
+fn completions(shell: Shell) -> io::Result<Exit> {
+    let shell = match shell {
+        Shell::Bash => clap_complete::Shell::Bash,
+        Shell::Zsh => clap_complete::Shell::Zsh,
+        Shell::Fish => clap_complete::Shell::Fish,
+    };
+    let mut whole = Cli::command();
+    for (name, words) in built_in::COMMANDS {
+        let words = words.iter().map(|word| clap::Command::new(*word));
+        whole = whole.mut_subcommand(name, |command| command.subcommands(words));
+    }
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut whole, "agentctl", &mut script);
+    output::out(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,208 @@
+//! `service restart`: one daemon leaves when its turns are done, the next takes its place.
+//!
+//! Owns the order: no turn starts any more, running ones end or are interrupted, the daemon
+//! leaves, the service manager starts the next. What is sent meanwhile waits: accepted in the
+//! store, or in the socket's queue. Must not know how the service manager is told.
+
+use std::path::Path;
+use std::time::Duration;
+
+use agentd_protocol::request::{DaemonStop, Drain};
+use agentd_protocol::{Code, RequestKind};
+
+use super::super::args::ServiceRestartArgs;
+use super::super::exit::Exit;
+use super::super::output;
+use super::installation::Installation;
+use super::step::{self, Mode};
+use super::{Done, Manager, State, Trouble, connect, installed, verify};
+use agentd_client::asked::RequestError;
+use agentd_client::client::Client;
+use agentd_client::endpoint::Endpoint;
+use agentd_client::fallback::Fact;
+use agentd_client::places::Environment;
+use agentd_client::wire::Nothing;
+
+/// What running turns get when nothing is said.
+pub(super) const DEADLINE: f64 = 60.0;
+/// From the word to leave until the connection closes: turns that are interrupted, and the store.
+const LEAVES_WITHIN: Duration = Duration::from_secs(45);
+
+pub(super) async fn restart(args: ServiceRestartArgs) -> Done<Exit> {
+    let (of, state) = installed()?;
+    if args.dry_run {
+        show(&state, &of, args.deadline)?;
+        return Ok(Exit::Done);
+    }
+    match gently(&of, args.deadline).await? {
+        Left::Interrupted => Ok(Exit::Interrupted),
+        Left::Yes => {
+            verify(&state.socket(&of)).await?;
+            Ok(Exit::Done)
+        }
+    }
+}
+
+/// Says what [`gently`] would do.
+pub(super) fn show(state: &State, of: &Installation, deadline: f64) -> Done<()> {
+    step::perform(&state.reload(), Mode::Show)?;
+    show_drain(state, deadline)?;
+    step::perform(&state.start(of), Mode::Show)?;
+    Ok(())
+}
+
+pub(super) fn show_drain(state: &State, deadline: f64) -> Done<()> {
+    if state.pid().is_some() {
+        output::out_line(&format!(
+            "would ask     the daemon to end its turns within {deadline} s and to leave"
+        ))?;
+    }
+    Ok(())
+}
+
+/// Did the daemon leave?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Left {
+    Yes,
+    /// Somebody pressed Ctrl-C: it goes on as before.
+    Interrupted,
+}
+
+/// Replaces the daemon by another one of what is installed now.
+pub(super) async fn gently(of: &Installation, deadline: f64) -> Done<Left> {
+    let state = Manager::ask()?;
+    // Before the daemon leaves: who waits in the socket's queue starts the next one.
+    step::perform(&state.reload(), Mode::Do)?;
+    if is_lost(&state, of, Mode::Do).await {
+        output::note("its socket is gone, so nobody can ask it to end its turns: it is ended");
+        step::perform(&state.stop(of), Mode::Do)?;
+        step::perform(&state.start(of), Mode::Do)?;
+        return Ok(Left::Yes);
+    }
+    let Some(pid) = state.pid() else {
+        step::perform(&state.start(of), Mode::Do)?;
+        return Ok(Left::Yes);
+    };
+    match quiet(pid, &state.socket(of), deadline).await? {
+        Quiet::Interrupted => return Ok(Left::Interrupted),
+        Quiet::Asked(client) => {
+            // One that stays is ended; the next one may be there already.
+            if leave(*client).await || Manager::ask()?.pid() != Some(pid) {
+                step::perform(&state.start(of), Mode::Do)?;
+            } else {
+                output::note("the daemon does not leave, so it is ended");
+                step::perform(&state.restart_hard(of), Mode::Do)?;
+            }
+        }
+        Quiet::Silent => step::perform(&state.restart_hard(of), Mode::Do)?,
+    }
+    Ok(Left::Yes)
+}
+
+/// Does the manager listen where nobody gets to it? The socket's file was taken away, or another
+/// one left in its place. Only shown, it is looked at alone: who connects starts the daemon.
+pub(super) async fn is_lost(state: &State, of: &Installation, mode: Mode) -> bool {
+    if !state.is_listening() {
+        return false;
+    }
+    if mode == Mode::Show {
+        return !state.socket(of).exists();
+    }
+    let endpoint = Endpoint::find(Some(&state.socket(of)), &Environment::of_process());
+    let connected = endpoint.connect().await;
+    connected.is_err_and(|failed| matches!(failed.fact, Fact::NoSocket | Fact::Refused))
+}
+
+/// Lets the daemon end its turns, if there is one. It starts no others while what comes of it is
+/// held.
+pub(super) async fn drained(state: &State, of: &Installation, deadline: f64) -> Done<Quiet> {
+    match state.pid() {
+        Some(pid) => quiet(pid, &state.socket(of), deadline).await,
+        None => Ok(Quiet::Silent),
+    }
+}
+
+/// What came of asking it to end its turns.
+pub(super) enum Quiet {
+    Asked(Box<Client>),
+    /// It doesn't answer.
+    Silent,
+    Interrupted,
+}
+
+async fn quiet(pid: u32, socket: &Path, deadline: f64) -> Done<Quiet> {
+    match connect(Some(socket)).await {
+        // Somebody else may have restarted it meanwhile.
+        Ok(client)
+            if client.hello.pid != pid && Manager::ask()?.pid() != Some(client.hello.pid) =>
+        {
+            Err(Trouble::Outsider(client.hello.pid))
+        }
+        Ok(mut client) => {
+            if drain(&mut client, deadline).await == Left::Interrupted {
+                undrain(socket).await;
+                return Ok(Quiet::Interrupted);
+            }
+            Ok(Quiet::Asked(Box::new(client)))
+        }
+        Err(error) => {
+            output::note(&format!(
+                "the daemon does not answer ({error}), so it is not asked to end its turns"
+            ));
+            Ok(Quiet::Silent)
+        }
+    }
+}
+
+async fn drain(client: &mut Client, deadline: f64) -> Left {
+    let fields = Drain {
+        deadline: Some(deadline),
+        // Should this process be ended, it goes on as before.
+        while_connected: true,
+    };
+    let asked = client.answer(RequestKind::Drain, &fields);
+    let asked = tokio::select! {
+        asked = asked => asked,
+        _pressed = tokio::signal::ctrl_c() => return Left::Interrupted,
+    };
+    match asked {
+        Ok(_) => {}
+        Err(RequestError::Refused(error)) if error.code == Code::Timeout => {
+            output::note(&format!(
+                "after {deadline} s turns are interrupted: {}",
+                error.error
+            ));
+        }
+        Err(error) => output::note(&format!("running turns are not waited for: {error}")),
+    }
+    Left::Yes
+}
+
+pub(super) async fn undrain(socket: &Path) {
+    let undone = match connect(Some(socket)).await {
+        Ok(mut client) => client
+            .answer(RequestKind::Undrain, &Nothing {})
+            .await
+            .is_ok(),
+        Err(_) => false,
+    };
+    output::note(if undone {
+        "interrupted: the daemon goes on as before"
+    } else {
+        "interrupted: the daemon starts no turns until `agentctl undrain`"
+    });
+}
+
+/// Tells it to leave, and waits until it has. Did it?
+async fn leave(mut client: Client) -> bool {
+    let fields = DaemonStop {
+        deadline: Some(0.0),
+        restart: true,
+    };
+    let asked = client.answer(RequestKind::DaemonStop, &fields);
+    if let Err(error) = asked.await {
+        output::note(&format!("the daemon was told to leave: {error}"));
+    }
+    let closed = async { while client.next().await.is_ok() {} };
+    tokio::time::timeout(LEAVES_WITHIN, closed).await.is_ok()
+}

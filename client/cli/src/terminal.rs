@@ -1,0 +1,318 @@
+//! Questions on the terminal.
+//!
+//! Owns how a question looks there, what a typed line means, and that a secret isn't shown. Must not
+//! know where questions come from. Answers are typed on standard input, questions are printed on
+//! standard error.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io::{self, BufRead, IsTerminal};
+use std::os::fd::AsFd;
+
+use agentd_protocol::Line;
+use agentd_protocol::rows::QuestionRow;
+use agentd_protocol::work::{Answer, Private};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::termios::{FlushArg, LocalFlags, SetArg, Termios, tcflush, tcgetattr, tcsetattr};
+
+use super::output;
+use agentd_client::client::Client;
+use agentd_client::connection::LostError;
+use agentd_client::wire::Received;
+
+/// Asks a person while a turn goes on.
+#[derive(Debug)]
+pub(super) struct Asker {
+    open: VecDeque<QuestionRow>,
+    /// Is the first of them on the screen?
+    shown: bool,
+    unseen: Option<Unseen>,
+    /// The requests whose answers tell whether the agent got ours.
+    told: Vec<u64>,
+}
+
+impl Asker {
+    /// Somebody sits there who can be asked.
+    pub(super) fn of_terminal() -> Option<Self> {
+        (io::stdin().is_terminal() && output::err_is_terminal()).then_some(Self {
+            open: VecDeque::new(),
+            shown: false,
+            unseen: None,
+            told: Vec::new(),
+        })
+    }
+
+    /// Does a question wait for somebody to type?
+    pub(super) fn is_asking(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// A line of the turn, or the answer to an answer of ours.
+    pub(super) fn line(&mut self, received: &Received) {
+        match &received.line {
+            Some(Line::Question {
+                job,
+                question_id,
+                kind,
+                title,
+                detail,
+                options,
+                expires_at,
+            }) => self.open.push_back(QuestionRow {
+                question_id: question_id.clone(),
+                job: *job,
+                session: String::new(),
+                kind: kind.clone(),
+                title: title.clone(),
+                detail: detail.clone(),
+                options: options.clone(),
+                expires_at: expires_at.clone().unwrap_or_default(),
+            }),
+            Some(Line::QuestionClosed {
+                question_id, by, ..
+            }) => self.closed(question_id, by),
+            Some(Line::Error(error)) if self.told.iter().any(|id| received.answers(*id)) => {
+                output::note(&format!("the answer was not taken: {}", error.error));
+            }
+            _ => {}
+        }
+    }
+
+    fn closed(&mut self, name: &str, by: &str) {
+        let is_first = self.open.front().is_some_and(|row| row.question_id == name);
+        self.open.retain(|row| row.question_id != name);
+        if is_first && std::mem::take(&mut self.shown) {
+            self.unseen = None;
+            output::err("\n");
+            output::note(&format!("the question is closed: {by}"));
+        }
+    }
+
+    /// Shows what waits, and takes what was typed since; never waits itself.
+    pub(super) async fn typed(&mut self, client: &mut Client) -> io::Result<()> {
+        let Some(question) = self.open.front() else {
+            return Ok(());
+        };
+        if !self.shown {
+            self.unseen = begin(question)?;
+            self.shown = true;
+        }
+        if !can_read()? {
+            return Ok(());
+        }
+        let Some(line) = read_line()? else {
+            return self.left_open();
+        };
+        match parse(question, &line) {
+            Err(again) => output::err(&format!("{again} ")),
+            Ok(answer) => {
+                if self.unseen.take().is_some() {
+                    output::err("\n");
+                }
+                self.shown = false;
+                self.open.pop_front();
+                // A connection that is gone shows when it is read next.
+                let told: Result<u64, LostError> = client.request("answer", &answer).await;
+                self.told.extend(told.ok());
+            }
+        }
+        Ok(())
+    }
+
+    /// Ctrl-D: this person doesn't want to answer here.
+    fn left_open(&mut self) -> io::Result<()> {
+        self.unseen = None;
+        self.shown = false;
+        for question in self.open.drain(..) {
+            output::err("\n");
+            output::note(&format!(
+                "left open: `agentctl answer {}` answers it",
+                question.question_id
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Asks one question and waits for the answer; none without a terminal, or after Ctrl-D.
+pub(super) fn ask_now(question: &QuestionRow) -> io::Result<Option<Answer>> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Ok(None);
+    }
+    output::err(&format!("{}\n", output::safe(&question.title)));
+    let unseen = begin(question)?;
+    loop {
+        let Some(line) = read_line()? else {
+            return Ok(None);
+        };
+        match parse(question, &line) {
+            Err(again) => output::err(&format!("{again} ")),
+            Ok(answer) => {
+                if unseen.is_some() {
+                    output::err("\n");
+                }
+                return Ok(Some(answer));
+            }
+        }
+    }
+}
+
+/// Prints what there is to know, and makes sure that what is typed from now on is the answer.
+fn begin(question: &QuestionRow) -> io::Result<Option<Unseen>> {
+    let unseen = match question.kind.as_str() {
+        "secret" => Some(Unseen::begin()?),
+        _ => None,
+    };
+    // Typed before the question was seen, it can't be an answer to it.
+    tcflush(io::stdin().as_fd(), FlushArg::TCIFLUSH)?;
+    output::err(&prompt(question));
+    Ok(unseen)
+}
+
+fn prompt(question: &QuestionRow) -> String {
+    let mut shown = String::new();
+    if let Some(detail) = &question.detail {
+        let _infallible = writeln!(shown, "{}", output::safe(detail.trim_end()));
+    }
+    for (number, option) in question.options.iter().enumerate() {
+        let _infallible = writeln!(shown, "  {}  {}", number + 1, output::safe(option));
+    }
+    shown.push_str(match question.kind.as_str() {
+        "approval" => "approve? [y/N] ",
+        "choice" => "number: ",
+        "secret" => "secret (not shown): ",
+        _ => "answer: ",
+    });
+    shown
+}
+
+/// What a typed line means, or what to say when it means nothing.
+fn parse(question: &QuestionRow, line: &str) -> Result<Answer, String> {
+    let mut answer = Answer {
+        question_id: question.question_id.clone(),
+        approve: None,
+        choice: None,
+        text: None,
+        cancel: false,
+    };
+    match question.kind.as_str() {
+        "approval" => {
+            answer.approve = Some(match line.trim().to_lowercase().as_str() {
+                "y" | "yes" => true,
+                "" | "n" | "no" => false,
+                _ => return Err("y or n?".to_owned()),
+            });
+        }
+        "choice" => {
+            let options = &question.options;
+            let number = line.trim().parse::<usize>().ok();
+            let chosen = number.and_then(|number| options.get(number.checked_sub(1)?));
+            let chosen = chosen.or_else(|| options.iter().find(|option| *option == line.trim()));
+            let Some(chosen) = chosen else {
+                return Err(format!("a number from 1 to {}:", options.len()));
+            };
+            answer.choice = Some(chosen.clone());
+        }
+        _ if line.is_empty() => return Err("some text:".to_owned()),
+        _ => answer.text = Some(Private(line.to_owned())),
+    }
+    Ok(answer)
+}
+
+/// Is a line there, or the end?
+fn can_read() -> io::Result<bool> {
+    let stdin = io::stdin();
+    let mut looked = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut looked, PollTimeout::ZERO) {
+        Ok(ready) => Ok(ready > 0),
+        Err(nix::errno::Errno::EINTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A line without its end; none at the end of the input.
+fn read_line() -> io::Result<Option<String>> {
+    let mut line = String::new();
+    if io::stdin().lock().read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    let line = line.strip_suffix('\n').unwrap_or(&line);
+    Ok(Some(line.to_owned()))
+}
+
+/// While it lives, the terminal doesn't show what is typed.
+#[derive(Debug)]
+struct Unseen(Termios);
+
+impl Unseen {
+    fn begin() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin().as_fd())?;
+        let mut unseen = before.clone();
+        unseen.local_flags.remove(LocalFlags::ECHO);
+        tcsetattr(io::stdin().as_fd(), SetArg::TCSANOW, &unseen)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Unseen {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing any more.
+        let _gone = tcsetattr(io::stdin().as_fd(), SetArg::TCSANOW, &self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agentd_protocol::JobId;
+
+    fn question(kind: &str) -> QuestionRow {
+        QuestionRow {
+            question_id: "q1".to_owned(),
+            job: JobId(1),
+            session: String::new(),
+            kind: kind.to_owned(),
+            title: "which?".to_owned(),
+            detail: Some("rm -rf \x1b[2Jx".to_owned()),
+            options: vec!["a".to_owned(), "b".to_owned()],
+            expires_at: String::new(),
+        }
+    }
+
+    #[test]
+    fn only_a_clear_yes_approves() {
+        let approved = |line| parse(&question("approval"), line).map(|answer| answer.approve);
+        assert_eq!(approved("y"), Ok(Some(true)));
+        assert_eq!(approved(" Yes "), Ok(Some(true)));
+        for no in ["", "n", "NO"] {
+            assert_eq!(approved(no), Ok(Some(false)), "{no:?}");
+        }
+        assert!(approved("yep").is_err());
+    }
+
+    #[test]
+    fn a_choice_is_its_number_or_its_name() {
+        let chosen = |line| parse(&question("choice"), line).ok()?.choice;
+        assert_eq!(chosen("2").as_deref(), Some("b"));
+        assert_eq!(chosen("a").as_deref(), Some("a"));
+        for wrong in ["0", "3", "", "c", "-1"] {
+            assert_eq!(chosen(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn text_is_taken_as_it_is_and_nothing_is_no_answer() {
+        let text = |line| parse(&question("secret"), line).ok()?.text;
+        assert_eq!(text(" pass word "), Some(Private(" pass word ".to_owned())));
+        assert_eq!(text(""), None);
+    }
+
+    #[test]
+    fn a_prompt_is_safe_and_says_what_to_type() {
+        assert_eq!(
+            prompt(&question("choice")),
+            "rm -rf \\u{1b}[2Jx\n  1  a\n  2  b\nnumber: "
+        );
+        assert!(prompt(&question("approval")).ends_with("approve? [y/N] "));
+    }
+}

@@ -1,0 +1,268 @@
+//! `usage`: what turns used, added up, as a table, JSON or CSV.
+//!
+//! Owns how sums look. Must not know how they are made (`usage` of the library).
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::args::{UsageArgs, UsageBy};
+use super::exit::Exit;
+use super::output::safe;
+use super::render::table;
+use super::{ask, output};
+use agentd_client::usage::{By, NamedSum, Sum};
+
+/// Characters of the longest bar.
+const BAR: u64 = 20;
+
+type Sums = Vec<(Option<String>, Sum)>;
+
+pub(super) async fn usage(args: UsageArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let mut client = match ask::daemon(socket).await {
+        Ok(client) => client,
+        Err(exit) => return Ok(exit),
+    };
+    let (total, by) = match client.usage_sums(args.since, by(args.by)).await {
+        Ok(sums) => sums,
+        Err(error) => return Ok(ask::tell(&error)),
+    };
+    let by = in_order(by, args.by);
+    if args.json {
+        output::out_json(&as_json(&total, &by, args.by))?;
+    } else if args.csv {
+        output::out(&as_csv(&by, args.by))?;
+    } else {
+        output::out(&as_text(&total, &by, args.by))?;
+    }
+    Ok(Exit::Done)
+}
+
+const fn by(by: UsageBy) -> By {
+    match by {
+        UsageBy::Agent => By::Agent,
+        UsageBy::Provider => By::Provider,
+        UsageBy::Model => By::Model,
+        UsageBy::Day => By::Day,
+    }
+}
+
+const fn word(by: UsageBy) -> &'static str {
+    match by {
+        UsageBy::Agent => "agent",
+        UsageBy::Provider => "provider",
+        UsageBy::Model => "model",
+        UsageBy::Day => "day",
+    }
+}
+
+/// Days as they follow each other, everything else by how many turns it had.
+fn in_order(by: Vec<NamedSum>, how: UsageBy) -> Sums {
+    let mut sums: Sums = by.into_iter().map(|by| (by.name, by.sum)).collect();
+    if how != UsageBy::Day {
+        sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.turns));
+    }
+    sums
+}
+
+fn as_json(total: &Sum, by: &Sums, how: UsageBy) -> String {
+    let sums: Vec<_> = by
+        .iter()
+        .map(|(name, sum)| json!({"name": name, "sum": sum}))
+        .collect();
+    json!({"by": word(how), "total": total, "sums": sums}).to_string()
+}
+
+fn as_csv(by: &Sums, how: UsageBy) -> String {
+    let mut text = format!(
+        "{},turns,failed,cancelled,local,hosted,input_tokens,output_tokens,local_tokens,hosted_tokens,usd,\
+         cost_unknown,mean_ms,p95_ms\n",
+        word(how)
+    );
+    for (name, sum) in by {
+        let name = quoted(name.as_deref().unwrap_or_default());
+        let _ = writeln!(
+            text,
+            "{name},{},{},{},{},{},{},{},{},{},{:.6},{},{},{}",
+            sum.turns,
+            sum.failed,
+            sum.cancelled,
+            sum.local,
+            sum.hosted,
+            sum.input_tokens,
+            sum.output_tokens,
+            sum.local_tokens,
+            sum.hosted_tokens,
+            sum.usd,
+            sum.cost_unknown,
+            sum.mean_ms,
+            sum.p95_ms,
+        );
+    }
+    text
+}
+
+/// A name as a field. What a spreadsheet would take for a formula is shown to be text: some leave
+/// blanks at its beginning out first.
+fn quoted(name: &str) -> String {
+    let blank = name.starts_with(['\t', '\r', '\n']);
+    let formula = blank || name.trim_start().starts_with(['=', '+', '-', '@']);
+    let name = safe(name);
+    let name = if formula {
+        format!("'{name}")
+    } else {
+        name.into_owned()
+    };
+    if name.contains(['"', ',', '\n', '\r', '\t']) {
+        format!("\"{}\"", name.replace('"', "\"\""))
+    } else {
+        name
+    }
+}
+
+fn as_text(total: &Sum, by: &Sums, how: UsageBy) -> String {
+    if total.turns == 0 {
+        return "no turn has ended\n".to_owned();
+    }
+    let mut text = format!(
+        "{}, {} failed, {} tokens in, {} out, {}\n",
+        output::counted(total.turns, "turn"),
+        total.failed,
+        short(total.input_tokens),
+        short(total.output_tokens),
+        cost(total),
+    );
+    let answered = total.local + total.hosted;
+    if answered == 0 {
+        text.push_str("served by local models: not known of any turn");
+    } else {
+        let share = percent(total.local, answered);
+        let _ = write!(
+            text,
+            "served by local models: {share} of {}",
+            output::counted(answered, "turn")
+        );
+        let tokens = total.local_tokens.saturating_add(total.hosted_tokens);
+        if tokens > 0 {
+            let share = percent(total.local_tokens, tokens);
+            let _ = write!(text, ", {share} of their tokens");
+        }
+        let rest = total.turns - answered;
+        if rest > 0 {
+            let _ = write!(text, "; {rest} more had no model, or none that is known");
+        }
+    }
+    text.push_str("\n\n");
+    let most = by.iter().map(|(_, sum)| sum.turns).max().unwrap_or(1);
+    let head = word(how).to_uppercase();
+    let rows: Vec<Vec<String>> = by
+        .iter()
+        .map(|(name, sum)| {
+            vec![
+                safe(name.as_deref().unwrap_or("(not told)")).into_owned(),
+                sum.turns.to_string(),
+                sum.failed.to_string(),
+                short(sum.input_tokens),
+                short(sum.output_tokens),
+                cost(sum),
+                format!("{} ms", sum.mean_ms),
+                format!("{} ms", sum.p95_ms),
+                percent(sum.local, sum.local + sum.hosted),
+                bar(sum.turns, most),
+            ]
+        })
+        .collect();
+    let head = [
+        head.as_str(),
+        "TURNS",
+        "FAILED",
+        "IN",
+        "OUT",
+        "COST",
+        "MEAN",
+        "P95",
+        "LOCAL",
+        "",
+    ];
+    text.push_str(&table(&head, &rows));
+    text
+}
+
+/// At least one sign for anything at all.
+fn bar(turns: u64, most: u64) -> String {
+    let length = (turns * BAR).div_ceil(most.max(1));
+    "█".repeat(usize::try_from(length).unwrap_or_default())
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    match (u128::from(part) * 100).checked_div(u128::from(whole)) {
+        None => "-".to_owned(),
+        Some(percent) => format!("{percent} %"),
+    }
+}
+
+fn cost(sum: &Sum) -> String {
+    let unknown = match sum.cost_unknown {
+        0 => String::new(),
+        count => format!(" + {count} not known"),
+    };
+    // Less than a dollar is told to the hundredth of a cent.
+    if sum.usd > 0.0 && sum.usd < 1.0 {
+        return format!("${:.4}{unknown}", sum.usd);
+    }
+    format!("${:.2}{unknown}", sum.usd)
+}
+
+/// A count in few signs.
+fn short(count: u64) -> String {
+    match count {
+        0..10_000 => count.to_string(),
+        10_000..1_000_000 => format!("{}k", count / 1000),
+        _ => format!("{}.{}M", count / 1_000_000, count / 100_000 % 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_one_field_and_are_no_formula() {
+        assert_eq!(quoted("ollama"), "ollama");
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(quoted("=1+1"), "'=1+1");
+        assert_eq!(quoted(" =1+1"), "' =1+1");
+        assert_eq!(quoted("\t=1"), "\"'\t=1\"");
+        assert_eq!(quoted("a\tb"), "\"a\tb\"");
+        let raw = quoted("a\u{1b}]0;title\u{7}");
+        assert!(!raw.contains(char::is_control), "{raw:?}");
+    }
+
+    #[test]
+    fn small_costs_are_not_nothing_and_unknown_ones_are_told() {
+        let sum = |usd, cost_unknown| Sum {
+            usd,
+            cost_unknown,
+            ..Sum::default()
+        };
+        assert_eq!(cost(&sum(0.0, 0)), "$0.00");
+        assert_eq!(cost(&sum(0.000_38, 2)), "$0.0004 + 2 not known");
+        assert_eq!(cost(&sum(12.5, 0)), "$12.50");
+    }
+
+    #[test]
+    fn bars_and_shares_are_of_the_whole() {
+        assert_eq!(bar(10, 10).chars().count(), 20);
+        assert_eq!(bar(1, 1000).chars().count(), 1);
+        assert_eq!(
+            [percent(1, 3), percent(0, 0), percent(u64::MAX, u64::MAX)],
+            ["33 %", "-", "100 %"]
+        );
+        assert_eq!(
+            (short(9_999), short(12_345), short(2_540_000)),
+            ("9999".into(), "12k".into(), "2.5M".into())
+        );
+    }
+}

@@ -1,0 +1,5 @@
+//! What programs of agentd write for people: to the terminal, and safe there.
+//!
+//! Owns the two streams and what is safe on a terminal. Must not know what is shown.
+
+pub mod output;
