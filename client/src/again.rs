@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::client::{Client, ClientError, Options, Server, Wait, is_draining};
 use crate::connection::LostError;
-use crate::endpoint::Endpoint;
+use crate::endpoint::LocalEndpoint;
 use crate::fallback::{Decision, Fact, Fallback, PATIENCE, decide};
 use crate::key;
 use crate::wire::Received;
@@ -129,7 +129,7 @@ impl Client {
 
 /// Is a next daemon waited for any longer? As long as for one that closes before it answers
 /// `hello`; of another machine, where that is looked at over there, not much longer.
-fn goes_on(wait: &mut Wait, endpoint: Option<&Endpoint>, begun: Instant) -> bool {
+fn goes_on(wait: &mut Wait, endpoint: Option<&LocalEndpoint>, begun: Instant) -> bool {
     let Some(endpoint) = endpoint else {
         return begun.elapsed() < PATIENCE;
     };

@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio::net::UnixStream;
 
 use crate::connection::{Connection, Greeting, HelloError, LostError};
-use crate::endpoint::Endpoint;
+use crate::endpoint::LocalEndpoint;
 use crate::fallback::{Decision, Fact, Fallback, Observation, Reason, decide};
 use crate::key;
 use crate::oneshot::{LEAVE_PATIENCE, OneShot, START_PATIENCE};
@@ -60,7 +60,7 @@ pub enum Attended {
 #[derive(Debug)]
 pub enum Server {
     /// The daemon on this endpoint.
-    Daemon(Endpoint),
+    Daemon(LocalEndpoint),
     /// A process of our own.
     OneShot(OneShot),
     /// Whoever serves on another machine.
@@ -150,7 +150,7 @@ impl Client {
             let target = target.map_err(|error| ClientError::Unreachable { error, hint: None })?;
             return Call::begin(&target, options).await?.answered().await;
         }
-        let endpoint = Endpoint::find(options.socket.as_deref(), &Environment::of_process());
+        let endpoint = LocalEndpoint::find(options.socket.as_deref(), &Environment::of_process());
         match reach(&endpoint, &options).await? {
             Reached::Daemon(connection, hello) => Ok(Self {
                 connection,
@@ -441,7 +441,7 @@ impl Wait {
     pub(crate) fn observe(
         &mut self,
         fact: Fact,
-        endpoint: &Endpoint,
+        endpoint: &LocalEndpoint,
         fallback: Fallback,
     ) -> Observation {
         let lock = endpoint.lock();
@@ -461,7 +461,7 @@ impl Wait {
 }
 
 /// Tries until `decide` has an end: connected, nobody, or an error.
-async fn reach(endpoint: &Endpoint, options: &Options) -> Result<Reached, ClientError> {
+async fn reach(endpoint: &LocalEndpoint, options: &Options) -> Result<Reached, ClientError> {
     let mut wait = Wait::begin();
     let mut pause = FIRST_PAUSE;
     loop {
@@ -494,7 +494,7 @@ async fn reach(endpoint: &Endpoint, options: &Options) -> Result<Reached, Client
 
 async fn greet(
     stream: UnixStream,
-    endpoint: &Endpoint,
+    endpoint: &LocalEndpoint,
     options: &Options,
     wait: &mut Wait,
 ) -> Result<(Connection, Box<HelloAnswer>), (Fact, HelloError)> {

@@ -45,7 +45,7 @@ pub enum Origin {
 
 /// A socket to try.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Endpoint {
+pub struct LocalEndpoint {
     /// The socket.
     pub path: PathBuf,
     /// Who named it.
@@ -84,7 +84,7 @@ enum LockState {
     Other,
 }
 
-impl Endpoint {
+impl LocalEndpoint {
     /// Looks in order at what was given, `$AGENTD_SOCKET`, a held `daemon.lock`, the default.
     #[must_use]
     pub fn find(given: Option<&Path>, environment: &Environment) -> Self {
@@ -281,7 +281,7 @@ mod tests {
         let mut environment = environment(dir.path());
         environment.agentd_socket = Some("/variable.sock".into());
         let find = |given: Option<&Path>, environment: &Environment| {
-            let endpoint = Endpoint::find(given, environment);
+            let endpoint = LocalEndpoint::find(given, environment);
             (endpoint.path.display().to_string(), endpoint.origin)
         };
         let given = Some(Path::new("/given.sock"));
@@ -317,8 +317,8 @@ mod tests {
             ("from-the-future", Lock::Running),
         ] {
             let held = hold(dir.path(), word);
-            let ours = Endpoint::find(Some(Path::new("/live.sock")), &environment);
-            let other = Endpoint::find(Some(Path::new("/other.sock")), &environment);
+            let ours = LocalEndpoint::find(Some(Path::new("/live.sock")), &environment);
+            let other = LocalEndpoint::find(Some(Path::new("/other.sock")), &environment);
             assert_eq!((ours.lock(), other.lock()), (lock, Lock::Free), "{word}");
             drop(held);
             assert_eq!(ours.lock(), Lock::Free);
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn a_lock_that_said_that_another_follows_is_believed_for_a_minute() {
         let dir = tempfile::tempdir().unwrap();
-        let endpoint = Endpoint::find(Some(Path::new("/live.sock")), &environment(dir.path()));
+        let endpoint = LocalEndpoint::find(Some(Path::new("/live.sock")), &environment(dir.path()));
         let mut pid = i32::MAX;
         let mut left = |word: &str, until: u64| {
             // Of a process that is gone, or whose number somebody else has.
@@ -350,7 +350,7 @@ mod tests {
     }
 
     async fn fact(path: &Path) -> (Fact, String) {
-        let endpoint = Endpoint {
+        let endpoint = LocalEndpoint {
             path: path.to_owned(),
             origin: Origin::Option,
             lock: None,
@@ -403,7 +403,7 @@ mod tests {
         .unwrap();
         bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
         listen(&listener, Backlog::new(0).unwrap()).unwrap();
-        let endpoint = Endpoint {
+        let endpoint = LocalEndpoint {
             path: path.clone(),
             origin: Origin::Option,
             lock: None,
@@ -417,7 +417,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let _listener = UnixListener::bind(&path).unwrap();
-        let endpoint = Endpoint {
+        let endpoint = LocalEndpoint {
             path,
             origin: Origin::Option,
             lock: None,

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::client::{ClientError, START_IT};
 use crate::connection::{Connection, Greeting, HelloError, LostError};
-use crate::endpoint::Endpoint;
+use crate::endpoint::LocalEndpoint;
 use crate::fallback::{Fact, Lock};
 use crate::remote::{Remote, RemoteError};
 use crate::ssh::{STATUS, Target};
@@ -160,7 +160,7 @@ impl Unwell {
 ///
 /// # Errors
 /// Says what is known of a daemon that gives none.
-pub async fn look(endpoint: &Endpoint, name: &str) -> Result<Healthy, Unwell> {
+pub async fn look(endpoint: &LocalEndpoint, name: &str) -> Result<Healthy, Unwell> {
     look_within(endpoint, name, PATIENCE).await
 }
 
@@ -215,7 +215,7 @@ pub async fn look_there(target: &Target) -> Result<Healthy, Unwell> {
 }
 
 async fn look_within(
-    endpoint: &Endpoint,
+    endpoint: &LocalEndpoint,
     name: &str,
     patience: Duration,
 ) -> Result<Healthy, Unwell> {
@@ -244,7 +244,7 @@ async fn look_within(
 
 /// A conversation; without any error, nobody answered in time.
 async fn reach(
-    endpoint: &Endpoint,
+    endpoint: &LocalEndpoint,
     name: &str,
     until: Instant,
 ) -> Result<Connection, Option<Unwell>> {
@@ -313,7 +313,7 @@ fn unreachable(error: String, hint: Option<String>) -> Unwell {
 }
 
 /// Nobody answers: does the process that should get any time?
-fn silent(endpoint: &Endpoint) -> Unwell {
+fn silent(endpoint: &LocalEndpoint) -> Unwell {
     let pid = endpoint.holder();
     match pid.filter(|pid| is_stopped(*pid)) {
         Some(pid) => Unwell::Stopped { pid },
@@ -345,7 +345,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::path::Path;
 
-    fn endpoint(dir: &Path) -> Endpoint {
+    fn endpoint(dir: &Path) -> LocalEndpoint {
         let environment = Environment {
             system: System::Linux,
             uid: 1,
@@ -356,7 +356,7 @@ mod tests {
             agentd_state_dir: Some(dir.to_owned()),
             run_user_is_ours: false,
         };
-        Endpoint::find(None, &environment)
+        LocalEndpoint::find(None, &environment)
     }
 
     #[tokio::test]

@@ -1,11 +1,11 @@
-//! Client library of agentd: where the daemon is, talking to it, and running once without it.
+//! Client library of agentd. It owns the client's side of the contract: where the daemon is, talking to
+//! it, and running once without it. It must not know command lines and terminals, nor the daemon's
+//! insides, nor open its store.
 //!
-//! [`Client::connect_or_oneshot`] gives a conversation; [`Client::send`] starts a turn and
-//! [`Client::next`] gives its lines. [`Client::dispatch`] hands in work that outlives the connection,
-//! [`Client::collect`] gives its results. The crate owns the client's side of the contract.
-//! It must not know command lines and terminals, nor the daemon's insides, nor open its store.
+#![doc = include_str!("../README.md")]
 
 pub mod again;
+pub mod agentd;
 pub mod asked;
 pub mod client;
 pub mod connection;
@@ -29,9 +29,15 @@ pub mod signals;
 pub mod ssh;
 pub mod stdio;
 pub mod token;
+pub mod turn;
 pub mod usage;
 pub mod webhooks;
 pub mod wire;
 
+pub use agentd::{Agentd, Collection, Ended, Endpoint, Session, run_session};
+pub use agentd_protocol as protocol;
 pub use asked::{Reply, RequestError};
 pub use client::{Attended, Client, ClientError, Options, Server};
+pub use fallback::Fallback;
+pub use ssh::Target;
+pub use turn::{Turn, TurnError, TurnResult, TurnStream};

@@ -58,6 +58,7 @@ mod protocol;
 mod questions;
 mod readiness;
 mod reconnect;
+mod rust_client;
 mod secrecy;
 mod service;
 #[cfg(target_os = "linux")]

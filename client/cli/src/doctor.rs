@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use super::args::DoctorArgs;
 use super::exit::Exit;
 use super::output::{self, safe};
-use agentd_client::endpoint::Endpoint;
+use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::health::{self, Healthy, Unwell};
 use agentd_client::oneshot;
 use agentd_client::places::Environment;
@@ -33,7 +33,7 @@ const PROGRAM_WITHIN_FULL: Duration = Duration::from_secs(600);
 /// What the checks from outside look at.
 struct Seen<'a> {
     socket: Option<&'a Path>,
-    endpoint: &'a Endpoint,
+    endpoint: &'a LocalEndpoint,
     looked: &'a Result<Healthy, Unwell>,
     manager: &'a service::Manager,
 }
@@ -51,7 +51,7 @@ const CHECKS: &[Check] = &[
 ];
 
 pub(super) async fn doctor(args: DoctorArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let endpoint = Endpoint::find(socket, &Environment::of_process());
+    let endpoint = LocalEndpoint::find(socket, &Environment::of_process());
     let (looked, manager) = tokio::join!(
         health::look(&endpoint, "agentctl doctor"),
         service::Manager::ask()

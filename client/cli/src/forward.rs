@@ -21,7 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::args::ForwardArgs;
 use super::exit::Exit;
 use super::{output, turn};
-use agentd_client::endpoint::{Endpoint, MAX_SOCKET_PATH};
+use agentd_client::endpoint::{LocalEndpoint, MAX_SOCKET_PATH};
 use agentd_client::fallback::Fallback;
 use agentd_client::places::Environment;
 use agentd_client::remote::{Remote, RemoteError};
@@ -37,7 +37,7 @@ const MAX_SAID: u64 = 4096;
 pub(super) async fn forward(args: ForwardArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let environment = Environment::of_process();
     let Some(target) = args.to else {
-        let path = Endpoint::find(socket, &environment).path;
+        let path = LocalEndpoint::find(socket, &environment).path;
         output::out_line(&std::path::absolute(path)?.to_string_lossy())?;
         return Ok(Exit::Done);
     };

@@ -15,7 +15,7 @@ use super::args::NcArgs;
 use super::exit::Exit;
 use super::output;
 use agentd_client::client::START_IT;
-use agentd_client::endpoint::Endpoint;
+use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Fact;
 use agentd_client::places::Environment;
 use agentd_client::stdio;
@@ -25,7 +25,7 @@ const PIECE: usize = 64 * 1024;
 
 pub(super) async fn nc(args: NcArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let given = args.place.as_deref().or(socket);
-    let endpoint = Endpoint::find(given, &Environment::of_process());
+    let endpoint = LocalEndpoint::find(given, &Environment::of_process());
     if let Err(why) = check(&endpoint.path) {
         output::error(
             &why,

@@ -26,7 +26,7 @@ use super::args::{JsonArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, Serv
 use super::exit::{self, Exit};
 use super::output;
 use agentd_client::client::{Attended, Client, ClientError, Options};
-use agentd_client::endpoint::Endpoint;
+use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Fallback;
 use agentd_client::health;
 use agentd_client::places::Environment;
@@ -473,7 +473,7 @@ async fn status(args: &JsonArgs) -> Done<Exit> {
         None => None,
         Some(_) => {
             let environment = Environment::of_process();
-            let endpoint = Endpoint::find(Some(&state.socket(&of)), &environment);
+            let endpoint = LocalEndpoint::find(Some(&state.socket(&of)), &environment);
             Some(health::look(&endpoint, "agentctl").await)
         }
     };

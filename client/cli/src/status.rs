@@ -15,7 +15,7 @@ use super::args::{LogLevelArgs, StatusArgs};
 use super::exit::{self, Exit};
 use super::{ask, output, render, service};
 use agentd_client::client::ClientError;
-use agentd_client::endpoint::Endpoint;
+use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Fallback;
 use agentd_client::health::{self, Healthy, Unwell};
 use agentd_client::metrics;
@@ -82,7 +82,7 @@ async fn look(socket: Option<&Path>) -> Result<Healthy, Unwell> {
             hint: None,
         })),
         None => {
-            let endpoint = Endpoint::find(socket, &Environment::of_process());
+            let endpoint = LocalEndpoint::find(socket, &Environment::of_process());
             health::look(&endpoint, "agentctl").await
         }
     }

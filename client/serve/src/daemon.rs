@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use agentd_client::client::{Attended, Client, ClientError, Options};
-use agentd_client::endpoint::Endpoint;
+use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Fallback;
 use agentd_client::places::Environment;
 
@@ -44,8 +44,8 @@ impl Daemon {
     }
 
     /// Where it is now.
-    pub(crate) fn endpoint(&self) -> Endpoint {
-        Endpoint::find(self.options.socket.as_deref(), &Environment::of_process())
+    pub(crate) fn endpoint(&self) -> LocalEndpoint {
+        LocalEndpoint::find(self.options.socket.as_deref(), &Environment::of_process())
     }
 
     /// A conversation that nobody else uses.

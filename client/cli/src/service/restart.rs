@@ -18,7 +18,7 @@ use super::step::{self, Mode};
 use super::{Done, Manager, State, Trouble, connect, installed, verify};
 use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
-use agentd_client::endpoint::Endpoint;
+use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Fact;
 use agentd_client::places::Environment;
 use agentd_client::wire::Nothing;
@@ -108,7 +108,7 @@ pub(super) async fn is_lost(state: &State, of: &Installation, mode: Mode) -> boo
     if mode == Mode::Show {
         return !state.socket(of).exists();
     }
-    let endpoint = Endpoint::find(Some(&state.socket(of)), &Environment::of_process());
+    let endpoint = LocalEndpoint::find(Some(&state.socket(of)), &Environment::of_process());
     let connected = endpoint.connect().await;
     connected.is_err_and(|failed| matches!(failed.fact, Fact::NoSocket | Fact::Refused))
 }

@@ -1,0 +1,369 @@
+//! One turn: what is asked, its lines as they come, and what it gave.
+//!
+//! Owns going on with a turn over conversations that break, so that each line is told once. Must not
+//! know whose conversations these are (`agentd`), nor how a line looks to people.
+
+use std::path::Path;
+use std::time::Duration;
+
+use agentd_protocol::line::{ErrorLine, MessageEnd, Stop, TurnFacts};
+use agentd_protocol::request::{Abort, Retry, Send};
+use agentd_protocol::{JobId, Line};
+
+use crate::again::{Heard, MOST_LOSSES, PAUSE_AFTER_A_LOSS};
+use crate::agentd::Agentd;
+use crate::client::{Client, ClientError};
+use crate::connection::LostError;
+use crate::key;
+use crate::wire::Received;
+
+/// A turn that has not begun.
+#[derive(Clone, Debug)]
+#[must_use = "a turn does nothing before it is run, streamed or dispatched"]
+pub struct Turn<'a> {
+    agentd: &'a Agentd,
+    send: Send,
+}
+
+/// What a turn gave.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TurnResult {
+    /// Why it ended.
+    pub stop: Stop,
+    /// Everything else: its text, tools, use and cost.
+    pub facts: TurnFacts,
+}
+
+/// Why a turn gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum TurnError {
+    /// Nobody took it: nothing happened.
+    #[error("{}", .0.error)]
+    Refused(Box<ErrorLine>),
+    /// It was taken, and failed or was ended. What it had said and done is in `turn`.
+    #[error("{}", .0.error)]
+    Failed(Box<ErrorLine>),
+    /// The conversation was lost, and no other one came. The same key attaches to the same turn, and
+    /// never runs it twice.
+    #[error("{lost}, after the turn was sent: its outcome is unknown")]
+    Unknown {
+        /// How it was lost.
+        #[source]
+        lost: LostError,
+        /// The turn's idempotency key.
+        key: String,
+    },
+    /// It ended with a line that this version doesn't know.
+    #[error("the turn ended with a line that this version does not know")]
+    Strange(String),
+    /// Nobody could be asked.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+impl TurnResult {
+    pub(crate) fn of(end: MessageEnd) -> Self {
+        Self {
+            stop: end.stop,
+            facts: end.turn,
+        }
+    }
+
+    /// What the agent said.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.facts.text
+    }
+}
+
+impl TurnError {
+    /// Of a final line.
+    fn of(error: Box<ErrorLine>) -> Self {
+        if error.turn.as_ref().is_some_and(|turn| turn.job.is_some()) {
+            Self::Failed(error)
+        } else {
+            Self::Refused(error)
+        }
+    }
+}
+
+impl<'a> Turn<'a> {
+    pub(crate) fn new(agentd: &'a Agentd, text: String) -> Self {
+        let send = Send {
+            text,
+            ..Send::default()
+        };
+        Self { agentd, send }
+    }
+
+    /// Who answers; else the default agent.
+    pub fn agent(self, name: impl Into<String>) -> Self {
+        self.set(|send| send.agent = Some(name.into()))
+    }
+
+    /// In which session; else in one of its own.
+    pub fn session(self, name: impl Into<String>) -> Self {
+        self.set(|send| send.session = Some(name.into()))
+    }
+
+    /// Of which provider the model is.
+    pub fn provider(self, name: impl Into<String>) -> Self {
+        self.set(|send| send.provider = Some(name.into()))
+    }
+
+    /// Which model answers.
+    pub fn model(self, name: impl Into<String>) -> Self {
+        self.set(|send| send.model = Some(name.into()))
+    }
+
+    /// What is asked when the model fails, in this order.
+    pub fn fallback_chain<T: Into<String>>(self, models: impl IntoIterator<Item = T>) -> Self {
+        let models = models.into_iter().map(Into::into).collect();
+        self.set(|send| send.fallback_chain = Some(models))
+    }
+
+    /// The tools that it may use; without any, none.
+    pub fn toolsets<T: Into<String>>(self, names: impl IntoIterator<Item = T>) -> Self {
+        let names = names.into_iter().map(Into::into).collect();
+        self.set(|send| send.toolsets = Some(names))
+    }
+
+    /// Where it works: an absolute path that is there.
+    pub fn cwd(self, dir: impl AsRef<Path>) -> Self {
+        let dir = dir.as_ref().to_string_lossy().into_owned();
+        self.set(|send| send.cwd = Some(dir))
+    }
+
+    /// How long it may run; 1 h else.
+    pub fn timeout(self, longest: Duration) -> Self {
+        self.set(|send| send.timeout = Some(longest.as_secs_f64()))
+    }
+
+    /// How long it may wait for its beginning; 1 h else.
+    pub fn expires(self, longest: Duration) -> Self {
+        self.set(|send| send.expires = Some(longest.as_secs_f64()))
+    }
+
+    /// The same key twice is the same turn; else it gets a random one.
+    pub fn idempotency_key(self, key: impl Into<String>) -> Self {
+        self.set(|send| send.idempotency_key = Some(key.into()))
+    }
+
+    /// Runs it again should its agent's process die of it, which may do twice what it had done.
+    pub fn retry(self) -> Self {
+        self.set(|send| send.retry = Retry::Auto)
+    }
+
+    /// Anything else that a send can say.
+    pub fn set(mut self, change: impl FnOnce(&mut Send)) -> Self {
+        change(&mut self.send);
+        self
+    }
+
+    pub(crate) fn into_send(self) -> Send {
+        self.send
+    }
+
+    /// Runs it, and gives its end.
+    ///
+    /// # Errors
+    /// When it isn't taken, fails, or its outcome isn't known.
+    pub async fn run(self) -> Result<TurnResult, TurnError> {
+        let turn = self.set(|send| send.stream = Some(false));
+        turn.stream().await?.result().await
+    }
+
+    /// Sends it, and gives its lines as they come.
+    ///
+    /// # Errors
+    /// When nobody can be asked.
+    pub async fn stream(self) -> Result<TurnStream<'a>, TurnError> {
+        let send = key::completed(&self.send).map_err(ClientError::NotWritten)?;
+        let send = send.into_owned();
+        let client = self.agentd.client().await?;
+        Ok(TurnStream {
+            agentd: self.agentd,
+            client: Some(client),
+            send,
+            state: State::Unsent,
+            heard: Heard::default(),
+            job: None,
+            losses: 0,
+        })
+    }
+}
+
+/// A turn's lines. Dropped before its end, the turn goes on without us.
+#[derive(Debug)]
+pub struct TurnStream<'a> {
+    agentd: &'a Agentd,
+    /// Until its end.
+    client: Option<Client>,
+    send: Send,
+    state: State,
+    heard: Heard,
+    job: Option<JobId>,
+    losses: u32,
+}
+
+/// How the send stands with the conversation.
+#[derive(Debug)]
+enum State {
+    /// Nothing came yet. Written twice, it is one turn by its key.
+    Unsent,
+    /// Its lines come under this `id`.
+    Open(u64),
+    /// The conversation broke.
+    Lost(LostError),
+}
+
+impl TurnStream<'_> {
+    /// Its job, once it was accepted.
+    #[must_use]
+    pub const fn job(&self) -> Option<JobId> {
+        self.job
+    }
+
+    /// The next line: `accepted`, pieces of text, tools, and at last `message_end`; nothing after it.
+    /// A daemon that goes away is followed by the next one, which tells what wasn't told yet. Safe to
+    /// cancel.
+    ///
+    /// # Errors
+    /// When it isn't taken, fails, or its outcome isn't known. Nothing comes after it.
+    pub async fn next(&mut self) -> Result<Option<Line>, TurnError> {
+        loop {
+            let Some((id, received)) = self.received().await? else {
+                return Ok(None);
+            };
+            self.state = State::Open(id);
+            if !received.answers(id) {
+                continue;
+            }
+            if self.is_about_asking(&received) {
+                self.state = State::Lost(LostError::Ended);
+                continue;
+            }
+            let is_over = received.ends_turn();
+            let Some(fresh) = self.heard.fresh(received) else {
+                continue;
+            };
+            if is_over {
+                if let Some(client) = self.client.take() {
+                    self.agentd.keep(client).await;
+                }
+                return match fresh.line {
+                    Some(Line::Error(error)) => Err(TurnError::of(error)),
+                    Some(line) => Ok(Some(line)),
+                    None => Err(TurnError::Strange(fresh.text)),
+                };
+            }
+            if let Some(Line::Accepted(accepted)) = &fresh.line {
+                self.job = Some(accepted.job);
+            }
+            // What this version doesn't know, a newer daemon says besides.
+            if let Some(line) = fresh.line {
+                return Ok(Some(line));
+            }
+        }
+    }
+
+    /// What came next, and the `id` of the send; nothing after the end.
+    async fn received(&mut self) -> Result<Option<(u64, Received)>, TurnError> {
+        loop {
+            let Some(client) = &mut self.client else {
+                return Ok(None);
+            };
+            let first = match &mut self.state {
+                State::Open(id) => match client.next().await {
+                    Ok(received) => return Ok(Some((*id, received))),
+                    Err(lost) => {
+                        self.state = State::Lost(lost);
+                        continue;
+                    }
+                },
+                State::Unsent => client.send(&self.send).await,
+                State::Lost(lost) => {
+                    self.losses += 1;
+                    self.heard.told_again();
+                    tokio::time::sleep(PAUSE_AFTER_A_LOSS * self.losses).await;
+                    let lost = std::mem::replace(lost, LostError::Ended);
+                    if self.losses > MOST_LOSSES {
+                        Err(ClientError::Unknown(lost))
+                    } else {
+                        client.again(&self.send, lost).await
+                    }
+                }
+            };
+            return match first {
+                Ok(first) => Ok(Some(first)),
+                Err(error) => {
+                    self.client = None;
+                    Err(self.failed(error))
+                }
+            };
+        }
+    }
+
+    fn failed(&self, error: ClientError) -> TurnError {
+        match error {
+            ClientError::Unknown(lost) => {
+                let key = self.send.idempotency_key.clone().unwrap_or_default();
+                TurnError::Unknown { lost, key }
+            }
+            other => other.into(),
+        }
+    }
+
+    /// Is it about the conversation, or about asking again? What was accepted goes on.
+    fn is_about_asking(&self, received: &Received) -> bool {
+        let (Some(Line::Error(error)), Some(client)) = (&received.line, &self.client) else {
+            return false;
+        };
+        let of_a_job = error.turn.as_ref().is_some_and(|turn| turn.job.is_some());
+        client.is_lost_there(error.code) || self.heard.is_accepted() && !of_a_job
+    }
+
+    /// The next piece of what the agent says; nothing after its end.
+    ///
+    /// # Errors
+    /// As [`TurnStream::next`].
+    pub async fn text(&mut self) -> Result<Option<String>, TurnError> {
+        while let Some(line) = self.next().await? {
+            if let Line::MessageDelta { text, .. } = line {
+                return Ok(Some(text));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads to its end, and gives that.
+    ///
+    /// # Errors
+    /// As [`TurnStream::next`]; [`TurnError::Strange`] when the end was read already.
+    pub async fn result(mut self) -> Result<TurnResult, TurnError> {
+        while let Some(line) = self.next().await? {
+            if let Line::MessageEnd(end) = line {
+                return Ok(TurnResult::of(*end));
+            }
+        }
+        Err(TurnError::Strange(String::new()))
+    }
+
+    /// Asks for its end, which comes as its last line.
+    ///
+    /// # Errors
+    /// When it can't be asked for.
+    pub async fn abort(&mut self) -> Result<(), TurnError> {
+        let abort = Abort {
+            job: self.job,
+            ..Abort::default()
+        };
+        let (Some(_), Some(client)) = (self.job, &mut self.client) else {
+            return Ok(());
+        };
+        match client.request("abort", &abort).await {
+            Ok(_) => Ok(()),
+            Err(lost) => Err(self.failed(ClientError::Unknown(lost))),
+        }
+    }
+}
