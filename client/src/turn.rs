@@ -85,6 +85,16 @@ impl TurnError {
             Self::Refused(error)
         }
     }
+
+    fn of_client(error: ClientError, send: &Send) -> Self {
+        match error {
+            ClientError::Unknown(lost) => {
+                let key = send.idempotency_key.clone().unwrap_or_default();
+                Self::Unknown { lost, key }
+            }
+            other => other.into(),
+        }
+    }
 }
 
 impl<'a> Turn<'a> {
@@ -173,19 +183,26 @@ impl<'a> Turn<'a> {
         turn.stream().await?.result().await
     }
 
-    /// Sends it, and gives its lines as they come.
+    /// Sends it, and gives its lines as they come, from when it is accepted.
     ///
     /// # Errors
-    /// When nobody can be asked.
+    /// When nobody can be asked. That it isn't taken its first line says.
     pub async fn stream(self) -> Result<TurnStream<'a>, TurnError> {
         let send = key::completed(&self.send).map_err(ClientError::NotWritten)?;
         let send = send.into_owned();
-        let client = self.agentd.client().await?;
+        let mut client = self.agentd.client().await?;
+        let (id, first) = match client.send(&send).await {
+            Ok(answered) => answered,
+            Err(error) => return Err(TurnError::of_client(error, &send)),
+        };
         Ok(TurnStream {
             agentd: self.agentd,
             client: Some(client),
             send,
-            state: State::Unsent,
+            state: State::Open {
+                id,
+                first: Some(first),
+            },
             heard: Heard::default(),
             job: None,
             losses: 0,
@@ -209,12 +226,16 @@ pub struct TurnStream<'a> {
 /// How the send stands with the conversation.
 #[derive(Debug)]
 enum State {
-    /// Nothing came yet. Written twice, it is one turn by its key.
-    Unsent,
     /// Its lines come under this `id`.
-    Open(u64),
-    /// The conversation broke.
+    Open {
+        id: u64,
+        /// Came already.
+        first: Option<Received>,
+    },
+    /// The conversation broke. Asked for again twice, it is one turn by its key.
     Lost(LostError),
+    /// Its last line came, and hasn't been given yet.
+    Over(Option<Received>),
 }
 
 impl TurnStream<'_> {
@@ -232,10 +253,12 @@ impl TurnStream<'_> {
     /// When it isn't taken, fails, or its outcome isn't known. Nothing comes after it.
     pub async fn next(&mut self) -> Result<Option<Line>, TurnError> {
         loop {
+            if let State::Over(_) = self.state {
+                return self.last().await;
+            }
             let Some((id, received)) = self.received().await? else {
                 return Ok(None);
             };
-            self.state = State::Open(id);
             if !received.answers(id) {
                 continue;
             }
@@ -248,14 +271,8 @@ impl TurnStream<'_> {
                 continue;
             };
             if is_over {
-                if let Some(client) = self.client.take() {
-                    self.agentd.keep(client).await;
-                }
-                return match fresh.line {
-                    Some(Line::Error(error)) => Err(TurnError::of(error)),
-                    Some(line) => Ok(Some(line)),
-                    None => Err(TurnError::Strange(fresh.text)),
-                };
+                self.state = State::Over(Some(fresh));
+                continue;
             }
             if let Some(Line::Accepted(accepted)) = &fresh.line {
                 self.job = Some(accepted.job);
@@ -267,21 +284,41 @@ impl TurnStream<'_> {
         }
     }
 
-    /// What came next, and the `id` of the send; nothing after the end.
+    /// The last line, once; its conversation is free before.
+    async fn last(&mut self) -> Result<Option<Line>, TurnError> {
+        if let Some(client) = self.client.take() {
+            self.agentd.keep(client).await;
+        }
+        let State::Over(last) = &mut self.state else {
+            return Ok(None);
+        };
+        match last.take().map(|last| (last.line, last.text)) {
+            None => Ok(None),
+            Some((Some(Line::Error(error)), _)) => Err(TurnError::of(error)),
+            Some((Some(line), _)) => Ok(Some(line)),
+            Some((None, text)) => Err(TurnError::Strange(text)),
+        }
+    }
+
+    /// What came next, and the `id` of the send; nothing after a failure.
     async fn received(&mut self) -> Result<Option<(u64, Received)>, TurnError> {
         loop {
             let Some(client) = &mut self.client else {
                 return Ok(None);
             };
-            let first = match &mut self.state {
-                State::Open(id) => match client.next().await {
-                    Ok(received) => return Ok(Some((*id, received))),
-                    Err(lost) => {
-                        self.state = State::Lost(lost);
-                        continue;
+            let again = match &mut self.state {
+                State::Open { id, first } => {
+                    let next = match first.take() {
+                        Some(first) => Ok(first),
+                        None => client.next().await,
+                    };
+                    match next {
+                        Ok(received) => return Ok(Some((*id, received))),
+                        Err(lost) => self.state = State::Lost(lost),
                     }
-                },
-                State::Unsent => client.send(&self.send).await,
+                    continue;
+                }
+                State::Over(_) => return Ok(None),
                 State::Lost(lost) => {
                     self.losses += 1;
                     self.heard.told_again();
@@ -294,23 +331,16 @@ impl TurnStream<'_> {
                     }
                 }
             };
-            return match first {
-                Ok(first) => Ok(Some(first)),
+            match again {
+                Ok((id, first)) => {
+                    let first = Some(first);
+                    self.state = State::Open { id, first };
+                }
                 Err(error) => {
                     self.client = None;
-                    Err(self.failed(error))
+                    return Err(TurnError::of_client(error, &self.send));
                 }
-            };
-        }
-    }
-
-    fn failed(&self, error: ClientError) -> TurnError {
-        match error {
-            ClientError::Unknown(lost) => {
-                let key = self.send.idempotency_key.clone().unwrap_or_default();
-                TurnError::Unknown { lost, key }
             }
-            other => other.into(),
         }
     }
 
@@ -363,7 +393,7 @@ impl TurnStream<'_> {
         };
         match client.request("abort", &abort).await {
             Ok(_) => Ok(()),
-            Err(lost) => Err(self.failed(ClientError::Unknown(lost))),
+            Err(lost) => Err(TurnError::of_client(ClientError::Unknown(lost), &self.send)),
         }
     }
 }
