@@ -113,7 +113,7 @@ enum ConfigCommand {
 pub fn main() -> ExitCode {
     inherited::keep();
     signals::take_charge();
-    agentd_protocol::secrecy::leave_no_core();
+    agentd_base::secrecy::leave_no_core();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {

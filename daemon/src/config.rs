@@ -31,8 +31,8 @@ use read::kinds;
 pub use show::Shown;
 pub use warnings::Doubt;
 
+use agentd_base::trusted::{self, Untrusted};
 use agentd_core::agent::Found;
-use agentd_protocol::trusted::{self, Untrusted};
 
 use crate::adapter::{Kind, exec};
 use crate::platform::files::Files;

@@ -241,8 +241,9 @@ fn crates_used(manifest: &str) -> Vec<String> {
 #[test]
 fn the_manifests_keep_the_layers_apart() {
     for (manifest, may) in [
-        ("client/protocol/Cargo.toml", &[][..]),
-        ("client/Cargo.toml", &["agentd-protocol"]),
+        ("client/base/Cargo.toml", &[][..]),
+        ("client/protocol/Cargo.toml", &[]),
+        ("client/Cargo.toml", &["agentd-base", "agentd-protocol"]),
         ("client/terminal/Cargo.toml", &[]),
         (
             "client/voice/Cargo.toml",
@@ -255,6 +256,7 @@ fn the_manifests_keep_the_layers_apart() {
         (
             "client/cli/Cargo.toml",
             &[
+                "agentd-base",
                 "agentd-client",
                 "agentd-protocol",
                 "agentd-serve",
@@ -263,10 +265,18 @@ fn the_manifests_keep_the_layers_apart() {
             ],
         ),
         ("daemon/core/Cargo.toml", &["agentd-protocol"]),
-        ("daemon/Cargo.toml", &["agentd-core", "agentd-protocol"]),
+        (
+            "daemon/Cargo.toml",
+            &["agentd-base", "agentd-core", "agentd-protocol"],
+        ),
         (
             "daemon/timmy/Cargo.toml",
-            &["agentd-client", "agentd-protocol", "agentd-terminal"],
+            &[
+                "agentd-base",
+                "agentd-client",
+                "agentd-protocol",
+                "agentd-terminal",
+            ],
         ),
         ("packaging/xtask/Cargo.toml", &[]),
         ("Cargo.toml", &["agentd-cli", "agentd-daemon", "timmy"]),

@@ -47,7 +47,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-use agentd_protocol::secrecy;
+use agentd_base::secrecy;
 use agentd_serve::ServeError;
 use agentd_terminal::output;
 use clap::{CommandFactory, Parser};

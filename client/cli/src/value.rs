@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use agentd_protocol::duration;
+use agentd_base::duration;
 use agentd_protocol::request::unix_ms;
 
 const DAY: u64 = 86_400;

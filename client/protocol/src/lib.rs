@@ -1,17 +1,13 @@
 //! The wire contract between agentd and everything that talks to it.
 //!
 //! Owns the line decoder, the envelope, every request and every line of
-//! [`PROTOCOL.md`](https://docs.rs/agentd-protocol), and what every program of ours does alike
-//! (`secrecy`, `trusted`). It must not know sockets or tasks, nor any clock but the one that both
-//! ends have to read alike (`boot`): bytes go in, types come out, and the same types serialise back
-//! to lines.
+//! [`PROTOCOL.md`](https://docs.rs/agentd-protocol). It must not know files, sockets, tasks or clocks:
+//! bytes go in, types come out, and the same types serialise back to lines.
 
 pub mod address;
 pub mod attachment;
-pub mod boot;
 pub mod code;
 pub mod doctor;
-pub mod duration;
 pub mod envelope;
 pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -27,11 +23,9 @@ mod replay;
 pub mod request;
 pub mod requests;
 pub mod rows;
-pub mod secrecy;
 pub mod strict;
 pub mod sums;
 pub mod toolset;
-pub mod trusted;
 pub mod webhook;
 pub mod work;
 

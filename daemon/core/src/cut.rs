@@ -4,7 +4,6 @@
 //! and output have limits of their own.
 
 use crate::limits::NAME_BYTES;
-use crate::text;
 use crate::turn::head_and_tail;
 use crate::worker::{Failure, Outcome, Steering, WorkerEvent};
 use agentd_protocol::limits::MAX_TOOL_OUTPUT;
@@ -49,7 +48,7 @@ impl Failure {
 fn cut(name: &mut String) -> usize {
     let before = name.len();
     if before > NAME_BYTES {
-        name.truncate(text::floor(name, NAME_BYTES));
+        name.truncate(name.floor_char_boundary(NAME_BYTES));
         // What was cut away is given back.
         name.shrink_to_fit();
     }

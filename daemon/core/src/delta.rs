@@ -8,7 +8,6 @@ use agentd_protocol::{Body, JobId, Line};
 
 use crate::job::Message;
 use crate::store::{Position, TextKind, TextPiece};
-use crate::text;
 
 /// A delta is cut here: a line must stay far below its limit after escaping.
 const DELTA: usize = 64 * 1024;
@@ -167,11 +166,11 @@ fn number(at: Position) -> u32 {
 
 /// Cuts a span of text at character boundaries.
 fn pieces(text: &str, span: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let mut start = text::floor(text, span.start);
-    let end = text::floor(text, span.end);
+    let mut start = text.floor_char_boundary(span.start);
+    let end = text.floor_char_boundary(span.end);
     std::iter::from_fn(move || {
         let from = start;
-        start = text::floor(text, (from + DELTA).min(end));
+        start = text.floor_char_boundary((from + DELTA).min(end));
         (from < end).then_some(from..start)
     })
 }

@@ -20,7 +20,6 @@ use crate::rare::{Rare, Usual};
 use crate::session::{Session, SessionId};
 use crate::store::{MessageText, NewJob, Position, SoFar, TextKind, Write};
 use crate::terms::Terms;
-use crate::text;
 use crate::worker::Prompt;
 
 /// A slot's process: both numbers, so that a replaced one is never meant.
@@ -337,7 +336,7 @@ impl Job {
                     &mut message.flushed_thinking,
                 ),
             ] {
-                let end = text::ceil(text, flushed.saturating_add(most));
+                let end = text.ceil_char_boundary(flushed.saturating_add(most));
                 if *flushed < end {
                     let piece = text[*flushed..end].to_owned();
                     most = most.saturating_sub(piece.len());

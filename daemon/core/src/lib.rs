@@ -69,7 +69,6 @@ mod subscribe;
 mod subscription;
 mod supervisor;
 mod terms;
-pub mod text;
 mod timers;
 pub mod toolsets;
 mod tracked;

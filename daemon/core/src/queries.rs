@@ -382,7 +382,7 @@ impl State {
         if known.name.as_ref() != Some(session) {
             return None;
         }
-        let from = crate::text::floor(text, usize::try_from(*after).unwrap_or(usize::MAX));
+        let from = text.floor_char_boundary(usize::try_from(*after).unwrap_or(usize::MAX));
         let (piece, truncated) = head(&text[from..], limits::MAX_TEXT);
         Some(MessageRow {
             message: *message,
@@ -399,7 +399,7 @@ impl State {
 pub fn head(text: &str, room: usize) -> (String, bool) {
     let mut end = text.len().min(room);
     loop {
-        let cut = &text[..crate::text::floor(text, end)];
+        let cut = &text[..text.floor_char_boundary(end)];
         if escaped_len(cut) <= room || cut.is_empty() {
             return (cut.to_owned(), cut.len() < text.len());
         }

@@ -17,7 +17,6 @@ use crate::ids::ConnId;
 use crate::limits::SENDS_PER_CONNECTION;
 use crate::send::is_in_order;
 use crate::state::State;
-use crate::text;
 
 /// So much of another agentd's name of a session is in ours, for people: a name has 128 bytes.
 const NAME_KEPT: usize = 64;
@@ -67,7 +66,7 @@ impl State {
         decoded.ignored.retain(|ignored| ignored.field != "native");
         send.session = send.native.clone().or_else(|| {
             let given = send.session.as_deref().unwrap_or("session");
-            let given = &given[..text::floor(given, NAME_KEPT)];
+            let given = &given[..given.floor_char_boundary(NAME_KEPT)];
             let (at, pid) = (self.now.wall_ms, self.settings.pid);
             Some(format!("{given}.{at:x}.{pid:x}.{}", self.number()))
         });

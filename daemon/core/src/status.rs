@@ -262,7 +262,7 @@ impl State {
         };
         let session = slot.sessions.iter().next();
         let session = session.and_then(|session| self.sessions.get(session));
-        let end = crate::text::floor(why, CRASH_BYTES);
+        let end = why.floor_char_boundary(CRASH_BYTES);
         let crash = CrashRow {
             at: rfc3339(self.now.wall_ms),
             worker: worker.0,

@@ -16,7 +16,6 @@ use crate::limits::{
 use crate::session::SessionId;
 use crate::state::State;
 use crate::store::{TextKind, Write};
-use crate::text;
 use crate::timers::Timer;
 use crate::worker::{Outcome, WorkerEvent};
 
@@ -549,8 +548,8 @@ pub(crate) fn head_and_tail(text: String, most: usize) -> (String, bool) {
     // Halve until it fits: control characters take six bytes each.
     let mut half = most / 2;
     loop {
-        let head = &text[..text::floor(&text, half.min(text.len() / 2))];
-        let tail = &text[text::ceil(&text, text.len() - half.min(text.len() / 2))..];
+        let head = &text[..text.floor_char_boundary(half.min(text.len() / 2))];
+        let tail = &text[text.ceil_char_boundary(text.len() - half.min(text.len() / 2))..];
         let left_out = text.len() - head.len() - tail.len();
         let cut = format!("{head}\n[… {left_out} bytes left out …]\n{tail}");
         if escaped_len(&cut) <= most || half < 64 {

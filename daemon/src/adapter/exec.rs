@@ -12,7 +12,6 @@ use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessi
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
-use agentd_core::text::{ceil, floor};
 use agentd_core::toolsets::Toolsets;
 use agentd_core::worker::{Exit, Failure, Outcome, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
@@ -198,7 +197,7 @@ impl Exec {
             whole.pop();
             self.newline = true;
         }
-        let head = floor(&whole, MAX_TEXT.saturating_sub(self.streamed));
+        let head = whole.floor_char_boundary(MAX_TEXT.saturating_sub(self.streamed));
         // Once something was kept back, all that follows stands behind it.
         let head = if self.beyond.is_empty() && self.left_out == 0 {
             head
@@ -218,7 +217,9 @@ impl Exec {
     }
 
     fn cut(&mut self) {
-        let from = floor(&self.beyond, self.beyond.len().saturating_sub(TAIL));
+        let from = self
+            .beyond
+            .floor_char_boundary(self.beyond.len().saturating_sub(TAIL));
         self.beyond.drain(..from);
         self.left_out += from;
     }
@@ -241,7 +242,7 @@ impl Exec {
 
     fn failed(&self, exit: Exit, tail: &str) -> Outcome {
         let tail = tail.trim();
-        let from = ceil(tail, tail.len().saturating_sub(STDERR));
+        let from = tail.ceil_char_boundary(tail.len().saturating_sub(STDERR));
         let error = match &tail[from..] {
             "" => format!(
                 "agent `{}` {exit} and said nothing on standard error",

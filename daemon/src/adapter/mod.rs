@@ -19,7 +19,6 @@ mod unknown;
 use agentd_core::agent::Capabilities;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
-use agentd_core::text::floor;
 use agentd_core::worker::{Exit, Outcome, WorkerCommand, WorkerEvent};
 use serde_json::Value;
 
@@ -159,7 +158,7 @@ fn ended(turn: TurnId, outcome: Outcome) -> WorkerEvent {
 
 /// The beginning of a text, cut between characters.
 fn cut(text: &str, most: usize) -> &str {
-    &text[..floor(text, most)]
+    &text[..text.floor_char_boundary(most)]
 }
 
 /// A command line and what is fed to it at once.

@@ -5,11 +5,12 @@
 //! writes a secret: those have a file of their own.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use agentd_base::replace::{PRIVATE, replace};
 use agentd_core::pins;
 use agentd_core::store::Pins;
 use agentd_protocol::nearest::nearest;
@@ -18,8 +19,6 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 use super::warnings::Doubt;
 use super::{Config, ConfigError, Look, agents, discover, kinds};
 
-/// Nobody else has to read which programs are run how.
-const MODE: u32 = 0o600;
 /// The key of the default.
 const DEFAULT: &str = "default_agent";
 
@@ -479,30 +478,10 @@ fn lock(file: &Path) -> io::Result<File> {
 
 /// All or nothing: a reader, and a power cut, find the old text or the new one.
 fn write(file: &Path, text: &str) -> io::Result<()> {
-    let dir = file.parent().unwrap_or(Path::new("/"));
     let mode = match fs::metadata(file) {
         Ok(found) => found.permissions().mode() & 0o777,
-        Err(_) => MODE,
+        // Nobody else has to read which programs are run how.
+        Err(_) => PRIVATE,
     };
-    let mut fresh = file.as_os_str().to_owned();
-    fresh.push(format!(".{}.new", std::process::id()));
-    let fresh = PathBuf::from(fresh);
-    let written = (|| {
-        let mut out = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(MODE)
-            .open(&fresh)?;
-        out.write_all(text.as_bytes())?;
-        out.set_permissions(fs::Permissions::from_mode(mode))?;
-        out.sync_all()?;
-        fs::rename(&fresh, file)?;
-        File::open(dir)?.sync_all()
-    })();
-    if written.is_err() {
-        // It may never have been there.
-        let _gone = fs::remove_file(&fresh);
-    }
-    written
+    replace(file, text.as_bytes(), mode)
 }

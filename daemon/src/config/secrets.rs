@@ -24,7 +24,7 @@ pub(super) fn read_private(file: &Path) -> Result<String, ConfigError> {
         file: file.to_owned(),
         source,
     };
-    agentd_protocol::trusted::check(file)?;
+    agentd_base::trusted::check(file)?;
     let mut opened = match File::open(file) {
         Ok(opened) => opened,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use agentd_base::boot::boot_ms;
 use agentd_core::effect::{Announcement, Spawn};
 use agentd_core::event::Origin;
 use agentd_core::ids::{ConnId, Generation, Now, WorkerId};
 use agentd_core::log::Entry;
 use agentd_core::store::{Loaded, Recovered};
 use agentd_core::{Effect, Event, State};
-use agentd_protocol::boot::boot_ms;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep_until, timeout};
 

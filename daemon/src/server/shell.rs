@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use agentd_base::boot::boot_ms;
 use agentd_core::effect::Announcement;
 use agentd_core::{Event, Served, Settings, Socket, State};
-use agentd_protocol::boot::boot_ms;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

@@ -7,7 +7,6 @@ use std::io::{Read as _, Seek as _};
 
 use agentd_core::rfc3339;
 use agentd_core::store::{JobFilter, Loaded};
-use agentd_core::text::floor;
 use agentd_protocol::work::JobPhase;
 use agentd_protocol::{JobId, rows};
 use rusqlite::blob::Blob;
@@ -293,7 +292,7 @@ impl<'a> Long<'a> {
 
 /// As much of a long column as is read for a list.
 pub(super) fn prefix(text: &str) -> &str {
-    &text[..floor(text, PREFIX)]
+    &text[..text.floor_char_boundary(PREFIX)]
 }
 
 /// A string member of an object of ours that may end anywhere: as much of it as is there.

@@ -4,10 +4,11 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use agentd_base::replace::{PRIVATE, replace};
 use rusqlite::Connection;
 
 use super::losses;
@@ -253,16 +254,8 @@ fn of_store(path: &Path, epoch: &str, found: Option<&Loss>) -> io::Result<Option
 
 /// Notes which store this is.
 pub(super) fn note_epoch(path: &Path, epoch: &str) -> io::Result<()> {
-    let new = beside(path, ".epoch.new");
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)?;
-    writeln!(file, "{epoch}")?;
-    file.sync_all()?;
-    fs::rename(&new, beside(path, ".epoch"))
+    let text = format!("{epoch}\n");
+    replace(&beside(path, ".epoch"), text.as_bytes(), PRIVATE)
 }
 
 /// Copies of stores that were taken away under a running daemon, with their epochs, the last first.

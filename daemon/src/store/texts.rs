@@ -3,7 +3,6 @@
 //! Owns the table of them, and how much of it one answer holds. Must not know lines.
 
 use agentd_core::store::{MessageText, Position, TextKind, TextPiece};
-use agentd_core::text::floor;
 use agentd_protocol::JobId;
 use rusqlite::{Connection, params};
 
@@ -52,7 +51,7 @@ pub(super) fn replace(conn: &Connection, job: i64, texts: &[MessageText]) -> rus
     {
         let mut at = 0;
         loop {
-            let end = floor(text, at + PIECE);
+            let end = text.floor_char_boundary(at + PIECE);
             let place = int(at as u64);
             insert.execute(params![job, message, number(*kind), place, &text[at..end]])?;
             if end == text.len() {
@@ -168,10 +167,10 @@ impl Portion<'_> {
             let Some(row) = rows.next()? else { continue };
             let piece = row.get_ref(0)?.as_str()?;
             let begins = usize::try_from(begins).unwrap_or(usize::MAX);
-            let from = floor(piece, after.saturating_sub(begins));
+            let from = piece.floor_char_boundary(after.saturating_sub(begins));
             let end = match piece.len() {
                 short if short <= PIECE => short,
-                _long => floor(piece, from + LONG),
+                _long => piece.floor_char_boundary(from + LONG),
             };
             self.bytes += end - from;
             if from < end {
@@ -212,7 +211,7 @@ pub(super) fn of_message(
         let piece = row.get_ref(1)?.as_str()?;
         let at = usize::try_from(row.get::<_, i64>(0)?).unwrap_or(usize::MAX);
         let from = match begins {
-            None => floor(piece, after.saturating_sub(at)),
+            None => piece.floor_char_boundary(after.saturating_sub(at)),
             Some(_) => 0,
         };
         begins.get_or_insert(at + from);

@@ -7,7 +7,6 @@ use std::path::Path;
 
 use agentd_core::rfc3339;
 use agentd_core::store::Loaded;
-use agentd_core::text::floor;
 use agentd_protocol::JobId;
 use agentd_protocol::webhook::{DeliveryRow, DeliveryState};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
@@ -58,7 +57,7 @@ impl Final {
             truncated,
             ..
         } = self;
-        let end = floor(&text, MOST_TEXT);
+        let end = text.floor_char_boundary(MOST_TEXT);
         let cut = end < text.len();
         text.truncate(end);
         (text, truncated || cut)

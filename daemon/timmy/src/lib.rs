@@ -122,7 +122,7 @@ pub fn main() -> ExitCode {
         return code;
     }
     // Keys and prompts are in memory. It is not hidden besides: a sandbox is made by way of `/proc`.
-    agentd_protocol::secrecy::leave_no_core();
+    agentd_base::secrecy::leave_no_core();
     agentd_client::signals::outlive_large_files();
     let words: Vec<OsString> = std::env::args_os().collect();
     let named = |word: &OsString| cli::COMMANDS.iter().any(|command| word == command);

@@ -3,14 +3,15 @@
 //! Owns how each step is done and told. Must not know why.
 
 use std::fs;
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use agentd_base::replace::{PRIVATE, replace};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -375,24 +376,7 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir)?;
     }
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(format!(".{}.new", std::process::id()));
-    let unfinished = PathBuf::from(unfinished);
-    let written = fs::File::options()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&unfinished)
-        .and_then(|mut file| {
-            file.write_all(text)?;
-            file.sync_all()
-        })
-        .and_then(|()| fs::rename(&unfinished, path));
-    if written.is_err() {
-        // On a full disk each try would leave one behind.
-        let _stays = fs::remove_file(&unfinished);
-    }
-    written
+    replace(path, text, PRIVATE)
 }
 
 /// Was it made?

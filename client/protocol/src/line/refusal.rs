@@ -25,10 +25,7 @@ impl ErrorLine {
 /// A value that was asked for may be as long as a line to the daemon: one from it is shorter.
 fn cut(mut text: String) -> String {
     if text.len() > MAX_REFUSAL {
-        let mut at = MAX_REFUSAL;
-        while !text.is_char_boundary(at) {
-            at -= 1;
-        }
+        let at = text.floor_char_boundary(MAX_REFUSAL);
         let more = text.len() - at;
         text.truncate(at);
         text.push_str(&format!("… ({more} bytes more)"));

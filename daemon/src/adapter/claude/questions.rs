@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 
 use agentd_core::ids::TurnId;
-use agentd_core::text::floor;
 use agentd_core::worker::{Asking, QuestionKind, Reply, WorkerEvent};
 use serde_json::{Map, Value, json};
 
@@ -264,7 +263,7 @@ fn detail(request: &Object<'_>) -> String {
                 && text.len() > SHOWN
             {
                 let whole = text.len();
-                let cut = floor(text, SHOWN);
+                let cut = text.floor_char_boundary(SHOWN);
                 text.truncate(cut);
                 text.push_str(&format!("… ({} bytes more)", whole - cut));
             }

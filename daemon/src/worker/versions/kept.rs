@@ -3,12 +3,10 @@
 //! Owns `versions.json` and for how long it is believed. Must not know how programs are asked.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use agentd_base::replace::replace_for_now;
 use serde::{Deserialize, Serialize};
 
 use crate::platform::files::Files;
@@ -146,15 +144,7 @@ pub(super) fn read(file: &Path) -> BTreeMap<PathBuf, Kept> {
 
 pub(super) fn write(file: &Path, kept: &BTreeMap<PathBuf, Kept>) -> std::io::Result<()> {
     // A one-shot beside the daemon may write its own.
-    let fresh = file.with_extension(format!("{}.new", std::process::id()));
-    let mut written = OpenOptions::new()
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o600)
-        .open(&fresh)?;
-    written.write_all(&serde_json::to_vec(kept)?)?;
-    std::fs::rename(&fresh, file)
+    replace_for_now(file, &serde_json::to_vec(kept)?)
 }
 
 #[cfg(test)]

@@ -3,15 +3,12 @@
 //! Owns the lock, which is the directory's, so that the daemon's own program waits for it, too.
 //! Must not know what is in the files.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{
-    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
-};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-/// Nobody else has to read them.
-const MODE: u32 = 0o600;
+use agentd_base::replace::{PRIVATE, replace};
 
 /// A file that nobody else changes until this is dropped.
 #[derive(Debug)]
@@ -60,33 +57,8 @@ impl Alone {
     /// Writes the file anew: a reader, and a power cut, find the old text or the new one. What is
     /// there keeps its mode, what is new is private from its first byte on.
     pub(super) fn replace(&self, text: &str) -> io::Result<()> {
-        let mode = self.mode()?.unwrap_or(MODE);
-        let mut fresh = self.target.as_os_str().to_owned();
-        fresh.push(format!(".{}.new", std::process::id()));
-        let fresh = PathBuf::from(fresh);
-        let written = (|| {
-            // One that is there was left by a process of this number that died.
-            if let Err(error) = fs::remove_file(&fresh)
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                return Err(error);
-            }
-            let mut out = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(MODE)
-                .open(&fresh)?;
-            out.write_all(text.as_bytes())?;
-            out.set_permissions(fs::Permissions::from_mode(mode))?;
-            out.sync_all()?;
-            fs::rename(&fresh, &self.target)?;
-            self._directory.sync_all()
-        })();
-        if written.is_err() {
-            // It may never have been there.
-            let _gone = fs::remove_file(&fresh);
-        }
-        written
+        let mode = self.mode()?.unwrap_or(PRIVATE);
+        replace(&self.target, text.as_bytes(), mode)
     }
 }
 
@@ -110,6 +82,7 @@ fn target(file: &Path) -> io::Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn a_new_file_is_private_and_an_old_one_keeps_its_mode_and_its_link() {

@@ -6,9 +6,9 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use agentd_base::trusted::{self, Untrusted};
 use agentd_protocol::limits::MAX_FALLBACKS;
 use agentd_protocol::nearest::nearest;
-use agentd_protocol::trusted::{self, Untrusted};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 

@@ -216,11 +216,7 @@ pub(crate) fn shown(text: &str, key: Option<&str>) -> String {
 
 /// The most of a text that fits.
 fn cut(text: &str, most: usize) -> &str {
-    let mut end = text.len().min(most);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    &text[..text.floor_char_boundary(most)]
 }
 
 /// Whatever looks like a key, ours or not: providers repeat what they were given.

@@ -9,7 +9,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use agentd_protocol::trusted::{self, Untrusted};
+use agentd_base::trusted::{self, Untrusted};
 
 use super::Key;
 

@@ -91,9 +91,7 @@ pub(crate) fn question(
     let from = transcript
         .len()
         .saturating_sub(room.saturating_sub(asked.len()));
-    let from = (from..=transcript.len())
-        .find(|at| transcript.is_char_boundary(*at))
-        .unwrap_or(transcript.len());
+    let from = transcript.ceil_char_boundary(from);
     let _infallible = write!(
         asked,
         "<conversation>\n{}\n</conversation>\n\nSummarise the conversation{}.",
@@ -150,10 +148,7 @@ fn transcript(messages: &[Message]) -> String {
 
 /// The first so many bytes, without half a character.
 pub(crate) fn beginning(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len()))
-        .rev()
-        .find(|at| text.is_char_boundary(*at));
-    &text[..end.unwrap_or(0)]
+    &text[..text.floor_char_boundary(most)]
 }
 
 #[cfg(test)]

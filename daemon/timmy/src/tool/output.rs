@@ -257,24 +257,14 @@ fn char_start(bytes: &[u8]) -> usize {
 /// As text of no more bytes than the part may have: bytes that are no text become longer.
 fn lossy_start(bytes: &[u8]) -> String {
     let mut text = String::from_utf8_lossy(bytes).into_owned();
-    text.truncate(boundary(&text, head_bytes()));
+    text.truncate(text.floor_char_boundary(head_bytes()));
     text
 }
 
 fn lossy_end(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let from = text.len().saturating_sub(tail_bytes());
-    let from = (from..text.len()).find(|at| text.is_char_boundary(*at));
-    from.map_or_else(String::new, |from| text[from..].to_owned())
-}
-
-/// The last place up to `at` where a text may be cut.
-pub(crate) fn boundary(text: &str, at: usize) -> usize {
-    let places = 0..=at.min(text.len());
-    places
-        .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(0)
+    text[text.ceil_char_boundary(from)..].to_owned()
 }
 
 /// Makes a file for a whole output.

@@ -143,7 +143,7 @@ pub(crate) fn field<T: Argument>(arguments: &Map<String, Value>, name: &str) -> 
 }
 
 fn cut(text: &str) -> String {
-    let end = super::output::boundary(text, MOST_QUOTED);
+    let end = text.floor_char_boundary(MOST_QUOTED);
     let more = if end < text.len() { "…" } else { "" };
     format!("{}{more}", &text[..end])
 }

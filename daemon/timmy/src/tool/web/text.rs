@@ -3,8 +3,6 @@
 //! Owns what is left of HTML when a model is to read it: words, links and the shape of lists. A
 //! page is never more than looked at once from beginning to end. Must not know where it is from.
 
-use crate::tool::output::boundary;
-
 /// What isn't there to be read.
 const HIDDEN: &[&str] = &[
     "script", "style", "template", "svg", "noscript", "iframe", "object",
@@ -166,7 +164,7 @@ fn link(attributes: &str) -> Option<String> {
     };
     let is_of_use =
         !value.starts_with('#') && !value.to_ascii_lowercase().starts_with("javascript:");
-    let end = boundary(value, MOST_LINK);
+    let end = value.floor_char_boundary(MOST_LINK);
     (is_of_use && !value.is_empty()).then(|| decoded(&value[..end]))
 }
 
@@ -259,7 +257,7 @@ fn decoded(html: &str) -> String {
     while let Some(at) = rest.find('&') {
         text.push_str(&rest[..at]);
         rest = &rest[at..];
-        let reach = boundary(rest, MOST_ENTITY + 2);
+        let reach = rest.floor_char_boundary(MOST_ENTITY + 2);
         let entity = rest[1..reach].split_once(';').map(|(name, _)| name);
         match entity.and_then(|name| Some((name, character(name)?))) {
             Some((name, character)) => {
