@@ -14,6 +14,7 @@
 //! | `owner PID` | has another told by a signal that a pipe is ready |
 //! | `unix PATH` · `abstract NAME` · `letter PATH` · `tcp ADDRESS` | connects, sends |
 //! | `ask PATH LINE` · `named NAME PATH LINE` | says a line to a daemon, and prints its first answer; from a socket of that name |
+//! | `gone PATH LINE` | says a line on a connection whose process is gone: another one connected, and died |
 //! | `away WORDS…` | does the rest as a process that nobody knows: twice forked, a session of its own, an empty environment |
 //! | `nothing PATH` | is itself, from memory, and reads a file |
 //! | `landlock` | nothing: prints the version that the kernel has |

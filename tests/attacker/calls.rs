@@ -14,6 +14,8 @@ const CALLS: &[(&str, libc::c_long)] = &[
     ("bpf", libc::SYS_bpf),
     ("capset", libc::SYS_capset),
     ("chroot", libc::SYS_chroot),
+    ("clone", libc::SYS_clone),
+    ("clone3", libc::SYS_clone3),
     ("delete_module", libc::SYS_delete_module),
     ("fanotify_init", libc::SYS_fanotify_init),
     ("finit_module", libc::SYS_finit_module),

@@ -61,6 +61,7 @@ pub(crate) fn run(words: &[&str]) -> io::Result<()> {
         ["tcp", address] => std::net::TcpStream::connect(address).map(drop),
         ["ask", path, line] => ask(UnixStream::connect(path)?, line),
         ["named", name, path, line] => ask(named(name, path)?, line),
+        ["gone", path, line] => gone(path, line),
         ["away", rest @ ..] => away(rest),
         ["nothing", path] => from_memory(path),
         ["attribute", path, name] => attribute(path, name),
@@ -258,6 +259,25 @@ fn ask(mut stream: UnixStream, line: &str) -> io::Result<()> {
         return Err(io::Error::other("closed without an answer"));
     }
     io::stdout().write_all(answer.as_bytes())
+}
+
+/// A child connects the socket that both have, and dies before anything is said.
+#[expect(unsafe_code, reason = "being forked is the attempt")]
+fn gone(path: &str, line: &str) -> io::Result<()> {
+    let kind = SockType::Stream;
+    let socket = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None)?;
+    let address = UnixAddr::new(path)?;
+    // SAFETY: this process has one thread.
+    match unsafe { fork() }? {
+        ForkResult::Child => {
+            connect(socket.as_raw_fd(), &address)?;
+            Err(Command::new("/bin/true").exec())
+        }
+        ForkResult::Parent { child } => {
+            nix::sys::wait::waitpid(child, None)?;
+            ask(UnixStream::from(socket), line)
+        }
+    }
 }
 
 /// The grandchild is nobody's; the caller waits until it has closed the output.

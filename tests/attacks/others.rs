@@ -59,7 +59,7 @@ fn attacks_by_an_agent_are_forbidden() {
     let mut world = World::new("[agents.sh]\nkind = \"exec\"\ncommand = [\"/bin/sh\"]\n");
     let attempts = rows("inside");
     let mut failed = Vec::new();
-    for way in ["ask", "away ask"] {
+    for way in ["ask", "away ask", "gone"] {
         let work = world.workspace(&format!("inside-{}", way.len()), &attempts);
         let before = world.snapshot();
         let text = format!(

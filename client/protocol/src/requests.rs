@@ -95,11 +95,50 @@ pub struct Rules {
     pub send_only: SendOnlyKey,
 }
 
+/// The fields of a request, bound to a name.
+macro_rules! fields {
+    ($named:ident $fields:ty) => {
+        $named
+    };
+}
+
+/// The session that a request names, by its last column.
+macro_rules! session {
+    (Session $named:ident) => {
+        Some($named.session.as_str())
+    };
+    (IfNamed $named:ident) => {
+        $named.session.as_deref()
+    };
+    ($other:ident $named:ident) => {
+        None
+    };
+}
+
+/// The turns that a request has, by its last column.
+macro_rules! turns {
+    (Turn $named:ident iter) => {
+        vec![&**$named]
+    };
+    (Turn $named:ident iter_mut) => {
+        vec![&mut **$named]
+    };
+    (Turns $named:ident iter) => {
+        $named.jobs.iter().map(|job| &job.send).collect()
+    };
+    (Turns $named:ident iter_mut) => {
+        $named.jobs.iter_mut().map(|job| &mut job.send).collect()
+    };
+    ($other:ident $named:ident $iter:ident) => {
+        Vec::new()
+    };
+}
+
 macro_rules! requests {
     ($(
         $(#[$doc:meta])*
         $kind:ident $(($fields:ty))? $name:literal $answer:literal
-        $effect:ident $inside:ident $order:ident $commit:ident $send_only:ident
+        $effect:ident $inside:ident $order:ident $commit:ident $send_only:ident $names:ident
     )*) => {
         /// A decoded request.
         #[derive(Clone, PartialEq, Debug)]
@@ -113,12 +152,36 @@ macro_rules! requests {
             $($(#[$doc])* $kind,)*
         }
 
+        #[allow(unused_variables, reason = "most rows name nothing")]
         impl Request {
             /// Which one it is.
             #[must_use]
             pub const fn kind(&self) -> RequestKind {
                 match self {
                     $(Self::$kind { .. } => RequestKind::$kind,)*
+                }
+            }
+
+            /// The session that has to be there for it, where it isn't a turn's.
+            #[must_use]
+            pub fn session(&self) -> Option<&str> {
+                match self {
+                    $(Self::$kind $((fields!(named $fields)))? => session!($names named),)*
+                }
+            }
+
+            /// The turns that it has.
+            #[must_use]
+            pub fn turns(&self) -> Vec<&Send> {
+                match self {
+                    $(Self::$kind $((fields!(named $fields)))? => turns!($names named iter),)*
+                }
+            }
+
+            /// The same, to be changed.
+            pub fn turns_mut(&mut self) -> Vec<&mut Send> {
+                match self {
+                    $(Self::$kind $((fields!(named $fields)))? => turns!($names named iter_mut),)*
                 }
             }
         }
@@ -155,75 +218,86 @@ macro_rules! requests {
     };
 }
 
-// Whoever adds a row says what holds for it. By name, as `hello` tells them.
+// Whoever adds a row says what holds for it, and at last what it names: a session that has to be
+// there, one if it is given, a turn or several, or nothing. By name, as `hello` tells them.
 requests! {
-    //                              name              answer            effect      inside    order   commit  send-only
+    //                              name              answer            effect      inside    order   commit  send-only  names
     /// Cancel.
-    Abort(Abort)                    "abort"           "abort"           Changes     Same      InOrder None    Refused
+    Abort(Abort)                    "abort"           "abort"           Changes     Same      InOrder None    Refused   Nothing
     /// Which agents are there?
-    Agents                          "agents"          "agents"          Looks       Same      AtOnce  None    Refused
+    Agents                          "agents"          "agents"          Looks       Same      AtOnce  None    Refused   Nothing
     /// The answer to a question.
-    Answer(Answer)                  "answer"          "answer"          Changes     Forbidden AtOnce  None    Refused
+    Answer(Answer)                  "answer"          "answer"          Changes     Forbidden AtOnce  None    Refused   Nothing
     /// A copy of the store.
-    Backup(Backup)                  "backup"          "backup"          ChangesLong Same      AtOnce  None    Refused
+    Backup(Backup)                  "backup"          "backup"          ChangesLong Same      AtOnce  None    Refused   Nothing
     /// The final lines of jobs.
-    Collect(Collect)                "collect"         "collect"         ReadsLong   Child     AtOnce  None    Refused
+    Collect(Collect)                "collect"         "collect"         ReadsLong   Child     AtOnce  None    Refused   Nothing
     /// The agent shortens what it remembers.
-    Compact(Compact)                "compact"         "compact"         ChangesLong Same      InOrder None    Refused
+    Compact(Compact)                "compact"         "compact"         ChangesLong Same      InOrder None    Refused   IfNamed
     /// Stop the daemon.
-    DaemonStop(DaemonStop)          "daemon.stop"     "daemon.stop"     ChangesLong Forbidden AtOnce  None    Refused
+    DaemonStop(DaemonStop)          "daemon.stop"     "daemon.stop"     ChangesLong Forbidden AtOnce  None    Refused   Nothing
     /// Several turns, all or none.
-    Dispatch(Dispatch)              "dispatch"        "dispatch"        Changes     Child     InOrder None    Refused
+    Dispatch(Dispatch)              "dispatch"        "dispatch"        Changes     Child     InOrder None    Refused   Turns
     /// Start no new turn.
-    Drain(Drain)                    "drain"           "drain"           ChangesLong Forbidden AtOnce  None    Refused
+    Drain(Drain)                    "drain"           "drain"           ChangesLong Forbidden AtOnce  None    Refused   Nothing
     /// Everything stored.
-    Export(Export)                  "export"          "export"          ReadsLong   Same      AtOnce  None    Refused
+    Export(Export)                  "export"          "export"          ReadsLong   Same      AtOnce  None    Refused   Nothing
     /// Who is there, and which protocol?
-    Hello(Hello)                    "hello"           "hello"           Reads       Same      AtOnce  None    Passes
+    Hello(Hello)                    "hello"           "hello"           Reads       Same      AtOnce  None    Passes    Nothing
     /// Which jobs are there?
-    Jobs(Jobs)                      "jobs"            "jobs"            Reads       Same      AtOnce  None    Refused
+    Jobs(Jobs)                      "jobs"            "jobs"            Reads       Same      AtOnce  None    Refused   Nothing
     /// How much the daemon logs.
-    LogLevel(LogLevel)              "log_level"       "log_level"       Changes     Forbidden AtOnce  None    Refused
+    LogLevel(LogLevel)              "log_level"       "log_level"       Changes     Forbidden AtOnce  None    Refused   Nothing
     /// Answered by `pong`.
-    Ping                            "ping"            "pong"            Reads       Same      AtOnce  None    Passes
+    Ping                            "ping"            "pong"            Reads       Same      AtOnce  None    Passes    Nothing
     /// What do agents ask?
-    Questions(Questions)            "questions"       "questions"       Reads       Same      AtOnce  None    Refused
+    Questions(Questions)            "questions"       "questions"       Reads       Same      AtOnce  None    Refused   Nothing
     /// Replace an agent's or session's process.
-    RestartWorker(RestartWorker)    "restart_worker"  "restart_worker"  ChangesLong Forbidden AtOnce  None    Refused
+    RestartWorker(RestartWorker)    "restart_worker"  "restart_worker"  ChangesLong Forbidden AtOnce  None    Refused   Nothing
     /// One turn.
-    Send(Box<Send>)                 "send"            "message_end"     Changes     Child     InOrder None    Checked
+    Send(Box<Send>)                 "send"            "message_end"     Changes     Child     InOrder None    Checked   Turn
     /// End a session's process and forget it.
-    SessionClose(Named)             "session.close"   "session.close"   Changes     Same      InOrder Refused Refused
+    SessionClose(Named)             "session.close"   "session.close"   Changes     Same      InOrder Refused Refused   Session
     /// What was said.
-    SessionHistory(SessionHistory)  "session.history" "session.history" Reads       Same      AtOnce  None    Refused
+    SessionHistory(SessionHistory)  "session.history" "session.history" Reads       Same      AtOnce  None    Refused   Nothing
     /// Which sessions are there?
-    SessionList(SessionList)        "session.list"    "session.list"    Reads       Same      AtOnce  None    Refused
+    SessionList(SessionList)        "session.list"    "session.list"    Reads       Same      AtOnce  None    Refused   Nothing
     /// A session without a turn.
-    SessionNew(SessionNew)          "session.new"     "session.new"     Changes     Same      InOrder Refused Refused
+    SessionNew(SessionNew)          "session.new"     "session.new"     Changes     Same      InOrder Refused Refused   Nothing
     /// Run the turns that are held.
-    SessionResume(Named)            "session.resume"  "session.resume"  Changes     Same      InOrder Refused Refused
+    SessionResume(Named)            "session.resume"  "session.resume"  Changes     Same      InOrder Refused Refused   Session
     /// Another model for a session.
-    SetModel(SetModel)              "set_model"       "set_model"       ChangesLong Forbidden InOrder Refused Refused
+    SetModel(SetModel)              "set_model"       "set_model"       ChangesLong Forbidden InOrder Refused Refused   Session
     /// End this connection when everything asked is answered.
-    Shutdown                        "shutdown"        "shutdown"        Reads       Same      AtOnce  None    Passes
+    Shutdown                        "shutdown"        "shutdown"        Reads       Same      AtOnce  None    Passes    Nothing
     /// How is the daemon, and do its workers live?
-    Status(Status)                  "status"          "status"          Reads       Same      AtOnce  None    Refused
+    Status(Status)                  "status"          "status"          Reads       Same      AtOnce  None    Refused   Nothing
     /// A word to a running turn.
-    Steer(Steer)                    "steer"           "steer"           ChangesLong Same      InOrder None    Refused
+    Steer(Steer)                    "steer"           "steer"           ChangesLong Same      InOrder None    Refused   Nothing
     /// Live lines.
-    Subscribe(Subscribe)            "subscribe"       "live"            Reads       Same      AtOnce  None    Refused
+    Subscribe(Subscribe)            "subscribe"       "live"            Reads       Same      AtOnce  None    Refused   Nothing
     /// Start turns again.
-    Undrain                         "undrain"         "undrain"         Changes     Forbidden AtOnce  None    Refused
+    Undrain                         "undrain"         "undrain"         Changes     Forbidden AtOnce  None    Refused   Nothing
     /// No more live lines.
-    Unsubscribe                     "unsubscribe"     "unsubscribe"     Reads       Same      AtOnce  None    Refused
+    Unsubscribe                     "unsubscribe"     "unsubscribe"     Reads       Same      AtOnce  None    Refused   Nothing
     /// What ended turns used.
-    Usage(Usage)                    "usage"           "usage"           Reads       Same      AtOnce  None    Refused
+    Usage(Usage)                    "usage"           "usage"           Reads       Same      AtOnce  None    Refused   Nothing
     /// A delivery goes out again. The URLs of others may hold secrets.
-    WebhookReplay(Delivery)         "webhook.replay"  "webhook.replay"  Changes     Forbidden AtOnce  Refused Refused
+    WebhookReplay(Delivery)         "webhook.replay"  "webhook.replay"  Changes     Forbidden AtOnce  Refused Refused   Nothing
     /// A delivery that tells nothing.
-    WebhookTest(Callback)           "webhook.test"    "webhook.test"    Changes     Forbidden AtOnce  Refused Refused
+    WebhookTest(Callback)           "webhook.test"    "webhook.test"    Changes     Forbidden AtOnce  Refused Refused   Nothing
     /// Which endpoints and deliveries are there? The URLs of others may hold secrets.
-    Webhooks(Webhooks)              "webhooks"        "webhooks"        Reads       Forbidden AtOnce  None    Refused
+    Webhooks(Webhooks)              "webhooks"        "webhooks"        Reads       Forbidden AtOnce  None    Refused   Nothing
+}
+
+impl Request {
+    /// The sessions that have to be known before it takes effect.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<&str> {
+        let of_turns = self.turns().into_iter();
+        let of_turns = of_turns.filter_map(|send| send.session.as_deref());
+        self.session().into_iter().chain(of_turns).collect()
+    }
 }
 
 impl RequestKind {

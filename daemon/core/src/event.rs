@@ -51,6 +51,8 @@ pub struct Descent {
     pub ancestry: Vec<u32>,
     /// Has it the mark of a worker? It keeps that when its ancestors are gone.
     pub marked: bool,
+    /// Was it gone before that could be seen? Whoever has its connection may be an agent.
+    pub unseen: bool,
 }
 
 /// What is known of a directory.

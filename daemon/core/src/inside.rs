@@ -49,6 +49,6 @@ impl State {
 
     pub(crate) fn is_worker(&self, descent: &Descent) -> bool {
         let mut pids = self.slots.values().filter_map(Slot::pid);
-        descent.marked || pids.any(|pid| descent.ancestry.contains(&pid))
+        descent.marked || descent.unseen || pids.any(|pid| descent.ancestry.contains(&pid))
     }
 }

@@ -12,7 +12,7 @@ use agentd_protocol::{Code, Id, JobId, Request, limits};
 
 use crate::agent::{Found, Looked};
 use crate::effect::Effect;
-use crate::event::RequestContext;
+use crate::event::{Descent, RequestContext};
 use crate::ids::ConnId;
 use crate::limits::SENDS_PER_CONNECTION;
 use crate::send::is_in_order;
@@ -82,8 +82,7 @@ impl State {
         if decoded.request.kind().rules().inside == Inside::Forbidden
             && self.is_worker(&facts.descent)
         {
-            let error = "an agent can't do this: the request came from inside a worker";
-            return self.refuse(conn, id, Rejected::new(Code::Forbidden, error));
+            return self.refuse(conn, id, not_from_inside(&facts.descent));
         }
         if let Some(key) = self.waits_behind(conn, &decoded.request) {
             // Requests of one connection take effect in the order sent.
@@ -241,4 +240,16 @@ impl State {
             })
             .collect()
     }
+}
+
+/// The refusal of what agents may not ask for.
+fn not_from_inside(descent: &Descent) -> Rejected {
+    if descent.unseen {
+        let error = "an agent can't do this, and the process that connected was gone before it could \
+                     be seen whether it was one";
+        return Rejected::new(Code::Forbidden, error)
+            .hint("let the process that connects live until it is answered");
+    }
+    let error = "an agent can't do this: the request came from inside a worker";
+    Rejected::new(Code::Forbidden, error)
 }

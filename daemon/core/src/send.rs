@@ -7,7 +7,6 @@ use std::collections::{BTreeSet, VecDeque};
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::{self, Decoded, Ignored, Mode, Send};
-use agentd_protocol::work::{Compact, Named, SetModel};
 use agentd_protocol::{Code, Id, Request};
 
 use crate::accept::Placing;
@@ -187,8 +186,8 @@ impl State {
     /// leave memory meanwhile, or is one before it waiting again?
     fn must_wait_again(&self, key: &str, parked: &Parked, absent: &BTreeSet<String>) -> bool {
         let request = &parked.decoded.request;
-        let unknown = |name: &&String| !self.names.contains_key(*name) && !absent.contains(*name);
-        sessions_of(request).iter().any(unknown)
+        let unknown = |name: &&str| !self.names.contains_key(*name) && !absent.contains(*name);
+        request.sessions().iter().any(unknown)
             || is_in_order(key) && self.waits_behind(parked.conn, request).is_some()
     }
 
@@ -216,32 +215,26 @@ impl State {
         if self.needs_a_look(&decoded.request) {
             return self.park_until_looked(conn, id, decoded, &facts);
         }
-        match &decoded.request {
-            Request::Send(send) => {
-                // Those before it may have taken the room that was there when it came.
-                match self
-                    .room_on(conn)
-                    .and_then(|()| self.room_for(send, &facts))
-                {
-                    Ok(()) => self.send_in(conn, id, decoded, &facts),
-                    Err(rejected) => {
-                        let waiter = waiter(conn, id, &decoded.ignored, send);
-                        self.refuse_or_replay(waiter, send, rejected);
-                    }
+        let unknown = |session: &&str| !self.names.contains_key(*session);
+        if let Request::Send(send) = &decoded.request {
+            // Those before it may have taken the room that was there when it came.
+            let room = self
+                .room_on(conn)
+                .and_then(|()| self.room_for(send, &facts));
+            match room {
+                Ok(()) => self.send_in(conn, id, decoded, &facts),
+                Err(rejected) => {
+                    let waiter = waiter(conn, id, &decoded.ignored, send);
+                    self.refuse_or_replay(waiter, send, rejected);
                 }
             }
-            Request::Dispatch(_) => self.dispatch_in(conn, id, decoded, &facts),
-            Request::SessionClose(Named { session })
-            | Request::SessionResume(Named { session })
-            | Request::SetModel(SetModel { session, .. })
-            | Request::Compact(Compact {
-                session: Some(session),
-                ..
-            }) if !self.names.contains_key(session) => {
-                let rejected = unknown_session(session);
-                self.refuse(conn, id, rejected);
-            }
-            _ => self.request_loaded(conn, id, decoded, &facts),
+        } else if let Request::Dispatch(_) = &decoded.request {
+            self.dispatch_in(conn, id, decoded, &facts);
+        } else if let Some(session) = decoded.request.session().filter(unknown) {
+            let rejected = unknown_session(session);
+            self.refuse(conn, id, rejected);
+        } else {
+            self.request_loaded(conn, id, decoded, &facts);
         }
     }
 
@@ -353,22 +346,6 @@ impl State {
 /// Do the requests parked under a key take effect in the order sent? A session can't be named so.
 pub(crate) fn is_in_order(key: &str) -> bool {
     key.contains('#')
-}
-
-/// The sessions that must be known before a request takes effect.
-fn sessions_of(request: &Request) -> Vec<&String> {
-    match request {
-        Request::Send(send) => send.session.iter().collect(),
-        Request::Dispatch(dispatch) => {
-            let jobs = dispatch.jobs.iter();
-            jobs.filter_map(|job| job.send.session.as_ref()).collect()
-        }
-        Request::SessionClose(Named { session })
-        | Request::SessionResume(Named { session })
-        | Request::SetModel(SetModel { session, .. }) => vec![session],
-        Request::Compact(compact) => compact.session.iter().collect(),
-        _ => Vec::new(),
-    }
 }
 
 fn waiter(conn: ConnId, id: Option<Id>, ignored: &[Ignored], send: &Send) -> Waiter {

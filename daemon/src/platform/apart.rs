@@ -291,8 +291,8 @@ pub async fn entered(
     }
     let step = step(&said);
     match said.strip_prefix(&[IN_DIRECTORY]).unwrap_or(&said) {
-        [REFUSED, number @ ..] if let Ok(number) = number.try_into() => {
-            let error = io::Error::from_raw_os_error(i32::from_ne_bytes(number));
+        [REFUSED, a, b, c, d] => {
+            let error = io::Error::from_raw_os_error(i32::from_ne_bytes([*a, *b, *c, *d]));
             Err(NotEntered::Refused(step, error))
         }
         _ => Ok(()),

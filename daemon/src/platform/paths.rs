@@ -245,7 +245,11 @@ pub fn private_dir(path: &Path) -> Result<(), PathError> {
             .map_err(io)?;
     }
     let odd = fs::read_dir(path).map_err(io)?.flatten().find(|entry| {
-        let found = entry.file_type();
+        // What a link leads to is what would be read.
+        let found = match entry.file_type() {
+            Ok(kind) if kind.is_symlink() => fs::metadata(entry.path()).map(|to| to.file_type()),
+            found => found,
+        };
         found.is_ok_and(|kind| kind.is_fifo() || kind.is_char_device() || kind.is_block_device())
     });
     match odd {

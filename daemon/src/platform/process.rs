@@ -8,6 +8,7 @@ use std::fs;
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -32,6 +33,13 @@ const ANCESTORS: usize = 256;
 #[must_use]
 pub fn start_time(pid: u32) -> Option<u64> {
     stat_field(pid, 22)?.parse().ok()
+}
+
+/// Does this system tell when processes started? One without `/proc` doesn't.
+#[must_use]
+pub fn sees_processes() -> bool {
+    static SEES: OnceLock<bool> = OnceLock::new();
+    *SEES.get_or_init(|| start_time(std::process::id()).is_some())
 }
 
 /// Which run of the machine this is.

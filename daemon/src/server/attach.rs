@@ -98,14 +98,8 @@ pub(super) async fn place() -> Result<SemaphorePermit<'static>, Rejected> {
 
 /// Has a request attachments?
 pub(super) fn has_any(request: &Request) -> bool {
-    match request {
-        Request::Send(send) => !send.attachments.is_empty(),
-        Request::Dispatch(dispatch) => {
-            let mut jobs = dispatch.jobs.iter();
-            jobs.any(|job| !job.send.attachments.is_empty())
-        }
-        _ => false,
-    }
+    let turns = request.turns();
+    turns.iter().any(|send| !send.attachments.is_empty())
 }
 
 /// Reads all that a request attaches: afterwards it says what each of them is, and not where it was.
@@ -115,20 +109,18 @@ pub(super) fn has_any(request: &Request) -> bool {
 /// `invalid-request` for what can't be attached, `queue-full` when too much is held already.
 pub(super) fn read(decoded: &mut Decoded) -> Result<Vec<Vec<Content>>, Rejected> {
     let mut room = MAX_ATTACHED;
-    match &mut decoded.request {
-        Request::Send(send) => Ok(vec![of_send(send, &mut room)?]),
-        Request::Dispatch(dispatch) => {
-            let jobs = dispatch.jobs.iter_mut().enumerate();
-            jobs.map(|(item, job)| {
-                of_send(&mut job.send, &mut room).map_err(|rejected| Rejected {
-                    error: format!("`jobs[{item}]`: {}; none was accepted", rejected.error),
-                    ..rejected
-                })
-            })
-            .collect()
-        }
-        _ => Ok(Vec::new()),
-    }
+    let is_one = matches!(decoded.request, Request::Send(_));
+    let turns = decoded.request.turns_mut().into_iter().enumerate();
+    let of_turn = |(item, send)| {
+        of_send(send, &mut room).map_err(|rejected| match is_one {
+            true => rejected,
+            false => Rejected {
+                error: format!("`jobs[{item}]`: {}; none was accepted", rejected.error),
+                ..rejected
+            },
+        })
+    };
+    turns.map(of_turn).collect()
 }
 
 fn of_send(send: &mut Send, room: &mut usize) -> Result<Vec<Content>, Rejected> {

@@ -356,39 +356,40 @@ fn accept(
     );
     let around = shell.around();
     let mut next = 0_u64;
-    let on_conn =
-        move |stream: tokio::net::UnixStream, pid: listen::PeerPid, slot: listen::Slot| {
-            next += 1;
-            let conn = ConnId(next);
-            let (orders, receiver) = mpsc::channel(peer::ORDERS);
-            if arrivals
-                .try_send(Arrival {
-                    conn,
-                    origin: Origin::Socket,
-                    orders,
-                })
-                .is_err()
-            {
-                // The owner is gone or far behind: the client sees the connection close.
-                return;
-            }
-            let config = facts::peer_config(around.clone(), pid.0);
-            let inbox = inbox.clone();
-            let (reader, writer) = stream.into_split();
-            tracker.spawn(async move {
-                peer::serve(
-                    conn,
-                    Origin::Socket,
-                    reader,
-                    writer,
-                    inbox,
-                    receiver,
-                    config,
-                )
-                .await;
-                drop(slot);
-            });
-        };
+    let on_conn = move |stream: tokio::net::UnixStream,
+                        peer: Option<listen::PeerProcess>,
+                        slot: listen::Slot| {
+        next += 1;
+        let conn = ConnId(next);
+        let (orders, receiver) = mpsc::channel(peer::ORDERS);
+        if arrivals
+            .try_send(Arrival {
+                conn,
+                origin: Origin::Socket,
+                orders,
+            })
+            .is_err()
+        {
+            // The owner is gone or far behind: the client sees the connection close.
+            return;
+        }
+        let config = facts::peer_config(around.clone(), peer);
+        let inbox = inbox.clone();
+        let (reader, writer) = stream.into_split();
+        tracker.spawn(async move {
+            peer::serve(
+                conn,
+                Origin::Socket,
+                reader,
+                writer,
+                inbox,
+                receiver,
+                config,
+            )
+            .await;
+            drop(slot);
+        });
+    };
     shell.tracker.spawn(listen::accept_loop(
         listener,
         replacements,

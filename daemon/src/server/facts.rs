@@ -22,6 +22,7 @@ use crate::config;
 use crate::platform::limit_mark::LimitMark;
 use crate::platform::{directories, log, process, remote};
 use crate::server::attach;
+use crate::server::listen::PeerProcess;
 use crate::server::peer::{Known, Later, PeerConfig};
 use crate::worker::Versions;
 
@@ -125,7 +126,7 @@ async fn in_a_thread<T: Send + 'static>(
 }
 
 /// Facts about the host for each request of a connection; `peer` is the process on the other side.
-pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
+pub fn peer_config(around: Around, peer: Option<PeerProcess>) -> PeerConfig {
     let Around {
         sizes,
         endpoints,
@@ -133,7 +134,7 @@ pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
         versions,
     } = around;
     let sender = Sender {
-        pid: peer,
+        process: peer,
         descent: Arc::default(),
     };
     let known = move |request: &Request| match request {
@@ -145,11 +146,7 @@ pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
             }),
             ..RequestContext::default()
         }),
-        Request::Send(send) => of_sends(&endpoints, [&**send]),
-        Request::Dispatch(dispatch) => {
-            let sends = dispatch.jobs.iter().map(|job| &job.send);
-            of_sends(&endpoints, sends)
-        }
+        Request::Send(_) | Request::Dispatch(_) => of_sends(&endpoints, request.turns()),
         Request::SessionNew(new) => {
             let directories = new.cwd.iter().cloned().collect();
             looked_up(&endpoints, directories, Vec::new())
@@ -188,7 +185,7 @@ pub fn peer_config(around: Around, peer: Option<u32>) -> PeerConfig {
 
 /// The process on the other side of a connection.
 struct Sender {
-    pid: Option<u32>,
+    process: Option<PeerProcess>,
     /// Where it comes from. Once per connection is enough: who descends from a worker goes on doing
     /// so.
     descent: Arc<OnceLock<Descent>>,
@@ -198,7 +195,7 @@ impl Sender {
     /// Facts with where it comes from. That is read beside the runtime's thread, while the rest is
     /// looked up.
     fn with(&self, known: Known) -> Known {
-        let Some(pid) = self.pid else {
+        let Some(process) = self.process else {
             return known;
         };
         match (known, self.descent.get()) {
@@ -215,7 +212,7 @@ impl Sender {
                             Known::Soon(facts) => facts.await,
                         }
                     };
-                    let (descent, facts) = tokio::join!(descent(pid, &of_connection), rest);
+                    let (descent, facts) = tokio::join!(descent(process, &of_connection), rest);
                     let mut facts = facts?;
                     facts.descent = descent?;
                     Ok(facts)
@@ -226,14 +223,18 @@ impl Sender {
 }
 
 /// Where a process comes from: looked up, unless it is known.
-async fn descent(pid: u32, known: &OnceLock<Descent>) -> Result<Descent, Rejected> {
+async fn descent(peer: PeerProcess, known: &OnceLock<Descent>) -> Result<Descent, Rejected> {
     static PLACES: Semaphore = Semaphore::const_new(READERS);
     if let Some(known) = known.get() {
         return Ok(known.clone());
     }
+    let PeerProcess { pid, started } = peer;
     let read = move || Descent {
         ancestry: process::ancestry(pid),
         marked: is_marked(pid),
+        // Looked at last: what was read before is of whoever has the number now.
+        unseen: process::sees_processes()
+            && (started.is_none() || process::start_time(pid) != started),
     };
     let read = in_a_thread(&PLACES, read).await.ok_or_else(|| {
         let within = READ_WITHIN.as_secs();

@@ -28,6 +28,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use crate::platform::process;
 use crate::worker::FileLimit;
 
 /// Connections at once: about 12 KiB each, so 150 MB at most.
@@ -62,9 +63,14 @@ const LONGEST_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 #[derive(Debug)]
 pub struct SocketLock<L>(pub L);
 
-/// The process on the other side, where the system tells.
+/// The process that connected, as it was when it was let in. Others may have its connection by now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PeerPid(pub Option<u32>);
+pub struct PeerProcess {
+    /// Its number, which is another's when it is gone.
+    pub pid: u32,
+    /// When it started, which no other of its number did; `None` when it was gone already.
+    pub started: Option<u64>,
+}
 
 /// One of the connections that may be open at once; given back when dropped.
 pub type Slot = OwnedSemaphorePermit;
@@ -303,7 +309,7 @@ pub async fn accept_loop(
     mut replacements: mpsc::Receiver<UnixListener>,
     slots: Arc<Semaphore>,
     unheard: Arc<Unheard>,
-    mut on_conn: impl FnMut(UnixStream, PeerPid, Slot),
+    mut on_conn: impl FnMut(UnixStream, Option<PeerProcess>, Slot),
     stop: CancellationToken,
 ) {
     let mut replaced = true;
@@ -365,7 +371,7 @@ fn admit(
     stream: UnixStream,
     slots: &Arc<Semaphore>,
     unheard: &Unheard,
-    on_conn: &mut impl FnMut(UnixStream, PeerPid, Slot),
+    on_conn: &mut impl FnMut(UnixStream, Option<PeerProcess>, Slot),
 ) {
     let Ok(cred) = stream.peer_cred() else {
         return;
@@ -379,8 +385,13 @@ fn admit(
         turn_away(&stream);
         return;
     };
+    // Nobody within a worker is shown as 0: that is whoever lives outside of a container of ours.
     let pid = cred.pid().and_then(|pid| u32::try_from(pid).ok());
-    on_conn(stream, PeerPid(pid), slot);
+    let peer = pid.filter(|pid| *pid != 0).map(|pid| PeerProcess {
+        pid,
+        started: process::start_time(pid),
+    });
+    on_conn(stream, peer, slot);
 }
 
 fn is_ours(uid: u32) -> bool {

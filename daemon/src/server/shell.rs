@@ -32,6 +32,7 @@ use crate::platform::remote;
 use crate::platform::scheduling;
 use crate::server::dead_instances::Behind;
 use crate::server::facts::{Around, Sizes, peer_config};
+use crate::server::listen::PeerProcess;
 use crate::server::owner::{ANSWERS, Arrival, Beat, Host, INBOX, Owner, OwnerChannels};
 use crate::server::peer::PeerConfig;
 use crate::server::predecessors::Predecessors;
@@ -212,7 +213,7 @@ impl Shell {
 
     /// What a connection's task needs; `peer` is the process on the other side.
     #[must_use]
-    pub fn peer_config(&self, peer: Option<u32>) -> PeerConfig {
+    pub fn peer_config(&self, peer: Option<PeerProcess>) -> PeerConfig {
         peer_config(self.around.clone(), peer)
     }
 

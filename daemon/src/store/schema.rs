@@ -359,7 +359,12 @@ fn make_private(dir: &Path, path: &Path) -> std::io::Result<()> {
         // Nobody is waited for at the other end of a pipe.
         .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
         .open(path)?;
-    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+    let found = file.metadata()?;
+    if !found.is_file() {
+        let error = format!("`{}` is no file", path.display());
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, error));
+    }
+    if found.permissions().mode() & 0o077 != 0 {
         file.set_permissions(fs::Permissions::from_mode(0o600))?;
     }
     Ok(())

@@ -194,6 +194,7 @@ impl World {
             descent: Descent {
                 ancestry,
                 marked: false,
+                unseen: false,
             },
             ..RequestContext::default()
         }

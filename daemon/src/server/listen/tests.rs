@@ -23,7 +23,7 @@ fn new(path: &Path) -> io::Result<(Ours, UnixListener)> {
 
 struct Accepting {
     replacements: mpsc::Sender<UnixListener>,
-    accepted: mpsc::Receiver<(UnixStream, PeerPid, Slot)>,
+    accepted: mpsc::Receiver<(UnixStream, Option<PeerProcess>, Slot)>,
     unheard: Arc<Unheard>,
     stop: CancellationToken,
     tracker: TaskTracker,
@@ -54,7 +54,7 @@ fn accepting(listener: UnixListener, files: u64) -> Accepting {
 }
 
 impl Accepting {
-    async fn next(&mut self) -> (UnixStream, PeerPid, Slot) {
+    async fn next(&mut self) -> (UnixStream, Option<PeerProcess>, Slot) {
         timeout(SOON, self.accepted.recv()).await.unwrap().unwrap()
     }
 }
@@ -73,8 +73,10 @@ async fn the_socket_is_private_whatever_the_umask_and_its_peer_is_known() {
     assert_eq!(mode & 0o7777, 0o600);
     let mut accepting = accepting(listener, 1024);
     let _client = UnixStream::connect(&path).await.unwrap();
-    let (_, pid, _) = accepting.next().await;
-    assert_eq!(pid, PeerPid(Some(std::process::id())));
+    let (_, peer, _) = accepting.next().await;
+    let pid = std::process::id();
+    let started = process::start_time(pid);
+    assert_eq!(peer, Some(PeerProcess { pid, started }));
     accepting.stop.cancel();
     timeout(SOON, accepting.tracker.wait()).await.unwrap();
 }

@@ -186,8 +186,19 @@ pub(crate) enum Signals {
     Nobody,
 }
 
+/// Why there is no sandbox.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Unavailable {
+    /// This system has none.
+    #[error("{0}")]
+    Never(String),
+    /// There may be one, and it can't be looked for now.
+    #[error("whether there is a sandbox can't be seen: {0}")]
+    Passing(String),
+}
+
 /// Is there a sandbox here, and what do signals reach in it? If not, why.
-pub(crate) fn available(most: Landlock) -> Result<Signals, String> {
+pub(crate) fn available(most: Landlock) -> Result<Signals, Unavailable> {
     enforced::available(most)
 }
 
@@ -215,8 +226,8 @@ mod enforced {
 
     use super::Grants;
 
-    pub(super) fn available(_: super::Landlock) -> Result<super::Signals, String> {
-        Err("this system has none".to_owned())
+    pub(super) fn available(_: super::Landlock) -> Result<super::Signals, super::Unavailable> {
+        Err(super::Unavailable::Never("this system has none".to_owned()))
     }
 
     pub(super) fn apply(_: &Grants, _: super::Landlock) -> anyhow::Result<()> {

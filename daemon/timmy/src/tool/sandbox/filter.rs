@@ -3,7 +3,7 @@
 //!
 //! Owns the lists. What landlock guards isn't in them: signals where the kernel is new enough, other processes' memory
 //! (`ptrace`, `process_vm_*`, `process_madvise`, `pidfd_getfd`, `kcmp`, `move_pages` ask for the
-//! same right), and mounts. Must not know files.
+//! same right). Must not know files.
 
 use std::collections::BTreeMap;
 
@@ -59,6 +59,37 @@ const NEVER: &[libc::c_long] = &[
     libc::SYS_shmctl,
     libc::SYS_shmget,
 ];
+/// What makes namespaces and mounts, whatever the arguments. In a namespace of its own a command could
+/// mount a file system that works on others' files past landlock, as overlayfs does in its work
+/// directory, and use up those of its user.
+const MOUNTS: &[libc::c_long] = &[
+    libc::SYS_setns,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_mount_setattr,
+    // `open_tree_attr` of Linux 6.15, everywhere the same.
+    467,
+];
+/// Each makes a namespace: `CLONE_NEWNS`, `NEWCGROUP`, `NEWUTS`, `NEWIPC`, `NEWUSER`, `NEWPID` and
+/// `NEWNET`.
+const NAMESPACES: [u32; 7] = [
+    0x0002_0000,
+    0x0200_0000,
+    0x0400_0000,
+    0x0800_0000,
+    0x1000_0000,
+    0x2000_0000,
+    0x4000_0000,
+];
+/// `CLONE_NEWTIME`, a part of the signal's number in the flags of `clone`.
+const TIME_NAMESPACE: u32 = 0x80;
 /// Refused unless the process that the first argument names is 0: nobody but the caller is.
 const OF_ONESELF: &[libc::c_long] = &[
     libc::SYS_prlimit64,
@@ -108,14 +139,21 @@ pub(super) fn all(network: bool, signals: Signals) -> anyhow::Result<Vec<BpfProg
     if signals == Signals::Nobody {
         refused.extend(signalling()?);
     }
+    refused.extend(MOUNTS.iter().map(|call| (*call, vec![])));
+    let unshared: Vec<u32> = NAMESPACES.into_iter().chain([TIME_NAMESPACE]).collect();
+    refused.insert(libc::SYS_unshare, any_flag(&unshared)?);
+    refused.insert(libc::SYS_clone, any_flag(&NAMESPACES)?);
     refused.insert(libc::SYS_socket, sockets(network)?);
     refused.insert(libc::SYS_socketpair, pairs()?);
     // Attributes of files are answered as by a file system that has none, which programs that copy
     // files are used to.
     let attributes = ATTRIBUTES.iter().map(|call| (*call, vec![])).collect();
+    // Its flags are in memory, which no filter reads: programs are told to use `clone`.
+    let unseen = BTreeMap::from([(libc::SYS_clone3, vec![])]);
     Ok(vec![
         refusing(refused, libc::EPERM)?,
         refusing(attributes, libc::EOPNOTSUPP)?,
+        refusing(unseen, libc::ENOSYS)?,
     ])
 }
 
@@ -164,6 +202,15 @@ fn pairs() -> anyhow::Result<Rules> {
         }
     }
     Ok(refused)
+}
+
+/// Any of these bits in the first argument.
+fn any_flag(flags: &[u32]) -> anyhow::Result<Rules> {
+    let has = |flag: &u32| {
+        let masked = SeccompCmpOp::MaskedEq(u64::from(*flag));
+        condition(0, masked, flag.cast_signed()).and_then(|has| rule([has]))
+    };
+    flags.iter().map(has).collect()
 }
 
 fn condition(argument: u8, operator: SeccompCmpOp, value: i32) -> anyhow::Result<SeccompCondition> {

@@ -8,11 +8,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath,
-    Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _,
+    CreateRulesetError, PathBeneath, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
+    RulesetError, RulesetStatus, Scope,
 };
 
-use super::{Grants, Landlock, Signals, filter, the_same};
+use super::{Grants, Landlock, Signals, Unavailable, filter, the_same};
 use crate::tool::anchor;
 
 /// Devices without anything behind them.
@@ -68,14 +69,25 @@ fn signals(most: ABI) -> Signals {
     }
 }
 
-pub(super) fn available(most: Landlock) -> Result<Signals, String> {
+/// Is there a landlock all the same, as far as this says? As when no file can be opened.
+fn is_passing(error: &RulesetError) -> bool {
+    let RulesetError::CreateRuleset(CreateRulesetError::CreateRulesetCall { source, .. }) = error
+    else {
+        return false;
+    };
+    let errno = source.raw_os_error();
+    !matches!(errno, Some(libc::ENOSYS | libc::EOPNOTSUPP))
+}
+
+pub(super) fn available(most: Landlock) -> Result<Signals, Unavailable> {
     let most = newest(most);
     let why = "this kernel has no landlock of Linux 6.2 or later, or it is turned off";
     let made = ruleset(most).and_then(|ruleset| ruleset.create());
-    if most < LEAST || made.is_err() {
-        return Err(why.to_owned());
+    match made {
+        Err(error) if is_passing(&error) => Err(Unavailable::Passing(error.to_string())),
+        Ok(_) if most >= LEAST => Ok(signals(most)),
+        _ => Err(Unavailable::Never(why.to_owned())),
     }
-    Ok(signals(most))
 }
 
 pub(super) fn apply(grants: &Grants, most: Landlock) -> anyhow::Result<()> {

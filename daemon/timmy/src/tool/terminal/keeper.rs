@@ -58,15 +58,18 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Some(ALONE) => match namespace::make(arguments.skip(1)) {
             // The first process of it says how the command ended.
             Ok(code) => return code,
-            Err(error) => not_alone(&error),
+            Err(error) => not_run(&error),
         },
         #[cfg(target_os = "linux")]
         Some(FIRST) => match namespace::enter() {
             Ok(()) => kept(arguments.skip(1), namespace::left_over),
-            Err(error) => not_alone(&error),
+            Err(error) => not_run(&error),
         },
         #[cfg(not(target_os = "linux"))]
-        Some(ALONE) => not_alone(&anyhow::anyhow!("this system has none")),
+        Some(ALONE) => Report {
+            not_alone: Some("this system has none".to_owned()),
+            ..Report::default()
+        },
         _ => kept(arguments, sweep),
     };
     let said = serde_json::to_writer(std::io::stderr(), &report);
@@ -77,10 +80,23 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn not_alone(error: &anyhow::Error) -> Report {
-    Report {
-        not_alone: Some(format!("{error:#}")),
-        ..Report::default()
+/// Where none may be made a command runs without; where one may, and can't be made just now, it
+/// doesn't run.
+#[cfg(target_os = "linux")]
+fn not_run(error: &anyhow::Error) -> Report {
+    let why = Some(format!("{error:#}"));
+    if namespace::is_never(error) {
+        Report {
+            not_alone: why,
+            ..Report::default()
+        }
+    } else {
+        let why =
+            why.map(|why| format!("it was not run, as nothing could be hidden from it: {why}"));
+        Report {
+            failed: why,
+            ..Report::default()
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use self::keeper::{ALONE, GRACE, KEEP, Report};
 use super::output::Output;
 use super::places::{Rules, temporary};
-use super::sandbox::{self, Grants, Signals};
+use super::sandbox::{self, Grants, Signals, Unavailable};
 use super::schema::arguments;
 use super::{Outcome, Surroundings, Tool};
 use crate::config::Unsandboxed;
@@ -187,6 +187,9 @@ impl Bash {
                 Leave::Everything(Why::Allowed),
                 "run a command outside of the sandbox".to_owned(),
             ),
+            (false, Err(Unavailable::Passing(why))) => {
+                return Err(format!("the command was not run: {why}"));
+            }
             (false, Err(_)) if self.rules.unsandboxed == Unsandboxed::Allow => {
                 return Ok(Leave::Everything(Why::NoSandbox));
             }
@@ -483,6 +486,10 @@ fn told(run: Run, leave: Leave, is_alone: bool, took: Duration) -> Outcome {
         } => ", no signals: this kernel is older than Linux 6.12",
         _ => "",
     };
+    let seen = match leave {
+        Leave::Sandboxed { .. } if !is_alone => ", arguments of other processes are seen",
+        _ => "",
+    };
     let strays = match report.strays {
         0 => String::new(),
         1 => "; one process that it left behind was killed".to_owned(),
@@ -494,7 +501,7 @@ fn told(run: Run, leave: Leave, is_alone: bool, took: Duration) -> Outcome {
     }
     let seconds = took.as_secs_f64();
     text.push_str(&format!(
-        "[{how}; {confined}{deaf}; {seconds:.1} s{strays}]\n"
+        "[{how}; {confined}{deaf}{seen}; {seconds:.1} s{strays}]\n"
     ));
     Outcome {
         ok: ended == Ended::ByItself && report.failed.is_none() && report.code == Some(0),

@@ -13,6 +13,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Context as _;
 use caps::{CapSet, Capability};
+use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};
@@ -58,6 +59,25 @@ pub(super) fn enter() -> anyhow::Result<()> {
         caps::clear(None, set).context("the right to mount")?;
     }
     Ok(())
+}
+
+/// Does it say that this user may make none here, whenever it is tried? Limits of 0 are how some
+/// systems say it.
+pub(super) fn is_never(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    let errno = io.and_then(|error| error.raw_os_error().map(Errno::from_raw));
+    let errno = errno.or_else(|| error.downcast_ref::<Errno>().copied());
+    let is_forbidden = |limit: &str| {
+        let limit = fs::read_to_string(format!("/proc/sys/user/max_{limit}_namespaces"));
+        limit.is_ok_and(|most| most.trim() == "0")
+    };
+    match errno {
+        Some(Errno::ENOSPC) => ["user", "pid", "mnt"]
+            .iter()
+            .any(|limit| is_forbidden(limit)),
+        Some(Errno::EPERM | Errno::EACCES | Errno::ENOSYS | Errno::EINVAL) => true,
+        _ => false,
+    }
 }
 
 /// How many processes end with this one.

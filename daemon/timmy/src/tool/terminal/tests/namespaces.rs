@@ -181,14 +181,7 @@ async fn namespace_that_may_not_be_made_is_told() {
     .iter()
     .enumerate()
     {
-        let program = terminal.place.path(&format!("hindered-{number}"));
-        let text = format!(
-            "#!/bin/sh\nexec unshare -Urm sh -c '{hindrance} || exit 99; exec \"$@\"' sh {} \"$@\"\n",
-            itself.display()
-        );
-        std::fs::write(&program, text).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        terminal.rules.program = program;
+        terminal.rules.program = hindered(&terminal, &itself, number, hindrance);
         let done = terminal.bash("echo ran >> ran; cat ran").await;
         assert!(
             done.ok && done.output.starts_with("ran\n[exit code 0; sandboxed, "),
@@ -198,4 +191,40 @@ async fn namespace_that_may_not_be_made_is_told() {
         assert_eq!(done.sandbox.unwrap().processes, Reach::All, "{hindrance}");
         std::fs::remove_file(terminal.place.path("ws/ran")).unwrap();
     }
+}
+
+/// timmy, in a namespace of users in which something is in its way.
+fn hindered(terminal: &Terminal, itself: &Path, number: usize, hindrance: &str) -> PathBuf {
+    let program = terminal.place.path(&format!("hindered-{number}"));
+    let text = format!(
+        "#!/bin/sh\nexec unshare -Urm sh -c '{hindrance} || exit 99; exec \"$@\"' sh {} \"$@\"\n",
+        itself.display()
+    );
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+/// All that the user may have are in use: others may be hidden again in a moment, so nothing is shown.
+#[tokio::test]
+async fn namespace_that_can_not_be_made_now_runs_nothing() {
+    let Some(mut terminal) = alone().await else {
+        return;
+    };
+    let itself = terminal.rules.program.clone();
+    let ready = terminal.place.path("ready");
+    let in_use = format!(
+        "echo 1 > /proc/sys/user/max_user_namespaces; \
+         unshare -U sh -c \"echo > {0}; exec sleep 5\" > /dev/null 2>&1 < /dev/null & \
+         until [ -e {0} ]; do :; done",
+        ready.display()
+    );
+    terminal.rules.program = hindered(&terminal, &itself, 0, &in_use);
+    let done = terminal.bash("echo ran > ran").await;
+    assert!(
+        !done.ok && done.output.contains("it was not run"),
+        "{}",
+        done.output
+    );
+    assert!(!exists(&terminal.place.path("ws/ran")));
 }
