@@ -188,6 +188,10 @@ pub(crate) enum Signals {
 
 /// Why there is no sandbox.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[cfg_attr(
+    not(target_os = "linux"),
+    allow(dead_code, reason = "elsewhere there is none for ever")
+)]
 pub(crate) enum Unavailable {
     /// This system has none.
     #[error("{0}")]
