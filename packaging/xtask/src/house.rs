@@ -12,9 +12,13 @@ use anyhow::Context as _;
 use crate::root;
 
 const CRATES: &[&str] = &[
+    "client/base",
     "client/protocol",
     "client",
+    "client/terminal",
+    "client/voice",
     "client/serve",
+    "client/cli",
     "daemon/core",
     "daemon",
     "daemon/timmy",
