@@ -169,6 +169,17 @@ impl Heard {
         self.seq > 0
     }
 
+    /// Is an answer to the send about the conversation, or about asking again? What was accepted goes
+    /// on.
+    #[must_use]
+    pub fn is_about_asking(&self, client: &Client, received: &Received) -> bool {
+        let Some(Line::Error(error)) = &received.line else {
+            return false;
+        };
+        let of_a_job = error.turn.as_ref().is_some_and(|turn| turn.job.is_some());
+        client.is_lost_there(error.code) || self.is_accepted() && !of_a_job
+    }
+
     /// A conversation was lost: from now on what comes may have come before.
     pub fn told_again(&mut self) {
         self.again = true;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use agentd_protocol::request::{Send, Wait};
 use agentd_protocol::{JobId, Line, serde_json};
+use serde::Deserialize as _;
 
 use crate::asked::RequestError;
 use crate::client::{Attended, Client, ClientError, Options};
@@ -86,22 +87,22 @@ impl Agentd {
     /// # Errors
     /// When nobody can serve us.
     pub async fn connect_to(endpoint: Endpoint, fallback: Fallback) -> Result<Self, ClientError> {
-        let agentd = Self {
-            options: Options {
-                socket: match endpoint {
-                    Endpoint::Here => None,
-                    Endpoint::Local(socket) => Some(socket),
-                    Endpoint::Ssh(target) => Some(target.as_socket()),
-                },
-                fallback,
-                name: "agentd-client".to_owned(),
-                attended: Attended::No,
+        let options = Options {
+            socket: match endpoint {
+                Endpoint::Here => None,
+                Endpoint::Local(socket) => Some(socket),
+                Endpoint::Ssh(target) => Some(target.as_socket()),
             },
-            kept: Mutex::new(Vec::new()),
+            fallback,
+            name: "agentd-client".to_owned(),
+            attended: Attended::No,
         };
-        let first = agentd.client().await?;
-        agentd.keep(first).await;
-        Ok(agentd)
+        // A run without a daemon, too, has its one turn before it.
+        let first = Client::connect_or_oneshot(options.clone()).await?;
+        Ok(Self {
+            options,
+            kept: Mutex::new(vec![first]),
+        })
     }
 
     /// A turn of this text, to be run, streamed or handed in.
@@ -146,7 +147,7 @@ impl Agentd {
         self.keep(client).await;
         let ended = |line: serde_json::Value| -> Option<Ended> {
             let job = line.get("job")?.as_str()?.parse().ok()?;
-            let result = match serde_json::from_value(line.clone()) {
+            let result = match Line::deserialize(&line) {
                 Ok(Line::MessageEnd(end)) => Ok(TurnResult::of(*end)),
                 Ok(Line::Error(error)) => Err(TurnError::Failed(error)),
                 _ => Err(TurnError::Strange(line.to_string())),

@@ -262,7 +262,8 @@ impl TurnStream<'_> {
             if !received.answers(id) {
                 continue;
             }
-            if self.is_about_asking(&received) {
+            let client = self.client.as_ref();
+            if client.is_some_and(|client| self.heard.is_about_asking(client, &received)) {
                 self.state = State::Lost(LostError::Ended);
                 continue;
             }
@@ -342,15 +343,6 @@ impl TurnStream<'_> {
                 }
             }
         }
-    }
-
-    /// Is it about the conversation, or about asking again? What was accepted goes on.
-    fn is_about_asking(&self, received: &Received) -> bool {
-        let (Some(Line::Error(error)), Some(client)) = (&received.line, &self.client) else {
-            return false;
-        };
-        let of_a_job = error.turn.as_ref().is_some_and(|turn| turn.job.is_some());
-        client.is_lost_there(error.code) || self.heard.is_accepted() && !of_a_job
     }
 
     /// The next piece of what the agent says; nothing after its end.

@@ -206,7 +206,7 @@ impl<V: View> Running<'_, V> {
         let mut received = first;
         loop {
             let is_its = received.answers(id);
-            if is_its && self.is_about_asking(&received) {
+            if is_its && self.heard.is_about_asking(&self.client, &received) {
                 return Ok(Lines::Lost(LostError::Ended));
             }
             let ends = is_its && received.ends_turn();
@@ -232,17 +232,6 @@ impl<V: View> Running<'_, V> {
                 Next::Lost(lost) => return Ok(Lines::Lost(lost)),
                 Next::Left => return Ok(Lines::Over(Outcome::Left)),
             };
-        }
-    }
-
-    /// Is it about the conversation, or about asking again? What was accepted goes on.
-    fn is_about_asking(&self, received: &Received) -> bool {
-        match &received.line {
-            Some(Line::Error(error)) => {
-                let of_a_job = error.turn.as_ref().is_some_and(|turn| turn.job.is_some());
-                self.client.is_lost_there(error.code) || self.heard.is_accepted() && !of_a_job
-            }
-            _ => false,
         }
     }
 
