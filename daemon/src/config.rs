@@ -31,6 +31,7 @@ use read::kinds;
 pub use show::Shown;
 pub use warnings::Doubt;
 
+use agentd_base::settings;
 use agentd_base::trusted::{self, Untrusted};
 use agentd_core::agent::Found;
 
@@ -256,14 +257,10 @@ impl Config {
     /// Reads both files; a missing one is an empty one.
     pub fn load(file: &Path, env_file: &Path, look: &Look) -> Result<Self, ConfigError> {
         trusted::check(file)?;
-        let text = match std::fs::read_to_string(file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(source) => {
-                let file = file.to_owned();
-                return Err(ConfigError::Io { file, source });
-            }
-        };
+        let text = settings::read(file).map_err(|source| ConfigError::Io {
+            file: file.to_owned(),
+            source,
+        })?;
         let mut config = Self::parse(&text, file, look)?;
         config.secrets = secrets::load(env_file)?;
         for name in config.secrets.keys() {

@@ -8,4 +8,5 @@ pub mod boot;
 pub mod duration;
 pub mod replace;
 pub mod secrecy;
+pub mod settings;
 pub mod trusted;

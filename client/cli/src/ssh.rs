@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::args::SshKeyArgs;
 use super::exit::Exit;
 use super::output;
+use agentd_base::settings;
 use agentd_client::ssh::Target;
 
 /// A public key is one short line.
@@ -33,7 +34,7 @@ pub(super) async fn key(args: SshKeyArgs) -> io::Result<Exit> {
         },
     };
     let shown = file.display();
-    let text = match std::fs::read_to_string(&file) {
+    let text = match settings::open(&file).and_then(|opened| settings::read_from(&opened)) {
         Ok(text) => text,
         Err(error) => {
             output::error(

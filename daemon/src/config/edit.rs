@@ -11,6 +11,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use agentd_base::replace::{PRIVATE, replace};
+use agentd_base::settings;
 use agentd_core::pins;
 use agentd_core::store::Pins;
 use agentd_protocol::nearest::nearest;
@@ -96,14 +97,10 @@ pub fn save(file: &Path, look: &Look, change: &Change) -> Result<Option<String>,
     let target = target(file).map_err(io)?;
     // Two at once would undo each other's change.
     let _alone = lock(&target).map_err(io)?;
-    let text = match fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(source) => {
-            let file = file.to_owned();
-            return Err(ConfigError::Io { file, source }.into());
-        }
-    };
+    let text = settings::read(file).map_err(|source| ConfigError::Io {
+        file: file.to_owned(),
+        source,
+    })?;
     let (fresh, config) = changed(&text, file, look, change)?;
     write(&target, &fresh).map_err(io)?;
     let (Change::Add(name, _) | Change::Default(name)) = change else {

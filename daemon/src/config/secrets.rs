@@ -3,10 +3,11 @@
 //! Owns its syntax, and the mode that any file with secrets has to have. A value never appears in a message.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+
+use agentd_base::{settings, trusted};
 
 use super::ConfigError;
 
@@ -24,8 +25,8 @@ pub(super) fn read_private(file: &Path) -> Result<String, ConfigError> {
         file: file.to_owned(),
         source,
     };
-    agentd_base::trusted::check(file)?;
-    let mut opened = match File::open(file) {
+    trusted::check(file)?;
+    let opened = match settings::open(file) {
         Ok(opened) => opened,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
         Err(error) => return Err(io(error)),
@@ -37,9 +38,7 @@ pub(super) fn read_private(file: &Path) -> Result<String, ConfigError> {
             mode,
         });
     }
-    let mut text = String::new();
-    opened.read_to_string(&mut text).map_err(io)?;
-    Ok(text)
+    settings::read_from(&opened).map_err(io)
 }
 
 pub(super) fn parse(text: &str, file: &Path) -> Result<BTreeMap<String, String>, ConfigError> {

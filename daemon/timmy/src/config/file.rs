@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use agentd_base::replace::{PRIVATE, replace};
+use agentd_base::settings;
 
 /// A file that nobody else changes until this is dropped.
 #[derive(Debug)]
@@ -39,10 +40,7 @@ impl Alone {
 
     /// What is in the file; nothing when it isn't there.
     pub(super) fn read(&self) -> io::Result<String> {
-        match fs::read_to_string(&self.target) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-            read => read,
-        }
+        settings::read(&self.target)
     }
 
     /// The file's mode, where there is one.

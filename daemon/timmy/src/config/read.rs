@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use agentd_base::settings;
 use agentd_base::trusted::{self, Untrusted};
 use agentd_protocol::limits::MAX_FALLBACKS;
 use agentd_protocol::nearest::nearest;
@@ -133,14 +134,11 @@ impl Config {
     /// to do.
     pub(crate) fn load(file: &Path) -> Result<Self, ConfigError> {
         trusted::check(file)?;
-        match std::fs::read_to_string(file) {
-            Ok(text) => Self::parse(&text, file),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(source) => Err(ConfigError::Io {
-                file: file.to_owned(),
-                source,
-            }),
-        }
+        let text = settings::read(file).map_err(|source| ConfigError::Io {
+            file: file.to_owned(),
+            source,
+        })?;
+        Self::parse(&text, file)
     }
 
     /// Reads the text of `file`.

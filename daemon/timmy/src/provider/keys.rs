@@ -4,11 +4,11 @@
 //! and its mode. A value never appears in a message.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use agentd_base::settings;
 use agentd_base::trusted::{self, Untrusted};
 
 use super::Key;
@@ -17,8 +17,6 @@ use super::Key;
 pub(crate) const ANTHROPIC_TOKEN: &str = "ANTHROPIC_AUTH_TOKEN";
 /// The file's name.
 const FILE: &str = "env";
-/// A file of keys is small; a larger one is something else.
-const MOST_BYTES: u64 = 1024 * 1024;
 
 /// What a variable says, if it says anything.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -78,7 +76,7 @@ impl Keys {
             file: file.clone(),
             source,
         };
-        let opened = match File::open(&file) {
+        let opened = match settings::open(&file) {
             Ok(opened) => opened,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(wrong(error)),
@@ -88,9 +86,7 @@ impl Keys {
             return Err(KeysError::Readable { file, mode });
         }
         trusted::check(&file)?;
-        let mut text = String::new();
-        let mut limited = opened.take(MOST_BYTES);
-        limited.read_to_string(&mut text).map_err(wrong)?;
+        let text = settings::read_from(&opened).map_err(wrong)?;
         let parsed = parse(&text).map_err(|line| KeysError::Wrong { file, line })?;
         Ok(Self { file: parsed })
     }

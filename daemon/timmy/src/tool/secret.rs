@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use agentd_base::settings;
 use toml::Value;
 
 /// Below the home.
@@ -125,11 +126,11 @@ pub(crate) fn places(
 
 /// Does this file of Cargo's have a token in it? What can't be read as one may have.
 fn has_token(file: &Path) -> bool {
-    match std::fs::read_to_string(file) {
+    match settings::read(file) {
         Ok(text) => text.parse::<toml::Table>().map_or(true, |table| {
             table.iter().any(|(name, value)| tells(name, value))
         }),
-        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+        Err(_) => true,
     }
 }
 
