@@ -252,7 +252,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     // A list of agents shows them, too; a single run has other things to say.
     if !arguments.stdio {
-        tell_doubts(&config);
+        tell_warnings(&config);
     }
     if let Some(Command::Config {
         command: ConfigCommand::Show { json },
@@ -336,11 +336,11 @@ fn load(paths: &Paths, look: Look) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-fn tell_doubts(config: &Config) {
-    let doubts = config.agents.values().flat_map(|agent| &agent.doubts);
-    for doubt in doubts {
+fn tell_warnings(config: &Config) {
+    let warnings = config.agents.values().flat_map(|agent| &agent.warnings);
+    for warning in warnings {
         // Nobody has to read it.
-        let _closed = writeln!(std::io::stderr(), "warning: {doubt}");
+        let _closed = writeln!(std::io::stderr(), "warning: {warning}");
     }
 }
 

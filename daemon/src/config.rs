@@ -29,7 +29,7 @@ pub use presets::{
 };
 use read::kinds;
 pub use show::Shown;
-pub use warnings::Doubt;
+pub use warnings::Warning;
 
 use agentd_base::settings;
 use agentd_base::trusted::{self, Untrusted};
@@ -90,7 +90,7 @@ pub struct AgentConfig {
     /// It is run in its one-shot form because its program's help has no such word.
     pub lacks: Option<&'static str>,
     /// What was most likely not meant, for people to be told.
-    pub doubts: Vec<Doubt>,
+    pub warnings: Vec<Warning>,
 }
 
 impl AgentConfig {
@@ -110,7 +110,7 @@ impl AgentConfig {
             model: None,
             thinking: None,
             lacks: None,
-            doubts: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 }

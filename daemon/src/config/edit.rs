@@ -17,7 +17,7 @@ use agentd_core::store::Pins;
 use agentd_protocol::nearest::nearest;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 
-use super::warnings::Doubt;
+use super::warnings::Warning;
 use super::{Config, ConfigError, Look, agents, discover, kinds};
 
 /// The key of the default.
@@ -172,7 +172,8 @@ pub(super) fn changed(
         Err(error) => return Err(error.into()),
     };
     if let Change::Add(name, _) = change
-        && let Some(Doubt { what, hint }) = after.agents.get(name).and_then(|a| a.doubts.first())
+        && let Some(Warning { what, hint }) =
+            after.agents.get(name).and_then(|a| a.warnings.first())
     {
         return Err(refused(what, hint));
     }

@@ -317,7 +317,7 @@ impl Reader<'_> {
             bare,
             ..agent
         };
-        agent.doubts = warnings::of(name, &agent);
+        agent.warnings = warnings::of(name, &agent);
         Ok(agent)
     }
 

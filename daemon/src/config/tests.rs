@@ -336,7 +336,7 @@ fn what_was_most_likely_not_meant_is_read_and_told_without_the_value() {
     let text = "[agents.x]\nkind = 'jsonl'\ncommand = ['/x', '{model}']\nenv = { OPENAI_API_KEY = 's3cret', A = 'sk-s3cret', MAX_TOKENS = '9' }\n[agents.y]\nkind = 'exec'\ncommand = ['/y', '{model}']";
     let config = parse(text).unwrap();
     let told: Vec<String> = config.agents["x"]
-        .doubts
+        .warnings
         .iter()
         .map(ToString::to_string)
         .collect();
@@ -348,7 +348,7 @@ fn what_was_most_likely_not_meant_is_read_and_told_without_the_value() {
     ]) {
         assert!(told.contains(expected) && !told.contains("s3cret"), "{told}");
     }
-    assert_eq!(config.agents["y"].doubts, []);
+    assert_eq!(config.agents["y"].warnings, []);
     for text in [
         "pass_env = ['A B']",
         "pass_env = ['']",

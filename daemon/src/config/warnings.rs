@@ -8,14 +8,14 @@ use crate::adapter::Kind;
 
 /// Something that was most likely not meant.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Doubt {
+pub struct Warning {
     /// What was found.
     pub what: String,
     /// What to do.
     pub hint: String,
 }
 
-impl std::fmt::Display for Doubt {
+impl std::fmt::Display for Warning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}; hint: {}", self.what, self.hint)
     }
@@ -40,12 +40,12 @@ const KEYS: &[&str] = &["sk-", "sk_", "ghp_", "github_pat_", "xoxb-", "AIza"];
 const FILLED_IN: &[&str] = &["{prompt}", "{session}", "{model}", "{cwd}"];
 
 /// What is doubtful about an agent.
-pub(super) fn of(name: &str, agent: &AgentConfig) -> Vec<Doubt> {
-    let mut doubts = Vec::new();
+pub(super) fn of(name: &str, agent: &AgentConfig) -> Vec<Warning> {
+    let mut warnings = Vec::new();
     // `--api-key=sk-…`, too.
     let in_word = |word: &String| word.split('=').any(is_key);
     if agent.command.iter().any(in_word) {
-        doubts.push(Doubt {
+        warnings.push(Warning {
             what: format!(
                 "the command of agent `{name}` holds what looks like a key: config.toml must not \
                  hold one, and command lines are seen by others"
@@ -55,7 +55,7 @@ pub(super) fn of(name: &str, agent: &AgentConfig) -> Vec<Doubt> {
     }
     for (variable, value) in &agent.env {
         if is_secret(variable, value) {
-            doubts.push(Doubt {
+            warnings.push(Warning {
                 what: format!(
                     "`{variable}` of agent `{name}` looks like a secret, which config.toml must \
                      not hold"
@@ -70,7 +70,7 @@ pub(super) fn of(name: &str, agent: &AgentConfig) -> Vec<Doubt> {
     });
     if let Some(word) = left.filter(|_| agent.kind != Kind::Exec) {
         let kind = agent.kind.name();
-        doubts.push(Doubt {
+        warnings.push(Warning {
             what: format!(
                 "`{word}` in the command of agent `{name}` is not filled in for the kind `{kind}`, \
                  only for `exec`"
@@ -78,7 +78,7 @@ pub(super) fn of(name: &str, agent: &AgentConfig) -> Vec<Doubt> {
             hint: "leave it out, or take the kind `exec`".to_owned(),
         });
     }
-    doubts
+    warnings
 }
 
 fn instead(name: &str) -> String {

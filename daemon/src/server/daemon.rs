@@ -25,7 +25,7 @@ use crate::server::alias::Alias;
 use crate::server::listen::{self, Binding, SocketLock};
 use crate::server::owner::Arrival;
 use crate::server::peer;
-use crate::server::shell::{Plan, Shell, ShellError};
+use crate::server::runtime::{Runtime, RuntimeError, StartOptions};
 use crate::server::{dead_instances, facts, heartbeat};
 use crate::store::StoreError;
 
@@ -58,7 +58,7 @@ pub enum DaemonError {
     },
     /// Store or instance.
     #[error(transparent)]
-    Shell(#[from] ShellError),
+    Runtime(#[from] RuntimeError),
     /// Signals can't be heard.
     #[error("can't listen for signals: {0}")]
     Signals(io::Error),
@@ -80,15 +80,15 @@ impl DaemonError {
     #[must_use]
     pub fn unwritable(&self) -> Option<Unwritable> {
         let source = match self {
-            Self::Shell(ShellError::Store(StoreError::Locked { .. })) => {
+            Self::Runtime(RuntimeError::Store(StoreError::Locked { .. })) => {
                 return Some(Unwritable::Locked);
             }
             Self::Lock(LockError::Io { source, .. })
             | Self::Path(PathError::Io { source, .. })
             | Self::Listen { source, .. }
-            | Self::Shell(
-                ShellError::Instance { source, .. }
-                | ShellError::Store(StoreError::Io { source, .. }),
+            | Self::Runtime(
+                RuntimeError::Instance { source, .. }
+                | RuntimeError::Store(StoreError::Io { source, .. }),
             ) => source,
             _ => return None,
         };
@@ -135,7 +135,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         source,
     })?;
     let alias = config.alias.clone();
-    let plan = Plan {
+    let options = StartOptions {
         state_dir: state,
         socket: Some(socket.clone()),
         served: Served::Daemon,
@@ -155,56 +155,56 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         Some(Inherited { listener, .. }) => (Listening::Inherited { is_there: true }, listener),
         None => Listening::open(&socket, own_directory)?,
     };
-    let shell = Shell::start(plan)?;
+    let runtime = Runtime::start(options)?;
     let stop = CancellationToken::new();
-    listen_for_signals(&shell, hangups)?;
+    listen_for_signals(&runtime, hangups)?;
     let (replace, replacements) = mpsc::channel(1);
     // Whoever connects to a socket that outlives us waits for the next daemon, from the moment
     // this one stops; otherwise there may be none, and they are told.
     let until = match listening {
-        Listening::Inherited { .. } => shell.stopping.clone(),
+        Listening::Inherited { .. } => runtime.stopping.clone(),
         Listening::Bound(..) => stop.clone(),
     };
-    accept(&shell, listener, replacements, now, until);
+    accept(&runtime, listener, replacements, now, until);
     let keeper = Keeper {
         listening,
         socket: socket.clone(),
         alias: alias.map(|path| Alias::new(path, socket.clone())),
         replace,
     };
-    let keeping = shell.tracker.spawn(keeper.keep(stop.clone()));
+    let keeping = runtime.tracker.spawn(keeper.keep(stop.clone()));
     tracing::info!(
         "agentd {} serves `{}`",
         env!("CARGO_PKG_VERSION"),
         socket.display()
     );
     manager::ready(&socket);
-    beat(&shell, &stop);
+    beat(&runtime, &stop);
     let neighbours = dead_instances::watch(
-        shell.state_dir().to_owned(),
-        shell.instance().to_owned(),
-        shell.dead.iter().cloned().collect(),
-        shell.left_behind.clone(),
-        shell.inbox.clone(),
-        Arc::clone(&shell.to_deliver),
+        runtime.state_dir().to_owned(),
+        runtime.instance().to_owned(),
+        runtime.dead.iter().cloned().collect(),
+        runtime.left_behind.clone(),
+        runtime.inbox.clone(),
+        Arc::clone(&runtime.to_deliver),
         stop.clone(),
     );
-    shell.tracker.spawn(neighbours);
-    let (owner, rest) = shell.into_parts();
+    runtime.tracker.spawn(neighbours);
+    let (owner, teardown) = runtime.into_parts();
     let store = owner.run().await;
     stop.cancel();
     // It takes the socket and the alias away, which nobody may do after the lock is gone.
     let _panicked = keeping.await;
-    rest.finish(store).await;
+    teardown.finish(store).await;
     Ok(())
 }
 
 /// Tells the service manager that the owner answers, if it wants to know.
-fn beat(shell: &Shell, stop: &CancellationToken) {
+fn beat(runtime: &Runtime, stop: &CancellationToken) {
     if let Some(every) = manager::beat_every() {
-        let (beats, stopping) = (shell.beats.clone(), shell.stopping.clone());
+        let (beats, stopping) = (runtime.beats.clone(), runtime.stopping.clone());
         let beating = heartbeat::keep(every, beats, stopping, stop.clone());
-        shell.tracker.spawn(beating);
+        runtime.tracker.spawn(beating);
     }
 }
 
@@ -319,9 +319,9 @@ impl Listening {
     }
 }
 
-fn listen_for_signals(shell: &Shell, mut hangups: Signal) -> Result<(), DaemonError> {
+fn listen_for_signals(runtime: &Runtime, mut hangups: Signal) -> Result<(), DaemonError> {
     let mut stops = Stops::listen(AtHangup::Stay).map_err(DaemonError::Signals)?;
-    let inbox = shell.inbox.clone();
+    let inbox = runtime.inbox.clone();
     // Not tracked: it waits for a signal that may never come.
     #[expect(clippy::disallowed_methods, reason = "stop must not wait for it")]
     let _listening = tokio::spawn(async move {
@@ -341,7 +341,7 @@ fn listen_for_signals(shell: &Shell, mut hangups: Signal) -> Result<(), DaemonEr
 }
 
 fn accept(
-    shell: &Shell,
+    runtime: &Runtime,
     listener: UnixListener,
     replacements: mpsc::Receiver<UnixListener>,
     files: u64,
@@ -350,30 +350,30 @@ fn accept(
     let slots = listen::slots(files);
     let unheard = Arc::new(listen::Unheard::default());
     let (tracker, inbox, arrivals) = (
-        shell.tracker.clone(),
-        shell.inbox.clone(),
-        shell.arrivals.clone(),
+        runtime.tracker.clone(),
+        runtime.inbox.clone(),
+        runtime.arrivals.clone(),
     );
-    let around = shell.around();
+    let context = runtime.context();
     let mut next = 0_u64;
     let on_conn = move |stream: tokio::net::UnixStream,
                         peer: Option<listen::PeerProcess>,
                         slot: listen::Slot| {
         next += 1;
         let conn = ConnId(next);
-        let (orders, receiver) = mpsc::channel(peer::ORDERS);
+        let (commands, receiver) = mpsc::channel(peer::COMMANDS);
         if arrivals
             .try_send(Arrival {
                 conn,
                 origin: Origin::Socket,
-                orders,
+                commands,
             })
             .is_err()
         {
             // The owner is gone or far behind: the client sees the connection close.
             return;
         }
-        let config = facts::peer_config(around.clone(), peer);
+        let config = facts::peer_config(context.clone(), peer);
         let inbox = inbox.clone();
         let (reader, writer) = stream.into_split();
         tracker.spawn(async move {
@@ -390,7 +390,7 @@ fn accept(
             drop(slot);
         });
     };
-    shell.tracker.spawn(listen::accept_loop(
+    runtime.tracker.spawn(listen::accept_loop(
         listener,
         replacements,
         slots,

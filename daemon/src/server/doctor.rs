@@ -60,7 +60,7 @@ const OF_FILES: &[fn(&Patient) -> Vec<Finding>] = &[
     clock,
 ];
 /// The checks that need the configuration.
-const OF_CONFIG: &[fn(&Patient, &Config) -> Vec<Finding>] = &[alias, doubts, agents, keys];
+const OF_CONFIG: &[fn(&Patient, &Config) -> Vec<Finding>] = &[alias, warnings, agents, keys];
 
 /// Looks at everything.
 #[must_use]
@@ -238,11 +238,11 @@ fn alias(patient: &Patient, config: &Config) -> Vec<Finding> {
 }
 
 /// What stands in it and was most likely not meant.
-fn doubts(patient: &Patient, config: &Config) -> Vec<Finding> {
+fn warnings(patient: &Patient, config: &Config) -> Vec<Finding> {
     let file = patient.paths.config.display();
-    let doubts = config.agents.values().flat_map(|agent| &agent.doubts);
-    let mut findings: Vec<Finding> = doubts
-        .map(|doubt| Finding::warning("config", doubt.what.clone(), doubt.hint.clone()))
+    let warnings = config.agents.values().flat_map(|agent| &agent.warnings);
+    let mut findings: Vec<Finding> = warnings
+        .map(|warning| Finding::warning("config", warning.what.clone(), warning.hint.clone()))
         .collect();
     if findings.is_empty() {
         let found = if patient.paths.config.exists() {

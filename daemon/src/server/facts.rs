@@ -37,7 +37,7 @@ const SIZES_WITHIN: Duration = Duration::from_millis(20);
 
 /// What all connections look at.
 #[derive(Clone, Debug)]
-pub struct Around {
+pub struct PeerContext {
     /// The files of the state directory.
     pub sizes: Arc<Sizes>,
     /// The file of the endpoints of webhooks.
@@ -126,13 +126,13 @@ async fn in_a_thread<T: Send + 'static>(
 }
 
 /// Facts about the host for each request of a connection; `peer` is the process on the other side.
-pub fn peer_config(around: Around, peer: Option<PeerProcess>) -> PeerConfig {
-    let Around {
+pub fn peer_config(context: PeerContext, peer: Option<PeerProcess>) -> PeerConfig {
+    let PeerContext {
         sizes,
         endpoints,
         partial,
         versions,
-    } = around;
+    } = context;
     let sender = Sender {
         process: peer,
         descent: Arc::default(),

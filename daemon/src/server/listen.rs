@@ -185,7 +185,7 @@ pub struct Binding<L, P> {
 
 impl<L, P: Fn(&Path) -> io::Result<()>> Binding<L, P> {
     /// Binds `path`, replacing a socket that a dead daemon left. `prepare` makes sure of the
-    /// private directory around it.
+    /// private directory context it.
     ///
     /// # Errors
     /// When the path is too long, taken by something that isn't our socket, or can't be bound.

@@ -16,6 +16,6 @@ pub mod owner;
 pub mod peer;
 pub mod predecessors;
 pub mod restore;
-pub mod shell;
+pub mod runtime;
 mod stdio;
 mod to_store;

@@ -20,7 +20,7 @@ use crate::platform::signals::{AtHangup, Stops};
 use crate::server::daemon::DaemonError;
 use crate::server::owner::Arrival;
 use crate::server::peer;
-use crate::server::shell::{Plan, Shell};
+use crate::server::runtime::{Runtime, StartOptions};
 use crate::server::stdio;
 
 /// How often it is looked whether anybody still reads.
@@ -46,7 +46,7 @@ pub async fn run(
     at_end: AtEnd,
 ) -> Result<(), DaemonError> {
     paths::private_dir(&paths.state)?;
-    let plan = Plan {
+    let options = StartOptions {
         state_dir: paths.state,
         socket: Some(paths.socket),
         served: Served::OneShot { reason },
@@ -57,24 +57,24 @@ pub async fn run(
         lock: None,
         started: Instant::now(),
     };
-    let shell = Shell::start(plan)?;
+    let runtime = Runtime::start(options)?;
     let conn = ConnId(1);
-    let (orders, receiver) = mpsc::channel(peer::ORDERS);
+    let (commands, receiver) = mpsc::channel(peer::COMMANDS);
     let arrival = Arrival {
         conn,
         origin: Origin::Stdio,
-        orders,
+        commands,
     };
     // There is room: it is the only one.
-    let _room = shell.arrivals.try_send(arrival);
-    let config = shell.peer_config(None);
-    let inbox = shell.inbox.clone();
+    let _room = runtime.arrivals.try_send(arrival);
+    let config = runtime.peer_config(None);
+    let inbox = runtime.inbox.clone();
     let lost = (at_end == AtEnd::Cancel).then(|| inbox.clone());
     let unread = CancellationToken::new();
     let watch = tell_when_unread(conn, unread.clone(), inbox.clone());
-    shell.tracker.spawn(watch);
+    runtime.tracker.spawn(watch);
     let mut stops = Stops::listen(AtHangup::Stop).map_err(DaemonError::Signals)?;
-    shell.tracker.spawn(async move {
+    runtime.tracker.spawn(async move {
         let unread = Box::pin(unread.cancelled_owned());
         let input = Watched { inner: stdio::input(), unread, lost };
         let output = stdio::output();
@@ -84,9 +84,9 @@ pub async fn run(
         }
         let _gone = inbox.send(Event::StopAsked).await;
     });
-    let (owner, rest) = shell.into_parts();
+    let (owner, teardown) = runtime.into_parts();
     let store = owner.run().await;
-    rest.finish(store).await;
+    teardown.finish(store).await;
     stdio::hang_up();
     Ok(())
 }

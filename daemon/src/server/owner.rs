@@ -22,7 +22,7 @@ use crate::server::logged;
 use crate::server::peer::ConnCommand;
 use crate::server::to_store::{ToStore, Writer};
 use crate::store::{self, Answers, Store};
-use crate::worker::{Order, Spawner};
+use crate::worker::{ProcessCommand, Spawner};
 
 /// Events waiting for the owner; whoever posts one waits for room.
 pub const INBOX: usize = 1024;
@@ -43,7 +43,7 @@ pub struct Arrival {
     /// Over what.
     pub origin: Origin,
     /// Where its lines go.
-    pub orders: mpsc::Sender<ConnCommand>,
+    pub commands: mpsc::Sender<ConnCommand>,
 }
 
 /// A sign of life is asked for: the owner says how it is, the store's writer that it lives.
@@ -123,7 +123,7 @@ pub struct Owner<H> {
     host: H,
     started: Instant,
     peers: BTreeMap<ConnId, mpsc::Sender<ConnCommand>>,
-    workers: BTreeMap<WorkerId, (Generation, mpsc::Sender<Order>)>,
+    workers: BTreeMap<WorkerId, (Generation, mpsc::Sender<ProcessCommand>)>,
     recoveries: BTreeMap<String, Recovery>,
     /// What the store is to be told when the events that came together are handled.
     to_store: ToStore,
@@ -220,8 +220,8 @@ impl<H: Host> Owner<H> {
         while self.to_store.len() > 0 {
             let answers = timeout(LAST_ANSWERS, self.wires.answers.recv()).await;
             let Ok(Some(_heard_by_nobody)) = answers else {
-                let orders = self.to_store.len();
-                tracing::error!(orders, "left with orders that the store did not take");
+                let commands = self.to_store.len();
+                tracing::error!(commands, "left with commands that the store did not take");
                 return;
             };
             self.hand_over();
@@ -247,10 +247,10 @@ impl<H: Host> Owner<H> {
         Arrival {
             conn,
             origin,
-            orders,
+            commands,
         }: Arrival,
     ) {
-        self.peers.insert(conn, orders);
+        self.peers.insert(conn, commands);
         self.apply(Event::Connected { conn, origin });
     }
 
@@ -316,7 +316,8 @@ impl<H: Host> Owner<H> {
         if let Some(Recovery::Begun) = self.recoveries.get(&instance) {
             self.recoveries
                 .insert(instance.clone(), Recovery::Ended(survivors));
-            self.to_store.push(store::Order::Takeover { instance });
+            self.to_store
+                .push(store::StoreCommand::Takeover { instance });
             return;
         }
         self.recoveries.remove(&instance);
@@ -390,14 +391,15 @@ impl<H: Host> Owner<H> {
                 writes,
                 urgency,
             } => {
-                self.to_store.push(store::Order::Commit {
+                self.to_store.push(store::StoreCommand::Commit {
                     token,
                     writes,
                     urgency,
                 });
             }
             Effect::Load { token, query } => {
-                self.to_store.push(store::Order::Load { token, query });
+                self.to_store
+                    .push(store::StoreCommand::Load { token, query });
             }
             Effect::Recover { instance } => {
                 if !self.recoveries.contains_key(&instance) {
@@ -414,18 +416,18 @@ impl<H: Host> Owner<H> {
                 worker,
                 generation,
                 command,
-            } => self.order(worker, generation, Order::Tell(command)),
+            } => self.command(worker, generation, ProcessCommand::Tell(command)),
             Effect::End {
                 worker,
                 generation,
                 stage,
-            } => self.order(worker, generation, Order::End(stage)),
+            } => self.command(worker, generation, ProcessCommand::End(stage)),
             Effect::LookForAgents => self.wires.spawner.look_for_agents(),
             Effect::Pause {
                 worker,
                 generation,
                 paused,
-            } => self.order(worker, generation, Order::Pause(paused)),
+            } => self.command(worker, generation, ProcessCommand::Pause(paused)),
             Effect::Log(entry) => self.to_log.push(*entry),
             Effect::SetLogLevel(level) => {
                 self.log();
@@ -448,24 +450,24 @@ impl<H: Host> Owner<H> {
             generation = generation.0,
             "starting a worker"
         );
-        let orders = self.wires.spawner.spawn(worker, generation, spawn);
-        self.workers.insert(worker, (generation, orders));
+        let commands = self.wires.spawner.spawn(worker, generation, spawn);
+        self.workers.insert(worker, (generation, commands));
     }
 
-    fn order(&mut self, worker: WorkerId, generation: Generation, order: Order) {
-        if let Some((current, orders)) = self.workers.get(&worker)
+    fn command(&mut self, worker: WorkerId, generation: Generation, command: ProcessCommand) {
+        if let Some((current, commands)) = self.workers.get(&worker)
             && *current == generation
         {
-            // A process that is gone says so itself; one that takes no orders is reported stuck.
-            let _gone = orders.try_send(order);
+            // A process that is gone says so itself; one that takes no commands is reported stuck.
+            let _gone = commands.try_send(command);
         }
     }
 
-    fn post(&mut self, conn: ConnId, order: ConnCommand) {
-        let Some(orders) = self.peers.get(&conn) else {
+    fn post(&mut self, conn: ConnId, command: ConnCommand) {
+        let Some(commands) = self.peers.get(&conn) else {
             return;
         };
-        if let Err(mpsc::error::TrySendError::Full(_)) = orders.try_send(order) {
+        if let Err(mpsc::error::TrySendError::Full(_)) = commands.try_send(command) {
             // The core counts what is on its way, so this is a mistake of ours; without a line the
             // connection would be wrong, so it has none.
             tracing::error!(conn = conn.0, "a connection's queue is full; it is cut off");

@@ -4,7 +4,7 @@
 //! sees it. Must not know sessions or jobs: it counts what was asked and what was answered.
 //!
 //! The caller announces the connection to the owner (`Event::Connected`) and hands over the other
-//! end of `orders`; [`serve`] says `Disconnected` when it is over.
+//! end of `commands`; [`serve`] says `Disconnected` when it is over.
 
 mod input;
 mod ledger;
@@ -41,7 +41,7 @@ use output::Output;
 use reading::Reading;
 
 /// Orders for one connection that wait; each is a line of the core, which counts their bytes.
-pub const ORDERS: usize = 8192;
+pub const COMMANDS: usize = 8192;
 /// What a connection takes, about.
 const OF_A_CONNECTION: usize = 8 * 1024;
 /// A bare connection is closed when all is said and nothing came for this long: `nc -U` never
@@ -124,13 +124,13 @@ pub async fn serve<R, W>(
     mut reader: R,
     mut writer: W,
     inbox: mpsc::Sender<Event>,
-    orders: mpsc::Receiver<ConnCommand>,
+    commands: mpsc::Receiver<ConnCommand>,
     cfg: PeerConfig,
 ) where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    let mut peer = Peer::new(conn, origin, orders, cfg);
+    let mut peer = Peer::new(conn, origin, commands, cfg);
     peer.run(&mut reader, &mut writer, &inbox).await;
     // Whatever is refused here, the other side is gone.
     let shut = timeout(LAST_LINES_WITHIN, writer.shutdown()).await;
@@ -163,7 +163,7 @@ enum Stage {
 struct Peer {
     conn: ConnId,
     origin: Origin,
-    orders: mpsc::Receiver<ConnCommand>,
+    commands: mpsc::Receiver<ConnCommand>,
     facts: Arc<dyn Fn(&Request) -> Known + Send + Sync>,
     later: Later,
     input: Input,
@@ -197,13 +197,13 @@ impl Peer {
     fn new(
         conn: ConnId,
         origin: Origin,
-        orders: mpsc::Receiver<ConnCommand>,
+        commands: mpsc::Receiver<ConnCommand>,
         cfg: PeerConfig,
     ) -> Self {
         Self {
             conn,
             origin,
-            orders,
+            commands,
             facts: cfg.facts,
             later: cfg.later,
             input: Input::new(cfg.partial),
@@ -237,7 +237,7 @@ impl Peer {
             };
             match self.step(reader, writer, inbox, due).await {
                 Step::Read(read) => self.input.heard(read),
-                Step::Ordered(Some(order)) => self.obey(order),
+                Step::Ordered(Some(command)) => self.obey(command),
                 Step::Ordered(None) | Step::OwnerGone => self.close(),
                 Step::Written(written) => {
                     self.output.wrote(written);
@@ -267,12 +267,12 @@ impl Peer {
         let Self {
             input,
             output,
-            orders,
+            commands,
             reading: attaching,
             ..
         } = self;
         tokio::select! {
-            order = orders.recv(), if ordering && output.has_room() => Step::Ordered(order),
+            command = commands.recv(), if ordering && output.has_room() => Step::Ordered(command),
             written = output.write(writer), if output.busy() => Step::Written(written),
             room = inbox.reserve(), if posting => match room {
                 Ok(_given_back) => Step::Room,
@@ -378,8 +378,8 @@ impl Peer {
         self.output.push(&line.render(id, None, Telling::First));
     }
 
-    fn obey(&mut self, order: ConnCommand) {
-        match order {
+    fn obey(&mut self, command: ConnCommand) {
+        match command {
             ConnCommand::Line {
                 body,
                 id,

@@ -1,4 +1,4 @@
-//! Orders on their way to the store.
+//! Commands on their way to the store.
 //!
 //! Owns the order of commits while the store's queue is full: none is refused, none overtakes
 //! another. Questions that don't wait for them don't stand behind them, and may be refused. Must not
@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 
 use agentd_core::ids::Token;
 
-use crate::store::{Order, Refused, Store};
+use crate::store::{Refused, Store, StoreCommand};
 
-/// Is there somebody to hand orders to?
+/// Is there somebody to hand commands to?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Writer {
     /// Yes.
@@ -22,19 +22,21 @@ pub(super) enum Writer {
 /// What the store is to be told.
 #[derive(Debug, Default)]
 pub(super) struct ToStore {
-    held: VecDeque<Order>,
+    held: VecDeque<StoreCommand>,
     /// They go beside the writer.
-    questions: Vec<Order>,
+    questions: Vec<StoreCommand>,
     /// Questions for which there was no room.
     refused: Vec<Token>,
 }
 
 impl ToStore {
     /// One more, behind the others.
-    pub(super) fn push(&mut self, order: Order) {
-        match &order {
-            Order::Load { query, .. } if !query.waits_for_writes() => self.questions.push(order),
-            _ => self.held.push_back(order),
+    pub(super) fn push(&mut self, command: StoreCommand) {
+        match &command {
+            StoreCommand::Load { query, .. } if !query.waits_for_writes() => {
+                self.questions.push(command)
+            }
+            _ => self.held.push_back(command),
         }
     }
 
@@ -42,18 +44,18 @@ impl ToStore {
     /// answered from, and each answer is a reason to try again.
     pub(super) fn hand_over(&mut self, store: &Store) -> Writer {
         for question in self.questions.drain(..) {
-            let Order::Load { token, .. } = question else {
+            let StoreCommand::Load { token, .. } = question else {
                 continue;
             };
             if store.submit(question).is_err() {
                 self.refused.push(token);
             }
         }
-        while let Some(order) = self.held.pop_front() {
-            match store.submit(order) {
+        while let Some(command) = self.held.pop_front() {
+            match store.submit(command) {
                 Ok(()) => {}
-                Err(Refused::Full(order)) => {
-                    self.held.push_front(*order);
+                Err(Refused::Full(command)) => {
+                    self.held.push_front(*command);
                     break;
                 }
                 Err(Refused::Closed) => return Writer::Gone,
@@ -83,7 +85,7 @@ mod tests {
     use agentd_protocol::JobId;
 
     use super::*;
-    use crate::store::{self, Liveness, ORDERS, Opener, Role};
+    use crate::store::{self, COMMANDS, Liveness, Opener, Role};
 
     #[test]
     fn store_full_queue_keeps_orders_in_order() {
@@ -103,9 +105,9 @@ mod tests {
         let alive = Box::new(|_: &str| Liveness::Dead);
         let opened = store::open(dir.path(), opener, alive, Box::new(answer)).unwrap();
         let mut to_store = ToStore::default();
-        let all = 3 * ORDERS as u64;
+        let all = 3 * COMMANDS as u64;
         for token in 1..=all {
-            to_store.push(Order::Commit {
+            to_store.push(StoreCommand::Commit {
                 token: Token(token),
                 writes: vec![Write::Cancel { job: JobId(token) }],
                 urgency: Urgency::Waited,

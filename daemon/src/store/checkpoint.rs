@@ -12,7 +12,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::room::PAGE;
-use super::writer::Setting;
+use super::writer::WriterConfig;
 use super::{Role, disk, schema};
 
 /// Commits that come closer than this are a burst, which is left alone: two flushes at once take
@@ -78,7 +78,7 @@ impl Checkpoints {
     pub(super) fn after_commit(
         &mut self,
         conn: &Connection,
-        setting: &Setting,
+        config: &WriterConfig,
         is_quiet: bool,
     ) -> Length {
         let pages = self.log.pages.load(Ordering::Relaxed);
@@ -90,7 +90,7 @@ impl Checkpoints {
         if pages <= CHECKPOINT_PAGES {
             return Length::Good;
         }
-        if setting.role == Role::Daemon {
+        if config.role == Role::Daemon {
             self.wake();
         } else if is_quiet {
             let _later = checkpoint(conn, "PASSIVE");
@@ -99,8 +99,8 @@ impl Checkpoints {
         if nearly_written || pages > RESTART_PAGES {
             // When somebody still reads what is in it, the next commit tries again.
             match checkpoint(conn, "RESTART") {
-                Done::Whole => setting.readers.resume(),
-                Done::InPart if pages > RESTART_PAGES => setting.readers.pause(GAP),
+                Done::Whole => config.readers.resume(),
+                Done::InPart if pages > RESTART_PAGES => config.readers.pause(GAP),
                 Done::InPart => {}
             }
         }

@@ -20,13 +20,13 @@ fn place(database: &Path) -> PathBuf {
 }
 
 /// The file, while a daemon has the store.
-pub(super) struct Mark {
+pub(super) struct RunningMark {
     file: Option<File>,
     epoch: String,
     reached: u64,
 }
 
-impl Mark {
+impl RunningMark {
     /// Of a store that has come so far.
     pub(super) fn of(database: &Path, epoch: &str, last_seq: u64) -> Self {
         let mut options = OpenOptions::new();
@@ -96,7 +96,7 @@ impl Before {
             had: reached,
         };
         losses::note(database, &loss);
-        drop(Mark::of(database, epoch, last_seq));
+        drop(RunningMark::of(database, epoch, last_seq));
         Some(loss)
     }
 }

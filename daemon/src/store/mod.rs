@@ -50,7 +50,7 @@ pub use inspect::{check_whole, inspect};
 pub use loss::Loss;
 pub use losses::{accept_losses, losses};
 pub use restore::{Restored, restore};
-pub use webhooks::{Delivery, Mark, Outcome, Waiting, Wanted, given_up};
+pub use webhooks::{AttemptRecord, Delivery, Outcome, Waiting, Wanted, given_up};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,9 +69,9 @@ use self::begin::begin;
 use self::readers::{By, Readers};
 use self::schema::Whole;
 
-/// Orders between the owner and the writer. What is handed in while it is full comes back, to be
+/// Commands between the owner and the writer. What is handed in while it is full comes back, to be
 /// handed in again: the owner keeps it, and the core stops asking for more long before.
-pub const ORDERS: usize = 8192;
+pub const COMMANDS: usize = 8192;
 
 /// Said to whoever waits for a writer that left.
 const ENDED: &str = "the store is closed";
@@ -131,7 +131,7 @@ pub enum Liveness {
 
 /// What the store is asked to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Order {
+pub enum StoreCommand {
     /// Commit these writes together, or none; answered by `Event::Stored`.
     Commit {
         /// Named in the answer.
@@ -141,7 +141,7 @@ pub enum Order {
         /// Does somebody wait?
         urgency: Urgency,
     },
-    /// Look something up; answered by `Event::Loaded`. Whether that is after the orders so far, or
+    /// Look something up; answered by `Event::Loaded`. Whether that is after the commands so far, or
     /// beside them, [`Query::waits_for_writes`] says.
     Load {
         /// Named in the answer.
@@ -162,7 +162,7 @@ pub enum Order {
 /// A question that wasn't taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotTaken {
-    /// [`ORDERS`] are waiting.
+    /// [`COMMANDS`] are waiting.
     #[error("the store's queue is full")]
     Full,
     /// The writer has ended.
@@ -170,12 +170,12 @@ pub enum NotTaken {
     Closed,
 }
 
-/// An order that wasn't taken.
+/// A command that wasn't taken.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refused {
-    /// [`ORDERS`] are waiting: here it is again.
+    /// [`COMMANDS`] are waiting: here it is again.
     #[error("the store's queue is full")]
-    Full(Box<Order>),
+    Full(Box<StoreCommand>),
     /// The writer has ended.
     #[error("the store is closed")]
     Closed,
@@ -259,16 +259,16 @@ fn how_to_free(path: &Path, holder: Option<u32>) -> String {
 /// A handle to the writer and to those who read; cheap to clone. When the last one is gone, they end.
 #[derive(Clone, Debug)]
 pub struct Store {
-    orders: inbox::Sender<Message>,
+    commands: inbox::Sender<Message>,
     readers: Readers,
-    /// No more orders come: a writer that can't write need not wait until it can.
+    /// No more commands come: a writer that can't write need not wait until it can.
     closing: Arc<AtomicBool>,
 }
 
 /// An open store.
 #[derive(Debug)]
 pub struct Opened {
-    /// Takes orders.
+    /// Takes commands.
     pub store: Store,
     /// Made with the file; another one is another history.
     pub epoch: String,
@@ -302,7 +302,7 @@ pub struct Answers {
     pub events: Vec<Event>,
     /// What was carried out, back to be dropped by whoever made it: memory that another thread frees
     /// makes both wait for the allocator.
-    pub spent: Vec<Order>,
+    pub spent: Vec<StoreCommand>,
 }
 
 impl From<Event> for Answers {
@@ -316,7 +316,7 @@ impl From<Event> for Answers {
 
 enum Message {
     /// Boxed, as the queue's room is made at once.
-    Order(Box<Order>),
+    Command(Box<StoreCommand>),
     /// Answered as soon as it is read.
     Beat(oneshot::Sender<()>),
     /// What is to be delivered? Answered as soon as it is read.
@@ -324,7 +324,7 @@ enum Message {
     /// Are the files still there? And what is lost?
     Look,
     /// Carried out as soon as it is read.
-    Mark(Vec<Mark>, oneshot::Sender<Result<(), String>>),
+    Attempts(Vec<AttemptRecord>, oneshot::Sender<Result<(), String>>),
     Close,
 }
 
@@ -390,12 +390,12 @@ fn lost(
     found: Option<Loss>,
     reached: mark::Before,
     begun: &begin::Begun,
-) -> (Option<Loss>, Option<mark::Mark>) {
+) -> (Option<Loss>, Option<mark::RunningMark>) {
     let found = found.or_else(|| reached.lost(path, &begun.epoch, begun.last_seq));
     match role {
         Role::Daemon => (
             loss::of_start(path, &begun.epoch, found),
-            Some(mark::Mark::of(path, &begun.epoch, begun.last_seq)),
+            Some(mark::RunningMark::of(path, &begun.epoch, begun.last_seq)),
         ),
         Role::OneShot => (found, None),
     }
@@ -432,10 +432,10 @@ fn open_with(
     if begun.to_deliver {
         to_deliver.notify_one();
     }
-    let (orders, received) = inbox::inbox(ORDERS);
+    let (commands, received) = inbox::inbox(COMMANDS);
     let answer = Arc::new(answer);
     let commits = Arc::default();
-    let readers = Readers::new(readers::Setting {
+    let readers = Readers::new(readers::ReaderConfig {
         path: path.clone(),
         answer: Arc::clone(&answer),
         commits: Arc::clone(&commits),
@@ -445,7 +445,7 @@ fn open_with(
     });
     let closing = Arc::<AtomicBool>::default();
     let writer = writer::Writer::new(
-        writer::Setting {
+        writer::WriterConfig {
             path: path.clone(),
             ours: opener.instance.to_owned(),
             role: opener.role,
@@ -474,7 +474,7 @@ fn open_with(
         .map_err(|source| StoreError::Io { path, source })?;
     Ok(Opened {
         store: Store {
-            orders,
+            commands,
             readers,
             closing,
         },
@@ -491,28 +491,28 @@ fn open_with(
 }
 
 impl Store {
-    /// Hands an order to the writer, or a question to those who read, without waiting.
+    /// Hands a command to the writer, or a question to those who read, without waiting.
     ///
     /// # Errors
     /// When the queue is full, or whoever takes from it has ended.
-    pub fn submit(&self, order: Order) -> Result<(), Refused> {
-        if let Order::Load { token, query } = &order
+    pub fn submit(&self, command: StoreCommand) -> Result<(), Refused> {
+        if let StoreCommand::Load { token, query } = &command
             && !query.waits_for_writes()
         {
             match self.readers.submit(*token, query.clone()) {
                 Ok(By::Readers) => return Ok(()),
                 // Where no process can be made, what was stored is told all the same.
                 Ok(By::Nobody) => {}
-                Err(NotTaken::Full) => return Err(Refused::Full(Box::new(order))),
+                Err(NotTaken::Full) => return Err(Refused::Full(Box::new(command))),
                 Err(NotTaken::Closed) => return Err(Refused::Closed),
             }
         }
-        let refused = match self.orders.try_send(Message::Order(Box::new(order))) {
+        let refused = match self.commands.try_send(Message::Command(Box::new(command))) {
             Ok(()) => return Ok(()),
             Err(refused) => refused,
         };
         match refused {
-            TrySendError::Full(Message::Order(order)) => Err(Refused::Full(order)),
+            TrySendError::Full(Message::Command(command)) => Err(Refused::Full(command)),
             TrySendError::Full(_) | TrySendError::Disconnected(_) => Err(Refused::Closed),
         }
     }
@@ -547,15 +547,15 @@ impl Store {
     ///
     /// # Errors
     /// When the file can't be written, or the writer has ended.
-    pub async fn mark(&self, marks: Vec<Mark>) -> Result<(), String> {
+    pub async fn record_attempts(&self, attempts: Vec<AttemptRecord>) -> Result<(), String> {
         let (answer, answered) = oneshot::channel();
-        self.hand_in(Message::Mark(marks, answer))
+        self.hand_in(Message::Attempts(attempts, answer))
             .map_err(|error| error.to_string())?;
         answered.await.unwrap_or_else(|_gone| Err(ENDED.to_owned()))
     }
 
     fn hand_in(&self, message: Message) -> Result<(), NotTaken> {
-        self.orders
+        self.commands
             .try_send(message)
             .map_err(|refused| match refused {
                 TrySendError::Full(_) => NotTaken::Full,
@@ -571,7 +571,7 @@ impl Store {
         self.readers.close();
         self.closing.store(true, Ordering::Relaxed);
         // A writer that has ended already has nothing to be told.
-        let _ended = self.orders.send(Message::Close);
+        let _ended = self.commands.send(Message::Close);
         if writer.join().is_err() {
             tracing::error!("the store's writer panicked");
         }

@@ -1,6 +1,6 @@
-//! What the writer needs to know of an order before it carries it out.
+//! What the writer needs to know of a command before it carries it out.
 //!
-//! Pure: which orders go together, which can wait, which touch what. Must not know SQL or time.
+//! Pure: which commands go together, which can wait, which touch what. Must not know SQL or time.
 
 use std::collections::VecDeque;
 
@@ -8,19 +8,19 @@ use agentd_core::Event;
 use agentd_core::store::{Query, Stored, Urgency, Write};
 use agentd_protocol::Code;
 
-use super::Order;
+use super::StoreCommand;
 
 /// Questions answered within one transaction: their answers are kept until its end.
 const LOADS: usize = 8;
-/// Orders in one transaction: more would make the first one wait for the last. So many take about as
+/// Commands in one transaction: more would make the first one wait for the last. So many take about as
 /// long as a disk takes to flush.
 pub(super) const BATCH: usize = 1024;
 /// So much text that nobody waits for is written before more is taken: it is in memory twice.
 pub(super) const HEAVY: usize = 1024 * 1024;
 
-/// Bytes of text and of attachments that an order holds.
-pub(super) fn weight(order: &Order) -> usize {
-    let Order::Commit { writes, .. } = order else {
+/// Bytes of text and of attachments that a command holds.
+pub(super) fn weight(command: &StoreCommand) -> usize {
+    let StoreCommand::Commit { writes, .. } = command else {
         return 0;
     };
     let text = writes.iter().map(|write| match write {
@@ -31,10 +31,10 @@ pub(super) fn weight(order: &Order) -> usize {
     text.sum()
 }
 
-pub(super) fn is_lazy(order: &Order) -> bool {
+pub(super) fn is_lazy(command: &StoreCommand) -> bool {
     matches!(
-        order,
-        Order::Commit {
+        command,
+        StoreCommand::Commit {
             urgency: Urgency::Lazy,
             ..
         }
@@ -42,30 +42,30 @@ pub(super) fn is_lazy(order: &Order) -> bool {
 }
 
 /// Does it do nothing but give sessions back?
-pub(super) fn only_releases(order: &Order) -> bool {
+pub(super) fn only_releases(command: &StoreCommand) -> bool {
     let releases = |write: &Write| matches!(write, Write::Release { .. });
-    matches!(order, Order::Commit { writes, .. } if writes.iter().all(releases))
+    matches!(command, StoreCommand::Commit { writes, .. } if writes.iter().all(releases))
 }
 
 /// Does it make a job?
-pub(super) fn is_accept(order: &Order) -> bool {
+pub(super) fn is_accept(command: &StoreCommand) -> bool {
     let accepts = |write: &Write| matches!(write, Write::Accept(_));
-    matches!(order, Order::Commit { writes, .. } if writes.iter().any(accepts))
+    matches!(command, StoreCommand::Commit { writes, .. } if writes.iter().any(accepts))
 }
 
 /// Is there something to deliver afterwards?
-pub(super) fn delivers(order: &Order) -> bool {
+pub(super) fn delivers(command: &StoreCommand) -> bool {
     let delivers = |write: &Write| {
         matches!(
             write,
             Write::Callback { .. } | Write::Replay { .. } | Write::TestCallback { .. }
         )
     };
-    matches!(order, Order::Commit { writes, .. } if writes.iter().any(delivers))
+    matches!(command, StoreCommand::Commit { writes, .. } if writes.iter().any(delivers))
 }
 
 /// Did somebody ask for it, although it writes no row by whose number it could be found again?
-pub(super) fn is_unnumbered_request(order: &Order) -> bool {
+pub(super) fn is_unnumbered_request(command: &StoreCommand) -> bool {
     let unnumbered = |write: &Write| {
         matches!(
             write,
@@ -77,13 +77,13 @@ pub(super) fn is_unnumbered_request(order: &Order) -> bool {
                 | Write::TestCallback { .. }
         )
     };
-    matches!(order, Order::Commit { writes, .. } if writes.iter().any(unnumbered))
+    matches!(command, StoreCommand::Commit { writes, .. } if writes.iter().any(unnumbered))
 }
 
 /// The answer to a commit that somebody asked for, while nothing can be written. What became of
 /// work that is under way is kept instead.
-pub(super) fn refusal(order: &Order, code: Code, why: &str) -> Option<Event> {
-    let Order::Commit { token, writes, .. } = order else {
+pub(super) fn refusal(command: &StoreCommand, code: Code, why: &str) -> Option<Event> {
+    let StoreCommand::Commit { token, writes, .. } = command else {
         return None;
     };
     let asked_for = writes.iter().any(|write| {
@@ -107,16 +107,16 @@ pub(super) fn refusal(order: &Order, code: Code, why: &str) -> Option<Event> {
     })
 }
 
-/// Could this order change the answer to the question?
-pub(super) fn changes(order: &Order, query: &Query) -> bool {
+/// Could this command change the answer to the question?
+pub(super) fn changes(command: &StoreCommand, query: &Query) -> bool {
     let names = match query {
         Query::Sessions { names } => names,
-        Query::Key { key, .. } => return takes_key(order, key),
+        Query::Key { key, .. } => return takes_key(command, key),
         // A copy is of what is in the file, and everything else is read beside the writer.
         _ => return false,
     };
-    let Order::Commit { writes, .. } = order else {
-        return matches!(order, Order::Takeover { .. });
+    let StoreCommand::Commit { writes, .. } = command else {
+        return matches!(command, StoreCommand::Takeover { .. });
     };
     writes.iter().any(|write| match write {
         Write::Accept(_) | Write::Open(_) => true,
@@ -145,9 +145,9 @@ pub(super) const fn can_do_without(query: &Query) -> bool {
     !matches!(query, Query::Sessions { .. })
 }
 
-/// Could this order make a job with this key?
-fn takes_key(order: &Order, key: &str) -> bool {
-    let Order::Commit { writes, .. } = order else {
+/// Could this command make a job with this key?
+fn takes_key(command: &StoreCommand, key: &str) -> bool {
+    let StoreCommand::Commit { writes, .. } = command else {
         return false;
     };
     writes.iter().any(|write| match write {
@@ -156,29 +156,32 @@ fn takes_key(order: &Order, key: &str) -> bool {
     })
 }
 
-/// How many orders go into the next transaction.
-pub(super) fn batch_len(queue: &VecDeque<Order>) -> usize {
+/// How many commands go into the next transaction.
+pub(super) fn batch_len(queue: &VecDeque<StoreCommand>) -> usize {
     let mut loads = 0;
     queue
         .iter()
         .take(BATCH)
-        .take_while(|order| {
-            loads += usize::from(matches!(order, Order::Load { .. }));
+        .take_while(|command| {
+            loads += usize::from(matches!(command, StoreCommand::Load { .. }));
             loads <= LOADS
         })
         .count()
 }
 
-/// What the first orders write, by name.
+/// What the first commands write, by name.
 #[cfg(debug_assertions)]
 pub(super) fn kinds(
-    queue: &VecDeque<Order>,
-    orders: usize,
+    queue: &VecDeque<StoreCommand>,
+    commands: usize,
 ) -> std::collections::BTreeSet<&'static str> {
-    let written = queue.iter().take(orders).flat_map(|order| match order {
-        Order::Commit { writes, .. } => writes.as_slice(),
-        Order::Load { .. } | Order::Takeover { .. } | Order::Flush => &[],
-    });
+    let written = queue
+        .iter()
+        .take(commands)
+        .flat_map(|command| match command {
+            StoreCommand::Commit { writes, .. } => writes.as_slice(),
+            StoreCommand::Load { .. } | StoreCommand::Takeover { .. } | StoreCommand::Flush => &[],
+        });
     written
         .map(|write| match write {
             Write::Accept(new) if new.running.is_some() => "accept-running",

@@ -93,7 +93,7 @@ impl Commits {
 pub(super) type BeforeRead = Box<dyn Fn() + Send + Sync>;
 
 /// With what is read.
-pub(super) struct Setting {
+pub(super) struct ReaderConfig {
     pub(super) path: PathBuf,
     pub(super) answer: Arc<Answer>,
     pub(super) commits: Arc<Commits>,
@@ -124,7 +124,7 @@ impl std::fmt::Debug for Readers {
 }
 
 struct Shared {
-    setting: Setting,
+    config: ReaderConfig,
     state: Mutex<State>,
     /// There is something to read, or nothing more to wait for.
     work: Condvar,
@@ -173,9 +173,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Readers {
-    pub(super) fn new(setting: Setting) -> Self {
+    pub(super) fn new(config: ReaderConfig) -> Self {
         let shared = Shared {
-            setting,
+            config,
             state: Mutex::default(),
             work: Condvar::new(),
             left: Condvar::new(),
@@ -195,7 +195,7 @@ impl Readers {
         if state.waiting.len() >= READS {
             return Err(NotTaken::Full);
         }
-        let until = Instant::now() + self.shared.setting.limits.answer;
+        let until = Instant::now() + self.shared.config.limits.answer;
         state.waiting.push_back(Asked {
             token,
             query,
@@ -320,29 +320,29 @@ impl Shared {
         format!(
             "the store was not read within {} s: its disk hangs, or too much was asked for; \
              ask for less, or look at the disk of `{}`",
-            self.setting.limits.answer.as_secs_f64(),
-            self.setting.path.display()
+            self.config.limits.answer.as_secs_f64(),
+            self.config.path.display()
         )
     }
 
     fn tell(&self, token: Token, loaded: Loaded) {
-        (self.setting.answer)(Event::Loaded { token, loaded }.into());
+        (self.config.answer)(Event::Loaded { token, loaded }.into());
     }
 
     /// Reads until nobody asks any more.
     fn run(&self) {
         // Whoever waits for a commit doesn't wait for somebody's long list.
-        (self.setting.give_way)();
+        (self.config.give_way)();
         let mut conn = None;
         while let Some((number, asked)) = self.next() {
-            (self.setting.before)();
+            (self.config.before)();
             let loaded = self.read(&mut conn, number, &asked);
             let mut state = lock(&self.state);
             let place = state.reading.iter().position(|read| read.number == number);
             match place {
                 Some(place) => {
                     state.reading.swap_remove(place);
-                    state.moving_until = Some(Instant::now() + self.setting.limits.answer);
+                    state.moving_until = Some(Instant::now() + self.config.limits.answer);
                     drop(state);
                     self.tell(asked.token, loaded);
                 }
@@ -358,7 +358,7 @@ impl Shared {
     /// Waits for something to read.
     fn next(&self) -> Option<(u64, Asked)> {
         let mut state = lock(&self.state);
-        let idle_until = Instant::now() + self.setting.limits.idle;
+        let idle_until = Instant::now() + self.config.limits.idle;
         loop {
             if state.closing || state.threads - state.hanging > READERS {
                 return None;
@@ -368,7 +368,7 @@ impl Shared {
             if paused.is_none()
                 && let Some(mut asked) = state.waiting.pop_front()
             {
-                asked.until = now + self.setting.limits.answer;
+                asked.until = now + self.config.limits.answer;
                 state.reads += 1;
                 let number = state.reads;
                 state.reading.push(Reading {
@@ -411,13 +411,13 @@ impl Shared {
     }
 
     fn open(&self) -> rusqlite::Result<Connection> {
-        let conn = schema::reopen_to_read(&self.setting.path)?;
+        let conn = schema::reopen_to_read(&self.config.path)?;
         conn.set_prepared_statement_cache_capacity(32);
         Ok(conn)
     }
 
     fn words(&self, error: &rusqlite::Error) -> String {
-        trouble::words(&self.setting.path, error)
+        trouble::words(&self.config.path, error)
     }
 
     /// All of an answer is of one moment.
@@ -426,10 +426,10 @@ impl Shared {
         // From here on it is decided what is seen.
         conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM meta)")?
             .query_row([], |row| row.get::<_, bool>(0))?;
-        let begun = self.setting.commits.begun.load(Ordering::SeqCst);
+        let begun = self.config.commits.begun.load(Ordering::SeqCst);
         let loaded = read::load(conn, &asked.query);
         conn.prepare_cached("COMMIT")?.execute([])?;
-        if asked.query.follows_commits() && !self.setting.commits.wait(begun, asked.until) {
+        if asked.query.follows_commits() && !self.config.commits.wait(begun, asked.until) {
             return Ok(Loaded::Failed(self.too_late()));
         }
         Ok(loaded)

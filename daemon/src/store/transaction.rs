@@ -1,4 +1,4 @@
-//! One transaction over the first orders of the queue.
+//! One transaction over the first commands of the queue.
 //!
 //! Owns how it begins, how it ends and what its end may mean. Must not know what comes before or
 //! after it.
@@ -15,14 +15,14 @@ use super::queue::kinds;
 use super::queue::{is_accept, is_unnumbered_request};
 use super::takeover::Search;
 use super::write::{Care, Numbers, Witness, Writing};
-use super::writer::Setting;
-use super::{Liveness, Moment, Order, Role};
+use super::writer::WriterConfig;
+use super::{Liveness, Moment, Role, StoreCommand};
 use super::{backup, read, takeover};
 
-/// The first orders of the queue were in a transaction whose `COMMIT` neither worked nor failed.
-pub(super) struct Doubt {
+/// The first commands of the queue were in a transaction whose `COMMIT` neither worked nor failed.
+pub(super) struct InDoubt {
     pub(super) answers: Vec<Event>,
-    pub(super) orders: usize,
+    pub(super) commands: usize,
     pub(super) witness: Option<Witness>,
     pub(super) last_seq: u64,
 }
@@ -37,21 +37,21 @@ pub(super) enum Attempt {
     Failed(rusqlite::Error),
     Doubtful {
         error: rusqlite::Error,
-        doubt: Doubt,
+        doubt: InDoubt,
     },
 }
 
-/// One transaction over the first `orders` of the queue.
+/// One transaction over the first `commands` of the queue.
 pub(super) fn attempt(
     conn: &Connection,
-    setting: &mut Setting,
-    queue: &VecDeque<Order>,
-    orders: usize,
+    config: &mut WriterConfig,
+    queue: &VecDeque<StoreCommand>,
+    commands: usize,
     stamps: &mut i64,
 ) -> Attempt {
-    let fast = attempt_with(conn, setting, queue, orders, stamps, Care::Fast);
+    let fast = attempt_with(conn, config, queue, commands, stamps, Care::Fast);
     fast.unwrap_or_else(|Spoilt| {
-        let careful = attempt_with(conn, setting, queue, orders, stamps, Care::Savepoints);
+        let careful = attempt_with(conn, config, queue, commands, stamps, Care::Savepoints);
         careful.unwrap_or_else(|Spoilt| Attempt::Failed(rusqlite::Error::InvalidQuery))
     })
 }
@@ -61,17 +61,17 @@ struct Spoilt;
 
 fn attempt_with(
     conn: &Connection,
-    setting: &mut Setting,
-    queue: &VecDeque<Order>,
-    orders: usize,
+    config: &mut WriterConfig,
+    queue: &VecDeque<StoreCommand>,
+    commands: usize,
     stamps: &mut i64,
     care: Care,
 ) -> Result<Attempt, Spoilt> {
-    let fault = &mut setting.fault;
+    let fault = &mut config.fault;
     let reads_only = queue
         .iter()
-        .take(orders)
-        .all(|order| matches!(order, Order::Load { .. } | Order::Flush));
+        .take(commands)
+        .all(|command| matches!(command, StoreCommand::Load { .. } | StoreCommand::Flush));
     let begin = if reads_only {
         "BEGIN"
     } else {
@@ -88,22 +88,22 @@ fn attempt_with(
     };
     let mut writing = Writing {
         conn,
-        ours: &setting.ours,
-        alive: &*setting.alive,
+        ours: &config.ours,
+        alive: &*config.alive,
         numbers,
         witness: None,
         wall_ms: wall_ms(),
-        boot: setting.boot.as_deref(),
+        boot: config.boot.as_deref(),
         entered: HashMap::new(),
         care,
         spoilt: false,
     };
-    let mut answers = Vec::with_capacity(orders);
-    for order in queue.iter().take(orders) {
-        if matches!(order, Order::Takeover { .. }) {
+    let mut answers = Vec::with_capacity(commands);
+    for command in queue.iter().take(commands) {
+        if matches!(command, StoreCommand::Takeover { .. }) {
             *stamps += 1;
         }
-        let done = carry_out(&mut writing, order, setting.role, *stamps);
+        let done = carry_out(&mut writing, command, config.role, *stamps);
         let done = done.map(|answer| answers.extend(answer));
         if let Err(error) = done {
             let failed = roll_back(conn, error);
@@ -121,15 +121,15 @@ fn attempt_with(
             )));
         }
     }
-    if setting.role == Role::OneShot
-        && let Err(error) = count_fallbacks(conn, queue.iter().take(orders))
+    if config.role == Role::OneShot
+        && let Err(error) = count_fallbacks(conn, queue.iter().take(commands))
     {
         return Ok(roll_back(conn, error));
     }
-    if writing.witness.is_none() && queue.iter().take(orders).any(is_unnumbered_request) {
+    if writing.witness.is_none() && queue.iter().take(commands).any(is_unnumbered_request) {
         // Who asked must not hear "nothing was written" of something that was.
         *stamps += 1;
-        if let Err(error) = takeover::stamp(conn, &setting.ours, *stamps) {
+        if let Err(error) = takeover::stamp(conn, &config.ours, *stamps) {
             return Ok(roll_back(conn, error));
         }
         writing.witness = Some(Witness::Stamp { value: *stamps });
@@ -139,24 +139,24 @@ fn attempt_with(
         let early = std::mem::take(&mut answers);
         early
             .into_iter()
-            .for_each(|answer| (setting.answer)(answer.into()));
+            .for_each(|answer| (config.answer)(answer.into()));
         crate::failpoint::linger();
     });
-    let doubt = Doubt {
+    let doubt = InDoubt {
         answers,
-        orders,
+        commands,
         witness,
         last_seq: super::write::nat(writing.numbers.last_seq()),
     };
-    Ok(commit(conn, setting, queue, doubt))
+    Ok(commit(conn, config, queue, doubt))
 }
 
 /// A one-shot's jobs are runs without the daemon: the next daemon tells how many there were.
 fn count_fallbacks<'a>(
     conn: &Connection,
-    mut orders: impl Iterator<Item = &'a Order>,
+    mut commands: impl Iterator<Item = &'a StoreCommand>,
 ) -> rusqlite::Result<()> {
-    if orders.any(is_accept) {
+    if commands.any(is_accept) {
         let counted = "INSERT INTO meta VALUES ('fallbacks', '1') ON CONFLICT (key)
             DO UPDATE SET value = CAST(value AS INTEGER) + 1";
         conn.execute(counted, [])?;
@@ -167,20 +167,20 @@ fn count_fallbacks<'a>(
 /// Ends the transaction, and says what its end means.
 fn commit(
     conn: &Connection,
-    setting: &mut Setting,
+    config: &mut WriterConfig,
     #[cfg_attr(
         not(debug_assertions),
         allow(unused_variables, reason = "for their names")
     )]
-    queue: &VecDeque<Order>,
-    doubt: Doubt,
+    queue: &VecDeque<StoreCommand>,
+    doubt: InDoubt,
 ) -> Attempt {
-    let fault = &mut setting.fault;
-    failpoint!("before-commit", kinds(queue, doubt.orders));
+    let fault = &mut config.fault;
+    failpoint!("before-commit", kinds(queue, doubt.commands));
     let committed = fault(Moment::BeforeCommit, conn)
         .and_then(|()| conn.prepare_cached("COMMIT")?.execute([]))
         .and_then(|_| fault(Moment::AfterCommit, conn));
-    failpoint!("after-commit", kinds(queue, doubt.orders));
+    failpoint!("after-commit", kinds(queue, doubt.commands));
     match committed {
         Ok(()) => Attempt::Committed {
             answers: doubt.answers,
@@ -194,17 +194,17 @@ fn commit(
 /// Does what is ordered, and gives the answer that will be true once the transaction is.
 fn carry_out(
     writing: &mut Writing<'_>,
-    order: &Order,
+    command: &StoreCommand,
     role: Role,
     stamp: i64,
 ) -> rusqlite::Result<Option<Event>> {
-    Ok(match order {
-        Order::Commit { token, writes, .. } => Some(Event::Stored {
+    Ok(match command {
+        StoreCommand::Commit { token, writes, .. } => Some(Event::Stored {
             token: *token,
             stored: writing.commit(writes)?,
         }),
         // Begun when this transaction is over, so that what is in it is in the copy.
-        Order::Load {
+        StoreCommand::Load {
             query: Query::Backup { path, plan },
             ..
         } => {
@@ -212,15 +212,15 @@ fn carry_out(
             planned.map_or(Ok(()), |planned| planned?.write(writing.conn))?;
             None
         }
-        Order::Load { token, query } => Some(Event::Loaded {
+        StoreCommand::Load { token, query } => Some(Event::Loaded {
             token: *token,
             loaded: read::load(writing.conn, query),
         }),
-        Order::Takeover { instance } => {
+        StoreCommand::Takeover { instance } => {
             let recovered = take_over(writing, instance, role, stamp)?;
             Some(Event::Recovered(Box::new(recovered)))
         }
-        Order::Flush => None,
+        StoreCommand::Flush => None,
     })
 }
 

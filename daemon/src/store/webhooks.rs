@@ -122,7 +122,7 @@ pub enum Outcome {
 
 /// What became of an attempt.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mark {
+pub struct AttemptRecord {
     /// Of which delivery.
     pub id: String,
     /// How many attempts it had before, as it was read.
@@ -298,15 +298,18 @@ fn plan_anew(conn: &Connection, now_ms: i64) -> rusqlite::Result<()> {
 
 /// Notes what became of attempts, all or none. A delivery that was asked for again meanwhile stays to
 /// be sent.
-pub(super) fn mark(conn: &Connection, marks: &[Mark]) -> rusqlite::Result<()> {
+pub(super) fn record_attempts(
+    conn: &Connection,
+    attempts: &[AttemptRecord],
+) -> rusqlite::Result<()> {
     let change = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
-    for mark in marks {
-        let (state, due) = match mark.outcome {
+    for attempt in attempts {
+        let (state, due) = match attempt.outcome {
             Outcome::Delivered => (DeliveryState::Delivered, None),
             Outcome::Again(due) | Outcome::Waits(due) => (DeliveryState::Pending, Some(due)),
             Outcome::Dead | Outcome::Gone => (DeliveryState::Dead, None),
         };
-        let counts = !matches!(mark.outcome, Outcome::Waits(_));
+        let counts = !matches!(attempt.outcome, Outcome::Waits(_));
         let url: Option<String> = change
             .prepare_cached(
                 "UPDATE webhooks SET state = ?2, attempts = attempts + ?8, last_at = ?3,
@@ -316,25 +319,25 @@ pub(super) fn mark(conn: &Connection, marks: &[Mark]) -> rusqlite::Result<()> {
             )?
             .query_row(
                 params![
-                    mark.id,
+                    attempt.id,
                     state.name(),
-                    mark.at_ms,
+                    attempt.at_ms,
                     due,
-                    mark.status,
-                    mark.error,
-                    mark.attempts,
+                    attempt.status,
+                    attempt.error,
+                    attempt.attempts,
                     counts
                 ],
                 |row| row.get(0),
             )
             .optional()?;
-        if mark.outcome == Outcome::Gone {
+        if attempt.outcome == Outcome::Gone {
             change
                 .prepare_cached(
                     "UPDATE webhooks SET state = 'dead', last_at = ?2, error = ?3
                      WHERE url = ?1 AND state = 'pending'",
                 )?
-                .execute(params![url, mark.at_ms, mark.error])?;
+                .execute(params![url, attempt.at_ms, attempt.error])?;
         }
     }
     failpoint!("before-commit-mark");

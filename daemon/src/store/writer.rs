@@ -1,6 +1,6 @@
 //! The one thread that writes: group commit, retries, and the doubt after a failed `COMMIT`.
 //!
-//! Owns the queue of orders and the connection. Must not know what a write does.
+//! Owns the queue of commands and the connection. Must not know what a write does.
 
 mod displaced;
 mod retry;
@@ -26,13 +26,13 @@ use super::backup::Backups;
 use super::checkpoint::{Checkpoints, Log};
 use super::guard::Guard;
 use super::inbox::Receiver;
-use super::mark::Mark;
+use super::mark::RunningMark;
 use super::queue::{BATCH, HEAVY, batch_len, delivers, is_lazy, only_releases, refusal, weight};
 use super::readers::{Commits, Readers};
 use super::room::{self, Room};
-use super::transaction::{Attempt, Doubt, attempt, is_doubtful, wall_ms};
+use super::transaction::{Attempt, InDoubt, attempt, is_doubtful, wall_ms};
 use super::verify::Verify;
-use super::{Alive, Answer, Answers, Fault, Keep, Message, Moment, ORDERS, Order, Role};
+use super::{Alive, Answer, Answers, COMMANDS, Fault, Keep, Message, Moment, Role, StoreCommand};
 use super::{losses, schema, trouble, webhooks};
 
 /// A commit that nobody waits for rides on the next one, at most this late: with the time that the
@@ -51,7 +51,7 @@ const FIRST_PRUNE: Duration = Duration::from_secs(30);
 const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 
 /// With what a writer works.
-pub(super) struct Setting {
+pub(super) struct WriterConfig {
     pub(super) path: PathBuf,
     pub(super) ours: String,
     pub(super) role: Role,
@@ -80,7 +80,7 @@ struct Trouble {
     again: Instant,
 }
 
-/// Was an order carried out?
+/// Was a command carried out?
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Taken {
     Yes,
@@ -95,24 +95,24 @@ enum Gathered {
 
 /// The thread's state.
 pub(super) struct Writer {
-    setting: Setting,
+    config: WriterConfig,
     /// `None` after an error that may have spoilt it.
     conn: Option<Connection>,
     received: Receiver<Message>,
     /// In the order of their tokens; what is retained in trouble comes first.
-    queue: VecDeque<Order>,
+    queue: VecDeque<StoreCommand>,
     /// Bytes of text in it.
     weight: usize,
     /// When the first of the queue's lazy commits has to go.
     lazy_until: Option<Instant>,
     trouble: Option<Trouble>,
-    doubt: Option<Doubt>,
+    doubt: Option<InDoubt>,
     log: Arc<Log>,
     checkpoints: Checkpoints,
     room: Room,
     guard: Guard,
     /// A daemon's.
-    mark: Option<Mark>,
+    mark: Option<RunningMark>,
     rescue: Rescue,
     /// What was told of losses.
     losses: Vec<String>,
@@ -125,29 +125,29 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(
-        setting: Setting,
+        config: WriterConfig,
         conn: Connection,
         received: Receiver<Message>,
-        mark: Option<Mark>,
+        mark: Option<RunningMark>,
     ) -> Self {
         let backups = Backups::new(
-            setting.path.clone(),
-            Arc::clone(&setting.answer),
-            setting.answers,
+            config.path.clone(),
+            Arc::clone(&config.answer),
+            config.answers,
         );
-        let verify = Verify::new(setting.path.clone(), setting.give_way);
+        let verify = Verify::new(config.path.clone(), config.give_way);
         // Coming up has enough to do.
         let first = |keep: Keep| Instant::now() + keep.every.min(FIRST_PRUNE);
         let log = Arc::<Log>::default();
-        let checkpoints = Checkpoints::new(setting.path.clone(), Arc::clone(&log));
+        let checkpoints = Checkpoints::new(config.path.clone(), Arc::clone(&log));
         Self {
-            prune_at: setting.keep.map(first),
-            room: Room::of(&setting.path),
-            guard: Guard::of(&setting.path),
+            prune_at: config.keep.map(first),
+            room: Room::of(&config.path),
+            guard: Guard::of(&config.path),
             mark,
             rescue: Rescue::default(),
-            losses: losses::of(&setting.path).unwrap_or_default(),
-            setting,
+            losses: losses::of(&config.path).unwrap_or_default(),
+            config,
             backups,
             verify,
             checkpoints,
@@ -169,7 +169,7 @@ impl Writer {
         while self.gather() == Gathered::Open {
             self.work();
             if self.doubt.is_none() {
-                self.setting.commits.told();
+                self.config.commits.told();
             }
         }
         if let Some(trouble) = &mut self.trouble {
@@ -182,8 +182,8 @@ impl Writer {
             self.work();
             if self.trouble.is_some() && self.queue.len() >= before {
                 tracing::error!(
-                    orders = before,
-                    "the store is closed with orders not written"
+                    commands = before,
+                    "the store is closed with commands not written"
                 );
                 break;
             }
@@ -197,7 +197,7 @@ impl Writer {
     /// A one-shot that has only sessions to give back lets somebody else's sync make that durable:
     /// others see it at once, and if a power cut takes it back, they find a dead instance.
     fn release_without_a_sync(&self) {
-        if let (Role::OneShot, Some(conn)) = (self.setting.role, &self.conn)
+        if let (Role::OneShot, Some(conn)) = (self.config.role, &self.conn)
             && self.queue.iter().all(only_releases)
         {
             // Otherwise it is synced: slower, no less right.
@@ -211,11 +211,11 @@ impl Writer {
         let Some(conn) = self
             .conn
             .as_ref()
-            .filter(|_| self.setting.role == Role::OneShot)
+            .filter(|_| self.config.role == Role::OneShot)
         else {
             return;
         };
-        let log = schema::beside(&self.setting.path, "-wal");
+        let log = schema::beside(&self.config.path, "-wal");
         if std::fs::metadata(log).is_ok_and(|log| log.len() < schema::SHORT_LOG) {
             let keep = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
             // Otherwise it is written back: slower, no less right.
@@ -227,9 +227,9 @@ impl Writer {
     fn gather(&mut self) -> Gathered {
         let mut wait = true;
         for _ in 0..BATCH {
-            if self.queue.len() >= ORDERS {
+            if self.queue.len() >= COMMANDS {
                 if let Some(trouble) = &self.trouble {
-                    if self.setting.closing.load(Ordering::Relaxed) {
+                    if self.config.closing.load(Ordering::Relaxed) {
                         return Gathered::Closing;
                     }
                     let again = trouble.again.saturating_duration_since(Instant::now());
@@ -252,7 +252,7 @@ impl Writer {
             };
             wait = false;
             match message {
-                Message::Order(order) => self.take(*order),
+                Message::Command(command) => self.take(*command),
                 // Whoever no longer waits needs none.
                 Message::Beat(heard) => drop(heard.send(())),
                 Message::Look => self.look(),
@@ -260,9 +260,9 @@ impl Writer {
                     let due = self.beside(|conn| webhooks::due(conn, &wanted));
                     let _gone = answer.send(due);
                 }
-                Message::Mark(marks, answer) => {
-                    let marked = self.beside(|conn| webhooks::mark(conn, &marks));
-                    let _gone = answer.send(marked);
+                Message::Attempts(attempts, answer) => {
+                    let recorded = self.beside(|conn| webhooks::record_attempts(conn, &attempts));
+                    let _gone = answer.send(recorded);
                 }
                 Message::Close => return Gathered::Closing,
             }
@@ -271,7 +271,7 @@ impl Writer {
     }
 
     /// Does something for whoever delivers, in a transaction of its own. It doesn't wait for the
-    /// orders of the queue, nor do they for more than that.
+    /// commands of the queue, nor do they for more than that.
     fn beside<T>(
         &mut self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
@@ -279,7 +279,7 @@ impl Writer {
         let (Some(conn), None) = (&self.conn, &self.trouble) else {
             return Err("the store can't be written at the moment".to_owned());
         };
-        let done = (self.setting.fault)(Moment::BeforeBegin, conn).and_then(|()| work(conn));
+        let done = (self.config.fault)(Moment::BeforeBegin, conn).and_then(|()| work(conn));
         let is_over = conn.is_autocommit();
         done.map_err(|error| {
             if is_over && trouble::is_of_rows(&error) {
@@ -324,29 +324,29 @@ impl Writer {
                 self.queue.len() >= BATCH
                     || self.weight >= HEAVY
                     || self.lazy_until.is_some_and(|until| until <= now)
-                    || self.queue.iter().any(|order| !is_lazy(order))
+                    || self.queue.iter().any(|command| !is_lazy(command))
             }
         }
     }
 
-    fn take(&mut self, order: Order) {
-        if self.trouble.is_some() && self.begin_backup(&order) == Taken::Yes {
+    fn take(&mut self, command: StoreCommand) {
+        if self.trouble.is_some() && self.begin_backup(&command) == Taken::Yes {
             return;
         }
         if let Some(trouble) = &self.trouble {
-            if let Some(refusal) = refusal(&order, trouble.code, &trouble.why) {
-                (self.setting.answer)(refusal.into());
+            if let Some(refusal) = refusal(&command, trouble.code, &trouble.why) {
+                (self.config.answer)(refusal.into());
                 return;
             }
-            if let Some(loaded) = self.look_up_in(trouble, &order, &self.queue) {
-                return (self.setting.answer)(loaded.into());
+            if let Some(loaded) = self.look_up_in(trouble, &command, &self.queue) {
+                return (self.config.answer)(loaded.into());
             }
         }
-        if is_lazy(&order) && self.lazy_until.is_none() {
+        if is_lazy(&command) && self.lazy_until.is_none() {
             self.lazy_until = Some(Instant::now() + LAZY);
         }
-        self.weight += weight(&order);
-        self.queue.push_back(order);
+        self.weight += weight(&command);
+        self.queue.push_back(command);
     }
 
     fn work(&mut self) {
@@ -376,19 +376,19 @@ impl Writer {
                 Err(error) => self.fail(&error),
             };
         }
-        let orders = batch_len(&self.queue);
+        let commands = batch_len(&self.queue);
         let Some(conn) = &self.conn else { return };
-        self.setting.commits.begin();
+        self.config.commits.begin();
         let attempt = attempt(
             conn,
-            &mut self.setting,
+            &mut self.config,
             &self.queue,
-            orders,
+            commands,
             &mut self.stamps,
         );
         match attempt {
             Attempt::Committed { answers, .. } if displaced => {
-                self.done(orders, answers);
+                self.done(commands, answers);
                 self.rescue.lacks_some();
                 self.rescue();
             }
@@ -397,7 +397,7 @@ impl Writer {
                 if let Some(mark) = &mut self.mark {
                     mark.reaches(last_seq);
                 }
-                self.done(orders, answers);
+                self.done(commands, answers);
                 self.write_back();
             }
             Attempt::Failed(error) => self.fail(&error),
@@ -419,41 +419,41 @@ impl Writer {
         }
     }
 
-    /// Answers the first `orders` of the queue, which are durable.
-    fn done(&mut self, orders: usize, answers: Vec<Event>) {
-        let done: Vec<Order> = self.queue.drain(..orders).collect();
+    /// Answers the first `commands` of the queue, which are durable.
+    fn done(&mut self, commands: usize, answers: Vec<Event>) {
+        let done: Vec<StoreCommand> = self.queue.drain(..commands).collect();
         self.weight -= done.iter().map(weight).sum::<usize>();
         self.lazy_until = self
             .queue
             .iter()
             .any(is_lazy)
             .then(|| Instant::now() + LAZY);
-        let is_backup = |order: &&Order| {
-            let query = match order {
-                Order::Load { query, .. } => Some(query),
+        let is_backup = |command: &&StoreCommand| {
+            let query = match command {
+                StoreCommand::Load { query, .. } => Some(query),
                 _ => None,
             };
             matches!(query, Some(Query::Backup { .. }))
         };
         if done.iter().any(delivers) {
-            self.setting.to_deliver.notify_one();
+            self.config.to_deliver.notify_one();
         }
-        let backups: Vec<Order> = done.iter().filter(is_backup).cloned().collect();
-        (self.setting.answer)(Answers {
+        let backups: Vec<StoreCommand> = done.iter().filter(is_backup).cloned().collect();
+        (self.config.answer)(Answers {
             events: answers,
             spent: done,
         });
-        for order in backups {
-            let _begun = self.begin_backup(&order);
+        for command in backups {
+            let _begun = self.begin_backup(&command);
         }
     }
 
     /// If that is what is ordered.
-    fn begin_backup(&mut self, order: &Order) -> Taken {
-        let Order::Load {
+    fn begin_backup(&mut self, command: &StoreCommand) -> Taken {
+        let StoreCommand::Load {
             token,
             query: Query::Backup { path, plan },
-        } = order
+        } = command
         else {
             return Taken::No;
         };
@@ -461,7 +461,7 @@ impl Writer {
             let why = format!("the store can't keep when to copy it: {}", trouble.why);
             let loaded = Loaded::Failed(why);
             let token = *token;
-            (self.setting.answer)(Event::Loaded { token, loaded }.into());
+            (self.config.answer)(Event::Loaded { token, loaded }.into());
             return Taken::Yes;
         }
         self.backups.begin(*token, path.as_deref(), *plan);
@@ -471,18 +471,18 @@ impl Writer {
     /// A fresh connection, and a log that holds nothing that could come or go by itself.
     fn reopen(&mut self) -> rusqlite::Result<()> {
         self.conn = None;
-        let conn = schema::reopen(&self.setting.path)?;
-        (self.setting.fault)(Moment::BeforeBegin, &conn)?;
-        self.setting.readers.pause(schema::BUSY);
+        let conn = schema::reopen(&self.config.path)?;
+        (self.config.fault)(Moment::BeforeBegin, &conn)?;
+        self.config.readers.pause(schema::BUSY);
         let busy = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
-        self.setting.readers.resume();
+        self.config.readers.resume();
         let busy: i64 = busy?;
         if busy != 0 {
             let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
             return Err(rusqlite::Error::SqliteFailure(busy, None));
         }
         self.log.pages.store(0, Ordering::Relaxed);
-        self.room = Room::of(&self.setting.path);
+        self.room = Room::of(&self.config.path);
         self.conn = Some(self.counted(conn));
         self.guard.reopened();
         if self.trouble.is_some() {
@@ -506,9 +506,9 @@ impl Writer {
     }
 
     /// The log is settled: either the rows are there or they never will be.
-    fn resolve(&mut self, doubt: Doubt) {
+    fn resolve(&mut self, doubt: InDoubt) {
         let there = match (&self.conn, doubt.witness) {
-            (Some(conn), Some(witness)) => witness.is_there(conn, &self.setting.ours),
+            (Some(conn), Some(witness)) => witness.is_there(conn, &self.config.ours),
             // Without a numbered row everything in it may as well be written again.
             (Some(_), None) => Ok(false),
             (None, _) => Err(rusqlite::Error::InvalidQuery),
@@ -516,7 +516,7 @@ impl Writer {
         match there {
             Ok(true) => {
                 self.recover();
-                self.done(doubt.orders, doubt.answers);
+                self.done(doubt.commands, doubt.answers);
             }
             Ok(false) => {
                 let lost = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);

@@ -25,7 +25,7 @@ use self::earliest::EARLIEST_MS;
 use self::post::{Ended, LookUp, Poster};
 use self::schedule::Verdict;
 use crate::config::Endpoints;
-use crate::store::{Delivery, Mark, Outcome, Store, Wanted};
+use crate::store::{AttemptRecord, Delivery, Outcome, Store, Wanted};
 
 /// Requests under way, of all receivers.
 const AT_ONCE: usize = 16;
@@ -46,7 +46,7 @@ const STORE_AGAIN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// What deliveries are made with.
-pub struct Setting {
+pub struct DeliveryConfig {
     /// Where they are kept.
     pub store: Store,
     /// Rings when there is something to do.
@@ -57,26 +57,26 @@ pub struct Setting {
     pub stop: CancellationToken,
 }
 
-impl std::fmt::Debug for Setting {
+impl std::fmt::Debug for DeliveryConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Setting").finish_non_exhaustive()
+        f.debug_struct("DeliveryConfig").finish_non_exhaustive()
     }
 }
 
 /// Starts the thread as soon as there is something to deliver: most daemons never need it. Ends with
 /// it.
-pub async fn watch(setting: Setting) {
+pub async fn watch(config: DeliveryConfig) {
     loop {
         tokio::select! {
             biased;
-            () = setting.due.notified() => {}
-            () = setting.stop.cancelled() => return,
+            () = config.due.notified() => {}
+            () = config.stop.cancelled() => return,
         }
-        if is_something_waiting(&setting.store).await {
+        if is_something_waiting(&config.store).await {
             break;
         }
     }
-    setting.due.notify_one();
+    config.due.notify_one();
     let (running, ended) = oneshot::channel::<()>();
     let thread = std::thread::Builder::new()
         .name("webhooks".to_owned())
@@ -88,7 +88,7 @@ pub async fn watch(setting: Setting) {
                 .build();
             match runtime {
                 Ok(runtime) => {
-                    let deliverer = Deliverer::new(setting, Arc::new(wall_ms), post::system());
+                    let deliverer = Deliverer::new(config, Arc::new(wall_ms), post::system());
                     runtime.block_on(deliverer.run());
                     // A look-up may be waiting for ever.
                     runtime.shutdown_background();
@@ -137,7 +137,7 @@ struct UnderWay {
 }
 
 struct Deliverer {
-    setting: Setting,
+    config: DeliveryConfig,
     clock: Clock,
     poster: Arc<Poster>,
     requests: JoinSet<Ended>,
@@ -147,7 +147,7 @@ struct Deliverer {
     /// Hosts that are left alone, and until when in milliseconds since 1970.
     left_alone: HashMap<String, i64>,
     /// What is to be noted before anything else is begun.
-    marks: Vec<Mark>,
+    attempts: Vec<AttemptRecord>,
     /// What the clock said when the store was last asked, in milliseconds since 1970.
     asked_ms: Option<i64>,
     /// The last trouble that was logged, so that it is logged once.
@@ -155,23 +155,23 @@ struct Deliverer {
 }
 
 impl Deliverer {
-    fn new(setting: Setting, clock: Clock, look_up: LookUp) -> Self {
+    fn new(config: DeliveryConfig, clock: Clock, look_up: LookUp) -> Self {
         Self {
-            setting,
+            config,
             clock,
             poster: Arc::new(Poster::new(look_up)),
             requests: JoinSet::new(),
             under_way: HashMap::new(),
             slow: HashSet::new(),
             left_alone: HashMap::new(),
-            marks: Vec::new(),
+            attempts: Vec::new(),
             asked_ms: None,
             trouble: None,
         }
     }
 
     async fn run(mut self) {
-        let stop = self.setting.stop.clone();
+        let stop = self.config.stop.clone();
         let _stopped = stop.run_until_cancelled(self.deliver()).await;
         let _late = tokio::time::timeout(LEAVING, self.leave()).await;
     }
@@ -203,7 +203,7 @@ impl Deliverer {
             };
             tokio::select! {
                 Some(ended) = self.requests.join_next_with_id() => self.ended(ended),
-                () = self.setting.due.notified() => {}
+                () = self.config.due.notified() => {}
                 () = tokio::time::sleep(wait) => {}
             }
             while let Some(ended) = self.requests.try_join_next_with_id() {
@@ -215,10 +215,14 @@ impl Deliverer {
     /// Notes what has ended and begins what is due; says when to look again. An error says why
     /// nothing can be begun, and when to try again.
     async fn begin(&mut self) -> Result<Duration, (String, Duration)> {
-        if !self.marks.is_empty() {
-            let marked = self.setting.store.mark(self.marks.clone()).await;
-            marked.map_err(|why| (why, STORE_AGAIN))?;
-            self.marks.clear();
+        if !self.attempts.is_empty() {
+            let recorded = self
+                .config
+                .store
+                .record_attempts(self.attempts.clone())
+                .await;
+            recorded.map_err(|why| (why, STORE_AGAIN))?;
+            self.attempts.clear();
         }
         let now_ms = (self.clock)();
         if now_ms < EARLIEST_MS {
@@ -226,7 +230,7 @@ impl Deliverer {
             return Err((why.to_owned(), LOOK_AGAIN));
         }
         // Whoever has just added one expects it to count.
-        let endpoints = Endpoints::load(&self.setting.endpoints);
+        let endpoints = Endpoints::load(&self.config.endpoints);
         let endpoints = endpoints.map_err(|error| (error.to_string(), LOOK_AGAIN))?;
         if self.under_way.len() >= AT_ONCE {
             return Ok(LOOK_AGAIN);
@@ -239,7 +243,7 @@ impl Deliverer {
                 .asked_ms
                 .is_none_or(|asked_ms| now_ms < asked_ms.saturating_sub(SET_BACK_MS)),
         };
-        let waiting = self.setting.store.due(wanted).await;
+        let waiting = self.config.store.due(wanted).await;
         let waiting = waiting.map_err(|why| (why, STORE_AGAIN))?;
         self.asked_ms = Some(now_ms);
         // What a clock said that was ahead counts no more.
@@ -344,7 +348,7 @@ impl Deliverer {
                 "a webhook is given up; `agentctl webhook replay --dead` sends it again"
             ),
         }
-        self.marks.push(Mark {
+        self.attempts.push(AttemptRecord {
             id: one.id,
             attempts: one.attempts,
             at_ms,

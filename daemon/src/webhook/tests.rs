@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::{EndpointChange, Secret};
-use crate::store::{self, Answers, Liveness, Opener, Order, Role};
+use crate::store::{self, Answers, Liveness, Opener, Role, StoreCommand};
 
 mod guard;
 mod network;
@@ -153,11 +153,11 @@ impl Post {
     }
 
     fn start(&mut self, look_up: LookUp) {
-        let setting = self.setting();
+        let config = self.config();
         let now = Arc::clone(&self.now);
         let clock: Clock = Arc::new(move || now.load(Ordering::SeqCst));
         let thread = std::thread::spawn(move || {
-            let mut deliverer = Deliverer::new(setting, clock, Arc::clone(&look_up));
+            let mut deliverer = Deliverer::new(config, clock, Arc::clone(&look_up));
             deliverer.poster = Arc::new(Poster::new(look_up).within(Duration::from_secs(2)));
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -167,8 +167,8 @@ impl Post {
         self.thread = Some(thread);
     }
 
-    fn setting(&self) -> Setting {
-        Setting {
+    fn config(&self) -> DeliveryConfig {
+        DeliveryConfig {
             store: self.store.clone(),
             due: Arc::clone(&self.due),
             endpoints: self.endpoints(),
@@ -187,7 +187,7 @@ impl Post {
             .unwrap()
     }
 
-    fn ask(&mut self, order: impl FnOnce(Token) -> Order) -> Event {
+    fn ask(&mut self, order: impl FnOnce(Token) -> StoreCommand) -> Event {
         self.next += 1;
         let token = Token(self.next);
         self.store.submit(order(token)).unwrap();
@@ -199,7 +199,7 @@ impl Post {
     fn commit(&mut self, urls: &[String]) {
         let write = |url: &String| Write::TestCallback { url: url.clone() };
         let writes = urls.iter().map(write).collect();
-        self.ask(|token| Order::Commit {
+        self.ask(|token| StoreCommand::Commit {
             token,
             writes,
             urgency: Urgency::Waited,
@@ -236,7 +236,7 @@ impl Post {
             before: None,
             limit: 10_000,
         };
-        match self.ask(|token| Order::Load { token, query }) {
+        match self.ask(|token| StoreCommand::Load { token, query }) {
             Event::Loaded {
                 loaded: Loaded::Webhooks { deliveries, .. },
                 ..

@@ -11,7 +11,7 @@ use agentd_core::ids::{Generation, WorkerId};
 use agentd_protocol::network;
 
 use super::Spawner;
-use super::reap::Mark;
+use super::reap::SpawnTag;
 use crate::adapter::Launch;
 use crate::config::{self, AgentConfig};
 
@@ -40,7 +40,7 @@ pub(super) fn of_worker(
     spawner: &Spawner,
     agent: &AgentConfig,
     launch: &Launch,
-    mark: &Mark,
+    mark: &SpawnTag,
     spawn: &Spawn,
 ) -> Environment {
     let mut env = of_agent(&spawner.environment, &spawner.secrets, agent);

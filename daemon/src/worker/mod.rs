@@ -1,6 +1,6 @@
 //! One process per slot and generation: started, fed, listened to, and made sure to be gone.
 //!
-//! Owns how orders reach a process and how its words reach the owner. Must not decide anything:
+//! Owns how commands reach a process and how its words reach the owner. Must not decide anything:
 //! when to start, stop or restart is for the core to say.
 
 mod environment;
@@ -43,12 +43,12 @@ pub use roster::{Look, Roster, Seen};
 pub use spawn::FileLimit;
 pub use versions::{Learned, Patience, Versions, learned};
 
-/// Orders waiting for one process: the core has few turns in one process, so more is a bug of ours.
-pub const ORDERS: usize = 256;
+/// Commands waiting for one process: the core has few turns in one process, so more is a bug of ours.
+pub const COMMANDS: usize = 256;
 
-/// What the owner wants of a process. Dropping the sender of the orders kills it.
+/// What the owner wants of a process. Dropping the sender of the commands kills it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Order {
+pub enum ProcessCommand {
     /// Pass a word on.
     Tell(WorkerCommand),
     /// End it.
@@ -120,7 +120,7 @@ impl Spawner {
         worker: WorkerId,
         generation: Generation,
         spawn: Spawn,
-    ) -> mpsc::Sender<Order> {
+    ) -> mpsc::Sender<ProcessCommand> {
         let Some(agent) = self.agents.get(&spawn.agent) else {
             let error = format!("there is no agent `{}` in the configuration", spawn.agent);
             let failure = spawn::Failure::permanent(error);
@@ -167,8 +167,8 @@ impl Spawner {
         });
     }
 
-    fn mark(&self, worker: WorkerId, generation: Generation) -> reap::Mark {
-        reap::Mark {
+    fn mark(&self, worker: WorkerId, generation: Generation) -> reap::SpawnTag {
+        reap::SpawnTag {
             instance: self.instance.clone(),
             worker: environment::worker_mark(worker, generation),
         }
@@ -179,12 +179,12 @@ impl Spawner {
         plan: Plan,
         adapter: Box<dyn Adapter>,
         unready: Option<Unready>,
-    ) -> mpsc::Sender<Order> {
-        let (sender, orders) = mpsc::channel(ORDERS);
+    ) -> mpsc::Sender<ProcessCommand> {
+        let (sender, commands) = mpsc::channel(COMMANDS);
         let inbox = self.inbox.clone();
         let (record, attach) = (Arc::clone(&self.record), Arc::clone(&self.attach));
         self.tracker.spawn(async move {
-            pump::live(plan, adapter, orders, inbox, record, attach, unready).await;
+            pump::live(plan, adapter, commands, inbox, record, attach, unready).await;
         });
         sender
     }
@@ -194,7 +194,7 @@ impl Spawner {
         worker: WorkerId,
         generation: Generation,
         failure: spawn::Failure,
-    ) -> mpsc::Sender<Order> {
+    ) -> mpsc::Sender<ProcessCommand> {
         let (sender, _dropped) = mpsc::channel(1);
         let inbox = self.inbox.clone();
         self.tracker.spawn(async move {

@@ -1,5 +1,5 @@
 //! One process from its start to its last word: bytes between its pipes and the adapter, events to
-//! the owner, orders from it.
+//! the owner, commands from it.
 //!
 //! Owns the order of what is told: everything printed comes before `Exited`. Must not know
 //! protocols (the adapter does) nor signals (`reap` does).
@@ -22,7 +22,7 @@ use super::reap::{self, Leader};
 use super::spawn::{self, Failure, Plan, Started};
 use super::versions::Unready;
 use super::worker_io::WorkerIo;
-use super::{Order, SpawnRecord};
+use super::{ProcessCommand, SpawnRecord};
 use crate::adapter::Adapter;
 
 /// Standard input that takes nothing for this long is stuck: a pipe holds 64 KiB, so the process
@@ -47,7 +47,7 @@ const WAITING_BYTES: usize = 1024 * 1024;
 pub(super) async fn live(
     plan: Plan,
     adapter: Box<dyn Adapter>,
-    mut orders: mpsc::Receiver<Order>,
+    mut commands: mpsc::Receiver<ProcessCommand>,
     inbox: mpsc::Sender<Event>,
     record: Arc<dyn Fn(SpawnRecord) + Send + Sync>,
     attach: Attach,
@@ -58,7 +58,7 @@ pub(super) async fn live(
     // One that hangs at its start is waited for no longer than it is wanted.
     let begun = tokio::select! {
         begun = begin(plan, record) => begun.map_err(|failure| failure.event(worker, generation)),
-        () = killed(&mut orders, &mut early) => Err(Event::Exited {
+        () = killed(&mut commands, &mut early) => Err(Event::Exited {
             worker,
             generation,
             exit: Exit::Signal(Signal::SIGKILL as i32),
@@ -82,16 +82,16 @@ pub(super) async fn live(
     });
     voice.feed(&std::mem::take(&mut pipes.first));
     let mut fetch = Fetch::new(attach);
-    for order in early {
-        obey(Some(order), &mut voice, &mut fetch, &mut pipes, &leader);
+    for command in early {
+        obey(Some(command), &mut voice, &mut fetch, &mut pipes, &leader);
     }
-    let leader = pump(&mut voice, &mut pipes, leader, &mut orders, &inbox, fetch).await;
+    let leader = pump(&mut voice, &mut pipes, leader, &mut commands, &inbox, fetch).await;
     let exit = leader.clear().await;
     drain(&mut voice, &mut pipes, &inbox).await;
     if let Some(unready) = unready.filter(|_| !voice.was_ready() && !pipes.dismissed) {
         // What follows from its end depends on the answer, unless somebody wants to be rid of it.
         tokio::select! {
-            () = told_to_end(&mut orders) => {}
+            () = told_to_end(&mut commands) => {}
             () = inbox.closed() => {}
             () = unready.learn_why() => {}
         }
@@ -222,25 +222,25 @@ impl Pipes {
     }
 }
 
-/// Waits for the order to kill it; what is ordered before is kept.
-async fn killed(orders: &mut mpsc::Receiver<Order>, early: &mut Vec<Order>) {
-    while let Some(order) = orders.recv().await
-        && order != Order::End(StopStage::Kill)
+/// Waits for the command to kill it; what is ordered before is kept.
+async fn killed(commands: &mut mpsc::Receiver<ProcessCommand>, early: &mut Vec<ProcessCommand>) {
+    while let Some(command) = commands.recv().await
+        && command != ProcessCommand::End(StopStage::Kill)
     {
-        early.push(order);
+        early.push(command);
     }
 }
 
-async fn told_to_end(orders: &mut mpsc::Receiver<Order>) {
-    while let Some(Order::Tell(_) | Order::Pause(_)) = orders.recv().await {}
+async fn told_to_end(commands: &mut mpsc::Receiver<ProcessCommand>) {
+    while let Some(ProcessCommand::Tell(_) | ProcessCommand::Pause(_)) = commands.recv().await {}
 }
 
-/// Carries bytes, events and orders until the process is dead.
+/// Carries bytes, events and commands until the process is dead.
 async fn pump(
     voice: &mut WorkerIo,
     pipes: &mut Pipes,
     mut leader: Leader,
-    orders: &mut mpsc::Receiver<Order>,
+    commands: &mut mpsc::Receiver<ProcessCommand>,
     inbox: &mpsc::Sender<Event>,
     mut fetch: Fetch,
 ) -> Leader {
@@ -264,9 +264,9 @@ async fn pump(
             hears && voice.waiting() < WAITING_EVENTS && voice.answers() < WAITING_BYTES;
         let stuck = pipes.stuck_at();
         tokio::select! {
-            order = orders.recv(), if hearing => {
-                hearing = order.is_some();
-                obey(order, voice, &mut fetch, pipes, &leader);
+            command = commands.recv(), if hearing => {
+                hearing = command.is_some();
+                obey(command, voice, &mut fetch, pipes, &leader);
             }
             fetched = fetch.done() => tell(fetched, voice, &mut fetch),
             () = leader.dead() => return leader,
@@ -297,29 +297,29 @@ async fn pump(
 }
 
 fn obey(
-    order: Option<Order>,
+    command: Option<ProcessCommand>,
     voice: &mut WorkerIo,
     fetch: &mut Fetch,
     pipes: &mut Pipes,
     leader: &Leader,
 ) {
-    match order {
-        Some(Order::Tell(command)) => {
+    match command {
+        Some(ProcessCommand::Tell(command)) => {
             if let Some(command) = fetch.take(command) {
                 voice.tell(&command);
             }
         }
-        Some(Order::End(StopStage::Ask)) => {
+        Some(ProcessCommand::End(StopStage::Ask)) => {
             pipes.dismissed = true;
             pipes.closing = true;
         }
-        Some(Order::End(StopStage::Term)) => {
+        Some(ProcessCommand::End(StopStage::Term)) => {
             pipes.dismissed = true;
             leader.terminate();
         }
-        Some(Order::Pause(paused)) => pipes.paused = paused,
+        Some(ProcessCommand::Pause(paused)) => pipes.paused = paused,
         // An owner that dropped its end can't end the process in any other way.
-        Some(Order::End(StopStage::Kill)) | None => leader.kill(),
+        Some(ProcessCommand::End(StopStage::Kill)) | None => leader.kill(),
     }
 }
 

@@ -55,7 +55,7 @@ fn leaders() -> MutexGuard<'static, Leaders> {
 
 /// What every process of one spawn carries: as a limit, and in its environment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Mark {
+pub(super) struct SpawnTag {
     pub(super) instance: String,
     pub(super) worker: String,
 }
@@ -123,7 +123,7 @@ pub(super) fn started(pid: u32) -> Option<u64> {
 #[derive(Debug)]
 pub(super) struct Leader {
     pid: Pid,
-    mark: Mark,
+    mark: SpawnTag,
     child: Child,
     /// Rung at its end.
     #[cfg_attr(
@@ -136,7 +136,7 @@ pub(super) struct Leader {
 
 impl Leader {
     /// Takes charge of a child that leads its own group.
-    pub(super) fn new(child: Child, pid: u32, mark: Mark, group: Option<Group>) -> Self {
+    pub(super) fn new(child: Child, pid: u32, mark: SpawnTag, group: Option<Group>) -> Self {
         instance::claim(&mark.instance);
         let pid = Pid::from_raw(pid.cast_signed());
         let ended = Arc::clone(leaders().entry(pid.as_raw()).or_default());
@@ -322,7 +322,7 @@ struct Found {
 /// Kills what carries the mark or is in the group, besides the leader, and what an agentd started
 /// that was a worker of ours and is dead: its processes have its mark, and became our children.
 /// Those of a living one are its own. Reaps what is dead; `strangers` are the latter.
-fn sweep(leader: Pid, mark: &Mark, strangers: &mut BTreeSet<i32>) -> Found {
+fn sweep(leader: Pid, mark: &SpawnTag, strangers: &mut BTreeSet<i32>) -> Found {
     let mut found = Found::default();
     // What the leader started is not older than it; the rest need not be looked into.
     let since = family::process(leader).map_or(0, |leader| leader.started);
@@ -415,7 +415,7 @@ fn reap(pid: Pid) -> bool {
     !matches!(waited, Ok(WaitStatus::StillAlive))
 }
 
-impl Mark {
+impl SpawnTag {
     /// As every process has it in its environment.
     pub(super) fn variables(&self) -> [(&'static str, &str); 2] {
         [
@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     fn a_process_without_a_limit_is_known_by_its_environment() {
-        let mark = Mark {
+        let mark = SpawnTag {
             instance: "1-2-3".to_owned(),
             worker: "4.5".to_owned(),
         };
@@ -469,7 +469,7 @@ mod tests {
         assert_eq!(LimitMark::on(child.id()), None);
         assert_eq!(mark.is_on(pid), Some(true));
         assert!(!is_of_another(pid));
-        let another = Mark {
+        let another = SpawnTag {
             worker: "4.6".to_owned(),
             ..mark
         };

@@ -18,7 +18,7 @@ use nix::libc;
 use tokio::process::Child;
 
 use super::environment::Environment;
-use super::reap::{self, Mark};
+use super::reap::{self, SpawnTag};
 use crate::adapter::Launch;
 use crate::platform::apart::{self, Apart, Keeps, NotEntered, Program, Step};
 use crate::platform::cgroup::{Delegated, Group};
@@ -61,7 +61,7 @@ pub(super) struct Plan {
     pub(super) env: Environment,
     pub(super) cwd: PathBuf,
     pub(super) session: Option<String>,
-    pub(super) mark: Mark,
+    pub(super) mark: SpawnTag,
     pub(super) file_limit: Option<FileLimit>,
     pub(super) groups: Option<Arc<Delegated>>,
 }

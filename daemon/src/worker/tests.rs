@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use super::spawn::Plan;
 use super::tail::TAIL;
-use super::{FileLimit, Order, SpawnRecord, Spawner, adopt_orphans, environment};
+use super::{FileLimit, ProcessCommand, SpawnRecord, Spawner, adopt_orphans, environment};
 use crate::adapter::{Adapter, Framing, Kind, Launch};
 use crate::config::AgentConfig;
 
@@ -63,7 +63,7 @@ impl Adapter for Echo {
 }
 
 struct Running {
-    orders: mpsc::Sender<Order>,
+    commands: mpsc::Sender<ProcessCommand>,
     inbox: mpsc::Receiver<Event>,
     records: Arc<Mutex<Vec<SpawnRecord>>>,
     tracker: TaskTracker,
@@ -184,10 +184,10 @@ impl Setup {
             file_limit: self.file_limit,
             groups: None,
         };
-        let orders = spawner.start(plan, Box::new(Echo(self.framing)), None);
+        let commands = spawner.start(plan, Box::new(Echo(self.framing)), None);
         spawner.tracker.close();
         Running {
-            orders,
+            commands,
             inbox,
             records,
             tracker: spawner.tracker,
@@ -236,8 +236,8 @@ impl Running {
         }
     }
 
-    fn order(&self, order: Order) {
-        self.orders.try_send(order).unwrap();
+    fn command(&self, command: ProcessCommand) {
+        self.commands.try_send(command).unwrap();
     }
 }
 
@@ -258,7 +258,9 @@ fn lives(pid: &str) -> bool {
 async fn what_is_printed_comes_before_the_exit_and_commands_reach_standard_input() {
     let mut running = Setup::sh("echo hello; read a; echo got $a; exit 7").start();
     assert!(matches!(running.next().await, Event::Spawned { .. }));
-    running.order(Order::Tell(WorkerCommand::Cancel { turn: TurnId(1) }));
+    running.command(ProcessCommand::Tell(WorkerCommand::Cancel {
+        turn: TurnId(1),
+    }));
     let end = running.end().await;
     assert_eq!((end.text.as_str(), end.exit), ("hellogot x", Exit::Code(7)));
     let records = running.records.lock().unwrap();
@@ -289,7 +291,7 @@ async fn a_process_that_left_the_group_is_found_by_its_mark() {
         let said = running.says(".").await;
         let pid = said.trim_end_matches(" .");
         assert!(lives(pid), "{pid:?}");
-        running.order(Order::End(StopStage::Kill));
+        running.command(ProcessCommand::End(StopStage::Kill));
         assert_eq!(running.end().await.exit, Exit::Signal(9));
         assert!(!lives(pid), "{script}: neither running nor a zombie");
     }
@@ -300,18 +302,20 @@ async fn the_ladder_ends_a_process_that_ignores_the_first_two_rungs() {
     let script = "trap 'echo term' TERM; echo up; while :; do sleep 0.05; done";
     let mut running = Setup::sh(script).start();
     running.says("up").await;
-    running.order(Order::End(StopStage::Ask));
-    running.order(Order::End(StopStage::Term));
+    running.command(ProcessCommand::End(StopStage::Ask));
+    running.command(ProcessCommand::End(StopStage::Term));
     running.says("term").await;
-    running.order(Order::End(StopStage::Kill));
+    running.command(ProcessCommand::End(StopStage::Kill));
     assert_eq!(running.end().await.exit, Exit::Signal(9));
 }
 
 #[tokio::test]
 async fn asking_closes_standard_input_after_what_was_to_be_written() {
     let mut running = Setup::argv(&["/bin/cat"]).start();
-    running.order(Order::Tell(WorkerCommand::Cancel { turn: TurnId(1) }));
-    running.order(Order::End(StopStage::Ask));
+    running.command(ProcessCommand::Tell(WorkerCommand::Cancel {
+        turn: TurnId(1),
+    }));
+    running.command(ProcessCommand::End(StopStage::Ask));
     let end = running.end().await;
     assert_eq!((end.text.as_str(), end.exit), ("x", Exit::Code(0)));
 }
@@ -320,7 +324,7 @@ async fn asking_closes_standard_input_after_what_was_to_be_written() {
 async fn a_stopped_process_hears_sigterm() {
     let mut running = Setup::sh("echo up; kill -STOP $$; sleep 300").start();
     running.says("up").await;
-    running.order(Order::End(StopStage::Term));
+    running.command(ProcessCommand::End(StopStage::Term));
     assert_eq!(running.end().await.exit, Exit::Signal(15));
 }
 
@@ -328,8 +332,8 @@ async fn a_stopped_process_hears_sigterm() {
 async fn an_owner_that_drops_the_orders_kills_the_process() {
     let mut running = Setup::sh("echo up; sleep 300").start();
     running.says("up").await;
-    let (orders, _) = mpsc::channel(1);
-    running.orders = orders;
+    let (commands, _) = mpsc::channel(1);
+    running.commands = commands;
     assert_eq!(running.end().await.exit, Exit::Signal(9));
 }
 
@@ -339,8 +343,8 @@ async fn a_flood_waits_for_the_owner_and_orders_still_get_through() {
     setup.room = 2;
     let mut running = setup.start();
     running.says("0123456789").await;
-    // Nobody takes events now: the room is full, the process blocks, the order is obeyed.
-    running.order(Order::End(StopStage::Kill));
+    // Nobody takes events now: the room is full, the process blocks, the command is obeyed.
+    running.command(ProcessCommand::End(StopStage::Kill));
     let end = running.end().await;
     assert_eq!(end.exit, Exit::Signal(9));
     assert!(end.text.len() < 8 * 1024 * 1024, "{}", end.text.len());
@@ -350,7 +354,7 @@ async fn a_flood_waits_for_the_owner_and_orders_still_get_through() {
 async fn of_standard_error_the_end_is_kept_and_log_lines_go_there_too() {
     let script = "echo '[log]'; read a; i=0; while [ $i -lt 20000 ]; do echo line $i >&2; i=$((i+1)); done; exit 3";
     let mut running = Setup::sh(script).start();
-    running.order(Order::End(StopStage::Ask));
+    running.command(ProcessCommand::End(StopStage::Ask));
     let end = running.end().await;
     assert!(
         end.tail.ends_with("line 19998\nline 19999\n"),
@@ -516,13 +520,16 @@ async fn a_process_that_closes_its_input_and_stays_is_stuck() {
     running.says("up").await;
     let question = "x".to_owned();
     let reply = Reply::Denied;
-    running.order(Order::Tell(WorkerCommand::Answer { question, reply }));
+    running.command(ProcessCommand::Tell(WorkerCommand::Answer {
+        question,
+        reply,
+    }));
     let event = running.next().await;
     assert!(
         matches!(&event, Event::WorkerStuck { why, .. } if why.contains("closed")),
         "{event:?}"
     );
-    running.order(Order::End(StopStage::Kill));
+    running.command(ProcessCommand::End(StopStage::Kill));
     running.end().await;
 }
 
@@ -533,11 +540,14 @@ async fn a_process_that_does_not_read_is_stuck_after_ten_seconds() {
     let question = "x".repeat(1024 * 1024);
     let begun = Instant::now();
     let reply = Reply::Denied;
-    running.order(Order::Tell(WorkerCommand::Answer { question, reply }));
+    running.command(ProcessCommand::Tell(WorkerCommand::Answer {
+        question,
+        reply,
+    }));
     let event = running.next().await;
     assert!(matches!(event, Event::WorkerStuck { .. }), "{event:?}");
     assert!(begun.elapsed() >= Duration::from_secs(10));
-    running.order(Order::End(StopStage::Kill));
+    running.command(ProcessCommand::End(StopStage::Kill));
     running.end().await;
 }
 
@@ -550,11 +560,13 @@ async fn a_process_that_was_idle_for_long_takes_what_it_is_told() {
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(3600)).await;
         tokio::time::resume();
-        running.order(Order::Tell(WorkerCommand::Cancel { turn: TurnId(1) }));
+        running.command(ProcessCommand::Tell(WorkerCommand::Cancel {
+            turn: TurnId(1),
+        }));
         let event = running.next().await;
         assert!(matches!(event, Event::Worker { .. }), "{event:?}");
     }
-    running.order(Order::End(StopStage::Kill));
+    running.command(ProcessCommand::End(StopStage::Kill));
     running.end().await;
 }
 

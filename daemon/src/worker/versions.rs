@@ -23,7 +23,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::probe::NoAnswer;
-use super::reap::Mark;
+use super::reap::SpawnTag;
 use super::roster::Found;
 use super::spawn::Plan;
 use super::{Spawner, environment, probe};
@@ -388,7 +388,7 @@ impl Versions {
             why_not: glance.why_not,
             ..Looked::default()
         };
-        let mut notes: Vec<String> = agent.doubts.iter().map(ToString::to_string).collect();
+        let mut notes: Vec<String> = agent.warnings.iter().map(ToString::to_string).collect();
         let program = agent.command.first();
         if let Some(program) = program.filter(|name| config::tells_version(name)) {
             notes.extend(self.said(agent, program, &mut looked));
@@ -435,7 +435,7 @@ impl Versions {
 
     fn plan(&self, agent: &AgentConfig, path: &Path, argument: &str) -> Plan {
         let number = self.asked.fetch_add(1, Ordering::Relaxed);
-        let mark = Mark {
+        let mark = SpawnTag {
             instance: self.spawner.instance.clone(),
             worker: format!("probe-{number}"),
         };

@@ -4,6 +4,7 @@
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::os::fd::AsFd as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ const INTERRUPTED: u8 = 130;
 /// Answers one prompt on standard output.
 pub(crate) async fn answer(
     prompt: String,
-    wish: ModelSelection,
+    selection: ModelSelection,
     args: &Args,
     agent: &Agent,
 ) -> ExitCode {
@@ -35,25 +36,18 @@ pub(crate) async fn answer(
         output::error("the prompt is blank", None);
         return ExitCode::from(2);
     }
-    let is_for_echo = match echo::is_wanted(wish.provider.as_deref(), wish.model.as_deref()) {
-        Ok(is_for_echo) => is_for_echo,
-        Err(rejected) => {
-            output::error(&rejected.error, rejected.hint.as_deref());
-            return ExitCode::from(2);
-        }
-    };
-    let cwd = match args
-        .cwd
-        .clone()
-        .map_or_else(std::env::current_dir, |cwd| cwd.canonicalize())
-    {
-        Ok(cwd) if cwd.is_dir() => cwd,
-        Ok(cwd) => {
-            output::error(&format!("`{}` is not a directory", cwd.display()), None);
-            return ExitCode::from(2);
-        }
+    let is_for_echo =
+        match echo::is_wanted(selection.provider.as_deref(), selection.model.as_deref()) {
+            Ok(is_for_echo) => is_for_echo,
+            Err(rejected) => {
+                output::error(&rejected.error, rejected.hint.as_deref());
+                return ExitCode::from(2);
+            }
+        };
+    let cwd = match working_directory(args) {
+        Ok(cwd) => cwd,
         Err(why) => {
-            output::error(&format!("the working directory can't be used: {why}"), None);
+            output::error(&why, None);
             return ExitCode::from(2);
         }
     };
@@ -71,7 +65,7 @@ pub(crate) async fn answer(
             text: prompt,
             attached: Vec::new(),
             conversation: conversation.map_or(Conversation::Passing, Conversation::Named),
-            wish,
+            selection,
             toolsets: args.toolsets.clone(),
             cwd,
             job: None,
@@ -84,14 +78,14 @@ pub(crate) async fn answer(
             Arc::new(Nobody)
         };
         let inbox = Inbox::default();
-        let reins = TurnControl {
+        let control = TurnControl {
             line: &line,
             inbox: &inbox,
             cancel,
             asker,
             opened: &|_| {},
         };
-        agent.play(sent, reins).await;
+        agent.play(sent, control).await;
         agent.store.tidy().await;
     };
     let told = async {
@@ -109,6 +103,16 @@ pub(crate) async fn answer(
     tokio::select! {
         ((), code) = async { tokio::join!(turn, show) } => code,
         () = told => ExitCode::from(INTERRUPTED),
+    }
+}
+
+/// Where it works: as it was told, else where it was started.
+fn working_directory(args: &Args) -> Result<PathBuf, String> {
+    let told = args.cwd.clone();
+    match told.map_or_else(std::env::current_dir, |cwd| cwd.canonicalize()) {
+        Ok(cwd) if cwd.is_dir() => Ok(cwd),
+        Ok(cwd) => Err(format!("`{}` is not a directory", cwd.display())),
+        Err(why) => Err(format!("the working directory can't be used: {why}")),
     }
 }
 

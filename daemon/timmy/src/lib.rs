@@ -141,14 +141,14 @@ pub fn main() -> ExitCode {
     } else {
         CalledAs::Timmy
     };
-    let machine = match LocalEnv::of_process(called) {
-        Ok(machine) => machine,
+    let env = match LocalEnv::of_process(called) {
+        Ok(env) => env,
         Err(why) => {
             output::error(&why, None);
             return ExitCode::from(CONFIG);
         }
     };
-    let state = machine.state();
+    let state = env.state();
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -160,11 +160,11 @@ pub fn main() -> ExitCode {
         }
     };
     let agent = Agent {
-        household: Arc::new(machine),
+        env: Arc::new(env),
         store: Arc::new(Store::new(state.join("timmy"))),
     };
     let code = runtime.block_on(async {
-        let wish = ModelSelection {
+        let selection = ModelSelection {
             provider: args.provider.clone(),
             model: args.model.clone(),
             thinking: args.thinking.clone(),
@@ -172,10 +172,10 @@ pub fn main() -> ExitCode {
             timeout: None,
         };
         let code = match args.prompt.clone() {
-            Some(prompt) => alone::answer(prompt, wish, &args, &agent).await,
-            None => rpc::serve(wish, agent.clone()).await,
+            Some(prompt) => alone::answer(prompt, selection, &args, &agent).await,
+            None => rpc::serve(selection, agent.clone()).await,
         };
-        agent.household.leave().await;
+        agent.env.leave().await;
         code
     });
     // A blocked read of standard input must not keep the process.

@@ -1,4 +1,4 @@
-//! timmy's own household: this machine's providers, prices, tools and settings.
+//! What timmy has: this machine's providers, prices, tools and settings.
 //!
 //! Owns how the parts find each other. Settings are read anew for each send, so that a change
 //! counts from the next turn on; whoever only has the prompt said back reads none.
@@ -79,16 +79,16 @@ impl LocalEnv {
             .map_err(|why| Rejected::new(Code::NoModel, why.to_string()))
     }
 
-    async fn plan_now(&self, wish: &ModelSelection) -> Result<Planned, Refused> {
+    async fn plan_now(&self, selection: &ModelSelection) -> Result<Planned, Refused> {
         let config = self.config()?;
         let keys = Keys::read(self.places.dir())
             .map_err(|why| Rejected::new(Code::AgentAuth, why.to_string()))?;
         let asked = Asked {
-            provider: wish.provider.as_deref(),
-            model: wish.model.as_deref(),
-            fallback_chain: wish.fallback_chain.as_deref(),
+            provider: selection.provider.as_deref(),
+            model: selection.model.as_deref(),
+            fallback_chain: selection.fallback_chain.as_deref(),
         };
-        let thinking = wish.thinking.as_deref().map(thinking).transpose()?;
+        let thinking = selection.thinking.as_deref().map(thinking).transpose()?;
         let chosen = chain::choose(&config, &|name| keys.get(name), &asked).await;
         let chosen = chosen.map_err(|unchosen| match unchosen {
             Unchosen::Wrong(rejected) => rejected.into(),
@@ -102,7 +102,7 @@ impl LocalEnv {
             on_refusal: config.models.on_refusal,
             thinking,
             requests: config.timmy.max_requests.unwrap_or(REQUESTS),
-            deadline: wish.timeout,
+            deadline: selection.timeout,
         };
         let note = chosen.announced;
         Ok(Planned { plan, note })
@@ -203,8 +203,8 @@ impl TurnEnv for LocalEnv {
 }
 
 impl AgentEnv for LocalEnv {
-    fn plan<'a>(&'a self, wish: &'a ModelSelection) -> Boxed<'a, Result<Planned, Refused>> {
-        Box::pin(self.plan_now(wish))
+    fn plan<'a>(&'a self, selection: &'a ModelSelection) -> Boxed<'a, Result<Planned, Refused>> {
+        Box::pin(self.plan_now(selection))
     }
 
     fn tools<'a>(

@@ -55,7 +55,7 @@ struct Remembered {
     echoed: bool,
     native: Option<String>,
     /// The models of its last turn.
-    wish: ModelSelection,
+    selection: ModelSelection,
 }
 
 type Sessions = Arc<Mutex<BTreeMap<String, Remembered>>>;
@@ -326,22 +326,22 @@ impl Service {
             Arc::new(Nobody)
         };
         let (agent, sessions) = (self.agent.clone(), Arc::clone(&self.sessions));
-        let wish = sent.wish.clone();
+        let selection = sent.selection.clone();
         self.running.spawn(async move {
             let opened = |native: &str| {
                 remember(&sessions, &session, |known| {
                     known.native = Some(native.to_owned());
-                    known.wish = wish.clone();
+                    known.selection = selection.clone();
                 });
             };
-            let reins = TurnControl {
+            let control = TurnControl {
                 line: &line,
                 inbox: &inbox,
                 cancel,
                 asker,
                 opened: &opened,
             };
-            let played = AssertUnwindSafe(agent.play(sent, reins)).catch_unwind();
+            let played = AssertUnwindSafe(agent.play(sent, control)).catch_unwind();
             if played.await.is_err() {
                 inbox.refuse(&line).await;
                 died(&line).await;
@@ -381,7 +381,9 @@ impl Service {
         self.admit(id.as_ref())?;
         let session = compact.session.unwrap_or_default();
         let known = lock(&self.sessions).get(&session).cloned();
-        let Some((native, wish)) = known.and_then(|known| Some((known.native?, known.wish))) else {
+        let Some((native, selection)) =
+            known.and_then(|known| Some((known.native?, known.selection)))
+        else {
             let error = "the session has had no turn in this process";
             return Err(Rejected::new(Code::SessionIdle, error));
         };
@@ -403,7 +405,7 @@ impl Service {
             out: mpsc::channel(1).0,
         };
         self.running.spawn(async move {
-            let reins = TurnControl {
+            let control = TurnControl {
                 line: &silent,
                 inbox: &Inbox::default(),
                 cancel,
@@ -411,7 +413,9 @@ impl Service {
                 opened: &|_| {},
             };
             let instructions = compact.instructions.as_deref();
-            let compacted = agent.compact(native, &wish, instructions, reins).await;
+            let compacted = agent
+                .compact(native, &selection, instructions, control)
+                .await;
             match compacted {
                 Ok(summary) => {
                     let fields = json!({"ok": true, "session": session, "summary": summary});

@@ -25,12 +25,12 @@ use crate::tool::{Asker, Tool};
 use crate::turn::inbox::Inbox;
 use crate::turn::report::Report;
 use crate::turn::tools::Toolbox;
-use crate::turn::{Around, Ending, Plan, Turn, TurnEnv, over, report};
+use crate::turn::{Ending, Plan, Turn, TurnContext, TurnEnv, over, report};
 
 /// What a send needs to know of this machine and its user.
 pub(crate) trait AgentEnv: TurnEnv {
-    /// Which models a wish means.
-    fn plan<'a>(&'a self, wish: &'a ModelSelection) -> Boxed<'a, Result<Planned, Refused>>;
+    /// Which models a selection means.
+    fn plan<'a>(&'a self, selection: &'a ModelSelection) -> Boxed<'a, Result<Planned, Refused>>;
 
     /// The tools of these toolsets; those of the configuration when none are named.
     fn tools<'a>(
@@ -96,7 +96,7 @@ impl From<Refused> for Rejected {
 /// Everything that lives as long as the process.
 #[derive(Clone)]
 pub(crate) struct Agent {
-    pub(crate) household: Arc<dyn AgentEnv>,
+    pub(crate) env: Arc<dyn AgentEnv>,
     pub(crate) store: Arc<Store>,
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct Sent {
     /// What goes with it.
     pub(crate) attached: Vec<Attached>,
     pub(crate) conversation: Conversation,
-    pub(crate) wish: ModelSelection,
+    pub(crate) selection: ModelSelection,
     pub(crate) toolsets: Option<Vec<String>>,
     pub(crate) cwd: PathBuf,
     pub(crate) job: Option<String>,
@@ -160,19 +160,19 @@ pub(crate) struct TurnControl<'a> {
 
 impl Agent {
     /// Plays a send to its final line, which is said.
-    pub(crate) async fn play(&self, sent: Sent, reins: TurnControl<'_>) {
-        let line = reins.line;
+    pub(crate) async fn play(&self, sent: Sent, control: TurnControl<'_>) {
+        let line = control.line;
         let started = Instant::now();
         let asked = async {
-            let plan = self.household.plan(&sent.wish).await?;
+            let plan = self.env.plan(&sent.selection).await?;
             let toolsets = sent.toolsets.as_deref();
-            let tools = self.household.tools(toolsets, &sent.cwd).await?;
+            let tools = self.env.tools(toolsets, &sent.cwd).await?;
             Ok::<_, Refused>((plan, tools))
         };
         let asked = tokio::select! {
             asked = asked => asked,
-            () = reins.cancel.cancelled() => return before(&Ending::Cancelled, &reins).await,
-            () = over(started, sent.wish.timeout) => return before(&Ending::TimedOut, &reins).await,
+            () = control.cancel.cancelled() => return before(&Ending::Cancelled, &control).await,
+            () = over(started, sent.selection.timeout) => return before(&Ending::TimedOut, &control).await,
         };
         let (Planned { plan, note }, equipped) = match asked {
             Ok(asked) => asked,
@@ -182,11 +182,11 @@ impl Agent {
                     line.say("agent_event", json!({"kind": kind, "data": details}))
                         .await;
                 }
-                return rejected(&refused.rejected, &reins).await;
+                return rejected(&refused.rejected, &control).await;
             }
         };
         if let Some(why) = untaken(&plan, &sent.attached) {
-            return rejected(&why, &reins).await;
+            return rejected(&why, &control).await;
         }
         if let Some(note) = note {
             line.note("model", &note).await;
@@ -200,24 +200,24 @@ impl Agent {
             line.note("mcp", note).await;
         }
         let tools = Toolbox::new(tools);
-        let opened = self.open(&sent, writable, line, reins.opened).await;
+        let opened = self.open(&sent, writable, line, control.opened).await;
         let (mut session, anchors, from) = match opened {
             Ok(opened) => opened,
-            Err(why) => return rejected(&why, &reins).await,
+            Err(why) => return rejected(&why, &control).await,
         };
         let native = session.native().map(str::to_owned);
         let spill = self.spill(native.as_deref());
         let turn = Turn::new(
-            Around {
-                house: &*self.household,
+            TurnContext {
+                env: &*self.env,
                 store: &self.store,
                 line,
                 tools: &tools,
                 plan: &plan,
                 started,
-                inbox: reins.inbox,
-                cancel: reins.cancel,
-                asker: reins.asker,
+                inbox: control.inbox,
+                cancel: control.cancel,
+                asker: control.asker,
                 cwd: sent.cwd,
                 anchors,
                 spill: spill.clone(),
@@ -251,31 +251,31 @@ impl Agent {
     pub(crate) async fn compact(
         &self,
         native: String,
-        wish: &ModelSelection,
+        selection: &ModelSelection,
         instructions: Option<&str>,
-        reins: TurnControl<'_>,
+        control: TurnControl<'_>,
     ) -> Result<String, Rejected> {
-        let plan = self.household.plan(wish).await?.plan;
+        let plan = self.env.plan(selection).await?.plan;
         let opened = self.store.open(Which::Native(native)).await;
         let mut session = opened.map_err(|why| unkept(&why))?.ok_or_else(lost)?;
         let tools = Toolbox::new(Vec::new());
         let spill = self.spill(session.native());
-        let around = Around {
-            house: &*self.household,
+        let context = TurnContext {
+            env: &*self.env,
             store: &self.store,
-            line: reins.line,
+            line: control.line,
             tools: &tools,
             plan: &plan,
             started: Instant::now(),
-            inbox: reins.inbox,
-            cancel: reins.cancel,
-            asker: reins.asker,
+            inbox: control.inbox,
+            cancel: control.cancel,
+            asker: control.asker,
             cwd: PathBuf::from("/"),
             anchors: Arc::default(),
             spill,
             job: None,
         };
-        let compacted = Turn::new(around, &mut session).await;
+        let compacted = Turn::new(context, &mut session).await;
         compacted.compact(instructions).await.map_err(|ending| {
             let (code, error) = report::failure(&ending);
             Rejected::new(code, error)
@@ -290,7 +290,7 @@ impl Agent {
         line: &Line,
         opened: &(dyn Fn(&str) + Sync),
     ) -> Result<(Session, Arc<Anchors>, u64), Rejected> {
-        let own = self.household.own().to_owned();
+        let own = self.env.own().to_owned();
         let text = sent.text.clone();
         let text = if text.starts_with('/') {
             blocking(move || context::words(&own, &text)).await?
@@ -351,10 +351,10 @@ impl Agent {
 
     /// What a new session is told.
     async fn begin(&self, cwd: &Path, line: &Line) -> Result<Basis, Rejected> {
-        let agent = self.household.agent().map(str::to_owned);
-        let (own, cwd) = (self.household.own().to_owned(), cwd.to_owned());
-        let confinement = self.household.confinement();
-        let now = report::rfc3339(self.household.wall_ms());
+        let agent = self.env.agent().map(str::to_owned);
+        let (own, cwd) = (self.env.own().to_owned(), cwd.to_owned());
+        let confinement = self.env.confinement();
+        let now = report::rfc3339(self.env.wall_ms());
         let begun = blocking(move || {
             context::begin(&Beginning {
                 own: &own,
@@ -410,16 +410,16 @@ fn told(message: &Message) -> Value {
 }
 
 /// Says that a turn ended before it began. Words that came meanwhile hear so first.
-async fn before(ending: &Ending, reins: &TurnControl<'_>) {
-    reins.inbox.refuse(reins.line).await;
+async fn before(ending: &Ending, control: &TurnControl<'_>) {
+    control.inbox.refuse(control.line).await;
     let report = Report::new(Vec::new(), None);
-    report::say(reins.line, ending, &report, Map::new()).await;
+    report::say(control.line, ending, &report, Map::new()).await;
 }
 
 /// The same of a turn that can't begin.
-async fn rejected(why: &Rejected, reins: &TurnControl<'_>) {
-    reins.inbox.refuse(reins.line).await;
-    reins.line.reject(why).await;
+async fn rejected(why: &Rejected, control: &TurnControl<'_>) {
+    control.inbox.refuse(control.line).await;
+    control.line.reject(why).await;
 }
 
 /// Says that a turn ended because of a bug here, so that nobody waits for it.

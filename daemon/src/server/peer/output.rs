@@ -9,7 +9,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::platform::memory;
 
-/// Unwritten bytes before no more orders are taken and nothing is read.
+/// Unwritten bytes before no more commands are taken and nothing is read.
 const UNWRITTEN: usize = 256 * 1024;
 /// A buffer up to this size is kept for the next line.
 const KEPT: usize = 1024;

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
-use super::{ConnCommand, Known, ORDERS, PeerConfig, serve};
+use super::{COMMANDS, ConnCommand, Known, PeerConfig, serve};
 
 const CONN: ConnId = ConnId(5);
 
@@ -23,7 +23,7 @@ const CONN: ConnId = ConnId(5);
 struct Both {
     client: DuplexStream,
     inbox: mpsc::Receiver<Event>,
-    orders: mpsc::Sender<ConnCommand>,
+    commands: mpsc::Sender<ConnCommand>,
     partial: Arc<AtomicUsize>,
     tracker: TaskTracker,
 }
@@ -36,19 +36,27 @@ fn open_sharing(origin: Origin, partial: Arc<AtomicUsize>) -> Both {
     let (client, server) = tokio::io::duplex(64 * 1024);
     let (reader, writer) = tokio::io::split(server);
     let (events, inbox) = mpsc::channel(16);
-    let (orders, order_room) = mpsc::channel(ORDERS);
+    let (commands, command_room) = mpsc::channel(COMMANDS);
     let tracker = TaskTracker::new();
     let cfg = PeerConfig {
         facts: Arc::new(|_: &Request| Known::Now(Box::default())),
         later: Arc::new(Some),
         partial: Arc::clone(&partial),
     };
-    tracker.spawn(serve(CONN, origin, reader, writer, events, order_room, cfg));
+    tracker.spawn(serve(
+        CONN,
+        origin,
+        reader,
+        writer,
+        events,
+        command_room,
+        cfg,
+    ));
     tracker.close();
     Both {
         client,
         inbox,
-        orders,
+        commands,
         partial,
         tracker,
     }
@@ -66,24 +74,24 @@ fn pong(id: Option<Id>, progress: Progress) -> ConnCommand {
 
 /// Answers pings at once, keeps those who say hello, finishes on shutdown, and never answers
 /// anything else.
-async fn owner(mut inbox: mpsc::Receiver<Event>, orders: mpsc::Sender<ConnCommand>) -> usize {
+async fn owner(mut inbox: mpsc::Receiver<Event>, commands: mpsc::Sender<ConnCommand>) -> usize {
     let mut asked = 0;
     while let Some(event) = inbox.recv().await {
         let Event::Requested { id, request, .. } = event else {
             continue;
         };
         asked += 1;
-        // A peer that is closing takes no more orders.
+        // A peer that is closing takes no more commands.
         let _closing = match request.unwrap().request {
-            Request::Ping => orders.try_send(pong(id, Progress::Answered)),
-            Request::Hello(_) => orders
+            Request::Ping => commands.try_send(pong(id, Progress::Answered)),
+            Request::Hello(_) => commands
                 .try_send(ConnCommand::Keep)
-                .and_then(|()| orders.try_send(pong(id, Progress::Answered))),
-            Request::Shutdown => orders
+                .and_then(|()| commands.try_send(pong(id, Progress::Answered))),
+            Request::Shutdown => commands
                 .try_send(ConnCommand::Finish)
-                .and_then(|()| orders.try_send(pong(id, Progress::Answered))),
-            Request::Subscribe(_) => orders.try_send(pong(id, Progress::Subscribed)),
-            Request::Unsubscribe => orders.try_send(pong(id, Progress::Unsubscribed)),
+                .and_then(|()| commands.try_send(pong(id, Progress::Answered))),
+            Request::Subscribe(_) => commands.try_send(pong(id, Progress::Subscribed)),
+            Request::Unsubscribe => commands.try_send(pong(id, Progress::Unsubscribed)),
             _ => Ok(()),
         };
     }
@@ -98,7 +106,7 @@ struct Answered {
 
 impl Both {
     fn answered(self) -> Answered {
-        let asked = self.tracker.spawn(owner(self.inbox, self.orders));
+        let asked = self.tracker.spawn(owner(self.inbox, self.commands));
         Answered {
             client: self.client,
             asked,
@@ -211,11 +219,11 @@ async fn a_bare_connection_waits_for_what_was_asked_however_long_it_takes() {
             both.client.shutdown().await.unwrap();
         }
         let id = both.request().await;
-        let (mut client, orders) = (both.client, both.orders.clone());
+        let (mut client, commands) = (both.client, both.commands.clone());
         let hour = Duration::from_secs(3600);
         assert!(timeout(hour, client.read_u8()).await.is_err());
-        orders.try_send(pong(id.clone(), Progress::More)).unwrap();
-        orders.try_send(pong(id, Progress::Answered)).unwrap();
+        commands.try_send(pong(id.clone(), Progress::More)).unwrap();
+        commands.try_send(pong(id, Progress::Answered)).unwrap();
         let mut text = String::new();
         client.read_to_string(&mut text).await.unwrap();
         assert_eq!(text.lines().count(), 2);
@@ -256,8 +264,10 @@ async fn the_owner_hears_once_that_no_more_is_asked_while_an_answer_is_outstandi
     let lines = b"{\"type\":\"hello\"}\n{\"type\":\"drain\",\"id\":1}\n";
     both.client.write_all(lines).await.unwrap();
     let id = both.request().await;
-    both.orders.try_send(ConnCommand::Keep).unwrap();
-    both.orders.try_send(pong(id, Progress::Answered)).unwrap();
+    both.commands.try_send(ConnCommand::Keep).unwrap();
+    both.commands
+        .try_send(pong(id, Progress::Answered))
+        .unwrap();
     let id = both.request().await;
     both.client.shutdown().await.unwrap();
     let heard = both.inbox.recv().await;
@@ -265,7 +275,9 @@ async fn the_owner_hears_once_that_no_more_is_asked_while_an_answer_is_outstandi
         matches!(heard, Some(Event::AskedLast { conn: CONN })),
         "{heard:?}"
     );
-    both.orders.try_send(pong(id, Progress::Answered)).unwrap();
+    both.commands
+        .try_send(pong(id, Progress::Answered))
+        .unwrap();
     let heard = both.inbox.recv().await;
     assert!(
         matches!(heard, Some(Event::Disconnected { conn: CONN })),
@@ -454,7 +466,7 @@ async fn a_peer_that_never_reads_fills_a_bounded_buffer_and_blocks_only_itself()
     let id = both.request().await;
     let (mut sent, mut refused) = (0, 0);
     while refused < 100 {
-        match both.orders.try_send(pong(id.clone(), Progress::More)) {
+        match both.commands.try_send(pong(id.clone(), Progress::More)) {
             Ok(()) => sent += 1,
             Err(_) => refused += 1,
         }
@@ -462,7 +474,7 @@ async fn a_peer_that_never_reads_fills_a_bounded_buffer_and_blocks_only_itself()
     }
     // What the buffer and the pipe hold; all else waits in the channel, whose room the owner sees.
     assert!(
-        sent * PONG.len() <= (256 + 65) * 1024 + ORDERS * PONG.len(),
+        sent * PONG.len() <= (256 + 65) * 1024 + COMMANDS * PONG.len(),
         "{sent}"
     );
     drop(both.client);
@@ -484,7 +496,7 @@ async fn reading_stops_while_too_much_is_unanswered() {
         asked += 1;
     }
     assert_eq!(asked, super::UNANSWERED + 1);
-    both.orders
+    both.commands
         .try_send(pong(None, Progress::Answered))
         .unwrap();
     assert!(both.inbox.recv().await.is_some());
@@ -500,9 +512,9 @@ async fn a_mark_is_reported_when_everything_before_it_was_written() {
         .unwrap();
     both.request().await;
     for _ in 0..5000 {
-        both.orders.try_send(pong(None, Progress::More)).unwrap();
+        both.commands.try_send(pong(None, Progress::More)).unwrap();
     }
-    both.orders.try_send(ConnCommand::Mark).unwrap();
+    both.commands.try_send(ConnCommand::Mark).unwrap();
     let wait = Duration::from_secs(5);
     assert!(
         timeout(wait, both.inbox.recv()).await.is_err(),
@@ -526,7 +538,7 @@ async fn a_connection_that_goes_away_still_has_everything_it_sent_served() {
             Event::Requested { id, .. } => {
                 asked += 1;
                 // Its answer can't be written any more.
-                let _gone = both.orders.try_send(pong(id, Progress::Answered));
+                let _gone = both.commands.try_send(pong(id, Progress::Answered));
             }
             Event::Disconnected { conn } => break assert_eq!(conn, CONN),
             other => panic!("{other:?}"),
@@ -543,8 +555,8 @@ async fn close_writes_what_was_said_and_answers_nothing_more() {
         .await
         .unwrap();
     both.request().await;
-    both.orders.try_send(pong(None, Progress::More)).unwrap();
-    both.orders.try_send(ConnCommand::Close).unwrap();
+    both.commands.try_send(pong(None, Progress::More)).unwrap();
+    both.commands.try_send(ConnCommand::Close).unwrap();
     let mut text = String::new();
     both.client.read_to_string(&mut text).await.unwrap();
     assert_eq!(text, PONG);
@@ -558,15 +570,15 @@ async fn an_idle_connection_is_small() {
     let (_client, server) = tokio::io::duplex(64);
     let (reader, writer) = tokio::io::split(server);
     let (events, _inbox) = mpsc::channel(16);
-    let (_orders, orders) = mpsc::channel(ORDERS);
+    let (_commands, commands) = mpsc::channel(COMMANDS);
     let cfg = PeerConfig {
         facts: Arc::new(|_: &Request| Known::Now(Box::default())),
         later: Arc::new(Some),
         partial: Arc::default(),
     };
-    let future = serve(CONN, Origin::Socket, reader, writer, events, orders, cfg);
+    let future = serve(CONN, Origin::Socket, reader, writer, events, commands, cfg);
     let size = size_of_val(&future);
-    // The channel's first block holds 32 orders.
+    // The channel's first block holds 32 commands.
     let block = 32 * size_of::<ConnCommand>();
     assert!(size + block < 6 * 1024, "{size} + {block}");
 }

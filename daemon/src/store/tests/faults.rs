@@ -22,7 +22,7 @@ fn a_full_disk_refuses_new_jobs_keeps_the_rest_and_heals() {
         request: "x".repeat(100_000),
         ..new(None)
     };
-    let refused = store.order(Urgency::Waited, vec![Write::Accept(Arc::new(large))]);
+    let refused = store.command(Urgency::Waited, vec![Write::Accept(Arc::new(large))]);
     assert!(matches!(
         store.event(),
         Event::StoreHealth { trouble: Some(_) }
@@ -43,8 +43,8 @@ fn a_full_disk_refuses_new_jobs_keeps_the_rest_and_heals() {
     );
 
     let text = "y".repeat(100_000);
-    let kept = store.order(Urgency::Waited, vec![piece(job, 0, &text)]);
-    let at_once = store.order(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);
+    let kept = store.command(Urgency::Waited, vec![piece(job, 0, &text)]);
+    let at_once = store.command(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);
     assert!(
         matches!(store.event(), Event::Stored { token, stored: Stored::Failed { .. } } if token == at_once)
     );
@@ -66,7 +66,7 @@ fn with_nothing_kept_a_full_disk_is_probed_until_there_is_room() {
     let (switch, fault) = switched();
     let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
     *switch.lock().unwrap() = Some((Moment::BeforeCommit, ffi::SQLITE_FULL));
-    store.order(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);
+    store.command(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);
     assert!(matches!(
         store.event(),
         Event::StoreHealth { trouble: Some(_) }
@@ -91,8 +91,8 @@ fn after_an_io_error_in_commit_the_answer_is_what_the_file_says() {
         let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
         let (job, ..) = store.accept(started("main"));
         *switch.lock().unwrap() = Some((moment, ffi::SQLITE_IOERR_FSYNC));
-        let end = store.order(Urgency::Lazy, vec![finish(job, End::Completed)]);
-        let asked = store.order(Urgency::Waited, vec![keyed("k", "one")]);
+        let end = store.command(Urgency::Lazy, vec![finish(job, End::Completed)]);
+        let asked = store.command(Urgency::Waited, vec![keyed("k", "one")]);
         assert!(matches!(
             store.event(),
             Event::StoreHealth { trouble: Some(_) }
@@ -132,12 +132,12 @@ fn while_the_file_cant_be_looked_at_who_asked_waits_and_newcomers_are_refused() 
     let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, both);
     store.accept(new(None));
     *switch.lock().unwrap() = Some((Moment::AfterCommit, ffi::SQLITE_IOERR_FSYNC));
-    let asked = store.order(Urgency::Waited, vec![keyed("k", "one")]);
+    let asked = store.command(Urgency::Waited, vec![keyed("k", "one")]);
     assert!(matches!(
         store.event(),
         Event::StoreHealth { trouble: Some(_) }
     ));
-    let newcomer = store.order(Urgency::Waited, vec![keyed("l", "one")]);
+    let newcomer = store.command(Urgency::Waited, vec![keyed("l", "one")]);
     assert!(
         matches!(store.event(), Event::Stored { token, stored: Stored::Failed { .. } } if token == newcomer)
     );
@@ -158,8 +158,8 @@ fn a_takeover_in_doubt_is_not_done_twice() {
     let store = bench_with(dir.path(), "shot", Role::OneShot, dead, fault);
     *switch.lock().unwrap() = Some((Moment::AfterCommit, ffi::SQLITE_IOERR_FSYNC));
     let instance = "gone".to_owned();
-    let order = Order::Takeover { instance };
-    store.opened.store.submit(order).unwrap();
+    let command = StoreCommand::Takeover { instance };
+    store.opened.store.submit(command).unwrap();
     loop {
         if let Event::Recovered(recovered) = store.event() {
             assert_eq!(recovered.jobs.len(), 1);
@@ -187,7 +187,7 @@ fn a_session_that_was_made_or_closed_in_doubt_is_not_called_refused() {
         };
         for (write, there) in [(open, 1), (close, 0)] {
             *switch.lock().unwrap() = Some((moment, ffi::SQLITE_IOERR_FSYNC));
-            let asked = store.order(Urgency::Waited, vec![write.clone()]);
+            let asked = store.command(Urgency::Waited, vec![write.clone()]);
             assert!(matches!(
                 store.event(),
                 Event::StoreHealth { trouble: Some(_) }
@@ -236,7 +236,7 @@ fn whatever_the_disk_says_new_work_is_refused_reads_go_on_and_it_heals_without_a
         let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
         let (known, ..) = store.accept(new(Some("main")));
         *switch.lock().unwrap() = Some((moment, what));
-        let asked = store.order(Urgency::Waited, vec![keyed("k", "one")]);
+        let asked = store.command(Urgency::Waited, vec![keyed("k", "one")]);
         let told = store.event();
         assert!(
             matches!(told, Event::StoreHealth { trouble: Some(_) }),
@@ -271,7 +271,7 @@ fn sessions_are_read_while_ends_wait_for_room() {
     let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
     let (job, ..) = store.accept(started("main"));
     *switch.lock().unwrap() = Some((Moment::BeforeCommit, ffi::SQLITE_FULL));
-    let end = store.order(Urgency::Waited, vec![finish(job, End::Completed)]);
+    let end = store.command(Urgency::Waited, vec![finish(job, End::Completed)]);
     assert!(matches!(
         store.event(),
         Event::StoreHealth { trouble: Some(_) }
@@ -297,7 +297,7 @@ fn closing_waits_briefly_for_a_locked_file() {
     let (job, ..) = store.accept(started("main"));
     let other = Connection::open(dir.path().join(FILE)).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    store.order(Urgency::Waited, vec![finish(job, End::Completed)]);
+    store.command(Urgency::Waited, vec![finish(job, End::Completed)]);
     assert!(matches!(
         store.event(),
         Event::StoreHealth { trouble: Some(_) }

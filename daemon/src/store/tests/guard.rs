@@ -32,8 +32,8 @@ fn displaced(harm: impl FnOnce(&Path)) {
     store.opened.store.look();
     let why = trouble(&mut store);
     assert!(why.contains("while agentd runs"), "{why}");
-    let refused = store.order(Urgency::Waited, vec![keyed("k", "one")]);
-    let end = store.order(Urgency::Waited, vec![finish(job, End::Completed)]);
+    let refused = store.command(Urgency::Waited, vec![keyed("k", "one")]);
+    let end = store.command(Urgency::Waited, vec![finish(job, End::Completed)]);
     let mut answers = Vec::new();
     while answers.len() < 2 {
         if let Event::Stored { token, stored } = store.event() {
@@ -129,7 +129,7 @@ fn guard_tells_a_truncated_store() {
     let length = file.metadata().unwrap().len();
     assert!(length > 0);
     file.set_len(length - 1).unwrap();
-    store.order(Urgency::Waited, vec![keyed("k", "one")]);
+    store.command(Urgency::Waited, vec![keyed("k", "one")]);
     let why = trouble(&mut store);
     assert!(why.contains("was cut off"), "{why}");
 }
@@ -144,7 +144,7 @@ fn guard_lets_a_returned_store_go_on() {
     store.opened.store.look();
     trouble(&mut store);
     fs::rename(&away, &file).unwrap();
-    store.order(Urgency::Waited, vec![keyed("k", "one")]);
+    store.command(Urgency::Waited, vec![keyed("k", "one")]);
     while store.event() != (Event::StoreHealth { trouble: None }) {}
     assert_eq!(store.accept(new(None)).0, JobId(2));
     fs::rename(&file, &away).unwrap();

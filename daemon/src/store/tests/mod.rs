@@ -20,6 +20,7 @@ use super::*;
 
 mod attachments;
 mod backup_plan;
+mod commands;
 mod damage;
 mod faults;
 mod file;
@@ -27,7 +28,6 @@ mod guard;
 mod listed;
 mod lists;
 mod loss;
-mod orders;
 mod prune;
 mod readers;
 mod restore;
@@ -101,15 +101,15 @@ fn bench_with(
 }
 
 impl Bench {
-    fn order(&mut self, urgency: Urgency, writes: Vec<Write>) -> Token {
+    fn command(&mut self, urgency: Urgency, writes: Vec<Write>) -> Token {
         let token = Token(self.next);
         self.next += 1;
-        let order = Order::Commit {
+        let command = StoreCommand::Commit {
             token,
             writes,
             urgency,
         };
-        self.opened.store.submit(order).unwrap();
+        self.opened.store.submit(command).unwrap();
         token
     }
 
@@ -118,7 +118,7 @@ impl Bench {
     }
 
     fn commit(&mut self, writes: Vec<Write>) -> Stored {
-        let asked = self.order(Urgency::Waited, writes);
+        let asked = self.command(Urgency::Waited, writes);
         match self.event() {
             Event::Stored { token, stored } if token == asked => stored,
             other => panic!("{other:?}"),
@@ -140,7 +140,7 @@ impl Bench {
         self.next += 1;
         self.opened
             .store
-            .submit(Order::Load { token, query })
+            .submit(StoreCommand::Load { token, query })
             .unwrap();
         match self.event() {
             Event::Loaded {

@@ -83,7 +83,7 @@ fn pruning_makes_room_on_a_full_disk() {
     };
     let mut troubles = 0;
     let mut stored = |store: &mut Bench, writes: Vec<Write>| {
-        let asked = store.order(Urgency::Waited, writes);
+        let asked = store.command(Urgency::Waited, writes);
         loop {
             match store.event() {
                 Event::Stored { token, stored } if token == asked => break stored,

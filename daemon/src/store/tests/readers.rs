@@ -41,8 +41,8 @@ impl Bench {
     fn ask(&mut self, query: Query) -> Token {
         let token = Token(self.next);
         self.next += 1;
-        let order = Order::Load { token, query };
-        self.opened.store.submit(order).unwrap();
+        let command = StoreCommand::Load { token, query };
+        self.opened.store.submit(command).unwrap();
         token
     }
 }
@@ -70,7 +70,7 @@ fn reads_do_not_wait_for_a_writer_that_hangs() {
     let dir = TempDir::new().unwrap();
     let (go, is_here, fault) = held_at(Moment::BeforeCommit);
     let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
-    let accept = store.order(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);
+    let accept = store.command(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);
     is_here.recv_timeout(PATIENCE).unwrap();
     let Loaded::JobList { jobs, .. } = store.load(list()) else {
         panic!("a list")
@@ -103,7 +103,7 @@ fn reads_of_the_log_come_behind_the_commits_in_them() {
     let dir = TempDir::new().unwrap();
     let (go, is_here, fault) = held_at(Moment::AfterCommit);
     let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
-    let accept = store.order(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);
+    let accept = store.command(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);
     is_here.recv_timeout(PATIENCE).unwrap();
     let asked = store.ask(log_after(0));
     // A list is only looked at; it says what is in the file.
@@ -247,7 +247,7 @@ fn reads_in_a_row_do_not_lengthen_the_log() {
             store.ask(log_after(0));
         }
         let request = text.clone();
-        store.order(
+        store.command(
             Urgency::Waited,
             vec![Write::Accept(Arc::new(NewJob {
                 request,

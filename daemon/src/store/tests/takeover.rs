@@ -26,8 +26,8 @@ fn a_takeover_names_who_keeps_a_session_with_jobs_of_the_dead_one_until_nobody_d
     assert_eq!(left.holders, ["holder"]);
     let again = || {
         let instance = "gone".to_owned();
-        let order = Order::Takeover { instance };
-        daemon.opened.store.submit(order).unwrap();
+        let command = StoreCommand::Takeover { instance };
+        daemon.opened.store.submit(command).unwrap();
         match daemon.event() {
             Event::Recovered(recovered) => *recovered,
             other => panic!("{other:?}"),

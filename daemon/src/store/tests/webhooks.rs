@@ -51,8 +51,8 @@ fn now() -> i64 {
     transaction::wall_ms()
 }
 
-fn mark(due: &Delivery, outcome: Outcome) -> Mark {
-    Mark {
+fn attempt(due: &Delivery, outcome: Outcome) -> AttemptRecord {
+    AttemptRecord {
         id: due.id.clone(),
         attempts: due.attempts,
         at_ms: now(),
@@ -81,8 +81,8 @@ impl Bench {
         wait(self.opened.store.due(wanted)).unwrap().due
     }
 
-    fn mark(&self, marks: Vec<Mark>) {
-        wait(self.opened.store.mark(marks)).unwrap();
+    fn record(&self, attempts: Vec<AttemptRecord>) {
+        wait(self.opened.store.record_attempts(attempts)).unwrap();
     }
 
     fn rows(&mut self, state: Option<DeliveryState>) -> Vec<DeliveryRow> {
@@ -156,7 +156,7 @@ fn a_commit_that_fails_leaves_neither_the_end_nor_the_delivery() {
     let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
     let (job, ..) = store.accept(started("main"));
     *switch.lock().unwrap() = Some((Moment::BeforeCommit, ffi::SQLITE_FULL));
-    let token = store.order(
+    let token = store.command(
         Urgency::Waited,
         vec![finish(job, End::Completed), callback(job)],
     );
@@ -196,7 +196,7 @@ fn what_is_due_waits_for_its_time() {
     assert_eq!(all.len(), 2);
     let first = all[0].id.as_str();
     assert_eq!(store.due(&[first], now).len(), 1, "one is under way");
-    store.mark(vec![mark(&all[0], Outcome::Again(now + 5000))]);
+    store.record(vec![attempt(&all[0], Outcome::Again(now + 5000))]);
     assert_eq!(store.due(&[], now).len(), 1);
     let later = store.due(&[], now + 5000);
     assert_eq!((later.len(), later[1].attempts), (2, 1));
@@ -219,11 +219,11 @@ fn a_clock_that_was_ahead_delays_nothing() {
     let all = store.due(&[], now());
     // Tried, and planned, an hour later than it is.
     let ahead = now() + 60 * 60 * 1000;
-    let mut early = mark(&all[0], Outcome::Again(ahead + 5000));
+    let mut early = attempt(&all[0], Outcome::Again(ahead + 5000));
     early.at_ms = ahead;
     // Planned for later, rightly.
-    let late = mark(&all[1], Outcome::Again(ahead));
-    store.mark(vec![early, late]);
+    let late = attempt(&all[1], Outcome::Again(ahead));
+    store.record(vec![early, late]);
     assert_eq!(store.due(&[], now()).len(), 1);
     let wanted = |now_ms| Wanted {
         now_ms,
@@ -310,9 +310,9 @@ fn marks_outlive_the_daemon_and_a_dead_letter_goes_out_again_when_asked() {
         store.ended(key, End::Completed);
     }
     let all = store.due(&[], now());
-    store.mark(vec![
-        mark(&all[0], Outcome::Delivered),
-        mark(&all[1], Outcome::Dead),
+    store.record(vec![
+        attempt(&all[0], Outcome::Delivered),
+        attempt(&all[1], Outcome::Dead),
     ]);
     store.close();
     let mut store = bench(dir.path(), "b", Role::Daemon, dead);
@@ -336,12 +336,12 @@ fn marks_outlive_the_daemon_and_a_dead_letter_goes_out_again_when_asked() {
     let again = store.due(&[&left[0].id], now());
     assert_eq!((again.len(), again[0].attempts), (1, 0));
     // What was under way when it was asked for doesn't count any more.
-    store.mark(vec![mark(&all[1], Outcome::Again(now()))]);
-    let late = Mark {
+    store.record(vec![attempt(&all[1], Outcome::Again(now()))]);
+    let late = AttemptRecord {
         attempts: 7,
-        ..mark(&all[1], Outcome::Dead)
+        ..attempt(&all[1], Outcome::Dead)
     };
-    store.mark(vec![late]);
+    store.record(vec![late]);
     assert_eq!(store.rows(Some(dead)).len(), 0);
     let stored = store.commit(vec![replay("evt_nobody")]);
     assert_eq!(
@@ -362,9 +362,9 @@ fn nobody_at_a_url_ends_all_that_is_to_go_there() {
     };
     store.commit(vec![other]);
     let all = store.due(&[], now());
-    store.mark(vec![mark(&all[0], Outcome::Gone)]);
+    store.record(vec![attempt(&all[0], Outcome::Gone)]);
     // Another one was under way.
-    store.mark(vec![mark(&all[1], Outcome::Again(now()))]);
+    store.record(vec![attempt(&all[1], Outcome::Again(now()))]);
     let left = store.due(&[], now());
     assert_eq!((left.len(), left[0].is_test), (1, true), "{left:?}");
     assert_eq!(store.rows(Some(DeliveryState::Dead)).len(), 2);
@@ -378,9 +378,9 @@ fn what_ended_long_ago_is_forgotten_and_what_waits_never_is() {
         store.ended(key, End::Completed);
     }
     let all = store.due(&[], now());
-    store.mark(vec![
-        mark(&all[0], Outcome::Delivered),
-        mark(&all[1], Outcome::Dead),
+    store.record(vec![
+        attempt(&all[0], Outcome::Delivered),
+        attempt(&all[1], Outcome::Dead),
     ]);
     store.close();
     let conn = schema::reopen(&dir.path().join(FILE)).unwrap();

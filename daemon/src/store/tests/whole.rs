@@ -254,9 +254,9 @@ fn while_a_backup_is_made_jobs_are_accepted() {
     let token = Token(1_000_000);
     let path = None;
     let query = Query::Backup { path, plan: None };
-    let order = Order::Load { token, query };
-    store.opened.store.submit(order).unwrap();
-    let asked = store.order(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);
+    let command = StoreCommand::Load { token, query };
+    store.opened.store.submit(command).unwrap();
+    let asked = store.command(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);
     let answers = [store.event(), store.event()];
     let place = |wanted: &dyn Fn(&Event) -> bool| answers.iter().position(wanted);
     let accepted = place(&|event| matches!(event, Event::Stored { token, .. } if *token == asked));

@@ -39,10 +39,10 @@ impl Writer {
         if self.trouble.is_none() && self.is_displaced() {
             self.rescue();
         }
-        match losses::of(&self.setting.path) {
+        match losses::of(&self.config.path) {
             Ok(losses) if losses != self.losses => {
                 self.losses.clone_from(&losses);
-                (self.setting.answer)(Event::StoreLosses { losses }.into());
+                (self.config.answer)(Event::StoreLosses { losses }.into());
             }
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "what was lost of the store can't be read"),
@@ -52,14 +52,14 @@ impl Writer {
     /// Are the files others? Then new work is refused, and what must be written goes on into those
     /// that are open, of which a copy is kept beside them.
     pub(super) fn is_displaced(&mut self) -> bool {
-        if self.setting.role != Role::Daemon {
+        if self.config.role != Role::Daemon {
             return false;
         }
         let Err(displaced) = self.guard.look(self.conn.is_some()) else {
             // From now on more is written than is in a copy that was made before.
             self.rescue.lacks_some();
             if let Some(back) = self.rescue.noted.take() {
-                losses::forget(&self.setting.path, &back);
+                losses::forget(&self.config.path, &back);
             }
             return false;
         };
@@ -83,7 +83,7 @@ impl Writer {
             epoch: epoch.unwrap_or_default(),
             rescued: Some(copy.clone()),
         };
-        losses::note(&self.setting.path, &loss);
+        losses::note(&self.config.path, &loss);
         self.rescue.noted = Some(loss);
     }
 
@@ -92,7 +92,7 @@ impl Writer {
         let (Some(conn), false) = (&self.conn, self.rescue.is_whole) else {
             return;
         };
-        let path = &self.setting.path;
+        let path = &self.config.path;
         let new = || schema::free_name(path, RESCUED);
         let copy = self.rescue.copy.get_or_insert_with(new);
         let made = room_for(copy).and_then(|()| {

@@ -12,7 +12,7 @@ use agentd_protocol::Code;
 use rusqlite::ErrorCode;
 
 use crate::store::queue::{can_do_without, changes, refusal};
-use crate::store::{Moment, Order, read, schema, trouble};
+use crate::store::{Moment, StoreCommand, read, schema, trouble};
 
 use super::{RETRY_WAITS, Trouble, Writer};
 
@@ -26,10 +26,10 @@ impl Writer {
     pub(super) fn look_up_in(
         &self,
         trouble: &Trouble,
-        order: &Order,
-        earlier: &VecDeque<Order>,
+        command: &StoreCommand,
+        earlier: &VecDeque<StoreCommand>,
     ) -> Option<Event> {
-        let Order::Load { token, query } = order else {
+        let StoreCommand::Load { token, query } = command else {
             return None;
         };
         let is_copy = matches!(query, Query::Backup { .. });
@@ -55,25 +55,25 @@ impl Writer {
 
     pub(super) fn refuse_new_work(&mut self) {
         let Some(trouble) = &self.trouble else { return };
-        // The orders in doubt have their answers already, whichever way it goes.
-        let doubtful = self.doubt.as_ref().map_or(0, |doubt| doubt.orders);
+        // The commands in doubt have their answers already, whichever way it goes.
+        let doubtful = self.doubt.as_ref().map_or(0, |doubt| doubt.commands);
         let mut kept = VecDeque::with_capacity(self.queue.len());
         let mut answers = Vec::new();
-        for (place, order) in std::mem::take(&mut self.queue).into_iter().enumerate() {
+        for (place, command) in std::mem::take(&mut self.queue).into_iter().enumerate() {
             let answer = if place < doubtful {
                 None
             } else {
-                let refused = refusal(&order, trouble.code, &trouble.why);
-                refused.or_else(|| self.look_up_in(trouble, &order, &kept))
+                let refused = refusal(&command, trouble.code, &trouble.why);
+                refused.or_else(|| self.look_up_in(trouble, &command, &kept))
             };
             match answer {
                 Some(answer) => answers.push(answer),
-                None => kept.push_back(order),
+                None => kept.push_back(command),
             }
         }
         self.queue = kept;
         for answer in answers {
-            (self.setting.answer)(answer.into());
+            (self.config.answer)(answer.into());
         }
     }
 
@@ -82,14 +82,14 @@ impl Writer {
             Some(ErrorCode::DiskFull) => Code::DiskFull,
             _ => Code::StoreFailed,
         };
-        self.note(code, trouble::words(&self.setting.path, error));
+        self.note(code, trouble::words(&self.config.path, error));
     }
 
     pub(super) fn note(&mut self, code: Code, why: String) {
         if self.trouble.as_ref().is_none_or(|now| now.why != why) {
             tracing::error!(why, "the store can't be written");
             let trouble = Some(why.clone());
-            (self.setting.answer)(Event::StoreHealth { trouble }.into());
+            (self.config.answer)(Event::StoreHealth { trouble }.into());
         }
         self.wait_for_others(RETRY_WAITS);
         self.trouble = Some(Trouble {
@@ -103,7 +103,7 @@ impl Writer {
         if self.trouble.take().is_some() {
             tracing::info!("the store can be written again");
             self.wait_for_others(schema::BUSY);
-            (self.setting.answer)(Event::StoreHealth { trouble: None }.into());
+            (self.config.answer)(Event::StoreHealth { trouble: None }.into());
         }
     }
 
@@ -120,7 +120,7 @@ impl Writer {
         let Some(conn) = &self.conn else {
             return Err(rusqlite::Error::InvalidQuery);
         };
-        (self.setting.fault)(Moment::BeforeBegin, conn)?;
+        (self.config.fault)(Moment::BeforeBegin, conn)?;
         let probe = conn.unchecked_transaction()?;
         probe.execute(
             "INSERT OR REPLACE INTO meta VALUES ('probe', hex(zeroblob(?1 / 2)))",

@@ -21,7 +21,7 @@ impl Writer {
     pub(super) fn room_is_short(&self) -> bool {
         let is_well = self.conn.is_some() && self.trouble.is_none();
         let pages = self.log.pages.load(Ordering::Relaxed);
-        self.setting.role == Role::Daemon && is_well && self.room.is_short(pages)
+        self.config.role == Role::Daemon && is_well && self.room.is_short(pages)
     }
 
     pub(super) fn make_room(&mut self) {
@@ -34,15 +34,15 @@ impl Writer {
     /// Forgets a slice of what is too old, if it is time for it. Nobody waits.
     pub(super) fn prune(&mut self) {
         let (Some(at), Some(keep), Some(conn), None) =
-            (self.prune_at, self.setting.keep, &self.conn, &self.trouble)
+            (self.prune_at, self.config.keep, &self.conn, &self.trouble)
         else {
             return;
         };
         if Instant::now() < at {
             return;
         }
-        let clocks = clocks(self.setting.boot.as_deref(), self.setting.boot_ms);
-        let pruned = (self.setting.fault)(Moment::BeforeBegin, conn)
+        let clocks = clocks(self.config.boot.as_deref(), self.config.boot_ms);
+        let pruned = (self.config.fault)(Moment::BeforeBegin, conn)
             .and_then(|()| prune::some(conn, keep, clocks));
         let pause = match pruned {
             Ok(prune::Done::NOTHING) => {
@@ -75,7 +75,7 @@ impl Writer {
     pub(super) fn forget_on_a_full_disk(&mut self) {
         let is_full = |trouble: &Trouble| trouble.code == Code::DiskFull;
         let (Some(keep), Some(conn), true) = (
-            self.setting.keep,
+            self.config.keep,
             &self.conn,
             self.trouble.as_ref().is_some_and(is_full),
         ) else {
@@ -83,8 +83,8 @@ impl Writer {
         };
         // Begun anew, the log takes that where it has room already.
         let _next_time = checkpoint(conn, "RESTART");
-        let clocks = clocks(self.setting.boot.as_deref(), self.setting.boot_ms);
-        let forgotten = (self.setting.fault)(Moment::BeforeBegin, conn)
+        let clocks = clocks(self.config.boot.as_deref(), self.config.boot_ms);
+        let forgotten = (self.config.fault)(Moment::BeforeBegin, conn)
             .and_then(|()| age::look(conn, clocks))
             .and_then(|believed| prune::slice(conn, keep, believed, SLICE));
         match forgotten {
@@ -100,11 +100,11 @@ impl Writer {
     pub(super) fn write_back(&mut self) {
         let Some(conn) = &self.conn else { return };
         let is_quiet = self.queue.is_empty();
-        let length = (self.checkpoints).after_commit(conn, &self.setting, is_quiet);
+        let length = (self.checkpoints).after_commit(conn, &self.config, is_quiet);
         if length == Length::TooLong {
             self.backups.give_up();
             self.verify.give_up();
-            self.setting.readers.give_up();
+            self.config.readers.give_up();
         }
     }
 }

@@ -58,8 +58,8 @@ fn four_requests_to_a_host_are_under_way_and_sixteen_in_all() {
         url
     });
     let ten = |url: &String| (0..10).map(|number| format!("{url}/{number}")).collect();
-    let setting = post.setting();
-    let mut deliverer = Deliverer::new(setting, Arc::new(|| NOW), look_up);
+    let config = post.config();
+    let mut deliverer = Deliverer::new(config, Arc::new(|| NOW), look_up);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

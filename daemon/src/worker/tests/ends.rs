@@ -21,7 +21,10 @@ async fn cpu_of_an_end(ends: u32) -> u128 {
     let before = clock();
     let question = "go\n".to_owned();
     let reply = Reply::Denied;
-    running.order(Order::Tell(WorkerCommand::Answer { question, reply }));
+    running.command(ProcessCommand::Tell(WorkerCommand::Answer {
+        question,
+        reply,
+    }));
     running.says("done").await;
     let took = clock() - before;
     running.end().await;
@@ -55,7 +58,7 @@ async fn ends_cost_the_same_beside_many_workers_and_processes() {
         other.wait().unwrap();
     }
     for mut worker in workers {
-        worker.order(Order::End(StopStage::Kill));
+        worker.command(ProcessCommand::End(StopStage::Kill));
         worker.end().await;
     }
     println!(

@@ -12,8 +12,10 @@ async fn paused_process_is_not_read_nor_called_stuck() {
     );
     let mut running = Setup::sh(&script).start();
     running.says("up").await;
-    running.order(Order::Pause(true));
-    running.order(Order::Tell(WorkerCommand::Cancel { turn: TurnId(1) }));
+    running.command(ProcessCommand::Pause(true));
+    running.command(ProcessCommand::Tell(WorkerCommand::Cancel {
+        turn: TurnId(1),
+    }));
     while !said.exists() {
         tokio::task::yield_now().await;
     }
@@ -23,13 +25,16 @@ async fn paused_process_is_not_read_nor_called_stuck() {
     // It takes no more, and has the time that the store takes.
     let question = "x".repeat(1024 * 1024);
     let reply = Reply::Denied;
-    running.order(Order::Tell(WorkerCommand::Answer { question, reply }));
+    running.command(ProcessCommand::Tell(WorkerCommand::Answer {
+        question,
+        reply,
+    }));
     tokio::time::pause();
     let heard = tokio::time::timeout(Duration::from_secs(60), running.inbox.recv()).await;
     tokio::time::resume();
     assert!(heard.is_err(), "it was called stuck: {heard:?}");
-    running.order(Order::Pause(false));
+    running.command(ProcessCommand::Pause(false));
     running.says("x").await;
-    running.order(Order::End(StopStage::Kill));
+    running.command(ProcessCommand::End(StopStage::Kill));
     running.end().await;
 }

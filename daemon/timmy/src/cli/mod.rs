@@ -29,7 +29,7 @@ pub(crate) const COMMANDS: &[&str] = &["provider", "models", "completions"];
 
 #[derive(Parser, Debug)]
 #[command(version, max_term_width = 100)]
-struct Words {
+struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
@@ -176,7 +176,7 @@ fn wall_ms() -> u64 {
 
 /// Of the commands here and of `alone`, what the program takes without any.
 fn completions(shell: Shell, alone: clap::Command) -> ExitCode {
-    let commands = Words::command();
+    let commands = Arguments::command();
     let mut whole = alone.subcommands(commands.get_subcommands().cloned());
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut whole, "timmy", &mut script);
@@ -192,7 +192,7 @@ pub(crate) fn run(words: Vec<OsString>, alone: clap::Command) -> ExitCode {
         Some(name) if name == "agentctl" => CalledAs::Agentctl,
         _ => CalledAs::Timmy,
     };
-    let words = match Words::try_parse_from(words) {
+    let words = match Arguments::try_parse_from(words) {
         Ok(words) => words,
         Err(error) => {
             let _nobody_reads = error.print();
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn every_command_parses_and_none_takes_a_key() {
-        Words::command().debug_assert();
+        Arguments::command().debug_assert();
         for words in [
             "timmy provider list",
             "timmy provider add gemini",
@@ -255,7 +255,7 @@ mod tests {
             "timmy models aliases remove fast",
             "timmy models aliases list --json",
         ] {
-            let parsed = Words::try_parse_from(words.split(' '));
+            let parsed = Arguments::try_parse_from(words.split(' '));
             assert!(parsed.is_ok(), "{words}: {:?}", parsed.err());
         }
         for words in [
@@ -265,7 +265,10 @@ mod tests {
             "timmy models fallbacks add",
             "timmy models default a/b --unset",
         ] {
-            assert!(Words::try_parse_from(words.split(' ')).is_err(), "{words}");
+            assert!(
+                Arguments::try_parse_from(words.split(' ')).is_err(),
+                "{words}"
+            );
         }
     }
 }

@@ -84,7 +84,7 @@ pub(crate) async fn choose(
 ) -> Result<Chosen, Unchosen> {
     let chooser = Chooser { config, lookup };
     let pinned = chooser.pinned(asked)?;
-    let house = pinned.as_ref().map(|pinned| pinned.provider.id.clone());
+    let env = pinned.as_ref().map(|pinned| pinned.provider.id.clone());
     let (mut chain, mut announced) = match (pinned, &config.models.default) {
         (Some(pinned), _) => (vec![pinned], None),
         (None, Some(default)) => (vec![chooser.named(default)?], None),
@@ -100,7 +100,7 @@ pub(crate) async fn choose(
         None => &config.models.fallbacks,
     };
     for name in behind {
-        let Some(next) = chooser.behind(name, house.as_deref()).await? else {
+        let Some(next) = chooser.behind(name, env.as_deref()).await? else {
             let note = format!("`{name}` is left out: no server of models runs on this machine");
             announced = Some(announced.map_or(note.clone(), |first| format!("{first}; {note}")));
             continue;
@@ -196,7 +196,7 @@ impl Chooser<'_> {
 
     /// An entry of a chain. Without a slash, in this order: a short name, a provider, a server of
     /// this machine (none if none runs), a model of the provider that is pinned.
-    async fn behind(&self, name: &str, house: Option<&str>) -> Result<Option<Target>, Unchosen> {
+    async fn behind(&self, name: &str, env: Option<&str>) -> Result<Option<Target>, Unchosen> {
         let is_provider = table::known(name).is_some() || self.config.providers.contains_key(name);
         if self.spelt(name).contains('/') {
             return self.named(name).map(Some);
@@ -212,8 +212,8 @@ impl Chooser<'_> {
                 .map(|(provider, model)| self.target(&provider, &model))
                 .transpose();
         }
-        match house {
-            Some(house) => self.target(house, name).map(Some),
+        match env {
+            Some(env) => self.target(env, name).map(Some),
             None => self.named(name).map(Some),
         }
     }

@@ -68,7 +68,7 @@ pub(super) fn sent(default: &ModelSelection, send: &Send, body: &str) -> Result<
         text,
         attached,
         conversation: own.native.map_or(Conversation::New, Conversation::Native),
-        wish: ModelSelection {
+        selection: ModelSelection {
             provider: send.provider.clone().or_else(|| default.provider.clone()),
             model: send.model.clone().or_else(|| default.model.clone()),
             thinking: send.thinking.clone().or_else(|| default.thinking.clone()),

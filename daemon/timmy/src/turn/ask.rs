@@ -64,7 +64,7 @@ impl Turn<'_> {
         let mut next = match self.entry {
             Some(entry) => Next::Ask(entry),
             None => {
-                let verdict = self.policy.begin(self.around.started.elapsed());
+                let verdict = self.policy.begin(self.context.started.elapsed());
                 self.carry_out(verdict, None).await
             }
         };
@@ -80,7 +80,7 @@ impl Turn<'_> {
                 }
                 Next::Wait(entry, time) => {
                     tokio::select! {
-                        () = self.around.cancel.cancelled() => return Err(Ending::Cancelled),
+                        () = self.context.cancel.cancelled() => return Err(Ending::Cancelled),
                         () = tokio::time::sleep(time) => Next::Ask(entry),
                     }
                 }
@@ -99,11 +99,11 @@ impl Turn<'_> {
         // Whoever said them counts on their being told.
         self.take_words().await.map_err(Ending::Store)?;
         let request = Request {
-            target: self.around.plan.chain[entry].clone(),
+            target: self.context.plan.chain[entry].clone(),
             system: Arc::from(self.session.basis().system.as_str()),
             messages: self.session.history().for_model(),
-            tools: self.around.tools.specs(),
-            thinking: self.around.plan.thinking,
+            tools: self.context.tools.specs(),
+            thinking: self.context.plan.thinking,
         };
         let answered = self.ask(&request, Audience::Everybody).await?;
         match &answered {
@@ -111,7 +111,7 @@ impl Turn<'_> {
                 self.policy.answered();
                 self.rested(&request.target).await;
             }
-            Err(_) => self.words.abandon(),
+            Err(_) => self.messages.abandon(),
         }
         Ok(answered)
     }
@@ -124,10 +124,10 @@ impl Turn<'_> {
     ) -> Result<Result<Reply, Trouble>, Ending> {
         self.has_requests_left()?;
         self.report.requests += 1;
-        let house = self.around.house;
-        let started = house.wall_ms();
+        let env = self.context.env;
+        let started = env.wall_ms();
         let (result, heard) = self.listen(request, audience).await;
-        let mut attempt = Attempt::new(&request.target, started, house.wall_ms());
+        let mut attempt = Attempt::new(&request.target, started, env.wall_ms());
         if heard == Heard::Something {
             // It counts, and unless it says how much, nobody knows.
             let target = &request.target;
@@ -164,7 +164,7 @@ impl Turn<'_> {
                     None => failure.text.clone(),
                 };
                 Err(Trouble {
-                    class: house.classify(&request.target, &failure),
+                    class: env.classify(&request.target, &failure),
                     text,
                     retry_after: failure.retry_after,
                 })
@@ -182,7 +182,7 @@ impl Turn<'_> {
     }
 
     fn has_requests_left(&self) -> Result<(), Ending> {
-        if self.report.requests >= self.around.plan.requests {
+        if self.report.requests >= self.context.plan.requests {
             return Err(Ending::MaxRequests);
         }
         Ok(())
@@ -198,15 +198,15 @@ impl Turn<'_> {
         let mut heard = Heard::Nothing;
         let (send, mut pieces) = mpsc::channel::<Piece>(PIECES);
         let result = {
-            let mut asking = self.around.house.client().ask(request, &send);
+            let mut asking = self.context.env.client().ask(request, &send);
             loop {
                 tokio::select! {
                     biased;
-                    () = self.around.cancel.cancelled() => break None,
+                    () = self.context.cancel.cancelled() => break None,
                     Some(piece) = pieces.recv() => {
                         heard = heard.and(&piece);
                         if audience == Audience::Everybody {
-                            self.words.say(piece, self.around.line).await;
+                            self.messages.say(piece, self.context.line).await;
                         }
                     }
                     result = &mut asking => break Some(result),
@@ -216,7 +216,7 @@ impl Turn<'_> {
         while let Ok(piece) = pieces.try_recv() {
             heard = heard.and(&piece);
             if audience == Audience::Everybody {
-                self.words.say(piece, self.around.line).await;
+                self.messages.say(piece, self.context.line).await;
             }
         }
         (result, heard)
@@ -230,9 +230,9 @@ impl Turn<'_> {
             retry_after: trouble.retry_after,
             took: Duration::from_millis(took),
             effects: self.effects,
-            jitter: self.around.house.chance(),
+            jitter: self.context.env.chance(),
         };
-        let verdict = self.policy.failed(self.around.started.elapsed(), failed);
+        let verdict = self.policy.failed(self.context.started.elapsed(), failed);
         self.last_failure.clone_from(&trouble.text);
         self.carry_out(verdict, Some(trouble)).await
     }
@@ -242,8 +242,8 @@ impl Turn<'_> {
         if let Some(cool) = verdict.cool {
             self.cool(cool).await;
         }
-        let chain = &self.around.plan.chain;
-        let line = self.around.line;
+        let chain = &self.context.plan.chain;
+        let line = self.context.line;
         for (entry, why) in &verdict.passed {
             let name = shown(&chain[*entry]);
             let text = match why {
@@ -295,18 +295,18 @@ impl Turn<'_> {
     }
 
     async fn cool(&mut self, cool: Cool) {
-        let target = &self.around.plan.chain[cool.entry];
+        let target = &self.context.plan.chain[cool.entry];
         let whose = (target.provider.id.as_str(), target.model.as_str());
         let before = self
             .report
             .cooldowns
             .iter()
             .find(|old| old.class == cool.class && old.is_about(whose.0, whose.1));
-        let now = self.around.house.wall_ms();
+        let now = self.context.env.wall_ms();
         if let Some(mut next) = Cooldown::after(before, whose, cool.class, cool.retry_after, now) {
             next.key = target.key.as_ref().map(report::fingerprint);
             // Without it, others will find out for themselves.
-            let _unkept = self.around.store.cool(next).await;
+            let _unkept = self.context.store.cool(next).await;
         }
     }
 
@@ -319,7 +319,7 @@ impl Turn<'_> {
         if held.len() < before {
             let asked = self.report.attempts.last().map_or(0, |last| last.started);
             let _unkept = self
-                .around
+                .context
                 .store
                 .warm(provider.clone(), model.clone(), asked)
                 .await;
@@ -334,7 +334,7 @@ impl Turn<'_> {
             return Ending::Cancelled;
         }
         let entry = self.policy.current();
-        let target = &self.around.plan.chain[entry];
+        let target = &self.context.plan.chain[entry];
         let name = shown(target);
         // Who wasn't asked said nothing.
         let said =

@@ -6,10 +6,10 @@
 pub(crate) mod ask;
 pub(crate) mod asker;
 pub(crate) mod inbox;
+mod message_stream;
 pub(crate) mod report;
 mod shorten;
 pub(crate) mod tools;
-mod words;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,16 +33,16 @@ use crate::session::store::{Store, StoreError};
 use crate::tool::Asker;
 use crate::tool::anchor::Anchors;
 use inbox::Inbox;
+use message_stream::MessageStream;
 use report::Report;
 use tools::Toolbox;
-use words::Words;
 
 /// Requests in one turn, failed ones and summaries included, when nothing else is configured.
 pub(crate) const REQUESTS: u32 = 100;
 /// Replies in a row that were cut in the middle of a call: a third is cut again.
 const CUT_CALLS: u32 = 2;
 
-/// What a turn gets from the house around it.
+/// What a turn gets from the agent.
 pub(crate) trait TurnEnv: Send + Sync {
     /// Who asks models.
     fn client(&self) -> &dyn ModelClient;
@@ -74,8 +74,8 @@ pub(crate) struct Plan {
 }
 
 /// Where a turn happens.
-pub(crate) struct Around<'a> {
-    pub(crate) house: &'a dyn TurnEnv,
+pub(crate) struct TurnContext<'a> {
+    pub(crate) env: &'a dyn TurnEnv,
     /// For cool-downs.
     pub(crate) store: &'a Store,
     pub(crate) line: &'a Line,
@@ -129,12 +129,12 @@ pub(crate) struct Failing {
 
 /// A turn in flight.
 pub(crate) struct Turn<'a> {
-    around: Around<'a>,
+    context: TurnContext<'a>,
     session: &'a mut Session,
     policy: Policy,
     entry: Option<usize>,
     effects: Effects,
-    words: Words,
+    messages: MessageStream,
     report: Report,
     /// The last failure's own words.
     last_failure: String,
@@ -148,19 +148,19 @@ pub(crate) struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     /// A turn of this session; its words are in the history already.
-    pub(crate) async fn new(around: Around<'a>, session: &'a mut Session) -> Self {
-        let cooldowns = around.store.cooldowns().await.unwrap_or_default();
-        let entries = entries(around.house, around.plan, &cooldowns);
-        let policy = Policy::new(entries, around.plan.on_refusal, around.plan.deadline);
-        let overhead = session.basis().system.len() + around.tools.bytes();
+    pub(crate) async fn new(context: TurnContext<'a>, session: &'a mut Session) -> Self {
+        let cooldowns = context.store.cooldowns().await.unwrap_or_default();
+        let entries = entries(context.env, context.plan, &cooldowns);
+        let policy = Policy::new(entries, context.plan.on_refusal, context.plan.deadline);
+        let overhead = session.basis().system.len() + context.tools.bytes();
         let report = Report::new(cooldowns, session.basis().soul_sha256.clone());
         Self {
-            around,
+            context,
             session,
             policy,
             entry: None,
             effects: Effects::None,
-            words: Words::default(),
+            messages: MessageStream::default(),
             report,
             last_failure: String::new(),
             summaries_failed: false,
@@ -171,8 +171,8 @@ impl<'a> Turn<'a> {
 
     /// Plays it to its end; all that is left to do is to say the final line.
     pub(crate) async fn run(mut self) -> (Ending, Report) {
-        let cancel = self.around.cancel.clone();
-        let (started, deadline) = (self.around.started, self.around.plan.deadline);
+        let cancel = self.context.cancel.clone();
+        let (started, deadline) = (self.context.started, self.context.plan.deadline);
         let ending = {
             let mut play = std::pin::pin!(self.play());
             tokio::select! {
@@ -186,8 +186,8 @@ impl<'a> Turn<'a> {
                 }
             }
         };
-        self.around.inbox.refuse(self.around.line).await;
-        self.report.text = self.words.into_text();
+        self.context.inbox.refuse(self.context.line).await;
+        self.report.text = self.messages.into_text();
         (ending, self.report)
     }
 
@@ -213,8 +213,8 @@ impl<'a> Turn<'a> {
                 }
                 continue;
             }
-            if self.around.inbox.close_if_empty()
-                || self.report.requests >= self.around.plan.requests
+            if self.context.inbox.close_if_empty()
+                || self.report.requests >= self.context.plan.requests
             {
                 self.report.suspected_refusal = class::suspected_refusal(&said.text, false);
                 return match stop {
@@ -227,11 +227,11 @@ impl<'a> Turn<'a> {
 
     /// What was said before the turn was cancelled stays, so that the model knows it.
     async fn broken_off(&mut self, ending: Ending) -> Ending {
-        let partial = self.words.partial();
+        let partial = self.messages.partial();
         if ending == Ending::Cancelled && !partial.trim().is_empty() {
             let target = self
                 .entry
-                .and_then(|entry| self.around.plan.chain.get(entry));
+                .and_then(|entry| self.context.plan.chain.get(entry));
             let said = Message::Assistant(Assistant {
                 text: partial.to_owned(),
                 provider: target.map_or_else(String::new, |target| target.provider.id.clone()),
@@ -248,7 +248,7 @@ impl<'a> Turn<'a> {
     /// Keeps a reply before anything is done about it.
     async fn keep(&mut self, reply: Reply) -> Result<Assistant, StoreError> {
         let said = reply.message;
-        self.words.finish(&said.text, self.around.line).await;
+        self.messages.finish(&said.text, self.context.line).await;
         let tokens = reply.usage.input + reply.usage.output;
         let counted = Some(tokens).filter(|tokens| *tokens > 0);
         let message = Message::Assistant(said.clone());
@@ -258,18 +258,18 @@ impl<'a> Turn<'a> {
 
     /// Words that came while the model or its tools were busy, as the user's next ones.
     async fn take_words(&mut self) -> Result<(), StoreError> {
-        let words = self.around.inbox.take();
+        let words = self.context.inbox.take();
         if words.is_empty() {
             return Ok(());
         }
         let said = words.iter().map(|word| Message::user(word.text.as_str()));
         let said = said.collect();
         if let Err(why) = self.session.append(said).await {
-            inbox::too_late(words, self.around.line).await;
+            inbox::too_late(words, self.context.line).await;
             return Err(why);
         }
         for word in words {
-            self.around.line.answer("steer", word.id).await;
+            self.context.line.answer("steer", word.id).await;
         }
         Ok(())
     }
@@ -323,8 +323,8 @@ pub(crate) fn resting(
 }
 
 /// The chain as the rules see it.
-fn entries(house: &dyn TurnEnv, plan: &Plan, cooldowns: &[Cooldown]) -> Vec<Entry> {
-    let now = house.wall_ms();
+fn entries(env: &dyn TurnEnv, plan: &Plan, cooldowns: &[Cooldown]) -> Vec<Entry> {
+    let now = env.wall_ms();
     let company = company(&plan.chain);
     let entry = |target: &Target| {
         let provider = &target.provider;

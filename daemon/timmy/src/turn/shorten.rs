@@ -17,7 +17,7 @@ impl Turn<'_> {
     /// Shortens the conversation when little room is left; whether that works is for the request
     /// to show.
     pub(super) async fn shorten_if_due(&mut self, entry: usize) -> Result<(), Ending> {
-        let window = self.around.plan.chain[entry].window();
+        let window = self.context.plan.chain[entry].window();
         let tokens = self.session.history().tokens(self.overhead);
         if self.summaries_failed || !compaction::is_due(tokens, window) {
             return Ok(());
@@ -25,7 +25,7 @@ impl Turn<'_> {
         if let Err(trouble) = self.shorten(entry, Keep::Usual, None).await? {
             self.summaries_failed = true;
             let text = format!("the conversation could not be shortened: {}", trouble.text);
-            self.around.line.warn("compaction", &text).await;
+            self.context.line.warn("compaction", &text).await;
         }
         Ok(())
     }
@@ -37,7 +37,7 @@ impl Turn<'_> {
         keep: Keep,
         instructions: Option<&str>,
     ) -> Result<Result<(), Trouble>, Ending> {
-        let target = self.around.plan.chain[entry].clone();
+        let target = self.context.plan.chain[entry].clone();
         let window = target.window();
         let history = self.session.history();
         let Some(cut) = compaction::cut(history.messages(), window, keep) else {
@@ -75,17 +75,17 @@ impl Turn<'_> {
         }
         let kept = self.session.compact(summary.to_owned(), cut).await;
         kept.map_err(Ending::Store)?;
-        self.around.line.say("note", summary_note(cut)).await;
+        self.context.line.say("note", summary_note(cut)).await;
         Ok(Ok(()))
     }
 
     /// Shortens the conversation because somebody asked for it; the summary, or why there is none.
     pub(crate) async fn compact(mut self, instructions: Option<&str>) -> Result<String, Ending> {
-        let verdict = self.policy.begin(self.around.started.elapsed());
+        let verdict = self.policy.begin(self.context.started.elapsed());
         let entry = match verdict.next {
             Next::Ask(entry) | Next::Compact(entry) => entry,
             Next::Wait(entry, time) => tokio::select! {
-                () = self.around.cancel.cancelled() => return Err(Ending::Cancelled),
+                () = self.context.cancel.cancelled() => return Err(Ending::Cancelled),
                 () = tokio::time::sleep(time) => entry,
             },
             Next::GiveUp(class, time) => return Err(self.gave_up(class, time)),

@@ -10,7 +10,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use super::{Around, Ending, Turn};
+use super::{Ending, Turn, TurnContext};
 use crate::failover::policy::Effects;
 use crate::line::Line;
 use crate::message::{Arguments, Message, ToolCall, ToolResult};
@@ -116,7 +116,7 @@ impl Turn<'_> {
                 id: self.unique(&call.id),
             })
             .collect();
-        let toolbox = self.around.tools;
+        let toolbox = self.context.tools;
         let mut rest = numbered.as_slice();
         while let Some(first) = rest.first() {
             let together = if toolbox.is_read_only(first.call) {
@@ -130,7 +130,7 @@ impl Turn<'_> {
             self.run_batch(batch).await?;
             rest = later;
         }
-        if self.around.cancel.is_cancelled() {
+        if self.context.cancel.is_cancelled() {
             return Err(Ending::Cancelled);
         }
         Ok(())
@@ -148,16 +148,16 @@ impl Turn<'_> {
     }
 
     async fn run_batch(&mut self, batch: &[Numbered<'_>]) -> Result<(), Ending> {
-        let around = &self.around;
+        let context = &self.context;
         let mut waiting = batch.iter();
         let mut running: FuturesUnordered<Boxed<'_, Ran<'_>>> = waiting
             .by_ref()
             .take(AT_ONCE)
-            .map(|one| timed(one, around))
+            .map(|one| timed(one, context))
             .collect();
         while let Some(Ran { one, outcome, took }) = running.next().await {
             if let Some(next) = waiting.next() {
-                running.push(timed(next, around));
+                running.push(timed(next, context));
             }
             let result = Message::Tool(ToolResult {
                 call: one.call.id.clone(),
@@ -176,7 +176,7 @@ impl Turn<'_> {
             if let Some(sandbox) = outcome.sandbox {
                 end["sandbox"] = json!(sandbox);
             }
-            around.line.say("tool_end", end).await;
+            context.line.say("tool_end", end).await;
             kept.map_err(Ending::Store)?;
         }
         Ok(())
@@ -190,21 +190,21 @@ struct Ran<'a> {
     took: Duration,
 }
 
-fn timed<'a>(one: &'a Numbered<'a>, around: &'a Around<'a>) -> Boxed<'a, Ran<'a>> {
+fn timed<'a>(one: &'a Numbered<'a>, context: &'a TurnContext<'a>) -> Boxed<'a, Ran<'a>> {
     let surroundings = Surroundings {
-        cwd: around.cwd.clone(),
-        anchors: Arc::clone(&around.anchors),
-        spill: around.spill.clone(),
+        cwd: context.cwd.clone(),
+        anchors: Arc::clone(&context.anchors),
+        spill: context.spill.clone(),
         call: one.call.id.clone(),
-        job: around.job.clone(),
-        cancel: around.cancel.clone(),
+        job: context.job.clone(),
+        cancel: context.cancel.clone(),
         // Replaced by the call's own.
         progress: mpsc::channel(1).0,
-        asker: Arc::clone(&around.asker),
+        asker: Arc::clone(&context.asker),
     };
     Box::pin(async move {
         let began = Instant::now();
-        let outcome = run(one, around.tools, surroundings, around.line).await;
+        let outcome = run(one, context.tools, surroundings, context.line).await;
         let took = began.elapsed();
         Ran { one, outcome, took }
     })
@@ -214,7 +214,7 @@ fn timed<'a>(one: &'a Numbered<'a>, around: &'a Around<'a>) -> Boxed<'a, Ran<'a>
 async fn run(
     one: &Numbered<'_>,
     toolbox: &Toolbox,
-    mut around: Surroundings,
+    mut context: Surroundings,
     line: &Line,
 ) -> Outcome {
     let input = match &one.call.arguments {
@@ -232,18 +232,18 @@ async fn run(
         Ok(ready) => ready,
         Err(outcome) => return outcome,
     };
-    if around.cancel.is_cancelled() {
+    if context.cancel.is_cancelled() {
         return Outcome::failed("cancelled: it was not run".to_owned());
     }
     let (progress, mut pieces) = mpsc::channel::<String>(PROGRESS);
-    around.progress = progress;
-    let cancel = around.cancel.clone();
+    context.progress = progress;
+    let cancel = context.cancel.clone();
     let late = async {
         cancel.cancelled().await;
         tokio::time::sleep(GRACE).await;
     };
     let mut late = std::pin::pin!(late);
-    let mut running = ready.tool.run(ready.arguments, &around);
+    let mut running = ready.tool.run(ready.arguments, &context);
     let mut told = Told {
         one,
         line,

@@ -70,7 +70,7 @@ const fn model(wire: Wire) -> &'static str {
 
 fn at(base_url: String, wire: Wire, model: &str) -> Request {
     let provider = Provider {
-        id: "house".to_owned(),
+        id: "env".to_owned(),
         base_url,
         wire,
         key_variables: Vec::new(),

@@ -14,34 +14,34 @@ use crate::session::rows::Which;
 use crate::turn::tests::script::{Models, Scripted, Step, shown, target, tools};
 use crate::turn::{Plan, REQUESTS, TurnEnv};
 
-/// A household whose model is `a/m`, without a machine.
+/// An environment whose model is `a/m`, without a machine.
 pub(super) struct Family {
-    house: Scripted,
+    env: Scripted,
     own: PathBuf,
 }
 
 impl TurnEnv for Family {
     fn client(&self) -> &dyn ModelClient {
-        self.house.client()
+        self.env.client()
     }
 
     fn classify(&self, target: &Target, failure: &Failure) -> Class {
-        self.house.classify(target, failure)
+        self.env.classify(target, failure)
     }
 
     fn wall_ms(&self) -> u64 {
-        self.house.wall_ms()
+        self.env.wall_ms()
     }
 
     fn chance(&self) -> f64 {
-        self.house.chance()
+        self.env.chance()
     }
 }
 
 impl AgentEnv for Family {
-    fn plan<'a>(&'a self, wish: &'a ModelSelection) -> Boxed<'a, Result<Planned, Refused>> {
+    fn plan<'a>(&'a self, selection: &'a ModelSelection) -> Boxed<'a, Result<Planned, Refused>> {
         Box::pin(async {
-            if wish.provider.as_deref() != Some("a") {
+            if selection.provider.as_deref() != Some("a") {
                 return Err(Rejected::new(Code::NoModel, "no model").into());
             }
             let plan = Plan {
@@ -49,7 +49,7 @@ impl AgentEnv for Family {
                 on_refusal: OnRefusal::Stop,
                 thinking: None,
                 requests: REQUESTS,
-                deadline: wish.timeout,
+                deadline: selection.timeout,
             };
             Ok(Planned { plan, note: None })
         })
@@ -111,13 +111,13 @@ impl Home {
 
     /// What a process has.
     pub(super) fn agent(&self) -> Agent {
-        let house = Scripted {
+        let env = Scripted {
             models: Arc::clone(&self.models),
             began: tokio::time::Instant::now(),
         };
         Agent {
-            household: Arc::new(Family {
-                house,
+            env: Arc::new(Family {
+                env,
                 own: self.dir.path().join("own"),
             }),
             store: Arc::new(Store::new(self.dir.path().join("timmy"))),

@@ -42,7 +42,7 @@ impl Whole {
     }
 
     fn process(&self) -> Process {
-        let machine = LocalEnv::with(
+        let env = LocalEnv::with(
             Places {
                 config: self.dir.path().join("config/config.toml"),
                 state: self.dir.path().join("state"),
@@ -51,7 +51,7 @@ impl Whole {
         );
         let (out, said) = mpsc::channel(1_000);
         let agent = Agent {
-            household: Arc::new(machine),
+            env: Arc::new(env),
             store: Arc::new(Store::new(self.dir.path().join("state/timmy"))),
         };
         Process {

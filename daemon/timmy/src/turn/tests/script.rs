@@ -1,4 +1,4 @@
-//! Models and tools that do what a test says, and a house for them.
+//! Models and tools that do what a test says, and an environment for them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -233,7 +233,7 @@ impl ModelClient for Models {
     }
 }
 
-/// A house without a machine.
+/// An environment without a machine.
 pub(crate) struct Scripted {
     pub(crate) models: Arc<Models>,
     pub(crate) began: Instant,
@@ -283,7 +283,7 @@ impl Tool for Scriptable {
     fn run<'a>(
         &'a self,
         arguments: &'a Map<String, Value>,
-        around: &'a Surroundings,
+        context: &'a Surroundings,
     ) -> Boxed<'a, Outcome> {
         Box::pin(async move {
             let text = serde_json::to_string(arguments).unwrap();
@@ -294,20 +294,20 @@ impl Tool for Scriptable {
                     self.together.wait().await;
                 }
                 "ask" => {
-                    return match around.asker.approve("title", "detail").await {
+                    return match context.asker.approve("title", "detail").await {
                         Approval::Granted => Outcome::done("granted".to_owned()),
                         Approval::Denied(why) => Outcome::failed(why),
                     };
                 }
                 "stubborn" => std::future::pending().await,
                 "patient" => {
-                    around.cancel.cancelled().await;
+                    context.cancel.cancelled().await;
                     return Outcome::failed("stopped".to_owned());
                 }
                 "panic" => panic!("a tool panics"),
                 "noisy" => {
                     for _ in 0..1000 {
-                        let _full = around.progress.try_send("noise".to_owned());
+                        let _full = context.progress.try_send("noise".to_owned());
                     }
                 }
                 _ => {}
@@ -372,11 +372,11 @@ pub(crate) fn shown(messages: &[Message]) -> Vec<String> {
     messages.iter().map(show).collect()
 }
 
-/// What a turn of a play has around it; a macro, as the session is borrowed beside it.
-macro_rules! around {
+/// What a turn of a play has; a macro, as the session is borrowed beside it.
+macro_rules! context {
     ($play:expr, $line:expr, $cancel:expr) => {
-        Around {
-            house: &$play.house,
+        TurnContext {
+            env: &$play.env,
             store: &$play.store,
             line: $line,
             tools: &$play.tools,
@@ -403,7 +403,7 @@ enum Cancel {
 /// A session and what it is played with.
 pub(crate) struct Play {
     pub(crate) models: Arc<Models>,
-    pub(crate) house: Scripted,
+    pub(crate) env: Scripted,
     pub(crate) plan: Plan,
     pub(crate) ran: Ran,
     pub(crate) inbox: Arc<Inbox>,
@@ -423,7 +423,7 @@ impl Play {
         let (tools, ran) = tools();
         let models = Arc::<Models>::default();
         Self {
-            house: Scripted {
+            env: Scripted {
                 models: Arc::clone(&models),
                 began: Instant::now(),
             },
@@ -515,8 +515,8 @@ impl Play {
         let line = Line { id: None, out };
         let cancel = self.cancel.clone();
         let stop = (self.cancel_at.take(), cancel.clone());
-        let around = around!(self, &line, cancel);
-        let turn = Turn::new(around, &mut self.session).await;
+        let context = context!(self, &line, cancel);
+        let turn = Turn::new(context, &mut self.session).await;
         let playing = async {
             let (ending, report) = turn.run().await;
             report::say(&line, &ending, &report, Map::new()).await;
@@ -551,8 +551,8 @@ impl Play {
     pub(crate) async fn compact(&mut self, instructions: Option<&str>) -> Result<String, Ending> {
         let (out, _said) = mpsc::channel::<Said>(1000);
         let line = Line { id: None, out };
-        let around = around!(self, &line, CancellationToken::new());
-        let turn = Turn::new(around, &mut self.session).await;
+        let context = context!(self, &line, CancellationToken::new());
+        let turn = Turn::new(context, &mut self.session).await;
         turn.compact(instructions).await
     }
 }

@@ -216,11 +216,11 @@ async fn g8_reasoning_goes_back_to_houses_that_want_it() {
         signatures: Vec::new(),
     };
     for (wire, provider, expected) in [
-        (Wire::Kimi, "house", json!("let me see")),
-        (Wire::DeepSeek, "house", json!("let me see")),
+        (Wire::Kimi, "env", json!("let me see")),
+        (Wire::DeepSeek, "env", json!("let me see")),
         // Somebody else's reasoning isn't sent, but something has to be.
         (Wire::Kimi, "elsewhere", json!(" ")),
-        (Wire::OpenAi, "house", Value::Null),
+        (Wire::OpenAi, "env", Value::Null),
     ] {
         let mut request = says(&mock, wire, "hi");
         request.messages.push(Message::Assistant(Assistant {

@@ -108,7 +108,7 @@ async fn a_gateways_reasoning_goes_back_as_it_came() {
             native: Some(detail.clone()),
             ..Thought::default()
         }],
-        provider: "house".to_owned(),
+        provider: "env".to_owned(),
         model: model(Wire::OpenRouter).to_owned(),
         ..Assistant::default()
     }));

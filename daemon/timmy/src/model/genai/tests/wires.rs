@@ -14,7 +14,7 @@ async fn text_comes_in_pieces_and_as_a_whole_on_each_wire() {
         assert_eq!(pieces, words, "{wire:?}");
         assert_eq!(reply.message.text, "w0 w1 w2 ", "{wire:?}");
         assert_eq!(reply.stop, Stop::EndTurn, "{wire:?}");
-        assert_eq!(reply.message.provider, "house");
+        assert_eq!(reply.message.provider, "env");
         assert_eq!(reply.message.model, model(wire));
     }
 }

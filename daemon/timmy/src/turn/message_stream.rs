@@ -10,7 +10,7 @@ use crate::model::Piece;
 
 /// The messages of a turn.
 #[derive(Default, Debug)]
-pub(crate) struct Words {
+pub(crate) struct MessageStream {
     /// The number of the next message.
     next: u32,
     /// The message that is being said.
@@ -28,7 +28,7 @@ struct Current {
     thinking: usize,
 }
 
-impl Words {
+impl MessageStream {
     /// The message that is being said, begun if need be.
     async fn current(&mut self, line: &Line) -> &mut Current {
         if self.current.is_none() {

@@ -1,4 +1,4 @@
-//! What orders do on a healthy disk.
+//! What commands do on a healthy disk.
 
 use super::*;
 
@@ -164,7 +164,7 @@ fn fifty_callers_with_one_key_make_one_job() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     for _ in 0..50 {
-        store.order(Urgency::Waited, vec![keyed("k", "same")]);
+        store.command(Urgency::Waited, vec![keyed("k", "same")]);
     }
     let mut accepted = 0;
     for expected in 1..=50 {
@@ -175,7 +175,7 @@ fn fifty_callers_with_one_key_make_one_job() {
         else {
             panic!("stored")
         };
-        assert_eq!(token, Token(expected), "answers come in order");
+        assert_eq!(token, Token(expected), "answers come in command");
         accepted += usize::from(matches!(written[0], Written::Accepted { .. }));
     }
     assert_eq!(accepted, 1);
@@ -186,14 +186,14 @@ fn a_refused_commit_does_not_hurt_its_neighbours() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     store.commit(vec![keyed("k", "one")]);
-    store.order(Urgency::Lazy, vec![Write::Accept(Arc::new(new(None)))]);
-    store.order(Urgency::Lazy, vec![keyed("m", "one"), keyed("k", "two")]);
+    store.command(Urgency::Lazy, vec![Write::Accept(Arc::new(new(None)))]);
+    store.command(Urgency::Lazy, vec![keyed("m", "one"), keyed("k", "two")]);
     let unknown = Write::Event {
         job: JobId(999),
         line: line("x"),
     };
-    store.order(Urgency::Lazy, vec![unknown]);
-    store.order(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);
+    store.command(Urgency::Lazy, vec![unknown]);
+    store.command(Urgency::Waited, vec![Write::Accept(Arc::new(new(None)))]);
     let stored: Vec<Stored> = (0..4)
         .map(|_| match store.event() {
             Event::Stored { stored, .. } => stored,
@@ -220,15 +220,15 @@ fn a_refused_commit_does_not_hurt_its_neighbours() {
 fn a_lazy_commit_goes_by_itself_and_at_once_with_a_question() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
-    let token = store.order(Urgency::Lazy, vec![Write::Accept(Arc::new(new(None)))]);
+    let token = store.command(Urgency::Lazy, vec![Write::Accept(Arc::new(new(None)))]);
     assert!(matches!(store.event(), Event::Stored { token: told, .. } if told == token));
-    store.order(Urgency::Lazy, vec![Write::Accept(Arc::new(new(None)))]);
+    store.command(Urgency::Lazy, vec![Write::Accept(Arc::new(new(None)))]);
     let names = vec!["s2".to_owned()];
-    let order = Order::Load {
+    let command = StoreCommand::Load {
         token: Token(9),
         query: Query::Sessions { names },
     };
-    store.opened.store.submit(order).unwrap();
+    store.opened.store.submit(command).unwrap();
     assert!(matches!(store.event(), Event::Stored { .. }));
     assert!(
         matches!(store.event(), Event::Loaded { loaded: Loaded::Sessions(rows), .. } if rows.len() == 1)
@@ -264,7 +264,7 @@ fn a_session_open_in_a_living_instance_is_leased_and_in_a_dead_one_orphaned() {
     third
         .opened
         .store
-        .submit(Order::Takeover { instance })
+        .submit(StoreCommand::Takeover { instance })
         .unwrap();
     let Event::Recovered(recovered) = third.event() else {
         panic!("recovered")
@@ -298,7 +298,7 @@ fn the_daemon_takes_over_queued_and_running_jobs_and_a_one_shot_takes_only_runni
     let instance = "gone".to_owned();
     shot.opened
         .store
-        .submit(Order::Takeover { instance })
+        .submit(StoreCommand::Takeover { instance })
         .unwrap();
     let Event::Recovered(recovered) = shot.event() else {
         panic!("recovered")
@@ -385,7 +385,7 @@ fn closing_writes_what_was_only_to_ride_along() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let (job, ..) = store.accept(started("main"));
-    store.order(Urgency::Lazy, vec![piece(job, 0, "last words")]);
+    store.command(Urgency::Lazy, vec![piece(job, 0, "last words")]);
     store.close();
     let store = bench(dir.path(), "b", Role::Daemon, dead);
     assert_eq!(
@@ -402,10 +402,10 @@ fn a_write_that_fails_in_its_middle_leaves_nothing_and_its_neighbours_stay() {
         labels: Some("no labels".to_owned()),
         ..new(Some("broken"))
     };
-    let orders = [new(Some("one")), broken, new(Some("two"))]
-        .map(|job| store.order(Urgency::Waited, vec![Write::Accept(Arc::new(job))]));
+    let commands = [new(Some("one")), broken, new(Some("two"))]
+        .map(|job| store.command(Urgency::Waited, vec![Write::Accept(Arc::new(job))]));
     let mut answers = Vec::new();
-    for asked in orders {
+    for asked in commands {
         let Event::Stored { token, stored } = store.event() else {
             panic!("stored")
         };
@@ -485,8 +485,8 @@ fn the_end_of_an_interrupted_turn_holds_what_another_instance_left_behind_it() {
     gone.close();
     let mut shot = bench(dir.path(), "shot", Role::OneShot, dead);
     let instance = "gone".to_owned();
-    let order = Order::Takeover { instance };
-    shot.opened.store.submit(order).unwrap();
+    let command = StoreCommand::Takeover { instance };
+    shot.opened.store.submit(command).unwrap();
     let Event::Recovered(recovered) = shot.event() else {
         panic!("recovered")
     };

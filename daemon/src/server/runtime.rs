@@ -31,7 +31,7 @@ use crate::platform::process;
 use crate::platform::remote;
 use crate::platform::scheduling;
 use crate::server::dead_instances::Behind;
-use crate::server::facts::{Around, Sizes, peer_config};
+use crate::server::facts::{PeerContext, Sizes, peer_config};
 use crate::server::listen::PeerProcess;
 use crate::server::owner::{ANSWERS, Arrival, Beat, Host, INBOX, Owner, OwnerChannels};
 use crate::server::peer::PeerConfig;
@@ -52,9 +52,9 @@ const SAID_WITHIN: Duration = Duration::from_millis(100);
 /// Dead instances whose end is to be told.
 const GONE: usize = 64;
 
-/// Why the shell can't come up.
+/// Why the runtime can't come up.
 #[derive(Debug, thiserror::Error)]
-pub enum ShellError {
+pub enum RuntimeError {
     /// The store can't be used.
     #[error(transparent)]
     Store(#[from] store::StoreError),
@@ -70,9 +70,9 @@ pub enum ShellError {
 
 /// Everything around the owner, up and ready.
 #[derive(Debug)]
-pub struct Shell {
+pub struct Runtime {
     /// The owner.
-    pub owner: Owner<Machine>,
+    pub owner: Owner<OsHost>,
     /// Where events go.
     pub inbox: mpsc::Sender<Event>,
     /// Where connections go.
@@ -94,12 +94,12 @@ pub struct Shell {
     writer: JoinHandle<()>,
     instance: Arc<Instance>,
     state_dir: PathBuf,
-    around: Around,
+    context: PeerContext,
 }
 
-/// What the shell is started with.
+/// What the runtime is started with.
 #[derive(Debug)]
-pub struct Plan {
+pub struct StartOptions {
     /// The state directory, private already.
     pub state_dir: PathBuf,
     /// The socket that workers are told.
@@ -121,22 +121,22 @@ pub struct Plan {
 }
 
 /// Where the built-in agent finds what the user set, and keeps what it remembers.
-fn built_in(plan: &Plan) -> Arc<BTreeMap<OsString, OsString>> {
+fn built_in(options: &StartOptions) -> Arc<BTreeMap<OsString, OsString>> {
     Arc::new(BTreeMap::from([
-        ("AGENTD_CONFIG".into(), plan.config.file.clone().into()),
-        ("AGENTD_STATE_DIR".into(), plan.state_dir.clone().into()),
+        ("AGENTD_CONFIG".into(), options.config.file.clone().into()),
+        ("AGENTD_STATE_DIR".into(), options.state_dir.clone().into()),
     ]))
 }
 
-impl Shell {
+impl Runtime {
     /// Opens the store, takes over what dead instances left, and makes the owner.
     ///
     /// # Errors
     /// When the state directory or the store can't be used.
-    pub fn start(plan: Plan) -> Result<Self, ShellError> {
-        let dir = plan.state_dir.clone();
+    pub fn start(options: StartOptions) -> Result<Self, RuntimeError> {
+        let dir = options.state_dir.clone();
         warn_if_remote(&dir);
-        let instance = Instance::create(&dir).map_err(|source| ShellError::Instance {
+        let instance = Instance::create(&dir).map_err(|source| RuntimeError::Instance {
             dir: dir.clone(),
             source,
         })?;
@@ -149,29 +149,30 @@ impl Shell {
         let (behind, left_behind) = watch::channel(Behind::new());
         let tracker = TaskTracker::new();
         let (answers, answered) = mpsc::channel(ANSWERS);
-        let opened = open_store(&plan, &instance, answers)?;
+        let opened = open_store(&options, &instance, answers)?;
         for loss in &opened.losses {
             tracing::error!("{loss}");
         }
         if let Err(error) = adopt_orphans() {
             tracing::warn!(%error, "escaped processes of workers can't be adopted");
         }
-        let (roster, seen) = Roster::new(look(&plan.config, &dir));
-        let (spawner, versions) = spawner(&plan, roster, &instance, inbox.clone(), tracker.clone());
-        let settings = settings(&plan, &opened, seen);
-        let endpoints = config::Endpoints::file(&plan.config.file);
+        let (roster, seen) = Roster::new(look(&options.config, &dir));
+        let (spawner, versions) =
+            spawner(&options, roster, &instance, inbox.clone(), tracker.clone());
+        let settings = settings(&options, &opened, seen);
+        let endpoints = config::Endpoints::file(&options.config.file);
         let delivering = CancellationToken::new();
-        if plan.served == Served::Daemon {
+        if options.served == Served::Daemon {
             tracker.spawn(deliver(&opened, &endpoints, &delivering));
             tracker.spawn(guard(opened.store.clone(), dir.clone(), delivering.clone()));
             tracker.spawn(give_back(&opened, &delivering));
             tracker.spawn(memory::forget_program(delivering.clone()));
         }
-        let machine = Machine {
+        let host = OsHost {
             state_dir: dir.clone(),
             behind,
             predecessors: Predecessors::new(dir.clone(), gone),
-            says: plan.lock.map(Says::new),
+            says: options.lock.map(Says::new),
             stopping: stopping.clone(),
         };
         let wires = OwnerChannels {
@@ -183,11 +184,11 @@ impl Shell {
             store: opened.store,
             spawner,
         };
-        let mut owner = Owner::new(State::new(settings), wires, machine, plan.started);
+        let mut owner = Owner::new(State::new(settings), wires, host, options.started);
         let left = opened.orphans.iter();
         let dead = left.map(|left| left.instance.clone()).collect();
         owner.recover(opened.orphans);
-        let around = Around {
+        let context = PeerContext {
             sizes: Arc::new(Sizes::new(dir.clone())),
             endpoints,
             partial: Arc::new(AtomicUsize::new(0)),
@@ -207,20 +208,20 @@ impl Shell {
             writer: opened.writer,
             instance,
             state_dir: dir,
-            around,
+            context,
         })
     }
 
     /// What a connection's task needs; `peer` is the process on the other side.
     #[must_use]
     pub fn peer_config(&self, peer: Option<PeerProcess>) -> PeerConfig {
-        peer_config(self.around.clone(), peer)
+        peer_config(self.context.clone(), peer)
     }
 
     /// What all connections look at.
     #[must_use]
-    pub fn around(&self) -> Around {
-        self.around.clone()
+    pub fn context(&self) -> PeerContext {
+        self.context.clone()
     }
 
     /// Where the store is.
@@ -237,27 +238,27 @@ impl Shell {
 
     /// What is left to do when the owner has said goodbye.
     #[must_use]
-    pub fn into_parts(self) -> (Owner<Machine>, Rest) {
-        let rest = Rest {
+    pub fn into_parts(self) -> (Owner<OsHost>, Teardown) {
+        let teardown = Teardown {
             writer: self.writer,
             _instance: self.instance,
             delivering: self.delivering,
             tracker: self.tracker,
         };
-        (self.owner, rest)
+        (self.owner, teardown)
     }
 }
 
 /// What outlives the owner.
 #[derive(Debug)]
-pub struct Rest {
+pub struct Teardown {
     writer: JoinHandle<()>,
     _instance: Arc<Instance>,
     delivering: CancellationToken,
     tracker: TaskTracker,
 }
 
-impl Rest {
+impl Teardown {
     /// Lets connections write their last lines, tells what has ended, and closes the store.
     pub async fn finish(self, store: Store) {
         self.delivering.cancel();
@@ -285,7 +286,7 @@ fn deliver(
     endpoints: &Path,
     delivering: &CancellationToken,
 ) -> impl Future<Output = ()> + Send + use<> {
-    webhook::watch(webhook::Setting {
+    webhook::watch(webhook::DeliveryConfig {
         store: opened.store.clone(),
         due: Arc::clone(&opened.to_deliver),
         endpoints: endpoints.to_owned(),
@@ -311,16 +312,16 @@ fn warn_if_remote(dir: &Path) {
 }
 
 fn open_store(
-    plan: &Plan,
+    options: &StartOptions,
     instance: &Instance,
     answers: mpsc::Sender<Answers>,
 ) -> Result<Opened, store::StoreError> {
-    let role = match plan.served {
+    let role = match options.served {
         Served::Daemon => Role::Daemon,
         Served::OneShot { .. } => Role::OneShot,
     };
     let boot = process::boot_id();
-    let dir = plan.state_dir.clone();
+    let dir = options.state_dir.clone();
     let alive = move |id: &str| match instance::liveness(&dir, id) {
         instance::Life::Alive { pid } => Liveness::Alive { pid },
         instance::Life::Dead => Liveness::Dead,
@@ -331,7 +332,7 @@ fn open_store(
     };
     directories::ask_by_this_runtime();
     let opened = store::open(
-        &plan.state_dir,
+        &options.state_dir,
         store::Opener {
             instance: instance.id(),
             role,
@@ -339,7 +340,7 @@ fn open_store(
             boot_ms,
             give_way: scheduling::give_way,
             answers: directories::answers,
-            keep: (role == Role::Daemon).then(|| keep(plan.config.retention)),
+            keep: (role == Role::Daemon).then(|| keep(options.config.retention)),
         },
         Box::new(alive),
         Box::new(answer),
@@ -380,7 +381,7 @@ fn recorder(instance: Arc<Instance>) -> Arc<dyn Fn(SpawnRecord) + Send + Sync> {
 
 /// Starts workers for this instance, of the agents that can be run.
 fn spawner(
-    plan: &Plan,
+    options: &StartOptions,
     agents: Arc<Roster>,
     instance: &Arc<Instance>,
     inbox: mpsc::Sender<Event>,
@@ -390,18 +391,22 @@ fn spawner(
         inbox,
         tracker,
         instance: instance.id().to_owned(),
-        socket: plan.socket.clone(),
+        socket: options.socket.clone(),
         agents,
-        built_in: built_in(plan),
-        secrets: Arc::new(plan.config.secrets.clone()),
+        built_in: built_in(options),
+        secrets: Arc::new(options.config.secrets.clone()),
         environment: Arc::new(std::env::vars_os().collect()),
-        file_limit: plan.file_limit,
-        groups: groups(&plan.served),
+        file_limit: options.file_limit,
+        groups: groups(&options.served),
         record: recorder(Arc::clone(instance)),
-        attach: attach(plan.state_dir.clone()),
+        attach: attach(options.state_dir.clone()),
         versions: None,
     };
-    let versions = Versions::new(spawner.clone(), &plan.state_dir, patience(&plan.served));
+    let versions = Versions::new(
+        spawner.clone(),
+        &options.state_dir,
+        patience(&options.served),
+    );
     spawner.versions = Some(Arc::clone(&versions));
     (spawner, versions)
 }
@@ -445,7 +450,7 @@ fn look(config: &Config, state_dir: &Path) -> Look {
     })
 }
 
-fn settings(plan: &Plan, opened: &Opened, seen: Seen) -> Settings {
+fn settings(options: &StartOptions, opened: &Opened, seen: Seen) -> Settings {
     let Seen { agents, looked_for } = seen;
     let agents: BTreeMap<_, _> = agents
         .into_iter()
@@ -464,7 +469,7 @@ fn settings(plan: &Plan, opened: &Opened, seen: Seen) -> Settings {
         .unwrap_or_default();
     Settings {
         agents,
-        default_agent: plan.config.default_agent.clone(),
+        default_agent: options.config.default_agent.clone(),
         home,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -474,9 +479,9 @@ fn settings(plan: &Plan, opened: &Opened, seen: Seen) -> Settings {
         ended_jobs: opened.ended_jobs,
         fallbacks: opened.fallbacks,
         losses: opened.losses.clone(),
-        served: plan.served.clone(),
-        socket: plan.stays,
-        nested: plan.nested,
+        served: options.served.clone(),
+        socket: options.stays,
+        nested: options.nested,
         max_workers: agentd_core::limits::MAX_WORKERS,
         seed: u64::from(now.subsec_nanos()) ^ (u64::from(std::process::id()) << 32),
         looked_for,
@@ -521,7 +526,7 @@ impl Says {
 
 /// The owner's host.
 #[derive(Debug)]
-pub struct Machine {
+pub struct OsHost {
     state_dir: PathBuf,
     behind: watch::Sender<Behind>,
     predecessors: Predecessors,
@@ -529,7 +534,7 @@ pub struct Machine {
     stopping: CancellationToken,
 }
 
-impl Host for Machine {
+impl Host for OsHost {
     fn serving(&mut self) {
         if let Some(says) = &self.says {
             says.say(Doing::Running);
