@@ -10,6 +10,8 @@ use agentd_protocol::Line;
 use agentd_protocol::line::{
     AgentRow, DaemonState, Level, MemoryFacts, RpcFacts, StatusAnswer, Stop, WorkerRow, WorkerState,
 };
+use comfy_table::{ContentArrangement, Table, presets};
+
 use serde_json::Value;
 
 use super::output::{counted, safe};
@@ -439,23 +441,19 @@ pub fn preview(text: &str) -> String {
 }
 
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let mut width: Vec<usize> = head.iter().map(|name| name.len()).collect();
-    let rows: Vec<Vec<String>> = rows
-        .iter()
-        .map(|row| row.iter().map(|cell| safe(cell).into_owned()).collect())
-        .collect();
-    for row in &rows {
-        for (width, cell) in width.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(head);
+    for row in rows {
+        table.add_row(row.iter().map(|cell| safe(cell).replace('\n', " ")));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
     }
     let mut shown = String::new();
-    let head: Vec<String> = head.iter().map(|name| (*name).to_owned()).collect();
-    for row in std::iter::once(&head).chain(&rows) {
-        let mut line = String::new();
-        for (width, cell) in width.iter().zip(row) {
-            let _ = write!(line, "{cell:<width$}  ");
-        }
+    for line in table.lines() {
         shown.push_str(line.trim_end());
         shown.push('\n');
     }
@@ -493,6 +491,12 @@ mod tests {
 
     fn line(json: &str) -> Line {
         serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn table_columns_fit_wide_characters() {
+        let rows = [["漢字", "x"], ["a\nb", "y"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&["n", "m"], &rows), "n     m\n漢字  x\na b   y\n");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Owns the loop over a turn's lines. Must not know how lines look (`View`) nor what the exit code
 //! of an outcome is (`exit`).
 
+use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -438,11 +439,9 @@ fn retry_command(words: &[String], commands: &[&str], option: &str, key: &str) -
 }
 
 fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", output::safe(word).replace('\'', r"'\''"))
+    let word = output::safe(word);
+    // No argument holds what can't be quoted, which is NUL.
+    shlex::try_quote(&word).map_or_else(|_| word.to_string(), Cow::into_owned)
 }
 
 #[cfg(test)]
@@ -474,7 +473,7 @@ mod tests {
         let words = words.map(str::to_owned);
         assert_eq!(
             retry_command(&words, &["dispatch"], "--key-prefix", "k1"),
-            "agentctl dispatch --key-prefix k1 --label a=b 'one two'"
+            "agentctl dispatch --key-prefix k1 --label 'a=b' 'one two'"
         );
     }
 
@@ -482,11 +481,11 @@ mod tests {
     fn the_retry_command_is_the_same_command_with_its_key() {
         assert_eq!(
             retried(&["/bin/agentctl", "--socket", "/s", "send", "it's me"]),
-            r"agentctl --socket /s send --idempotency-key k1 'it'\''s me'"
+            r#"agentctl --socket /s send --idempotency-key k1 "it's me""#
         );
         assert_eq!(
             retried(&["agentctl", "send", "--idempotency-key=k1", "hi"]),
-            "agentctl send --idempotency-key=k1 hi"
+            "agentctl send '--idempotency-key=k1' hi"
         );
     }
 }

@@ -33,7 +33,7 @@ pub(super) async fn usage(args: UsageArgs, socket: Option<&Path>) -> io::Result<
     if args.json {
         output::out_json(&as_json(&total, &by, args.by))?;
     } else if args.csv {
-        output::out(&as_csv(&by, args.by))?;
+        output::out(&as_csv(&by, args.by)?)?;
     } else {
         output::out(&as_text(&total, &by, args.by))?;
     }
@@ -75,50 +75,59 @@ fn as_json(total: &Sum, by: &Sums, how: UsageBy) -> String {
     json!({"by": word(how), "total": total, "sums": sums}).to_string()
 }
 
-fn as_csv(by: &Sums, how: UsageBy) -> String {
-    let mut text = format!(
-        "{},turns,failed,cancelled,local,hosted,input_tokens,output_tokens,local_tokens,hosted_tokens,usd,\
-         cost_unknown,mean_ms,p95_ms\n",
-        word(how)
-    );
+/// As it is read by spreadsheets. It is written to memory, so it has no error in practice.
+fn as_csv(by: &Sums, how: UsageBy) -> io::Result<String> {
+    let mut csv = csv::Writer::from_writer(Vec::new());
+    csv.write_record([
+        word(how),
+        "turns",
+        "failed",
+        "cancelled",
+        "local",
+        "hosted",
+        "input_tokens",
+        "output_tokens",
+        "local_tokens",
+        "hosted_tokens",
+        "usd",
+        "cost_unknown",
+        "mean_ms",
+        "p95_ms",
+    ])?;
     for (name, sum) in by {
-        let name = quoted(name.as_deref().unwrap_or_default());
-        let _ = writeln!(
-            text,
-            "{name},{},{},{},{},{},{},{},{},{},{:.6},{},{},{}",
-            sum.turns,
-            sum.failed,
-            sum.cancelled,
-            sum.local,
-            sum.hosted,
-            sum.input_tokens,
-            sum.output_tokens,
-            sum.local_tokens,
-            sum.hosted_tokens,
-            sum.usd,
-            sum.cost_unknown,
-            sum.mean_ms,
-            sum.p95_ms,
-        );
+        csv.write_record([
+            no_formula(name.as_deref().unwrap_or_default()),
+            sum.turns.to_string(),
+            sum.failed.to_string(),
+            sum.cancelled.to_string(),
+            sum.local.to_string(),
+            sum.hosted.to_string(),
+            sum.input_tokens.to_string(),
+            sum.output_tokens.to_string(),
+            sum.local_tokens.to_string(),
+            sum.hosted_tokens.to_string(),
+            format!("{:.6}", sum.usd),
+            sum.cost_unknown.to_string(),
+            sum.mean_ms.to_string(),
+            sum.p95_ms.to_string(),
+        ])?;
     }
-    text
+    let written = csv
+        .into_inner()
+        .map_err(|error| io::Error::other(error.to_string()))?;
+    String::from_utf8(written).map_err(io::Error::other)
 }
 
 /// A name as a field. What a spreadsheet would take for a formula is shown to be text: some leave
 /// blanks at its beginning out first.
-fn quoted(name: &str) -> String {
+fn no_formula(name: &str) -> String {
     let blank = name.starts_with(['\t', '\r', '\n']);
     let formula = blank || name.trim_start().starts_with(['=', '+', '-', '@']);
     let name = safe(name);
-    let name = if formula {
+    if formula {
         format!("'{name}")
     } else {
         name.into_owned()
-    };
-    if name.contains(['"', ',', '\n', '\r', '\t']) {
-        format!("\"{}\"", name.replace('"', "\"\""))
-    } else {
-        name
     }
 }
 
@@ -229,15 +238,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_one_field_and_are_no_formula() {
-        assert_eq!(quoted("ollama"), "ollama");
-        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
-        assert_eq!(quoted("=1+1"), "'=1+1");
-        assert_eq!(quoted(" =1+1"), "' =1+1");
-        assert_eq!(quoted("\t=1"), "\"'\t=1\"");
-        assert_eq!(quoted("a\tb"), "\"a\tb\"");
-        let raw = quoted("a\u{1b}]0;title\u{7}");
-        assert!(!raw.contains(char::is_control), "{raw:?}");
+    fn usage_csv_names_are_fields_and_no_formulas() {
+        for (name, field) in [
+            ("ollama", "ollama"),
+            ("a,\"b\"", "\"a,\"\"b\"\"\""),
+            ("a\nb", "\"a\nb\""),
+            ("=1+1", "'=1+1"),
+            (" =1+1", "' =1+1"),
+            ("\t=1", "'\t=1"),
+            ("a\u{1b}]0;", "a\\u{1b}]0;"),
+        ] {
+            let by = vec![(Some(name.to_owned()), Sum::default())];
+            let csv = as_csv(&by, UsageBy::Model).unwrap();
+            let (head, row) = csv.split_once('\n').unwrap();
+            assert!(head.starts_with("model,turns,failed,"), "{head}");
+            let rest = row.strip_prefix(field).unwrap();
+            assert_eq!(rest, ",0,0,0,0,0,0,0,0,0,0.000000,0,0,0\n");
+        }
     }
 
     #[test]
