@@ -144,12 +144,12 @@ pub struct Heard {
     /// Is it told again?
     again: bool,
     seq: u64,
-    messages: BTreeMap<u32, Told>,
+    messages: BTreeMap<u32, ToldMessage>,
 }
 
 /// Bytes of a message.
 #[derive(Clone, Copy, Default, Debug)]
-struct Told {
+struct ToldMessage {
     text: u64,
     thinking: u64,
 }
@@ -192,7 +192,7 @@ impl Heard {
                 Fresh::Nothing
             }
             Some(Line::MessageStart { message, .. }) => {
-                self.messages.insert(*message, Told::default());
+                self.messages.insert(*message, ToldMessage::default());
                 Fresh::All
             }
             Some(Line::MessageDelta {

@@ -59,14 +59,14 @@ pub struct Agentd {
 #[derive(Debug)]
 pub struct Collection {
     /// Of those that ended, in the order asked.
-    pub ended: Vec<Ended>,
+    pub ended: Vec<JobEnd>,
     /// Those that didn't, in the order asked.
     pub pending: Vec<JobId>,
 }
 
 /// How a job ended.
 #[derive(Debug)]
-pub struct Ended {
+pub struct JobEnd {
     /// Which.
     pub job: JobId,
     /// With this, or this is why it failed.
@@ -145,14 +145,14 @@ impl Agentd {
         let mut client = self.client().await?;
         let collected = client.collect(jobs, timeout, Wait::All).await?;
         self.keep(client).await;
-        let ended = |line: serde_json::Value| -> Option<Ended> {
+        let ended = |line: serde_json::Value| -> Option<JobEnd> {
             let job = line.get("job")?.as_str()?.parse().ok()?;
             let result = match Line::deserialize(&line) {
                 Ok(Line::MessageEnd(end)) => Ok(TurnResult::of(*end)),
                 Ok(Line::Error(error)) => Err(TurnError::Failed(error)),
                 _ => Err(TurnError::Strange(line.to_string())),
             };
-            Some(Ended { job, result })
+            Some(JobEnd { job, result })
         };
         Ok(Collection {
             ended: collected.results.into_iter().filter_map(ended).collect(),

@@ -70,7 +70,7 @@ pub enum Unwell {
         /// Which machine.
         target: String,
         /// In its words.
-        found: Found,
+        found: ProbeReport,
     },
     /// Another machine was not reached, or has no `agentctl`: how its daemon is, isn't known.
     #[error("{error}")]
@@ -93,7 +93,7 @@ pub enum Unwell {
 
 /// What `status --json` says without a status.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Found {
+pub struct ProbeReport {
     state: String,
     error: String,
     hint: Option<String>,
@@ -199,7 +199,7 @@ pub async fn look_there(target: &Target) -> Result<Healthy, Unwell> {
     let Some(last) = last else {
         return Err(failed(remote.why_ended().await));
     };
-    if let Ok(found) = serde_json::from_slice::<Found>(last)
+    if let Ok(found) = serde_json::from_slice::<ProbeReport>(last)
         && !found.error.is_empty()
     {
         let target = target.to_string();

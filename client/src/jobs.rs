@@ -252,9 +252,9 @@ impl Client {
 }
 
 /// The results of a page with their jobs, and what is pending.
-type Page = (Vec<(JobId, Value)>, Vec<JobId>);
+type CollectedPage = (Vec<(JobId, Value)>, Vec<JobId>);
 
-fn collected(line: Line) -> Option<Page> {
+fn collected(line: Line) -> Option<CollectedPage> {
     let Line::Collect {
         results, pending, ..
     } = line

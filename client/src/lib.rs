@@ -34,7 +34,7 @@ pub mod usage;
 pub mod webhooks;
 pub mod wire;
 
-pub use agentd::{Agentd, Collection, Ended, Endpoint, Session, run_session};
+pub use agentd::{Agentd, Collection, Endpoint, JobEnd, Session, run_session};
 pub use agentd_protocol as protocol;
 pub use asked::{Reply, RequestError};
 pub use client::{Attended, Client, ClientError, Options, Server};

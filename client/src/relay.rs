@@ -43,7 +43,7 @@ impl Allowed {
 
 /// How a relay ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ended {
+pub enum RelayEnd {
     /// Everything asked was answered.
     Answered,
     /// The daemon left while nothing was outstanding, but more might have been asked.
@@ -55,7 +55,7 @@ pub enum Ended {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Asked {
+struct PendingRequest {
     id: Option<Id>,
     kind: String,
 }
@@ -66,7 +66,7 @@ pub async fn run(
     input: impl AsyncRead + Unpin,
     output: impl AsyncWrite + Unpin,
     allowed: Allowed,
-) -> Ended {
+) -> RelayEnd {
     let (connection, mut server) = client.into_parts();
     let ended = relay(connection, input, output, allowed).await;
     if let Server::OneShot(oneshot) = &mut server {
@@ -80,7 +80,7 @@ async fn relay(
     mut input: impl AsyncRead + Unpin,
     output: impl AsyncWrite + Unpin,
     allowed: Allowed,
-) -> Ended {
+) -> RelayEnd {
     let (mut reader, writer, decoder, waiting) = connection.into_parts();
     let asked = RefCell::new(VecDeque::new());
     let output = tokio::sync::Mutex::new(output);
@@ -99,13 +99,13 @@ async fn relay(
     };
     let (down, input) = input_ended;
     if down == Down::ReaderGone {
-        return Ended::ReaderGone;
+        return RelayEnd::ReaderGone;
     }
     let left = asked.take();
     if left.is_empty() {
         return match input {
-            InputState::Ended => Ended::Answered,
-            InputState::Open => Ended::Closed,
+            InputState::Ended => RelayEnd::Answered,
+            InputState::Open => RelayEnd::Closed,
         };
     }
     let mut output = output.into_inner();
@@ -114,10 +114,10 @@ async fn relay(
             .await
             .is_err()
         {
-            return Ended::ReaderGone;
+            return RelayEnd::ReaderGone;
         }
     }
-    Ended::Unknown
+    RelayEnd::Unknown
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -137,7 +137,7 @@ async fn up(
     input: &mut (impl AsyncRead + Unpin),
     writer: Option<impl AsyncWrite + Unpin>,
     output: &tokio::sync::Mutex<impl AsyncWrite + Unpin>,
-    asked: &RefCell<VecDeque<Asked>>,
+    asked: &RefCell<VecDeque<PendingRequest>>,
     allowed: &Allowed,
 ) {
     let Some(mut writer) = writer else { return };
@@ -193,7 +193,7 @@ async fn down(
     mut decoder: Decoder,
     waiting: VecDeque<Received>,
     output: &tokio::sync::Mutex<impl AsyncWrite + Unpin>,
-    asked: &RefCell<VecDeque<Asked>>,
+    asked: &RefCell<VecDeque<PendingRequest>>,
 ) -> Down {
     let mut frames: Vec<Frame> = waiting
         .into_iter()
@@ -230,13 +230,13 @@ async fn write_whole(output: &mut (impl AsyncWrite + Unpin), line: &[u8]) -> std
 }
 
 /// A line that can't be read is asked, too: the daemon answers it with one `error`.
-fn note_asked(line: &[u8], asked: &RefCell<VecDeque<Asked>>) {
+fn note_asked(line: &[u8], asked: &RefCell<VecDeque<PendingRequest>>) {
     let one = match Envelope::parse(line) {
-        Ok(envelope) => Asked {
+        Ok(envelope) => PendingRequest {
             id: envelope.id,
             kind: envelope.kind.into_owned(),
         },
-        Err((id, _)) => Asked {
+        Err((id, _)) => PendingRequest {
             id,
             kind: String::new(),
         },
@@ -244,13 +244,13 @@ fn note_asked(line: &[u8], asked: &RefCell<VecDeque<Asked>>) {
     asked.borrow_mut().push_back(one);
 }
 
-fn note_answered(received: &Received, asked: &RefCell<VecDeque<Asked>>) {
+fn note_answered(received: &Received, asked: &RefCell<VecDeque<PendingRequest>>) {
     if !received.is_final() {
         return;
     }
     let mut asked = asked.borrow_mut();
-    let same_id = |one: &Asked| one.id == received.id;
-    let same_kind = |one: &Asked| {
+    let same_id = |one: &PendingRequest| one.id == received.id;
+    let same_kind = |one: &PendingRequest| {
         let answer = RequestKind::named(&one.kind).map(|kind| kind.rules().answer);
         received.kind == "error" || answer == Some(&*received.kind)
     };
@@ -259,7 +259,7 @@ fn note_answered(received: &Received, asked: &RefCell<VecDeque<Asked>>) {
     }
 }
 
-fn unknown(asked: &Asked) -> String {
+fn unknown(asked: &PendingRequest) -> String {
     let error = "the connection to the daemon was lost before the answer: the outcome is unknown";
     let hint = "ask again with the same `idempotency_key`, or look with `status` and `collect`";
     let rejected = Rejected::new(Code::OutcomeUnknown, error).hint(hint);
@@ -304,7 +304,7 @@ mod tests {
         let mut output = Vec::new();
         let input = &b"{\"type\":\"ping\", \"id\":[1,  2]}\n"[..];
         let (ended, ()) = tokio::join!(relay(connection, input, &mut output, Allowed::All), daemon);
-        assert_eq!(ended, Ended::Answered);
+        assert_eq!(ended, RelayEnd::Answered);
         assert_eq!(output, b"{\"type\":\"pong\",\"id\":[1,  2]}\n");
     }
 
@@ -330,7 +330,7 @@ mod tests {
             Allowed::Sends(SendOnly::default()),
         );
         let (ended, ()) = tokio::join!(relaying, daemon);
-        assert_eq!(ended, Ended::Answered);
+        assert_eq!(ended, RelayEnd::Answered);
         let output = String::from_utf8(output).unwrap();
         let forbidden = output.matches("\"code\":\"forbidden\"").count();
         let unread = output.matches("\"code\":\"bad-json\"").count();
@@ -356,7 +356,7 @@ mod tests {
         let mut output = Vec::new();
         let input = &b"{\"prompt\":\"1\",\"id\":\"a\"}\n{\"prompt\":\"2\",\"id\":\"b\"}\n{\"prompt\":\"3\"}\n"[..];
         let (ended, ()) = tokio::join!(relay(connection, input, &mut output, Allowed::All), daemon);
-        assert_eq!(ended, Ended::Unknown);
+        assert_eq!(ended, RelayEnd::Unknown);
         let output = String::from_utf8(output).unwrap();
         let lines: Vec<&str> = output.lines().collect();
         assert_eq!(lines.len(), 3, "{output}");
@@ -373,7 +373,7 @@ mod tests {
         let mut output = Vec::new();
         assert_eq!(
             relay(connection, input, &mut output, Allowed::All).await,
-            Ended::Closed
+            RelayEnd::Closed
         );
     }
 

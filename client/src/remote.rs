@@ -70,7 +70,7 @@ pub struct RemoteError {
 pub struct Remote {
     target: Target,
     child: Child,
-    said: Arc<Mutex<Said>>,
+    said: Arc<Mutex<StderrText>>,
     state: State,
 }
 
@@ -170,7 +170,7 @@ impl Remote {
         let (Some(input), Some(stdout), Some(stderr)) = pipes else {
             return Err(failed(&"it has no pipes"));
         };
-        let said = Said {
+        let said = StderrText {
             stderr: Some(stderr),
             text: Vec::new(),
         };
@@ -398,12 +398,12 @@ pub(crate) fn carried(send: &Send) -> io::Result<Send> {
 
 /// What came on standard error so far.
 #[derive(Debug)]
-struct Said {
+struct StderrText {
     stderr: Option<ChildStderr>,
     text: Vec<u8>,
 }
 
-impl Said {
+impl StderrText {
     /// Takes what is there.
     fn listen(&mut self, cx: &mut Context<'_>) {
         let mut bytes = [0; 1024];
@@ -422,7 +422,7 @@ impl Said {
     }
 }
 
-fn locked(said: &Mutex<Said>) -> std::sync::MutexGuard<'_, Said> {
+fn locked(said: &Mutex<StderrText>) -> std::sync::MutexGuard<'_, StderrText> {
     said.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -430,7 +430,7 @@ fn locked(said: &Mutex<Said>) -> std::sync::MutexGuard<'_, Said> {
 #[derive(Debug)]
 pub struct Output {
     stdout: ChildStdout,
-    said: Arc<Mutex<Said>>,
+    said: Arc<Mutex<StderrText>>,
 }
 
 impl AsyncRead for Output {

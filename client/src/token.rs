@@ -66,7 +66,7 @@ pub fn read(path: &Path) -> Result<String, TokenError> {
 }
 
 /// The token, and what its file looks like.
-fn read_as(path: &Path) -> Result<(Look, String), TokenError> {
+fn read_as(path: &Path) -> Result<(FileIdentity, String), TokenError> {
     let failed = |error| failed(path, error);
     let unfit = |why: String| TokenError::Unfit {
         path: path.to_owned(),
@@ -95,19 +95,19 @@ fn read_as(path: &Path) -> Result<(Look, String), TokenError> {
         let expected = format!("expected {SHORTEST} to {LONGEST} visible characters of ASCII");
         return Err(unfit(format!("has something else in it, {expected}")));
     }
-    Ok((Look::of(&found), token.to_owned()))
+    Ok((FileIdentity::of(&found), token.to_owned()))
 }
 
 /// What can't stay the same when a file is replaced, written to, or given to others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Look {
+struct FileIdentity {
     device: u64,
     inode: u64,
     /// Changes with every change, and can't be set; in seconds and nanoseconds since 1970.
     changed: (i64, i64),
 }
 
-impl Look {
+impl FileIdentity {
     fn of(found: &Metadata) -> Self {
         Self {
             device: found.dev(),
@@ -128,7 +128,7 @@ impl Look {
 #[derive(Debug)]
 pub struct Token {
     path: PathBuf,
-    known: Option<(Look, String)>,
+    known: Option<(FileIdentity, String)>,
 }
 
 impl Token {
@@ -144,7 +144,7 @@ impl Token {
     /// As [`read`].
     pub fn now(&mut self) -> Result<&str, TokenError> {
         let looks = std::fs::symlink_metadata(&self.path);
-        let look = looks.as_ref().ok().map(Look::of);
+        let look = looks.as_ref().ok().map(FileIdentity::of);
         let known = self.known.take();
         let known = known.filter(|(known, _)| Some(*known) == look && !known.is_fresh());
         let known = known.map_or_else(|| read_as(&self.path), Ok)?;
@@ -276,9 +276,9 @@ mod tests {
         std::fs::write(&path, &second).unwrap();
         assert_eq!(token.now().unwrap(), second);
         // Its content isn't looked at again, and whoever may read it is.
-        let look = Look::of(&path.symlink_metadata().unwrap());
+        let look = FileIdentity::of(&path.symlink_metadata().unwrap());
         let changed = (look.changed.0 - 60, look.changed.1);
-        token.known = Some((Look { changed, ..look }, first));
+        token.known = Some((FileIdentity { changed, ..look }, first));
         assert_eq!(token.now().unwrap(), second);
         mode(&path, 0o640);
         assert!(token.now().is_err());

@@ -11,7 +11,7 @@ use crate::client::Client;
 
 /// The endpoints, and a page of deliveries.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Told {
+pub struct WebhookPage {
     /// To whom deliveries may go.
     pub endpoints: Vec<EndpointRow>,
     /// Newest first.
@@ -49,7 +49,10 @@ impl DeliveryPages {
     ///
     /// # Errors
     /// When the daemon refuses, or doesn't answer.
-    pub async fn next(&mut self, client: &mut Client) -> Result<Option<Reply<Told>>, RequestError> {
+    pub async fn next(
+        &mut self,
+        client: &mut Client,
+    ) -> Result<Option<Reply<WebhookPage>>, RequestError> {
         if self.over || self.left == 0 {
             return Ok(None);
         }
@@ -67,7 +70,7 @@ impl Client {
     ///
     /// # Errors
     /// When the daemon refuses, or doesn't answer.
-    pub async fn webhooks(&mut self, asked: &Webhooks) -> Result<Reply<Told>, RequestError> {
+    pub async fn webhooks(&mut self, asked: &Webhooks) -> Result<Reply<WebhookPage>, RequestError> {
         let take = |line| match line {
             Line::Webhooks {
                 endpoints,
@@ -83,7 +86,7 @@ impl Client {
         let rows = rows.into_iter().map(serde_json::from_value);
         match rows.collect() {
             Ok(deliveries) => {
-                let value = Told {
+                let value = WebhookPage {
                     endpoints,
                     deliveries,
                     next,

@@ -15,7 +15,7 @@ use agentd_protocol::nearest::nearest;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::config::{self, Config, EditError, Look};
+use crate::config::{self, Config, EditError, HostEnv};
 use crate::platform::files::Files;
 use crate::platform::inherited;
 use crate::platform::lock::LockError;
@@ -54,11 +54,11 @@ struct Arguments {
     #[arg(long, requires = "stdio", value_name = "REASON")]
     fallback_reason: Option<String>,
     #[command(flatten)]
-    place: Place,
+    place: PlaceArgs,
 }
 
 #[derive(Args, Debug)]
-struct Place {
+struct PlaceArgs {
     /// Listen here instead of in the runtime directory
     #[arg(long, value_name = "PATH", global = true)]
     socket: Option<PathBuf>,
@@ -248,7 +248,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut config = {
         // Nobody waits for ever for a directory of PATH.
         let _runtime = runtime.enter();
-        load(&paths, Look::with(Files::apart())).map_err(configuration)?
+        load(&paths, HostEnv::with(Files::apart())).map_err(configuration)?
     };
     // A list of agents shows them, too; a single run has other things to say.
     if !arguments.stdio {
@@ -297,7 +297,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
 
 fn examine(args: doctor::DoctorArgs, paths: Paths, own_directory: bool) -> Result<(), Failure> {
     let of = paths.clone();
-    let load = move || load(&of, Look::here()).map_err(|error| error.to_string());
+    let load = move || load(&of, HostEnv::here()).map_err(|error| error.to_string());
     let told = doctor::run(args, paths, own_directory, Box::new(load));
     told.map_err(|error| Failure {
         code: FAILED,
@@ -305,7 +305,7 @@ fn examine(args: doctor::DoctorArgs, paths: Paths, own_directory: bool) -> Resul
     })
 }
 
-fn load(paths: &Paths, look: Look) -> anyhow::Result<Config> {
+fn load(paths: &Paths, look: HostEnv) -> anyhow::Result<Config> {
     let named = std::env::var_os("AGENTD_CONFIG").is_some_and(|file| !file.is_empty());
     if named && !paths.config.exists() {
         let file = paths.config.display();

@@ -141,7 +141,7 @@ pub struct Config {
 
 /// What the configuration is read in front of.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Look {
+pub struct HostEnv {
     /// The directories of PATH; relative ones are never looked into.
     pub path: Vec<PathBuf>,
     /// Where programs are though PATH doesn't say so: see `presets`.
@@ -198,7 +198,7 @@ pub enum ConfigError {
     Untrusted(#[from] Untrusted),
 }
 
-impl Look {
+impl HostEnv {
     /// What this process sees.
     #[must_use]
     pub fn here() -> Self {
@@ -255,7 +255,7 @@ impl Look {
 
 impl Config {
     /// Reads both files; a missing one is an empty one.
-    pub fn load(file: &Path, env_file: &Path, look: &Look) -> Result<Self, ConfigError> {
+    pub fn load(file: &Path, env_file: &Path, look: &HostEnv) -> Result<Self, ConfigError> {
         trusted::check(file)?;
         let text = settings::read(file).map_err(|source| ConfigError::Io {
             file: file.to_owned(),
@@ -271,7 +271,7 @@ impl Config {
     }
 
     /// Reads the text of `file`.
-    pub fn parse(text: &str, file: &Path, look: &Look) -> Result<Self, ConfigError> {
+    pub fn parse(text: &str, file: &Path, look: &HostEnv) -> Result<Self, ConfigError> {
         let mut config = read::read(text, file, look)?;
         config.file = file.to_owned();
         if !config.given.contains_key("alias") {

@@ -190,12 +190,12 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let mut view = Silent::default();
     let outcome = match turn::connect(socket, Fallback::Allowed).await {
         Ok(client) => turn::run(client, &send, &mut view, None).await?,
-        Err(error) => turn::Outcome::Failed(error),
+        Err(error) => turn::TurnOutcome::Failed(error),
     };
     let took = begun.elapsed();
     let received = match &outcome {
-        turn::Outcome::Final(received, _) => received.line.as_ref(),
-        turn::Outcome::Left | turn::Outcome::Failed(_) => None,
+        turn::TurnOutcome::Final(received, _) => received.line.as_ref(),
+        turn::TurnOutcome::Left | turn::TurnOutcome::Failed(_) => None,
     };
     if args.json {
         let tried = tried(&args.name, received, took);

@@ -18,7 +18,7 @@ use agentd_client::ssh::Target;
 use agentd_client::wire::Received;
 
 /// An answer, or the exit code when there is none to print.
-pub(super) type Asked = Result<(Client, Received), Exit>;
+pub(super) type Answered = Result<(Client, Received), Exit>;
 
 /// Connects to the daemon; without one, says so.
 pub(super) async fn daemon(socket: Option<&Path>) -> Result<Client, Exit> {
@@ -39,7 +39,7 @@ pub(super) async fn ask(
     kind: RequestKind,
     fields: &impl Serialize,
     fallback: Fallback,
-) -> Asked {
+) -> Answered {
     let client = connected(socket, fallback, START_IT).await?;
     answer(client, kind, fields).await
 }
@@ -50,12 +50,12 @@ pub(super) async fn change_or(
     socket: Option<&Path>,
     kind: RequestKind,
     fields: &impl Serialize,
-) -> Asked {
+) -> Answered {
     let client = connected(socket, Fallback::Forbidden, down).await?;
     answer(client, kind, fields).await
 }
 
-async fn answer(mut client: Client, kind: RequestKind, fields: &impl Serialize) -> Asked {
+async fn answer(mut client: Client, kind: RequestKind, fields: &impl Serialize) -> Answered {
     match client.answer(kind, fields).await {
         Ok(received) => Ok((client, received)),
         Err(error) => Err(tell(&error)),
@@ -119,7 +119,7 @@ fn tell_down(error: &ClientError, down: &str) -> Exit {
 }
 
 /// For answers where any known line will do.
-pub(super) fn done(asked: Asked, said: &str) -> io::Result<Exit> {
+pub(super) fn done(asked: Answered, said: &str) -> io::Result<Exit> {
     match asked {
         Ok((_, received)) if received.line.is_some() => {
             output::out_line(said)?;

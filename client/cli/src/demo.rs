@@ -12,7 +12,7 @@ use agentd_protocol::request::Mode;
 
 use super::args::{HowArgs, TurnArgs, WhoArgs};
 use super::exit::Exit;
-use super::turn::{self, Outcome, View};
+use super::turn::{self, TurnOutcome, View};
 use super::{compose, output, render};
 use agentd_client::fallback::Fallback;
 use agentd_client::wire::Received;
@@ -45,9 +45,9 @@ pub(super) async fn run(socket: Option<&Path>) -> io::Result<Exit> {
             let server = client.hello.pid;
             (turn::run(client, &send, &mut Silent, None).await?, server)
         }
-        Err(error) => (Outcome::Failed(error), 0),
+        Err(error) => (TurnOutcome::Failed(error), 0),
     };
-    if let Outcome::Final(received, _) = &outcome
+    if let TurnOutcome::Final(received, _) = &outcome
         && let Some(Line::MessageEnd(end)) = &received.line
     {
         output::out(&told(end, server, begun.elapsed()))?;

@@ -31,14 +31,14 @@ const PROGRAM_WITHIN: Duration = Duration::from_secs(10);
 const PROGRAM_WITHIN_FULL: Duration = Duration::from_secs(600);
 
 /// What the checks from outside look at.
-struct Seen<'a> {
+struct HostState<'a> {
     socket: Option<&'a Path>,
     endpoint: &'a LocalEndpoint,
     looked: &'a Result<Healthy, Unwell>,
     manager: &'a service::Manager,
 }
 
-type Check = fn(&Seen<'_>) -> Vec<Finding>;
+type Check = fn(&HostState<'_>) -> Vec<Finding>;
 
 /// Checks that take no time. Another one is another line here.
 const CHECKS: &[Check] = &[
@@ -56,7 +56,7 @@ pub(super) async fn doctor(args: DoctorArgs, socket: Option<&Path>) -> io::Resul
         health::look(&endpoint, "agentctl doctor"),
         service::Manager::ask()
     );
-    let seen = Seen {
+    let seen = HostState {
         socket,
         endpoint: &endpoint,
         looked: &looked,
@@ -79,14 +79,14 @@ pub(super) async fn doctor(args: DoctorArgs, socket: Option<&Path>) -> io::Resul
 }
 
 /// What takes its time: programs are run, machines are asked. Another one is another line here.
-async fn full(seen: &Seen<'_>) -> Vec<Finding> {
+async fn full(seen: &HostState<'_>) -> Vec<Finding> {
     let (mut findings, machines) = tokio::join!(outside::agents(seen.socket), voice::machines());
     findings.extend(machines);
     findings
 }
 
 /// What the daemon's own program sees.
-async fn inside(args: DoctorArgs, seen: &Seen<'_>) -> Vec<Finding> {
+async fn inside(args: DoctorArgs, seen: &HostState<'_>) -> Vec<Finding> {
     let program = oneshot::program();
     let mut command = Command::new(&program);
     command

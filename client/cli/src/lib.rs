@@ -226,9 +226,9 @@ async fn stdio(args: StdioArgs, socket: Option<&Path>) -> io::Result<Exit> {
     };
     let relayed = relay::run(client, stdio::input(), stdio::output(), allowed);
     Ok(match relayed.await {
-        relay::Ended::Answered | relay::Ended::ReaderGone => Exit::Done,
-        relay::Ended::Unknown => Exit::Unknown,
-        relay::Ended::Closed => {
+        relay::RelayEnd::Answered | relay::RelayEnd::ReaderGone => Exit::Done,
+        relay::RelayEnd::Unknown => Exit::Unknown,
+        relay::RelayEnd::Closed => {
             output::error("the daemon closed the connection", None);
             Exit::Unreachable
         }

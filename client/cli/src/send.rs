@@ -80,7 +80,7 @@ async fn run(
     };
     let outcome = match turn::connect_as(socket, fallback, attended).await {
         Ok(client) => turn::run(client, send, view, asker).await?,
-        Err(error) => turn::Outcome::Failed(error),
+        Err(error) => turn::TurnOutcome::Failed(error),
     };
     Ok(turn::conclude(&outcome, key))
 }

@@ -41,7 +41,7 @@ pub(super) trait View {
 }
 
 /// How a turn ended.
-pub(super) enum Outcome {
+pub(super) enum TurnOutcome {
     /// With its final line.
     Final(Box<Received>, Interrupted),
     /// Asked twice to end: we left, the turn may still be ending.
@@ -105,7 +105,7 @@ pub(super) async fn run(
     send: &Send,
     view: &mut impl View,
     asker: Option<Asker>,
-) -> io::Result<Outcome> {
+) -> io::Result<TurnOutcome> {
     let stops = Stops::hear(&client)?;
     let begun = Instant::now();
     let running = Running {
@@ -138,34 +138,36 @@ struct Running<'a, V> {
 }
 
 impl<V: View> Running<'_, V> {
-    async fn until_its_end(mut self) -> io::Result<Outcome> {
+    async fn until_its_end(mut self) -> io::Result<TurnOutcome> {
         let mut lost = None;
         let mut losses = 0;
         loop {
             let alone_before = self.client.is_alone();
             let (id, first) = match self.first(lost).await {
                 Ok(Some(first)) => first,
-                Ok(None) => return Ok(Outcome::Left),
-                Err(error) => return Ok(Outcome::Failed(error)),
+                Ok(None) => return Ok(TurnOutcome::Left),
+                Err(error) => return Ok(TurnOutcome::Failed(error)),
             };
             if !alone_before {
                 tell_fallback(&self.client);
                 self.stops.hear_more(&self.client)?;
             }
             match self.lines(id, first).await? {
-                Lines::Over(outcome) => {
-                    if let Outcome::Final(..) = outcome {
+                ConversationEnd::Over(outcome) => {
+                    if let TurnOutcome::Final(..) = outcome {
                         self.client.close().await;
                     }
                     return Ok(outcome);
                 }
-                Lines::Lost(why) if losses < MOST_LOSSES => {
+                ConversationEnd::Lost(why) if losses < MOST_LOSSES => {
                     losses += 1;
                     tokio::time::sleep(PAUSE_AFTER_A_LOSS * losses).await;
                     self.heard.told_again();
                     lost = Some(why);
                 }
-                Lines::Lost(why) => return Ok(Outcome::Failed(ClientError::Unknown(why))),
+                ConversationEnd::Lost(why) => {
+                    return Ok(TurnOutcome::Failed(ClientError::Unknown(why)));
+                }
             }
         }
     }
@@ -199,7 +201,7 @@ impl<V: View> Running<'_, V> {
     }
 
     /// Its lines, as long as the conversation lasts.
-    async fn lines(&mut self, id: u64, first: Received) -> io::Result<Lines> {
+    async fn lines(&mut self, id: u64, first: Received) -> io::Result<ConversationEnd> {
         self.job = job_of(&first).or(self.job);
         if self.abort == Interrupted::Yes && !first.ends_turn() {
             ask_abort(&mut self.client, self.job).await;
@@ -208,7 +210,7 @@ impl<V: View> Running<'_, V> {
         loop {
             let is_its = received.answers(id);
             if is_its && self.heard.is_about_asking(&self.client, &received) {
-                return Ok(Lines::Lost(LostError::Ended));
+                return Ok(ConversationEnd::Lost(LostError::Ended));
             }
             let ends = is_its && received.ends_turn();
             // Answers to an abort, or to an answer, aren't the turn's.
@@ -225,13 +227,13 @@ impl<V: View> Running<'_, V> {
                 }
             }
             if ends {
-                let outcome = Outcome::Final(Box::new(received), self.abort);
-                return Ok(Lines::Over(outcome));
+                let outcome = TurnOutcome::Final(Box::new(received), self.abort);
+                return Ok(ConversationEnd::Over(outcome));
             }
             received = match self.next().await? {
                 Next::Line(next) => next,
-                Next::Lost(lost) => return Ok(Lines::Lost(lost)),
-                Next::Left => return Ok(Lines::Over(Outcome::Left)),
+                Next::Lost(lost) => return Ok(ConversationEnd::Lost(lost)),
+                Next::Left => return Ok(ConversationEnd::Over(TurnOutcome::Left)),
             };
         }
     }
@@ -260,9 +262,9 @@ impl<V: View> Running<'_, V> {
 }
 
 /// How far a conversation carried a turn.
-enum Lines {
+enum ConversationEnd {
     /// To its end, or ours.
-    Over(Outcome),
+    Over(TurnOutcome),
     /// Until it broke.
     Lost(LostError),
 }
@@ -340,10 +342,10 @@ fn job_of(received: &Received) -> Option<JobId> {
 }
 
 /// The exit code of an outcome; says on standard error what went wrong.
-pub(super) fn conclude(outcome: &Outcome, key: &str) -> Exit {
+pub(super) fn conclude(outcome: &TurnOutcome, key: &str) -> Exit {
     match outcome {
-        Outcome::Left => Exit::Interrupted,
-        Outcome::Final(received, interrupted) => {
+        TurnOutcome::Left => Exit::Interrupted,
+        TurnOutcome::Final(received, interrupted) => {
             let exit = received.line.as_ref().map_or(Exit::Failed, exit::of_line);
             let said = match &received.line {
                 Some(Line::Error(error)) => {
@@ -374,7 +376,7 @@ pub(super) fn conclude(outcome: &Outcome, key: &str) -> Exit {
                 }
             }
         }
-        Outcome::Failed(error) => {
+        TurnOutcome::Failed(error) => {
             tell_client_error(error);
             let exit = exit::of_client_error(error);
             if exit == Exit::Unknown {

@@ -26,13 +26,13 @@ pub(crate) struct Guard {
     /// Every spelling of `Host` that is us.
     hosts: Vec<String>,
     origins: Vec<String>,
-    token: Mutex<Known>,
+    token: Mutex<KnownToken>,
     log: Arc<Log>,
 }
 
 /// The token: looked at for each request, as another one counts at once.
 #[derive(Debug)]
-struct Known {
+struct KnownToken {
     token: Token,
     /// Why it can't be read, as it was last told.
     told: String,
@@ -71,7 +71,7 @@ impl Guard {
         Self {
             hosts: allowed,
             origins: origins.iter().map(|one| one.to_ascii_lowercase()).collect(),
-            token: Mutex::new(Known {
+            token: Mutex::new(KnownToken {
                 token: Token::new(token),
                 told: String::new(),
             }),
@@ -161,7 +161,7 @@ impl Guard {
     /// Is it the token that counts now? Why that isn't known is logged, once.
     pub(crate) fn is_token(&self, given: &[u8]) -> Result<bool, Unreadable> {
         let mut known = self.token.lock().unwrap_or_else(PoisonError::into_inner);
-        let Known { token, told } = &mut *known;
+        let KnownToken { token, told } = &mut *known;
         let found = token.now();
         let why = found.as_ref().err().map(ToString::to_string);
         let why = why.unwrap_or_default();

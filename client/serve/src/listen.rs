@@ -28,7 +28,7 @@ use crate::api::App;
 use crate::head::{self, LONGEST_HEAD, NoHead};
 use crate::log::Log;
 use crate::peer::{Peer, Peers};
-use crate::places::{CONNECTIONS, Place, Places, Room};
+use crate::places::{CONNECTIONS, Permit, Places, Room};
 use crate::problem::Problem;
 
 /// Connections at once that are only told that there are too many.
@@ -113,7 +113,7 @@ pub(crate) async fn serve(
     server.log.finish();
 }
 
-async fn connection(server: Arc<Server>, mut stream: TcpStream, place: Place) {
+async fn connection(server: Arc<Server>, mut stream: TcpStream, place: Permit) {
     prepare(&stream, server.patience);
     let mut stopping = server.app.stopping.clone();
     let read = tokio::select! {
@@ -143,7 +143,7 @@ async fn connection(server: Arc<Server>, mut stream: TcpStream, place: Place) {
 }
 
 /// Answers what a connection asks, which began with `head`.
-async fn requests(server: Arc<Server>, stream: TcpStream, head: Vec<u8>, place: Arc<Place>) {
+async fn requests(server: Arc<Server>, stream: TcpStream, head: Vec<u8>, place: Arc<Permit>) {
     let patience = server.patience;
     let mut stopping = server.app.stopping.clone();
     let (reads, writes) = stream.into_split();
@@ -182,7 +182,7 @@ fn prepare(stream: &TcpStream, patience: Patience) {
 
 async fn answer(
     server: Arc<Server>,
-    place: Arc<Place>,
+    place: Arc<Permit>,
     request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
     let begun = Instant::now();

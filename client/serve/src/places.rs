@@ -52,7 +52,7 @@ enum Stage {
 
 /// A place: given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Permit {
     all: Arc<Places>,
     number: u64,
     peer: Peer,
@@ -65,7 +65,7 @@ impl Places {
     /// When places are short, the peer with the most silent connections gives one up, its oldest:
     /// so whoever opens thousands displaces its own. One that was displaced is told so, and counts
     /// no longer.
-    pub(crate) fn take(self: &Arc<Self>, peer: Peer) -> Option<(Place, Room)> {
+    pub(crate) fn take(self: &Arc<Self>, peer: Peer) -> Option<(Permit, Room)> {
         let mut table = self.table();
         let now = Instant::now();
         let is_known = table.is_known(peer, now);
@@ -92,7 +92,7 @@ impl Places {
             leave: Arc::clone(&leave),
         };
         table.taken.insert(number, taken);
-        let place = Place {
+        let place = Permit {
             all: Arc::clone(self),
             number,
             peer,
@@ -144,7 +144,7 @@ impl Table {
     }
 }
 
-impl Place {
+impl Permit {
     /// It has asked: it stays until it is answered. One that was to leave just then is heard all the
     /// same, and is one more for as long as that takes.
     pub(crate) fn asked(&self) {
@@ -177,7 +177,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.all.table().taken.remove(&self.number);
     }
@@ -193,11 +193,11 @@ mod tests {
     const OWNER: Peer = Peer::User(1000);
     const STRANGER: Peer = Peer::User(65534);
 
-    fn take(places: &Arc<Places>, peer: Peer) -> Place {
+    fn take(places: &Arc<Places>, peer: Peer) -> Permit {
         places.take(peer).expect("there is room").0
     }
 
-    fn is_displaced(place: &Place) -> bool {
+    fn is_displaced(place: &Permit) -> bool {
         place.displaced().now_or_never().is_some()
     }
 
@@ -205,7 +205,7 @@ mod tests {
     fn places_of_whoever_opens_most_make_room() {
         let places = Arc::new(Places::default());
         let first = take(&places, OWNER);
-        let mut flood: Vec<Place> = (0..CONNECTIONS).map(|_| take(&places, STRANGER)).collect();
+        let mut flood: Vec<Permit> = (0..CONNECTIONS).map(|_| take(&places, STRANGER)).collect();
         let gone = CONNECTIONS + 1 - (CONNECTIONS - KEPT);
         for (number, place) in flood.iter().enumerate() {
             assert_eq!(is_displaced(place), number < gone, "{number}");
@@ -223,13 +223,13 @@ mod tests {
         let places = Arc::new(Places::default());
         let shown = take(&places, OWNER);
         shown.shown();
-        let busy: Vec<Place> = (0..CONNECTIONS - KEPT)
+        let busy: Vec<Permit> = (0..CONNECTIONS - KEPT)
             .map(|_| take(&places, STRANGER))
             .collect();
-        busy.iter().for_each(Place::asked);
+        busy.iter().for_each(Permit::asked);
         assert!(places.take(STRANGER).is_none());
         // A silent one of the owner's makes no room for a stranger, but for the owner.
-        let own: Vec<Place> = (0..KEPT - 1).map(|_| take(&places, OWNER)).collect();
+        let own: Vec<Permit> = (0..KEPT - 1).map(|_| take(&places, OWNER)).collect();
         assert!(places.take(STRANGER).is_none());
         let (_another, room) = places.take(OWNER).expect("there is room");
         assert_eq!(room, Room::Made);
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn places_that_are_all_in_use_are_refused() {
         let places = Arc::new(Places::default());
-        let all: Vec<Place> = (0..CONNECTIONS)
+        let all: Vec<Permit> = (0..CONNECTIONS)
             .map(|_| {
                 let place = take(&places, OWNER);
                 place.shown();

@@ -16,7 +16,7 @@ use tokio::time::error::Elapsed;
 use super::Utterance;
 use super::age;
 use super::link::{self, Link};
-use super::spool::{Held, Name, Spool};
+use super::spool::{Name, Spool, SpoolLock};
 use agentd_client::client::{Attended, Call, Client, ClientError, Options};
 use agentd_client::connection::LostError;
 use agentd_client::fallback::Fallback;
@@ -233,7 +233,7 @@ impl Delivery {
         spool: &Spool,
         name: &Name,
         own: &Utterance,
-    ) -> Result<Option<(Held, u64)>, Stopped> {
+    ) -> Result<Option<(SpoolLock, u64)>, Stopped> {
         let Some(held) = spool.try_hold(&self.to)? else {
             return Ok(None);
         };
@@ -255,7 +255,7 @@ impl Delivery {
         &self,
         queued: Option<(&Spool, &Name)>,
         own: &Utterance,
-        early: Option<(Held, u64)>,
+        early: Option<(SpoolLock, u64)>,
         progress: &mut Progress,
         notes: &mut Notes,
     ) -> Outcome {
@@ -336,7 +336,7 @@ impl Delivery {
         own: Option<&Name>,
         progress: &mut Progress,
         notes: &mut Notes,
-    ) -> Result<Held, Stopped> {
+    ) -> Result<SpoolLock, Stopped> {
         let held = spool.hold(&self.to).await?;
         for (name, found) in spool.waiting()? {
             if own.is_some_and(|own| name >= *own) {

@@ -9,7 +9,7 @@ use agentd_protocol::Line;
 use agentd_protocol::request::Status;
 
 use super::Utterance;
-use super::spool::Seen;
+use super::spool::DestinationState;
 use agentd_client::client::Client;
 use agentd_client::connection::LostError;
 use agentd_client::wire::Received;
@@ -26,13 +26,13 @@ pub(super) struct Link {
     pub(super) client: Client,
     /// As many were handed in over it; their turns may run for long.
     asked: usize,
-    status: Asked,
-    pub(super) seen: Option<Seen>,
+    status: SideQuestion,
+    pub(super) seen: Option<DestinationState>,
 }
 
 /// A question beside the utterances.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Asked {
+enum SideQuestion {
     Not,
     With(u64),
     Answered,
@@ -43,14 +43,14 @@ impl Link {
         Self {
             client,
             asked: 0,
-            status: Asked::Not,
+            status: SideQuestion::Not,
             seen: None,
         }
     }
 
     /// How the daemon is, was asked before anybody answered.
     pub(super) fn asked_before(mut self, status: Option<u64>) -> Self {
-        self.status = status.map_or(self.status, Asked::With);
+        self.status = status.map_or(self.status, SideQuestion::With);
         self
     }
 
@@ -67,8 +67,8 @@ impl Link {
 
     /// Beside the first utterance.
     pub(super) async fn ask_status(&mut self) -> Result<(), LostError> {
-        if self.status == Asked::Not && !self.client.is_alone() {
-            self.status = Asked::With(self.client.request("status", &STATUS).await?);
+        if self.status == SideQuestion::Not && !self.client.is_alone() {
+            self.status = SideQuestion::With(self.client.request("status", &STATUS).await?);
         }
         Ok(())
     }
@@ -96,14 +96,14 @@ impl Link {
     /// A key that may only send isn't told how the daemon is.
     fn look(&mut self, received: &Received) {
         match self.status {
-            Asked::With(id) if received.answers(id) => self.status = Asked::Answered,
-            Asked::Not | Asked::With(_) | Asked::Answered => return,
+            SideQuestion::With(id) if received.answers(id) => self.status = SideQuestion::Answered,
+            SideQuestion::Not | SideQuestion::With(_) | SideQuestion::Answered => return,
         }
         // What serves one turn is another one each time.
         if let Some(Line::Status(status)) = &received.line
             && !self.client.is_alone()
         {
-            self.seen = Some(Seen {
+            self.seen = Some(DestinationState {
                 pid: status.daemon.pid,
                 restarts: status.rpc.restarts,
             });
@@ -112,7 +112,7 @@ impl Link {
 
     /// Waits a moment for what is not known yet.
     pub(super) async fn hear_status(&mut self) {
-        if let Asked::With(id) = self.status {
+        if let SideQuestion::With(id) = self.status {
             let heard = async {
                 let answer = self.first(id).await.ok();
                 answer.inspect(|answer| self.look(answer))

@@ -43,11 +43,11 @@ pub struct Name(String);
 
 /// Who holds it delivers to that destination, alone.
 #[derive(Debug)]
-pub struct Held(#[expect(dead_code, reason = "it is held")] Flock<File>);
+pub struct SpoolLock(#[expect(dead_code, reason = "it is held")] Flock<File>);
 
 /// What was seen of a destination when it last took something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Seen {
+pub struct DestinationState {
     /// The daemon.
     pub pid: u32,
     /// How often it had restarted workers.
@@ -287,7 +287,7 @@ impl Spool {
     ///
     /// # Errors
     /// When there can't be a lock.
-    pub async fn hold(&self, to: &str) -> io::Result<Held> {
+    pub async fn hold(&self, to: &str) -> io::Result<SpoolLock> {
         loop {
             if let Some(held) = self.try_hold(to)? {
                 return Ok(held);
@@ -300,7 +300,7 @@ impl Spool {
     ///
     /// # Errors
     /// When there can't be a lock.
-    pub fn try_hold(&self, to: &str) -> io::Result<Option<Held>> {
+    pub fn try_hold(&self, to: &str) -> io::Result<Option<SpoolLock>> {
         let path = self.lock(to);
         let file = OpenOptions::new()
             .write(true)
@@ -310,7 +310,7 @@ impl Spool {
             .open(&path)
             .map_err(|why| named(&path, why))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(held) => Ok(Some(Held(held))),
+            Ok(held) => Ok(Some(SpoolLock(held))),
             Err((_, Errno::EWOULDBLOCK)) => Ok(None),
             Err((_, why)) => Err(named(&path, why.into())),
         }
@@ -339,7 +339,7 @@ impl Spool {
     }
 
     /// What was seen there the last time; kept for the next.
-    pub fn seen(&self, to: &str, now: Seen) -> Option<Seen> {
+    pub fn seen(&self, to: &str, now: DestinationState) -> Option<DestinationState> {
         let path = self.dir.join(format!("seen.{}", lane(to)));
         let before = std::fs::read_to_string(&path).ok();
         let before = before.and_then(|text| serde_json::from_str(&text).ok());
@@ -548,7 +548,7 @@ mod tests {
     fn what_was_seen_is_remembered_for_each_destination() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::open(dir.path()).unwrap();
-        let seen = |pid| Seen { pid, restarts: 0 };
+        let seen = |pid| DestinationState { pid, restarts: 0 };
         assert_eq!(spool.seen("", seen(1)), None);
         assert_eq!(spool.seen("ssh://mac", seen(7)), None);
         assert_eq!(spool.seen("", seen(2)), Some(seen(1)));

@@ -8,7 +8,7 @@ use std::io::Write as _;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::config::{Change, EditError, Look, NewAgent, save};
+use crate::config::{Change, EditError, HostEnv, NewAgent, save};
 use crate::platform::paths::Paths;
 
 /// What to change in `config.toml`.
@@ -95,7 +95,7 @@ pub(super) fn run(command: AgentsCommand, paths: &Paths) -> Result<(), EditError
             None => (None, json, "default", Change::NoDefault),
         },
     };
-    let unusable = save(&paths.config, &Look::here(), &change)?;
+    let unusable = save(&paths.config, &HostEnv::here(), &change)?;
     let file = paths.config.display();
     let named = name.as_deref().unwrap_or_default();
     let said = match (json, done) {

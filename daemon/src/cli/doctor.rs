@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use agentd_protocol::doctor::Report;
 use clap::Args;
 
-use crate::config::{Config, Look};
+use crate::config::{Config, HostEnv};
 use crate::platform::paths::Paths;
 use crate::server::doctor::{self, Patient};
 
@@ -45,7 +45,7 @@ pub(super) fn run(
         paths,
         own_directory,
         load,
-        look: Look::here(),
+        look: HostEnv::here(),
         service_path: args.service_path.as_ref().map(split),
         service_variables: args.service_variables,
         full: args.full,

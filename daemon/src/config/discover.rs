@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use agentd_core::agent::{Agent, Capabilities, Found};
 
 use super::presets::{self, PRESETS, Preset};
-use super::{AgentConfig, Config, Look};
+use super::{AgentConfig, Config, HostEnv};
 use crate::adapter::{Kind, exec};
 use crate::platform::files::Files;
 
@@ -19,7 +19,7 @@ const TIMMY: &str = "timmy";
 /// Configured ones come first, in the order of their names; a configured name hides the one that
 /// would have been found.
 #[must_use]
-pub fn agents(config: &Config, look: &Look) -> Vec<(Agent, Option<AgentConfig>)> {
+pub fn agents(config: &Config, look: &HostEnv) -> Vec<(Agent, Option<AgentConfig>)> {
     agents_as(config, look, &Kind::describe)
 }
 
@@ -40,7 +40,7 @@ pub(super) fn is_looked_for(name: &str) -> bool {
 pub(super) fn default_of_name(
     name: &str,
     kind: Kind,
-    look: &Look,
+    look: &HostEnv,
     provider: Option<&str>,
 ) -> Option<(Vec<String>, exec::Output)> {
     if name == TIMMY {
@@ -124,7 +124,7 @@ fn command(found: Option<PathBuf>, name: &str, arguments: &[&str]) -> Vec<String
     std::iter::once(program).chain(arguments).collect()
 }
 
-fn timmy(look: &Look, provider: Option<&str>) -> Vec<String> {
+fn timmy(look: &HostEnv, provider: Option<&str>) -> Vec<String> {
     let sibling = look.exe_dir.as_ref().map(|dir| dir.join(TIMMY));
     let found = sibling.filter(|file| look.files.is_program(file));
     let found = found.or_else(|| look.find(TIMMY).map(|(path, _)| path));
@@ -138,7 +138,7 @@ fn timmy(look: &Look, provider: Option<&str>) -> Vec<String> {
 /// As [`agents`], with what a kind can do from `describe`.
 pub(super) fn agents_as(
     config: &Config,
-    look: &Look,
+    look: &HostEnv,
     describe: &dyn Fn(Kind, &[String]) -> Capabilities,
 ) -> Vec<(Agent, Option<AgentConfig>)> {
     let mut agents = Vec::new();
@@ -163,7 +163,7 @@ pub(super) fn agents_as(
 }
 
 /// A configured agent with its program where it is now, if the configuration says no path.
-fn looked_up(agent: &AgentConfig, look: &Look) -> AgentConfig {
+fn looked_up(agent: &AgentConfig, look: &HostEnv) -> AgentConfig {
     let mut agent = agent.clone();
     let found = agent.bare.as_deref().and_then(|bare| look.find(bare));
     if let (Some((path, _)), Some(program)) = (found, agent.command.first_mut()) {
@@ -175,7 +175,7 @@ fn looked_up(agent: &AgentConfig, look: &Look) -> AgentConfig {
 /// An agent that nobody configured, as it is or isn't there.
 fn found(
     preset: &'static Preset,
-    look: &Look,
+    look: &HostEnv,
     describe: &dyn Fn(Kind, &[String]) -> Capabilities,
 ) -> (Agent, Option<AgentConfig>) {
     let place = look.find(preset.name);
@@ -201,7 +201,7 @@ fn found(
 
 /// An agent that would be run in the way of its preset, as its program is: a version that has only
 /// the one-shot form is run in that, and of another program that has its name it is said.
-fn as_it_is(agent: AgentConfig, look: &Look) -> (AgentConfig, Option<String>) {
+fn as_it_is(agent: AgentConfig, look: &HostEnv) -> (AgentConfig, Option<String>) {
     let program = agent.command.first().map(PathBuf::from);
     let Some(path) = program.filter(|_| preset_of(&agent).is_some()) else {
         return (agent, None);
@@ -242,7 +242,7 @@ fn known(
     name: &str,
     config: AgentConfig,
     found: Found,
-    look: &Look,
+    look: &HostEnv,
     describe: &dyn Fn(Kind, &[String]) -> Capabilities,
 ) -> (Agent, Option<AgentConfig>) {
     let program = config.command.first().cloned().unwrap_or_default();

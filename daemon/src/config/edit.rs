@@ -18,7 +18,7 @@ use agentd_protocol::nearest::nearest;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 
 use super::warnings::Warning;
-use super::{Config, ConfigError, Look, agents, discover, kinds};
+use super::{Config, ConfigError, HostEnv, agents, discover, kinds};
 
 /// The key of the default.
 const DEFAULT: &str = "default_agent";
@@ -89,7 +89,7 @@ fn refused(what: impl Into<String>, hint: impl Into<String>) -> EditError {
 ///
 /// # Errors
 /// When the file is broken, the change is wrong, or the disk says no.
-pub fn save(file: &Path, look: &Look, change: &Change) -> Result<Option<String>, EditError> {
+pub fn save(file: &Path, look: &HostEnv, change: &Change) -> Result<Option<String>, EditError> {
     let io = |source| EditError::Io {
         file: file.to_owned(),
         source,
@@ -146,7 +146,7 @@ fn target(file: &Path) -> io::Result<PathBuf> {
 pub(super) fn changed(
     text: &str,
     file: &Path,
-    look: &Look,
+    look: &HostEnv,
     change: &Change,
 ) -> Result<(String, Config), EditError> {
     let before = Config::parse(text, file, look)?;
@@ -191,7 +191,7 @@ pub(super) fn changed(
 }
 
 /// Is there what the change is about?
-fn check(change: &Change, before: &Config, file: &Path, look: &Look) -> Result<(), EditError> {
+fn check(change: &Change, before: &Config, file: &Path, look: &HostEnv) -> Result<(), EditError> {
     match change {
         Change::Add(name, _) if before.agents.contains_key(name) => {
             let at = line_of(before, name);
@@ -233,7 +233,7 @@ fn check(change: &Change, before: &Config, file: &Path, look: &Look) -> Result<(
 
 /// Does the command line say all that isn't known by the name? The file's own words for it would
 /// be about the file.
-fn complete(name: &str, new: &NewAgent, look: &Look) -> Result<(), EditError> {
+fn complete(name: &str, new: &NewAgent, look: &HostEnv) -> Result<(), EditError> {
     if !super::read::can_name(name) {
         let what = format!("`{name}` can't name an agent, expected up to 64 of A-Z a-z 0-9 . _ -");
         return Err(refused(what, "choose another name, such as `my-agent`"));
@@ -258,7 +258,7 @@ fn complete(name: &str, new: &NewAgent, look: &Look) -> Result<(), EditError> {
 }
 
 /// Can the new agent be told what it is to be told each time?
-fn heeds(name: &str, new: &NewAgent, after: &Config, look: &Look) -> Result<(), EditError> {
+fn heeds(name: &str, new: &NewAgent, after: &Config, look: &HostEnv) -> Result<(), EditError> {
     let pins = Pins {
         provider: new.provider.clone(),
         model: new.model.clone(),

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::{
-    Change, Config, ConfigError, EditError, EndpointChange, Endpoints, Look, NewAgent, edit,
+    Change, Config, ConfigError, EditError, EndpointChange, Endpoints, HostEnv, NewAgent, edit,
     endpoints, secrets,
 };
 
@@ -21,7 +21,7 @@ pub fn toml(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
-    let (file, look) = (Path::new(FILE), Look::default());
+    let (file, look) = (Path::new(FILE), HostEnv::default());
     let config = match Config::parse(text, file, &look) {
         Ok(config) => config,
         Err(error) => return told(&error, text),

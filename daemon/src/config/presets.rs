@@ -7,22 +7,22 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::{AgentConfig, Look};
+use super::{AgentConfig, HostEnv};
 use crate::adapter::{Kind, exec};
 use crate::platform::files::Files;
 
 /// A file of an agent's: a variable that moves its directory, the directory below the home, the file.
-type Place = (&'static str, &'static str, &'static str);
+type SettingsFile = (&'static str, &'static str, &'static str);
 
 /// How a login can be seen from outside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Login {
     /// Files that are there once somebody has logged in.
-    files: &'static [Place],
+    files: &'static [SettingsFile],
     /// Variables that do instead, when the agent gets them.
     keys: &'static [&'static str],
     /// Settings which may name another way, and the words by which they do.
-    settings: &'static [(Place, &'static [&'static str])],
+    settings: &'static [(SettingsFile, &'static [&'static str])],
     /// What it means that there is none of them.
     absence: Absence,
 }
@@ -451,7 +451,7 @@ pub fn logged_in(
     let login = of_program(agent.command.first()?)?.login;
     let set = |name: &str| value(name).filter(|value| !value.is_empty());
     // `Some` of what could not be read or seen, too.
-    let found = |(variable, dir, file): Place, head| {
+    let found = |(variable, dir, file): SettingsFile, head| {
         let moved = set(variable).map(PathBuf::from);
         let dir = moved.or_else(|| Some(home?.join(dir)))?;
         match files.look(&dir.join(file), head) {
@@ -505,7 +505,7 @@ pub(super) const MOVE: &[&str] = &[
 /// Would this agent, found and not configured, choose a model that nobody chose?
 ///
 /// Without a key and a configuration of its own, opencode sends prompts to a hosted model.
-pub(super) fn chooses_for_itself(preset: &Preset, look: &Look) -> bool {
+pub(super) fn chooses_for_itself(preset: &Preset, look: &HostEnv) -> bool {
     let named = |name: &str| look.variables.get(name).cloned();
     let below = |name: &str, dir: &str| {
         let usual = || Some(look.home.as_ref()?.join(dir));

@@ -12,7 +12,7 @@ use agentd_protocol::nearest::nearest;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::{AgentConfig, Config, ConfigError, Look, discover, presets, warnings};
+use super::{AgentConfig, Config, ConfigError, HostEnv, discover, presets, warnings};
 use crate::adapter::Kind;
 use crate::adapter::exec::Output;
 
@@ -49,7 +49,7 @@ type Key<'i> = Spanned<DeString<'i>>;
 type Value<'i> = Spanned<DeValue<'i>>;
 
 /// Reads a configuration.
-pub(super) fn read(text: &str, file: &Path, look: &Look) -> Result<Config, ConfigError> {
+pub(super) fn read(text: &str, file: &Path, look: &HostEnv) -> Result<Config, ConfigError> {
     let mut reader = Reader {
         text,
         file,
@@ -124,7 +124,7 @@ fn key_variable((name, table): (&Key<'_>, &Value<'_>)) -> Option<String> {
 struct Reader<'a> {
     text: &'a str,
     file: &'a Path,
-    look: &'a Look,
+    look: &'a HostEnv,
     given: BTreeMap<String, String>,
 }
 

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::*;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
-    Config::parse(text, Path::new("/c/config.toml"), &Look::default())
+    Config::parse(text, Path::new("/c/config.toml"), &HostEnv::default())
 }
 
 fn refused(text: &str) -> String {
@@ -51,7 +51,7 @@ fn describe(_kind: Kind, _command: &[String]) -> Capabilities {
     }
 }
 
-fn found(config: &Config, look: &Look, name: &str) -> (Agent, Option<AgentConfig>) {
+fn found(config: &Config, look: &HostEnv, name: &str) -> (Agent, Option<AgentConfig>) {
     let agents = discover::agents_as(config, look, &describe);
     let found: Vec<_> = agents
         .into_iter()
@@ -108,12 +108,12 @@ command = ["mcp"]
     assert_eq!(config.provider_keys, ["OWN_API_KEY"]);
 
     let nothing = Path::new("/nonexistent/x");
-    let config = Config::load(nothing, nothing, &Look::default()).unwrap();
+    let config = Config::load(nothing, nothing, &HostEnv::default()).unwrap();
     assert_eq!(config.alias.as_deref(), Some(Path::new(DEFAULT_ALIAS)));
     let alias = Some("false".to_owned());
-    let look = Look {
+    let look = HostEnv {
         alias,
-        ..Look::default()
+        ..HostEnv::default()
     };
     assert_eq!(Config::load(nothing, nothing, &look).unwrap().alias, None);
 }
@@ -200,9 +200,9 @@ fn a_time_is_written_with_its_unit_or_in_seconds() {
 fn a_bare_name_is_looked_up_on_path_but_never_in_a_relative_directory() {
     let dir = TempDir::new().unwrap();
     let there = program(dir.path(), "tool");
-    let mut look = Look {
+    let mut look = HostEnv {
         path: vec![PathBuf::new(), PathBuf::from(".")],
-        ..Look::default()
+        ..HostEnv::default()
     };
     let text = "[agents.x]\nkind = 'exec'\ncommand = ['tool', '-p']";
     let file = Path::new("/c/config.toml");
@@ -227,9 +227,9 @@ fn a_bare_name_is_looked_up_on_path_but_never_in_a_relative_directory() {
 fn timmy_is_there_wherever_its_program_is_and_says_for_itself_what_it_lacks() {
     let dir = TempDir::new().unwrap();
     let timmy = program(dir.path(), "timmy");
-    let look = Look {
+    let look = HostEnv {
         exe_dir: Some(dir.path().to_owned()),
-        ..Look::default()
+        ..HostEnv::default()
     };
     let (agent, run) = found(&Config::default(), &look, "timmy");
     assert_eq!((agent.usable, agent.found), (Ok(()), Found::BuiltIn));
@@ -258,13 +258,13 @@ fn secrets_are_read_from_a_private_file_only_and_shown_by_name_only() {
     )
     .unwrap();
     fs::set_permissions(&env, fs::Permissions::from_mode(0o640)).unwrap();
-    let error = Config::load(&file, &env, &Look::default()).unwrap_err();
+    let error = Config::load(&file, &env, &HostEnv::default()).unwrap_err();
     assert!(
         error.to_string().contains("mode 0640, expected 0600"),
         "{error}"
     );
     fs::set_permissions(&env, fs::Permissions::from_mode(0o600)).unwrap();
-    let config = Config::load(&file, &env, &Look::default()).unwrap();
+    let config = Config::load(&file, &env, &HostEnv::default()).unwrap();
     assert_eq!(
         (&*config.secrets["A_KEY"], &*config.secrets["B"]),
         ("s3cret", "x=y")
@@ -283,7 +283,7 @@ fn secrets_are_read_from_a_private_file_only_and_shown_by_name_only() {
     assert_eq!(source("env.A_KEY"), env.display().to_string());
 
     fs::write(&env, "s3cret without a name\n").unwrap();
-    let error = Config::load(&file, &env, &Look::default())
+    let error = Config::load(&file, &env, &HostEnv::default())
         .unwrap_err()
         .to_string();
     assert!(
@@ -391,7 +391,7 @@ fn openclaw_with_arguments_of_ones_own_is_read_as_its_preset() {
     let text = "[agents.local]\nkind = \"exec\"\ncommand = [\"/x/openclaw\", \"agent\", \"--local\", \"--json\"]\n\
                 [agents.plain]\nkind = \"exec\"\ncommand = [\"/x/openclaw\", \"agent\"]\n\
                 [agents.said]\nkind = \"exec\"\noutput = \"text\"\ncommand = [\"/x/openclaw\", \"--json\"]\n";
-    let config = Config::parse(text, Path::new("/c.toml"), &Look::default()).unwrap();
+    let config = Config::parse(text, Path::new("/c.toml"), &HostEnv::default()).unwrap();
     let outputs = config.agents.values().map(|agent| agent.output);
     let expected = [
         exec::Output::Openclaw,

@@ -247,7 +247,7 @@ pub fn let_go(mut channel: &UnixStream) -> io::Result<()> {
 
 /// What a child was about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum SpawnStep {
     /// To enter the directory.
     Directory,
     /// To become the program.
@@ -258,9 +258,9 @@ pub enum Step {
 #[derive(Debug)]
 pub enum NotEntered {
     /// The system said no.
-    Refused(Step, io::Error),
+    Refused(SpawnStep, io::Error),
     /// The system said nothing.
-    Hangs(Step),
+    Hangs(SpawnStep),
 }
 
 /// Waits until a child has become its program, or ended.
@@ -269,16 +269,16 @@ pub enum NotEntered {
 /// When the system refuses it, and when a step takes longer than `within`, each from now on.
 pub async fn entered(
     channel: UnixStream,
-    within: impl Fn(Step) -> Duration,
+    within: impl Fn(SpawnStep) -> Duration,
 ) -> Result<(), NotEntered> {
     let begun = Instant::now();
-    let here = |error| NotEntered::Refused(Step::Directory, error);
+    let here = |error| NotEntered::Refused(SpawnStep::Directory, error);
     channel.set_nonblocking(true).map_err(here)?;
     let mut channel = tokio::net::UnixStream::from_std(channel).map_err(here)?;
     let mut said = Vec::new();
     let step = |said: &[u8]| match said.first() {
-        Some(&IN_DIRECTORY) => Step::Program,
-        _ => Step::Directory,
+        Some(&IN_DIRECTORY) => SpawnStep::Program,
+        _ => SpawnStep::Directory,
     };
     // An error means that it is gone, as the end does.
     loop {
@@ -332,7 +332,7 @@ mod tests {
         let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
         assert_eq!(files.count(), 1, "its end of the channel");
         let late = entered(apart.channel, |_| Duration::from_millis(1)).await;
-        assert!(matches!(late, Err(NotEntered::Hangs(Step::Directory))));
+        assert!(matches!(late, Err(NotEntered::Hangs(SpawnStep::Directory))));
     }
 
     #[tokio::test]
@@ -354,8 +354,8 @@ mod tests {
         let (entered, code) = enter(&["/bin/sh", "-c", "exit 3"], "/").await;
         assert!(entered.is_ok() && code == Some(3), "{entered:?} {code:?}");
         for (program, dir, step) in [
-            ("/bin/sh", "/no/such/directory", Step::Directory),
-            ("/no/such/program", "/", Step::Program),
+            ("/bin/sh", "/no/such/directory", SpawnStep::Directory),
+            ("/no/such/program", "/", SpawnStep::Program),
         ] {
             let (entered, code) = enter(&[program], dir).await;
             let Err(NotEntered::Refused(at, error)) = entered else {

@@ -121,8 +121,8 @@ fn asked(path: &str) -> Answer {
 async fn ask(path: String, answer: watch::Sender<Option<Directory>>) {
     let deadline = Instant::now() + ANSWERS_WITHIN;
     // Whatever ends this, the next one asks anew.
-    let asked = Asked(path);
-    let Asked(path) = &asked;
+    let asked = PendingDirectory(path);
+    let PendingDirectory(path) = &asked;
     let Ok(place) = timeout_at(deadline, PLACES.acquire()).await else {
         answer.send_replace(Some(Directory::Silent));
         return;
@@ -156,9 +156,9 @@ async fn ask(path: String, answer: watch::Sender<Option<Directory>>) {
 }
 
 /// A directory that is asked, or has just answered.
-struct Asked(String);
+struct PendingDirectory(String);
 
-impl Drop for Asked {
+impl Drop for PendingDirectory {
     fn drop(&mut self) {
         lock(&ASKED).remove(&self.0);
     }

@@ -41,7 +41,7 @@ const FIELDS: usize = 5;
 
 /// What is there.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found {
+pub struct FileFacts {
     /// The system's kinds: regular, directory, and what else there is.
     mode: i64,
     /// May this user execute it?
@@ -79,7 +79,7 @@ impl From<io::Error> for Absent {
     }
 }
 
-impl Found {
+impl FileFacts {
     fn of(metadata: &Metadata, executable: bool, real: PathBuf) -> Self {
         Self {
             mode: i64::from(metadata.mode()),
@@ -112,7 +112,7 @@ impl Found {
 
 /// Who asks: this process itself, which then may wait for ever, or a child where that could be.
 #[derive(Clone, Default)]
-pub struct Files(Option<Arc<Look>>);
+pub struct Files(Option<Arc<PendingLook>>);
 
 /// Two looks differ in what they see, not in how.
 impl PartialEq for Files {
@@ -130,7 +130,7 @@ impl std::fmt::Debug for Files {
 }
 
 /// One look.
-struct Look {
+struct PendingLook {
     /// The kernel's list of mounts.
     #[cfg(target_os = "linux")]
     mounts: String,
@@ -149,7 +149,7 @@ impl Files {
     /// For a look of 2 s at most, in a thread with a runtime.
     #[must_use]
     pub fn apart() -> Self {
-        Self(Some(Arc::new(Look {
+        Self(Some(Arc::new(PendingLook {
             #[cfg(target_os = "linux")]
             mounts: directories::mounts(),
             until: Instant::now() + LOOK_WITHIN,
@@ -161,7 +161,7 @@ impl Files {
     ///
     /// # Errors
     /// When nothing is, or nothing answers.
-    pub fn look(&self, path: &Path, head: usize) -> Result<Found, Absent> {
+    pub fn look(&self, path: &Path, head: usize) -> Result<FileFacts, Absent> {
         let Some(look) = &self.0 else {
             return here(path, head);
         };
@@ -179,7 +179,7 @@ impl Files {
     ///
     /// # Errors
     /// When nothing is, or nothing answers.
-    pub fn at(&self, path: &Path) -> Result<Found, Absent> {
+    pub fn at(&self, path: &Path) -> Result<FileFacts, Absent> {
         self.look(path, 0)
     }
 
@@ -190,7 +190,7 @@ impl Files {
     }
 }
 
-fn here(path: &Path, head: usize) -> Result<Found, Absent> {
+fn here(path: &Path, head: usize) -> Result<FileFacts, Absent> {
     let metadata = std::fs::metadata(path).map_err(|error| Absent {
         error,
         link: std::fs::read_link(path).ok(),
@@ -200,9 +200,14 @@ fn here(path: &Path, head: usize) -> Result<Found, Absent> {
 }
 
 /// With a path that leads to it for sure.
-fn whole(path: &Path, metadata: &Metadata, real: PathBuf, head: usize) -> Result<Found, Absent> {
+fn whole(
+    path: &Path,
+    metadata: &Metadata,
+    real: PathBuf,
+    head: usize,
+) -> Result<FileFacts, Absent> {
     let executable = access(path, AccessFlags::X_OK).is_ok();
-    let mut found = Found::of(metadata, executable, real);
+    let mut found = FileFacts::of(metadata, executable, real);
     if head > 0 && found.is_file() {
         let file = File::open(path)?;
         file.take(head as u64).read_to_end(&mut found.head)?;
@@ -210,10 +215,10 @@ fn whole(path: &Path, metadata: &Metadata, real: PathBuf, head: usize) -> Result
     Ok(found)
 }
 
-impl Look {
+impl PendingLook {
     /// What a disk of this machine has, if nobody has to be asked for the way there.
     #[cfg(target_os = "linux")]
-    fn known_at_once(&self, path: &Path, head: usize) -> Option<Result<Found, Absent>> {
+    fn known_at_once(&self, path: &Path, head: usize) -> Option<Result<FileFacts, Absent>> {
         use std::os::fd::AsRawFd as _;
 
         use nix::errno::Errno;
@@ -241,7 +246,7 @@ impl Look {
     }
 
     /// Has a child ask. Blocks, for a second at most.
-    fn ask(&self, path: &Path, head: usize) -> Result<Found, Absent> {
+    fn ask(&self, path: &Path, head: usize) -> Result<FileFacts, Absent> {
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() || asking.hanging >= HANG_AT_MOST {
@@ -284,7 +289,7 @@ fn question(
     mut channel: &UnixStream,
     path: &Path,
     head: usize,
-) -> io::Result<Result<Found, Absent>> {
+) -> io::Result<Result<FileFacts, Absent>> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let bytes = path.as_bytes_with_nul();
     if bytes.len() > PATH {
@@ -319,7 +324,7 @@ fn question(
         return Ok(Err(io::Error::from_raw_os_error(unread).into()));
     }
     let [mode, executable, size, seconds, nanoseconds] = fields;
-    Ok(Ok(Found {
+    Ok(Ok(FileFacts {
         mode,
         executable: executable != 0,
         real: place,
@@ -527,7 +532,7 @@ mod tests {
         let names = ["long", "link", "broken", "gone", "", "long/below"];
         for name in names.map(path).into_iter().chain(["/bin/sh".into()]) {
             for head in [0, 5, PART, 2 * PART + 1, usize::from(u16::MAX)] {
-                let told = |found: Result<Found, Absent>| {
+                let told = |found: Result<FileFacts, Absent>| {
                     found.map_err(|absent| (absent.error.raw_os_error(), absent.link))
                 };
                 let here = told(Files::default().look(&name, head));

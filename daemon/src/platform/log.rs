@@ -74,7 +74,7 @@ pub fn start(usual: &str, state: &Path) -> Result<(), TryInitError> {
         .json()
         .flatten_event(true)
         .log_internal_errors(false)
-        .with_writer(|| file::Kept);
+        .with_writer(|| file::LogWriter);
     registry.with(stderr).with(kept).try_init()?;
     let _first = FILTER.set(handle);
     Ok(())

@@ -19,7 +19,7 @@ const TEMPORARY_NAMES: u32 = 8;
 
 /// What is at the alias's path.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Found {
+pub enum AliasTarget {
     /// Nothing.
     Nothing,
     /// A symbolic link that we made.
@@ -54,16 +54,16 @@ pub enum Action {
 
 /// Decides.
 #[must_use]
-pub fn judge(found: Found) -> Action {
+pub fn judge(found: AliasTarget) -> Action {
     match found {
-        Found::Nothing => Action::Create,
-        Found::Link(Leads::Here) => Action::Keep,
-        Found::Link(Leads::Nowhere) => Action::Replace,
-        Found::Link(Leads::ToAnother(path)) => Action::LeaveAlone(format!(
+        AliasTarget::Nothing => Action::Create,
+        AliasTarget::Link(Leads::Here) => Action::Keep,
+        AliasTarget::Link(Leads::Nowhere) => Action::Replace,
+        AliasTarget::Link(Leads::ToAnother(path)) => Action::LeaveAlone(format!(
             "it leads to another living socket of yours, `{}`",
             path.display()
         )),
-        Found::Other(what) => Action::LeaveAlone(format!("it is {what}")),
+        AliasTarget::Other(what) => Action::LeaveAlone(format!("it is {what}")),
     }
 }
 
@@ -99,7 +99,7 @@ impl Alias {
 
     /// Takes the link away if it leads to our socket.
     pub fn remove(&self) {
-        if matches!(self.look(), Ok(Found::Link(Leads::Here))) {
+        if matches!(self.look(), Ok(AliasTarget::Link(Leads::Here))) {
             // Gone already, or it stays: the next start replaces it.
             let _stays = fs::remove_file(&self.path);
         }
@@ -123,10 +123,12 @@ impl Alias {
         format!("the alias `{}` is left alone: {why}", self.path.display())
     }
 
-    fn look(&self) -> io::Result<Found> {
+    fn look(&self) -> io::Result<AliasTarget> {
         let meta = match fs::symlink_metadata(&self.path) {
             Ok(meta) => meta,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(AliasTarget::Nothing);
+            }
             Err(error) => return Err(error),
         };
         let kind = meta.file_type();
@@ -140,13 +142,13 @@ impl Alias {
             "a file"
         };
         if meta.uid() != geteuid().as_raw() {
-            return Ok(Found::Other(format!("{what} of user {}", meta.uid())));
+            return Ok(AliasTarget::Other(format!("{what} of user {}", meta.uid())));
         }
         if !kind.is_symlink() {
-            return Ok(Found::Other(format!("{what}, not a link")));
+            return Ok(AliasTarget::Other(format!("{what}, not a link")));
         }
         let to = fs::read_link(&self.path)?;
-        Ok(Found::Link(self.leads(&to)))
+        Ok(AliasTarget::Link(self.leads(&to)))
     }
 
     fn leads(&self, to: &Path) -> Leads {
@@ -214,11 +216,11 @@ mod tests {
     #[test]
     fn only_nothing_and_our_own_dead_link_are_touched() {
         let left = |found| matches!(judge(found), Action::LeaveAlone(_));
-        assert_eq!(judge(Found::Nothing), Action::Create);
-        assert_eq!(judge(Found::Link(Leads::Here)), Action::Keep);
-        assert_eq!(judge(Found::Link(Leads::Nowhere)), Action::Replace);
-        assert!(left(Found::Link(Leads::ToAnother("/x".into()))));
-        assert!(left(Found::Other("a file of user 7".to_owned())));
+        assert_eq!(judge(AliasTarget::Nothing), Action::Create);
+        assert_eq!(judge(AliasTarget::Link(Leads::Here)), Action::Keep);
+        assert_eq!(judge(AliasTarget::Link(Leads::Nowhere)), Action::Replace);
+        assert!(left(AliasTarget::Link(Leads::ToAnother("/x".into()))));
+        assert!(left(AliasTarget::Other("a file of user 7".to_owned())));
     }
 
     struct Place {

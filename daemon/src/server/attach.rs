@@ -73,12 +73,12 @@ impl Drop for Hold {
 }
 
 /// Bytes that count as held for as long as anybody has them.
-struct Held {
+struct HeldBytes {
     bytes: Vec<u8>,
     _hold: Hold,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for HeldBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -188,7 +188,7 @@ fn of_one(attachment: &mut Attachment, room: &mut usize) -> Result<Content, Reje
     Ok(Content::new(held))
 }
 
-fn of_data(data: &str, most: usize) -> Result<Held, Rejected> {
+fn of_data(data: &str, most: usize) -> Result<HeldBytes, Rejected> {
     let bytes = data.len() / 4 * 3;
     // Up to two of them are padding.
     if bytes > most.saturating_add(2) {
@@ -201,13 +201,13 @@ fn of_data(data: &str, most: usize) -> Result<Held, Rejected> {
     match bytes.len() {
         0 => Err(invalid("is empty")),
         size if size > most => Err(too_large(size as u64, most)),
-        _ => Ok(Held { bytes, _hold: hold }),
+        _ => Ok(HeldBytes { bytes, _hold: hold }),
     }
 }
 
 /// The whole file as it is now. Who asks is the user whose files these are, so a link is followed:
 /// it leads to nothing that the user could not name.
-fn of_file(path: &str, most: usize) -> Result<Held, Rejected> {
+fn of_file(path: &str, most: usize) -> Result<HeldBytes, Rejected> {
     let failed = |error: std::io::Error| invalid(format!("can't be read: `{path}`: {error}"));
     let content = content::open(path).map_err(failed)?;
     if !content.kind.is_file() {
@@ -227,7 +227,7 @@ fn of_file(path: &str, most: usize) -> Result<Held, Rejected> {
     };
     let hold = Hold::of(size)?;
     match content.read().map_err(failed)? {
-        Some(bytes) => Ok(Held { bytes, _hold: hold }),
+        Some(bytes) => Ok(HeldBytes { bytes, _hold: hold }),
         None => Err(invalid(format!("changed while it was read: `{path}`"))
             .hint("ask again when nobody writes it")),
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use agentd_protocol::doctor::Finding;
 
-use crate::config::{self, Config, Endpoints, Look};
+use crate::config::{self, Config, Endpoints, HostEnv};
 use crate::platform::paths::{self, Paths};
 use crate::platform::remote;
 use crate::server::alias::{Action, Alias};
@@ -35,7 +35,7 @@ pub struct Patient {
     /// Reads the configuration; the error says why it can't be used.
     pub load: Box<dyn Fn() -> Result<Config, String>>,
     /// What this process sees.
-    pub look: Look,
+    pub look: HostEnv,
     /// `PATH` as the service has it, if that is another one.
     pub service_path: Option<Vec<PathBuf>>,
     /// The names of the service's variables, if it has others than this process.
@@ -287,7 +287,7 @@ fn agents(patient: &Patient, config: &Config) -> Vec<Finding> {
         }
     }
     if let Some(path) = &patient.service_path {
-        let service = Look {
+        let service = HostEnv {
             path: path.clone(),
             ..patient.look.clone()
         };

@@ -176,14 +176,14 @@ struct Peer {
 }
 
 /// A request that was read from a line.
-struct Asked {
+struct ReadRequest {
     id: Option<Id>,
     decoded: Decoded,
     known: Known,
 }
 
 /// What happened in one step, where it isn't done with at once.
-enum Step {
+enum PeerStep {
     Read(io::Result<usize>),
     Ordered(Option<ConnCommand>),
     Written(io::Result<usize>),
@@ -236,17 +236,17 @@ impl Peer {
                 Due::Never => None,
             };
             match self.step(reader, writer, inbox, due).await {
-                Step::Read(read) => self.input.heard(read),
-                Step::Ordered(Some(command)) => self.obey(command),
-                Step::Ordered(None) | Step::OwnerGone => self.close(),
-                Step::Written(written) => {
+                PeerStep::Read(read) => self.input.heard(read),
+                PeerStep::Ordered(Some(command)) => self.obey(command),
+                PeerStep::Ordered(None) | PeerStep::OwnerGone => self.close(),
+                PeerStep::Written(written) => {
                     self.output.wrote(written);
                     failpoint!("after-line");
                 }
-                Step::Attached(Some(event)) => self.reading = Reading::Done(event),
-                Step::Attached(None) => self.close(),
-                Step::Room => {}
-                Step::Due => self.line_took_too_long(),
+                PeerStep::Attached(Some(event)) => self.reading = Reading::Done(event),
+                PeerStep::Attached(None) => self.close(),
+                PeerStep::Room => {}
+                PeerStep::Due => self.line_took_too_long(),
             }
         }
     }
@@ -257,7 +257,7 @@ impl Peer {
         writer: &mut W,
         inbox: &mpsc::Sender<Event>,
         due: Option<Instant>,
-    ) -> Step
+    ) -> PeerStep
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
@@ -272,15 +272,15 @@ impl Peer {
             ..
         } = self;
         tokio::select! {
-            command = commands.recv(), if ordering && output.has_room() => Step::Ordered(command),
-            written = output.write(writer), if output.busy() => Step::Written(written),
+            command = commands.recv(), if ordering && output.has_room() => PeerStep::Ordered(command),
+            written = output.write(writer), if output.busy() => PeerStep::Written(written),
             room = inbox.reserve(), if posting => match room {
-                Ok(_given_back) => Step::Room,
-                Err(_) => Step::OwnerGone,
+                Ok(_given_back) => PeerStep::Room,
+                Err(_) => PeerStep::OwnerGone,
             },
-            event = attaching.done() => Step::Attached(event),
-            read = input.read(reader), if reading => Step::Read(read),
-            () = at(due) => Step::Due,
+            event = attaching.done() => PeerStep::Attached(event),
+            read = input.read(reader), if reading => PeerStep::Read(read),
+            () = at(due) => PeerStep::Due,
         }
     }
 
@@ -337,7 +337,7 @@ impl Peer {
     }
 
     /// A request for the owner; `None` when the line was refused here.
-    fn serve(&mut self, item: Item) -> Option<Asked> {
+    fn serve(&mut self, item: Item) -> Option<ReadRequest> {
         let (id, rejected) = match item {
             Item::Line(line) => match self.decode(&line) {
                 Ok(asked) => return Some(asked),
@@ -357,7 +357,7 @@ impl Peer {
         None
     }
 
-    fn decode(&mut self, line: &[u8]) -> Result<Asked, (Option<Id>, Rejected)> {
+    fn decode(&mut self, line: &[u8]) -> Result<ReadRequest, (Option<Id>, Rejected)> {
         let envelope = Envelope::parse(line)?;
         let id = envelope.id.clone();
         let taken = id.as_ref().is_some_and(|id| self.ledger.is_open(id));
@@ -370,7 +370,7 @@ impl Peer {
         memory::let_go(line.len());
         let known = (self.facts)(&decoded.request);
         self.ledger.asked(id.clone());
-        Ok(Asked { id, decoded, known })
+        Ok(ReadRequest { id, decoded, known })
     }
 
     fn refuse(&mut self, id: Option<&Id>, rejected: Rejected) {

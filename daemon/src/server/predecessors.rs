@@ -18,11 +18,11 @@ use crate::server::owner::Gone;
 pub struct Predecessors {
     state_dir: PathBuf,
     gone: mpsc::Sender<Gone>,
-    asked: Arc<Mutex<Asked>>,
+    asked: Arc<Mutex<Lookup>>,
 }
 
 #[derive(Default, Debug)]
-struct Asked {
+struct Lookup {
     instances: BTreeSet<String>,
     /// Is there a thread that will look at them?
     busy: bool,

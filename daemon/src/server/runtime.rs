@@ -39,8 +39,8 @@ use crate::server::predecessors::Predecessors;
 use crate::store::{self, Answers, Liveness, Opened, Role, Store};
 use crate::webhook;
 use crate::worker::{
-    Attach, FileLimit, Learned, Look, Patience, Roster, Seen, SpawnRecord, Spawner, Versions,
-    adopt_orphans, learned,
+    Attach, FileLimit, HostProbe, HostSnapshot, Learned, Patience, Roster, SpawnRecord, Spawner,
+    Versions, adopt_orphans, learned,
 };
 
 /// Connections that were accepted and not heard of: more than there can be.
@@ -427,17 +427,17 @@ const fn patience(served: &Served) -> Patience {
 }
 
 /// Looks at every agent, each in the form that it was last found to have.
-fn look(config: &Config, state_dir: &Path) -> Look {
+fn look(config: &Config, state_dir: &Path) -> HostProbe {
     let (config, state_dir) = (config.clone(), state_dir.to_owned());
     Arc::new(move |files| {
         let Learned {
             one_shot_only,
             others,
         } = learned(&state_dir, files);
-        let look = config::Look {
+        let look = config::HostEnv {
             one_shot_only,
             others,
-            ..config::Look::with(files.clone())
+            ..config::HostEnv::with(files.clone())
         };
         let mut agents = config::agents(&config, &look);
         let looked_for = config::looked_for(&config, &agents);
@@ -446,12 +446,12 @@ fn look(config: &Config, state_dir: &Path) -> Look {
                 run.pass_env.extend(config.provider_keys.iter().cloned());
             }
         }
-        Seen { agents, looked_for }
+        HostSnapshot { agents, looked_for }
     })
 }
 
-fn settings(options: &StartOptions, opened: &Opened, seen: Seen) -> Settings {
-    let Seen { agents, looked_for } = seen;
+fn settings(options: &StartOptions, opened: &Opened, seen: HostSnapshot) -> Settings {
+    let HostSnapshot { agents, looked_for } = seen;
     let agents: BTreeMap<_, _> = agents
         .into_iter()
         .map(|(agent, _)| (agent.name.clone(), agent))

@@ -54,7 +54,7 @@ impl Cursor {
 }
 
 /// A page that is being filled.
-struct Page {
+struct ExportPage {
     rows: Vec<String>,
     bytes: usize,
     cursor: Cursor,
@@ -67,7 +67,7 @@ enum Room {
     Full,
 }
 
-impl Page {
+impl ExportPage {
     fn push(&mut self, row: &Value, cursor: Cursor) -> Room {
         let row = row.to_string();
         if self.bytes + row.len() > PAGE && !self.rows.is_empty() {
@@ -82,7 +82,7 @@ impl Page {
 
 /// The page after a cursor.
 pub(super) fn export(conn: &Connection, after: u64) -> rusqlite::Result<Loaded> {
-    let mut page = Page {
+    let mut page = ExportPage {
         rows: Vec::new(),
         bytes: 0,
         cursor: Cursor::read(after),
@@ -93,7 +93,7 @@ pub(super) fn export(conn: &Connection, after: u64) -> rusqlite::Result<Loaded> 
     Ok(Loaded::Line(line))
 }
 
-fn fill(conn: &Connection, page: &mut Page) -> rusqlite::Result<Room> {
+fn fill(conn: &Connection, page: &mut ExportPage) -> rusqlite::Result<Room> {
     if let Cursor::Session(after) = page.cursor {
         if sessions(conn, after, page)? == Room::Full {
             return Ok(Room::Full);
@@ -134,7 +134,7 @@ fn ascending(last: i64, next: i64) -> rusqlite::Result<()> {
     Err(rusqlite::Error::SqliteFailure(code, Some(why)))
 }
 
-fn sessions(conn: &Connection, after: i64, page: &mut Page) -> rusqlite::Result<Room> {
+fn sessions(conn: &Connection, after: i64, page: &mut ExportPage) -> rusqlite::Result<Room> {
     let mut statement = conn.prepare_cached(
         "SELECT id, name, agent, cwd, toolsets, named, native, turns, provider, model, thinking,
             created_at FROM sessions WHERE id > ?1 ORDER BY id",
@@ -175,7 +175,7 @@ struct Items<'a> {
     job: i64,
     skip: u64,
     count: u64,
-    page: &'a mut Page,
+    page: &'a mut ExportPage,
 }
 
 impl Items<'_> {
@@ -225,7 +225,12 @@ impl Items<'_> {
     }
 }
 
-fn one_job(conn: &Connection, job: i64, skip: u64, page: &mut Page) -> rusqlite::Result<Room> {
+fn one_job(
+    conn: &Connection,
+    job: i64,
+    skip: u64,
+    page: &mut ExportPage,
+) -> rusqlite::Result<Room> {
     let mut items = Items {
         job,
         skip,

@@ -37,20 +37,20 @@ pub(super) fn sessions(conn: &Connection, after: u64, limit: usize) -> rusqlite:
         }
         let place = row.get(0)?;
         let kept = if row.get(7)? {
-            Kept {
+            ListedColumns {
                 title: row.get(8)?,
                 preview: row.get(9)?,
                 active_at: row.get(10)?,
             }
         } else {
-            Kept::made_anew(conn, place, &mut long)?
+            ListedColumns::made_anew(conn, place, &mut long)?
         };
         sessions.push((nat(place), session_row(row, kept)?));
     }
     Ok(Loaded::SessionList { sessions, more })
 }
 
-fn session_row(row: &Row<'_>, kept: Kept) -> rusqlite::Result<rows::SessionRow> {
+fn session_row(row: &Row<'_>, kept: ListedColumns) -> rusqlite::Result<rows::SessionRow> {
     let created: i64 = row.get(6)?;
     let last = kept.active_at.max(row.get(11)?);
     Ok(rows::SessionRow {
@@ -68,7 +68,7 @@ fn session_row(row: &Row<'_>, kept: Kept) -> rusqlite::Result<rows::SessionRow> 
 }
 
 /// The columns.
-struct Kept {
+struct ListedColumns {
     /// How the first job that is kept begins; `None` without one.
     title: Option<String>,
     /// How the end of the last one begins.
@@ -83,7 +83,7 @@ const ENDS_OF_SESSION: &str = "SELECT
     (SELECT max(job) FROM jobs WHERE session = ?1 AND final_seq IS NOT NULL),
     (SELECT min(job) FROM jobs WHERE session = ?1 AND final_seq IS NULL)";
 
-impl Kept {
+impl ListedColumns {
     fn made_anew<'a>(
         conn: &'a Connection,
         place: i64,
@@ -124,7 +124,7 @@ pub(super) fn begin(conn: &Connection, place: i64, request: &str) -> rusqlite::R
 }
 
 /// The end of a job, as its session's row has it.
-pub(super) struct Ended<'a> {
+pub(super) struct LastEnd<'a> {
     pub(super) line: &'a str,
     pub(super) at: i64,
     /// Did the job run?
@@ -132,7 +132,7 @@ pub(super) struct Ended<'a> {
 }
 
 /// A job has ended.
-pub(super) fn end(conn: &Connection, place: i64, ended: &Ended<'_>) -> rusqlite::Result<()> {
+pub(super) fn end(conn: &Connection, place: i64, ended: &LastEnd<'_>) -> rusqlite::Result<()> {
     let is_whole = conn
         .prepare_cached(
             "UPDATE sessions SET turns = turns + ?2, preview = ?3,
@@ -159,7 +159,7 @@ pub(super) fn make_anew(conn: &Connection, place: i64) -> rusqlite::Result<()> {
         return Ok(());
     }
     let mut long = (Long::new(conn, "request"), Long::new(conn, "final"));
-    let kept = Kept::made_anew(conn, place, &mut long)?;
+    let kept = ListedColumns::made_anew(conn, place, &mut long)?;
     // Jobs that were forgotten count for when it was used.
     conn.prepare_cached(
         "UPDATE sessions SET title = ?2, preview = ?3,

@@ -136,13 +136,13 @@ fn open_job(row: &rusqlite::Row<'_>) -> rusqlite::Result<Open> {
 }
 
 /// Some lines of the log.
-struct Page {
+struct LogPage {
     lines: Vec<LogLine>,
     more: bool,
     portion: Option<(JobId, Vec<TextPiece>)>,
 }
 
-impl Page {
+impl LogPage {
     fn loaded(self, conn: &Connection, first: JobId) -> rusqlite::Result<Loaded> {
         Ok(Loaded::Log {
             lines: self.lines,
@@ -158,12 +158,12 @@ impl Page {
 /// As many lines as fit into a page.
 fn page(
     conn: &Connection,
-    mut places: Vec<Place>,
+    mut places: Vec<LinePosition>,
     texts: &[(JobId, Position)],
-) -> rusqlite::Result<Page> {
+) -> rusqlite::Result<LogPage> {
     let more = places.len() > PAGE_LINES;
     places.truncate(PAGE_LINES);
-    let mut page = Page {
+    let mut page = LogPage {
         lines: Vec::new(),
         more,
         portion: None,
@@ -217,29 +217,29 @@ fn oldest(conn: &Connection) -> rusqlite::Result<u64> {
 const LAST: i64 = 2;
 
 /// Where a line is.
-struct Place {
+struct LinePosition {
     seq: i64,
     kind: i64,
     job: i64,
 }
 
 /// The places of the next lines of some jobs, one more than a page has if there are so many.
-fn places_of(conn: &Connection, after: u64, jobs: &[i64]) -> rusqlite::Result<Vec<Place>> {
+fn places_of(conn: &Connection, after: u64, jobs: &[i64]) -> rusqlite::Result<Vec<LinePosition>> {
     let jobs = serde_json::json!(jobs).to_string();
     conn.prepare_cached(SOME)?
         .query_map(params![int(after), int(PAGE_LINES as u64 + 1), jobs], place)?
         .collect()
 }
 
-fn place(row: &rusqlite::Row<'_>) -> rusqlite::Result<Place> {
-    Ok(Place {
+fn place(row: &rusqlite::Row<'_>) -> rusqlite::Result<LinePosition> {
+    Ok(LinePosition {
         seq: row.get(0)?,
         kind: row.get(1)?,
         job: row.get(2)?,
     })
 }
 
-fn line(conn: &Connection, place: &Place) -> rusqlite::Result<Body> {
+fn line(conn: &Connection, place: &LinePosition) -> rusqlite::Result<Body> {
     match place.kind {
         0 => accepted(conn, place.job),
         LAST => conn

@@ -50,7 +50,7 @@ pub use inspect::{check_whole, inspect};
 pub use loss::Loss;
 pub use losses::{accept_losses, losses};
 pub use restore::{Restored, restore};
-pub use webhooks::{AttemptRecord, Delivery, Outcome, Waiting, Wanted, given_up};
+pub use webhooks::{AttemptOutcome, AttemptRecord, Delivery, Waiting, Wanted, given_up};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -136,7 +136,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Asked>,
+    waiting: VecDeque<QueuedQuery>,
     reading: Vec<Reading>,
     /// Those that nobody waits for any more included.
     threads: usize,
@@ -153,7 +153,7 @@ struct State {
     moving_until: Option<Instant>,
 }
 
-struct Asked {
+struct QueuedQuery {
     token: Token,
     query: Query,
     until: Instant,
@@ -196,7 +196,7 @@ impl Readers {
             return Err(NotTaken::Full);
         }
         let until = Instant::now() + self.shared.config.limits.answer;
-        state.waiting.push_back(Asked {
+        state.waiting.push_back(QueuedQuery {
             token,
             query,
             until,
@@ -356,7 +356,7 @@ impl Shared {
     }
 
     /// Waits for something to read.
-    fn next(&self) -> Option<(u64, Asked)> {
+    fn next(&self) -> Option<(u64, QueuedQuery)> {
         let mut state = lock(&self.state);
         let idle_until = Instant::now() + self.config.limits.idle;
         loop {
@@ -392,7 +392,7 @@ impl Shared {
         }
     }
 
-    fn read(&self, kept: &mut Option<Connection>, number: u64, asked: &Asked) -> Loaded {
+    fn read(&self, kept: &mut Option<Connection>, number: u64, asked: &QueuedQuery) -> Loaded {
         let conn = match kept.take().map_or_else(|| self.open(), Ok) {
             Ok(conn) => conn,
             Err(error) => return Loaded::Failed(self.words(&error)),
@@ -421,7 +421,7 @@ impl Shared {
     }
 
     /// All of an answer is of one moment.
-    fn read_with(&self, conn: &Connection, asked: &Asked) -> rusqlite::Result<Loaded> {
+    fn read_with(&self, conn: &Connection, asked: &QueuedQuery) -> rusqlite::Result<Loaded> {
         conn.prepare_cached("BEGIN")?.execute([])?;
         // From here on it is decided what is seen.
         conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM meta)")?

@@ -19,7 +19,7 @@ use super::{Role, schema};
 
 /// What an instance left, as it was found.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct Leftovers {
     /// In the order in which they were accepted.
     jobs: Vec<LeftJob>,
     /// The session of each.
@@ -29,7 +29,7 @@ pub(super) struct Found {
 }
 
 /// Dead instances, with what each of them left.
-pub(super) type Dead = BTreeMap<String, Found>;
+pub(super) type Dead = BTreeMap<String, Leftovers>;
 
 /// Is there anything that somebody has open, or has not done?
 pub(super) fn anything(conn: &Connection) -> rusqlite::Result<bool> {
@@ -152,7 +152,7 @@ impl<'a> Search<'a> {
     }
 
     /// Where what an instance left is kept, if it is dead.
-    fn of_instance<'d>(&self, dead: &'d mut Dead, name: &str) -> Option<&'d mut Found> {
+    fn of_instance<'d>(&self, dead: &'d mut Dead, name: &str) -> Option<&'d mut Leftovers> {
         if !dead.contains_key(name) {
             let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
             let known = asked.get(name).copied();
@@ -161,7 +161,7 @@ impl<'a> Search<'a> {
                 asked.insert(name.to_owned(), is_dead);
             }
             if is_dead {
-                dead.insert(name.to_owned(), Found::default());
+                dead.insert(name.to_owned(), Leftovers::default());
             }
         }
         dead.get_mut(name)
@@ -195,7 +195,7 @@ fn take_one(
     conn: &Connection,
     ours: &str,
     instance: String,
-    found: Found,
+    found: Leftovers,
     dead: &str,
 ) -> rusqlite::Result<Recovered> {
     let sessions: BTreeSet<i64> = found.sessions_of_jobs.iter().copied().collect();

@@ -107,7 +107,7 @@ pub struct Waiting {
 
 /// How an attempt ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// The receiver has it.
     Delivered,
     /// There is another attempt, at this time in milliseconds since 1970.
@@ -130,7 +130,7 @@ pub struct AttemptRecord {
     /// When it ended, milliseconds since 1970.
     pub at_ms: i64,
     /// How.
-    pub outcome: Outcome,
+    pub outcome: AttemptOutcome,
     /// What the receiver answered, if it did.
     pub status: Option<u16>,
     /// Why it isn't delivered.
@@ -305,11 +305,13 @@ pub(super) fn record_attempts(
     let change = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
     for attempt in attempts {
         let (state, due) = match attempt.outcome {
-            Outcome::Delivered => (DeliveryState::Delivered, None),
-            Outcome::Again(due) | Outcome::Waits(due) => (DeliveryState::Pending, Some(due)),
-            Outcome::Dead | Outcome::Gone => (DeliveryState::Dead, None),
+            AttemptOutcome::Delivered => (DeliveryState::Delivered, None),
+            AttemptOutcome::Again(due) | AttemptOutcome::Waits(due) => {
+                (DeliveryState::Pending, Some(due))
+            }
+            AttemptOutcome::Dead | AttemptOutcome::Gone => (DeliveryState::Dead, None),
         };
-        let counts = !matches!(attempt.outcome, Outcome::Waits(_));
+        let counts = !matches!(attempt.outcome, AttemptOutcome::Waits(_));
         let url: Option<String> = change
             .prepare_cached(
                 "UPDATE webhooks SET state = ?2, attempts = attempts + ?8, last_at = ?3,
@@ -331,7 +333,7 @@ pub(super) fn record_attempts(
                 |row| row.get(0),
             )
             .optional()?;
-        if attempt.outcome == Outcome::Gone {
+        if attempt.outcome == AttemptOutcome::Gone {
             change
                 .prepare_cached(
                     "UPDATE webhooks SET state = 'dead', last_at = ?2, error = ?3

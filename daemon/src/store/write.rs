@@ -10,7 +10,7 @@ use agentd_protocol::{Body, Code, JobId};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Params, params};
 use sha2::{Digest as _, Sha256};
 
-use super::listed::{self, Ended};
+use super::listed::{self, LastEnd};
 use super::{Liveness, attachments, texts, webhooks};
 
 /// The next free numbers. Only good within one transaction: other processes take some, too.
@@ -459,7 +459,7 @@ impl Writing<'_> {
             texts::replace(self.conn, job, said)?;
         }
         let line = line.as_json();
-        listed::end(self.conn, session, &Ended { line, at, ran })?;
+        listed::end(self.conn, session, &LastEnd { line, at, ran })?;
         if end == End::Interrupted {
             // Those of another instance, of which ours may know nothing: of a dead one it has them,
             // and holds the same.

@@ -22,10 +22,10 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use self::earliest::EARLIEST_MS;
-use self::post::{Ended, LookUp, Poster};
+use self::post::{LookUp, PostResult, Poster};
 use self::schedule::Verdict;
 use crate::config::Endpoints;
-use crate::store::{AttemptRecord, Delivery, Outcome, Store, Wanted};
+use crate::store::{AttemptOutcome, AttemptRecord, Delivery, Store, Wanted};
 
 /// Requests under way, of all receivers.
 const AT_ONCE: usize = 16;
@@ -140,7 +140,7 @@ struct Deliverer {
     config: DeliveryConfig,
     clock: Clock,
     poster: Arc<Poster>,
-    requests: JoinSet<Ended>,
+    requests: JoinSet<PostResult>,
     under_way: HashMap<Id, UnderWay>,
     /// Hosts that gave no answer in time when they were last asked: each gets one request at once.
     slow: HashSet<String>,
@@ -298,16 +298,16 @@ impl Deliverer {
         let request = self.requests.spawn(async move {
             match endpoint {
                 Some(endpoint) => poster.post(&endpoint, due, now_ms).await,
-                None => Ended::failed("no endpoint is configured for its URL any more"),
+                None => PostResult::failed("no endpoint is configured for its URL any more"),
             }
         });
         self.under_way.insert(request.id(), one);
     }
 
-    fn ended(&mut self, ended: Result<(Id, Ended), JoinError>) {
+    fn ended(&mut self, ended: Result<(Id, PostResult), JoinError>) {
         let (task, ended) = match ended {
             Ok(ended) => ended,
-            Err(error) => (error.id(), Ended::failed("a bug in agentd")),
+            Err(error) => (error.id(), PostResult::failed("a bug in agentd")),
         };
         let Some(one) = self.under_way.remove(&task) else {
             return;
@@ -332,16 +332,18 @@ impl Deliverer {
         let outcome = schedule::outcome(&one.id, made, ended.verdict, created_ms, at_ms);
         let outcome = match outcome {
             // Who tries waits for the answer.
-            Outcome::Again(_) | Outcome::Waits(_) if one.is_test => Outcome::Dead,
+            AttemptOutcome::Again(_) | AttemptOutcome::Waits(_) if one.is_test => {
+                AttemptOutcome::Dead
+            }
             outcome => outcome,
         };
         let (webhook, host, why) = (&one.id, &one.host, ended.error.as_deref());
         match outcome {
-            Outcome::Delivered => tracing::debug!(webhook, host, "a webhook is delivered"),
-            Outcome::Again(_) | Outcome::Waits(_) => {
+            AttemptOutcome::Delivered => tracing::debug!(webhook, host, "a webhook is delivered"),
+            AttemptOutcome::Again(_) | AttemptOutcome::Waits(_) => {
                 tracing::debug!(webhook, host, why, "a webhook is not delivered");
             }
-            Outcome::Dead | Outcome::Gone => tracing::warn!(
+            AttemptOutcome::Dead | AttemptOutcome::Gone => tracing::warn!(
                 webhook,
                 host,
                 why,

@@ -47,7 +47,7 @@ pub(super) fn system() -> LookUp {
 
 /// What came of an attempt.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct PostResult {
     pub(super) verdict: Verdict,
     pub(super) status: Option<u16>,
     /// Why it isn't delivered.
@@ -56,7 +56,7 @@ pub(super) struct Ended {
     pub(super) late: bool,
 }
 
-impl Ended {
+impl PostResult {
     pub(super) fn failed(error: impl Into<String>) -> Self {
         let mut error = error.into();
         while error.len() > MOST_WORDS {
@@ -128,7 +128,7 @@ impl Poster {
     }
 
     /// Tells a receiver once, at `now_ms` since 1970.
-    pub(super) async fn post(&self, endpoint: &Endpoint, due: Delivery, now_ms: i64) -> Ended {
+    pub(super) async fn post(&self, endpoint: &Endpoint, due: Delivery, now_ms: i64) -> PostResult {
         let sent = tokio::time::timeout(self.within, self.send(endpoint, due, now_ms)).await;
         match sent {
             Ok(Ok(response)) => {
@@ -138,9 +138,9 @@ impl Poster {
                 ended
             }
             Ok(Err(ended)) => ended,
-            Err(_late) => Ended {
+            Err(_late) => PostResult {
                 late: true,
-                ..Ended::failed(format!("no answer within {} s", self.within.as_secs()))
+                ..PostResult::failed(format!("no answer within {} s", self.within.as_secs()))
             },
         }
     }
@@ -150,13 +150,13 @@ impl Poster {
         endpoint: &Endpoint,
         due: Delivery,
         now_ms: i64,
-    ) -> Result<Response, Ended> {
-        let url = Url::parse(&due.url).map_err(|_none| Ended::failed("its URL is none"))?;
+    ) -> Result<Response, PostResult> {
+        let url = Url::parse(&due.url).map_err(|_none| PostResult::failed("its URL is none"))?;
         let reach = endpoint.reach();
         // A name is checked when it is looked up, an address never is.
-        literal(&url, reach).map_err(|why| Ended::failed(format!("its URL {why}")))?;
+        literal(&url, reach).map_err(|why| PostResult::failed(format!("its URL {why}")))?;
         let client = self.client(reach, url.scheme() == "https");
-        let client = client.map_err(|error| Ended::failed(said(error)))?;
+        let client = client.map_err(|error| PostResult::failed(said(error)))?;
         let seconds = now_ms.div_euclid(1000);
         let signature = signatures(&endpoint.secrets, &due.id, seconds, &due.body);
         let request = client
@@ -171,7 +171,7 @@ impl Poster {
 }
 
 /// What the head of an answer means.
-fn answered(response: &Response, now_ms: i64) -> Ended {
+fn answered(response: &Response, now_ms: i64) -> PostResult {
     let status = response.status();
     let retry_after = response.headers().get(RETRY_AFTER);
     let retry_after = retry_after.and_then(|value| value.to_str().ok());
@@ -184,7 +184,7 @@ fn answered(response: &Response, now_ms: i64) -> Ended {
         Verdict::Gone => Some(format!("it answered {status}: nobody wants it any more")),
         Verdict::Failed(_) | Verdict::NoNetwork => Some(format!("it answered {status}")),
     };
-    Ended {
+    PostResult {
         verdict,
         status: Some(status.as_u16()),
         error,
@@ -243,7 +243,7 @@ fn way(to: SocketAddr) -> io::Result<SocketAddr> {
 }
 
 /// What it means that no answer came.
-fn not_sent(error: reqwest::Error) -> Ended {
+fn not_sent(error: reqwest::Error) -> PostResult {
     let mut cause = std::error::Error::source(&error);
     let mut no_network = false;
     while let Some(error) = cause {
@@ -254,9 +254,9 @@ fn not_sent(error: reqwest::Error) -> Ended {
         true => Verdict::NoNetwork,
         false => Verdict::Failed(None),
     };
-    Ended {
+    PostResult {
         verdict,
-        ..Ended::failed(said(error))
+        ..PostResult::failed(said(error))
     }
 }
 

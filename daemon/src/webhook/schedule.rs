@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
-use crate::store::Outcome;
+use crate::store::AttemptOutcome;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -83,21 +83,21 @@ pub(super) fn outcome(
     verdict: Verdict,
     created_ms: i64,
     now_ms: i64,
-) -> Outcome {
+) -> AttemptOutcome {
     let asked = match verdict {
-        Verdict::Delivered => return Outcome::Delivered,
-        Verdict::Gone => return Outcome::Gone,
+        Verdict::Delivered => return AttemptOutcome::Delivered,
+        Verdict::Gone => return AttemptOutcome::Gone,
         Verdict::Failed(asked) => asked.unwrap_or_default().min(LONGEST),
         // A clock that was ahead when it was made is no reason to go on for ever, either.
         Verdict::NoNetwork if now_ms.abs_diff(created_ms) < WITHOUT_NETWORK_MS => {
             let wait = i64::try_from(WITHOUT_NETWORK.as_millis()).unwrap_or(i64::MAX);
-            return Outcome::Waits(now_ms.saturating_add(wait));
+            return AttemptOutcome::Waits(now_ms.saturating_add(wait));
         }
         Verdict::NoNetwork => Duration::ZERO,
     };
     let made = usize::try_from(attempts.max(1)).unwrap_or(usize::MAX);
     let (Some(last), Some(next)) = (ATTEMPTS.get(made - 1), ATTEMPTS.get(made)) else {
-        return Outcome::Dead;
+        return AttemptOutcome::Dead;
     };
     let usual = next.saturating_sub(*last);
     let share = share(id, attempts);
@@ -108,7 +108,7 @@ pub(super) fn outcome(
     // What was asked for is never cut short.
     let asked = part(asked, 100 + share % (JITTER + 1));
     let wait = i64::try_from(usual.max(asked).as_millis()).unwrap_or(i64::MAX);
-    Outcome::Again(now_ms.saturating_add(wait))
+    AttemptOutcome::Again(now_ms.saturating_add(wait))
 }
 
 /// A number that is another one for each attempt of each delivery, and always the same.
@@ -130,11 +130,11 @@ mod tests {
         for attempts in 1..=10 {
             let failed = Verdict::Failed(None);
             match outcome("evt_1", attempts, failed, 0, now) {
-                Outcome::Again(at) => {
+                AttemptOutcome::Again(at) => {
                     waits.push((at - now) / 1000);
                     now = at;
                 }
-                Outcome::Dead => assert_eq!(attempts, 10),
+                AttemptOutcome::Dead => assert_eq!(attempts, 10),
                 other => panic!("{other:?}"),
             }
         }
@@ -197,7 +197,7 @@ mod tests {
         let after = |asked: &str| {
             let failed = verdict(429, Some(asked), 0);
             match outcome("evt_1", 1, failed, 0, 0) {
-                Outcome::Again(at) => at / 1000,
+                AttemptOutcome::Again(at) => at / 1000,
                 other => panic!("{other:?}"),
             }
         };
@@ -214,11 +214,15 @@ mod tests {
         let (created, minutes, week) = (1_000_000, 5 * 60 * 1000, 7 * 24 * 60 * 60 * 1000);
         let after = |attempts, now| outcome("evt_1", attempts, Verdict::NoNetwork, created, now);
         for now in [created, created + week - 1, created - week + 1] {
-            assert_eq!(after(10, now), Outcome::Waits(now + minutes), "{now}");
+            assert_eq!(
+                after(10, now),
+                AttemptOutcome::Waits(now + minutes),
+                "{now}"
+            );
         }
         for now in [created + week, created - week] {
-            assert!(matches!(after(1, now), Outcome::Again(at) if at > now));
-            assert_eq!(after(10, now), Outcome::Dead);
+            assert!(matches!(after(1, now), AttemptOutcome::Again(at) if at > now));
+            assert_eq!(after(10, now), AttemptOutcome::Dead);
         }
     }
 
@@ -232,11 +236,11 @@ mod tests {
         ) {
             let verdict = Verdict::Failed(asked.map(Duration::from_secs));
             match outcome(&id, attempts, verdict, 0, now) {
-                Outcome::Again(at) => {
+                AttemptOutcome::Again(at) => {
                     prop_assert!(attempts < 10);
                     prop_assert!(at > now && at - now <= 29 * 3600 * 1000, "{at}");
                 }
-                other => prop_assert_eq!((other, attempts >= 10), (Outcome::Dead, true)),
+                other => prop_assert_eq!((other, attempts >= 10), (AttemptOutcome::Dead, true)),
             }
         }
     }

@@ -39,7 +39,7 @@ use versions::Unready;
 
 pub use fetch::Attach;
 pub use reap::adopt_orphans;
-pub use roster::{Look, Roster, Seen};
+pub use roster::{HostProbe, HostSnapshot, Roster};
 pub use spawn::FileLimit;
 pub use versions::{Learned, Patience, Versions, learned};
 

@@ -37,9 +37,9 @@ pub(super) enum NoAnswer {
 struct Flood;
 
 /// A leader that doesn't outlive whoever waits for it.
-struct Held(Option<Leader>);
+struct ProbeLeader(Option<Leader>);
 
-impl Drop for Held {
+impl Drop for ProbeLeader {
     fn drop(&mut self) {
         let Some(mut leader) = self.0.take() else {
             return;
@@ -72,7 +72,7 @@ pub(super) async fn ask(plan: Plan) -> Result<Printed, NoAnswer> {
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     let unclear = |why: &str| NoAnswer::Unclear(why.to_owned());
     let pid = child.id().ok_or_else(|| unclear("it was gone at once"))?;
-    let mut held = Held(Some(Leader::new(child, pid, plan.mark, group)));
+    let mut held = ProbeLeader(Some(Leader::new(child, pid, plan.mark, group)));
     let mut printed = Printed::default();
     let ended = timeout(WITHIN, async {
         let Some(leader) = &mut held.0 else {

@@ -231,7 +231,7 @@ impl Leader {
     }
 
     /// Looks for what it left and ends that, beside the owner.
-    async fn look(&self, strangers: &mut BTreeSet<i32>) -> Found {
+    async fn look(&self, strangers: &mut BTreeSet<i32>) -> Survivors {
         let (leader, mark) = (self.pid, self.mark.clone());
         let mut killed = std::mem::take(strangers);
         let _alone = LOOKING.lock().await;
@@ -312,7 +312,7 @@ fn left_nothing(leader: Pid) -> bool {
 
 /// What a look found besides the leader.
 #[derive(Default)]
-struct Found {
+struct Survivors {
     /// Processes that are to be gone.
     alive: usize,
     /// Dead children of ours; whose they were can't be seen any more.
@@ -322,8 +322,8 @@ struct Found {
 /// Kills what carries the mark or is in the group, besides the leader, and what an agentd started
 /// that was a worker of ours and is dead: its processes have its mark, and became our children.
 /// Those of a living one are its own. Reaps what is dead; `strangers` are the latter.
-fn sweep(leader: Pid, mark: &SpawnTag, strangers: &mut BTreeSet<i32>) -> Found {
-    let mut found = Found::default();
+fn sweep(leader: Pid, mark: &SpawnTag, strangers: &mut BTreeSet<i32>) -> Survivors {
+    let mut found = Survivors::default();
     // What the leader started is not older than it; the rest need not be looked into.
     let since = family::process(leader).map_or(0, |leader| leader.started);
     for process in remaining(leader) {

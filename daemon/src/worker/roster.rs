@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// What a look sees.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Seen {
+pub struct HostSnapshot {
     /// Every agent that is configured or looked for, and how it is run if it can be.
     pub agents: Vec<(Agent, Option<AgentConfig>)>,
     /// What was looked for, for people.
@@ -32,18 +32,18 @@ pub struct Seen {
 }
 
 /// Looks at the host; it may take its time.
-pub type Look = Arc<dyn Fn(&Files) -> Seen + Send + Sync>;
+pub type HostProbe = Arc<dyn Fn(&Files) -> HostSnapshot + Send + Sync>;
 
 /// What is known of one agent.
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownAgent {
     agent: Agent,
     run: Option<AgentConfig>,
     /// Which file its program was.
     stamp: Option<Stamp>,
 }
 
-impl Known {
+impl KnownAgent {
     fn of((agent, run): (Agent, Option<AgentConfig>), files: &Files) -> Self {
         let stamp = run.as_ref().and_then(|run| {
             let program = run.command.first()?;
@@ -69,15 +69,15 @@ impl Known {
 /// What a look says of all of them.
 #[derive(Debug)]
 struct Sight {
-    all: Vec<Known>,
+    all: Vec<KnownAgent>,
     looked_for: String,
 }
 
 impl Sight {
-    fn of(seen: Seen, files: &Files) -> Self {
+    fn of(seen: HostSnapshot, files: &Files) -> Self {
         let all = seen.agents.into_iter();
         Self {
-            all: all.map(|agent| Known::of(agent, files)).collect(),
+            all: all.map(|agent| KnownAgent::of(agent, files)).collect(),
             looked_for: seen.looked_for,
         }
     }
@@ -85,7 +85,7 @@ impl Sight {
 
 #[derive(Debug, Default)]
 struct Table {
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, KnownAgent>,
     /// Those that can be run.
     run: Arc<BTreeMap<String, AgentConfig>>,
     looked_for: String,
@@ -134,7 +134,7 @@ impl Table {
 
 /// What a look changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Found {
+pub(super) struct RosterChange {
     pub(super) agents: Vec<Agent>,
     pub(super) looked_for: String,
 }
@@ -151,7 +151,7 @@ struct Looking {
 /// Which agents can be run.
 pub struct Roster {
     table: Mutex<Table>,
-    look: Look,
+    look: HostProbe,
     looking: tokio::sync::Mutex<Looking>,
 }
 
@@ -166,7 +166,7 @@ impl std::fmt::Debug for Roster {
 impl Roster {
     /// Takes the first look, which is given, too. Blocks, for about 2 s at most.
     #[must_use]
-    pub fn new(look: Look) -> (Arc<Self>, Seen) {
+    pub fn new(look: HostProbe) -> (Arc<Self>, HostSnapshot) {
         let files = Files::apart();
         let seen = look(&files);
         let roster = Self {
@@ -195,7 +195,7 @@ impl Roster {
 
     /// Looks again, beside the runtime's thread; `told` hears what it changed before anybody who
     /// waited goes on. Whoever asked before a look of somebody else's began has that one's.
-    pub(super) async fn look<F: Future<Output = ()>>(&self, told: impl FnOnce(Found) -> F) {
+    pub(super) async fn look<F: Future<Output = ()>>(&self, told: impl FnOnce(RosterChange) -> F) {
         let asked = Instant::now();
         let mut looking = self.looking.lock().await;
         if let Some(began) = looking.began {
@@ -208,7 +208,7 @@ impl Roster {
         let sight = self.see(&mut looking).await;
         let found = {
             let mut table = self.table();
-            Found {
+            RosterChange {
                 agents: sight.map(|sight| table.take(sight)).unwrap_or_default(),
                 looked_for: table.looked_for.clone(),
             }
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use crate::adapter::Kind;
 
-    fn seen(program: &Path, usable: Result<(), &str>) -> Seen {
+    fn seen(program: &Path, usable: Result<(), &str>) -> HostSnapshot {
         let command = vec![program.to_string_lossy().into_owned()];
         let run = AgentConfig::new(Kind::Jsonl, command.clone());
         let agent = Agent {
@@ -267,7 +267,7 @@ mod tests {
             thinking: None,
         };
         let run = agent.usable.is_ok().then_some(run);
-        Seen {
+        HostSnapshot {
             agents: vec![(agent, run)],
             looked_for: String::new(),
         }
@@ -282,7 +282,7 @@ mod tests {
         let sight = |seen| Sight::of(seen, &Files::default());
         let mut table = Table::new(sight(seen(&old, Err("it is not on PATH"))));
         assert!(table.run.is_empty());
-        let mut take = |seen: Seen| {
+        let mut take = |seen: HostSnapshot| {
             let taken = table.take(sight(seen)).len();
             let run = table.run.get("a").map(|run| run.command[0].clone());
             (taken, run)
@@ -306,7 +306,7 @@ mod tests {
         let counted = Arc::clone(&looks);
         let look = move |_: &Files| {
             counted.fetch_add(1, Ordering::Relaxed);
-            Seen::default()
+            HostSnapshot::default()
         };
         let (roster, _) = Roster::new(Arc::new(look));
         roster.look(async |_| ()).await;

@@ -20,7 +20,7 @@ use tokio::process::Child;
 use super::environment::Environment;
 use super::reap::{self, SpawnTag};
 use crate::adapter::Launch;
-use crate::platform::apart::{self, Apart, Keeps, NotEntered, Program, Step};
+use crate::platform::apart::{self, Apart, Keeps, NotEntered, Program, SpawnStep};
 use crate::platform::cgroup::{Delegated, Group};
 use crate::platform::directories::{self, Silent};
 
@@ -139,8 +139,8 @@ pub(super) async fn start(plan: &Plan, note: Note) -> Result<Started, Failure> {
     }
     // Otherwise each try would be one more process that hangs.
     let hangs = match directories::look(&plan.cwd.to_string_lossy()).await {
-        Directory::Silent => Some(Step::Directory),
-        _ => directories::is_silent(program).then_some(Step::Program),
+        Directory::Silent => Some(SpawnStep::Directory),
+        _ => directories::is_silent(program).then_some(SpawnStep::Program),
     };
     if let Some(step) = hangs {
         return Err(explain(plan, program, &NotEntered::Hangs(step)));
@@ -210,7 +210,7 @@ async fn attempt(
     group: Option<Group>,
     note: &Note,
 ) -> Result<Started, (NotEntered, Option<Group>)> {
-    let here = |error| NotEntered::Refused(Step::Program, error);
+    let here = |error| NotEntered::Refused(SpawnStep::Program, error);
     let program = Program::new(&plan.launch.argv, &plan.env, &plan.cwd);
     let program = match program {
         Ok(program) => program,
@@ -252,8 +252,8 @@ async fn attempt(
         }
         Err(NotEntered::Hangs(step)) => {
             let place = match step {
-                Step::Directory => plan.cwd.as_path(),
-                Step::Program => Path::new(&plan.launch.argv[0]),
+                SpawnStep::Directory => plan.cwd.as_path(),
+                SpawnStep::Program => Path::new(&plan.launch.argv[0]),
             };
             entering.silent = Some(Silent::below(place));
             return Err((NotEntered::Hangs(step), None));
@@ -266,10 +266,10 @@ async fn attempt(
     }
 }
 
-const fn within(step: Step) -> Duration {
+const fn within(step: SpawnStep) -> Duration {
     match step {
-        Step::Directory => ENTERS_WITHIN,
-        Step::Program => BEGINS_WITHIN,
+        SpawnStep::Directory => ENTERS_WITHIN,
+        SpawnStep::Program => BEGINS_WITHIN,
     }
 }
 
@@ -339,14 +339,14 @@ fn may_pass(error: &io::Error) -> bool {
 fn explain(plan: &Plan, program: &Path, why: &NotEntered) -> Failure {
     let (cwd, program) = (plan.cwd.display(), program.display());
     let (error, fault) = match why {
-        NotEntered::Hangs(Step::Directory) => (
+        NotEntered::Hangs(SpawnStep::Directory) => (
             format!(
                 "the working directory `{cwd}` did not answer within {} s",
                 ENTERS_WITHIN.as_secs()
             ),
             Fault::Directory,
         ),
-        NotEntered::Hangs(Step::Program) => (
+        NotEntered::Hangs(SpawnStep::Program) => (
             format!(
                 "cannot run `{program}`: it did not start within {} s",
                 BEGINS_WITHIN.as_secs()
@@ -354,7 +354,7 @@ fn explain(plan: &Plan, program: &Path, why: &NotEntered) -> Failure {
             Fault::Machine,
         ),
         // Another spawn may be for another directory, so this one says nothing about the agent.
-        NotEntered::Refused(Step::Directory, error) if !may_pass(error) => (
+        NotEntered::Refused(SpawnStep::Directory, error) if !may_pass(error) => (
             match error.raw_os_error() {
                 Some(libc::ENOENT | libc::ENOTDIR) => {
                     format!("the working directory `{cwd}` is not there, or not a directory")

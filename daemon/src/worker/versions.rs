@@ -24,13 +24,13 @@ use tokio::time::{Instant, timeout_at};
 
 use super::probe::NoAnswer;
 use super::reap::SpawnTag;
-use super::roster::Found;
+use super::roster::RosterChange;
 use super::spawn::Plan;
 use super::{Spawner, environment, probe};
 use crate::adapter::{Kind, Launch};
 use crate::config::{self, AgentConfig};
 use crate::platform::files::Files;
-use kept::{Asked, Help, Kept};
+use kept::{AskedAt, Help, KeptVersion};
 
 pub(super) use forms::Unready;
 pub(super) use kept::Stamp;
@@ -58,7 +58,7 @@ pub enum Patience {
 #[derive(Clone, Debug)]
 struct Silent {
     stamp: Stamp,
-    asked: Asked,
+    asked: AskedAt,
     /// In words for a person.
     why: String,
     /// Is it sure that it can't be used?
@@ -75,13 +75,13 @@ struct Glance {
 #[derive(Debug, Default)]
 struct Cache {
     read: bool,
-    kept: BTreeMap<PathBuf, Kept>,
+    kept: BTreeMap<PathBuf, KeptVersion>,
     /// The programs of all agents that were there at the last look.
     now: BTreeMap<PathBuf, Stamp>,
     /// Never kept for the next daemon.
     silent: BTreeMap<PathBuf, Silent>,
     /// Programs whose help said nothing, and when.
-    unhelpful: BTreeMap<PathBuf, (Stamp, Asked)>,
+    unhelpful: BTreeMap<PathBuf, (Stamp, AskedAt)>,
     asking: BTreeSet<PathBuf>,
     /// Agents that are run in their one-shot form since they were found to have no other.
     reformed: BTreeSet<String>,
@@ -151,7 +151,7 @@ impl Versions {
 
     /// The owner knows of what was found when this is over.
     async fn look_again(&self) {
-        let told = async |found: Found| {
+        let told = async |found: RosterChange| {
             let names: Vec<&str> = found
                 .agents
                 .iter()
@@ -164,7 +164,7 @@ impl Versions {
             self.cache()
                 .reformed
                 .retain(|name| !names.contains(&name.as_str()));
-            let Found { agents, looked_for } = found;
+            let RosterChange { agents, looked_for } = found;
             // An owner that is gone runs nobody.
             let _gone = (self.spawner.inbox)
                 .send(Event::AgentsFound { agents, looked_for })
@@ -255,7 +255,7 @@ impl Versions {
                 .get(&path)
                 .filter(|silent| silent.stamp == stamp);
             let unhelpful = cache.unhelpful.get(&path);
-            let done = kept.is_some_and(Kept::holds)
+            let done = kept.is_some_and(KeptVersion::holds)
                 || unhelpful.is_some_and(|(of, asked)| *of == stamp && asked.is_fresh())
                 || silent.is_some_and(|silent| silent.asked.is_fresh());
             if done || !cache.asking.insert(path.clone()) {
@@ -322,13 +322,13 @@ impl Versions {
         agent: &AgentConfig,
         path: &Path,
         stamp: Stamp,
-    ) -> Result<Kept, Silent> {
+    ) -> Result<KeptVersion, Silent> {
         let answer = probe::ask(self.plan(agent, path, "--version")).await;
-        let asked = Asked::now();
+        let asked = AskedAt::now();
         let (why, broken) = match answer {
             Ok(printed) => match printed.version() {
                 Some(version) => {
-                    return Ok(Kept {
+                    return Ok(KeptVersion {
                         stamp,
                         asked,
                         version,
@@ -361,11 +361,11 @@ impl Versions {
     }
 
     fn gave_no_help(&self, path: &Path, stamp: Stamp) {
-        let unhelpful = (stamp, Asked::now());
+        let unhelpful = (stamp, AskedAt::now());
         self.cache().unhelpful.insert(path.to_owned(), unhelpful);
     }
 
-    async fn learn(&self, path: &Path, kept: Kept) {
+    async fn learn(&self, path: &Path, kept: KeptVersion) {
         {
             let mut cache = self.cache();
             cache.silent.remove(path);

@@ -14,9 +14,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::line::{Line, Said};
+use crate::line::{Line, OutgoingLine};
 use crate::model::Boxed;
-use crate::send::{Agent, Conversation, Messages, ModelSelection, Sent, TurnControl};
+use crate::send::{Agent, Conversation, Messages, ModelSelection, SendRequest, TurnControl};
 use crate::tool::{Approval, Asker};
 use crate::turn::asker::Nobody;
 use crate::turn::inbox::Inbox;
@@ -61,7 +61,7 @@ pub(crate) async fn answer(
             return echo::play(&prompt, &cancel, &line).await;
         }
         let conversation = args.session.clone();
-        let sent = Sent {
+        let sent = SendRequest {
             text: prompt,
             attached: Vec::new(),
             conversation: conversation.map_or(Conversation::Passing, Conversation::Named),
@@ -131,7 +131,7 @@ async fn interrupted() {
     }
 }
 
-async fn show_all(mut lines: mpsc::Receiver<Said>, json: bool) -> ExitCode {
+async fn show_all(mut lines: mpsc::Receiver<OutgoingLine>, json: bool) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     while let Some(said) = lines.recv().await {
         match (said.kind, said.text("stop"), said.text("code")) {
@@ -154,7 +154,7 @@ async fn show_all(mut lines: mpsc::Receiver<Said>, json: bool) -> ExitCode {
 }
 
 /// Shows a line to a person: a model's words are as it wrote them only where no terminal obeys them.
-fn show(said: &Said) -> std::io::Result<()> {
+fn show(said: &OutgoingLine) -> std::io::Result<()> {
     let text = said.text("text");
     match said.kind {
         "message_delta" if output::out_is_terminal() => output::out(&safe(text))?,

@@ -24,7 +24,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
 /// One thing to do.
 #[derive(PartialEq, Eq, Debug)]
-enum Step<'a> {
+enum EchoStep<'a> {
     Say(&'a str),
     Tool(&'a str),
     Sleep(Duration),
@@ -60,7 +60,7 @@ pub(crate) fn attached(attachments: &[Attachment]) -> String {
     attachments.iter().map(shown).collect()
 }
 
-fn script(prompt: &str) -> Vec<Step<'_>> {
+fn script(prompt: &str) -> Vec<EchoStep<'_>> {
     let mut steps = Vec::new();
     let mut rest = prompt;
     while let Some((before, from)) = rest.split_once("[[") {
@@ -69,29 +69,29 @@ fn script(prompt: &str) -> Vec<Step<'_>> {
         };
         let Some(step) = directive(inside) else {
             let taken = rest.len() - after.len();
-            steps.extend(rest[..taken].split_whitespace().map(Step::Say));
+            steps.extend(rest[..taken].split_whitespace().map(EchoStep::Say));
             rest = after;
             continue;
         };
-        steps.extend(before.split_whitespace().map(Step::Say));
+        steps.extend(before.split_whitespace().map(EchoStep::Say));
         steps.push(step);
         rest = after;
     }
-    steps.extend(rest.split_whitespace().map(Step::Say));
+    steps.extend(rest.split_whitespace().map(EchoStep::Say));
     steps
 }
 
-fn directive(inside: &str) -> Option<Step<'_>> {
+fn directive(inside: &str) -> Option<EchoStep<'_>> {
     let inside = inside.trim();
     if let Some(code) = inside.strip_prefix("error=") {
         let known = Code::ALL.iter().find(|known| known.name() == code.trim());
-        return Some(Step::Fail(known.copied().unwrap_or(Code::AgentFailed)));
+        return Some(EchoStep::Fail(known.copied().unwrap_or(Code::AgentFailed)));
     }
     let mut words = inside.split_whitespace();
     let step = match (words.next()?, words.next()) {
-        ("tool", name) => Step::Tool(name.unwrap_or("echo")),
+        ("tool", name) => EchoStep::Tool(name.unwrap_or("echo")),
         ("sleep", Some(ms)) => {
-            Step::Sleep(Duration::from_millis(ms.parse().ok()?).min(LONGEST_SLEEP))
+            EchoStep::Sleep(Duration::from_millis(ms.parse().ok()?).min(LONGEST_SLEEP))
         }
         _ => return None,
     };
@@ -106,7 +106,7 @@ pub(crate) async fn play(prompt: &str, cancel: &CancellationToken, line: &Line) 
         .await;
     for step in script(prompt) {
         let pause = match step {
-            Step::Say(word) => {
+            EchoStep::Say(word) => {
                 let space = if text.is_empty() { "" } else { " " };
                 let delta = format!("{space}{word}");
                 let fields =
@@ -115,13 +115,13 @@ pub(crate) async fn play(prompt: &str, cancel: &CancellationToken, line: &Line) 
                 text.push_str(&delta);
                 Duration::ZERO
             }
-            Step::Tool(name) => {
+            EchoStep::Tool(name) => {
                 calls += 1;
                 tool(line, calls, name).await;
                 Duration::ZERO
             }
-            Step::Sleep(time) => time,
-            Step::Fail(code) => {
+            EchoStep::Sleep(time) => time,
+            EchoStep::Fail(code) => {
                 let error = format!("the prompt asked for the error `{code}`");
                 let fields = json!({"code": code, "error": error, "retryable": code.retryable(), "text": text});
                 line.say("error", ending(fields)).await;
@@ -180,28 +180,49 @@ mod tests {
         for (prompt, expected) in [
             (
                 "a  b\nc",
-                vec![Step::Say("a"), Step::Say("b"), Step::Say("c")],
+                vec![EchoStep::Say("a"), EchoStep::Say("b"), EchoStep::Say("c")],
             ),
             (
                 "a[[tool]]b",
-                vec![Step::Say("a"), Step::Tool("echo"), Step::Say("b")],
+                vec![
+                    EchoStep::Say("a"),
+                    EchoStep::Tool("echo"),
+                    EchoStep::Say("b"),
+                ],
             ),
             (
                 "[[tool ls]] [[sleep 200]]",
-                vec![Step::Tool("ls"), Step::Sleep(ms(200))],
+                vec![EchoStep::Tool("ls"), EchoStep::Sleep(ms(200))],
             ),
-            ("[[error=rate-limit]]", vec![Step::Fail(Code::RateLimit)]),
-            ("[[error=nonsense]]", vec![Step::Fail(Code::AgentFailed)]),
+            (
+                "[[error=rate-limit]]",
+                vec![EchoStep::Fail(Code::RateLimit)],
+            ),
+            (
+                "[[error=nonsense]]",
+                vec![EchoStep::Fail(Code::AgentFailed)],
+            ),
             (
                 "x [[what]] y",
-                vec![Step::Say("x"), Step::Say("[[what]]"), Step::Say("y")],
+                vec![
+                    EchoStep::Say("x"),
+                    EchoStep::Say("[[what]]"),
+                    EchoStep::Say("y"),
+                ],
             ),
             (
                 "[[sleep x]] [[",
-                vec![Step::Say("[[sleep"), Step::Say("x]]"), Step::Say("[[")],
+                vec![
+                    EchoStep::Say("[[sleep"),
+                    EchoStep::Say("x]]"),
+                    EchoStep::Say("[["),
+                ],
             ),
-            ("[[]]", vec![Step::Say("[[]]")]),
-            ("[[sleep 99999999999]]", vec![Step::Sleep(LONGEST_SLEEP)]),
+            ("[[]]", vec![EchoStep::Say("[[]]")]),
+            (
+                "[[sleep 99999999999]]",
+                vec![EchoStep::Sleep(LONGEST_SLEEP)],
+            ),
         ] {
             assert_eq!(script(prompt), expected, "{prompt}");
         }

@@ -8,14 +8,14 @@ use tokio::sync::mpsc;
 
 /// A line on its way out.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct OutgoingLine {
     /// Its `type`.
     pub(crate) kind: &'static str,
     id: Option<Id>,
     fields: Map<String, Value>,
 }
 
-impl Said {
+impl OutgoingLine {
     /// A line in answer to `id`; `fields` is a JSON object.
     pub(crate) fn new(kind: &'static str, id: Option<Id>, fields: Value) -> Self {
         let fields = match fields {
@@ -65,7 +65,7 @@ pub(crate) struct Line {
     /// Echoed on each.
     pub(crate) id: Option<Id>,
     /// To standard output.
-    pub(crate) out: mpsc::Sender<Said>,
+    pub(crate) out: mpsc::Sender<OutgoingLine>,
 }
 
 impl Line {
@@ -74,7 +74,7 @@ impl Line {
         // Nobody reads any more: the turn goes on in silence until it is told to leave.
         let _gone = self
             .out
-            .send(Said::new(kind, self.id.clone(), fields))
+            .send(OutgoingLine::new(kind, self.id.clone(), fields))
             .await;
     }
 
@@ -82,20 +82,22 @@ impl Line {
     pub(crate) async fn reject(&self, rejected: &Rejected) {
         let _gone = self
             .out
-            .send(Said::refusal(self.id.clone(), rejected))
+            .send(OutgoingLine::refusal(self.id.clone(), rejected))
             .await;
     }
 
     /// Says one line if that needs no waiting; else it is left out.
     pub(crate) fn say_if_room(&self, kind: &'static str, fields: Value) {
-        let _full = self.out.try_send(Said::new(kind, self.id.clone(), fields));
+        let _full = self
+            .out
+            .try_send(OutgoingLine::new(kind, self.id.clone(), fields));
     }
 
     /// Answers another request than the one whose lines these are.
     pub(crate) async fn answer(&self, kind: &'static str, id: Option<Id>) {
         let _gone = self
             .out
-            .send(Said::new(kind, id, json!({"ok": true})))
+            .send(OutgoingLine::new(kind, id, json!({"ok": true})))
             .await;
     }
 
@@ -132,9 +134,9 @@ mod tests {
         let id = Envelope::parse(br#"{"type":"ping","id":{"a": 1.0}}"#)
             .unwrap()
             .id;
-        let said = Said::new("pong", id, json!({}));
+        let said = OutgoingLine::new("pong", id, json!({}));
         assert_eq!(said.render(), r#"{"type":"pong","id":{"a": 1.0}}"#);
-        let said = Said::new("note", None, json!({"text": "x"}));
+        let said = OutgoingLine::new("note", None, json!({"text": "x"}));
         assert_eq!(said.render(), r#"{"type":"note","text":"x"}"#);
     }
 }

@@ -13,7 +13,7 @@ use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
 use tokio::sync::Mutex;
 
-use crate::config::chain::{self, Asked, Unchosen};
+use crate::config::chain::{self, ModelRequest, Unchosen};
 use crate::config::no_model::CalledAs;
 use crate::config::read::Places;
 use crate::config::{Config, McpServer};
@@ -27,7 +27,7 @@ use crate::session::skill::ReadSkill;
 use crate::tool::mcp::Servers;
 use crate::tool::places::Rules;
 use crate::tool::sandbox::{self, Landlock, Signals};
-use crate::tool::toolset::{self, Named, Toolset, UnknownToolset};
+use crate::tool::toolset::{self, NamedToolsets, Toolset, UnknownToolset};
 use crate::turn::{Plan, REQUESTS, TurnEnv};
 
 /// MCP servers, and what the configuration said when they were made.
@@ -83,7 +83,7 @@ impl LocalEnv {
         let config = self.config()?;
         let keys = Keys::read(self.places.dir())
             .map_err(|why| Rejected::new(Code::AgentAuth, why.to_string()))?;
-        let asked = Asked {
+        let asked = ModelRequest {
             provider: selection.provider.as_deref(),
             model: selection.model.as_deref(),
             fallback_chain: selection.fallback_chain.as_deref(),
@@ -113,9 +113,10 @@ impl LocalEnv {
     async fn tools_now(&self, toolsets: Option<&[String]>) -> Result<Equipped, Rejected> {
         let config = self.config()?;
         let unknown = |why: UnknownToolset| Rejected::new(Code::Unsupported, why.to_string());
-        let Named { sets, mut notes } = match toolsets.or(config.timmy.toolsets.as_deref()) {
+        let NamedToolsets { sets, mut notes } = match toolsets.or(config.timmy.toolsets.as_deref())
+        {
             Some(names) => Toolset::named(names).map_err(unknown)?,
-            None => Named {
+            None => NamedToolsets {
                 sets: Toolset::USUAL.iter().copied().collect(),
                 notes: Vec::new(),
             },

@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::line::{Line, Said};
+use crate::line::{Line, OutgoingLine};
 use crate::send::{Agent, ModelSelection, TurnControl, died};
 use crate::turn::asker::{ByLine, Nobody, Questions};
 use crate::turn::inbox::{Inbox, Unwelcome, Word};
@@ -65,7 +65,7 @@ struct Service {
     /// What the command line says of sends that don't say it themselves.
     default: ModelSelection,
     agent: Agent,
-    out: mpsc::Sender<Said>,
+    out: mpsc::Sender<OutgoingLine>,
     turns: BTreeMap<u64, Turn>,
     running: JoinSet<u64>,
     next: u64,
@@ -75,7 +75,7 @@ struct Service {
 
 /// Serves until the end of input, or until it is told to end.
 pub(crate) async fn serve(default: ModelSelection, agent: Agent) -> ExitCode {
-    let (out, mut lines) = mpsc::channel::<Said>(WAITING_LINES);
+    let (out, mut lines) = mpsc::channel::<OutgoingLine>(WAITING_LINES);
     let write = async move {
         let mut stdout = stdio::output();
         let mut said = Vec::with_capacity(WAITING_LINES);
@@ -128,7 +128,7 @@ fn code(result: &std::io::Result<()>) -> ExitCode {
 }
 
 impl Service {
-    fn new(default: ModelSelection, agent: Agent, out: mpsc::Sender<Said>) -> Self {
+    fn new(default: ModelSelection, agent: Agent, out: mpsc::Sender<OutgoingLine>) -> Self {
         Self {
             default,
             agent,
@@ -429,11 +429,11 @@ impl Service {
     }
 
     async fn refuse(&self, id: Option<Id>, rejected: &Rejected) {
-        let _gone = self.out.send(Said::refusal(id, rejected)).await;
+        let _gone = self.out.send(OutgoingLine::refusal(id, rejected)).await;
     }
 
     async fn answer(&self, kind: &'static str, id: Option<Id>, fields: serde_json::Value) {
-        let _gone = self.out.send(Said::new(kind, id, fields)).await;
+        let _gone = self.out.send(OutgoingLine::new(kind, id, fields)).await;
     }
 }
 

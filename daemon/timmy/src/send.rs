@@ -126,7 +126,7 @@ pub(crate) enum Conversation {
 
 /// A send.
 #[derive(Clone, Debug)]
-pub(crate) struct Sent {
+pub(crate) struct SendRequest {
     pub(crate) text: String,
     /// What goes with it.
     pub(crate) attached: Vec<Attached>,
@@ -160,7 +160,7 @@ pub(crate) struct TurnControl<'a> {
 
 impl Agent {
     /// Plays a send to its final line, which is said.
-    pub(crate) async fn play(&self, sent: Sent, control: TurnControl<'_>) {
+    pub(crate) async fn play(&self, sent: SendRequest, control: TurnControl<'_>) {
         let line = control.line;
         let started = Instant::now();
         let asked = async {
@@ -285,7 +285,7 @@ impl Agent {
     /// The session with the user's words in it, its directories, and the number of that message.
     async fn open(
         &self,
-        sent: &Sent,
+        sent: &SendRequest,
         writable: Vec<PathBuf>,
         line: &Line,
         opened: &(dyn Fn(&str) + Sync),
@@ -433,7 +433,11 @@ pub(crate) async fn died(line: &Line) {
 }
 
 /// A session's directories: those that it began with, and those that are new to it.
-async fn settled(led: Led, sent: &Sent, mut names: Vec<PathBuf>) -> Result<Arc<Anchors>, Rejected> {
+async fn settled(
+    led: Led,
+    sent: &SendRequest,
+    mut names: Vec<PathBuf>,
+) -> Result<Arc<Anchors>, Rejected> {
     names.push(sent.cwd.clone());
     blocking(move || {
         let anchors = Anchors::new(led);

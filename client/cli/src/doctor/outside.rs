@@ -15,7 +15,7 @@ use agentd_protocol::{Line, RequestKind, serde_json};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::Seen;
+use super::HostState;
 use super::service::Manager;
 use crate::{output, status};
 use agentd_client::client::{Attended, Client, ClientError, Options};
@@ -28,7 +28,7 @@ use agentd_client::wire::Nothing;
 const SANDBOX_WITHIN: Duration = Duration::from_secs(10);
 
 /// Does it answer, and is it well?
-pub(super) fn daemon(seen: &Seen<'_>) -> Vec<Finding> {
+pub(super) fn daemon(seen: &HostState<'_>) -> Vec<Finding> {
     let unwell = match seen.looked {
         Ok(healthy) => {
             let answer = &healthy.answer;
@@ -61,7 +61,7 @@ pub(super) fn daemon(seen: &Seen<'_>) -> Vec<Finding> {
 }
 
 /// Can anybody else reach the socket?
-pub(super) fn socket(seen: &Seen<'_>) -> Vec<Finding> {
+pub(super) fn socket(seen: &HostState<'_>) -> Vec<Finding> {
     let path = &seen.endpoint.path;
     let shown = path.display();
     let Ok(found) = fs::metadata(path) else {
@@ -89,7 +89,7 @@ fn is_private(dir: Option<&Path>) -> bool {
 }
 
 /// Is the daemon of this version?
-pub(super) fn version(seen: &Seen<'_>) -> Vec<Finding> {
+pub(super) fn version(seen: &HostState<'_>) -> Vec<Finding> {
     let Ok(healthy) = seen.looked else {
         return Vec::new();
     };
@@ -103,7 +103,7 @@ pub(super) fn version(seen: &Seen<'_>) -> Vec<Finding> {
 }
 
 /// Is there a service, and does it run?
-pub(super) fn service(seen: &Seen<'_>) -> Vec<Finding> {
+pub(super) fn service(seen: &HostState<'_>) -> Vec<Finding> {
     vec![match seen.manager {
         Manager::Absent(why) => Finding::ok(
             "service",
@@ -139,7 +139,7 @@ pub(super) fn service(seen: &Seen<'_>) -> Vec<Finding> {
 }
 
 /// Does the service outlive the last logout?
-pub(super) fn linger(seen: &Seen<'_>) -> Vec<Finding> {
+pub(super) fn linger(seen: &HostState<'_>) -> Vec<Finding> {
     let Manager::There(unit) = seen.manager else {
         return Vec::new();
     };
@@ -165,7 +165,7 @@ pub(super) fn linger(seen: &Seen<'_>) -> Vec<Finding> {
 }
 
 /// `PATH` as the daemon that runs has it, else as the service manager would give it.
-pub(super) fn service_path(seen: &Seen<'_>) -> Option<OsString> {
+pub(super) fn service_path(seen: &HostState<'_>) -> Option<OsString> {
     let running = seen
         .looked
         .as_ref()
@@ -181,7 +181,7 @@ pub(super) fn service_path(seen: &Seen<'_>) -> Option<OsString> {
 
 /// The names of the variables that the daemon has that runs, else that the service would have; none
 /// where that isn't known, or there is no service.
-pub(super) fn service_variables(seen: &Seen<'_>) -> Option<String> {
+pub(super) fn service_variables(seen: &HostState<'_>) -> Option<String> {
     let Manager::There(unit) = seen.manager else {
         return None;
     };

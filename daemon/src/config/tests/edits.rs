@@ -29,7 +29,7 @@ command = [\"/bin/b\"]
 ";
 
 fn change(text: &str, change: &Change) -> Result<String, String> {
-    let changed = changed(text, Path::new(FILE), &Look::default(), change);
+    let changed = changed(text, Path::new(FILE), &HostEnv::default(), change);
     let fresh = changed.map(|(text, _)| text);
     fresh.map_err(|error| error.to_string())
 }
@@ -297,7 +297,7 @@ fn a_secret_is_refused_without_being_repeated_and_nothing_is_written() {
     let with = |name: &str, value: &str| {
         let mut agent = new("exec", &["/x"]);
         agent.env = BTreeMap::from([(name.to_owned(), value.to_owned())]);
-        save(&file, &Look::default(), &add("x", agent))
+        save(&file, &HostEnv::default(), &add("x", agent))
     };
     for (name, value) in [
         ("OPENAI_API_KEY", "s3cret"),
@@ -333,7 +333,7 @@ fn a_file_keeps_its_mode_and_a_link_stays_one() {
     fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
     std::os::unix::fs::symlink(&real, &link).unwrap();
     let default = Change::Default("a".to_owned());
-    save(&link, &Look::default(), &default).unwrap();
+    save(&link, &HostEnv::default(), &default).unwrap();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert!(
         fs::read_to_string(&real)

@@ -3,12 +3,12 @@
 use super::*;
 use crate::platform::files::Files;
 
-fn look(path: &[&Path], places: &[&Path]) -> Look {
+fn look(path: &[&Path], places: &[&Path]) -> HostEnv {
     let owned = |dirs: &[&Path]| dirs.iter().map(|dir| dir.to_path_buf()).collect();
-    Look {
+    HostEnv {
         path: owned(path),
         places: owned(places),
-        ..Look::default()
+        ..HostEnv::default()
     }
 }
 

@@ -124,9 +124,9 @@ fn write(mut rotated: Rotated, waiting: &Receiver<Line>) {
 }
 
 /// The file as the logger writes to it, a whole line at a time.
-pub(super) struct Kept;
+pub(super) struct LogWriter;
 
-impl Write for Kept {
+impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if let Target::File(written) = &*target() {
             written.line(line);

@@ -258,7 +258,7 @@ fn what_is_held_is_bounded_and_given_back() {
     let rejected = Hold::of(UNSTORED).map(|_| ()).unwrap_err();
     assert_eq!(rejected.code, Code::QueueFull);
     drop(all);
-    let held = Held {
+    let held = HeldBytes {
         bytes: Vec::new(),
         _hold: Hold::of(1).unwrap(),
     };

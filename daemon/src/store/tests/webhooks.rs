@@ -51,7 +51,7 @@ fn now() -> i64 {
     transaction::wall_ms()
 }
 
-fn attempt(due: &Delivery, outcome: Outcome) -> AttemptRecord {
+fn attempt(due: &Delivery, outcome: AttemptOutcome) -> AttemptRecord {
     AttemptRecord {
         id: due.id.clone(),
         attempts: due.attempts,
@@ -196,7 +196,7 @@ fn what_is_due_waits_for_its_time() {
     assert_eq!(all.len(), 2);
     let first = all[0].id.as_str();
     assert_eq!(store.due(&[first], now).len(), 1, "one is under way");
-    store.record(vec![attempt(&all[0], Outcome::Again(now + 5000))]);
+    store.record(vec![attempt(&all[0], AttemptOutcome::Again(now + 5000))]);
     assert_eq!(store.due(&[], now).len(), 1);
     let later = store.due(&[], now + 5000);
     assert_eq!((later.len(), later[1].attempts), (2, 1));
@@ -219,10 +219,10 @@ fn a_clock_that_was_ahead_delays_nothing() {
     let all = store.due(&[], now());
     // Tried, and planned, an hour later than it is.
     let ahead = now() + 60 * 60 * 1000;
-    let mut early = attempt(&all[0], Outcome::Again(ahead + 5000));
+    let mut early = attempt(&all[0], AttemptOutcome::Again(ahead + 5000));
     early.at_ms = ahead;
     // Planned for later, rightly.
-    let late = attempt(&all[1], Outcome::Again(ahead));
+    let late = attempt(&all[1], AttemptOutcome::Again(ahead));
     store.record(vec![early, late]);
     assert_eq!(store.due(&[], now()).len(), 1);
     let wanted = |now_ms| Wanted {
@@ -311,8 +311,8 @@ fn marks_outlive_the_daemon_and_a_dead_letter_goes_out_again_when_asked() {
     }
     let all = store.due(&[], now());
     store.record(vec![
-        attempt(&all[0], Outcome::Delivered),
-        attempt(&all[1], Outcome::Dead),
+        attempt(&all[0], AttemptOutcome::Delivered),
+        attempt(&all[1], AttemptOutcome::Dead),
     ]);
     store.close();
     let mut store = bench(dir.path(), "b", Role::Daemon, dead);
@@ -336,10 +336,10 @@ fn marks_outlive_the_daemon_and_a_dead_letter_goes_out_again_when_asked() {
     let again = store.due(&[&left[0].id], now());
     assert_eq!((again.len(), again[0].attempts), (1, 0));
     // What was under way when it was asked for doesn't count any more.
-    store.record(vec![attempt(&all[1], Outcome::Again(now()))]);
+    store.record(vec![attempt(&all[1], AttemptOutcome::Again(now()))]);
     let late = AttemptRecord {
         attempts: 7,
-        ..attempt(&all[1], Outcome::Dead)
+        ..attempt(&all[1], AttemptOutcome::Dead)
     };
     store.record(vec![late]);
     assert_eq!(store.rows(Some(dead)).len(), 0);
@@ -362,9 +362,9 @@ fn nobody_at_a_url_ends_all_that_is_to_go_there() {
     };
     store.commit(vec![other]);
     let all = store.due(&[], now());
-    store.record(vec![attempt(&all[0], Outcome::Gone)]);
+    store.record(vec![attempt(&all[0], AttemptOutcome::Gone)]);
     // Another one was under way.
-    store.record(vec![attempt(&all[1], Outcome::Again(now()))]);
+    store.record(vec![attempt(&all[1], AttemptOutcome::Again(now()))]);
     let left = store.due(&[], now());
     assert_eq!((left.len(), left[0].is_test), (1, true), "{left:?}");
     assert_eq!(store.rows(Some(DeliveryState::Dead)).len(), 2);
@@ -379,8 +379,8 @@ fn what_ended_long_ago_is_forgotten_and_what_waits_never_is() {
     }
     let all = store.due(&[], now());
     store.record(vec![
-        attempt(&all[0], Outcome::Delivered),
-        attempt(&all[1], Outcome::Dead),
+        attempt(&all[0], AttemptOutcome::Delivered),
+        attempt(&all[1], AttemptOutcome::Dead),
     ]);
     store.close();
     let conn = schema::reopen(&dir.path().join(FILE)).unwrap();

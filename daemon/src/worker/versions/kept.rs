@@ -47,9 +47,9 @@ impl Stamp {
 
 /// When a program was asked, by the wall clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Asked(u64);
+pub(super) struct AskedAt(u64);
 
-impl Asked {
+impl AskedAt {
     pub(super) fn now() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         Self(now.unwrap_or_default().as_secs())
@@ -69,9 +69,9 @@ impl Asked {
 
 /// What a program that can be run said of itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct KeptVersion {
     pub(super) stamp: Stamp,
-    pub(super) asked: Asked,
+    pub(super) asked: AskedAt,
     pub(super) version: String,
     /// The line that has the version, in which many name themselves.
     pub(super) line: String,
@@ -90,7 +90,7 @@ pub(super) enum Help {
     Another(String),
 }
 
-impl Kept {
+impl KeptVersion {
     /// Does it still hold, so that there is nothing to ask?
     pub(super) fn holds(&self) -> bool {
         match self.help {
@@ -137,12 +137,12 @@ pub fn learned(state_dir: &Path, files: &Files) -> Learned {
     learned
 }
 
-pub(super) fn read(file: &Path) -> BTreeMap<PathBuf, Kept> {
+pub(super) fn read(file: &Path) -> BTreeMap<PathBuf, KeptVersion> {
     let text = std::fs::read(file).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-pub(super) fn write(file: &Path, kept: &BTreeMap<PathBuf, Kept>) -> std::io::Result<()> {
+pub(super) fn write(file: &Path, kept: &BTreeMap<PathBuf, KeptVersion>) -> std::io::Result<()> {
     // A one-shot beside the daemon may write its own.
     replace_for_now(file, &serde_json::to_vec(kept)?)
 }
@@ -155,14 +155,14 @@ mod tests {
         Stamp::of(program, &Files::default())
     }
 
-    fn asked(ago: Duration) -> Asked {
-        Asked(Asked::now().0 - ago.as_secs())
+    fn asked(ago: Duration) -> AskedAt {
+        AskedAt(AskedAt::now().0 - ago.as_secs())
     }
 
-    fn kept(asked: Asked, help: Option<Help>) -> Kept {
+    fn kept(asked: AskedAt, help: Option<Help>) -> KeptVersion {
         let stamp = stamp(Path::new("/")).unwrap();
         let version = "1.0".to_owned();
-        Kept {
+        KeptVersion {
             stamp,
             asked,
             line: version.clone(),
@@ -186,7 +186,7 @@ mod tests {
             (asked(DOUBTED_AFTER), another(), false),
             (now, None, false),
             // The clock was set back since.
-            (Asked(now.0 + 3600), Some(Help::Whole), false),
+            (AskedAt(now.0 + 3600), Some(Help::Whole), false),
         ] {
             let kept = kept(asked, help);
             assert_eq!(kept.holds(), holds, "{kept:?}");

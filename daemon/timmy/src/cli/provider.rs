@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::{Exit, Failed, Form, Setting, show, wall_ms};
 use crate::config::ProviderConfig;
-use crate::config::chain::{self, Asked, Unchosen};
+use crate::config::chain::{self, ModelRequest, Unchosen};
 use crate::config::edit::{self, Change};
 use crate::config::read::{is_name, is_variable};
 use crate::config::secrets::{self, Before};
@@ -54,7 +54,7 @@ with `ps`. It is kept in the file `env` beside config.toml, mode 0600.")]
     Add(Add),
     /// Forget a provider's stored key, and what config.toml says of it
     #[command(after_help = "Examples:\n  agentctl provider remove gemini")]
-    Remove(Named),
+    Remove(ProviderArgs),
     /// Send one real request, and say what came of it
     #[command(after_help = "\
 Examples:
@@ -87,7 +87,7 @@ pub(super) struct Add {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Named {
+pub(super) struct ProviderArgs {
     /// Which
     #[arg(value_name = "NAME")]
     name: String,
@@ -321,7 +321,7 @@ fn read_key(provider: &Provider) -> Result<Option<String>, Failed> {
     Ok(Some(secrets::key_of(&typed)?.to_owned()))
 }
 
-fn removed(setting: &Setting, named: &Named) -> Result<Exit, Failed> {
+fn removed(setting: &Setting, named: &ProviderArgs) -> Result<Exit, Failed> {
     let provider = resolve(setting, &named.name)?;
     let name = &provider.id;
     let mut gone = Vec::new();
@@ -379,7 +379,7 @@ fn names(setting: &Setting) -> Vec<&str> {
 
 async fn tested(setting: &Setting, test: Test) -> Result<Exit, Failed> {
     let lookup = |name: &str| setting.lookup(name);
-    let asked = Asked {
+    let asked = ModelRequest {
         provider: Some(&test.name),
         model: test.model.as_deref(),
         fallback_chain: None,

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
 use super::{Exit, Failed, Form, Setting, show, wall_ms};
-use crate::config::chain::{self, Asked, Unchosen};
+use crate::config::chain::{self, ModelRequest, Unchosen};
 use crate::failover::Class;
 use crate::failover::cooldown::Cooldown;
 use crate::model::Usage;
@@ -25,7 +25,7 @@ const MILLION: u64 = 1_000_000;
 
 pub(super) async fn run(setting: &Setting, form: Form) -> Result<Exit, Failed> {
     let lookup = |name: &str| setting.lookup(name);
-    let chosen = chain::choose(&setting.config, &lookup, &Asked::default()).await;
+    let chosen = chain::choose(&setting.config, &lookup, &ModelRequest::default()).await;
     let chosen = match chosen {
         Ok(chosen) => chosen,
         Err(Unchosen::Wrong(rejected)) => {

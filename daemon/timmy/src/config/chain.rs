@@ -13,7 +13,7 @@ use super::Config;
 use super::local::{self, Server};
 use super::no_model::{Candidate, Looked};
 use crate::provider::keys;
-use crate::provider::table::{self, ALL, Known, Unusable};
+use crate::provider::table::{self, ALL, BuiltInProvider, Unusable};
 use crate::provider::{Provider, Target};
 
 /// A model of each provider, for whoever has a key and chose none: good with tools, and cheap.
@@ -40,7 +40,7 @@ pub(crate) type Ask<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
 
 /// What a send says about models.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct ModelRequest<'a> {
     /// The provider that is pinned.
     pub(crate) provider: Option<&'a str>,
     /// The model that is pinned: a short name, `provider/model`, or one of the provider's.
@@ -80,7 +80,7 @@ impl From<Unusable> for Unchosen {
 pub(crate) async fn choose(
     config: &Config,
     lookup: Ask<'_>,
-    asked: &Asked<'_>,
+    asked: &ModelRequest<'_>,
 ) -> Result<Chosen, Unchosen> {
     let chooser = Chooser { config, lookup };
     let pinned = chooser.pinned(asked)?;
@@ -120,7 +120,7 @@ pub(crate) fn with_keys(config: &Config, lookup: Ask<'_>) -> Vec<Candidate> {
     let mut taken: Vec<String> = Vec::new();
     let mut candidates: Vec<Candidate> = Vec::new();
     let own = config.providers.keys().map(String::as_str);
-    let all = ALL.iter().map(|row: &Known| row.id);
+    let all = ALL.iter().map(|row: &BuiltInProvider| row.id);
     let own = own.filter(|name| table::known(name).is_none());
     for id in all.chain(own) {
         let Ok(provider) = table::resolve(id, config, lookup) else {
@@ -162,7 +162,7 @@ struct Chooser<'a> {
 
 impl Chooser<'_> {
     /// What the send pins.
-    fn pinned(&self, asked: &Asked<'_>) -> Result<Option<Target>, Unchosen> {
+    fn pinned(&self, asked: &ModelRequest<'_>) -> Result<Option<Target>, Unchosen> {
         Ok(Some(match (asked.provider, asked.model) {
             (None, None) => return Ok(None),
             (None, Some(model)) => self.named(model)?,

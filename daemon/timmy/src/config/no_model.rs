@@ -62,7 +62,7 @@ impl CalledAs {
 }
 
 /// What to do about it: a command, and what it is for.
-type Step = (String, &'static str);
+type Remedy = (String, &'static str);
 
 impl Looked {
     /// The refusal, for people.
@@ -150,9 +150,9 @@ impl Looked {
         checked
     }
 
-    fn next(&self, called: CalledAs) -> Vec<Step> {
+    fn next(&self, called: CalledAs) -> Vec<Remedy> {
         let name = called.name();
-        let mut steps: Vec<Step> = Vec::new();
+        let mut steps: Vec<Remedy> = Vec::new();
         for one in &self.candidates {
             let model = one.model.as_deref().unwrap_or("MODEL");
             let command = format!("{name} models default {}/{model}", one.provider);

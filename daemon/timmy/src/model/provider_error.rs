@@ -22,7 +22,7 @@ const KEY_PREFIXES: &[&str] = &[
 
 /// What an error says.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Told {
+pub(crate) struct ErrorDetails {
     /// The provider's own code or type for it.
     pub(crate) code: Option<String>,
     /// Its words.
@@ -32,18 +32,18 @@ pub(crate) struct Told {
 }
 
 /// Reads the body of an HTTP error.
-pub(crate) fn body(raw: &str) -> Told {
+pub(crate) fn body(raw: &str) -> ErrorDetails {
     match serde_json::from_str::<Value>(raw) {
         Ok(value) => error(&value),
-        Err(_) => Told {
+        Err(_) => ErrorDetails {
             text: plain(raw),
-            ..Told::default()
+            ..ErrorDetails::default()
         },
     }
 }
 
 /// Reads an error, whole or the inside of its `error` field.
-pub(crate) fn error(value: &Value) -> Told {
+pub(crate) fn error(value: &Value) -> ErrorDetails {
     // Gemini's stream puts its error into a list.
     let value = value
         .as_array()
@@ -71,7 +71,7 @@ pub(crate) fn error(value: &Value) -> Told {
         Some(raw) => format!("{text}: {raw}"),
         None => text,
     };
-    Told {
+    ErrorDetails {
         code: code(value, inner),
         retry_after: details_wait(inner).or_else(|| said_wait(&text)),
         text,

@@ -18,7 +18,7 @@ const NEAR: usize = 3;
 
 /// A provider that needs no configuration but a key.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct BuiltInProvider {
     /// Its name.
     pub(crate) id: &'static str,
     /// Other names for it.
@@ -35,7 +35,7 @@ pub(crate) struct Known {
     pub(crate) local: bool,
 }
 
-impl Known {
+impl BuiltInProvider {
     const fn hosted(
         id: &'static str,
         base_url: &'static str,
@@ -70,77 +70,78 @@ impl Known {
 }
 
 /// The table, in the order in which it is shown.
-pub(crate) const ALL: &[Known] = &[
-    Known::hosted(
+pub(crate) const ALL: &[BuiltInProvider] = &[
+    BuiltInProvider::hosted(
         "kimi-coding",
         KIMI_PLAN_URL,
         Wire::Kimi,
         &["KIMI_API_KEY", "KIMI_CODING_API_KEY"],
     )
     .called(&["kimi-code", "kimi-for-coding"]),
-    Known::hosted(
+    BuiltInProvider::hosted(
         "moonshot",
         MOONSHOT_URL,
         Wire::Kimi,
         &["MOONSHOT_API_KEY", "KIMI_API_KEY"],
     )
     .called(&["kimi", "moonshotai"]),
-    Known::hosted(
+    BuiltInProvider::hosted(
         "gemini",
         "https://generativelanguage.googleapis.com/v1beta",
         Wire::Gemini,
         &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
     )
     .called(&["google"]),
-    Known::hosted(
+    BuiltInProvider::hosted(
         "groq",
         "https://api.groq.com/openai/v1",
         Wire::Groq,
         &["GROQ_API_KEY"],
     ),
-    Known::hosted("grok", "https://api.x.ai/v1", Wire::Xai, &["XAI_API_KEY"])
+    BuiltInProvider::hosted("grok", "https://api.x.ai/v1", Wire::Xai, &["XAI_API_KEY"])
         .called(&["xai", "x-ai"]),
-    Known::hosted(
+    BuiltInProvider::hosted(
         "openrouter",
         "https://openrouter.ai/api/v1",
         Wire::OpenRouter,
         &["OPENROUTER_API_KEY"],
     )
     .called(&["open-router"]),
-    Known::hosted("openai", super::OPENAI, Wire::OpenAi, &["OPENAI_API_KEY"]).at("OPENAI_BASE_URL"),
-    Known::hosted(
+    BuiltInProvider::hosted("openai", super::OPENAI, Wire::OpenAi, &["OPENAI_API_KEY"])
+        .at("OPENAI_BASE_URL"),
+    BuiltInProvider::hosted(
         "anthropic",
         "https://api.anthropic.com",
         Wire::Anthropic,
         &["ANTHROPIC_API_KEY", keys::ANTHROPIC_TOKEN],
     ),
-    Known::hosted(
+    BuiltInProvider::hosted(
         "deepseek",
         "https://api.deepseek.com",
         Wire::DeepSeek,
         &["DEEPSEEK_API_KEY"],
     ),
-    Known::hosted(
+    BuiltInProvider::hosted(
         "mistral",
         "https://api.mistral.ai/v1",
         Wire::Mistral,
         &["MISTRAL_API_KEY"],
     ),
-    Known::hosted(
+    BuiltInProvider::hosted(
         "zai",
         "https://api.z.ai/api/paas/v4",
         Wire::Zai,
         &["ZAI_API_KEY", "GLM_API_KEY", "Z_AI_API_KEY"],
     )
     .called(&["z.ai", "z-ai", "glm"]),
-    Known::hosted(
+    BuiltInProvider::hosted(
         "zai-coding",
         "https://api.z.ai/api/coding/paas/v4",
         Wire::Zai,
         &["ZAI_API_KEY", "GLM_API_KEY", "Z_AI_API_KEY"],
     )
     .called(&["glm-coding"]),
-    Known::hosted(
+    BuiltInProvider::hosted(
         "ollama",
         "http://127.0.0.1:11434",
         Wire::Ollama,
@@ -148,7 +149,7 @@ pub(crate) const ALL: &[Known] = &[
     )
     .at("OLLAMA_HOST")
     .here(),
-    Known::hosted(
+    BuiltInProvider::hosted(
         "lmstudio",
         "http://127.0.0.1:1234/v1",
         Wire::OpenAi,
@@ -157,7 +158,7 @@ pub(crate) const ALL: &[Known] = &[
     .called(&["lm-studio"])
     .at("LM_BASE_URL")
     .here(),
-    Known::hosted(
+    BuiltInProvider::hosted(
         "llamacpp",
         "http://127.0.0.1:8080/v1",
         Wire::OpenAi,
@@ -210,7 +211,7 @@ fn meant(nearest: &Option<String>) -> String {
 }
 
 /// The table's row for a name, or for another name of it.
-pub(crate) fn known(name: &str) -> Option<&'static Known> {
+pub(crate) fn known(name: &str) -> Option<&'static BuiltInProvider> {
     let name = name.to_ascii_lowercase();
     ALL.iter()
         .find(|row| row.id == name || row.aliases.contains(&name.as_str()))
@@ -252,7 +253,7 @@ pub(crate) fn resolve(
 }
 
 fn from_table(
-    row: &Known,
+    row: &BuiltInProvider,
     own: Option<&ProviderConfig>,
     lookup: Lookup<'_>,
 ) -> Result<Provider, Unusable> {
@@ -298,7 +299,7 @@ fn from_table(
 }
 
 /// Two houses take the same variable: which of them a key is for can be seen.
-fn kimi(row: &Known, variables: &[String], lookup: Lookup<'_>) -> &'static str {
+fn kimi(row: &BuiltInProvider, variables: &[String], lookup: Lookup<'_>) -> &'static str {
     match keys::find(variables, lookup) {
         Some(key) if key.secret().starts_with(KIMI_PLAN) => KIMI_PLAN_URL,
         Some(_) => MOONSHOT_URL,

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::attached;
 use crate::echo;
-use crate::send::{Conversation, Messages, ModelSelection, Sent};
+use crate::send::{Conversation, Messages, ModelSelection, SendRequest};
 
 /// Fields of a worker's `send` that clients don't have.
 #[derive(Deserialize)]
@@ -48,7 +48,11 @@ pub(super) fn may_ask(send: &Send) -> bool {
 ///
 /// # Errors
 /// A field has the wrong type, or names no directory.
-pub(super) fn sent(default: &ModelSelection, send: &Send, body: &str) -> Result<Sent, Rejected> {
+pub(super) fn sent(
+    default: &ModelSelection,
+    send: &Send,
+    body: &str,
+) -> Result<SendRequest, Rejected> {
     let invalid = |error: String| Rejected::new(Code::InvalidRequest, error);
     let own: TowardsWorkers =
         serde_json::from_str(body).map_err(|why| invalid(format!("invalid field: {why}")))?;
@@ -64,7 +68,7 @@ pub(super) fn sent(default: &ModelSelection, send: &Send, body: &str) -> Result<
     } else {
         default
     };
-    Ok(Sent {
+    Ok(SendRequest {
         text,
         attached,
         conversation: own.native.map_or(Conversation::New, Conversation::Native),

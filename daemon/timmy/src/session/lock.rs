@@ -14,16 +14,16 @@ use super::store::StoreError;
 
 /// The sessions that are open here.
 #[derive(Default, Debug)]
-pub(super) struct Locks(Mutex<Held>);
+pub(super) struct Locks(Mutex<SessionLock>);
 
 #[derive(Default, Debug)]
-struct Held {
+struct SessionLock {
     file: Option<File>,
     held: BTreeSet<i64>,
 }
 
 impl Locks {
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, SessionLock> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

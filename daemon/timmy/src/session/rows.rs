@@ -62,7 +62,7 @@ const SET_BACK: i64 = 60_000;
 
 /// A session as it is found.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct StoredSession {
     pub(super) id: i64,
     pub(super) native: String,
     pub(super) first: u64,
@@ -112,7 +112,7 @@ pub(crate) enum Which {
 }
 
 /// Finds a session.
-pub(super) fn find(conn: &Connection, which: &Which) -> rusqlite::Result<Option<Found>> {
+pub(super) fn find(conn: &Connection, which: &Which) -> rusqlite::Result<Option<StoredSession>> {
     let (column, value) = match which {
         Which::Native(native) => ("native", native),
         Which::Name(name) => ("name", name),
@@ -122,7 +122,7 @@ pub(super) fn find(conn: &Connection, which: &Which) -> rusqlite::Result<Option<
     );
     conn.prepare_cached(&sql)?
         .query_row([value], |row| {
-            Ok(Found {
+            Ok(StoredSession {
                 id: row.get(0)?,
                 native: row.get(1)?,
                 first: count(row.get(2)?),

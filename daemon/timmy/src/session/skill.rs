@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::context::{self, MOST_TEXT};
 use super::files;
 use crate::model::{Boxed, ToolSpec};
-use crate::tool::{Outcome, Surroundings, Tool};
+use crate::tool::{Surroundings, Tool, ToolOutcome};
 
 /// Reads one of the user's skills.
 #[derive(Debug)]
@@ -50,18 +50,19 @@ impl Tool for ReadSkill {
         &'a self,
         arguments: &'a Map<String, Value>,
         _around: &'a Surroundings,
-    ) -> Boxed<'a, Outcome> {
+    ) -> Boxed<'a, ToolOutcome> {
         let name = arguments.get("name").and_then(Value::as_str);
         let (own, name) = (self.own.clone(), name.map(str::to_owned));
         Box::pin(async move {
             let read = tokio::task::spawn_blocking(move || read(&own, name.as_deref()));
-            read.await
-                .unwrap_or_else(|why| Outcome::failed(format!("the skill can't be read: {why}")))
+            read.await.unwrap_or_else(|why| {
+                ToolOutcome::failed(format!("the skill can't be read: {why}"))
+            })
         })
     }
 }
 
-fn read(own: &Path, name: Option<&str>) -> Outcome {
+fn read(own: &Path, name: Option<&str>) -> ToolOutcome {
     let skills = context::skills(own);
     // Looked up in the list, so that a name is never a path.
     let Some(skill) = skills
@@ -69,19 +70,19 @@ fn read(own: &Path, name: Option<&str>) -> Outcome {
         .find(|skill| Some(skill.name.as_str()) == name)
     else {
         let known: Vec<&str> = skills.iter().map(|skill| skill.name.as_str()).collect();
-        return Outcome::failed(format!(
+        return ToolOutcome::failed(format!(
             "there is no skill {name:?}; there are: {}",
             known.join(", ")
         ));
     };
     match files::own(&skill.file, MOST_TEXT) {
-        Ok(found) => Outcome {
+        Ok(found) => ToolOutcome {
             ok: true,
             output: found.text,
             truncated: found.cut,
             sandbox: None,
         },
-        Err(why) => Outcome::failed(format!("`{}` can't be read: {why}", skill.file.display())),
+        Err(why) => ToolOutcome::failed(format!("`{}` can't be read: {why}", skill.file.display())),
     }
 }
 

@@ -55,13 +55,13 @@ pub(crate) enum StoreError {
 }
 
 /// Something to do within a transaction; it is told of the commit afterwards.
-type Work = Box<dyn FnOnce(Result<&Connection, &StoreError>) -> Told + Send>;
-type Told = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+type StoreTask = Box<dyn FnOnce(Result<&Connection, &StoreError>) -> AfterCommit + Send>;
+type AfterCommit = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// The file, for everybody in this process.
 #[derive(Debug)]
 pub(crate) struct Store {
-    work: SyncSender<Work>,
+    work: SyncSender<StoreTask>,
     directory: PathBuf,
     open: Arc<Locks>,
     tidied: AtomicBool,
@@ -255,7 +255,7 @@ impl Store {
         job: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (tell, told) = oneshot::channel();
-        let work: Work = Box::new(move |conn| {
+        let work: StoreTask = Box::new(move |conn| {
             let done = match conn {
                 Ok(conn) => apart(conn, job),
                 Err(why) => Err(why.clone()),
@@ -363,7 +363,7 @@ fn apart<T>(
 }
 
 /// The file's thread: it ends with the store.
-fn serve(directory: &Path, orders: &Receiver<Work>) {
+fn serve(directory: &Path, orders: &Receiver<StoreTask>) {
     let mut conn: Option<Connection> = None;
     while let Ok(first) = orders.recv() {
         let mut work = vec![first];
@@ -389,7 +389,7 @@ fn serve(directory: &Path, orders: &Receiver<Work>) {
     }
 }
 
-fn commit(directory: &Path, conn: &mut Connection, work: Vec<Work>) {
+fn commit(directory: &Path, conn: &mut Connection, work: Vec<StoreTask>) {
     let begun = conn.transaction_with_behavior(TransactionBehavior::Immediate);
     let transaction = match begun {
         Ok(transaction) => transaction,
@@ -401,7 +401,7 @@ fn commit(directory: &Path, conn: &mut Connection, work: Vec<Work>) {
             return;
         }
     };
-    let told: Vec<Told> = work.into_iter().map(|one| one(Ok(&transaction))).collect();
+    let told: Vec<AfterCommit> = work.into_iter().map(|one| one(Ok(&transaction))).collect();
     let committed = transaction.commit().map_err(|why| failed(directory, &why));
     for tell in told {
         tell(committed.clone());

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::output::Output;
-use super::{Outcome, Surroundings, Tool};
+use super::{Surroundings, Tool, ToolOutcome};
 use crate::model::{Boxed, ToolSpec};
 
 /// Tasks of one call: what a model can keep an eye on.
@@ -136,15 +136,15 @@ impl Tool for Delegate {
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, Outcome> {
+    ) -> Boxed<'a, ToolOutcome> {
         Box::pin(async move {
             let tasks: Tasks = match read(arguments) {
                 Ok(tasks) => tasks,
-                Err(why) => return Outcome::failed(why),
+                Err(why) => return ToolOutcome::failed(why),
             };
             delegate(tasks, &self.0, around)
                 .await
-                .unwrap_or_else(Outcome::failed)
+                .unwrap_or_else(ToolOutcome::failed)
         })
     }
 }
@@ -176,11 +176,11 @@ impl Tool for Collect {
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, Outcome> {
+    ) -> Boxed<'a, ToolOutcome> {
         Box::pin(async move {
             let asked: Jobs = match read(arguments) {
                 Ok(asked) => asked,
-                Err(why) => return Outcome::failed(why),
+                Err(why) => return ToolOutcome::failed(why),
             };
             let work = async {
                 let mut client = connect().await?;
@@ -197,8 +197,8 @@ impl Tool for Collect {
             };
             tokio::select! {
                 biased;
-                () = around.cancel.cancelled() => Outcome::failed("the turn was cancelled".to_owned()),
-                collected = work => collected.unwrap_or_else(Outcome::failed),
+                () = around.cancel.cancelled() => ToolOutcome::failed("the turn was cancelled".to_owned()),
+                collected = work => collected.unwrap_or_else(ToolOutcome::failed),
             }
         })
     }
@@ -229,7 +229,7 @@ async fn delegate(
     asked: Tasks,
     handed: &HandedIn,
     around: &Surroundings,
-) -> Result<Outcome, String> {
+) -> Result<ToolOutcome, String> {
     if asked.tasks.is_empty() || asked.tasks.len() > MOST_TASKS {
         let count = asked.tasks.len();
         return Err(format!(
@@ -251,7 +251,7 @@ async fn delegate(
     lock(handed).extend(&jobs);
     if !asked.wait {
         let names: Vec<String> = jobs.iter().map(JobId::to_string).collect();
-        return Ok(Outcome::done(format!("handed in: {}", names.join(" "))));
+        return Ok(ToolOutcome::done(format!("handed in: {}", names.join(" "))));
     }
     let collected = tokio::select! {
         biased;
@@ -299,7 +299,7 @@ async fn collect(
     jobs: &[JobId],
     within: Option<Duration>,
     around: &Surroundings,
-) -> Result<Outcome, String> {
+) -> Result<ToolOutcome, String> {
     let collected = client.collect(jobs, within, Wait::All).await;
     let collected = collected.map_err(|error| format!("the results can't be had: {error}"))?;
     let mut output = Output::new(&around.spill, &around.call);
@@ -313,7 +313,7 @@ async fn collect(
         .results
         .iter()
         .all(|result| result["type"] == "message_end");
-    Ok(Outcome::shown(all_went_well, output.shown()))
+    Ok(ToolOutcome::shown(all_went_well, output.shown()))
 }
 
 /// Did an earlier turn of this one's session hand it in? The results of others are not for it.
@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_task_that_is_waited_for_does_not_wait_long_to_begin() {
-        let place = crate::tool::tests::Place::new(crate::tool::tests::Says::no());
+        let place = crate::tool::tests::AllowedPath::new(crate::tool::tests::Says::no());
         let task = || Task::deserialize(json!({"prompt": "a"})).unwrap();
         let sent = send(task(), true, &place.around).unwrap();
         assert_eq!(sent.expires, Some(BEGINS_WITHIN));

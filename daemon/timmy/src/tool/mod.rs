@@ -54,7 +54,7 @@ pub(crate) trait Tool: Send + Sync {
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, Outcome>;
+    ) -> Boxed<'a, ToolOutcome>;
 }
 
 /// Where a call happens.
@@ -100,7 +100,7 @@ impl Surroundings {
 
 /// What came of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct ToolOutcome {
     /// Did it do what was asked?
     pub(crate) ok: bool,
     /// What the model is told, within the limits of `output.rs`.
@@ -111,7 +111,7 @@ pub(crate) struct Outcome {
     pub(crate) sandbox: Option<Sandbox>,
 }
 
-impl Outcome {
+impl ToolOutcome {
     /// It went well.
     pub(crate) const fn done(output: String) -> Self {
         Self {

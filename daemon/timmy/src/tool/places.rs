@@ -223,14 +223,14 @@ pub(crate) enum Access {
 
 /// A file or directory that may be touched.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct AllowedPath {
     /// What everything is done beneath.
     base: Arc<Anchor>,
     /// Without links.
     pub(crate) path: PathBuf,
 }
 
-impl Place {
+impl AllowedPath {
     /// What everything is done beneath.
     pub(crate) fn base(&self) -> &Path {
         &self.base.path
@@ -320,7 +320,7 @@ pub(crate) async fn find(
     around: &Surroundings,
     path: &str,
     access: Access,
-) -> Result<Place, String> {
+) -> Result<AllowedPath, String> {
     let (rules_there, around_there, wanted) = (rules.clone(), around.clone(), path.to_owned());
     // A path may lead to a disk that sleeps.
     let found =
@@ -342,7 +342,7 @@ pub(crate) async fn find(
                 format!("{no}; {why}: use a path in the workspace {workspace}")
             })?;
             let base = Anchor::open(Path::new("/")).map_err(|error| format!("`/`: {error}"))?;
-            Ok(Place {
+            Ok(AllowedPath {
                 base: Arc::new(base),
                 path,
             })
@@ -352,7 +352,7 @@ pub(crate) async fn find(
 
 #[derive(Debug)]
 enum Located {
-    Inside(Place),
+    Inside(AllowedPath),
     Outside { path: PathBuf, why: String },
     Never(PathBuf),
 }
@@ -375,7 +375,7 @@ fn locate(
         && !rules.is_private(root.dir(), &settled)
         && (access == Access::Read || !rules.is_program(root.dir(), &settled))
     {
-        return Ok(Located::Inside(Place {
+        return Ok(Located::Inside(AllowedPath {
             base: Arc::clone(&root.anchor),
             path: settled,
         }));

@@ -44,7 +44,7 @@ impl Asker for Says {
 }
 
 /// A workspace `ws`, a home `user`, agentd's own `state`, and something `outside`.
-pub(crate) struct Place {
+pub(crate) struct AllowedPath {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) asker: Arc<Says>,
     pub(crate) cancel: CancellationToken,
@@ -52,7 +52,7 @@ pub(crate) struct Place {
     pub(crate) around: Surroundings,
 }
 
-impl Place {
+impl AllowedPath {
     pub(crate) fn new(asker: Arc<Says>) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("timmy-test-")
@@ -111,7 +111,7 @@ impl Place {
         tools: &[Arc<dyn Tool>],
         name: &str,
         arguments: Value,
-    ) -> Outcome {
+    ) -> ToolOutcome {
         let tool = tools.iter().find(|tool| tool.spec().name == name).unwrap();
         tool.run(arguments.as_object().unwrap(), &self.around).await
     }
@@ -180,7 +180,7 @@ impl Asker for Leaves {
 
 #[tokio::test]
 async fn whoever_asks_for_leave_ends_with_the_turn_and_has_done_nothing() {
-    let mut place = Place::new(Says::no());
+    let mut place = AllowedPath::new(Says::no());
     place.write("outside/secret", "s");
     let rules = Arc::new(place.rules());
     let tools = [file::tools(&rules), terminal::tools(&rules), web::tools()].concat();

@@ -63,8 +63,8 @@ impl Toolset {
     ///
     /// # Errors
     /// The name that is none, and those that are.
-    pub(crate) fn named(names: &[impl AsRef<str>]) -> Result<Named, UnknownToolset> {
-        let mut named = Named::default();
+    pub(crate) fn named(names: &[impl AsRef<str>]) -> Result<NamedToolsets, UnknownToolset> {
+        let mut named = NamedToolsets::default();
         for name in names.iter().map(AsRef::as_ref) {
             let mut all = Self::ALL.iter();
             if let Some((_, toolset)) = all.find(|(known, _)| *known == plain(name)) {
@@ -89,7 +89,7 @@ impl Toolset {
 
 /// The toolsets of some names.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Named {
+pub(crate) struct NamedToolsets {
     pub(crate) sets: BTreeSet<Toolset>,
     /// What was left out.
     pub(crate) notes: Vec<String>,

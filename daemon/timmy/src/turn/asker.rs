@@ -53,12 +53,12 @@ pub(crate) struct ByLine {
 }
 
 /// An open question; dropped without an answer it is withdrawn.
-struct Asked<'a> {
+struct OpenQuestion<'a> {
     by: &'a ByLine,
     id: String,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for OpenQuestion<'_> {
     fn drop(&mut self) {
         if self.by.questions.open().remove(&self.id).is_some() {
             let fields = json!({"question_id": self.id, "by": "cancel"});
@@ -74,7 +74,7 @@ impl Asker for ByLine {
             let id = format!("q{number}");
             let (tell, told) = oneshot::channel();
             self.questions.open().insert(id.clone(), tell);
-            let asked = Asked {
+            let asked = OpenQuestion {
                 by: self,
                 id: id.clone(),
             };
@@ -109,9 +109,9 @@ mod tests {
     use tokio::task::JoinSet;
 
     use super::*;
-    use crate::line::Said;
+    use crate::line::OutgoingLine;
 
-    fn by_line() -> (Arc<ByLine>, mpsc::Receiver<Said>) {
+    fn by_line() -> (Arc<ByLine>, mpsc::Receiver<OutgoingLine>) {
         let (out, said) = mpsc::channel(8);
         let line = Line { id: None, out };
         let questions = Arc::default();

@@ -17,7 +17,7 @@ use crate::message::{Arguments, Message, ToolCall, ToolResult};
 use crate::model::{Boxed, ToolSpec};
 use crate::session::compaction::beginning;
 use crate::session::history::UNKNOWN;
-use crate::tool::{Outcome, Surroundings, Tool};
+use crate::tool::{Surroundings, Tool, ToolOutcome};
 
 /// Calls that run at the same time, when they change nothing.
 const AT_ONCE: usize = 8;
@@ -74,10 +74,10 @@ impl Toolbox {
     }
 
     /// What is to be run, or why nothing is.
-    fn find<'a>(&'a self, call: &'a ToolCall) -> Result<Ready<'a>, Outcome> {
+    fn find<'a>(&'a self, call: &'a ToolCall) -> Result<Ready<'a>, ToolOutcome> {
         let Some(tool) = self.tools.get(&call.name) else {
             let known: Vec<&str> = self.tools.keys().map(String::as_str).collect();
-            return Err(Outcome::failed(format!(
+            return Err(ToolOutcome::failed(format!(
                 "there is no tool `{}`, and nothing was run; there are: {}",
                 beginning(&call.name, 64),
                 known.join(", ")
@@ -85,7 +85,7 @@ impl Toolbox {
         };
         match &call.arguments {
             Arguments::Object(arguments) => Ok(Ready { tool, arguments }),
-            Arguments::Malformed(text) => Err(Outcome::failed(format!(
+            Arguments::Malformed(text) => Err(ToolOutcome::failed(format!(
                 "the arguments are not a JSON object, and nothing was run; found: {}; make the whole call again",
                 beginning(text, MOST_SHOWN)
             ))),
@@ -186,7 +186,7 @@ impl Turn<'_> {
 /// A call that is over.
 struct Ran<'a> {
     one: &'a Numbered<'a>,
-    outcome: Outcome,
+    outcome: ToolOutcome,
     took: Duration,
 }
 
@@ -216,7 +216,7 @@ async fn run(
     toolbox: &Toolbox,
     mut context: Surroundings,
     line: &Line,
-) -> Outcome {
+) -> ToolOutcome {
     let input = match &one.call.arguments {
         Arguments::Object(map) => Value::Object(map.clone()),
         Arguments::Malformed(text) => json!(beginning(text, MOST_SHOWN)),
@@ -233,7 +233,7 @@ async fn run(
         Err(outcome) => return outcome,
     };
     if context.cancel.is_cancelled() {
-        return Outcome::failed("cancelled: it was not run".to_owned());
+        return ToolOutcome::failed("cancelled: it was not run".to_owned());
     }
     let (progress, mut pieces) = mpsc::channel::<String>(PROGRESS);
     context.progress = progress;
@@ -244,7 +244,7 @@ async fn run(
     };
     let mut late = std::pin::pin!(late);
     let mut running = ready.tool.run(ready.arguments, &context);
-    let mut told = Told {
+    let mut told = LiveOutput {
         one,
         line,
         offset: 0,
@@ -254,7 +254,7 @@ async fn run(
             biased;
             Some(piece) = pieces.recv() => told.say(piece).await,
             outcome = &mut running => break outcome,
-            () = &mut late => break Outcome::failed(UNKNOWN.to_owned()),
+            () = &mut late => break ToolOutcome::failed(UNKNOWN.to_owned()),
         }
     };
     while let Ok(piece) = pieces.try_recv() {
@@ -264,13 +264,13 @@ async fn run(
 }
 
 /// Output of a call as it comes.
-struct Told<'a> {
+struct LiveOutput<'a> {
     one: &'a Numbered<'a>,
     line: &'a Line,
     offset: usize,
 }
 
-impl Told<'_> {
+impl LiveOutput<'_> {
     async fn say(&mut self, piece: String) {
         let offset = self.offset;
         self.offset += piece.len();

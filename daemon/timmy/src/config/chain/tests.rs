@@ -21,7 +21,7 @@ const NOWHERE: &str = "\n[providers.ollama]\nbase_url = 'http://127.0.0.1:9'\n\
     [providers.lmstudio]\nbase_url = 'http://127.0.0.1:9/v1'\n\
     [providers.llamacpp]\nbase_url = 'http://127.0.0.1:9/v1'\n";
 
-fn chosen(text: &str, set: &[(&str, &str)], asked: Asked<'_>) -> Result<Chosen, Unchosen> {
+fn chosen(text: &str, set: &[(&str, &str)], asked: ModelRequest<'_>) -> Result<Chosen, Unchosen> {
     let config = Config::parse(text, Path::new("/c")).unwrap();
     let set: BTreeMap<String, String> = set
         .iter()
@@ -49,8 +49,8 @@ fn names(chosen: Result<Chosen, Unchosen>) -> String {
     }
 }
 
-fn asked<'a>(provider: Option<&'a str>, model: Option<&'a str>) -> Asked<'a> {
-    Asked {
+fn asked<'a>(provider: Option<&'a str>, model: Option<&'a str>) -> ModelRequest<'a> {
+    ModelRequest {
         provider,
         model,
         fallback_chain: None,
@@ -60,9 +60,12 @@ fn asked<'a>(provider: Option<&'a str>, model: Option<&'a str>) -> Asked<'a> {
 #[test]
 fn what_is_configured_is_asked_in_order_and_nobody_twice() {
     let chain = "gemini|gemini-2.5-pro groq|llama openrouter|openai/gpt-4.1-mini";
-    assert_eq!(names(chosen(CONFIGURED, &[], Asked::default())), chain);
+    assert_eq!(
+        names(chosen(CONFIGURED, &[], ModelRequest::default())),
+        chain
+    );
     let key = [("GROQ_API_KEY", "k")];
-    let with_key = chosen(CONFIGURED, &key, Asked::default()).unwrap();
+    let with_key = chosen(CONFIGURED, &key, ModelRequest::default()).unwrap();
     let keys: Vec<bool> = with_key.chain.iter().map(|one| one.key.is_some()).collect();
     assert_eq!(keys, [false, true, false]);
     assert_eq!(with_key.announced, None);
@@ -100,7 +103,7 @@ fn a_pin_stands_alone_unless_a_chain_comes_with_it() {
         (Some("mistral/x"), "mistral|x groq|llama mistral|y"),
         (None, "gemini|gemini-2.5-pro groq|llama mistral|y"),
     ] {
-        let asked = Asked {
+        let asked = ModelRequest {
             provider: None,
             model,
             fallback_chain: Some(&chain),
@@ -113,7 +116,7 @@ fn a_pin_stands_alone_unless_a_chain_comes_with_it() {
 fn an_entry_without_a_slash_is_a_short_name_a_provider_or_a_model_of_the_pinned_one() {
     let behind = |provider, model, text: &str, entries: &[&str]| {
         let chain: Vec<String> = entries.iter().map(|name| (*name).to_owned()).collect();
-        let asked = Asked {
+        let asked = ModelRequest {
             provider,
             model,
             fallback_chain: Some(&chain),
@@ -169,7 +172,7 @@ fn what_a_send_names_wrong_is_said() {
 
 #[test]
 fn the_only_key_is_enough_and_of_two_none_is_taken() {
-    let only = |set: &[(&str, &str)]| chosen(NOWHERE, set, Asked::default());
+    let only = |set: &[(&str, &str)]| chosen(NOWHERE, set, ModelRequest::default());
     let found = only(&[("GOOGLE_API_KEY", "k")]).unwrap();
     assert!(
         found
@@ -213,7 +216,7 @@ fn the_only_key_is_enough_and_of_two_none_is_taken() {
 #[test]
 fn an_empty_machine_is_told_what_was_looked_for_and_what_to_do() {
     let begun = std::time::Instant::now();
-    let Err(Unchosen::Nothing(looked)) = chosen(NOWHERE, &[], Asked::default()) else {
+    let Err(Unchosen::Nothing(looked)) = chosen(NOWHERE, &[], ModelRequest::default()) else {
         panic!("there is nothing");
     };
     assert!(begun.elapsed().as_secs_f64() < 1.0);
@@ -262,7 +265,7 @@ fn ollama() -> (std::thread::JoinHandle<String>, String) {
 #[test]
 fn a_server_of_this_machine_answers_when_no_key_is_there() {
     let (served, text) = ollama();
-    let found = chosen(&text, &[], Asked::default()).unwrap();
+    let found = chosen(&text, &[], ModelRequest::default()).unwrap();
     assert!(
         found
             .announced
@@ -279,7 +282,7 @@ fn a_server_of_this_machine_answers_when_no_key_is_there() {
 fn a_local_fallback_is_the_server_that_runs() {
     let (served, text) = ollama();
     let chain = ["kimi-k2.5".to_owned(), "local-llm".to_owned()];
-    let asked = Asked {
+    let asked = ModelRequest {
         provider: Some("kimi-coding"),
         model: None,
         fallback_chain: Some(&chain),
@@ -307,11 +310,11 @@ fn of_kimis_two_houses_each_is_asked_for_a_model_that_it_has() {
         ("sk-kimi-abc", "kimi-coding|kimi-for-coding"),
         ("sk-abc", "kimi-coding|kimi-k2.6"),
     ] {
-        let found = chosen(NOWHERE, &[("KIMI_API_KEY", key)], Asked::default());
+        let found = chosen(NOWHERE, &[("KIMI_API_KEY", key)], ModelRequest::default());
         assert_eq!(names(found), expected);
-        let pinned = Asked {
+        let pinned = ModelRequest {
             provider: Some("kimi"),
-            ..Asked::default()
+            ..ModelRequest::default()
         };
         let found = names(chosen(NOWHERE, &[("KIMI_API_KEY", key)], pinned));
         let model = expected.replace("kimi-coding|", "moonshot|");

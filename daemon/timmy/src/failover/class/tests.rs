@@ -19,7 +19,7 @@ fn stream(body: &str) -> Failure {
     from(FailedAt::Stream, provider_error::body(body))
 }
 
-fn from(at: FailedAt, told: provider_error::Told) -> Failure {
+fn from(at: FailedAt, told: provider_error::ErrorDetails) -> Failure {
     Failure {
         at,
         code: told.code,
@@ -30,7 +30,7 @@ fn from(at: FailedAt, told: provider_error::Told) -> Failure {
 }
 
 fn plain(at: FailedAt) -> Failure {
-    from(at, provider_error::Told::default())
+    from(at, provider_error::ErrorDetails::default())
 }
 
 fn kimis_hint(failure: &Failure) -> Option<&'static str> {

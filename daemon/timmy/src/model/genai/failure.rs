@@ -11,7 +11,7 @@ use reqwest::header::HeaderMap;
 
 use super::frames::Frames;
 use crate::model::http::chain;
-use crate::model::provider_error::{self, Told};
+use crate::model::provider_error::{self, ErrorDetails};
 use crate::model::{FailedAt, Failure, Usage};
 
 impl Failure {
@@ -26,7 +26,7 @@ impl Failure {
         }
     }
 
-    fn told(at: FailedAt, told: Told) -> Self {
+    fn told(at: FailedAt, told: ErrorDetails) -> Self {
         Self {
             at,
             code: told.code,

@@ -44,7 +44,7 @@ pub(super) async fn ask(
     if !response.status().is_success() {
         return Err(refused(response, patience).await);
     }
-    let mut lines = Lines::of(response);
+    let mut lines = AnswerLines::of(response);
     let mut frames = Frames::new(Wire::Ollama);
     let mut heard = Heard::default();
     let mut calls = Vec::new();
@@ -121,7 +121,7 @@ async fn refused(mut response: Response, patience: Patience) -> Failure {
 }
 
 /// The lines of an answer.
-struct Lines {
+struct AnswerLines {
     response: Response,
     waiting: Vec<u8>,
     /// Where the next line begins.
@@ -132,7 +132,7 @@ struct Lines {
     bytes: usize,
 }
 
-impl Lines {
+impl AnswerLines {
     const fn of(response: Response) -> Self {
         Self {
             response,

@@ -135,7 +135,7 @@ impl Home {
 
 pub(super) struct Process {
     pub(super) service: Service,
-    pub(super) said: mpsc::Receiver<Said>,
+    pub(super) said: mpsc::Receiver<OutgoingLine>,
 }
 
 impl Process {

@@ -15,7 +15,7 @@ use crate::model::{Boxed, ToolSpec};
 use crate::tool::output;
 use crate::tool::places::{Access, Rules};
 use crate::tool::schema::arguments;
-use crate::tool::{Outcome, Surroundings, Tool};
+use crate::tool::{Surroundings, Tool, ToolOutcome};
 
 /// A diff that takes longer is a worse one, not a later one.
 const DIFF_WITHIN: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ impl Tool for Edit {
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, Outcome> {
+    ) -> Boxed<'a, ToolOutcome> {
         let wanted = Wanted::parse(arguments);
         Box::pin(at(
             (&self.0, Access::Write),
@@ -67,7 +67,7 @@ impl Tool for Edit {
     }
 }
 
-fn edit(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
+fn edit(here: &Here, wanted: &Wanted) -> Result<ToolOutcome, String> {
     let Here { place, around, .. } = here;
     let name = short(&place.path, around).display().to_string();
     let said = |error: io::Error| format!("can't edit {name}: {error}");
@@ -95,7 +95,7 @@ fn edit(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
     let mut config = TextDiff::configure();
     let diff = config.timeout(DIFF_WITHIN).diff_lines(&before, &after);
     let diff = diff.unified_diff().header(&name, &name).to_string();
-    Ok(Outcome::shown(
+    Ok(ToolOutcome::shown(
         true,
         output::shown(&diff, &around.spill, &around.call),
     ))

@@ -14,7 +14,7 @@ use crate::model::{Boxed, ToolSpec};
 use crate::tool::output::{self, MOST_LINES};
 use crate::tool::places::{Access, Rules};
 use crate::tool::schema::arguments;
-use crate::tool::{Outcome, Surroundings, Tool};
+use crate::tool::{Surroundings, Tool, ToolOutcome};
 
 /// Names told when nobody says how many.
 const SOME: u64 = 500;
@@ -53,7 +53,7 @@ impl Tool for List {
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, Outcome> {
+    ) -> Boxed<'a, ToolOutcome> {
         let wanted = Wanted::parse(arguments);
         Box::pin(at(
             (&self.0, Access::Read),
@@ -72,7 +72,7 @@ struct Names {
     all: u64,
 }
 
-fn list(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
+fn list(here: &Here, wanted: &Wanted) -> Result<ToolOutcome, String> {
     let Here {
         rules,
         place,
@@ -136,7 +136,7 @@ fn list(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
     if text.is_empty() {
         text = format!("[nothing in {shown}]\n");
     }
-    let mut outcome = Outcome::shown(true, output::shown(&text, &around.spill, &around.call));
+    let mut outcome = ToolOutcome::shown(true, output::shown(&text, &around.spill, &around.call));
     outcome.truncated |= left > 0;
     Ok(outcome)
 }

@@ -21,8 +21,8 @@ use cap_std::fs::{Dir, FileType, FileTypeExt as _, Metadata, OpenOptions, OpenOp
 use cap_std::fs::{MetadataExt as _, Permissions, PermissionsExt as _};
 use nix::fcntl::OFlag;
 
-use super::places::{self, Access, Place, Rules};
-use super::{Outcome, Surroundings, Tool};
+use super::places::{self, Access, AllowedPath, Rules};
+use super::{Surroundings, Tool, ToolOutcome};
 
 /// What an edit takes into memory; more is generated, or not text.
 const MOST_EDITED: u64 = 10 << 20;
@@ -41,7 +41,7 @@ pub(crate) fn tools(rules: &Arc<Rules>) -> Vec<Arc<dyn Tool>> {
 /// Where a call of one of these tools works.
 struct Here {
     rules: Arc<Rules>,
-    place: Place,
+    place: AllowedPath,
     around: Surroundings,
 }
 
@@ -52,8 +52,8 @@ async fn at<W: Send + 'static>(
     around: &Surroundings,
     wanted: Result<W, String>,
     path: fn(&W) -> &str,
-    work: fn(&Here, &W) -> Result<Outcome, String>,
-) -> Outcome {
+    work: fn(&Here, &W) -> Result<ToolOutcome, String>,
+) -> ToolOutcome {
     let done = async {
         let wanted = wanted?;
         let here = Here {
@@ -66,11 +66,11 @@ async fn at<W: Send + 'static>(
             .await
             .map_err(|error| format!("this tool broke: {error}"))?
     };
-    done.await.unwrap_or_else(Outcome::failed)
+    done.await.unwrap_or_else(ToolOutcome::failed)
 }
 
 /// Opens a file for reading, if it is one: nothing else is even touched.
-fn open(place: &Place) -> Result<(File, Metadata), String> {
+fn open(place: &AllowedPath) -> Result<(File, Metadata), String> {
     let said = |error: io::Error| format!("can't read {}: {error}", place.path.display());
     if place.dir().is_ok() {
         return Err(is_no_file(&place.path, "a directory: use `list`"));
@@ -94,7 +94,7 @@ fn open_in(dir: &Dir, name: &Path) -> io::Result<(File, Metadata)> {
     Ok((file.into_std(), found))
 }
 
-fn refuse_others(place: &Place, kind: FileType) -> Result<(), String> {
+fn refuse_others(place: &AllowedPath, kind: FileType) -> Result<(), String> {
     let is = if kind.is_file() {
         return Ok(());
     } else if kind.is_dir() {

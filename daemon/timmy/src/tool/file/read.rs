@@ -12,7 +12,7 @@ use crate::model::{Boxed, ToolSpec};
 use crate::tool::output::{MOST_BYTES, MOST_LINES};
 use crate::tool::places::{Access, Rules};
 use crate::tool::schema::arguments;
-use crate::tool::{Outcome, Surroundings, Tool};
+use crate::tool::{Surroundings, Tool, ToolOutcome};
 
 /// A zero byte within these means that it's no text.
 const LOOKED_AT: usize = 8 << 10;
@@ -48,7 +48,7 @@ impl Tool for Read {
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, Outcome> {
+    ) -> Boxed<'a, ToolOutcome> {
         let wanted = Wanted::parse(arguments);
         Box::pin(at(
             (&self.0, Access::Read),
@@ -60,7 +60,7 @@ impl Tool for Read {
     }
 }
 
-fn read(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
+fn read(here: &Here, wanted: &Wanted) -> Result<ToolOutcome, String> {
     let Here { place, around, .. } = here;
     let name = short(&place.path, around).display();
     let said = |error: std::io::Error| format!("can't read {name}: {error}");
@@ -112,7 +112,7 @@ fn read(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
         shown.push('\n');
     }
     shown.push_str(&notes);
-    Ok(Outcome {
+    Ok(ToolOutcome {
         ok: true,
         output: shown,
         truncated: more || is_cut,

@@ -19,7 +19,7 @@ use crate::model::{Boxed, ToolSpec};
 use crate::tool::output::{self, MOST_LINES};
 use crate::tool::places::{Access, Rules};
 use crate::tool::schema::arguments;
-use crate::tool::{Outcome, Surroundings, Tool};
+use crate::tool::{Surroundings, Tool, ToolOutcome};
 
 /// Lines told when nobody says how many.
 const SOME: u64 = 200;
@@ -63,7 +63,7 @@ impl Tool for Search {
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, Outcome> {
+    ) -> Boxed<'a, ToolOutcome> {
         let wanted = Wanted::parse(arguments);
         Box::pin(at(
             (&self.0, Access::Read),
@@ -79,7 +79,7 @@ impl Tool for Search {
 type Line = (u64, String);
 
 /// What was found so far.
-struct Found {
+struct Matches {
     /// The first files by name, each with its first lines.
     kept: BTreeMap<PathBuf, Vec<Line>>,
     kept_lines: usize,
@@ -88,7 +88,7 @@ struct Found {
     most: usize,
 }
 
-impl Found {
+impl Matches {
     fn add(&mut self, path: PathBuf, lines: Vec<Line>, all: u64) {
         self.lines += all;
         self.files += 1;
@@ -102,7 +102,7 @@ impl Found {
     }
 }
 
-fn search(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
+fn search(here: &Here, wanted: &Wanted) -> Result<ToolOutcome, String> {
     let Here { place, around, .. } = here;
     let matcher = RegexMatcherBuilder::new()
         .case_insensitive(wanted.ignore_case == Some(true))
@@ -112,7 +112,7 @@ fn search(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
             format!("`pattern`: expected a regular expression for one line: {error}")
         })?;
     let limit = usize::try_from(wanted.limit.unwrap_or(SOME));
-    let found = Mutex::new(Found {
+    let found = Mutex::new(Matches {
         kept: BTreeMap::new(),
         kept_lines: 0,
         lines: 0,
@@ -139,7 +139,7 @@ fn search(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
 fn search_tree(
     here: &Here,
     wanted: &Wanted,
-    (dir, matcher, found): (&Dir, &RegexMatcher, &Mutex<Found>),
+    (dir, matcher, found): (&Dir, &RegexMatcher, &Mutex<Matches>),
 ) -> Result<Option<String>, String> {
     let Here {
         rules,
@@ -196,7 +196,7 @@ fn lines_of(
     matcher: &RegexMatcher,
     searcher: &mut Searcher,
     file: &std::fs::File,
-    found: &Mutex<Found>,
+    found: &Mutex<Matches>,
 ) -> io::Result<(Vec<Line>, u64)> {
     let most = found.lock().unwrap_or_else(PoisonError::into_inner).most;
     let mut lines = Lines {
@@ -238,7 +238,12 @@ fn cut(line: &[u8]) -> String {
     }
 }
 
-fn told(found: &Found, files_only: bool, note: Option<String>, around: &Surroundings) -> Outcome {
+fn told(
+    found: &Matches,
+    files_only: bool,
+    note: Option<String>,
+    around: &Surroundings,
+) -> ToolOutcome {
     let mut text = String::new();
     let mut left = found.most;
     for (path, lines) in &found.kept {
@@ -265,7 +270,7 @@ fn told(found: &Found, files_only: bool, note: Option<String>, around: &Surround
     if text.is_empty() {
         text = "[no line fits]\n".to_owned();
     }
-    let mut outcome = Outcome::shown(true, output::shown(&text, &around.spill, &around.call));
+    let mut outcome = ToolOutcome::shown(true, output::shown(&text, &around.spill, &around.call));
     outcome.truncated |= left_out;
     outcome
 }

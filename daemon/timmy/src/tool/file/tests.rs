@@ -7,12 +7,12 @@ use serde_json::json;
 
 use super::*;
 use crate::tool::output::{MOST_BYTES, MOST_LINES};
-use crate::tool::tests::{Place, Says};
+use crate::tool::tests::{AllowedPath, Says};
 
 mod escapes;
 
 struct Files {
-    place: Place,
+    place: AllowedPath,
     tools: Vec<Arc<dyn Tool>>,
 }
 
@@ -22,16 +22,16 @@ impl Files {
     }
 
     fn asking(asker: Arc<Says>) -> Self {
-        let place = Place::new(asker);
+        let place = AllowedPath::new(asker);
         let tools = tools(&Arc::new(place.rules()));
         Self { place, tools }
     }
 
-    async fn run(&self, name: &str, arguments: serde_json::Value) -> Outcome {
+    async fn run(&self, name: &str, arguments: serde_json::Value) -> ToolOutcome {
         self.place.run(&self.tools, name, arguments).await
     }
 
-    async fn read(&self, path: &str) -> Outcome {
+    async fn read(&self, path: &str) -> ToolOutcome {
         self.run("read", json!({ "path": path })).await
     }
 }

@@ -13,7 +13,7 @@ use ignore::{DirEntry, WalkBuilder, WalkState};
 
 use super::ignored::Ignored;
 use crate::tool::Surroundings;
-use crate::tool::places::{Place, Rules};
+use crate::tool::places::{AllowedPath, Rules};
 
 /// Threads for one walk: a second one helps, and other sessions want to work as well.
 const THREADS: usize = 4;
@@ -26,7 +26,7 @@ const OF_VERSIONS: &[&str] = &[".git", ".hg", ".jj", ".svn"];
 pub(super) struct Walk<'a> {
     pub(super) rules: &'a Arc<Rules>,
     pub(super) around: &'a Surroundings,
-    pub(super) place: &'a Place,
+    pub(super) place: &'a AllowedPath,
     /// How deep; without end when absent.
     pub(super) depth: Option<usize>,
     /// Also what the rules leave out?
@@ -35,7 +35,7 @@ pub(super) struct Walk<'a> {
 
 /// How a walk ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ended {
+pub(super) enum WalkEnd {
     /// Everything was seen.
     Whole,
     /// It took too long.
@@ -47,7 +47,7 @@ pub(super) enum Ended {
 impl Walk<'_> {
     /// Takes it: `visitor` makes one visitor for each thread, which sees everything below the
     /// place, or only the place if it is a file, in no order.
-    pub(super) fn take<V: FnMut(&DirEntry) + Send>(&self, visitor: impl Fn() -> V) -> Ended {
+    pub(super) fn take<V: FnMut(&DirEntry) + Send>(&self, visitor: impl Fn() -> V) -> WalkEnd {
         let base = &self.place.base_dir().ok();
         let mut builder = WalkBuilder::new(&self.place.path);
         let root = self.place.base().to_owned();
@@ -92,11 +92,11 @@ impl Walk<'_> {
             })
         });
         if self.around.cancel.is_cancelled() {
-            Ended::Cancelled
+            WalkEnd::Cancelled
         } else if Instant::now() > until {
-            Ended::Late
+            WalkEnd::Late
         } else {
-            Ended::Whole
+            WalkEnd::Whole
         }
     }
 }
@@ -110,7 +110,7 @@ fn is_beneath(base: &Dir, root: &Path, entry: &DirEntry) -> bool {
     below.as_os_str().is_empty() || base.symlink_metadata(below).is_ok()
 }
 
-impl Ended {
+impl WalkEnd {
     /// What is said of it.
     pub(super) fn note(self) -> Option<String> {
         match self {

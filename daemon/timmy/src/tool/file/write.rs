@@ -11,7 +11,7 @@ use super::{Here, at, refuse_others, replace, short};
 use crate::model::{Boxed, ToolSpec};
 use crate::tool::places::{Access, Rules};
 use crate::tool::schema::arguments;
-use crate::tool::{Outcome, Surroundings, Tool};
+use crate::tool::{Surroundings, Tool, ToolOutcome};
 
 arguments! {
     /// What `write` takes.
@@ -43,7 +43,7 @@ impl Tool for Write {
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, Outcome> {
+    ) -> Boxed<'a, ToolOutcome> {
         let wanted = Wanted::parse(arguments);
         Box::pin(at(
             (&self.0, Access::Write),
@@ -55,7 +55,7 @@ impl Tool for Write {
     }
 }
 
-fn write(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
+fn write(here: &Here, wanted: &Wanted) -> Result<ToolOutcome, String> {
     let Here { place, around, .. } = here;
     let content = wanted.content.as_bytes();
     let name = short(&place.path, around).display();
@@ -78,7 +78,7 @@ fn write(here: &Here, wanted: &Wanted) -> Result<Outcome, String> {
     let before = old.map_or("a new file".to_owned(), |old| {
         format!("it had {} before", old.len())
     });
-    Ok(Outcome::done(format!(
+    Ok(ToolOutcome::done(format!(
         "wrote {} bytes to {name}; {before}\n",
         content.len()
     )))

@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::output::Output;
-use super::{Outcome, Surroundings, Tool};
+use super::{Surroundings, Tool, ToolOutcome};
 use crate::config::McpServer;
 use crate::model::{Boxed, ToolSpec};
 use crate::session::compaction::beginning;
@@ -218,7 +218,7 @@ impl Tool for McpTool {
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, Outcome> {
+    ) -> Boxed<'a, ToolOutcome> {
         Box::pin(async move {
             if !self.read_only {
                 let title = format!(
@@ -228,7 +228,7 @@ impl Tool for McpTool {
                 );
                 let detail = Value::Object(arguments.clone()).to_string();
                 if let Err(no) = around.ask(&title, &detail).await {
-                    return Outcome::failed(no);
+                    return ToolOutcome::failed(no);
                 }
             }
             let called = self.server.call(&self.native, arguments, &around.cancel);
@@ -236,9 +236,9 @@ impl Tool for McpTool {
                 Called::Answered { ok, text } => {
                     let mut output = Output::new(&around.spill, &around.call);
                     output.push(text.as_bytes());
-                    Outcome::shown(ok, output.shown())
+                    ToolOutcome::shown(ok, output.shown())
                 }
-                Called::Failed(why) => Outcome::failed(why),
+                Called::Failed(why) => ToolOutcome::failed(why),
             }
         })
     }

@@ -52,7 +52,7 @@ const PASSED: &[&str] = &[
 
 /// A tool as a server tells of it.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Told {
+pub(super) struct ListedTool {
     pub(super) name: String,
     pub(super) description: String,
     pub(super) schema: Value,
@@ -70,7 +70,7 @@ pub(super) enum Called {
 /// A server that is up.
 pub(super) struct Server {
     name: String,
-    tools: Vec<Told>,
+    tools: Vec<ListedTool>,
     patience: Duration,
     peer: Peer<RoleClient>,
     service: tokio::sync::Mutex<RunningService<RoleClient, ()>>,
@@ -124,7 +124,7 @@ impl Server {
             Ok(begun) => begun,
             Err(why) => return Err(tail.added_to(why).await),
         };
-        let told = |tool: rmcp::model::Tool| Told {
+        let told = |tool: rmcp::model::Tool| ListedTool {
             name: tool.name.into_owned(),
             description: tool.description.map(Into::into).unwrap_or_default(),
             schema: Value::Object((*tool.input_schema).clone()),
@@ -144,7 +144,7 @@ impl Server {
         &self.name
     }
 
-    pub(super) fn tools(&self) -> &[Told] {
+    pub(super) fn tools(&self) -> &[ListedTool] {
         &self.tools
     }
 

@@ -91,7 +91,7 @@ read -r line"#;
     let answered = said.run(&Map::new(), &around(Approval::Granted)).await;
     assert_eq!(
         answered,
-        Outcome::done("hi\n[an image, image/png, not shown]".to_owned())
+        ToolOutcome::done("hi\n[an image, image/png, not shown]".to_owned())
     );
     servers.end().await;
 }
@@ -106,7 +106,7 @@ read -r line"#;
     let offered = one(config).offered().await;
     let answered = offered.tools[0].run(&Map::new(), &around(denied())).await;
     assert!(offered.tools[0].is_read_only());
-    assert_eq!(answered, Outcome::failed(r#"{"n":1}"#.to_owned()));
+    assert_eq!(answered, ToolOutcome::failed(r#"{"n":1}"#.to_owned()));
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn a_call_that_hangs_ends_with_its_time_or_with_the_turn() {
     let cancelled = running.join_next().await.unwrap().unwrap();
     assert_eq!(
         cancelled,
-        Outcome::failed("the turn was cancelled".to_owned())
+        ToolOutcome::failed("the turn was cancelled".to_owned())
     );
 }
 

@@ -1,7 +1,7 @@
 //! Where paths lead.
 
 use super::*;
-use crate::tool::tests::{Place as Test, Says};
+use crate::tool::tests::{AllowedPath as Test, Says};
 
 #[test]
 fn the_innermost_directory_decides() {

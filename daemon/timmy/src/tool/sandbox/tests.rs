@@ -2,11 +2,11 @@
 
 use super::grants::MOST_GRANTS;
 use super::*;
-use crate::tool::tests::{Place, Says};
+use crate::tool::tests::{AllowedPath, Says};
 
 #[test]
 fn a_workspace_is_granted_as_it_is_and_nothing_private_beside_it() {
-    let place = Place::new(Says::no());
+    let place = AllowedPath::new(Says::no());
     place.write("user/.cargo/bin/x", "");
     place.write("user/.cargo/credentials.toml", "");
     place.write("user/.ssh/id", "");
@@ -30,7 +30,7 @@ fn a_workspace_is_granted_as_it_is_and_nothing_private_beside_it() {
 
 #[test]
 fn of_a_home_each_part_is_granted_but_for_what_is_private() {
-    let mut place = Place::new(Says::no());
+    let mut place = AllowedPath::new(Says::no());
     place.write("user/.ssh/id", "");
     place.write("user/.bashrc", "");
     place.write("user/code/.env", "");
@@ -52,7 +52,7 @@ fn of_a_home_each_part_is_granted_but_for_what_is_private() {
 
 #[test]
 fn a_home_of_more_files_than_can_be_granted_is_cut() {
-    let mut place = Place::new(Says::no());
+    let mut place = AllowedPath::new(Says::no());
     for number in 0..MOST_GRANTS + 10 {
         place.write(&format!("user/{number}"), "");
     }
@@ -76,7 +76,7 @@ fn words_that_are_none_run_nothing() {
 
 #[test]
 fn of_what_anybody_may_read_a_home_and_agentds_own_are_left_out() {
-    let place = Place::new(Says::no());
+    let place = AllowedPath::new(Says::no());
     place.write("opt/app/.ssh/id", "");
     place.write("opt/app/bin/x", "");
     place.write("opt/etc/agentd.toml", "");

@@ -27,7 +27,7 @@ use super::output::Output;
 use super::places::{Rules, temporary};
 use super::sandbox::{self, Grants, Signals, Unavailable};
 use super::schema::arguments;
-use super::{Outcome, Surroundings, Tool};
+use super::{Surroundings, Tool, ToolOutcome};
 use crate::config::Unsandboxed;
 use crate::model::{Boxed, ToolSpec};
 
@@ -96,11 +96,11 @@ impl Tool for Bash {
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, Outcome> {
+    ) -> Boxed<'a, ToolOutcome> {
         Box::pin(async move {
             match self.try_run(arguments, around).await {
                 Ok(outcome) => outcome,
-                Err(why) => Outcome::failed(why),
+                Err(why) => ToolOutcome::failed(why),
             }
         })
     }
@@ -154,7 +154,7 @@ impl Bash {
         &self,
         arguments: &Map<String, Value>,
         around: &Surroundings,
-    ) -> Result<Outcome, String> {
+    ) -> Result<ToolOutcome, String> {
         let wanted = Wanted::parse(arguments)?;
         let seconds = wanted.timeout.unwrap_or(USUAL_SECONDS);
         if seconds > MOST_SECONDS {
@@ -228,7 +228,7 @@ impl Bash {
         leave: Leave,
         within: Duration,
         around: &Surroundings,
-    ) -> io::Result<Outcome> {
+    ) -> io::Result<ToolOutcome> {
         let began = Instant::now();
         let is_confined = matches!(leave, Leave::Sandboxed { .. });
         let mut is_alone = is_confined && self.may_be_alone.load(Ordering::Relaxed);
@@ -263,9 +263,9 @@ impl Bash {
         let mut heard = Heard::new(stdout, around);
         let ended = tokio::select! {
             // The keeper has the output open until its end.
-            _ = over(&mut keeper, &mut heard, &mut output) => Ended::ByItself,
-            () = around.cancel.cancelled() => Ended::Cancelled,
-            () = tokio::time::sleep(within) => Ended::TimedOut(within),
+            _ = over(&mut keeper, &mut heard, &mut output) => CommandEnd::ByItself,
+            () = around.cancel.cancelled() => CommandEnd::Cancelled,
+            () = tokio::time::sleep(within) => CommandEnd::TimedOut(within),
         };
         // The keeper sees this, and so it does when timmy is killed.
         drop(alive);
@@ -355,13 +355,13 @@ async fn over(
 /// A command that has ended.
 struct Run {
     output: Output,
-    ended: Ended,
+    ended: CommandEnd,
     report: Report,
 }
 
 /// How a command came to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ended {
+enum CommandEnd {
     ByItself,
     Cancelled,
     TimedOut(Duration),
@@ -446,7 +446,7 @@ async fn report(stderr: impl tokio::io::AsyncRead + Unpin, is_left: bool) -> Rep
     })
 }
 
-fn told(run: Run, leave: Leave, is_alone: bool, took: Duration) -> Outcome {
+fn told(run: Run, leave: Leave, is_alone: bool, took: Duration) -> ToolOutcome {
     let Run {
         output,
         ended,
@@ -454,8 +454,8 @@ fn told(run: Run, leave: Leave, is_alone: bool, took: Duration) -> Outcome {
     } = run;
     let shown = output.shown();
     let how = match (ended, &report) {
-        (Ended::Cancelled, _) => "cancelled".to_owned(),
-        (Ended::TimedOut(within), _) => format!(
+        (CommandEnd::Cancelled, _) => "cancelled".to_owned(),
+        (CommandEnd::TimedOut(within), _) => format!(
             "killed: it took longer than {} s; ask for a longer `timeout`",
             within.as_secs()
         ),
@@ -503,8 +503,8 @@ fn told(run: Run, leave: Leave, is_alone: bool, took: Duration) -> Outcome {
     text.push_str(&format!(
         "[{how}; {confined}{deaf}{seen}; {seconds:.1} s{strays}]\n"
     ));
-    Outcome {
-        ok: ended == Ended::ByItself && report.failed.is_none() && report.code == Some(0),
+    ToolOutcome {
+        ok: ended == CommandEnd::ByItself && report.failed.is_none() && report.code == Some(0),
         output: text,
         truncated: shown.truncated,
         sandbox: Some(leave.held(is_alone)),

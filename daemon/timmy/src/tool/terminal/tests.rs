@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::*;
-use crate::tool::tests::{Place, Says, exists, has_sandbox};
+use crate::tool::tests::{AllowedPath, Says, exists, has_sandbox};
 
 mod closed;
 mod kernels;
@@ -16,7 +16,7 @@ mod namespaces;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 struct Terminal {
-    place: Place,
+    place: AllowedPath,
     rules: Rules,
 }
 
@@ -26,7 +26,7 @@ impl Terminal {
     }
 
     fn asking(asker: Arc<Says>) -> Self {
-        let place = Place::new(asker);
+        let place = AllowedPath::new(asker);
         let rules = place.rules();
         Self { place, rules }
     }
@@ -38,13 +38,13 @@ impl Terminal {
         terminal
     }
 
-    async fn run(&self, arguments: Value) -> Outcome {
+    async fn run(&self, arguments: Value) -> ToolOutcome {
         let tools = tools(&Arc::new(self.rules.clone()));
         let run = self.place.run(&tools, "bash", arguments);
         tokio::time::timeout(DEADLINE, run).await.unwrap()
     }
 
-    async fn bash(&self, command: &str) -> Outcome {
+    async fn bash(&self, command: &str) -> ToolOutcome {
         let mut arguments = json!({ "command": command });
         if self.rules.unsandboxed == Unsandboxed::Allow {
             arguments["outside"] = true.into();
@@ -54,7 +54,7 @@ impl Terminal {
     }
 }
 
-fn said(outcome: &Outcome) -> &str {
+fn said(outcome: &ToolOutcome) -> &str {
     outcome.output.rsplit_once('[').map_or("", |(said, _)| said)
 }
 

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use serde_json::json;
 
 use super::*;
-use crate::tool::tests::{Place, Says};
+use crate::tool::tests::{AllowedPath, Says};
 
 /// A server that answers each path with what is written for it, until the test's end.
 fn serve(answers: impl Fn(&str, &mut TcpStream) + Send + 'static) -> SocketAddr {
@@ -37,7 +37,7 @@ fn answer(stream: &mut TcpStream, head: &str, body: &[u8]) {
     let _gone = stream.write_all(body);
 }
 
-async fn fetch(place: &Place, reach: Reach, url: &str) -> Outcome {
+async fn fetch(place: &AllowedPath, reach: Reach, url: &str) -> ToolOutcome {
     let tools: Vec<Arc<dyn Tool>> = vec![Arc::new(Fetch::new(reach))];
     place.run(&tools, "fetch", json!({ "url": url })).await
 }
@@ -48,7 +48,7 @@ async fn a_page_is_told_as_a_strangers_text() {
     let server = serve(move |_, stream| {
         answer(stream, "200 OK\r\nContent-Type: text/html", page.as_bytes());
     });
-    let place = Place::new(Says::yes());
+    let place = AllowedPath::new(Says::yes());
     let url = format!("http://{server}/a");
     let page = fetch(&place, Reach::AndLoopback, &url).await;
     assert!(page.ok, "{}", page.output);
@@ -74,7 +74,7 @@ async fn a_page_is_told_as_a_strangers_text() {
 #[tokio::test]
 async fn this_machine_is_never_reached() {
     let server = serve(|_, stream| answer(stream, "200 OK", b"S3CRET"));
-    let place = Place::new(Says::yes());
+    let place = AllowedPath::new(Says::yes());
     let port = server.port();
     for url in [
         format!("http://127.0.0.1:{port}/"),
@@ -113,7 +113,7 @@ async fn each_hop_is_checked_and_there_are_not_many() {
         };
         answer(stream, &format!("302 Found\r\nLocation: {to}"), b"");
     });
-    let place = Place::new(Says::yes());
+    let place = AllowedPath::new(Says::yes());
     for (path, error) in [
         ("metadata", "169.254.169.254 is an address"),
         (
@@ -147,7 +147,7 @@ async fn each_hop_is_checked_and_there_are_not_many() {
 #[tokio::test]
 async fn an_odd_port_needs_leave() {
     let server = serve(|_, stream| answer(stream, "200 OK", b"text"));
-    let place = Place::new(Says::no());
+    let place = AllowedPath::new(Says::no());
     let url = format!("http://{server}/");
     let refused = fetch(&place, Reach::AndLoopback, &url).await;
     assert!(
@@ -170,7 +170,7 @@ async fn a_long_page_is_cut_and_a_binary_one_refused() {
         "/missing" => answer(stream, "404 Not Found\r\nContent-Type: text/plain", b"no"),
         _ => answer(stream, "200 OK\r\nContent-Type: image/png", b"\x89PNG"),
     });
-    let place = Place::new(Says::yes());
+    let place = AllowedPath::new(Says::yes());
     let long = fetch(&place, Reach::AndLoopback, &format!("http://{server}/long")).await;
     assert!(
         long.truncated && long.output.len() < 52_000,
@@ -209,12 +209,12 @@ async fn a_page_that_never_comes_is_given_up_when_the_turn_is() {
         // Held open by whoever asked; nothing is said.
         std::mem::forget(stream.try_clone());
     });
-    let place = Place::new(Says::yes());
+    let place = AllowedPath::new(Says::yes());
     let url = format!("http://{server}/");
     let cancel = async {
         tokio::task::yield_now().await;
         place.cancel.cancel();
     };
     let (refused, ()) = tokio::join!(fetch(&place, Reach::AndLoopback, &url), cancel);
-    assert_eq!(refused, Outcome::failed("cancelled".to_owned()));
+    assert_eq!(refused, ToolOutcome::failed("cancelled".to_owned()));
 }

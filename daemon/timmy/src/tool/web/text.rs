@@ -67,7 +67,7 @@ const ENTITIES: &[(&str, &str)] = &[
 
 /// The text of some HTML.
 pub(super) fn of(html: &str) -> String {
-    let mut page = Page::default();
+    let mut page = HtmlText::default();
     let mut rest = html;
     while let Some(at) = rest.find('<') {
         page.words(&rest[..at]);
@@ -169,14 +169,14 @@ fn link(attributes: &str) -> Option<String> {
 }
 
 #[derive(Default)]
-struct Page {
+struct HtmlText {
     text: String,
     /// How deep in `pre`, where white space counts.
     kept_as_is: usize,
     link: Option<String>,
 }
 
-impl Page {
+impl HtmlText {
     fn words(&mut self, html: &str) {
         let text = decoded(html);
         if self.kept_as_is > 0 {

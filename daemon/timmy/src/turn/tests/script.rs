@@ -9,12 +9,12 @@ use tokio::sync::{Barrier, mpsc};
 
 use super::super::*;
 use crate::config::Price;
-use crate::line::Said;
+use crate::line::OutgoingLine;
 use crate::message::{Arguments, ToolCall};
 use crate::model::{Boxed, FailedAt, Piece, Request, ToolSpec, Usage};
 use crate::provider::{Key, Provider, Wire};
 use crate::session::Basis;
-use crate::tool::{Approval, Outcome, Surroundings, Tool};
+use crate::tool::{Approval, Surroundings, Tool, ToolOutcome};
 use crate::turn::asker::Nobody;
 
 /// What a model does when it is asked.
@@ -284,7 +284,7 @@ impl Tool for Scriptable {
         &'a self,
         arguments: &'a Map<String, Value>,
         context: &'a Surroundings,
-    ) -> Boxed<'a, Outcome> {
+    ) -> Boxed<'a, ToolOutcome> {
         Box::pin(async move {
             let text = serde_json::to_string(arguments).unwrap();
             let note = |what: &str| self.ran.lock().unwrap().push(format!("{what}{text}"));
@@ -295,14 +295,14 @@ impl Tool for Scriptable {
                 }
                 "ask" => {
                     return match context.asker.approve("title", "detail").await {
-                        Approval::Granted => Outcome::done("granted".to_owned()),
-                        Approval::Denied(why) => Outcome::failed(why),
+                        Approval::Granted => ToolOutcome::done("granted".to_owned()),
+                        Approval::Denied(why) => ToolOutcome::failed(why),
                     };
                 }
                 "stubborn" => std::future::pending().await,
                 "patient" => {
                     context.cancel.cancelled().await;
-                    return Outcome::failed("stopped".to_owned());
+                    return ToolOutcome::failed("stopped".to_owned());
                 }
                 "panic" => panic!("a tool panics"),
                 "noisy" => {
@@ -313,7 +313,7 @@ impl Tool for Scriptable {
                 _ => {}
             }
             note(self.name);
-            Outcome::done(format!("{} done", self.name))
+            ToolOutcome::done(format!("{} done", self.name))
         })
     }
 }
@@ -511,7 +511,7 @@ impl Play {
 
     /// Plays a turn whose words are in the history.
     pub(crate) async fn play(&mut self, watch: &mut impl FnMut(&Value)) -> (Ending, Vec<Value>) {
-        let (out, mut said) = mpsc::channel::<Said>(self.room);
+        let (out, mut said) = mpsc::channel::<OutgoingLine>(self.room);
         let line = Line { id: None, out };
         let cancel = self.cancel.clone();
         let stop = (self.cancel_at.take(), cancel.clone());
@@ -549,7 +549,7 @@ impl Play {
     }
 
     pub(crate) async fn compact(&mut self, instructions: Option<&str>) -> Result<String, Ending> {
-        let (out, _said) = mpsc::channel::<Said>(1000);
+        let (out, _said) = mpsc::channel::<OutgoingLine>(1000);
         let line = Line { id: None, out };
         let context = context!(self, &line, CancellationToken::new());
         let turn = Turn::new(context, &mut self.session).await;

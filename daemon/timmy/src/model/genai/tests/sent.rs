@@ -17,10 +17,10 @@ async fn sent(mock: &MockModel, wire: Wire, name: &str, thinking: Option<Thinkin
 use Thinking::{High, Low, Max, Minimal, Off};
 
 /// A wire, a model, what is wanted, and what says so in the request.
-type Said = (Wire, &'static str, Thinking, &'static str, &'static str);
+type OutgoingLine = (Wire, &'static str, Thinking, &'static str, &'static str);
 
 #[rustfmt::skip]
-const SAID: &[Said] = &[
+const SAID: &[OutgoingLine] = &[
     (Wire::Responses, "gpt-5", Minimal, "/reasoning/effort", "\"minimal\""),
     (Wire::Responses, "gpt-5", Off, "/reasoning/effort", "\"minimal\""),
     (Wire::Responses, "gpt-5.1", Off, "/reasoning/effort", "\"none\""),

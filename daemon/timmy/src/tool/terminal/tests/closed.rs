@@ -103,7 +103,7 @@ async fn commands_stay_where_the_session_began() {
 #[tokio::test]
 async fn a_command_enters_no_other_workspace() {
     // The name is swapped between the look and the step.
-    let place = Place::new(Says::no());
+    let place = AllowedPath::new(Says::no());
     place.write("user/key", "S3CRET\n");
     let anchor = place.around.anchors.find(&place.around.cwd).unwrap();
     let rules = place.rules();
@@ -153,7 +153,7 @@ async fn a_planted_toolchain_grants_nothing() {
 }
 
 /// Runs a probe in Python, with the system's own: one in a home may be a script that needs more.
-async fn probed(terminal: &Terminal, probe: &str) -> Option<Outcome> {
+async fn probed(terminal: &Terminal, probe: &str) -> Option<ToolOutcome> {
     let rules = Rules {
         environment: [].into(),
         ..terminal.rules.clone()
