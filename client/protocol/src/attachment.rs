@@ -5,9 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::envelope::Rejected;
+use crate::envelope::{Rejected, invalid};
 use crate::limits::{MAX_ATTACHMENT_NAME, MAX_ATTACHMENTS};
-use crate::request::invalid;
 
 /// Types of pictures.
 pub const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];

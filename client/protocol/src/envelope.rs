@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::code::Code;
@@ -50,6 +50,10 @@ impl Rejected {
     }
 }
 
+pub(crate) fn invalid(error: impl Into<String>) -> Rejected {
+    Rejected::new(Code::InvalidRequest, error)
+}
+
 impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.error)
@@ -57,6 +61,17 @@ impl fmt::Display for Rejected {
 }
 
 impl std::error::Error for Rejected {}
+
+/// A field nobody here knows, and the known name nearest to it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Ignored {
+    /// As written.
+    pub field: String,
+    /// What may have been meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nearest: Option<String>,
+}
 
 /// A line that is an object, with its request named and its fields still undecoded.
 #[derive(Clone, Debug)]

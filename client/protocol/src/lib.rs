@@ -6,6 +6,7 @@
 
 pub mod address;
 pub mod attachment;
+mod check;
 pub mod code;
 pub mod doctor;
 pub mod envelope;
@@ -26,6 +27,7 @@ pub mod rows;
 pub mod strict;
 pub mod sums;
 pub mod toolset;
+pub mod usage;
 pub mod webhook;
 pub mod work;
 

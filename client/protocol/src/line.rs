@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::code::Code;
+use crate::envelope::Ignored;
 use crate::ids::{Id, JobId};
-use crate::request::Ignored;
 pub use crate::rows::AgentRow;
 use crate::rows::{DispatchedRow, JobRow, QuestionRow, SessionRow, TurnRow};
 use crate::sums::{NamedSum, Sum};
@@ -583,8 +583,7 @@ mod sandbox;
 mod status;
 #[cfg(test)]
 mod tests;
-mod usage;
 
+pub use crate::usage::{Cost, CostStatus, Usage};
 pub use hello::{HelloAnswer, HelloLimits};
 pub use status::*;
-pub use usage::{Cost, CostStatus, Usage};

@@ -12,7 +12,8 @@ use serde_json::value::RawValue;
 
 use crate::attachment::Attachment;
 use crate::code::Code;
-use crate::envelope::{Envelope, Rejected};
+pub use crate::envelope::Ignored;
+use crate::envelope::{Envelope, Rejected, invalid};
 use crate::ids::JobId;
 use crate::limits::MAX_DISPATCH;
 use crate::nearest::nearest;
@@ -21,7 +22,7 @@ use crate::strict::Key;
 use crate::webhook::{Callback, Webhooks};
 use crate::work::{
     Answer, Backup, Dispatch, Dispatched, Jobs, Named, SessionHistory, SessionList, SessionNew,
-    SetModel, Steer, Usage, check_limit,
+    SetModel, Steer, Usage,
 };
 
 /// The fields of a `send` that this version acts on, aliases and `type`/`id` included.
@@ -209,17 +210,6 @@ pub struct Send {
     pub job: Option<String>,
 }
 
-/// A field nobody here knows, and the known name nearest to it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Ignored {
-    /// As written.
-    pub field: String,
-    /// What may have been meant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nearest: Option<String>,
-}
-
 /// A request and what was ignored in it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Decoded {
@@ -325,10 +315,6 @@ fn unknown_command(name: &str) -> Rejected {
             rejected.hint(format!("known requests: {}", names.join(", ")))
         }
     }
-}
-
-pub(crate) fn invalid(error: impl Into<String>) -> Rejected {
-    Rejected::new(Code::InvalidRequest, error)
 }
 
 fn fields<'de, T: Deserialize<'de>>(body: &'de str) -> Result<T, Rejected> {
@@ -464,8 +450,8 @@ mod control;
 #[cfg(test)]
 mod tests;
 
-use check::{check_path, check_send};
-pub(crate) use check::{check_seconds, check_words};
-pub use check::{check_session, unix_ms};
+use crate::check::{check_limit, check_path, check_seconds, check_words};
+pub use crate::check::{check_session, unix_ms};
+use check::check_send;
 pub use choices::{AfterFailure, Mode, OnQuestion, Retry};
 pub use control::{DaemonStop, Drain, Hello, LogLevel, RestartWorker, Status};

@@ -8,10 +8,24 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::attachment::Attachment;
+use crate::envelope::Ignored;
 use crate::ids::JobId;
-use crate::line::{Cost, Usage};
-use crate::request::Ignored;
-use crate::work::JobPhase;
+use crate::usage::{Cost, Usage};
+
+/// How far a job is, in the words of `jobs`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum JobPhase {
+    Queued,
+    Held,
+    Running,
+    Completed,
+    Cancelled,
+    Failed,
+    Interrupted,
+}
 
 /// One job of a `dispatch`'s answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

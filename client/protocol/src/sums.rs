@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::line::{Cost, CostStatus};
-use crate::rows::UsageRow;
-use crate::work::JobPhase;
+use crate::rows::{JobPhase, UsageRow};
+use crate::usage::{Cost, CostStatus};
 
 /// A turn that is said to have cost more didn't.
 const MOST_USD: f64 = 1e6;

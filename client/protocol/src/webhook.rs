@@ -5,11 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::envelope::Rejected;
+use crate::check::check_limit;
+use crate::envelope::{Rejected, invalid};
 use crate::ids::JobId;
 use crate::limits::MAX_URL;
-use crate::request::invalid;
-use crate::work::check_limit;
 
 /// Who is told of a job's end; the whole of `webhook.test`, too.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]

@@ -6,10 +6,12 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::envelope::Rejected;
+use crate::check::{check_limit, check_seconds, check_session, check_words};
+use crate::envelope::{Ignored, Rejected, invalid};
 use crate::ids::JobId;
-use crate::limits::{MAX_DISPATCH, MAX_PAGE, MAX_TEXT};
-use crate::request::{Ignored, Send, check_session, invalid};
+use crate::limits::{MAX_DISPATCH, MAX_TEXT};
+use crate::request::Send;
+pub use crate::rows::JobPhase;
 use crate::sums::By;
 
 /// `dispatch`: several sends in one commit, all or none.
@@ -38,21 +40,6 @@ impl Dispatch {
         }
         Ok(self)
     }
-}
-
-/// How far a job is, in the words of `jobs`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-#[allow(missing_docs, reason = "the names are the documentation")]
-pub enum JobPhase {
-    Queued,
-    Held,
-    Running,
-    Completed,
-    Cancelled,
-    Failed,
-    Interrupted,
 }
 
 /// `jobs`: which jobs there are, newest first.
@@ -84,7 +71,7 @@ pub struct Jobs {
 impl Jobs {
     pub(crate) fn check(self) -> Result<Self, Rejected> {
         self.session.as_deref().map_or(Ok(()), check_session)?;
-        crate::request::check_seconds("since", self.since)?;
+        check_seconds("since", self.since)?;
         check_limit(self.limit)?;
         Ok(self)
     }
@@ -106,7 +93,7 @@ pub struct Usage {
 
 impl Usage {
     pub(crate) fn check(self) -> Result<Self, Rejected> {
-        crate::request::check_seconds("since", self.since)?;
+        check_seconds("since", self.since)?;
         Ok(self)
     }
 }
@@ -232,7 +219,7 @@ pub struct SetModel {
 impl SetModel {
     pub(crate) fn check(self) -> Result<Self, Rejected> {
         check_session(&self.session)?;
-        crate::request::check_words(&[
+        check_words(&[
             ("provider", &self.provider),
             ("model", &Some(self.model.clone())),
             ("thinking", &self.thinking),
@@ -357,13 +344,4 @@ pub struct Export {
     /// The `next` of the page before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
-}
-
-pub(crate) fn check_limit(limit: Option<usize>) -> Result<(), Rejected> {
-    match limit {
-        Some(limit) if !(1..=MAX_PAGE).contains(&limit) => Err(invalid(format!(
-            "`limit` is {limit}: expected 1 to {MAX_PAGE}"
-        ))),
-        _ => Ok(()),
-    }
 }

@@ -6,31 +6,15 @@
 
 use std::sync::Arc;
 
-use agentd_protocol::Code;
 use axum::Router;
-use axum::extract::{Query, State};
-use axum::http::{Method, StatusCode, Uri};
+use axum::extract::State;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
-use serde::de::DeserializeOwned;
-use tokio::sync::{Semaphore, watch};
 
-use crate::daemon::Daemon;
-use crate::guard::Guard;
+use crate::app::App;
 use crate::problem::Problem;
 use crate::{dispatch, document, events, health, jobs};
-
-/// What all requests share. Nothing of it is remembered.
-pub(crate) struct App {
-    pub(crate) daemon: Daemon,
-    pub(crate) guard: Guard,
-    /// For bodies, in KiB.
-    pub(crate) room: Semaphore,
-    /// Is this server to end?
-    pub(crate) stopping: watch::Receiver<bool>,
-    /// The document, written down once.
-    pub(crate) document: String,
-}
 
 /// What can be asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,13 +123,4 @@ async fn not_so() -> Response {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "unknown-method", why)
         .hint("`Allow` says by which; `/openapi.json` says what there is")
         .into_response()
-}
-
-/// The words behind the question mark, every one of them known.
-pub(crate) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
-    let found = Query::<T>::try_from_uri(uri);
-    found.map(|Query(found)| found).map_err(|error| {
-        let why = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
-        Problem::of(Code::InvalidRequest, format!("invalid query: {why}"))
-    })
 }

@@ -24,7 +24,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::api::{App, query};
+use crate::app::{App, query};
 use crate::body;
 use crate::daemon::Lease;
 use crate::problem::Problem;

@@ -19,7 +19,7 @@ use futures_util::stream;
 use serde_json::{Map, Value};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use crate::api::App;
+use crate::app::App;
 use crate::dispatch::{ANSWERS_WITHIN, in_time};
 use crate::guard::bearer;
 use crate::jobs::{Named, job_of, one_of};

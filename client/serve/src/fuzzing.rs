@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use crate::api::query;
+use crate::app::query;
 use crate::dispatch::{Waiting, turns};
 use crate::jobs::{Answer, Filter, Model};
 use crate::problem::{Problem, status};

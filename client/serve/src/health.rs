@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::api::App;
+use crate::app::App;
 use crate::daemon::NAME;
 use crate::problem::Problem;
 

@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::{App, query};
+use crate::app::{App, query};
 use crate::body;
 use crate::daemon::Lease;
 use crate::dispatch::Waiting;

@@ -5,6 +5,7 @@
 //! not know the daemon's insides, nor run anything without it.
 
 mod api;
+mod app;
 mod body;
 mod daemon;
 mod dispatch;
@@ -40,7 +41,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
-use crate::api::App;
+use crate::app::App;
 use crate::daemon::Daemon;
 use crate::guard::Guard;
 use crate::log::Log;

@@ -24,7 +24,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
-use crate::api::App;
+use crate::app::App;
 use crate::head::{self, LONGEST_HEAD, NoHead};
 use crate::log::Log;
 use crate::peer::{Peer, Peers};

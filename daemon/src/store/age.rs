@@ -7,7 +7,7 @@
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 
-use super::write::int;
+use super::columns::int;
 
 /// A wall clock is believed when it has been so late for so long, and a key is remembered for so
 /// long, in milliseconds that were seen to pass.

@@ -9,8 +9,8 @@ use agentd_protocol::JobId;
 use agentd_protocol::attachment::Attachment;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::columns::int;
 use super::schema::{FILE, reopen_to_read};
-use super::write::int;
 
 /// What is read of a request.
 #[derive(serde::Deserialize)]

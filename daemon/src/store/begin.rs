@@ -45,8 +45,8 @@ pub(super) fn begin(
     let (mut ended_jobs, mut fallbacks) = (0, 0);
     if role == Role::Daemon {
         let ended = "SELECT count(*) FROM jobs WHERE final_seq IS NOT NULL";
-        ended_jobs = write::nat(conn.query_row(ended, [], |row| row.get(0))?);
-        fallbacks = write::nat(conn.query_row(FALLBACKS, [], |row| row.get(0))?);
+        ended_jobs = super::columns::nat(conn.query_row(ended, [], |row| row.get(0))?);
+        fallbacks = super::columns::nat(conn.query_row(FALLBACKS, [], |row| row.get(0))?);
     }
     if role == Role::Daemon && takeover::anything(conn)? {
         let is_dead = |name: &str| name != instance && alive(name) == Liveness::Dead;
@@ -61,7 +61,7 @@ pub(super) fn begin(
     } else {
         whole()?;
     }
-    let last_seq = write::nat(write::Numbers::read(conn)?.last_seq());
+    let last_seq = super::columns::nat(write::Numbers::read(conn)?.last_seq());
     let pending = "SELECT EXISTS (SELECT 1 FROM webhooks WHERE state = 'pending')";
     let to_deliver = conn.query_row(pending, [], |row| row.get(0))?;
     Ok(Begun {

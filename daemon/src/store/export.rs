@@ -10,8 +10,8 @@ use base64::engine::general_purpose::STANDARD;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::{Value, json};
 
+use super::columns::{int, nat};
 use super::texts::texts;
-use super::write::{int, nat};
 
 /// Bytes of one page; the first object is given whatever it has.
 const PAGE: usize = 512 * 1024;
@@ -150,7 +150,7 @@ fn sessions(conn: &Connection, after: i64, page: &mut ExportPage) -> rusqlite::R
         let session = json!({
             "kind": "session",
             "place": id,
-            "session": super::write::shown(name.clone()),
+            "session": super::columns::shown(name.clone()),
             "closed": name.contains('#'),
             "agent": row.get::<_, String>(2)?,
             "cwd": row.get::<_, String>(3)?,
@@ -255,7 +255,7 @@ fn one_job(
             let object = json!({
                 "kind": "job",
                 "job": JobId(nat(job)),
-                "session": super::write::shown(row.get(0)?),
+                "session": super::columns::shown(row.get(0)?),
                 "place": row.get::<_, i64>(1)?,
                 "state": super::lists::phase(row.get_ref(2)?.as_str()?, row.get(3)?),
                 "attempt": row.get::<_, i64>(4)?,

@@ -10,9 +10,9 @@ use agentd_protocol::{Body, JobId, rows};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::{Value, json};
 
+use super::columns::{int, nat};
 use super::lists::{phase, session_id};
 use super::texts::{of_message, texts};
-use super::write::{int, nat};
 
 /// Encoded bytes of the turns of one page; the first one is given whatever it has. A line may have
 /// twice as many: memory adds the text of the turn in flight.

@@ -11,8 +11,8 @@ use agentd_core::store::Loaded;
 use agentd_protocol::rows;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
 
+use super::columns::{int, nat};
 use super::lists::{Long, member, prefix, preview};
-use super::write::{int, nat};
 
 /// Open sessions in the order they were made. What is unfinished is asked of its own small index:
 /// an accept writes nothing into the row of its session.

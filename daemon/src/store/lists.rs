@@ -12,7 +12,7 @@ use agentd_protocol::{JobId, rows};
 use rusqlite::blob::Blob;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::write::{int, nat, shown};
+use super::columns::{int, nat, shown};
 
 /// Characters of a prompt or an answer in a list.
 const PREVIEW: usize = 80;

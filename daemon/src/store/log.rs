@@ -7,10 +7,11 @@ use agentd_protocol::line::{Accepted, Line};
 use agentd_protocol::{Body, JobId};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::columns::{int, nat, shown};
 use super::lists::session_id;
 use super::read::PAGE_BYTES;
 use super::texts::portion;
-use super::write::{Numbers, int, nat, shown};
+use super::write::Numbers;
 
 /// Lines of one page, however short they are.
 const PAGE_LINES: usize = 1024;

@@ -9,6 +9,7 @@ mod backup;
 mod backup_plan;
 mod begin;
 mod checkpoint;
+mod columns;
 mod disk;
 mod export;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -9,7 +9,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::Keep;
 use super::age::{self, Believed, Clocks};
-use super::write::nat;
+use super::columns::nat;
 use super::{listed, usage, webhooks};
 
 /// A slice ends about here; with its commit whoever comes meanwhile waits less than 50 ms.

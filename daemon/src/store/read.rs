@@ -8,7 +8,7 @@ use agentd_protocol::{Body, JobId};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use sha2::{Digest as _, Sha256};
 
-use super::write::{int, nat, shown};
+use super::columns::{int, nat, shown};
 use super::{export, history, listed, lists, log, texts, usage, webhooks};
 
 /// Bytes of final lines in one answer; the first job is given whatever it has.

@@ -132,7 +132,7 @@ fn prepare(copy: &Path) -> rusqlite::Result<(String, Restored)> {
     backup::sync(copy).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
     let restored = Restored {
         aside: None,
-        jobs: super::write::nat(jobs),
+        jobs: super::columns::nat(jobs),
         held: u64::try_from(held).unwrap_or(u64::MAX),
         interrupted: u64::try_from(interrupted).unwrap_or(u64::MAX),
     };

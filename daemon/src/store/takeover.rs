@@ -12,9 +12,10 @@ use agentd_protocol::JobId;
 use rusqlite::{Connection, Row, params};
 use serde_json::json;
 
+use super::columns::int;
 use super::read::{JOB_COLUMNS, SESSION_COLUMNS, events, job_row, session_row};
 use super::texts::texts;
-use super::write::{int, stamp_key};
+use super::write::stamp_key;
 use super::{Role, schema};
 
 /// What an instance left, as it was found.

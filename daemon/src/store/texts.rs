@@ -6,7 +6,7 @@ use agentd_core::store::{MessageText, Position, TextKind, TextPiece};
 use agentd_protocol::JobId;
 use rusqlite::{Connection, params};
 
-use super::write::int;
+use super::columns::int;
 
 /// Bytes of a piece, and about so many of the text in one answer: each is read once, whole.
 const PIECE: usize = 256 * 1024;

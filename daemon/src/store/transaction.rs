@@ -146,7 +146,7 @@ fn attempt_with(
         answers,
         commands,
         witness,
-        last_seq: super::write::nat(writing.numbers.last_seq()),
+        last_seq: super::columns::nat(writing.numbers.last_seq()),
     };
     Ok(commit(conn, config, queue, doubt))
 }

@@ -16,8 +16,8 @@ use rusqlite::{Connection, Row, TransactionBehavior, params};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::columns::{int, nat};
 use super::lists::phase;
-use super::write::{int, nat};
 
 /// Jobs that one page looks at: who writes waits for it.
 const LOOKED_AT: i64 = 2000;

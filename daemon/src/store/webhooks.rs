@@ -13,8 +13,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, Transaction
 use serde::Deserialize;
 use serde_json::json;
 
+use super::columns::{int, nat, shown};
 use super::schema::{FILE, beside, reopen_to_read};
-use super::write::{int, nat, shown};
 
 /// One that was delivered is kept so long, for people to look at, in milliseconds.
 const DELIVERED_MS: i64 = 24 * 60 * 60 * 1000;

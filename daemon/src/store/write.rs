@@ -10,6 +10,7 @@ use agentd_protocol::{Body, Code, JobId};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Params, params};
 use sha2::{Digest as _, Sha256};
 
+use super::columns::{int, nat, shown};
 use super::listed::{self, LastEnd};
 use super::{Liveness, attachments, texts, webhooks};
 
@@ -506,20 +507,4 @@ const fn end_name(end: End) -> &'static str {
         End::Failed => "failed",
         End::Interrupted => "interrupted",
     }
-}
-
-/// A session's name as people know it: a closed one is kept under a longer one.
-pub(super) fn shown(mut name: String) -> String {
-    name.truncate(name.find('#').unwrap_or(name.len()));
-    name
-}
-
-/// SQLite's integers are signed; no number of ours comes near the end.
-pub(super) fn int(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// Back again.
-pub(super) fn nat(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
 }

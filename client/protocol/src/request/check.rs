@@ -1,15 +1,13 @@
-//! What a field may look like.
+//! What a send may look like.
 //!
-//! Owns the syntax of names, paths, times and labels. Must not know which of them exist.
+//! Owns the syntax of its chain and labels. Must not know which models or agents exist.
 
 use std::collections::BTreeMap;
 
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
-
-use super::{Send, invalid};
-use crate::envelope::Rejected;
-use crate::limits::{MAX_FALLBACKS, MAX_KEY, MAX_LABEL, MAX_LABELS, MAX_SESSION_NAME};
+use super::Send;
+use crate::check::{check_path, check_seconds, check_session, check_words, unix_ms};
+use crate::envelope::{Rejected, invalid};
+use crate::limits::{MAX_FALLBACKS, MAX_KEY, MAX_LABEL, MAX_LABELS};
 
 pub(super) fn check_send(send: &Send) -> Result<(), Rejected> {
     if send.text.trim().is_empty() {
@@ -63,59 +61,6 @@ pub(super) fn check_send(send: &Send) -> Result<(), Rejected> {
     Ok(())
 }
 
-/// Checks a session's name: 1 to [`MAX_SESSION_NAME`] of `[A-Za-z0-9._:@/-]`.
-///
-/// # Errors
-/// `invalid-request`, saying what was found.
-pub fn check_session(name: &str) -> Result<(), Rejected> {
-    let fine = |c: char| c.is_ascii_alphanumeric() || "._:@/-".contains(c);
-    if name.is_empty() || name.len() > MAX_SESSION_NAME {
-        return Err(invalid(format!(
-            "`session` is {} bytes, expected 1 to {MAX_SESSION_NAME}",
-            name.len()
-        )));
-    }
-    match name.chars().find(|c| !fine(*c)) {
-        Some(c) => Err(invalid(format!(
-            "`session` contains {c:?}: expected letters, digits and ._:@/-"
-        ))),
-        None => Ok(()),
-    }
-}
-
-/// An RFC 3339 time as milliseconds since 1970.
-#[must_use]
-pub fn unix_ms(time: &str) -> Option<i64> {
-    let time = OffsetDateTime::parse(time, &Rfc3339).ok()?;
-    i64::try_from(time.unix_timestamp_nanos() / 1_000_000).ok()
-}
-
-pub(super) fn check_path(name: &str, path: Option<&str>) -> Result<(), Rejected> {
-    match path {
-        Some(path) if !path.starts_with('/') || path.contains('\0') => Err(invalid(format!(
-            "`{name}` is `{path}`: expected an absolute path"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-pub(crate) fn check_words(words: &[(&str, &Option<String>)]) -> Result<(), Rejected> {
-    for (name, value) in words {
-        if let Some(value) = value
-            && (value.trim().is_empty()
-                || value.len() > 256
-                || value.starts_with('-')
-                || value.chars().any(char::is_control))
-        {
-            let error = format!(
-                "`{name}` must be 1 to 256 bytes, not blank, without control characters, not starting with `-`"
-            );
-            return Err(invalid(error));
-        }
-    }
-    Ok(())
-}
-
 /// Checks a chain of models: which of them exist, and what a name without a slash means, is for the
 /// agent to say.
 fn check_chain(chain: &[String]) -> Result<(), Rejected> {
@@ -158,15 +103,4 @@ fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Rejected> {
         }
     }
     Ok(())
-}
-
-pub(crate) fn check_seconds(name: &str, value: Option<f64>) -> Result<(), Rejected> {
-    // A year is longer than any turn, and keeps deadlines far from overflow.
-    const MOST: f64 = 31_536_000.0;
-    match value {
-        Some(seconds) if !(0.0..=MOST).contains(&seconds) => Err(invalid(format!(
-            "`{name}` is {seconds}: expected 0 to {MOST} seconds"
-        ))),
-        _ => Ok(()),
-    }
 }
