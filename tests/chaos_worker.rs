@@ -26,6 +26,8 @@
 //! | `stderr-flood KB` | so much on standard error |
 //! | `fork-hold` | leaves a child that holds standard output open |
 //! | `setsid` | leaves a child in a session of its own, its pid appended to `$CHAOS_PIDS` |
+//! | `leave-group` | leaves its process group for that of a child of its |
+//! | `thread-only` | leaves a child in a session of its own whose first thread has ended, its pid appended to `$CHAOS_PIDS` |
 //! | `ignore-term` | from now on SIGTERM does nothing |
 //! | `ask KIND` · `ask-on KIND` | asks its user (options `left`, `right`), waits for the answer and says it; the latter goes on without waiting |
 //! | `steered` | waits for a word to this turn, takes it and says it |
@@ -62,7 +64,7 @@ mod outside;
 
 use flags::Flags;
 use memory::Memory;
-use outside::{append, ignore_term, log, put, put_bytes, silence};
+use outside::{append, ignore_term, leave_a_thread, leave_group, log, put, put_bytes, silence};
 
 /// How often a gate is looked at: its file is made by a test, which can't ring a bell here.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -444,6 +446,8 @@ impl Turn {
                 }
             }
             "ignore-term" => ignore_term(),
+            "leave-group" => leave_group(),
+            "thread-only" => leave_a_thread(),
             _ => return false,
         }
         true

@@ -45,6 +45,7 @@ impl Flags {
                 "--takes" => flags.takes = true,
                 "--exit-at-start" => flags.exit_at_start = i32::try_from(number()).ok(),
                 "--slow-start" => flags.slow_start = Duration::from_millis(number().into()),
+                super::outside::THREAD_ONLY => super::outside::end_first_thread(),
                 "--concurrent" => flags.concurrent = number(),
                 other => {
                     let _nobody_reads =

@@ -4,7 +4,9 @@
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::process::{Command, Stdio};
 
+use nix::unistd::Pid;
 use serde_json::Value;
 
 pub(crate) fn put(line: &Value) {
@@ -55,6 +57,41 @@ pub(crate) fn ignore_term() {
     if let Err(error) = installed {
         log(&format!("no handler: {error}"));
     }
+}
+
+/// A signal to the group that it led doesn't reach it any more.
+pub(crate) fn leave_group() {
+    use std::os::unix::process::CommandExt as _;
+    let child = Command::new("sleep").arg("300").process_group(0).spawn();
+    let left = child.and_then(|child| {
+        let group = Pid::from_raw(child.id().cast_signed());
+        Ok(nix::unistd::setpgid(Pid::from_raw(0), group)?)
+    });
+    if let Err(error) = left {
+        log(&format!("in its group as before: {error}"));
+    }
+}
+
+/// The flag of a process that goes on without its first thread.
+pub(crate) const THREAD_ONLY: &str = "--thread-only";
+
+pub(crate) fn leave_a_thread() {
+    let this = std::env::current_exe().unwrap_or_default();
+    let mut escaped = Command::new("setsid");
+    escaped.arg(this).arg(THREAD_ONLY).stdin(Stdio::null());
+    match escaped.stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
+        Ok(child) => append("CHAOS_PIDS", &format!("{}\n", child.id())),
+        Err(error) => log(&format!("no setsid: {error}")),
+    }
+}
+
+/// Ends the thread that calls it, the process's first, and leaves another one.
+#[expect(unsafe_code, reason = "there is no safe way to end only a thread")]
+pub(crate) fn end_first_thread() -> ! {
+    std::thread::spawn(|| silence());
+    // SAFETY: it ends this thread and nothing else, and nothing of its stack is used elsewhere.
+    unsafe { nix::libc::syscall(nix::libc::SYS_exit, 0) };
+    silence()
 }
 
 pub(crate) fn silence() -> ! {

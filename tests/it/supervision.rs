@@ -419,6 +419,35 @@ fn what_a_worker_left_behind_goes_when_the_daemon_stops() {
 }
 
 #[test]
+fn abort_ends_an_agent_that_left_its_group() {
+    let daemon = with_marks("").start();
+    let mut client = daemon.connect();
+    client.send(r#"{"type":"send","agent":"chaos","text":"chaos:leave-group;ignore-term;say stuck;hang-all"}"#);
+    client.until("message_delta");
+    let stuck = pid_of(&daemon, "chaos");
+    client.send(r#"{"type":"abort"}"#);
+    let lines = client.until("message_end");
+    let last = lines.last().unwrap();
+    assert_eq!(last["stop"], "cancelled", "{last:#}");
+    wait_for("it is gone", || (!is_alive(stuck)).then_some(()));
+}
+
+#[test]
+fn stop_ends_a_process_without_first_thread() {
+    let daemon = with_marks("").start();
+    assert_eq!(chaos(&daemon, "chaos:thread-only;say ok")["text"], "ok");
+    let escaped = pids_in(&daemon.path("pids"))[0];
+    wait_for("its first thread has ended", || {
+        (!is_alive(escaped)).then_some(())
+    });
+    let threads = || std::fs::read_dir(format!("/proc/{escaped}/task")).map_or(0, Iterator::count);
+    assert_eq!(threads(), 2, "it goes on");
+    let stopped = daemon.agentctl(&["stop"]);
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    assert_eq!(threads(), 0);
+}
+
+#[test]
 fn what_a_worker_left_behind_goes_when_the_worker_dies() {
     let daemon = with_marks("").start();
     let last = chaos(&daemon, "chaos:setsid;fork-hold;exit 1");

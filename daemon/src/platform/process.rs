@@ -139,7 +139,18 @@ pub fn marked(instances: &BTreeSet<String>) -> Marked {
 /// just becoming another program.
 #[must_use]
 pub fn environment_of(pid: u32) -> Option<Vec<u8>> {
-    let read = || fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let read = || {
+        let of = |dir: &Path| fs::read(dir.join("environ")).unwrap_or_default();
+        let whole = of(Path::new(&format!("/proc/{pid}")));
+        if !whole.is_empty() {
+            return whole;
+        }
+        // A thread still has what the process's first one had, which may have ended.
+        let threads = fs::read_dir(format!("/proc/{pid}/task"));
+        let threads = threads.into_iter().flatten().flatten();
+        let mut read = threads.map(|thread| of(&thread.path()));
+        read.find(|entries| !entries.is_empty()).unwrap_or_default()
+    };
     let first = read();
     if !first.is_empty() {
         return Some(first);

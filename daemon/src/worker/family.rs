@@ -18,6 +18,7 @@ const PF_EXITING: u32 = 4;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Process {
     pub(super) pid: Pid,
+    /// All of it: one whose first thread alone has ended is shown in the same way, and goes on.
     pub(super) zombie: bool,
     /// On its way to be one.
     pub(super) exiting: bool,
@@ -102,17 +103,19 @@ pub(super) fn process(pid: Pid) -> Option<Process> {
 fn parse(pid: Pid, stat: &str) -> Option<Process> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
-    let zombie = matches!(fields.next()?, "Z" | "X");
+    let ended = matches!(fields.next()?, "Z" | "X");
     let mut number = || fields.next()?.parse().ok().map(Pid::from_raw);
     let (parent, group, session) = (number()?, number()?, number()?);
+    let exiting = fields.nth(2)?.parse::<u32>().ok()? & PF_EXITING != 0;
+    let alone = fields.nth(10)?.parse::<u32>().ok()? <= 1;
     Some(Process {
         pid,
-        zombie,
+        zombie: ended && alone,
         parent,
         group,
         session,
-        exiting: fields.nth(2)?.parse::<u32>().ok()? & PF_EXITING != 0,
-        started: fields.nth(12)?.parse().ok()?,
+        exiting: exiting && alone,
+        started: fields.nth(1)?.parse().ok()?,
     })
 }
 
@@ -137,6 +140,9 @@ mod tests {
         );
         let dead = parse(pid(7), &format!("7 (x) Z 1 5 6 {rest}")).unwrap();
         assert!(dead.zombie);
+        let threads = rest.replace("20 0 1 0", "20 0 2 0");
+        let goes_on = parse(pid(7), &format!("7 (x) Z 1 5 6 {threads}")).unwrap();
+        assert!(!goes_on.zombie);
         assert_eq!(parse(pid(7), "garbage"), None);
     }
 

@@ -154,16 +154,23 @@ impl Leader {
         self.pid.as_raw().cast_unsigned()
     }
 
+    /// A signal to the group, and to the leader, which may have left it for one of its children's. It
+    /// isn't reaped, so its number is nobody else's.
+    fn signal(&self, signal: Signal) {
+        // A group that is gone needs no signal: the exit is on its way.
+        let _gone = killpg(self.pid, signal);
+        let _gone = kill(self.pid, signal);
+    }
+
     /// SIGTERM to the group; SIGCONT lets a stopped one hear it.
     pub(super) fn terminate(&self) {
-        // A group that is gone needs no signal: the exit is on its way.
-        let _gone = killpg(self.pid, Signal::SIGTERM);
-        let _gone = killpg(self.pid, Signal::SIGCONT);
+        self.signal(Signal::SIGTERM);
+        self.signal(Signal::SIGCONT);
     }
 
     /// SIGKILL to the group. What escaped it becomes ours with the leader's death, and is ended then.
     pub(super) fn kill(&self) {
-        let _gone = killpg(self.pid, Signal::SIGKILL);
+        self.signal(Signal::SIGKILL);
         if let Some(group) = &self.group {
             group.kill();
         }
