@@ -154,6 +154,15 @@ fn fill(argument: &str, values: &[(&str, &str)]) -> String {
     filled
 }
 
+/// A translator for a process whose output is `output`.
+#[must_use]
+pub fn adapter(output: Output, spawn: &Spawn) -> Box<dyn Adapter> {
+    match output {
+        Output::Text => Box::new(Exec::new(spawn)),
+        Output::Openclaw => Box::new(Openclaw::new(spawn)),
+    }
+}
+
 /// One process's translator.
 #[derive(Debug)]
 pub struct Exec {

@@ -1,6 +1,6 @@
 //! Translation between the core's words and one agent's wire.
 //!
-//! Owns the closed list of kinds and what each can do. Sans-I/O: bytes in, events and bytes out.
+//! Owns what every translator is. Sans-I/O: bytes in, events and bytes out.
 //! Must not know processes, sessions, timers or the store.
 
 pub mod acp;
@@ -11,139 +11,17 @@ pub mod exec;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod jsonl;
+mod kind;
 mod object;
 pub mod pi;
 mod refusal;
 mod unknown;
 
-use agentd_core::agent::Capabilities;
-use agentd_core::effect::Spawn;
+pub use kind::Kind;
+
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Exit, Outcome, WorkerCommand, WorkerEvent};
 use serde_json::Value;
-
-/// Which wire an agent speaks.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Kind {
-    /// PROTOCOL.md part 8.
-    Jsonl,
-    /// Any command, a process per turn.
-    Exec,
-    /// `pi --mode rpc`, both dialects.
-    Pi,
-    /// The Agent Client Protocol.
-    Acp,
-    /// Claude Code, by stream-json.
-    Claude,
-    /// Codex, by `codex app-server`.
-    Codex,
-}
-
-impl Kind {
-    /// Every kind.
-    pub const ALL: &[Kind] = &[
-        Kind::Jsonl,
-        Kind::Exec,
-        Kind::Pi,
-        Kind::Acp,
-        Kind::Claude,
-        Kind::Codex,
-    ];
-
-    /// Its name in the configuration.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Jsonl => "jsonl",
-            Self::Exec => "exec",
-            Self::Pi => "pi",
-            Self::Acp => "acp",
-            Self::Claude => "claude",
-            Self::Codex => "codex",
-        }
-    }
-
-    /// What the kind can do when run as `command` (an `exec` command with `{session}` keeps its
-    /// own sessions, one without is stateless).
-    #[must_use]
-    pub fn describe(self, command: &[String]) -> Capabilities {
-        match self {
-            Self::Jsonl => jsonl::describe(),
-            Self::Exec => exec::describe(command),
-            Self::Pi => pi::describe(),
-            Self::Acp => acp::describe(),
-            Self::Claude => claude::describe(),
-            Self::Codex => codex::describe(),
-        }
-    }
-
-    /// What to run for a spawn.
-    #[must_use]
-    pub fn launch(self, command: &[String], spawn: &Spawn) -> Launch {
-        match self {
-            Self::Jsonl => jsonl::launch(command, spawn),
-            Self::Exec => exec::launch(command, spawn),
-            Self::Pi => pi::launch(command, spawn),
-            Self::Acp => acp::launch(command, spawn),
-            Self::Claude => claude::launch(command, spawn),
-            Self::Codex => codex::launch(command, spawn),
-        }
-    }
-
-    /// Has the daemon's marks on what the agent itself starts, where its environment alone doesn't
-    /// bring them there.
-    pub fn mark(self, marks: &[(&str, &str)], argv: &mut Vec<String>) {
-        if self == Self::Codex {
-            codex::mark(marks, argv);
-        }
-    }
-
-    /// The variables that agents of this kind get from the daemon's environment or the `env` file
-    /// without being asked: their own settings, keys and addresses, and no other agent's. The
-    /// kinds that any program may speak have none.
-    #[must_use]
-    pub const fn passes(self) -> &'static [&'static str] {
-        match self {
-            Self::Jsonl | Self::Exec | Self::Acp => &[],
-            Self::Pi => &["PI_CODING_AGENT_DIR"],
-            Self::Claude => &[
-                "ANTHROPIC_API_KEY",
-                "ANTHROPIC_AUTH_TOKEN",
-                "ANTHROPIC_BASE_URL",
-                "CLAUDE_CODE_OAUTH_TOKEN",
-                "CLAUDE_CONFIG_DIR",
-            ],
-            Self::Codex => &[
-                "CODEX_API_KEY",
-                "CODEX_HOME",
-                "OPENAI_API_KEY",
-                "OPENAI_BASE_URL",
-            ],
-        }
-    }
-
-    /// A translator for one process of an agent whose output is `output`.
-    #[must_use]
-    pub fn adapter_of(self, output: exec::Output, spawn: &Spawn) -> Box<dyn Adapter> {
-        match (self, output) {
-            (Self::Exec, exec::Output::Openclaw) => Box::new(exec::Openclaw::new(spawn)),
-            _ => self.adapter(spawn),
-        }
-    }
-
-    /// A translator for one process.
-    #[must_use]
-    pub fn adapter(self, spawn: &Spawn) -> Box<dyn Adapter> {
-        match self {
-            Self::Jsonl => Box::new(jsonl::Jsonl::new(spawn)),
-            Self::Exec => Box::new(exec::Exec::new(spawn)),
-            Self::Pi => Box::new(pi::Pi::new(spawn)),
-            Self::Acp => Box::new(acp::Acp::new(spawn)),
-            Self::Claude => Box::new(claude::Claude::new(spawn)),
-            Self::Codex => Box::new(codex::Codex::new(spawn)),
-        }
-    }
-}
 
 /// What a turn ends with whose last line was too long.
 const TOO_LONG: &str = "the agent's last line was longer than 16 MiB and was skipped";

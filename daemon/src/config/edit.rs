@@ -246,9 +246,9 @@ fn complete(name: &str, new: &NewAgent, look: &HostEnv) -> Result<(), EditError>
     }
     let usual = known.is_some_and(|known| {
         let kind = new.kind.as_deref().unwrap_or(known.name());
-        let kind = super::Kind::ALL.iter().find(|one| one.name() == kind);
         // A kind that is none is told by the file's reader.
-        kind.is_none_or(|kind| discover::default_of_name(name, *kind, look, None).is_some())
+        super::Kind::named(kind)
+            .is_none_or(|kind| discover::default_of_name(name, kind, look, None).is_some())
     });
     if new.command.is_empty() && !usual {
         let what = format!("agent `{name}` has no `command`");

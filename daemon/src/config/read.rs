@@ -342,8 +342,8 @@ impl Reader<'_> {
 
     fn kind(&self, key: &str, value: &Value<'_>) -> Result<Kind, ConfigError> {
         let name = self.string(key, value)?;
-        if let Some(kind) = Kind::ALL.iter().find(|kind| kind.name() == name) {
-            return Ok(*kind);
+        if let Some(kind) = Kind::named(&name) {
+            return Ok(kind);
         }
         let what = format!("`{key}` is `{name}`, expected one of {}", kinds());
         let near = nearest(&name, Kind::ALL.iter().map(|kind| kind.name()));
