@@ -29,9 +29,9 @@ pub(super) fn name(attached: &Attached) -> &str {
 #[cfg(test)]
 pub(super) mod samples {
     use agentd_core::attached::{Attached, Attachments, Content};
-    use agentd_core::ids::TurnId;
     use agentd_core::worker::Prompt;
-    use agentd_protocol::JobId;
+
+    use crate::adapter::testing;
 
     pub(in crate::adapter) fn of(
         mime: &str,
@@ -50,18 +50,8 @@ pub(super) mod samples {
         let mut attached = vec![of("image/png", Some("a.png"), b"\x89PNG")];
         attached.extend(more);
         Prompt {
-            turn: TurnId(1),
-            job: JobId(1),
-            session: "main".into(),
-            text: "look".into(),
             attachments: Attachments::Here(attached),
-            provider: None,
-            model: None,
-            thinking: None,
-            cwd: "/w".into(),
-            toolsets: None,
-            fallback_chain: None,
-            native: None,
+            ..testing::turn(1, "look")
         }
     }
 }

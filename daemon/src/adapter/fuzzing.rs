@@ -11,17 +11,16 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agentd_core::agent::Capabilities;
-use agentd_core::attached::Attachments;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::store::Pins;
 use agentd_core::worker::{Exit, Outcome, Prompt, QuestionKind, Reply, WorkerCommand, WorkerEvent};
-use agentd_protocol::JobId;
 use agentd_protocol::limits::MAX_TEXT;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::exec::Output;
+use super::testing::{self, spawn};
 use super::{Adapter, Kind};
 
 /// Longest line for a log: 4 KiB of bytes, each of which may be none of UTF-8.
@@ -115,38 +114,16 @@ fn printed(output: Output, exit: Exit, bytes: &[u8], piece: usize) -> (String, O
     (text, end)
 }
 
-fn spawn() -> Spawn {
-    Spawn {
-        agent: "it".into(),
-        cwd: "/w".into(),
-        provider: None,
-        model: None,
-        thinking: None,
-        toolsets: None,
-        session: None,
-        resume: None,
-        prompt: None,
-    }
-}
-
 /// A turn; `pins` are its provider, its model and its thinking level, apart by spaces.
 fn prompt(turn: u64, pins: &[u8]) -> Prompt {
     let pins = String::from_utf8_lossy(pins);
     let mut pins = pins.split_ascii_whitespace().map(str::to_owned);
     let mut pin = || pins.next().filter(|pin| pin != "-");
     Prompt {
-        turn: TurnId(turn),
-        job: JobId(1),
-        session: "main".into(),
-        text: "hello".into(),
-        attachments: Attachments::None,
         provider: pin(),
         model: pin(),
         thinking: pin(),
-        fallback_chain: None,
-        native: None,
-        cwd: "/w".into(),
-        toolsets: None,
+        ..testing::turn(turn, "hello")
     }
 }
 

@@ -15,6 +15,8 @@ mod kind;
 mod object;
 pub mod pi;
 mod refusal;
+#[cfg(any(test, feature = "fuzzing"))]
+mod testing;
 mod unknown;
 
 pub use kind::Kind;

@@ -4,8 +4,9 @@ use agentd_core::worker::Reply;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::tests::{Talk, prompt, spawn};
+use super::replay::{Replay, spawn};
 use super::*;
+use crate::adapter::testing::prompt;
 
 fn value() -> impl Strategy<Value = Value> {
     let text = "x".repeat(9000);
@@ -109,16 +110,16 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn an_answer_that_is_too_long_a_line_fails_its_turn() {
-    let mut talk = Talk::running();
-    let id = talk.acp.turn.as_ref().unwrap().id;
+    let mut replay = Replay::running();
+    let id = replay.adapter.turn.as_ref().unwrap().id;
     let line = |id: u64| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"_meta":"aaa"#);
-    assert_eq!(talk.acp.instead_of(line(10 * id).as_bytes()), None);
-    let instead = talk.acp.instead_of(line(id).as_bytes()).unwrap();
-    talk.hear(&instead);
+    assert_eq!(replay.adapter.instead_of(line(10 * id).as_bytes()), None);
+    let instead = replay.adapter.instead_of(line(id).as_bytes()).unwrap();
+    replay.hear(&instead);
     assert!(
-        talk.failure().error.contains(TOO_LONG),
+        replay.failure().error.contains(TOO_LONG),
         "{:?}",
-        talk.failure()
+        replay.failure()
     );
 }
 
@@ -132,7 +133,7 @@ proptest! {
         lines in proptest::collection::vec(line(), 0..300),
     ) {
         let mut acp = match open {
-            true => Talk::ready().acp,
+            true => Replay::ready().adapter,
             false => Acp::new(&spawn(resumed.then_some("s1"))),
         };
         let (mut events, mut write) = (Vec::new(), Vec::new());

@@ -3,8 +3,9 @@
 use agentd_core::worker::{QuestionKind, Reply};
 use serde_json::json;
 
-use super::tests::{Talk, prompt};
+use super::replay::Replay;
 use super::*;
+use crate::adapter::testing::{cancel, prompt};
 
 const ALL: &[&str] = &["allow_always", "allow_once", "reject_once"];
 
@@ -21,10 +22,10 @@ fn an_approval_allows_once_or_rejects_once_and_never_more() {
         ),
         (Reply::Cancelled, json!({"outcome": "cancelled"})),
     ] {
-        let mut talk = Talk::running();
-        talk.permission(&json!("q"), "c1", ALL);
-        let WorkerEvent::Asked { asking, turn } = &talk.events[0] else {
-            panic!("{:?}", talk.events)
+        let mut replay = Replay::running();
+        replay.permission(&json!("q"), "c1", ALL);
+        let WorkerEvent::Asked { asking, turn } = &replay.events[0] else {
+            panic!("{:?}", replay.events)
         };
         assert_eq!(
             (asking.kind, *turn),
@@ -32,42 +33,42 @@ fn an_approval_allows_once_or_rejects_once_and_never_more() {
         );
         assert_eq!(asking.detail.as_deref(), Some(r#"{"command":"ls"}"#));
         let question = asking.question.clone();
-        talk.reply(&question, reply);
-        let answer = talk.wrote.last().unwrap();
+        replay.reply(&question, reply);
+        let answer = replay.wrote.last().unwrap();
         assert_eq!(
             (&answer["id"], &answer["result"]["outcome"]),
             (&json!("q"), &outcome)
         );
         // Twice is nobody's.
-        let wrote = talk.wrote.len();
-        talk.reply(&question, Reply::Approved);
-        assert_eq!(talk.wrote.len(), wrote);
+        let wrote = replay.wrote.len();
+        replay.reply(&question, Reply::Approved);
+        assert_eq!(replay.wrote.len(), wrote);
     }
 }
 
 #[test]
 fn options_of_another_kind_are_a_choice() {
-    let mut talk = Talk::running();
-    talk.permission(&json!(7), "c1", &["allow_once", "of_its_own"]);
-    let WorkerEvent::Asked { asking, .. } = &talk.events[0] else {
-        panic!("{:?}", talk.events)
+    let mut replay = Replay::running();
+    replay.permission(&json!(7), "c1", &["allow_once", "of_its_own"]);
+    let WorkerEvent::Asked { asking, .. } = &replay.events[0] else {
+        panic!("{:?}", replay.events)
     };
     assert_eq!(asking.kind, QuestionKind::Choice);
     assert_eq!(asking.options, ["allow_once", "of_its_own"]);
-    talk.reply("7", Reply::Chosen("of_its_own".into()));
-    let outcome = &talk.wrote.last().unwrap()["result"]["outcome"];
+    replay.reply("7", Reply::Chosen("of_its_own".into()));
+    let outcome = &replay.wrote.last().unwrap()["result"]["outcome"];
     assert_eq!(outcome["optionId"], "o-of_its_own");
 }
 
 /// How many notes say this.
-fn noted(talk: &Talk, said: &str) -> usize {
+fn noted(replay: &Replay, said: &str) -> usize {
     let noted = |event: &&WorkerEvent| matches!(event, WorkerEvent::Noted { text, .. } if text.contains(said));
-    talk.events.iter().filter(noted).count()
+    replay.events.iter().filter(noted).count()
 }
 
 #[test]
 fn every_request_is_answered() {
-    let mut talk = Talk::running();
+    let mut replay = Replay::running();
     for method in [
         "fs/read_text_file",
         "fs/write_text_file",
@@ -75,23 +76,23 @@ fn every_request_is_answered() {
         "_x/y",
         "session/update",
     ] {
-        talk.hear(&json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}}));
+        replay.hear(&json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}}));
         assert_eq!(
-            talk.wrote.last().unwrap()["error"]["code"],
+            replay.wrote.last().unwrap()["error"]["code"],
             -32601,
             "{method}"
         );
     }
-    assert_eq!(noted(&talk, "terminal/create"), 1, "{:?}", talk.events);
-    talk.hear(&json!({"jsonrpc": "2.0", "id": {"a": 1}, "method": "x"}));
-    assert_eq!(talk.wrote.last().unwrap()["error"]["code"], -32602);
+    assert_eq!(noted(&replay, "terminal/create"), 1, "{:?}", replay.events);
+    replay.hear(&json!({"jsonrpc": "2.0", "id": {"a": 1}, "method": "x"}));
+    assert_eq!(replay.wrote.last().unwrap()["error"]["code"], -32602);
     // With nothing to choose from, of another session, or without a turn, nobody is asked.
-    talk.permission(&json!(2), "c1", &[]);
+    replay.permission(&json!(2), "c1", &[]);
     assert_eq!(
-        talk.wrote.last().unwrap()["result"]["outcome"]["outcome"],
+        replay.wrote.last().unwrap()["result"]["outcome"]["outcome"],
         "cancelled"
     );
-    let mut idle = Talk::ready();
+    let mut idle = Replay::ready();
     idle.permission(&json!(3), "c1", ALL);
     assert_eq!(
         idle.wrote.last().unwrap()["result"]["outcome"]["outcome"],
@@ -102,29 +103,29 @@ fn every_request_is_answered() {
 
 #[test]
 fn a_notification_that_is_not_known_is_noted_once_and_an_extension_is_not() {
-    let mut talk = Talk::running();
+    let mut replay = Replay::running();
     for method in ["session/from_the_future", "_x/y", "$/progress"] {
         for _ in 0..2 {
-            talk.hear(&json!({"jsonrpc": "2.0", "method": method, "params": {}}));
+            replay.hear(&json!({"jsonrpc": "2.0", "method": method, "params": {}}));
         }
     }
-    assert_eq!(noted(&talk, "session/from_the_future"), 1);
-    assert_eq!(talk.events.len(), 1, "{:?}", talk.events);
+    assert_eq!(noted(&replay, "session/from_the_future"), 1);
+    assert_eq!(replay.events.len(), 1, "{:?}", replay.events);
 }
 
 #[test]
 fn a_session_that_is_opened_and_of_which_nothing_is_repeated_is_lost() {
     for repeats in [false, true] {
-        let mut talk = Talk::begun(Some("s1"));
-        talk.initialized(true);
-        talk.answer(&json!({}));
+        let mut replay = Replay::begun(Some("s1"));
+        replay.initialized(true);
+        replay.answer(&json!({}));
         if repeats {
-            talk.says("old");
-            talk.refuse(-32601, "no such method");
+            replay.says("old");
+            replay.refuse(-32601, "no such method");
         }
         for _ in 0..2 {
-            assert!(talk.events.is_empty());
-            talk.refuse(-32601, "no such method");
+            assert!(replay.events.is_empty());
+            replay.refuse(-32601, "no such method");
         }
         let lost = |event: &&WorkerEvent| {
             matches!(
@@ -135,38 +136,38 @@ fn a_session_that_is_opened_and_of_which_nothing_is_repeated_is_lost() {
                 }
             )
         };
-        let lost = talk.events.iter().filter(lost).count();
+        let lost = replay.events.iter().filter(lost).count();
         assert_eq!(lost, usize::from(!repeats));
-        assert!(matches!(talk.events.pop(), Some(WorkerEvent::Ready(_))));
-        talk.tell(&prompt(1, "hi"));
-        assert_eq!(talk.methods().last(), Some(&"session/prompt"));
+        assert!(matches!(replay.events.pop(), Some(WorkerEvent::Ready(_))));
+        replay.tell(&prompt(1, "hi"));
+        assert_eq!(replay.written().last(), Some(&"session/prompt"));
     }
 }
 
 #[test]
 fn two_requests_under_one_id_are_both_refused() {
-    let mut talk = Talk::running();
-    talk.wrote.clear();
-    talk.permission(&json!(9), "c1", ALL);
-    talk.permission(&json!(9), "c2", ALL);
+    let mut replay = Replay::running();
+    replay.wrote.clear();
+    replay.permission(&json!(9), "c1", ALL);
+    replay.permission(&json!(9), "c2", ALL);
     let withdrew = |event: &WorkerEvent| matches!(event, WorkerEvent::Withdrew { question } if question == "9");
-    assert!(talk.events.iter().any(withdrew), "{:?}", talk.events);
-    assert_eq!(talk.wrote[0]["result"]["outcome"]["outcome"], "cancelled");
-    assert_eq!(talk.wrote[1]["error"]["code"], -32602);
-    talk.reply("9", Reply::Approved);
-    assert_eq!(talk.wrote.len(), 2, "{:?}", talk.wrote);
+    assert!(replay.events.iter().any(withdrew), "{:?}", replay.events);
+    assert_eq!(replay.wrote[0]["result"]["outcome"]["outcome"], "cancelled");
+    assert_eq!(replay.wrote[1]["error"]["code"], -32602);
+    replay.reply("9", Reply::Approved);
+    assert_eq!(replay.wrote.len(), 2, "{:?}", replay.wrote);
 }
 
 #[test]
 fn a_question_shows_all_that_would_run_whatever_is_said_beside_it() {
-    let mut talk = Talk::running();
+    let mut replay = Replay::running();
     let title = "t".repeat(1025) + "end";
     let content = json!([{"type": "content", "content": {"type": "text", "text": "tidies up"}}]);
     let call = json!({"toolCallId": "c1", "title": title, "kind": "execute", "status": "pending",
         "rawInput": {"command": "rm -rf /precious"}});
     let update = json!({"sessionId": "s1", "update": {"sessionUpdate": "tool_call",
         "toolCallId": "c2", "title": "x", "status": "pending", "rawInput": {"command": "dd"}}});
-    talk.hear(&json!({"jsonrpc": "2.0", "method": "session/update", "params": update}));
+    replay.hear(&json!({"jsonrpc": "2.0", "method": "session/update", "params": update}));
     let mut first = call.clone();
     first["content"] = content.clone();
     // The other's input was told before.
@@ -174,9 +175,9 @@ fn a_question_shows_all_that_would_run_whatever_is_said_beside_it() {
     let options = json!([{"optionId": "y", "name": "y", "kind": "allow_once"}]);
     for (id, call) in [(1, first), (2, second)] {
         let params = json!({"sessionId": "s1", "toolCall": call, "options": options});
-        talk.hear(&json!({"jsonrpc": "2.0", "id": id, "method": "session/request_permission", "params": params}));
+        replay.hear(&json!({"jsonrpc": "2.0", "id": id, "method": "session/request_permission", "params": params}));
     }
-    let asked: Vec<_> = talk
+    let asked: Vec<_> = replay
         .events
         .iter()
         .filter_map(|event| match event {
@@ -198,20 +199,21 @@ fn a_question_shows_all_that_would_run_whatever_is_said_beside_it() {
 
 #[test]
 fn an_update_of_a_newer_agent_is_noted_once() {
-    let mut talk = Talk::running();
+    let mut replay = Replay::running();
     for _ in 0..3 {
-        talk.update(&json!({"sessionUpdate": "answer_from_the_future", "text": "x"}));
+        replay.update(&json!({"sessionUpdate": "answer_from_the_future", "text": "x"}));
     }
-    assert_eq!(noted(&talk, "answer_from_the_future"), 1);
+    assert_eq!(noted(&replay, "answer_from_the_future"), 1);
     for known in ["image", "text"] {
-        talk.update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": known}}));
+        replay.update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": known}}));
     }
     for _ in 0..2 {
-        talk.update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "scent"}}));
+        replay
+            .update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "scent"}}));
         let parts =
             json!([{"type": "terminal"}, {"type": "content", "content": {"type": "taste"}}]);
         let call = json!({"sessionUpdate": "tool_call", "toolCallId": "c", "content": parts});
-        talk.update(&call);
+        replay.update(&call);
     }
     for said in [
         "`agent_message_chunk with scent`",
@@ -219,46 +221,46 @@ fn an_update_of_a_newer_agent_is_noted_once() {
         "",
     ] {
         let times = if said.is_empty() { 3 } else { 1 };
-        assert_eq!(noted(&talk, said), times, "{said}: {:?}", talk.events);
+        assert_eq!(noted(&replay, said), times, "{said}: {:?}", replay.events);
     }
 }
 
 #[test]
 fn an_update_of_a_newer_agent_between_turns_is_noted_in_the_next_one() {
-    let mut talk = Talk::ready();
-    talk.update(&json!({"sessionUpdate": "dream", "text": "x"}));
-    assert!(talk.events.is_empty(), "{:?}", talk.events);
-    talk.tell(&prompt(1, "x"));
-    assert_eq!(noted(&talk, "`dream`"), 1, "{:?}", talk.events);
+    let mut replay = Replay::ready();
+    replay.update(&json!({"sessionUpdate": "dream", "text": "x"}));
+    assert!(replay.events.is_empty(), "{:?}", replay.events);
+    replay.tell(&prompt(1, "x"));
+    assert_eq!(noted(&replay, "`dream`"), 1, "{:?}", replay.events);
 }
 
 #[test]
 fn a_cancel_answers_what_is_asked_and_the_session_goes_on() {
-    let mut talk = Talk::running();
-    talk.permission(&json!(5), "c1", ALL);
-    talk.tell(&WorkerCommand::Cancel { turn: TurnId(1) });
-    assert_eq!(talk.methods(), ["session/prompt", "-", "session/cancel"]);
-    assert_eq!(talk.wrote[1]["result"]["outcome"]["outcome"], "cancelled");
-    assert!(talk.wrote[2].get("id").is_none(), "a notification");
-    assert!(talk.outcomes().is_empty());
+    let mut replay = Replay::running();
+    replay.permission(&json!(5), "c1", ALL);
+    replay.tell(&cancel(1));
+    assert_eq!(replay.written(), ["session/prompt", "-", "session/cancel"]);
+    assert_eq!(replay.wrote[1]["result"]["outcome"]["outcome"], "cancelled");
+    assert!(replay.wrote[2].get("id").is_none(), "a notification");
+    assert!(replay.outcomes().is_empty());
     // An agent that hadn't begun goes on: it is told once more, and no more.
-    talk.says("a");
-    talk.says("b");
-    let cancels = talk
-        .methods()
+    replay.says("a");
+    replay.says("b");
+    let cancels = replay
+        .written()
         .iter()
         .filter(|method| **method == "session/cancel")
         .count();
     assert_eq!(cancels, 2);
-    talk.permission(&json!(6), "c2", ALL);
+    replay.permission(&json!(6), "c2", ALL);
     assert_eq!(
-        talk.wrote.last().unwrap()["result"]["outcome"]["outcome"],
+        replay.wrote.last().unwrap()["result"]["outcome"]["outcome"],
         "cancelled"
     );
-    talk.answer(&json!({"stopReason": "cancelled"}));
-    talk.tell(&prompt(2, "y"));
-    talk.answer(&json!({"stopReason": "end_turn"}));
-    let stops: Vec<_> = talk
+    replay.answer(&json!({"stopReason": "cancelled"}));
+    replay.tell(&prompt(2, "y"));
+    replay.answer(&json!({"stopReason": "end_turn"}));
+    let stops: Vec<_> = replay
         .outcomes()
         .iter()
         .map(|outcome| outcome.result.clone())
@@ -269,15 +271,15 @@ fn a_cancel_answers_what_is_asked_and_the_session_goes_on() {
 #[test]
 fn a_call_begins_when_it_runs_and_tells_only_what_is_new() {
     let text = |text: &str| json!([{"type": "content", "content": {"type": "text", "text": text}}]);
-    let mut talk = Talk::running();
+    let mut replay = Replay::running();
     // As opencode tells it: pending without its input, then with it; output comes whole each time.
-    talk.update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "bash", "kind": "execute", "status": "pending"}));
-    assert!(talk.events.is_empty());
-    talk.update(&json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "in_progress", "rawInput": {"command": "ls"}}));
+    replay.update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "bash", "kind": "execute", "status": "pending"}));
+    assert!(replay.events.is_empty());
+    replay.update(&json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "in_progress", "rawInput": {"command": "ls"}}));
     for output in ["a", "ab", "ab"] {
-        talk.update(&json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "in_progress", "content": text(output)}));
+        replay.update(&json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "in_progress", "content": text(output)}));
     }
-    talk.update(
+    replay.update(
         &json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "completed"}),
     );
     let (turn, call) = (TurnId(1), "c".to_owned());
@@ -288,7 +290,7 @@ fn a_call_begins_when_it_runs_and_tells_only_what_is_new() {
         output: output.into(),
     };
     assert_eq!(
-        talk.events,
+        replay.events,
         [
             WorkerEvent::ToolStarted {
                 turn,
@@ -312,15 +314,15 @@ fn a_call_begins_when_it_runs_and_tells_only_what_is_new() {
 
 #[test]
 fn an_end_without_a_start_begins_the_call_first_and_a_diff_is_text() {
-    let mut talk = Talk::running();
-    talk.update(&json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "title": "edit it", "status": "failed",
+    let mut replay = Replay::running();
+    replay.update(&json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "title": "edit it", "status": "failed",
         "content": [{"type": "diff", "path": "/f", "oldText": "a", "newText": "b\nc"}]}));
     let [
         WorkerEvent::ToolStarted { name, input, .. },
         WorkerEvent::ToolEnded { ok, output, .. },
-    ] = &talk.events[..]
+    ] = &replay.events[..]
     else {
-        panic!("{:?}", talk.events)
+        panic!("{:?}", replay.events)
     };
     assert_eq!(
         (name.as_str(), input.as_str(), *ok),
@@ -331,86 +333,88 @@ fn an_end_without_a_start_begins_the_call_first_and_a_diff_is_text() {
 
 #[test]
 fn messages_are_told_apart_by_their_ids_or_by_the_tools_between() {
-    let mut talk = Talk::running();
-    let started = |talk: &Talk| {
-        talk.events
+    let mut replay = Replay::running();
+    let started = |replay: &Replay| {
+        replay
+            .events
             .iter()
             .filter(|event| matches!(event, WorkerEvent::MessageStarted { .. }))
             .count()
     };
-    talk.update(
+    replay.update(
         &json!({"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": "hm"}}),
     );
-    talk.says("a");
-    talk.says("b");
-    assert_eq!(started(&talk), 1);
-    talk.update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "status": "in_progress"}));
-    talk.says("c");
-    assert_eq!(started(&talk), 2);
+    replay.says("a");
+    replay.says("b");
+    assert_eq!(started(&replay), 1);
+    replay
+        .update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "status": "in_progress"}));
+    replay.says("c");
+    assert_eq!(started(&replay), 2);
     for (id, count) in [("m1", 2), ("m1", 2), ("m2", 3)] {
-        talk.update(&json!({"sessionUpdate": "agent_message_chunk", "messageId": id, "content": {"type": "text", "text": "d"}}));
-        assert_eq!(started(&talk), count, "{id}");
+        replay.update(&json!({"sessionUpdate": "agent_message_chunk", "messageId": id, "content": {"type": "text", "text": "d"}}));
+        assert_eq!(started(&replay), count, "{id}");
     }
 }
 
 #[test]
 fn what_belongs_to_no_turn_is_stray_and_what_is_another_sessions_is_passed_over() {
-    let mut talk = Talk::running();
-    talk.hear(&json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "other", "update": {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "x"}}}}));
-    assert!(talk.events.is_empty());
-    let id = talk.last_id();
-    talk.answer(&json!({"stopReason": "end_turn"}));
-    talk.hear(&json!({"jsonrpc": "2.0", "id": id, "result": {"stopReason": "end_turn"}}));
-    talk.says("late");
-    let strays = talk
+    let mut replay = Replay::running();
+    replay.hear(&json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "other", "update": {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "x"}}}}));
+    assert!(replay.events.is_empty());
+    let id = replay.last_id();
+    replay.answer(&json!({"stopReason": "end_turn"}));
+    replay.hear(&json!({"jsonrpc": "2.0", "id": id, "result": {"stopReason": "end_turn"}}));
+    replay.says("late");
+    let strays = replay
         .events
         .iter()
         .filter(|event| matches!(event, WorkerEvent::Stray { .. }))
         .count();
     assert_eq!(
-        (talk.outcomes().len(), strays, talk.text()),
+        (replay.outcomes().len(), strays, replay.text()),
         (1, 2, String::new())
     );
 }
 
 #[test]
 fn an_answer_to_a_question_of_an_earlier_process_writes_nothing() {
-    let mut talk = Talk::running();
-    talk.reply("7", Reply::Approved);
-    assert_eq!(talk.methods(), ["session/prompt"]);
+    let mut replay = Replay::running();
+    replay.reply("7", Reply::Approved);
+    assert_eq!(replay.written(), ["session/prompt"]);
 }
 
 #[test]
 fn an_agent_that_answers_anything_is_there() {
-    let mut talk = Talk::ready();
-    talk.tell(&WorkerCommand::Probe);
-    talk.refuse(-32601, "no such method");
-    assert!(matches!(&talk.events[..], [WorkerEvent::Ready(_)]));
+    let mut replay = Replay::ready();
+    replay.tell(&WorkerCommand::Probe);
+    replay.refuse(-32601, "no such method");
+    assert!(matches!(&replay.events[..], [WorkerEvent::Ready(_)]));
 }
 
 #[test]
 fn a_long_input_of_a_call_that_waits_for_a_permission_is_not_held() {
-    let mut talk = Talk::running();
+    let mut replay = Replay::running();
     for call in 0..8 {
         let tool = json!({"toolCallId": format!("c{call}"), "title": "write it", "rawInput": {"text": "x".repeat(1 << 20)}});
         let options = json!([{"optionId": "a", "name": "a", "kind": "allow_once"}]);
         let params = json!({"sessionId": "s1", "toolCall": tool, "options": options});
-        talk.hear(&json!({"id": call, "method": "session/request_permission", "params": params}));
+        replay.hear(&json!({"id": call, "method": "session/request_permission", "params": params}));
     }
-    let held = talk.acp.turn.as_ref().map_or(0, Turn::held);
+    let held = replay.adapter.turn.as_ref().map_or(0, Turn::held);
     assert!(held <= 8 * 64 * 1024, "{held}");
-    talk.reply("0", Reply::Approved);
-    let Some(WorkerEvent::ToolStarted { input, .. }) = talk.events.last() else {
-        panic!("{:?}", talk.events.last())
+    replay.reply("0", Reply::Approved);
+    let Some(WorkerEvent::ToolStarted { input, .. }) = replay.events.last() else {
+        panic!("{:?}", replay.events.last())
     };
     assert_eq!(input, r#"{"title":"write it"}"#);
 }
 
 #[test]
 fn a_call_that_is_not_followed_begins_once() {
-    let mut talk = Talk::running();
+    let mut replay = Replay::running();
     let mut tell = |kind: &str, call: u32, status: &str| {
-        talk.update(&json!({"sessionUpdate": kind, "toolCallId": format!("c{call}"), "title": "t", "status": status}));
+        replay.update(&json!({"sessionUpdate": kind, "toolCallId": format!("c{call}"), "title": "t", "status": status}));
     };
     for call in 0..66 {
         let status = if call == 65 { "pending" } else { "in_progress" };
@@ -433,20 +437,20 @@ fn a_call_that_is_not_followed_begins_once() {
             }
             _ => false,
         };
-        talk.events.iter().filter(of).count()
+        replay.events.iter().filter(of).count()
     };
     assert_eq!(["c0", "c64", "c65", "c66"].map(count), [2, 2, 2, 1]);
 }
 
 #[test]
 fn output_that_comes_in_pieces_of_a_terminal_is_told_piece_by_piece_and_whole_at_its_end() {
-    let mut talk = Talk::running();
+    let mut replay = Replay::running();
     let call = |kind: &str, status: &str, meta: Value| {
         json!({"sessionUpdate": kind, "toolCallId": "c", "kind": "execute", "status": status,
                "content": [{"type": "terminal", "terminalId": "c"}], "_meta": meta})
     };
     let piece = |name: &str, data: &str| json!({name: {"terminal_id": "c", "data": data}});
-    talk.update(&call(
+    replay.update(&call(
         "tool_call",
         "in_progress",
         json!({"terminal_info": {}}),
@@ -455,14 +459,14 @@ fn output_that_comes_in_pieces_of_a_terminal_is_told_piece_by_piece_and_whole_at
         ("terminal_output_delta", "one\n"),
         ("terminal_output", "two\n"),
     ] {
-        talk.update(&call("tool_call_update", "in_progress", piece(name, data)));
+        replay.update(&call("tool_call_update", "in_progress", piece(name, data)));
     }
-    talk.update(&call(
+    replay.update(&call(
         "tool_call_update",
         "completed",
         piece("terminal_output_delta", "end"),
     ));
-    let told = talk.events.iter().filter_map(|event| match event {
+    let told = replay.events.iter().filter_map(|event| match event {
         WorkerEvent::ToolUpdated { offset, output, .. } => Some((*offset, output.as_str())),
         WorkerEvent::ToolEnded { output, .. } => Some((u64::MAX, output.as_str())),
         _ => None,
@@ -470,18 +474,18 @@ fn output_that_comes_in_pieces_of_a_terminal_is_told_piece_by_piece_and_whole_at
     let expected = [(0, "one\n"), (4, "two\n"), (u64::MAX, "one\ntwo\nend")];
     assert_eq!(told.collect::<Vec<_>>(), expected);
 
-    let mut talk = Talk::running();
-    talk.update(&call("tool_call", "in_progress", json!({})));
+    let mut replay = Replay::running();
+    replay.update(&call("tool_call", "in_progress", json!({})));
     let long = "ä".repeat(20 * 1024);
     for _ in 0..4 {
-        talk.update(&call(
+        replay.update(&call(
             "tool_call_update",
             "in_progress",
             piece("terminal_output", &long),
         ));
     }
-    talk.update(&call("tool_call_update", "completed", json!({})));
-    let ended = talk.events.iter().find_map(|event| match event {
+    replay.update(&call("tool_call_update", "completed", json!({})));
+    let ended = replay.events.iter().find_map(|event| match event {
         WorkerEvent::ToolEnded { output, .. } => Some(output),
         _ => None,
     });

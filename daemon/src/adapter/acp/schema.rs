@@ -4,9 +4,10 @@
 use agent_client_protocol_schema as theirs;
 use serde_json::json;
 
-use super::tests::{Talk, prompt};
+use super::replay::Replay;
 use super::*;
 use crate::adapter::attached::samples;
+use crate::adapter::testing::prompt;
 
 /// Reads ours with theirs, and nothing of it may be lost.
 #[track_caller]
@@ -60,12 +61,12 @@ fn what_an_agent_takes_is_what_it_said_in_its_handshake() {
             AttachmentSupport::Texts,
         ),
     ] {
-        let mut talk = Talk::begun(None);
+        let mut replay = Replay::begun(None);
         let can = json!({"promptCapabilities": capabilities});
-        talk.answer(&json!({"protocolVersion": 1, "agentCapabilities": can}));
-        talk.answer(&json!({"sessionId": "s1"}));
-        let Some(WorkerEvent::Ready(traits)) = talk.events.last() else {
-            panic!("{:?}", talk.events)
+        replay.answer(&json!({"protocolVersion": 1, "agentCapabilities": can}));
+        replay.answer(&json!({"sessionId": "s1"}));
+        let Some(WorkerEvent::Ready(traits)) = replay.events.last() else {
+            panic!("{:?}", replay.events)
         };
         assert_eq!(traits.takes, Some(expected));
     }
@@ -80,29 +81,29 @@ fn update(update: theirs::SessionUpdate) -> Value {
 #[test]
 fn what_the_schema_writes_is_read() {
     let chunk = |text: &str| theirs::ContentChunk::new(theirs::ContentBlock::from(text));
-    let mut talk = Talk::running();
-    talk.hear(&update(theirs::SessionUpdate::AgentThoughtChunk(chunk(
+    let mut replay = Replay::running();
+    replay.hear(&update(theirs::SessionUpdate::AgentThoughtChunk(chunk(
         "hm",
     ))));
-    talk.hear(&update(theirs::SessionUpdate::AgentMessageChunk(chunk(
+    replay.hear(&update(theirs::SessionUpdate::AgentMessageChunk(chunk(
         "hi",
     ))));
     let call = theirs::ToolCall::new("c", "list")
         .kind(theirs::ToolKind::Execute)
         .status(theirs::ToolCallStatus::InProgress)
         .raw_input(json!({"command": "ls"}));
-    talk.hear(&update(theirs::SessionUpdate::ToolCall(call)));
+    replay.hear(&update(theirs::SessionUpdate::ToolCall(call)));
     let fields = theirs::ToolCallUpdateFields::new()
         .status(theirs::ToolCallStatus::Completed)
         .content(vec![theirs::ToolCallContent::from("a file")]);
     let ended = theirs::ToolCallUpdate::new("c", fields.clone());
-    talk.hear(&update(theirs::SessionUpdate::ToolCallUpdate(ended)));
-    talk.hear(&update(theirs::SessionUpdate::Plan(theirs::Plan::new(
+    replay.hear(&update(theirs::SessionUpdate::ToolCallUpdate(ended)));
+    replay.hear(&update(theirs::SessionUpdate::Plan(theirs::Plan::new(
         vec![],
     ))));
     let cost = theirs::Cost::new(0.5, "USD");
     let usage = theirs::UsageUpdate::new(1, 2).cost(cost);
-    talk.hear(&update(theirs::SessionUpdate::UsageUpdate(usage)));
+    replay.hear(&update(theirs::SessionUpdate::UsageUpdate(usage)));
     let option =
         theirs::PermissionOption::new("yes", "Yes", theirs::PermissionOptionKind::AllowOnce);
     let asked = theirs::RequestPermissionRequest::new(
@@ -110,17 +111,17 @@ fn what_the_schema_writes_is_read() {
         theirs::ToolCallUpdate::new("d", fields),
         vec![option],
     );
-    talk.hear(&json!({"jsonrpc": "2.0", "id": 1, "method": "session/request_permission", "params": asked}));
+    replay.hear(&json!({"jsonrpc": "2.0", "id": 1, "method": "session/request_permission", "params": asked}));
     let usage = theirs::Usage::new(7, 5, 2);
     let response = theirs::PromptResponse::new(theirs::StopReason::EndTurn).usage(usage);
-    let id = talk.acp.turn.as_ref().unwrap().id;
-    talk.hear(&json!({"jsonrpc": "2.0", "id": id, "result": response}));
+    let id = replay.adapter.turn.as_ref().unwrap().id;
+    replay.hear(&json!({"jsonrpc": "2.0", "id": id, "result": response}));
 
-    let is = |found: fn(&WorkerEvent) -> bool| talk.events.iter().any(found);
+    let is = |found: fn(&WorkerEvent) -> bool| replay.events.iter().any(found);
     assert!(is(
         |event| matches!(event, WorkerEvent::Thinking { text, .. } if text == "hm")
     ));
-    assert_eq!(talk.text(), "hi");
+    assert_eq!(replay.text(), "hi");
     assert!(is(
         |event| matches!(event, WorkerEvent::ToolStarted { input, .. } if input == r#"{"command":"ls"}"#)
     ));
@@ -131,7 +132,7 @@ fn what_the_schema_writes_is_read() {
         |event| matches!(event, WorkerEvent::Other { kind, .. } if kind == "plan")
     ));
     assert!(is(|event| matches!(event, WorkerEvent::Asked { .. })));
-    let outcome = talk.outcomes()[0];
+    let outcome = replay.outcomes()[0];
     assert_eq!(
         (&outcome.result, outcome.cost.usd),
         (&Ok(Stop::EndTurn), Some(0.5))
@@ -141,17 +142,17 @@ fn what_the_schema_writes_is_read() {
 
 #[test]
 fn a_handshake_as_the_schema_writes_it_is_read() {
-    let mut talk = Talk::begun(None);
+    let mut replay = Replay::begun(None);
     let can = theirs::AgentCapabilities::new().load_session(true);
     let opened =
         theirs::InitializeResponse::new(theirs::ProtocolVersion::V1).agent_capabilities(can);
-    talk.hear(&json!({"jsonrpc": "2.0", "id": 1, "result": opened}));
+    replay.hear(&json!({"jsonrpc": "2.0", "id": 1, "result": opened}));
     let models = theirs::SessionModelState::new("a", vec![theirs::ModelInfo::new("a", "A")]);
     let created = theirs::NewSessionResponse::new("s1").models(models);
-    talk.hear(&json!({"jsonrpc": "2.0", "id": 2, "result": created}));
+    replay.hear(&json!({"jsonrpc": "2.0", "id": 2, "result": created}));
     assert!(
-        matches!(&talk.events[..], [WorkerEvent::Ready(traits)] if traits.resumes == Some(true))
+        matches!(&replay.events[..], [WorkerEvent::Ready(traits)] if traits.resumes == Some(true))
     );
-    talk.tell(&prompt(1, "x"));
-    assert_eq!(talk.acp.offer.model().as_deref(), Some("a"));
+    replay.tell(&prompt(1, "x"));
+    assert_eq!(replay.adapter.offer.model().as_deref(), Some("a"));
 }

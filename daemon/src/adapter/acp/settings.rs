@@ -2,27 +2,28 @@
 
 use serde_json::json;
 
-use super::tests::{Talk, pinned, prompt};
+use super::replay::{Replay, pinned};
 use super::*;
+use crate::adapter::testing::{cancel, prompt};
 
 #[test]
 fn a_setting_of_a_cancelled_turn_fails_no_other_turn() {
-    let mut talk = Talk::begun(None);
-    talk.initialized(true);
-    talk.answer(
+    let mut replay = Replay::begun(None);
+    replay.initialized(true);
+    replay.answer(
         &json!({"sessionId": "s1", "models": {"currentModelId": "a", "availableModels": []}}),
     );
-    talk.tell(&pinned(1, "", "two", "low"));
-    assert_eq!(talk.methods().last(), Some(&"session/set_model"));
-    talk.tell(&WorkerCommand::Cancel { turn: TurnId(1) });
+    replay.tell(&pinned(1, "", "two", "low"));
+    assert_eq!(replay.written().last(), Some(&"session/set_model"));
+    replay.tell(&cancel(1));
     // One that is never answered must not keep every later turn waiting.
     let spoilt = |event: &WorkerEvent| matches!(event, WorkerEvent::Spoilt { .. });
-    assert!(talk.events.iter().any(spoilt), "{:?}", talk.events);
-    talk.tell(&prompt(2, "x"));
-    talk.refuse(-32602, "unknown model");
-    assert_eq!(talk.methods().last(), Some(&"session/prompt"));
-    talk.answer(&json!({"stopReason": "end_turn"}));
-    let results: Vec<_> = talk
+    assert!(replay.events.iter().any(spoilt), "{:?}", replay.events);
+    replay.tell(&prompt(2, "x"));
+    replay.refuse(-32602, "unknown model");
+    assert_eq!(replay.written().last(), Some(&"session/prompt"));
+    replay.answer(&json!({"stopReason": "end_turn"}));
+    let results: Vec<_> = replay
         .outcomes()
         .iter()
         .map(|one| one.result.clone())
@@ -41,54 +42,54 @@ fn levels(model: &str, level: &str, levels: &[&str]) -> Value {
 
 #[test]
 fn a_turn_without_a_level_gets_the_one_that_was_there_at_first() {
-    let mut talk = Talk::begun(None);
-    talk.initialized(true);
-    talk.answer(&levels("one", "low", &["low", "high"]));
-    talk.wrote.clear();
-    talk.tell(&pinned(1, "", "one", "high"));
-    talk.answer(&json!({}));
-    talk.answer(&json!({"stopReason": "end_turn"}));
-    talk.wrote.clear();
-    talk.tell(&prompt(2, "x"));
+    let mut replay = Replay::begun(None);
+    replay.initialized(true);
+    replay.answer(&levels("one", "low", &["low", "high"]));
+    replay.wrote.clear();
+    replay.tell(&pinned(1, "", "one", "high"));
+    replay.answer(&json!({}));
+    replay.answer(&json!({"stopReason": "end_turn"}));
+    replay.wrote.clear();
+    replay.tell(&prompt(2, "x"));
     assert_eq!(
-        talk.wrote[0]["params"],
+        replay.wrote[0]["params"],
         json!({"sessionId": "s1", "configId": "t", "value": "low"})
     );
-    talk.answer(&json!({}));
+    replay.answer(&json!({}));
     assert_eq!(
-        talk.methods(),
+        replay.written(),
         ["session/set_config_option", "session/prompt"]
     );
 }
 
 #[test]
 fn a_level_is_chosen_from_what_the_turns_model_offers() {
-    let mut talk = Talk::begun(None);
-    talk.initialized(true);
-    talk.answer(&levels("one", "low", &["low", "high"]));
-    talk.wrote.clear();
-    talk.tell(&pinned(1, "", "two", "max"));
-    talk.answer(&levels("two", "default", &["default", "max"]));
-    assert_eq!(talk.wrote[1]["params"]["value"], "max");
-    talk.answer(&json!({}));
-    talk.answer(&json!({"stopReason": "end_turn"}));
+    let mut replay = Replay::begun(None);
+    replay.initialized(true);
+    replay.answer(&levels("one", "low", &["low", "high"]));
+    replay.wrote.clear();
+    replay.tell(&pinned(1, "", "two", "max"));
+    replay.answer(&levels("two", "default", &["default", "max"]));
+    assert_eq!(replay.wrote[1]["params"]["value"], "max");
+    replay.answer(&json!({}));
+    replay.answer(&json!({"stopReason": "end_turn"}));
     // The usual level is one of the usual model: both are set again.
-    talk.wrote.clear();
-    talk.tell(&prompt(2, "x"));
-    assert_eq!(talk.wrote[0]["params"]["value"], "one");
-    talk.answer(&levels("one", "high", &["low", "high"]));
-    assert_eq!(talk.wrote[1]["params"]["value"], "low");
-    talk.answer(&json!({}));
-    assert_eq!(talk.methods().last(), Some(&"session/prompt"));
+    replay.wrote.clear();
+    replay.tell(&prompt(2, "x"));
+    assert_eq!(replay.wrote[0]["params"]["value"], "one");
+    replay.answer(&levels("one", "high", &["low", "high"]));
+    assert_eq!(replay.wrote[1]["params"]["value"], "low");
+    replay.answer(&json!({}));
+    assert_eq!(replay.written().last(), Some(&"session/prompt"));
     let noted = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { .. });
-    assert!(!talk.events.iter().any(noted), "{:?}", talk.events);
+    assert!(!replay.events.iter().any(noted), "{:?}", replay.events);
 }
 
 #[test]
 fn counters_that_begin_anew_are_taken_whole() {
-    let mut talk = Talk::begun(None);
-    talk.answer(&json!({"protocolVersion": 1, "agentInfo": {"name": "hermes-agent"}}));
-    talk.answer(&json!({"sessionId": "s1"}));
+    let mut replay = Replay::begun(None);
+    replay.answer(&json!({"protocolVersion": 1, "agentInfo": {"name": "hermes-agent"}}));
+    replay.answer(&json!({"sessionId": "s1"}));
     for (turn, (input, output), expected) in [
         (1, (100, 10), (100, 10)),
         (2, (150, 30), (50, 20)),
@@ -96,10 +97,10 @@ fn counters_that_begin_anew_are_taken_whole() {
         (3, (160, 5), (160, 5)),
         (4, (170, 6), (10, 1)),
     ] {
-        talk.tell(&prompt(turn, "x"));
+        replay.tell(&prompt(turn, "x"));
         let usage = json!({"inputTokens": input, "outputTokens": output});
-        talk.answer(&json!({"stopReason": "end_turn", "usage": usage}));
-        let usage = talk.outcomes().last().unwrap().usage.unwrap();
+        replay.answer(&json!({"stopReason": "end_turn", "usage": usage}));
+        let usage = replay.outcomes().last().unwrap().usage.unwrap();
         let told = (usage.input_tokens, usage.output_tokens);
         assert_eq!(told, expected, "turn {turn}");
     }
@@ -112,20 +113,20 @@ fn model_that_is_not_listed_is_refused_with_those_that_are() {
         ("p/one", "p", "p/new"),
         ("p/one", "", "nonsense"),
     ] {
-        let mut talk = Talk::begun(None);
-        talk.initialized(true);
-        talk.answer(&json!({"sessionId": "s1", "models": {"currentModelId": listed, "availableModels": [{"modelId": listed}]}}));
-        let ready = talk.events.iter().find_map(|event| match event {
+        let mut replay = Replay::begun(None);
+        replay.initialized(true);
+        replay.answer(&json!({"sessionId": "s1", "models": {"currentModelId": listed, "availableModels": [{"modelId": listed}]}}));
+        let ready = replay.events.iter().find_map(|event| match event {
             WorkerEvent::Ready(traits) => traits.models.clone(),
             _ => None,
         });
         assert_eq!(ready, Some(vec![listed.to_owned()]));
-        talk.tell(&pinned(1, provider, model, ""));
-        let failure = talk.failure();
+        replay.tell(&pinned(1, provider, model, ""));
+        let failure = replay.failure();
         assert_eq!(failure.code, Code::Unsupported);
         let said = format!("offers no model `{model}`; it offers {listed}");
         assert!(failure.error.contains(&said), "{}", failure.error);
-        assert!(!talk.methods().contains(&"session/set_model"));
+        assert!(!replay.written().contains(&"session/set_model"));
     }
 }
 
@@ -134,11 +135,11 @@ fn model_of_a_list_that_is_not_whole_is_let_through() {
     for (listed, provider, model, value) in
         [("one", "", "two", "two"), ("p:one", "p", "new", "p:new")]
     {
-        let mut talk = Talk::begun(None);
-        talk.initialized(true);
-        talk.answer(&json!({"sessionId": "s1", "models": {"currentModelId": listed, "availableModels": [{"modelId": listed}]}}));
-        talk.tell(&pinned(1, provider, model, ""));
-        let last = talk.wrote.last().unwrap();
+        let mut replay = Replay::begun(None);
+        replay.initialized(true);
+        replay.answer(&json!({"sessionId": "s1", "models": {"currentModelId": listed, "availableModels": [{"modelId": listed}]}}));
+        replay.tell(&pinned(1, provider, model, ""));
+        let last = replay.wrote.last().unwrap();
         assert_eq!(last["params"]["modelId"], value);
     }
 }

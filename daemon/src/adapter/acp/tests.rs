@@ -1,271 +1,83 @@
 //! From the handshake to a turn's outcome, without an agent.
 
-use agentd_core::attached::Attachments;
-use agentd_core::worker::Reply;
-use agentd_protocol::JobId;
-use serde_json::json;
-
+use super::replay::{Replay, pinned};
 use super::*;
-
-/// A translator with what it told and wrote so far.
-pub(super) struct Talk {
-    pub(super) acp: Acp,
-    pub(super) events: Vec<WorkerEvent>,
-    pub(super) wrote: Vec<Value>,
-}
-
-pub(super) fn spawn(resume: Option<&str>) -> Spawn {
-    Spawn {
-        agent: "it".into(),
-        cwd: "/w".into(),
-        provider: None,
-        model: None,
-        thinking: None,
-        toolsets: None,
-        session: None,
-        resume: resume.map(str::to_owned),
-        prompt: None,
-    }
-}
-
-pub(super) fn prompt(turn: u64, text: &str) -> WorkerCommand {
-    WorkerCommand::Prompt(Box::new(Prompt {
-        turn: TurnId(turn),
-        job: JobId(1),
-        session: "main".into(),
-        text: text.into(),
-        attachments: Attachments::None,
-        provider: None,
-        model: None,
-        thinking: None,
-        fallback_chain: None,
-        native: None,
-        cwd: "/w".into(),
-        toolsets: None,
-    }))
-}
-
-/// A turn with pins; an empty one is none.
-pub(super) fn pinned(turn: u64, provider: &str, model: &str, thinking: &str) -> WorkerCommand {
-    let pin = |value: &str| Some(value.to_owned()).filter(|value| !value.is_empty());
-    let WorkerCommand::Prompt(prompt) = prompt(turn, "x") else {
-        unreachable!()
-    };
-    WorkerCommand::Prompt(Box::new(Prompt {
-        provider: pin(provider),
-        model: pin(model),
-        thinking: pin(thinking),
-        fallback_chain: None,
-        native: None,
-        ..*prompt
-    }))
-}
-
-impl Talk {
-    pub(super) fn begun(resume: Option<&str>) -> Self {
-        let mut talk = Self {
-            acp: Acp::new(&spawn(resume)),
-            events: Vec::new(),
-            wrote: Vec::new(),
-        };
-        talk.tell(&WorkerCommand::Probe);
-        talk
-    }
-
-    /// An agent that reopens sessions, with a new one.
-    pub(super) fn ready() -> Self {
-        let mut talk = Self::begun(None);
-        talk.initialized(true);
-        talk.answer(&json!({"sessionId": "s1"}));
-        assert!(matches!(talk.events.pop(), Some(WorkerEvent::Ready(_))));
-        talk.wrote.clear();
-        talk
-    }
-
-    /// The same with a turn in flight.
-    pub(super) fn running() -> Self {
-        let mut talk = Self::ready();
-        talk.tell(&prompt(1, "x"));
-        talk.events.clear();
-        talk
-    }
-
-    pub(super) fn initialized(&mut self, loads: bool) {
-        self.answer(&json!({
-            "protocolVersion": 1,
-            "agentCapabilities": {"loadSession": loads},
-            "agentInfo": {"name": "mock", "version": "1"},
-            "authMethods": [{"id": "key", "name": "API key"}],
-        }));
-    }
-
-    pub(super) fn tell(&mut self, command: &WorkerCommand) {
-        let mut write = Vec::new();
-        self.acp.encode(command, &mut self.events, &mut write);
-        self.written(&write);
-    }
-
-    pub(super) fn hear_raw(&mut self, line: &[u8]) {
-        let mut write = Vec::new();
-        self.acp.decode(line, &mut self.events, &mut write);
-        self.written(&write);
-    }
-
-    pub(super) fn hear(&mut self, line: &Value) {
-        self.hear_raw(line.to_string().as_bytes());
-    }
-
-    fn written(&mut self, write: &[u8]) {
-        let text = std::str::from_utf8(write).unwrap();
-        for line in text.lines() {
-            let line: Value = serde_json::from_str(line).unwrap();
-            assert_eq!(line["jsonrpc"], "2.0", "{line}");
-            self.wrote.push(line);
-        }
-    }
-
-    pub(super) fn last_id(&self) -> Value {
-        let asked = self
-            .wrote
-            .iter()
-            .rev()
-            .find(|line| line["method"].is_string() && line["id"].is_u64());
-        asked.unwrap()["id"].clone()
-    }
-
-    /// The agent answers the last request.
-    pub(super) fn answer(&mut self, result: &Value) {
-        self.hear(&json!({"jsonrpc": "2.0", "id": self.last_id(), "result": result}));
-    }
-
-    pub(super) fn refuse(&mut self, code: i64, message: &str) {
-        let error = json!({"code": code, "message": message});
-        self.hear(&json!({"jsonrpc": "2.0", "id": self.last_id(), "error": error}));
-    }
-
-    pub(super) fn update(&mut self, update: &Value) {
-        let params = json!({"sessionId": "s1", "update": update});
-        self.hear(&json!({"jsonrpc": "2.0", "method": "session/update", "params": params}));
-    }
-
-    pub(super) fn says(&mut self, text: &str) {
-        self.update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}));
-    }
-
-    pub(super) fn permission(&mut self, id: &Value, call: &str, kinds: &[&str]) {
-        let option =
-            |kind: &&str| json!({"optionId": format!("o-{kind}"), "name": kind, "kind": kind});
-        let options: Vec<Value> = kinds.iter().map(option).collect();
-        let tool = json!({"toolCallId": call, "title": "run it", "kind": "execute", "rawInput": {"command": "ls"}});
-        let params = json!({"sessionId": "s1", "toolCall": tool, "options": options});
-        self.hear(&json!({"jsonrpc": "2.0", "id": id, "method": "session/request_permission", "params": params}));
-    }
-
-    pub(super) fn reply(&mut self, question: &str, reply: Reply) {
-        let question = question.to_owned();
-        self.tell(&WorkerCommand::Answer { question, reply });
-    }
-
-    pub(super) fn methods(&self) -> Vec<&str> {
-        let methods = self.wrote.iter().map(|line| line["method"].as_str());
-        methods.map(|method| method.unwrap_or("-")).collect()
-    }
-
-    pub(super) fn outcomes(&self) -> Vec<&Outcome> {
-        let ended = self.events.iter().filter_map(|event| match event {
-            WorkerEvent::Ended { outcome, .. } => Some(&**outcome),
-            _ => None,
-        });
-        ended.collect()
-    }
-
-    pub(super) fn text(&self) -> String {
-        let texts = self.events.iter().filter_map(|event| match event {
-            WorkerEvent::Text { text, .. } => Some(text.as_str()),
-            _ => None,
-        });
-        texts.collect()
-    }
-
-    pub(super) fn failure(&self) -> &Failure {
-        self.outcomes()[0].result.as_ref().unwrap_err()
-    }
-}
+use crate::adapter::testing::prompt;
 
 #[test]
 fn the_handshake_offers_no_files_and_no_terminals_and_opens_one_session() {
-    let mut talk = Talk::begun(None);
-    let capabilities = &talk.wrote[0]["params"]["clientCapabilities"];
+    let mut replay = Replay::begun(None);
+    let capabilities = &replay.wrote[0]["params"]["clientCapabilities"];
     assert_eq!(
         capabilities,
         &json!({"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false})
     );
-    talk.initialized(true);
-    assert!(talk.events.is_empty());
-    talk.answer(&json!({"sessionId": "s1"}));
-    assert_eq!(talk.methods(), ["initialize", "session/new"]);
+    replay.initialized(true);
+    assert!(replay.events.is_empty());
+    replay.answer(&json!({"sessionId": "s1"}));
+    assert_eq!(replay.written(), ["initialize", "session/new"]);
     assert!(
-        matches!(&talk.events[..], [WorkerEvent::Ready(traits)] if traits.resumes == Some(true))
+        matches!(&replay.events[..], [WorkerEvent::Ready(traits)] if traits.resumes == Some(true))
     );
     // A spare process has no session of the core's yet: it is named with the first turn.
-    talk.tell(&prompt(1, "hi"));
-    assert!(matches!(&talk.events[1], WorkerEvent::SessionNamed { native } if native == "s1"));
+    replay.tell(&prompt(1, "hi"));
+    assert!(matches!(&replay.events[1], WorkerEvent::SessionNamed { native } if native == "s1"));
     assert_eq!(
-        talk.wrote[2]["params"]["prompt"],
+        replay.wrote[2]["params"]["prompt"],
         json!([{"type": "text", "text": "hi"}])
     );
 }
 
 #[test]
 fn an_agent_that_reopens_nothing_says_so_and_names_no_session() {
-    let mut talk = Talk::begun(None);
-    talk.initialized(false);
-    talk.answer(&json!({"sessionId": "s1"}));
-    talk.tell(&prompt(1, "hi"));
+    let mut replay = Replay::begun(None);
+    replay.initialized(false);
+    replay.answer(&json!({"sessionId": "s1"}));
+    replay.tell(&prompt(1, "hi"));
     assert!(
-        matches!(&talk.events[..], [WorkerEvent::Ready(traits)] if traits.resumes == Some(false))
+        matches!(&replay.events[..], [WorkerEvent::Ready(traits)] if traits.resumes == Some(false))
     );
 }
 
 #[test]
 fn history_is_nobodys_text_whether_it_comes_before_the_answer_or_after() {
-    let mut talk = Talk::begun(Some("s1"));
-    talk.initialized(true);
+    let mut replay = Replay::begun(Some("s1"));
+    replay.initialized(true);
     assert_eq!(
-        talk.wrote[1]["params"],
+        replay.wrote[1]["params"],
         json!({"sessionId": "s1", "cwd": "/w", "mcpServers": []})
     );
-    talk.says("old");
-    talk.answer(&json!({}));
-    talk.says("older");
-    talk.refuse(-32601, "no such method");
+    replay.says("old");
+    replay.answer(&json!({}));
+    replay.says("older");
+    replay.refuse(-32601, "no such method");
     for _ in 0..2 {
-        assert!(talk.events.is_empty());
-        talk.refuse(-32601, "no such method");
+        assert!(replay.events.is_empty());
+        replay.refuse(-32601, "no such method");
     }
-    assert!(matches!(&talk.events[..], [WorkerEvent::Ready(_)]));
-    talk.tell(&prompt(1, "hi"));
-    talk.says("new");
-    assert_eq!(talk.text(), "new");
+    assert!(matches!(&replay.events[..], [WorkerEvent::Ready(_)]));
+    replay.tell(&prompt(1, "hi"));
+    replay.says("new");
+    assert_eq!(replay.text(), "new");
 }
 
 #[test]
 fn a_session_that_is_gone_is_said_to_be_lost_before_a_new_one_begins() {
-    let no_loads = |talk: &mut Talk| talk.initialized(false);
-    let refuses = |talk: &mut Talk| {
-        talk.initialized(true);
-        talk.refuse(-32603, "no such session");
+    let no_loads = |replay: &mut Replay| replay.initialized(false);
+    let refuses = |replay: &mut Replay| {
+        replay.initialized(true);
+        replay.refuse(-32603, "no such session");
     };
-    let knows_nothing = |talk: &mut Talk| {
-        talk.initialized(true);
-        talk.answer(&Value::Null);
+    let knows_nothing = |replay: &mut Replay| {
+        replay.initialized(true);
+        replay.answer(&Value::Null);
     };
     for step in [no_loads, refuses, knows_nothing] {
-        let mut talk = Talk::begun(Some("gone"));
-        step(&mut talk);
-        talk.answer(&json!({"sessionId": "s2"}));
+        let mut replay = Replay::begun(Some("gone"));
+        step(&mut replay);
+        replay.answer(&json!({"sessionId": "s2"}));
         assert!(matches!(
-            &talk.events[..],
+            &replay.events[..],
             [
                 WorkerEvent::Noted {
                     turn: None,
@@ -275,40 +87,41 @@ fn a_session_that_is_gone_is_said_to_be_lost_before_a_new_one_begins() {
                 WorkerEvent::Ready(_)
             ]
         ));
-        assert_eq!(talk.methods().last(), Some(&"session/new"));
+        assert_eq!(replay.written().last(), Some(&"session/new"));
     }
 }
 
 #[test]
 fn a_missing_login_fails_the_turn_with_the_ways_to_log_in_and_is_never_made_up_for() {
     for resume in [None, Some("s1")] {
-        let mut talk = Talk::begun(resume);
-        talk.initialized(true);
-        talk.refuse(-32000, "Authentication required");
+        let mut replay = Replay::begun(resume);
+        replay.initialized(true);
+        replay.refuse(-32000, "Authentication required");
         assert!(
-            matches!(&talk.events[..], [WorkerEvent::Ready(_)]),
+            matches!(&replay.events[..], [WorkerEvent::Ready(_)]),
             "{:?}",
-            talk.events
+            replay.events
         );
-        talk.tell(&prompt(1, "hi"));
-        assert_eq!(talk.failure().code, Code::AgentAuth);
-        assert!(talk.failure().hint.as_ref().unwrap().contains("API key"));
+        replay.tell(&prompt(1, "hi"));
+        assert_eq!(replay.failure().code, Code::AgentAuth);
+        assert!(replay.failure().hint.as_ref().unwrap().contains("API key"));
         // The next turn gets another process.
         assert!(
-            talk.events
+            replay
+                .events
                 .iter()
                 .any(|event| matches!(event, WorkerEvent::Spoilt { .. }))
         );
-        assert_eq!(talk.wrote.len(), 2, "no `authenticate`");
+        assert_eq!(replay.wrote.len(), 2, "no `authenticate`");
     }
 }
 
 #[test]
 fn a_version_that_is_not_spoken_here_fails_the_turn() {
-    let mut talk = Talk::begun(None);
-    talk.answer(&json!({"protocolVersion": 2}));
-    talk.tell(&prompt(1, "hi"));
-    assert_eq!(talk.failure().code, Code::Unsupported);
+    let mut replay = Replay::begun(None);
+    replay.answer(&json!({"protocolVersion": 2}));
+    replay.tell(&prompt(1, "hi"));
+    assert_eq!(replay.failure().code, Code::Unsupported);
 }
 
 #[test]
@@ -349,52 +162,52 @@ fn a_model_and_a_level_are_set_before_the_prompt_where_they_are_not_so_already()
             )],
         ),
     ] {
-        let mut talk = Talk::begun(None);
-        talk.initialized(true);
-        talk.answer(&offer);
-        talk.wrote.clear();
-        talk.tell(&pinned(1, "p", "two", level));
+        let mut replay = Replay::begun(None);
+        replay.initialized(true);
+        replay.answer(&offer);
+        replay.wrote.clear();
+        replay.tell(&pinned(1, "p", "two", level));
         for (at, (method, params)) in written.iter().enumerate() {
             assert_eq!(
-                (&talk.wrote[at]["method"], &talk.wrote[at]["params"]),
+                (&replay.wrote[at]["method"], &replay.wrote[at]["params"]),
                 (&json!(method), params)
             );
-            talk.answer(&json!({}));
+            replay.answer(&json!({}));
         }
-        assert_eq!(talk.methods().last(), Some(&"session/prompt"));
-        talk.answer(&json!({"stopReason": "end_turn"}));
+        assert_eq!(replay.written().last(), Some(&"session/prompt"));
+        replay.answer(&json!({"stopReason": "end_turn"}));
         assert!(
-            talk.outcomes()[0]
+            replay.outcomes()[0]
                 .model
                 .as_deref()
                 .unwrap()
                 .ends_with("two")
         );
         // What is set already isn't set again; a turn without a pin gets what was there at first.
-        talk.wrote.clear();
-        talk.tell(&pinned(2, "p", "two", level));
-        assert_eq!(talk.methods(), ["session/prompt"]);
-        talk.answer(&json!({"stopReason": "end_turn"}));
-        talk.tell(&prompt(3, "x"));
-        let params = &talk.wrote.last().unwrap()["params"];
+        replay.wrote.clear();
+        replay.tell(&pinned(2, "p", "two", level));
+        assert_eq!(replay.written(), ["session/prompt"]);
+        replay.answer(&json!({"stopReason": "end_turn"}));
+        replay.tell(&prompt(3, "x"));
+        let params = &replay.wrote.last().unwrap()["params"];
         assert!(params.to_string().contains("one"), "{params}");
     }
 }
 
 #[test]
 fn a_model_that_can_not_be_had_fails_the_turn_and_no_other_is_used() {
-    let mut talk = Talk::ready();
-    talk.tell(&pinned(1, "p", "two", "low"));
-    assert_eq!(talk.failure().code, Code::Unsupported);
-    let mut talk = Talk::begun(None);
-    talk.initialized(true);
-    talk.answer(
+    let mut replay = Replay::ready();
+    replay.tell(&pinned(1, "p", "two", "low"));
+    assert_eq!(replay.failure().code, Code::Unsupported);
+    let mut replay = Replay::begun(None);
+    replay.initialized(true);
+    replay.answer(
         &json!({"sessionId": "s1", "models": {"currentModelId": "a", "availableModels": []}}),
     );
-    talk.tell(&pinned(1, "", "two", ""));
-    talk.refuse(-32602, "unknown model");
-    assert!(talk.failure().error.contains("unknown model"));
-    assert!(!talk.methods().contains(&"session/prompt"));
+    replay.tell(&pinned(1, "", "two", ""));
+    replay.refuse(-32602, "unknown model");
+    assert!(replay.failure().error.contains("unknown model"));
+    assert!(!replay.written().contains(&"session/prompt"));
 }
 
 #[test]
@@ -431,26 +244,26 @@ fn a_pin_that_the_agent_does_not_offer_fails_the_turn_and_says_what_it_offers() 
             "thinking level `max`; it offers low, high",
         ),
     ] {
-        let mut talk = Talk::begun(None);
-        talk.initialized(true);
-        talk.answer(&offer);
-        talk.tell(&pinned(1, provider, model, thinking));
-        let failure = talk.failure();
+        let mut replay = Replay::begun(None);
+        replay.initialized(true);
+        replay.answer(&offer);
+        replay.tell(&pinned(1, provider, model, thinking));
+        let failure = replay.failure();
         assert_eq!(failure.code, Code::Unsupported);
         assert!(failure.error.contains(said), "{}", failure.error);
-        assert!(!talk.methods().contains(&"session/prompt"), "{said}");
+        assert!(!replay.written().contains(&"session/prompt"), "{said}");
     }
 }
 
 #[test]
 fn what_was_cached_is_part_of_the_input_however_the_agent_counts_it() {
     for (total, input) in [(107, 105), (7, 5), (110, 105), (10, 5)] {
-        let mut talk = Talk::running();
+        let mut replay = Replay::running();
         let usage = json!({"inputTokens": 5, "outputTokens": 2, "cachedReadTokens": 60,
             "cachedWriteTokens": 40, "thoughtTokens": 3, "totalTokens": total});
-        talk.answer(&json!({"stopReason": "end_turn", "usage": usage}));
+        replay.answer(&json!({"stopReason": "end_turn", "usage": usage}));
         assert_eq!(
-            talk.outcomes()[0].usage.unwrap().input_tokens,
+            replay.outcomes()[0].usage.unwrap().input_tokens,
             input,
             "{total}"
         );
@@ -467,25 +280,25 @@ fn stop_reasons_and_usage_are_taken_over() {
         ("cancelled", Stop::Cancelled),
         ("of_its_own", Stop::EndTurn),
     ] {
-        let mut talk = Talk::running();
+        let mut replay = Replay::running();
         let usage = json!({"inputTokens": 5, "outputTokens": 2, "totalTokens": 7});
-        talk.answer(&json!({"stopReason": reason, "usage": usage}));
-        assert_eq!(talk.outcomes()[0].result, Ok(stop));
-        assert_eq!(talk.outcomes()[0].usage.unwrap().input_tokens, 5);
+        replay.answer(&json!({"stopReason": reason, "usage": usage}));
+        assert_eq!(replay.outcomes()[0].result, Ok(stop));
+        assert_eq!(replay.outcomes()[0].usage.unwrap().input_tokens, 5);
     }
-    let mut talk = Talk::running();
-    talk.answer(&json!({}));
-    assert_eq!(talk.failure().code, Code::AgentFailed);
+    let mut replay = Replay::running();
+    replay.answer(&json!({}));
+    assert_eq!(replay.failure().code, Code::AgentFailed);
 }
 
 #[test]
 fn the_cost_of_a_turn_is_what_the_session_cost_more() {
-    let mut talk = Talk::running();
+    let mut replay = Replay::running();
     for (turn, amount, usd) in [(1, 0.25, Some(0.25)), (2, 1.0, Some(0.75)), (3, 1.0, None)] {
-        talk.update(&json!({"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": amount, "currency": "USD"}}));
-        talk.answer(&json!({"stopReason": "end_turn"}));
-        assert_eq!(talk.outcomes()[turn - 1].cost.usd, usd);
-        talk.tell(&prompt(turn as u64 + 1, "x"));
+        replay.update(&json!({"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": amount, "currency": "USD"}}));
+        replay.answer(&json!({"stopReason": "end_turn"}));
+        assert_eq!(replay.outcomes()[turn - 1].cost.usd, usd);
+        replay.tell(&prompt(turn as u64 + 1, "x"));
     }
 }
 
@@ -505,9 +318,9 @@ fn errors_are_told_apart_as_far_as_their_words_go() {
         (500, "x", Code::AgentFailed),
         (-32603, "", Code::AgentFailed),
     ] {
-        let mut talk = Talk::running();
-        talk.refuse(number, message);
-        assert_eq!(talk.failure().code, code, "{number} {message}");
+        let mut replay = Replay::running();
+        replay.refuse(number, message);
+        assert_eq!(replay.failure().code, code, "{number} {message}");
     }
 }
 
@@ -560,23 +373,77 @@ fn only_words_of_absence_lose_a_session_all_else_fails_the_turn_and_keeps_it() {
         ),
         (said(429, "session not found"), Some(Code::RateLimit)),
     ] {
-        let mut talk = Talk::begun(Some("s1"));
-        talk.initialized(true);
-        talk.hear(&json!({"jsonrpc": "2.0", "id": talk.last_id(), "error": error}));
+        let mut replay = Replay::begun(Some("s1"));
+        replay.initialized(true);
+        replay.hear(&json!({"jsonrpc": "2.0", "id": replay.last_id(), "error": error}));
         let Some(code) = code else {
-            assert_eq!(talk.methods().last(), Some(&"session/new"), "{error}");
+            assert_eq!(replay.written().last(), Some(&"session/new"), "{error}");
             continue;
         };
-        talk.tell(&prompt(1, "hi"));
-        assert_eq!(talk.methods(), ["initialize", "session/load"], "{error}");
+        replay.tell(&prompt(1, "hi"));
+        assert_eq!(replay.written(), ["initialize", "session/load"], "{error}");
         let [
             WorkerEvent::Ready(_),
             WorkerEvent::Spoilt { .. },
             WorkerEvent::Ended { .. },
-        ] = &talk.events[..]
+        ] = &replay.events[..]
         else {
-            panic!("{error}: {:?}", talk.events)
+            panic!("{error}: {:?}", replay.events)
         };
-        assert_eq!(talk.failure().code, code, "{error}");
+        assert_eq!(replay.failure().code, code, "{error}");
+    }
+}
+
+#[test]
+fn what_real_agents_said_is_understood() {
+    for file in [
+        "gemini-0.61.0.jsonl",
+        "opencode-1.18.33.jsonl",
+        "hermes-0.19.0.jsonl",
+    ] {
+        let replays = Replay::of(file);
+        let first = &replays[0];
+        let results: Vec<_> = first
+            .outcomes()
+            .iter()
+            .map(|outcome| outcome.result.clone())
+            .collect();
+        let stops: Vec<_> = results
+            .iter()
+            .filter_map(|result| result.clone().ok())
+            .collect();
+        assert!(
+            stops.starts_with(&[Stop::EndTurn, Stop::EndTurn]),
+            "{file}: {results:?}"
+        );
+        assert!(stops.contains(&Stop::Cancelled), "{file}: {results:?}");
+        for failure in results.iter().filter_map(|result| result.clone().err()) {
+            assert_eq!(failure.code, Code::AgentAuth, "{file}: {failure:?}");
+        }
+        assert!(
+            first.outcomes()[0].usage.unwrap().output_tokens > 0,
+            "{file}"
+        );
+        let count = |wanted: fn(&WorkerEvent) -> bool| {
+            first.events.iter().filter(|event| wanted(event)).count()
+        };
+        let asked = count(|event| matches!(event, WorkerEvent::Asked { .. }));
+        let started = count(|event| matches!(event, WorkerEvent::ToolStarted { .. }));
+        let ended = count(|event| matches!(event, WorkerEvent::ToolEnded { .. }));
+        assert!(
+            asked >= 2 && started >= 1 && ended <= started,
+            "{file}: {asked} {started} {ended}"
+        );
+        let strange = count(|event| {
+            matches!(
+                event,
+                WorkerEvent::Logged { .. } | WorkerEvent::Noted { .. }
+            )
+        });
+        assert_eq!(strange, 0, "{file}");
+        // Nothing of the history is text.
+        if let Some(second) = replays.get(1) {
+            assert!(!second.text().contains("echo: hello"), "{file}");
+        }
     }
 }

@@ -3,8 +3,9 @@
 use agentd_core::worker::{Reply, Steering};
 use proptest::prelude::*;
 
-use super::replay::{CANCEL, Replay, answer, prompt, steer};
+use super::replay::{CANCEL, Replay, steer};
 use super::*;
+use crate::adapter::testing::{answer, compact, prompt};
 
 fn result(text: &str) -> Value {
     json!({"type": "result", "subtype": "success", "is_error": false, "result": text})
@@ -34,9 +35,9 @@ fn a_result_that_is_too_long_a_line_fails_its_turn() {
     let mut replay = Replay::bare();
     replay.tell(&prompt(1, "x"));
     let other = br#"{"type":"user","message":{"content":"aaa"#;
-    assert_eq!(replay.claude.instead_of(other), None);
+    assert_eq!(replay.adapter.instead_of(other), None);
     let line = br#"{"type":"result","subtype":"success","result":"aaa"#;
-    let instead = replay.claude.instead_of(line).unwrap();
+    let instead = replay.adapter.instead_of(line).unwrap();
     replay.hear(&instead);
     let failure = replay.outcome().result.clone().unwrap_err();
     assert!(failure.error.contains(TOO_LONG), "{failure:?}");
@@ -60,7 +61,7 @@ fn a_run_that_nobody_asked_for_ends_no_turn() {
     );
     replay.hear(&moved(&id, "started"));
     replay.hear(&json!({"type": "system", "subtype": "init", "session_id": "s"}));
-    assert_eq!(replay.kinds(), ["user", "interrupt"]);
+    assert_eq!(replay.written(), ["user", "interrupt"]);
     replay.hear(&json!({"type": "result", "subtype": "error_during_execution", "is_error": true}));
     assert_eq!(replay.outcome().result, Ok(Stop::Cancelled));
 }
@@ -86,12 +87,11 @@ fn a_second_prompt_is_refused_and_the_first_goes_on() {
     replay.tell(&prompt(2, "y"));
     assert_eq!(replay.wrote.len(), 1);
     replay.hear(&result("one"));
-    let ends: Vec<(u64, bool)> = replay
-        .outcomes()
-        .iter()
-        .map(|(turn, outcome)| (*turn, outcome.result.is_ok()))
-        .collect();
-    assert_eq!(ends, [(2, false), (1, true)]);
+    let ends = replay.events.iter().filter_map(|event| match event {
+        WorkerEvent::Ended { turn, outcome } => Some((turn.0, outcome.result.is_ok())),
+        _ => None,
+    });
+    assert_eq!(ends.collect::<Vec<_>>(), [(2, false), (1, true)]);
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn an_agent_that_does_not_tell_where_words_are_gets_none() {
     replay.hear(&json!({"type": "system", "subtype": "init", "session_id": "s"}));
     let refused = |event: &WorkerEvent| matches!(event, WorkerEvent::Steered { word: 7, steering: Steering::Refused(why) } if why.code == Code::Unsupported);
     assert_eq!(replay.count(refused), 1);
-    assert_eq!(replay.kinds(), ["user"]);
+    assert_eq!(replay.written(), ["user"]);
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn what_becomes_of_a_message_that_is_no_word_of_ours_ends_no_turn() {
 fn a_word_that_was_never_written_keeps_no_turn_open() {
     let (mut replay, word) = between_two_runs(&[]);
     replay.tell(&steer(8));
-    assert_eq!(replay.kinds(), ["user", "user"]);
+    assert_eq!(replay.written(), ["user", "user"]);
     replay.hear(&moved(&word, "discarded"));
     assert_eq!(replay.outcome().text.as_deref(), Some("one"));
     for word in [7, 8] {
@@ -464,10 +464,7 @@ fn command() -> impl Strategy<Value = WorkerCommand> {
         Just(WorkerCommand::Probe),
         (0..9u64).prop_map(steer),
         (question, reply).prop_map(|(question, reply)| answer(question, reply)),
-        Just(WorkerCommand::Compact {
-            session: "main".into(),
-            instructions: None
-        }),
+        Just(compact(None)),
     ]
 }
 

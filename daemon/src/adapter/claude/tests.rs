@@ -4,11 +4,18 @@ use agentd_core::store::Pins;
 use agentd_core::worker::{QuestionKind, Reply, Steering};
 use agentd_protocol::line::{CostStatus, Level};
 
-use super::replay::{CANCEL, Replay, answer, prompt, spawn, steer};
+use super::replay::{CANCEL, Replay, steer};
 use super::*;
+use crate::adapter::testing::replay::Record;
+use crate::adapter::testing::{answer, compact, prompt, spawn};
 
-fn is(kind: &str) -> impl Fn(&Value) -> bool + use<'_> {
-    move |line| line["type"] == kind || line["subtype"] == kind || line["event"]["type"] == kind
+/// Did the agent say this?
+fn is(kind: &str) -> impl Fn(&Record) -> bool + use<'_> {
+    move |record| {
+        let line = &record.value;
+        let kinds = [&line["type"], &line["subtype"], &line["event"]["type"]];
+        !record.ours && kinds.iter().any(|named| **named == kind)
+    }
 }
 
 fn steered(word: u64, steering: &Steering) -> impl Fn(&WorkerEvent) -> bool + use<'_> {
@@ -223,9 +230,9 @@ fn an_interruption_waits_for_the_run_and_cancels_it() {
     let mut replay = Replay::turn("interrupt");
     replay.tell(&CANCEL);
     replay.tell(&CANCEL);
-    assert_eq!(replay.kinds(), ["initialize", "user"]);
+    assert_eq!(replay.written(), ["initialize", "user"]);
     replay.play_until(is("init"));
-    assert_eq!(replay.kinds(), ["initialize", "user", "interrupt"]);
+    assert_eq!(replay.written(), ["initialize", "user", "interrupt"]);
     replay.play();
     let outcome = replay.outcome();
     assert_eq!(outcome.result, Ok(Stop::Cancelled));
@@ -241,7 +248,7 @@ fn a_word_is_taken_in_the_middle_of_a_tool() {
     let mut replay = Replay::turn("steer-tool");
     replay.tell(&steer(7));
     assert_eq!(
-        replay.kinds(),
+        replay.written(),
         ["initialize", "user"],
         "the run is not seen"
     );
@@ -296,7 +303,7 @@ fn a_cancelled_run_takes_its_words_along() {
     replay.tell(&steer(7));
     replay.tell(&CANCEL);
     assert_eq!(
-        replay.kinds()[2..],
+        replay.written()[2..],
         ["user", "cancel_async_message", "interrupt"]
     );
     assert_eq!(replay.count(steered(7, &Steering::TooLate)), 1);
@@ -349,7 +356,7 @@ fn errors_have_the_codes_of_the_protocol() {
 fn a_session_that_is_gone_is_noted_before_it_is_ready() {
     let mut replay = Replay::of("resume-gone");
     let resume = Some("54295bc1".into());
-    replay.claude = Claude::new(&Spawn { resume, ..spawn() });
+    replay.adapter = Claude::new(&Spawn { resume, ..spawn() });
     replay.tell(&WorkerCommand::Probe);
     replay.play();
     let [
@@ -384,10 +391,7 @@ fn a_compaction_is_answered_with_its_summary() {
     replay.tell(&prompt(2, "two"));
     replay.play();
     replay.events.clear();
-    let compact = WorkerCommand::Compact {
-        session: "main".into(),
-        instructions: None,
-    };
+    let compact = compact(None);
     replay.tell(&compact);
     assert_eq!(
         replay.wrote.last().unwrap()["message"]["content"],

@@ -6,17 +6,14 @@ use std::collections::BTreeSet;
 use agentd_core::worker::Reply;
 use proptest::prelude::*;
 
-use super::replay::{Replay, prompt, spawn};
+use super::replay::{Replay, spawn};
 use super::*;
+use crate::adapter::testing::{self, answer, cancel, compact, prompt};
 
 const CANCEL: WorkerCommand = WorkerCommand::Cancel { turn: TurnId(1) };
 
 fn steer(word: u64) -> WorkerCommand {
-    WorkerCommand::Steer {
-        turn: TurnId(1),
-        word,
-        text: "a word".into(),
-    }
+    testing::steer(word, "a word")
 }
 
 #[test]
@@ -24,15 +21,15 @@ fn an_interrupt_and_a_word_wait_for_the_turn_to_begin() {
     let mut replay = Replay::ready();
     replay.tell(&prompt(1, "x"));
     replay.tell(&steer(1));
-    assert_eq!(replay.methods(), ["turn/start"]);
+    assert_eq!(replay.written(), ["turn/start"]);
     replay.reply(&json!({"turn": {"id": "n1"}}));
-    assert_eq!(replay.methods(), ["turn/start"]);
+    assert_eq!(replay.written(), ["turn/start"]);
     replay.note("turn/started", &json!({"turn": {"id": "n1"}}));
-    assert_eq!(replay.methods(), ["turn/start", "turn/steer"]);
+    assert_eq!(replay.written(), ["turn/start", "turn/steer"]);
     replay.tell(&CANCEL);
     replay.tell(&CANCEL);
     assert_eq!(
-        replay.methods(),
+        replay.written(),
         ["turn/start", "turn/steer", "turn/interrupt"]
     );
 
@@ -40,16 +37,12 @@ fn an_interrupt_and_a_word_wait_for_the_turn_to_begin() {
     replay.tell(&prompt(1, "x"));
     replay.tell(&CANCEL);
     replay.note("turn/started", &json!({"turn": {"id": "n1"}}));
-    assert_eq!(replay.methods(), ["turn/start", "turn/interrupt"]);
+    assert_eq!(replay.written(), ["turn/start", "turn/interrupt"]);
     assert_eq!(replay.wrote[1]["params"]["turnId"], "n1");
 }
 
 #[test]
 fn a_prompt_waits_for_the_end_of_a_compaction_and_none_begins_in_a_turn() {
-    let compact = |instructions: Option<&str>| WorkerCommand::Compact {
-        session: "main".into(),
-        instructions: instructions.map(str::to_owned),
-    };
     let refused = |replay: &Replay, code| {
         replay.count(|event| matches!(event, WorkerEvent::Compacted { result: Err(why) } if why.code == code))
     };
@@ -61,17 +54,17 @@ fn a_prompt_waits_for_the_end_of_a_compaction_and_none_begins_in_a_turn() {
     assert_eq!(refused(&replay, Code::Unsupported), 1);
     replay.tell(&compact(None));
     replay.tell(&prompt(1, "x"));
-    assert_eq!(replay.methods(), ["thread/compact/start"]);
+    assert_eq!(replay.written(), ["thread/compact/start"]);
     replay.note("turn/started", &json!({"turn": {"id": "c"}}));
     replay.note(
         "turn/completed",
         &json!({"turn": {"id": "other", "status": "completed"}}),
     );
-    assert_eq!(replay.methods(), ["thread/compact/start"]);
+    assert_eq!(replay.written(), ["thread/compact/start"]);
     let failed = json!({"id": "c", "status": "failed", "error": {"message": "no"}});
     replay.note("turn/completed", &json!({"turn": failed}));
     assert_eq!(refused(&replay, Code::AgentFailed), 1);
-    assert_eq!(replay.methods(), ["thread/compact/start", "turn/start"]);
+    assert_eq!(replay.written(), ["thread/compact/start", "turn/start"]);
 }
 
 #[test]
@@ -82,8 +75,8 @@ fn an_end_that_is_too_long_a_line_fails_its_turn() {
             r#"{{"method":"turn/completed","params":{{"threadId":"t","turn":{{"id":"{turn}","items":["aaa"#
         )
     };
-    assert_eq!(replay.codex.instead_of(line("other").as_bytes()), None);
-    let instead = replay.codex.instead_of(line("n1").as_bytes()).unwrap();
+    assert_eq!(replay.adapter.instead_of(line("other").as_bytes()), None);
+    let instead = replay.adapter.instead_of(line("n1").as_bytes()).unwrap();
     replay.hear(&instead);
     let outcomes = replay.outcomes();
     let failure = outcomes[0].result.clone().unwrap_err();
@@ -120,11 +113,11 @@ fn left_running(answer: &Value) -> Replay {
     replay.note("turn/completed", &done);
     assert!(replay.outcomes().is_empty());
     assert_eq!(
-        replay.methods().last(),
+        replay.written().last(),
         Some(&"thread/backgroundTerminals/list")
     );
     let mut line = answer.clone();
-    line["id"] = json!(replay.codex.last);
+    line["id"] = json!(replay.adapter.last);
     replay.hear(&line);
     replay
 }
@@ -224,10 +217,7 @@ fn an_answer_that_nobody_waits_for_is_not_written() {
     assert_eq!(replay.count(withdrew), 1);
     replay.wrote.clear();
     for question in ["1", "2", "\"x\"", "1/0", "/", ""] {
-        replay.tell(&WorkerCommand::Answer {
-            question: question.to_owned(),
-            reply: Reply::Approved,
-        });
+        replay.tell(&answer(question, Reply::Approved));
     }
     assert!(replay.wrote.is_empty());
 }
@@ -272,7 +262,7 @@ fn more_requests_than_anybody_can_answer_are_refused() {
     for id in 0..100 {
         replay.hear(&ask(json!(id)));
     }
-    assert_eq!(replay.codex.requests.held(), 64);
+    assert_eq!(replay.adapter.requests.held(), 64);
     assert_eq!(replay.wrote.len(), 36);
     // An id that isn't one is not echoed, and one that is too long to be kept is.
     let long = "x".repeat(1000);
@@ -292,7 +282,10 @@ fn more_requests_than_anybody_can_answer_are_refused() {
         "turn/completed",
         &json!({"turn": {"id": "n1", "status": "completed"}}),
     );
-    assert_eq!((replay.wrote.len(), replay.codex.requests.held()), (64, 0));
+    assert_eq!(
+        (replay.wrote.len(), replay.adapter.requests.held()),
+        (64, 0)
+    );
 }
 
 #[test]
@@ -309,10 +302,7 @@ fn two_requests_under_one_id_are_both_declined_and_nobody_is_asked_for_either() 
     assert_eq!(replay.wrote[0]["result"]["decision"], "decline");
     assert_eq!(replay.wrote[1]["error"]["code"], -32600);
     // A yes that was on its way approves nothing.
-    replay.tell(&WorkerCommand::Answer {
-        question: "7".to_owned(),
-        reply: Reply::Approved,
-    });
+    replay.tell(&answer("7", Reply::Approved));
     assert_eq!(replay.wrote.len(), 2, "{:?}", replay.wrote);
 }
 
@@ -432,7 +422,7 @@ fn a_late_answer_to_one_turn_says_nothing_of_the_next() {
     ] {
         let mut replay = Replay::ready();
         replay.tell(&prompt(1, "x"));
-        let asked = replay.codex.last;
+        let asked = replay.adapter.last;
         replay.note("turn/started", &json!({"turn": {"id": "n1"}}));
         let done = json!({"turn": {"id": "n1", "status": "completed"}});
         replay.note("turn/completed", &done);
@@ -564,10 +554,10 @@ proptest! {
             Replay::bare(&spawn(resumes.then_some("old")))
         };
         replay.events.clear();
-        let compact = WorkerCommand::Compact { session: "main".into(), instructions: None };
+        let compact = compact(None);
         let commands = [
             WorkerCommand::Probe, prompt(2, "y"), steer(1), CANCEL, compact, WorkerCommand::Recycle,
-            prompt(3, "z"), steer(2), WorkerCommand::Cancel { turn: TurnId(2) }, prompt(4, "z"),
+            prompt(3, "z"), steer(2), cancel(2), prompt(4, "z"),
         ];
         let mut commands = commands.iter();
         for (at, line) in lines.iter().enumerate() {
@@ -579,10 +569,10 @@ proptest! {
             // A turn's end may decline every request, end every call and begin the next turn.
             prop_assert!(replay.events.len() - before.0 <= 64 + 10);
             prop_assert!(replay.wrote.len() - before.1 <= 64 + 3);
-            let held = replay.codex.turn.as_ref().map_or(0, Turn::held);
+            let held = replay.adapter.turn.as_ref().map_or(0, Turn::held);
             prop_assert!(held <= 64 * (4 * 1024 + 256));
-            prop_assert!(replay.codex.requests.held() <= 64);
-            prop_assert!(replay.codex.warned.len() <= WARNINGS);
+            prop_assert!(replay.adapter.requests.held() <= 64);
+            prop_assert!(replay.adapter.warned.len() <= WARNINGS);
         }
         let mut ended = BTreeSet::new();
         for event in &replay.events {

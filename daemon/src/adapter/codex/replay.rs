@@ -1,23 +1,20 @@
-//! Plays a recorded conversation with Codex against the adapter.
+//! How recorded conversations with Codex are played.
 //!
 //! What the recording's client wrote, the adapter has to write, too, with the same parameters; what
 //! Codex answered is fed to it with the adapter's own ids.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
+use std::collections::BTreeMap;
 
-use agentd_core::attached::Attachments;
-use agentd_core::worker::Reply;
-use agentd_protocol::JobId;
+use agentd_core::worker::{Reply, Traits};
 
 use super::*;
+use crate::adapter::testing::replay::{self, Record, Recorded};
+use crate::adapter::testing::{self, answer, cancel, compact, prompt, steer};
 
-pub(super) struct Replay {
-    pub(super) codex: Codex,
-    pub(super) events: Vec<WorkerEvent>,
-    /// Everything that was written, in order.
-    pub(super) wrote: Vec<Value>,
-    pub(super) records: VecDeque<(bool, Value)>,
+pub(super) type Replay = replay::Replay<Codex>;
+
+#[derive(Default)]
+pub(in crate::adapter) struct Client {
     /// The adapter's ids by those of the recording.
     ids: BTreeMap<String, Value>,
     /// How much of what was written has been looked at.
@@ -27,59 +24,82 @@ pub(super) struct Replay {
 
 pub(super) fn spawn(resume: Option<&str>) -> Spawn {
     Spawn {
-        agent: "codex".into(),
-        cwd: "/w".into(),
         provider: Some("mock".into()),
         model: Some("mock-1".into()),
-        thinking: None,
-        toolsets: None,
-        session: None,
         resume: resume.map(str::to_owned),
-        prompt: None,
+        ..testing::spawn()
     }
 }
 
-pub(super) fn prompt(turn: u64, text: &str) -> WorkerCommand {
-    WorkerCommand::Prompt(Box::new(Prompt {
-        turn: TurnId(turn),
-        job: JobId(1),
-        session: "main".into(),
-        text: text.into(),
-        attachments: Attachments::None,
-        provider: None,
-        model: None,
-        thinking: None,
-        fallback_chain: None,
-        native: None,
-        cwd: "/w".into(),
-        toolsets: None,
-    }))
-}
+impl Recorded for Codex {
+    type Client = Client;
 
-fn load(name: &str) -> VecDeque<(bool, Value)> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../tests/fixtures/codex/0.169.0")
-        .join(format!("{name}.jsonl"));
-    let text = std::fs::read_to_string(file).unwrap();
-    text.lines()
-        .map(|line| {
-            let mut line: Value = serde_json::from_str(line).unwrap();
-            (line["dir"] == ">", line["rec"].take())
-        })
-        .collect()
+    fn name(line: &Value) -> Option<&str> {
+        line["method"].as_str()
+    }
+
+    fn may_write(line: &Value) -> bool {
+        line.get("id").is_some() || line["method"] == "initialized"
+    }
+
+    fn wrote(replay: &mut Replay, line: Value) {
+        // No recording has it.
+        if line["method"] != "account/read" {
+            replay.wrote.push(line);
+        }
+    }
+
+    fn asks(replay: &mut Replay, record: &Record) -> bool {
+        let asked = &record.value;
+        let params = &asked["params"];
+        let text = || params["input"][0]["text"].as_str().unwrap();
+        match asked["method"].as_str() {
+            Some("initialize") => replay.tell(&WorkerCommand::Probe),
+            Some("turn/start") => {
+                replay.client.turns += 1;
+                let thinking = params["effort"].as_str().map(str::to_owned);
+                let prompt = Prompt {
+                    thinking,
+                    ..testing::turn(replay.client.turns, text())
+                };
+                replay.tell(&WorkerCommand::Prompt(Box::new(prompt)));
+            }
+            Some("turn/interrupt") => replay.tell(&cancel(replay.client.turns)),
+            Some("turn/steer") => {
+                let word = params["clientUserMessageId"].as_str().unwrap();
+                let mut steer = steer(word.trim_start_matches('w').parse().unwrap(), text());
+                if let WorkerCommand::Steer { turn, .. } = &mut steer {
+                    *turn = TurnId(replay.client.turns);
+                }
+                replay.tell(&steer);
+            }
+            Some("thread/compact/start") => replay.tell(&compact(None)),
+            // The adapter writes these by itself.
+            Some(_) => {}
+            None => {
+                let reply = match asked["result"]["decision"].as_str() {
+                    Some("accept") => Reply::Approved,
+                    _ => Reply::Denied,
+                };
+                replay.tell(&answer(&asked["id"].to_string(), reply));
+            }
+        }
+        replay.compare(asked);
+        true
+    }
+
+    fn says(replay: &mut Replay, record: Record) {
+        let mut said = record.value;
+        if said.get("method").is_none() {
+            said["id"] = replay.client.ids[&said["id"].to_string()].clone();
+        }
+        replay.hear(&said);
+    }
 }
 
 impl Replay {
     pub(super) fn bare(spawn: &Spawn) -> Self {
-        Self {
-            codex: Codex::new(spawn),
-            events: Vec::new(),
-            wrote: Vec::new(),
-            records: VecDeque::new(),
-            ids: BTreeMap::new(),
-            looked: 0,
-            turns: 0,
-        }
+        Self::new(Codex::new(spawn))
     }
 
     /// A Codex with the thread `t`, and nothing to play.
@@ -88,12 +108,9 @@ impl Replay {
         replay.tell(&WorkerCommand::Probe);
         replay.reply(&json!({"userAgent": "x"}));
         replay.reply(&json!({"thread": {"id": "t"}, "model": "mock-1", "modelProvider": "mock"}));
-        assert_eq!(
-            replay.events.pop(),
-            Some(WorkerEvent::Ready(agentd_core::worker::Traits::default()))
-        );
+        let ready = WorkerEvent::Ready(Traits::default());
+        assert_eq!(replay.events.pop(), Some(ready));
         replay.wrote.clear();
-        replay.looked = 0;
         replay
     }
 
@@ -113,29 +130,13 @@ impl Replay {
     /// A recording, to be played from its handshake on.
     pub(super) fn of(name: &str, resume: Option<&str>) -> Self {
         let mut replay = Self::bare(&spawn(resume));
-        replay.records = load(name);
+        replay.records = replay::load(format!("codex/0.169.0/{name}.jsonl"));
         replay
-    }
-
-    pub(super) fn tell(&mut self, command: &WorkerCommand) {
-        let mut write = Vec::new();
-        self.codex.encode(command, &mut self.events, &mut write);
-        self.took(&write);
-    }
-
-    pub(super) fn hear(&mut self, line: &Value) {
-        self.hear_raw(line.to_string().as_bytes());
-    }
-
-    pub(super) fn hear_raw(&mut self, line: &[u8]) {
-        let mut write = Vec::new();
-        self.codex.decode(line, &mut self.events, &mut write);
-        self.took(&write);
     }
 
     /// Codex's answer to the last request.
     pub(super) fn reply(&mut self, result: &Value) {
-        let id = self.codex.last;
+        let id = self.adapter.last;
         self.hear(&json!({"id": id, "result": result}));
     }
 
@@ -148,85 +149,14 @@ impl Replay {
         self.hear(&json!({"method": method, "params": all}));
     }
 
-    fn took(&mut self, write: &[u8]) {
-        for line in write.split_inclusive(|byte| *byte == b'\n') {
-            assert_eq!(line.last(), Some(&b'\n'));
-            let line: Value = serde_json::from_slice(line).unwrap();
-            // No recording has it.
-            if line["method"] != "account/read" {
-                self.wrote.push(line);
-            }
-        }
-    }
-
-    /// Plays one record; `false` when there is none.
-    pub(super) fn step(&mut self) -> bool {
-        let Some((ours, mut record)) = self.records.pop_front() else {
-            return false;
-        };
-        if ours {
-            self.ask(&record);
-        } else {
-            if record.get("method").is_none() {
-                record["id"] = self.ids[&record["id"].to_string()].clone();
-            }
-            self.hear(&record);
-        }
-        true
-    }
-
-    fn ask(&mut self, asked: &Value) {
-        let params = &asked["params"];
-        let text = || params["input"][0]["text"].as_str().unwrap().to_owned();
-        let turn = TurnId(self.turns);
-        match asked["method"].as_str() {
-            Some("initialize") => self.tell(&WorkerCommand::Probe),
-            Some("turn/start") => {
-                self.turns += 1;
-                let mut prompt = prompt(self.turns, &text());
-                if let WorkerCommand::Prompt(prompt) = &mut prompt {
-                    prompt.thinking = params["effort"].as_str().map(str::to_owned);
-                }
-                self.tell(&prompt);
-            }
-            Some("turn/interrupt") => self.tell(&WorkerCommand::Cancel { turn }),
-            Some("turn/steer") => {
-                let word = params["clientUserMessageId"].as_str().unwrap();
-                let word = word.trim_start_matches('w').parse().unwrap();
-                self.tell(&WorkerCommand::Steer {
-                    turn,
-                    word,
-                    text: text(),
-                });
-            }
-            Some("thread/compact/start") => self.tell(&WorkerCommand::Compact {
-                session: "main".into(),
-                instructions: None,
-            }),
-            // The adapter writes these by itself.
-            Some(_) => {}
-            None => {
-                let reply = match asked["result"]["decision"].as_str() {
-                    Some("accept") => Reply::Approved,
-                    _ => Reply::Denied,
-                };
-                self.tell(&WorkerCommand::Answer {
-                    question: asked["id"].to_string(),
-                    reply,
-                });
-            }
-        }
-        self.compare(asked);
-    }
-
     /// The adapter has written just what the recording's client wrote.
     fn compare(&mut self, asked: &Value) {
-        let wrote = self.wrote.get(self.looked).cloned();
+        let wrote = self.wrote.get(self.client.looked).cloned();
         let mut wrote = wrote.unwrap_or_else(|| panic!("nothing was written for {asked}"));
-        self.looked += 1;
+        self.client.looked += 1;
         if asked["method"].is_string() && asked.get("id").is_some() {
-            self.ids
-                .insert(asked["id"].to_string(), wrote["id"].clone());
+            let ids = &mut self.client.ids;
+            ids.insert(asked["id"].to_string(), wrote["id"].clone());
             wrote["id"] = asked["id"].clone();
         }
         if asked["method"] == "initialize" {
@@ -237,10 +167,10 @@ impl Replay {
 
     /// Plays up to the prompt with this text.
     pub(super) fn play_before(mut self, text: &str) -> Self {
-        let asks = |(ours, record): &(bool, Value)| {
-            *ours
-                && record["method"] == "turn/start"
-                && record["params"]["input"][0]["text"] == text
+        let asks = |record: &Record| {
+            record.ours
+                && record.value["method"] == "turn/start"
+                && record.value["params"]["input"][0]["text"] == text
         };
         while self.records.front().is_some_and(|record| !asks(record)) {
             self.step();
@@ -254,25 +184,8 @@ impl Replay {
 
     pub(super) fn play(mut self) -> Self {
         while self.step() {}
-        assert_eq!(self.looked, self.wrote.len(), "{:?}", self.wrote.last());
+        let looked = self.client.looked;
+        assert_eq!(looked, self.wrote.len(), "{:?}", self.wrote.last());
         self
-    }
-
-    pub(super) fn outcomes(&self) -> Vec<&Outcome> {
-        let outcomes = self.events.iter().filter_map(|event| match event {
-            WorkerEvent::Ended { outcome, .. } => Some(&**outcome),
-            _ => None,
-        });
-        outcomes.collect()
-    }
-
-    pub(super) fn count(&self, wanted: impl Fn(&WorkerEvent) -> bool) -> usize {
-        self.events.iter().filter(|event| wanted(event)).count()
-    }
-
-    /// The methods of the requests that were written.
-    pub(super) fn methods(&self) -> Vec<&str> {
-        let methods = self.wrote.iter().map(|line| line["method"].as_str());
-        methods.flatten().collect()
     }
 }

@@ -3,8 +3,10 @@
 use agentd_core::worker::{QuestionKind, Reply, Steering};
 use agentd_protocol::line::CostStatus;
 
-use super::replay::{Replay, prompt, spawn};
+use super::replay::{Replay, spawn};
 use super::*;
+use crate::adapter::testing::prompt;
+use crate::adapter::testing::replay::Record;
 
 fn played(name: &str) -> Replay {
     Replay::of(name, None).play()
@@ -175,8 +177,8 @@ fn a_word_is_taken_when_the_turn_has_it_and_too_late_when_the_turn_ends_first() 
 fn an_interrupt_ends_the_turn_and_what_was_asked() {
     let mut replay = Replay::of("steering", None);
     // Codex withdrew the question before the recorded client declined it.
-    let late = |ours: bool, record: &Value| ours && record["result"]["decision"] == "decline";
-    replay.records.retain(|(ours, record)| !late(*ours, record));
+    let late = |record: &Record| record.ours && record.value["result"]["decision"] == "decline";
+    replay.records.retain(|record| !late(record));
     let replay = replay.play_before("[[bash=sleep 6]]");
     let outcomes = replay.outcomes();
     assert_eq!(outcomes.len(), 3);
@@ -185,17 +187,17 @@ fn an_interrupt_ends_the_turn_and_what_was_asked() {
     assert_eq!(outcomes[2].result, Ok(Stop::Cancelled));
     let withdrew = |event: &WorkerEvent| matches!(event, WorkerEvent::Withdrew { .. });
     assert_eq!(replay.count(withdrew), 1);
-    assert_eq!(replay.codex.requests.held(), 0);
+    assert_eq!(replay.adapter.requests.held(), 0);
     assert_eq!(tools(&replay).last(), Some(&(false, "interrupted")));
 }
 
 #[test]
 fn an_interrupted_turn_takes_its_command_along() {
     let mut replay = Replay::of("steering", None);
-    let late = |ours: bool, record: &Value| ours && record["result"]["decision"] == "decline";
-    replay.records.retain(|(ours, record)| !late(*ours, record));
+    let late = |record: &Record| record.ours && record.value["result"]["decision"] == "decline";
+    replay.records.retain(|record| !late(record));
     let replay = replay.play();
-    let asked = replay.methods();
+    let asked = replay.written();
     let terminate = "thread/backgroundTerminals/terminate";
     assert_eq!(
         asked.iter().filter(|method| **method == terminate).count(),
@@ -223,7 +225,7 @@ fn a_thread_is_resumed_with_another_model_and_its_old_tokens_are_not_counted_aga
     let records = Replay::of("resume", None).records;
     let thread = records
         .iter()
-        .find_map(|(_, record)| record["params"]["threadId"].as_str())
+        .find_map(|record| record.value["params"]["threadId"].as_str())
         .unwrap()
         .to_owned();
     let other = Spawn {
@@ -231,7 +233,7 @@ fn a_thread_is_resumed_with_another_model_and_its_old_tokens_are_not_counted_aga
         ..spawn(Some(&thread))
     };
     let mut replay = Replay::of("resume", None);
-    replay.codex = Codex::new(&other);
+    replay.adapter = Codex::new(&other);
     let replay = replay.play();
     let outcome = replay.outcomes()[0];
     assert_eq!(outcome.model.as_deref(), Some("mock-2"));
@@ -269,13 +271,13 @@ fn a_thread_that_can_not_be_opened_is_never_replaced_but_fails_each_turn() {
     let mut replay = Replay::bare(&spawn(Some("old")));
     replay.tell(&WorkerCommand::Probe);
     replay.reply(&json!({}));
-    let id = replay.codex.last;
+    let id = replay.adapter.last;
     let message = "failed to read thread: permission denied";
     replay.hear(&json!({"id": id, "error": {"code": -32603, "message": message}}));
     assert!(matches!(&replay.events[..], [WorkerEvent::Ready(_)]));
     replay.tell(&prompt(1, "x"));
     assert_eq!(
-        replay.methods(),
+        replay.written(),
         ["initialize", "initialized", "thread/resume"]
     );
     let failure = replay.outcomes()[0].result.clone().unwrap_err();

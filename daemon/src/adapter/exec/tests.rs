@@ -1,36 +1,21 @@
 //! What the `exec` translator must do.
 
-use agentd_core::attached::Attachments;
 use agentd_core::worker::Prompt;
-use agentd_protocol::JobId;
 use proptest::prelude::*;
 
 use super::*;
+use crate::adapter::testing;
 
 fn spawn(text: &str) -> Spawn {
     Spawn {
         agent: "say".into(),
-        cwd: "/w".into(),
-        provider: None,
-        model: None,
-        thinking: None,
-        toolsets: None,
         session: Some("main".into()),
         resume: Some("main".into()),
         prompt: Some(Box::new(Prompt {
-            attachments: Attachments::None,
-            turn: TurnId(7),
-            job: JobId(1),
-            session: "main".into(),
-            text: text.into(),
-            provider: None,
             model: Some("m".into()),
-            thinking: None,
-            fallback_chain: None,
-            native: None,
-            cwd: "/w".into(),
-            toolsets: None,
+            ..testing::turn(7, text)
         })),
+        ..testing::spawn()
     }
 }
 

@@ -1,27 +1,16 @@
 //! What the `jsonl` translator must do, line by line.
 
-use agentd_core::attached::Attachments;
 use agentd_protocol::JobId;
 use agentd_protocol::line::{Cost, CostStatus, Usage};
 use proptest::prelude::*;
 
 use super::*;
-use crate::adapter::Kind;
+use crate::adapter::{Kind, testing};
 
 fn prompt(turn: u64) -> Prompt {
     Prompt {
-        attachments: Attachments::None,
-        turn: TurnId(turn),
         job: JobId(41),
-        session: "main".to_owned(),
-        text: "hi\n\u{2028}".to_owned(),
-        provider: None,
-        model: None,
-        thinking: None,
-        fallback_chain: None,
-        native: None,
-        cwd: "/w".to_owned(),
-        toolsets: None,
+        ..testing::turn(turn, "hi\n\u{2028}")
     }
 }
 

@@ -3,10 +3,9 @@
 use agentd_core::ids::TurnId;
 use agentd_core::worker::Steering;
 
-use super::replay::{DIALECTS, Replay, prompt};
+use super::replay::{DIALECTS, Replay};
 use super::*;
-
-const CANCEL: WorkerCommand = WorkerCommand::Cancel { turn: TurnId(1) };
+use crate::adapter::testing::{cancel, compact, prompt, spawn, steer};
 
 #[test]
 fn hazard_01_a_second_prompt_is_written_only_when_the_first_run_is_idle() {
@@ -14,8 +13,8 @@ fn hazard_01_a_second_prompt_is_written_only_when_the_first_run_is_idle() {
         let mut replay = Replay::of(dialect, "10");
         replay.tell(&prompt(1, "first"));
         replay.tell(&prompt(2, "second"));
-        replay.play_until("agent_end");
-        assert_eq!(replay.kinds_written(), ["prompt"], "{dialect}");
+        replay.play_to("agent_end");
+        assert_eq!(replay.written(), ["prompt"], "{dialect}");
         let replay = replay.play();
         assert_eq!(replay.outcome().text.as_deref(), Some("w0 w1 w2 "));
         assert_eq!(replay.wrote[1]["message"], "second");
@@ -27,11 +26,11 @@ fn hazard_02_an_abort_waits_for_the_run_to_begin() {
     for dialect in DIALECTS {
         let mut replay = Replay::of(dialect, "31c");
         replay.tell(&prompt(1, "first"));
-        replay.tell(&CANCEL);
-        replay.tell(&CANCEL);
-        assert_eq!(replay.kinds_written(), ["prompt"], "{dialect}");
-        replay.play_until("agent_start");
-        assert_eq!(replay.kinds_written(), ["prompt", "abort"], "{dialect}");
+        replay.tell(&cancel(1));
+        replay.tell(&cancel(1));
+        assert_eq!(replay.written(), ["prompt"], "{dialect}");
+        replay.play_to("agent_start");
+        assert_eq!(replay.written(), ["prompt", "abort"], "{dialect}");
     }
 }
 
@@ -42,26 +41,23 @@ fn hazard_03_a_prompt_waits_for_the_end_of_a_compaction() {
     replay.tell(&prompt(1, "x"));
     assert!(replay.wrote.is_empty());
     replay.hear(&json!({"type": "compaction_end", "reason": "threshold", "aborted": false, "willRetry": false}));
-    assert_eq!(replay.kinds_written(), ["prompt"]);
+    assert_eq!(replay.written(), ["prompt"]);
 }
 
 #[test]
 fn hazard_04_a_compaction_is_never_asked_for_in_a_run_so_none_cuts_one_short() {
-    let compact = WorkerCommand::Compact {
-        session: "main".into(),
-        instructions: None,
-    };
+    let compact = compact(None);
     for dialect in DIALECTS {
         for number in ["02", "05", "24", "25"] {
             let mut replay = Replay::of(dialect, number);
-            replay.play_until("prompt");
+            replay.play_to("prompt");
             replay.tell(&compact);
-            replay.play_until("response");
+            replay.play_to("response");
             replay.tell(&compact);
             let busy = |event: &WorkerEvent| matches!(event, WorkerEvent::Compacted { result: Err(why) } if why.code == Code::SessionBusy);
             assert_eq!(replay.count(busy), 2, "{dialect} {number}");
             let replay = replay.play();
-            assert!(!replay.kinds_written().contains(&"compact"));
+            assert!(!replay.written().contains(&"compact"));
         }
     }
 }
@@ -71,16 +67,12 @@ fn hazard_05_a_new_session_waits_until_the_run_is_over() {
     for dialect in DIALECTS {
         // The recorded client asked in the middle of a tool; 0.73.1 then went on unseen.
         let mut replay = Replay::of(dialect, "19");
-        replay.play_until("new_session");
-        assert_eq!(replay.kinds_written(), ["prompt"], "{dialect}");
+        replay.play_to("new_session");
+        assert_eq!(replay.written(), ["prompt"], "{dialect}");
         replay.hear(&json!({"type": "agent_end", "willRetry": false}));
         replay.hear(&json!({"type": "agent_settled", "aborted": false}));
         replay.settle();
-        assert_eq!(
-            replay.kinds_written(),
-            ["prompt", "new_session"],
-            "{dialect}"
-        );
+        assert_eq!(replay.written(), ["prompt", "new_session"], "{dialect}");
         assert_eq!(replay.outcome().result, Ok(Stop::EndTurn));
     }
 }
@@ -90,7 +82,7 @@ fn hazard_06_the_end_of_a_run_is_not_the_end_of_the_turn() {
     for dialect in DIALECTS {
         let mut replay = Replay::turn(dialect, "24", 2);
         for _ in 0..3 {
-            replay.play_until("auto_retry_start");
+            replay.play_to("auto_retry_start");
             replay.settle();
             assert!(replay.outcomes().is_empty(), "{dialect}");
         }
@@ -154,7 +146,7 @@ fn a_run_whose_end_is_too_long_a_line_is_over_when_pi_is_idle() {
     replay.tell(&prompt(1, "x"));
     replay.hear(&json!({"type": "agent_start"}));
     let mut skipped = |line: &str| {
-        let instead = replay.pi.instead_of(line.as_bytes());
+        let instead = replay.adapter.instead_of(line.as_bytes());
         instead.inspect(|line| replay.hear(line)).is_some()
     };
     assert!(!skipped(
@@ -172,7 +164,7 @@ fn hazard_06_an_abort_while_pi_waits_to_retry_ends_the_turn() {
     for dialect in DIALECTS {
         let replay = Replay::turn(dialect, "36", 1).play();
         assert_eq!(replay.outcome().result, Ok(Stop::Cancelled), "{dialect}");
-        assert_eq!(replay.kinds_written(), ["prompt", "abort"]);
+        assert_eq!(replay.written(), ["prompt", "abort"]);
     }
 }
 
@@ -264,7 +256,7 @@ fn hazard_10_the_model_is_chosen_by_flags_and_no_setter_is_ever_written() {
         ..*pinned
     };
     replay.tell(&WorkerCommand::Prompt(Box::new(pinned)));
-    assert_eq!(replay.kinds_written(), ["prompt"]);
+    assert_eq!(replay.written(), ["prompt"]);
     let fields: Vec<_> = replay.wrote[0]
         .as_object()
         .unwrap()
@@ -279,12 +271,12 @@ fn hazard_10_the_model_is_chosen_by_flags_and_no_setter_is_ever_written() {
 fn hazard_11_the_queue_is_ours_so_a_cancelled_prompt_leaves_nothing_behind() {
     for dialect in DIALECTS {
         let mut replay = Replay::turn(dialect, "02", 1);
-        replay.play_until("agent_start");
+        replay.play_to("agent_start");
         replay.tell(&prompt(2, "second"));
-        replay.tell(&WorkerCommand::Cancel { turn: TurnId(2) });
+        replay.tell(&cancel(2));
         assert_eq!(replay.outcome().result, Ok(Stop::Cancelled));
         let replay = replay.play();
-        assert_eq!(replay.kinds_written(), ["prompt"], "{dialect}");
+        assert_eq!(replay.written(), ["prompt"], "{dialect}");
         assert_eq!(replay.outcomes().len(), 2);
     }
 }
@@ -297,13 +289,8 @@ fn hazard_11_a_word_that_came_too_late_never_reaches_the_next_turn() {
         ("pi-1.5.2", Some(false)),
     ] {
         let mut replay = Replay::turn(dialect, "02", 1);
-        replay.play_until("agent_start");
-        let text = "late".to_owned();
-        replay.tell(&WorkerCommand::Steer {
-            turn: TurnId(1),
-            word: 7,
-            text,
-        });
+        replay.play_to("agent_start");
+        replay.tell(&steer(7, "late"));
         replay.hear(&json!({"type": "queue_update", "steering": ["late"], "followUp": []}));
         let id = replay.wrote[1]["id"].clone();
         replay.hear(&json!({"type": "response", "id": id, "command": "steer", "success": true}));
@@ -323,12 +310,12 @@ fn hazard_11_a_word_that_came_too_late_never_reaches_the_next_turn() {
         if let Some(success) = cleared {
             assert!(replay.outcomes().is_empty(), "the turn is not over yet");
             replay.tell(&prompt(2, "next"));
-            assert_eq!(replay.kinds_written(), ["prompt", "steer", "clear_queue"]);
+            assert_eq!(replay.written(), ["prompt", "steer", "clear_queue"]);
             let id = replay.wrote[2]["id"].clone();
             replay.hear(&json!({"type": "response", "id": id, "command": "clear_queue", "success": success}));
             assert_eq!(replay.count(spoilt), usize::from(!success));
         } else {
-            assert_eq!(replay.kinds_written(), ["prompt", "steer"]);
+            assert_eq!(replay.written(), ["prompt", "steer"]);
             assert_eq!(replay.count(spoilt), 1);
         }
         // A process that is to be replaced says so before its turn is over.
@@ -350,7 +337,7 @@ fn hazard_12_a_tool_is_ended_by_a_word_and_standard_input_stays_open() {
     }
     // The end of input would leave 0.73.1's tools behind: what ends a process is for the worker.
     assert!(describe().cancels);
-    assert_eq!(launch(&["pi".to_owned()], &bare()).stdin, None);
+    assert_eq!(launch(&["pi".to_owned()], &spawn()).stdin, None);
 }
 
 #[test]
@@ -358,12 +345,12 @@ fn hazard_13_a_session_is_opened_by_the_name_pi_gave_it_and_by_no_other() {
     let resumed = Spawn {
         resume: Some("/s/a.jsonl".into()),
         session: Some("main".into()),
-        ..bare()
+        ..spawn()
     };
     let argv = launch(&["pi".to_owned()], &resumed).argv;
     assert_eq!(argv, ["pi", "--mode", "rpc", "--session", "/s/a.jsonl"]);
     assert_eq!(
-        launch(&["pi".to_owned()], &bare()).argv,
+        launch(&["pi".to_owned()], &spawn()).argv,
         ["pi", "--mode", "rpc"]
     );
 }
@@ -437,7 +424,7 @@ fn a_refusal_is_told_as_one_with_its_words() {
 #[test]
 fn a_piece_of_a_newer_pi_is_noted_once() {
     let mut replay = Replay::turn("pi-1.5.2", "02", 1);
-    replay.play_until("message_update");
+    replay.play_to("message_update");
     for _ in 0..3 {
         for kind in ["hologram_delta", "toolcall_delta"] {
             let part = json!({"type": kind, "delta": "x"});
@@ -459,30 +446,16 @@ fn a_piece_of_a_newer_pi_is_noted_once() {
     assert_eq!(replay.count(any), 3);
 }
 
-fn bare() -> Spawn {
-    Spawn {
-        agent: "pi".into(),
-        cwd: "/w".into(),
-        provider: None,
-        model: None,
-        thinking: None,
-        toolsets: None,
-        session: None,
-        resume: None,
-        prompt: None,
-    }
-}
-
 #[test]
 fn a_command_that_begins_another_session_leaves_that_ones_name() {
     for kept in [false, true] {
         let mut replay = Replay::ready();
-        (replay.pi.named, replay.pi.kept) = (Some("/s/old.jsonl".to_owned()), kept);
+        (replay.adapter.named, replay.adapter.kept) = (Some("/s/old.jsonl".to_owned()), kept);
         replay.tell(&prompt(1, "/fresh"));
         for kind in ["agent_start", "agent_end", "agent_settled"] {
             replay.hear(&json!({"type": kind, "willRetry": false, "aborted": false}));
         }
-        replay.state["sessionFile"] = json!("/s/new.jsonl");
+        replay.client.state["sessionFile"] = json!("/s/new.jsonl");
         replay.settle();
         let mut named = replay.events.iter().filter_map(|event| match event {
             WorkerEvent::SessionNamed { native } => Some(native.as_str()),

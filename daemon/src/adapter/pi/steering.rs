@@ -4,16 +4,9 @@ use agentd_core::ids::TurnId;
 use agentd_core::worker::{AskedFor, QuestionKind, Reply, Steering};
 use agentd_protocol::work::Private;
 
-use super::replay::{DIALECTS, Replay, prompt};
+use super::replay::{DIALECTS, Replay};
 use super::*;
-
-fn word(number: u64, text: &str) -> WorkerCommand {
-    WorkerCommand::Steer {
-        turn: TurnId(1),
-        word: number,
-        text: text.into(),
-    }
-}
+use crate::adapter::testing::{cancel, compact, prompt, steer};
 
 fn steered(replay: &Replay) -> Vec<(u64, Steering)> {
     let events = replay.events.iter().filter_map(|event| match event {
@@ -58,15 +51,11 @@ fn a_word_waits_for_the_run_to_begin_and_is_taken_when_it_has_left_the_queue() {
     for dialect in DIALECTS {
         let mut replay = Replay::turn(dialect, "02", 1);
         replay.tell(&prompt(1, "x"));
-        replay.tell(&word(1, "early"));
+        replay.tell(&steer(1, "early"));
         replay.records.pop_front();
-        assert_eq!(
-            replay.kinds_written(),
-            ["prompt"],
-            "pi would keep it for later"
-        );
-        replay.play_until("agent_start");
-        assert_eq!(replay.kinds_written(), ["prompt", "steer"]);
+        assert_eq!(replay.written(), ["prompt"], "pi would keep it for later");
+        replay.play_to("agent_start");
+        assert_eq!(replay.written(), ["prompt", "steer"]);
         assert_eq!(replay.wrote[1]["message"], "early");
         queue(&mut replay, &["early"]);
         answer(
@@ -79,7 +68,7 @@ fn a_word_waits_for_the_run_to_begin_and_is_taken_when_it_has_left_the_queue() {
         assert_eq!(steered(&replay), [(1, Steering::Taken)]);
         let replay = replay.play();
         assert_eq!(
-            replay.kinds_written(),
+            replay.written(),
             ["prompt", "steer"],
             "nothing is left to clear"
         );
@@ -90,9 +79,9 @@ fn a_word_waits_for_the_run_to_begin_and_is_taken_when_it_has_left_the_queue() {
 #[test]
 fn words_are_taken_in_their_order() {
     let mut replay = running();
-    replay.tell(&word(1, "same"));
+    replay.tell(&steer(1, "same"));
     queue(&mut replay, &["same"]);
-    replay.tell(&word(2, "same"));
+    replay.tell(&steer(2, "same"));
     queue(&mut replay, &["same", "same"]);
     answer(&mut replay, 1, json!({"success": true}));
     answer(&mut replay, 2, json!({"success": true}));
@@ -105,8 +94,8 @@ fn words_are_taken_in_their_order() {
 #[test]
 fn a_word_that_pi_handles_or_refuses_is_answered_at_once() {
     let mut replay = running();
-    replay.tell(&word(1, "/handled"));
-    replay.tell(&word(2, "/refused"));
+    replay.tell(&steer(1, "/handled"));
+    replay.tell(&steer(2, "/refused"));
     answer(
         &mut replay,
         1,
@@ -127,32 +116,28 @@ fn a_word_that_pi_handles_or_refuses_is_answered_at_once() {
 #[test]
 fn a_word_for_a_turn_that_is_not_here_or_is_being_aborted_goes_nowhere() {
     let mut replay = Replay::ready();
-    replay.tell(&word(1, "x"));
+    replay.tell(&steer(1, "x"));
     assert_eq!(steered(&replay), [(1, Steering::TooLate)]);
     let mut replay = running();
-    replay.tell(&WorkerCommand::Cancel { turn: TurnId(1) });
-    replay.tell(&word(1, "x"));
-    assert_eq!(replay.kinds_written(), ["prompt", "abort"]);
+    replay.tell(&cancel(1));
+    replay.tell(&steer(1, "x"));
+    assert_eq!(replay.written(), ["prompt", "abort"]);
     settled(&mut replay);
     assert_eq!(steered(&replay), [(1, Steering::TooLate)]);
-    assert_eq!(
-        replay.kinds_written(),
-        ["prompt", "abort"],
-        "pi never had it"
-    );
+    assert_eq!(replay.written(), ["prompt", "abort"], "pi never had it");
     assert_eq!(replay.outcomes().len(), 1);
 }
 
 #[test]
 fn an_abort_keeps_pis_queue_so_it_is_cleared_before_the_turn_is_over() {
     let mut replay = running();
-    replay.tell(&word(1, "x"));
+    replay.tell(&steer(1, "x"));
     queue(&mut replay, &["x"]);
     answer(&mut replay, 1, json!({"success": true}));
-    replay.tell(&WorkerCommand::Cancel { turn: TurnId(1) });
+    replay.tell(&cancel(1));
     settled(&mut replay);
     assert_eq!(
-        replay.kinds_written(),
+        replay.written(),
         ["prompt", "steer", "abort", "clear_queue"]
     );
     assert!(replay.outcomes().is_empty());
@@ -247,10 +232,7 @@ fn the_answers_of_the_recorded_person_are_written_as_they_were() {
 
 #[test]
 fn a_compaction_is_between_turns_and_the_next_prompt_waits_for_its_answer() {
-    let compact = WorkerCommand::Compact {
-        session: "main".into(),
-        instructions: Some("names".into()),
-    };
+    let compact = compact(Some("names"));
     for (given, expected) in [
         (
             json!({"success": true, "data": {"summary": "short"}}),
@@ -268,13 +250,9 @@ fn a_compaction_is_between_turns_and_the_next_prompt_waits_for_its_answer() {
         replay.tell(&prompt(1, "x"));
         replay.hear(&json!({"type": "compaction_start", "reason": "manual"}));
         replay.hear(&json!({"type": "compaction_end", "reason": "manual", "aborted": false, "willRetry": false}));
-        assert_eq!(
-            replay.kinds_written(),
-            ["compact"],
-            "the answer is still to come"
-        );
+        assert_eq!(replay.written(), ["compact"], "the answer is still to come");
         answer(&mut replay, 0, given);
-        assert_eq!(replay.kinds_written(), ["compact", "prompt"]);
+        assert_eq!(replay.written(), ["compact", "prompt"]);
         let results = replay.events.iter().filter_map(|event| match event {
             WorkerEvent::Compacted { result } => Some(result.clone().map_err(|why| why.error)),
             _ => None,

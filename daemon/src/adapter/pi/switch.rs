@@ -92,8 +92,9 @@ impl Pi {
 mod tests {
     use agentd_core::worker::WorkerCommand;
 
-    use super::super::replay::{Replay, prompt};
+    use super::super::replay::Replay;
     use super::*;
+    use crate::adapter::testing::prompt;
 
     fn pins(provider: Option<&str>, model: Option<&str>, thinking: Option<&str>) -> WorkerCommand {
         let own = |pin: Option<&str>| pin.map(str::to_owned);
@@ -142,10 +143,10 @@ mod tests {
         assert_eq!(replay.wrote[1]["level"], "high");
         answers(&mut replay, "set_thinking_level", true, &json!({}));
         assert_eq!(switched(&replay), None);
-        replay.state["thinkingLevel"] = json!("medium");
+        replay.client.state["thinkingLevel"] = json!("medium");
         replay.settle();
         assert_eq!(switched(&replay), Some(true));
-        assert_eq!(replay.pi.thinking.as_deref(), Some("medium"));
+        assert_eq!(replay.adapter.thinking.as_deref(), Some("medium"));
         replay.tell(&pins(Some("p"), Some("n"), Some("high")));
         answers(&mut replay, "set_model", false, &json!({}));
         assert_eq!(switched(&replay), Some(false));

@@ -5,22 +5,9 @@ use agentd_core::worker::QuestionKind;
 use agentd_protocol::line::{CostStatus, Level};
 use proptest::prelude::*;
 
-use super::replay::{DIALECTS, Replay, load, prompt};
+use super::replay::{DIALECTS, Replay, load};
 use super::*;
-
-fn spawn() -> Spawn {
-    Spawn {
-        agent: "pi".into(),
-        cwd: "/w".into(),
-        provider: None,
-        model: None,
-        thinking: None,
-        toolsets: None,
-        session: None,
-        resume: None,
-        prompt: None,
-    }
-}
+use crate::adapter::testing::{prompt, spawn};
 
 #[test]
 fn what_is_set_becomes_a_flag_and_the_rest_is_left_to_pi() {
@@ -71,8 +58,8 @@ fn the_thinking_level_that_counts_is_told() {
             thinking: asked.map(str::to_owned),
             ..spawn()
         };
-        replay.pi = Pi::new(&spawn);
-        replay.state["thinkingLevel"] = json!(real);
+        replay.adapter = Pi::new(&spawn);
+        replay.client.state["thinkingLevel"] = json!(real);
         replay.tell(&WorkerCommand::Probe);
         replay.settle();
         replay.tell(&prompt(1, "x"));
@@ -124,7 +111,7 @@ fn a_session_that_comes_back_empty_is_noted_as_lost() {
             resume: Some("/s.jsonl".into()),
             ..spawn()
         };
-        replay.pi = Pi::new(&resumed);
+        replay.adapter = Pi::new(&resumed);
         replay.tell(&WorkerCommand::Probe);
         replay.settle();
         let noted = |event: &WorkerEvent| {
@@ -154,7 +141,7 @@ fn a_session_whose_file_is_removed_beneath_it_gets_a_new_process() {
         ("429 about /s/one.jsonl", false),
     ] {
         let mut replay = Replay::ready();
-        (replay.pi.named, replay.pi.kept) = (Some("/s/one.jsonl".to_owned()), true);
+        (replay.adapter.named, replay.adapter.kept) = (Some("/s/one.jsonl".to_owned()), true);
         replay.tell(&prompt(1, "x"));
         run(
             &mut replay,
@@ -174,7 +161,7 @@ fn a_session_whose_file_is_removed_beneath_it_gets_a_new_process() {
 fn a_plain_answer_arrives_as_deltas_and_ends_once_when_pi_is_idle() {
     for dialect in DIALECTS {
         let mut replay = Replay::turn(dialect, "02", 1);
-        replay.play_until("agent_end");
+        replay.play_to("agent_end");
         assert!(replay.outcomes().is_empty(), "{dialect}");
         let replay = replay.play();
         assert_eq!(replay.text(), "w0 w1 w2 w3 ");
@@ -184,7 +171,7 @@ fn a_plain_answer_arrives_as_deltas_and_ends_once_when_pi_is_idle() {
         assert_eq!(outcome.provider.as_deref(), Some("mock"));
         assert_eq!(outcome.model.as_deref(), Some("mock-1"));
         assert_eq!(outcome.api_calls.as_ref().unwrap().len(), 1);
-        assert_eq!(replay.kinds_written(), ["prompt"]);
+        assert_eq!(replay.written(), ["prompt"]);
     }
 }
 
@@ -300,7 +287,7 @@ fn an_aborted_turn_ends_as_cancelled_with_its_text_and_the_next_one_runs() {
         assert_eq!(outcomes[0].result, Ok(Stop::Cancelled), "{dialect}");
         assert_eq!(outcomes[0].text.as_deref(), Some("w0 w1 w2 w3 w4 w5 "));
         assert_eq!(outcomes[1].text.as_deref(), Some("echo: after abort"));
-        assert_eq!(replay.kinds_written(), ["prompt", "abort", "prompt"]);
+        assert_eq!(replay.written(), ["prompt", "abort", "prompt"]);
         let replay = Replay::turn(dialect, "06", 1).play();
         assert_eq!(replay.outcome().result, Ok(Stop::Cancelled));
     }
@@ -359,7 +346,7 @@ fn a_pi_without_any_model_reports_none() {
         replay.tell(&WorkerCommand::Probe);
         replay.settle();
         assert_eq!(
-            (&replay.pi.provider, &replay.pi.model),
+            (&replay.adapter.provider, &replay.adapter.model),
             (&None, &None),
             "{dialect}"
         );
@@ -429,7 +416,7 @@ fn a_process_is_recycled_by_a_new_session_and_its_new_name_is_told() {
         let mut replay = Replay::of(dialect, "40c");
         replay.tell(&WorkerCommand::Recycle);
         let id = &replay.wrote[0]["id"];
-        assert_eq!(replay.kinds_written(), ["new_session"]);
+        assert_eq!(replay.written(), ["new_session"]);
         replay.hear(&json!({"id": id, "type": "response", "command": "new_session", "success": true, "data": {"cancelled": false}}));
         assert!(replay.events.is_empty());
         replay.settle();
@@ -452,7 +439,7 @@ fn a_new_session_that_an_extension_cancels_recycles_nothing() {
     replay.settle();
     assert_eq!(replay.count(|event| *event == WorkerEvent::Recycled), 0);
     replay.tell(&prompt(1, "x"));
-    assert_eq!(replay.kinds_written(), ["new_session", "prompt"]);
+    assert_eq!(replay.written(), ["new_session", "prompt"]);
 }
 
 fn line() -> impl Strategy<Value = Vec<u8>> {

@@ -1,0 +1,81 @@
+//! What the tests of all adapters are made of: a spawn, a prompt and the other words of the core.
+//!
+//! Owns nothing that is an agent's own. Must not be part of the product.
+
+#[cfg(test)]
+pub(super) mod replay;
+
+use agentd_core::attached::Attachments;
+use agentd_core::effect::Spawn;
+use agentd_core::ids::TurnId;
+use agentd_core::worker::Prompt;
+#[cfg(test)]
+use agentd_core::worker::{Reply, WorkerCommand};
+use agentd_protocol::JobId;
+
+/// A process with nothing chosen.
+pub(super) fn spawn() -> Spawn {
+    Spawn {
+        agent: "it".into(),
+        cwd: "/w".into(),
+        provider: None,
+        model: None,
+        thinking: None,
+        toolsets: None,
+        session: None,
+        resume: None,
+        prompt: None,
+    }
+}
+
+/// A turn with nothing chosen.
+pub(super) fn turn(turn: u64, text: &str) -> Prompt {
+    Prompt {
+        turn: TurnId(turn),
+        job: JobId(1),
+        session: "main".into(),
+        text: text.into(),
+        attachments: Attachments::None,
+        provider: None,
+        model: None,
+        thinking: None,
+        fallback_chain: None,
+        native: None,
+        cwd: "/w".into(),
+        toolsets: None,
+    }
+}
+
+#[cfg(test)]
+pub(super) fn prompt(number: u64, text: &str) -> WorkerCommand {
+    WorkerCommand::Prompt(Box::new(turn(number, text)))
+}
+
+/// A word to turn 1.
+#[cfg(test)]
+pub(super) fn steer(word: u64, text: &str) -> WorkerCommand {
+    WorkerCommand::Steer {
+        turn: TurnId(1),
+        word,
+        text: text.into(),
+    }
+}
+
+#[cfg(test)]
+pub(super) fn cancel(turn: u64) -> WorkerCommand {
+    WorkerCommand::Cancel { turn: TurnId(turn) }
+}
+
+#[cfg(test)]
+pub(super) fn answer(question: &str, reply: Reply) -> WorkerCommand {
+    let question = question.to_owned();
+    WorkerCommand::Answer { question, reply }
+}
+
+#[cfg(test)]
+pub(super) fn compact(instructions: Option<&str>) -> WorkerCommand {
+    WorkerCommand::Compact {
+        session: "main".into(),
+        instructions: instructions.map(str::to_owned),
+    }
+}
