@@ -7,6 +7,7 @@ pub mod acp;
 mod attached;
 pub mod claude;
 pub mod codex;
+mod driver;
 pub mod exec;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -15,6 +16,7 @@ mod kind;
 mod object;
 pub mod pi;
 mod refusal;
+mod steer_queue;
 #[cfg(any(test, feature = "fuzzing"))]
 mod testing;
 mod unknown;

@@ -63,7 +63,7 @@ impl Step {
 
 impl Acp {
     /// Begins the handshake, or asks an agent with a session whether it is there.
-    pub(super) fn probe(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+    pub(super) fn ask_whether_ready(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
         match &self.step {
             Step::New => {
                 let id = self.request("initialize", &wire::initialize(), write);

@@ -1,11 +1,12 @@
 //! Hostile agents: whatever comes, nothing panics, nothing grows without bound, each turn ends once.
 
-use agentd_core::worker::Reply;
+use agentd_core::worker::{Reply, WorkerCommand};
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::replay::{Replay, spawn};
 use super::*;
+use crate::adapter::Adapter as _;
 use crate::adapter::testing::prompt;
 
 fn value() -> impl Strategy<Value = Value> {
@@ -111,7 +112,7 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
 #[test]
 fn an_answer_that_is_too_long_a_line_fails_its_turn() {
     let mut replay = Replay::running();
-    let id = replay.adapter.turn.as_ref().unwrap().id;
+    let id = replay.adapter.driver.turn.as_ref().unwrap().id;
     let line = |id: u64| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"_meta":"aaa"#);
     assert_eq!(replay.adapter.instead_of(line(10 * id).as_bytes()), None);
     let instead = replay.adapter.instead_of(line(id).as_bytes()).unwrap();
@@ -153,13 +154,13 @@ proptest! {
             acp.decode(line, &mut events, &mut write);
             prop_assert!(events.len() - before.0 <= 64 + 6);
             prop_assert!(write.len() - before.1 <= 64 * 512);
-            prop_assert!(acp.turn.as_ref().map_or(0, Turn::held) <= 64 * 2 * 64 * 1024);
+            prop_assert!(acp.driver.turn.as_ref().map_or(0, Turn::held) <= 64 * 2 * 64 * 1024);
             prop_assert!(acp.questions.len() <= 64);
         }
         for turn in 1..=turns {
             let named = |event: &&WorkerEvent| matches!(event, WorkerEvent::Ended { turn: ended, .. } if ended.0 == turn);
-            let open = acp.turn.as_ref().is_some_and(|open| open.turn.0 == turn)
-                || acp.waiting.as_ref().is_some_and(|waiting| waiting.prompt.turn.0 == turn);
+            let open = acp.driver.turn.as_ref().is_some_and(|open| open.state.id.0 == turn)
+                || acp.driver.waiting.as_ref().is_some_and(|prompt| prompt.turn.0 == turn);
             prop_assert_eq!(events.iter().filter(named).count(), usize::from(!open));
         }
     }

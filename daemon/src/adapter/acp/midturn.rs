@@ -1,6 +1,6 @@
 //! What happens in the middle of a turn, without an agent: questions, cancels, tools, messages.
 
-use agentd_core::worker::{QuestionKind, Reply};
+use agentd_core::worker::{QuestionKind, Reply, WorkerCommand};
 use serde_json::json;
 
 use super::replay::Replay;
@@ -401,7 +401,7 @@ fn a_long_input_of_a_call_that_waits_for_a_permission_is_not_held() {
         let params = json!({"sessionId": "s1", "toolCall": tool, "options": options});
         replay.hear(&json!({"id": call, "method": "session/request_permission", "params": params}));
     }
-    let held = replay.adapter.turn.as_ref().map_or(0, Turn::held);
+    let held = replay.adapter.driver.turn.as_ref().map_or(0, Turn::held);
     assert!(held <= 8 * 64 * 1024, "{held}");
     replay.reply("0", Reply::Approved);
     let Some(WorkerEvent::ToolStarted { input, .. }) = replay.events.last() else {

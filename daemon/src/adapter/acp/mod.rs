@@ -15,6 +15,7 @@ mod turn;
 mod update;
 mod wire;
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions};
@@ -22,18 +23,18 @@ use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::toolsets::Toolsets;
-use agentd_core::worker::{Failure, Outcome, Prompt, QuestionKind, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{Failure, Outcome, Prompt, QuestionKind, Reply, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Level, Stop, Usage};
 use serde_json::{Value, json};
 
+use super::driver::{Begin, Driver, Wire};
 use super::object::{Object, beginning, shows};
-use super::unknown::Unknown;
-use super::{Adapter, Launch, TOO_LONG, ended};
+use super::{Launch, TOO_LONG, ended};
 use choices::{Offer, Setting, Unoffered};
 use handshake::Step;
 use questions::Question;
-use turn::{Cancel, Turn};
+use turn::Turn;
 
 /// What the kind can do.
 #[must_use]
@@ -80,18 +81,11 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
 /// An agent that didn't say its name.
 const NAMELESS: &str = "the agent";
 
-/// A prompt that is not written yet.
-#[derive(Debug)]
-struct Waiting {
-    prompt: Box<Prompt>,
-    /// What is looked at next.
-    next: Next,
-}
-
 /// What a prompt needs before it is written. An agent may offer other thinking levels with another
 /// model, so that comes first.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 enum Next {
+    #[default]
     Model,
     Thinking,
     Nothing,
@@ -110,6 +104,7 @@ struct Asked {
 /// One process's translator.
 #[derive(Debug, Default)]
 pub struct Acp {
+    driver: Driver<Self>,
     cwd: String,
     /// A session to reopen.
     resume: Option<String>,
@@ -144,10 +139,9 @@ pub struct Acp {
     spent: Option<f64>,
     /// Tokens of the session so far, for agents that count them so.
     counted: Usage,
-    turn: Option<Turn>,
-    waiting: Option<Waiting>,
+    /// What the prompt that waits needs next.
+    next: Next,
     questions: Vec<Question>,
-    unknown: Unknown,
 }
 
 /// Why a process is replaced whose setting has no answer.
@@ -198,9 +192,9 @@ impl Acp {
     }
 
     fn not_understood(&mut self, kind: &str, events: &mut Vec<WorkerEvent>) {
-        let turn = self.turn.as_ref().map(|turn| turn.turn);
+        let turn = self.driver.turn_id();
         let agent = self.name.as_deref().unwrap_or(NAMELESS);
-        events.extend(self.unknown.said(agent, kind, turn));
+        events.extend(self.driver.unknown.said(agent, kind, turn));
     }
 
     /// The answer to a request of ours.
@@ -214,7 +208,7 @@ impl Acp {
         let id: Option<u64> = record.get("id");
         if id.is_some() && id == self.step.id() {
             self.stepped(record, events, write);
-        } else if id.is_some() && id == self.turn.as_ref().map(|turn| turn.id) {
+        } else if id.is_some() && id == self.driver.turn.as_ref().map(|turn| turn.id) {
             self.prompt_answered(record, events, write);
         } else if id.is_some() && id == self.setting.as_ref().map(|asked| asked.id) {
             self.set(record, events);
@@ -236,9 +230,11 @@ impl Acp {
         write: &mut Vec<u8>,
     ) {
         self.release(None, events, write);
-        let Some(turn) = self.turn.take() else { return };
+        let Some(turn) = self.driver.turn.take() else {
+            return;
+        };
         let result = match (record.object("error"), record.object("result")) {
-            (Some(_), _) if turn.cancel != Cancel::No => Ok(Stop::Cancelled),
+            (Some(_), _) if turn.state.is_cancelled() => Ok(Stop::Cancelled),
             (Some(error), _) => Err(self.failure(&error)),
             (None, Some(result)) => self.stop(&turn, &result, events),
             (None, None) => Err(self.said_nothing()),
@@ -253,7 +249,7 @@ impl Acp {
             cost: turn.cost(self.name.as_deref()),
             ..Outcome::ended(Stop::EndTurn)
         };
-        events.push(ended(turn.turn, outcome));
+        events.push(ended(turn.state.id, outcome));
     }
 
     fn stop(
@@ -271,7 +267,7 @@ impl Acp {
             Some(other) => {
                 let other: String = other.chars().take(100).collect();
                 let text = format!("{} stopped for a reason of its own: {other}", self.shown());
-                events.push(noted(Some(turn.turn), Level::Warning, "worker", text));
+                events.push(noted(Some(turn.state.id), Level::Warning, "worker", text));
                 Stop::EndTurn
             }
             None => return Err(self.said_nothing()),
@@ -283,62 +279,17 @@ impl Acp {
         Failure::new(Code::AgentFailed, error)
     }
 
-    /// Writes the prompt that waited, if the session is open and free, and what it needs before.
-    fn advance(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        if self.turn.is_some() || self.setting.is_some() {
-            return;
-        }
-        let Some(mut waiting) = self.waiting.take() else {
-            return;
-        };
-        let turn = waiting.prompt.turn;
-        if let Step::Broken(failure) = &self.step {
-            let outcome = Outcome::failed(failure.clone());
-            events.push(WorkerEvent::Spoilt {
-                why: "the agent opened no session",
-            });
-            return events.push(ended(turn, outcome));
-        }
-        let (Step::Open, Some(session)) = (&self.step, self.session.clone()) else {
-            self.waiting = Some(waiting);
-            return;
-        };
-        let setting = match self.needed(&mut waiting) {
-            Ok(setting) => setting,
-            Err(failure) => return events.push(ended(turn, Outcome::failed(failure))),
-        };
-        if let Some(setting) = setting {
-            let (method, params) = setting.request(&session);
-            let id = self.request(method, &params, write);
-            self.setting = Some(Asked { id, turn, setting });
-            self.waiting = Some(waiting);
-            return;
-        }
-        if self.loads && !std::mem::replace(&mut self.told, true) {
-            events.push(WorkerEvent::SessionNamed {
-                native: session.clone(),
-            });
-        }
-        let params = wire::prompt(
-            &session,
-            &waiting.prompt.text,
-            waiting.prompt.attachments.here(),
-        );
-        let id = self.request("session/prompt", &params, write);
-        self.turn = Some(Turn::new(turn, id, self.spent));
-    }
-
     /// What has to be set next for a prompt.
-    fn needed(&self, waiting: &mut Waiting) -> Result<Option<Setting>, Failure> {
-        if matches!(waiting.next, Next::Model) {
-            waiting.next = Next::Thinking;
-            if let Some(setting) = self.needed_model(&waiting.prompt)? {
+    fn needed(&mut self, prompt: &Prompt) -> Result<Option<Setting>, Failure> {
+        if matches!(self.next, Next::Model) {
+            self.next = Next::Thinking;
+            if let Some(setting) = self.needed_model(prompt)? {
                 return Ok(Some(setting));
             }
         }
-        if matches!(waiting.next, Next::Thinking) {
-            waiting.next = Next::Nothing;
-            return self.needed_thinking(&waiting.prompt);
+        if matches!(self.next, Next::Thinking) {
+            self.next = Next::Nothing;
+            return self.needed_thinking(prompt);
         }
         Ok(None)
     }
@@ -400,8 +351,9 @@ impl Acp {
             }
             return;
         };
-        let needs = |waiting: &mut Waiting| waiting.prompt.turn == turn;
-        if self.waiting.take_if(needs).is_some() {
+        let needs = |prompt: &mut Box<Prompt>| prompt.turn == turn;
+        if self.driver.waiting.take_if(needs).is_some() {
+            self.next = Next::default();
             let failure = self.failure(&error);
             let error = format!("`{}` was not taken: {}", setting.value, failure.error);
             let outcome = Outcome::failed(Failure { error, ..failure });
@@ -409,27 +361,8 @@ impl Acp {
         }
     }
 
-    fn cancel(&mut self, cancelled: TurnId, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        let waits = |waiting: &Waiting| waiting.prompt.turn == cancelled;
-        if self.waiting.as_ref().is_some_and(waits) {
-            self.waiting = None;
-            events.push(ended(cancelled, Outcome::ended(Stop::Cancelled)));
-            if self.setting.is_some() {
-                // An agent that never answers it would let no later turn begin.
-                events.push(WorkerEvent::Spoilt { why: UNSETTLED });
-            }
-        }
-        let runs = |turn: &Turn| turn.turn == cancelled && turn.cancel == Cancel::No;
-        if self.turn.as_ref().is_some_and(runs) {
-            // Before the cancel, as the protocol wants it: an agent may wait for both.
-            self.release(None, events, write);
-            self.put_cancel(Cancel::Sent, write);
-        }
-    }
-
-    fn put_cancel(&mut self, cancel: Cancel, write: &mut Vec<u8>) {
-        if let (Some(turn), Some(session)) = (&mut self.turn, &self.session) {
-            turn.cancel = cancel;
+    fn put_cancel(&self, write: &mut Vec<u8>) {
+        if let Some(session) = &self.session {
             wire::put_notification("session/cancel", &wire::cancel(session), write);
         }
     }
@@ -455,52 +388,104 @@ const fn noted(
     }
 }
 
-impl Adapter for Acp {
-    fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        self.record(bytes, events, write);
-        self.advance(events, write);
+impl Wire for Acp {
+    type Turn = Turn;
+    type Compaction = Infallible;
+
+    const NAME: &'static str = NAMELESS;
+
+    fn driver(&self) -> &Driver<Self> {
+        &self.driver
     }
 
-    fn instead_of(&self, beginning: &[u8]) -> Option<Value> {
-        let id = json!(self.turn.as_ref()?.id);
+    fn driver_mut(&mut self) -> &mut Driver<Self> {
+        &mut self.driver
+    }
+
+    fn line(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        self.record(bytes, events, write);
+    }
+
+    fn too_long(&self, beginning: &[u8]) -> Option<Value> {
+        let id = json!(self.driver.turn.as_ref()?.id);
         let error = json!({"code": -32603, "message": TOO_LONG});
         let is_answer = beginning.windows(8).any(|name| name == br#""result""#);
         (is_answer && shows(beginning, "id", &id))
             .then(|| json!({"jsonrpc": "2.0", "id": id, "error": error}))
     }
 
-    fn encode(
+    fn probe(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        self.ask_whether_ready(events, write);
+    }
+
+    fn answer(
         &mut self,
-        command: &WorkerCommand,
+        question: &str,
+        reply: &Reply,
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
-        match command {
-            WorkerCommand::Probe => self.probe(events, write),
-            WorkerCommand::Prompt(prompt) => {
-                if self.waiting.is_some() {
-                    let why = "a second prompt was given to an agent that has one waiting";
-                    let failure = Failure::new(Code::Internal, why);
-                    events.push(ended(prompt.turn, Outcome::failed(failure)));
-                } else {
-                    events.extend(self.unknown.begins(prompt.turn));
-                    self.waiting = Some(Waiting {
-                        prompt: prompt.clone(),
-                        next: Next::Model,
-                    });
-                }
-            }
-            WorkerCommand::Cancel { turn } => self.cancel(*turn, events, write),
-            WorkerCommand::Answer { question, reply } => {
-                self.reply(question, reply, events, write);
-            }
-            // `describe` has none of these.
-            WorkerCommand::Recycle
-            | WorkerCommand::Switch(_)
-            | WorkerCommand::Steer { .. }
-            | WorkerCommand::Compact { .. } => {}
+        self.reply(question, reply, events, write);
+    }
+
+    fn is_free(&mut self, _write: &mut Vec<u8>) -> bool {
+        self.setting.is_none() && matches!(self.step, Step::Open | Step::Broken(_))
+    }
+
+    /// Sets what the turn needs before its prompt is written.
+    fn begin(
+        &mut self,
+        prompt: &Prompt,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) -> Begin<Turn> {
+        if let Step::Broken(failure) = &self.step {
+            let why = "the agent opened no session";
+            events.push(WorkerEvent::Spoilt { why });
+            return Begin::Failed(failure.clone());
         }
-        self.advance(events, write);
+        let Some(session) = self.session.clone() else {
+            return Begin::NotYet;
+        };
+        let turn = prompt.turn;
+        match self.needed(prompt) {
+            Ok(None) => {}
+            Ok(Some(setting)) => {
+                let (method, params) = setting.request(&session);
+                let id = self.request(method, &params, write);
+                self.setting = Some(Asked { id, turn, setting });
+                return Begin::NotYet;
+            }
+            Err(failure) => {
+                self.next = Next::default();
+                return Begin::Failed(failure);
+            }
+        }
+        if self.loads && !std::mem::replace(&mut self.told, true) {
+            let native = session.clone();
+            events.push(WorkerEvent::SessionNamed { native });
+        }
+        let params = wire::prompt(&session, &prompt.text, prompt.attachments.here());
+        let id = self.request("session/prompt", &params, write);
+        self.next = Next::default();
+        Begin::Begun(Turn::new(turn, id, self.spent))
+    }
+
+    fn withdrawn(&mut self, events: &mut Vec<WorkerEvent>, _write: &mut Vec<u8>) {
+        self.next = Next::default();
+        if self.setting.is_some() {
+            // An agent that never answers it would let no later turn begin.
+            events.push(WorkerEvent::Spoilt { why: UNSETTLED });
+        }
+    }
+
+    fn cancelled(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        // Before the cancel, as the protocol wants it: an agent may wait for both.
+        self.release(None, events, write);
+    }
+
+    fn put_abort(&mut self, write: &mut Vec<u8>) {
+        self.put_cancel(write);
     }
 }
 

@@ -50,9 +50,9 @@ impl Acp {
         if method != "session/request_permission" {
             let why = "agentd offers no files, no terminals and no extensions";
             wire::put_error(&id, wire::METHOD_NOT_FOUND, why, write);
-            let turn = self.turn.as_ref().map(|turn| turn.turn);
+            let turn = self.driver.turn_id();
             let agent = self.name.as_deref().unwrap_or(NAMELESS);
-            return events.extend(self.unknown.asked(agent, method, turn));
+            return events.extend(self.driver.unknown.asked(agent, method, turn));
         }
         let Some(params) = record.object("params") else {
             return wire::put_error(&id, wire::INVALID_PARAMS, "no params", write);
@@ -67,7 +67,11 @@ impl Acp {
         }
         // Of another session, in a turn that is cancelled, or in none: nobody is there to ask.
         let ours = self.is_ours(&params) && self.questions.len() < OPEN;
-        let goes_on = self.turn.as_mut().filter(|turn| ours && turn.goes_on());
+        let goes_on = self
+            .driver
+            .turn
+            .as_mut()
+            .filter(|turn| ours && !turn.state.is_cancelled());
         let Some(turn) = goes_on else {
             return wire::put_result(&id, &wire::cancelled(), write);
         };
@@ -97,7 +101,7 @@ impl Acp {
         if let Some(call) = &call {
             turn.asked_about(call, &about);
         }
-        let turn = turn.turn;
+        let turn = turn.state.id;
         self.questions.push(Question {
             id,
             name,
@@ -128,7 +132,7 @@ impl Acp {
         let allowed = matches!(reply, Reply::Approved | Reply::Chosen(_)) && option.is_some();
         let answer = option.map_or_else(wire::cancelled, |option| wire::selected(&option));
         wire::put_result(&open.id, &answer, write);
-        if let (true, Some(call), Some(turn)) = (allowed, &open.call, &mut self.turn) {
+        if let (true, Some(call), Some(turn)) = (allowed, &open.call, &mut self.driver.turn) {
             turn.allowed(call, events);
         }
     }

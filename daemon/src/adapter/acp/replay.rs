@@ -4,7 +4,7 @@
 //! What the recording's client said is told to the translator; what the agent said is heard by it,
 //! with our ids for its answers.
 
-use agentd_core::worker::Reply;
+use agentd_core::worker::{Reply, WorkerCommand};
 use serde_json::json;
 
 use super::*;

@@ -114,7 +114,7 @@ fn what_the_schema_writes_is_read() {
     replay.hear(&json!({"jsonrpc": "2.0", "id": 1, "method": "session/request_permission", "params": asked}));
     let usage = theirs::Usage::new(7, 5, 2);
     let response = theirs::PromptResponse::new(theirs::StopReason::EndTurn).usage(usage);
-    let id = replay.adapter.turn.as_ref().unwrap().id;
+    let id = replay.adapter.driver.turn.as_ref().unwrap().id;
     replay.hear(&json!({"jsonrpc": "2.0", "id": id, "result": response}));
 
     let is = |found: fn(&WorkerEvent) -> bool| replay.events.iter().any(found);

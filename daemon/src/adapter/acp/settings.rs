@@ -16,9 +16,17 @@ fn a_setting_of_a_cancelled_turn_fails_no_other_turn() {
     replay.tell(&pinned(1, "", "two", "low"));
     assert_eq!(replay.written().last(), Some(&"session/set_model"));
     replay.tell(&cancel(1));
-    // One that is never answered must not keep every later turn waiting.
-    let spoilt = |event: &WorkerEvent| matches!(event, WorkerEvent::Spoilt { .. });
-    assert!(replay.events.iter().any(spoilt), "{:?}", replay.events);
+    // One that is never answered must not keep every later turn waiting, nor the next one.
+    let [
+        ..,
+        WorkerEvent::Spoilt { .. },
+        WorkerEvent::Ended {
+            turn: TurnId(1), ..
+        },
+    ] = &replay.events[..]
+    else {
+        panic!("{:?}", replay.events);
+    };
     replay.tell(&prompt(2, "x"));
     replay.refuse(-32602, "unknown model");
     assert_eq!(replay.written().last(), Some(&"session/prompt"));

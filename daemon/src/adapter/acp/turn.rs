@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::content;
 use crate::adapter::cut;
+use crate::adapter::driver::{InFlight, TurnState};
 use crate::adapter::object::Object;
 
 /// Tool calls that are followed at once.
@@ -26,23 +27,16 @@ const TERMINAL: &[&str] = &["terminal_output_delta", "terminal_output"];
 /// Longest id, name or title of a call, in characters.
 pub(super) const NAME: usize = 1024;
 
-/// Was the turn cancelled?
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Cancel {
-    No,
-    /// Written; the agent may not have begun its turn by then.
-    Sent,
-    /// Written again, when the agent went on all the same.
-    Repeated,
-}
-
 /// The turn in flight.
 #[derive(Debug)]
-pub(super) struct Turn {
-    pub(super) turn: TurnId,
+pub(in crate::adapter) struct Turn {
+    /// It begins with its prompt: a cancel needs no run.
+    pub(super) state: TurnState,
     /// The id of its `session/prompt`.
     pub(super) id: u64,
-    pub(super) cancel: Cancel,
+    /// Was its cancel written again, as the agent went on all the same? It may not have begun its
+    /// turn when the first one came.
+    pub(super) repeated: bool,
     /// Is a message open?
     message: bool,
     /// The agent's id of it, where it gives one.
@@ -181,22 +175,31 @@ impl Call {
     }
 }
 
+impl InFlight for Turn {
+    fn state(&self) -> &TurnState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut TurnState {
+        &mut self.state
+    }
+}
+
 impl Turn {
     pub(super) const fn new(turn: TurnId, id: u64, spent: Option<f64>) -> Self {
         Self {
-            turn,
+            state: TurnState {
+                begun: true,
+                ..TurnState::new(turn)
+            },
             id,
-            cancel: Cancel::No,
+            repeated: false,
             message: false,
             message_id: None,
             calls: BTreeMap::new(),
             full: false,
             spent: (spent, spent),
         }
-    }
-
-    pub(super) fn goes_on(&self) -> bool {
-        self.cancel == Cancel::No
     }
 
     /// A piece of a message or a thought: does a new message begin with it? Agents that name none
@@ -208,7 +211,7 @@ impl Turn {
             self.message = true;
             self.message_id = None;
             events.push(WorkerEvent::MessageStarted {
-                turn: self.turn,
+                turn: self.state.id,
                 replaces_last: false,
             });
         }
@@ -219,7 +222,7 @@ impl Turn {
     /// permission. One that there is no room for begins where it is announced.
     pub(super) fn called(&mut self, seen: &Seen, announced: bool, events: &mut Vec<WorkerEvent>) {
         self.message = false;
-        let turn = self.turn;
+        let turn = self.state.id;
         let name = seen.call.clone().unwrap_or_default();
         let known = self.calls.contains_key(&name);
         let room = self.calls.len() < OPEN_CALLS;
@@ -283,7 +286,7 @@ impl Turn {
     pub(super) fn allowed(&mut self, name: &str, events: &mut Vec<WorkerEvent>) {
         if let Some(call) = self.calls.get_mut(name).filter(|call| !call.started) {
             self.message = false;
-            events.push(call.start(self.turn, name));
+            events.push(call.start(self.state.id, name));
         }
     }
 

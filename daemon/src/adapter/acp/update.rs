@@ -6,8 +6,9 @@
 use agentd_core::worker::WorkerEvent;
 use agentd_protocol::line::Usage;
 
-use super::turn::{Cancel, seen};
+use super::turn::seen;
 use super::{Acp, content};
+use crate::adapter::driver::Abort;
 use crate::adapter::object::{Object, beginning};
 
 /// Agents that count the tokens of the whole session, as the schema's words have it. Others count
@@ -60,7 +61,7 @@ impl Acp {
             "available_commands_update" | "session_info_update" => return,
             _ => {}
         }
-        if self.turn.is_none() {
+        if self.driver.turn.is_none() {
             if !KNOWN.contains(&kind.as_str()) {
                 return self.not_understood(&kind, events);
             }
@@ -68,13 +69,12 @@ impl Acp {
                 line: beginning(bytes),
             });
         }
-        if self
-            .turn
-            .as_ref()
-            .is_some_and(|turn| turn.cancel == Cancel::Sent)
+        if let Some(turn) = &mut self.driver.turn
+            && turn.state.abort == Abort::Sent
+            && !std::mem::replace(&mut turn.repeated, true)
         {
             // It came before the agent had begun.
-            self.put_cancel(Cancel::Repeated, write);
+            self.put_cancel(write);
         }
         self.output(&kind, &update, events, write);
         if KNOWN.contains(&kind.as_str())
@@ -92,8 +92,10 @@ impl Acp {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
-        let Some(turn) = &mut self.turn else { return };
-        let name = turn.turn;
+        let Some(turn) = &mut self.driver.turn else {
+            return;
+        };
+        let name = turn.state.id;
         let piece = || {
             let content = update.object("content")?;
             content::block(&content).filter(|text| !text.is_empty())
@@ -149,7 +151,7 @@ impl Acp {
         let sane = |amount: &f64| amount.is_finite() && *amount >= 0.0;
         if let Some(amount) = cost.get("amount").filter(sane).filter(|_| usd) {
             self.spent = Some(amount);
-            if let Some(turn) = &mut self.turn {
+            if let Some(turn) = &mut self.driver.turn {
                 turn.costs(amount);
             }
         }

@@ -7,8 +7,7 @@ use agentd_core::worker::{Failure, Outcome, Traits, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::Level;
 
-use super::turn::Abort;
-use super::words::Compaction;
+use super::steer::Compaction;
 use super::{Claude, GONE, cancelled, ended, questions};
 use crate::adapter::object::{Object, beginning, content};
 
@@ -63,7 +62,7 @@ const BLOCKS: &[&str] = &[
 ];
 
 impl Claude {
-    pub(super) fn line(
+    pub(super) fn said(
         &mut self,
         bytes: &[u8],
         events: &mut Vec<WorkerEvent>,
@@ -92,14 +91,14 @@ impl Claude {
     /// Is there a turn, and does what is said now belong to it?
     fn is_ours(&self) -> bool {
         let ours = |turn: &super::Turn| !turn.queued && (turn.started || !self.tells);
-        self.turn.as_ref().is_some_and(ours)
+        self.driver.turn.as_ref().is_some_and(ours)
     }
 
     /// The same; what is said shows that its run has begun.
     pub(super) fn begin(&mut self) -> bool {
-        let ours = self.is_ours() && self.words.compaction.is_none();
-        if let Some(turn) = self.turn.as_mut().filter(|_| ours) {
-            turn.begun = true;
+        let ours = self.is_ours() && self.driver.compaction.is_none();
+        if let Some(turn) = self.driver.turn.as_mut().filter(|_| ours) {
+            turn.state.begun = true;
         }
         ours
     }
@@ -144,14 +143,19 @@ impl Claude {
         let kind = request.string("subtype").unwrap_or_default();
         if kind == "can_use_tool" {
             let ours = self.begin();
-            let turn = self.turn.as_ref().filter(|_| ours).map(|turn| turn.turn);
+            let turn = self
+                .driver
+                .turn
+                .as_ref()
+                .filter(|_| ours)
+                .map(|turn| turn.state.id);
             self.questions.asked(&id, &request, turn, events, write);
         } else {
             // Without an answer it would wait for ever.
             questions::put_refusal(&id, &kind, write);
-            let turn = self.turn.as_ref().filter(|_| self.is_ours());
-            let turn = turn.map(|turn| turn.turn);
-            events.extend(self.unknown.asked("Claude Code", &kind, turn));
+            let turn = self.driver.turn.as_ref().filter(|_| self.is_ours());
+            let turn = turn.map(|turn| turn.state.id);
+            events.extend(self.driver.unknown.asked("Claude Code", &kind, turn));
         }
     }
 
@@ -160,7 +164,7 @@ impl Claude {
         let id = line.string("command_uuid").unwrap_or_default();
         let state = line.string("state").unwrap_or_default();
         let lost = matches!(state.as_str(), "cancelled" | "discarded" | "refused");
-        let Some(turn) = self.turn.as_mut() else {
+        let Some(turn) = self.driver.turn.as_mut() else {
             return;
         };
         if turn.id == id {
@@ -168,12 +172,12 @@ impl Claude {
             match state.as_str() {
                 "queued" => turn.queued = !turn.started,
                 "started" => (turn.queued, turn.started) = (false, true),
-                _ if lost && !turn.begun => {
-                    let outcome = if turn.abort == Abort::No {
+                _ if lost && !turn.state.begun => {
+                    let outcome = if turn.state.is_cancelled() {
+                        cancelled()
+                    } else {
                         let error = "Claude Code did not take the prompt";
                         Outcome::failed(Failure::new(Code::AgentFailed, error))
-                    } else {
-                        cancelled()
                     };
                     self.finish(outcome, events, write);
                 }
@@ -181,12 +185,12 @@ impl Claude {
             }
             return;
         }
-        let is_word = self.word_moved(&id, &state, events);
+        let is_word = self.steer_moved(&id, &state, events);
         // The run that was to follow does not come.
         if is_word
             && lost
-            && !self.words.are_out()
-            && let Some(turn) = self.turn.as_mut().filter(|turn| !turn.begun)
+            && !self.has_steers_out()
+            && let Some(turn) = self.driver.turn.as_mut().filter(|turn| !turn.state.begun)
             && let Some(outcome) = turn.last.take()
         {
             self.finish(outcome, events, write);
@@ -201,7 +205,7 @@ impl Claude {
         line: &Object<'_>,
         events: &mut Vec<WorkerEvent>,
     ) {
-        if let Some(compaction) = &mut self.words.compaction {
+        if let Some(compaction) = &mut self.driver.compaction {
             return summarise(compaction, kind, line);
         }
         if !self.begin() {
@@ -228,10 +232,10 @@ impl Claude {
     }
 
     fn streamed(&mut self, line: &Object<'_>, events: &mut Vec<WorkerEvent>) {
-        let (Some(turn), Some(event)) = (&mut self.turn, line.object("event")) else {
+        let (Some(turn), Some(event)) = (&mut self.driver.turn, line.object("event")) else {
             return;
         };
-        let name = turn.turn;
+        let name = turn.state.id;
         match event.string("type").as_deref() {
             Some("message_start") => {
                 let Some(message) = event.object("message") else {
@@ -285,7 +289,9 @@ impl Claude {
 
     /// A finished block of a message: news only where it was not streamed.
     fn message(&mut self, line: &Object<'_>, message: &Object<'_>, events: &mut Vec<WorkerEvent>) {
-        let Some(turn) = &mut self.turn else { return };
+        let Some(turn) = &mut self.driver.turn else {
+            return;
+        };
         if let Some(error) = line.string("error") {
             // Its text is that of the error, which the result repeats.
             turn.error = Some(error);
@@ -296,7 +302,7 @@ impl Claude {
             turn.said = id;
             turn.streamed = false;
             events.push(WorkerEvent::MessageStarted {
-                turn: turn.turn,
+                turn: turn.state.id,
                 replaces_last: std::mem::take(&mut turn.open),
             });
         }
@@ -309,7 +315,7 @@ impl Claude {
                     .string(field)
                     .filter(|piece: &String| !piece.is_empty())
             };
-            let name = turn.turn;
+            let name = turn.state.id;
             events.extend(piece("text").map(|text| WorkerEvent::Text {
                 turn: name,
                 text,
@@ -322,7 +328,7 @@ impl Claude {
 
     /// Calls that begin, and results.
     fn tools(&mut self, message: &Object<'_>, events: &mut Vec<WorkerEvent>) {
-        let Some(turn) = self.turn.as_ref().map(|turn| turn.turn) else {
+        let Some(turn) = self.driver.turn.as_ref().map(|turn| turn.state.id) else {
             return;
         };
         for block in message.objects("content") {
@@ -368,28 +374,28 @@ impl Claude {
             });
         let errors: Vec<String> = line.get("errors").unwrap_or_default();
         if self.resumed && errors.iter().any(|error| error.starts_with(GONE)) {
-            return self.gone(events);
+            return self.lost_session(events);
         }
-        if !self.is_ours() || self.turn.as_ref().is_some_and(|turn| !turn.started) {
+        if !self.is_ours() || self.driver.turn.as_ref().is_some_and(|turn| !turn.started) {
             // It was written first.
-            if let Some(compaction) = self.words.compaction.take() {
+            if let Some(compaction) = self.driver.compaction.take() {
                 return compacted(compaction, line, events);
             }
         }
         let ours = self.is_ours();
         let is_flat = self.is_flat;
-        let Some(turn) = self.turn.as_mut().filter(|_| ours) else {
+        let Some(turn) = self.driver.turn.as_mut().filter(|_| ours) else {
             return events.push(stray(bytes));
         };
         turn.count(line, spent);
         let stop = line.string("stop_reason").unwrap_or_default();
         if !STOPS.contains(&stop.as_str()) {
-            let turn = Some(turn.turn);
+            let turn = Some(turn.state.id);
             let kind = format!("stop_reason {stop}");
-            events.extend(self.unknown.said("Claude Code", &kind, turn));
+            events.extend(self.driver.unknown.said("Claude Code", &kind, turn));
         }
         let outcome = turn.outcome(line, is_flat);
-        if self.tells && self.words.are_out() && self.keep_open(&outcome, events, write) {
+        if self.tells && self.has_steers_out() && self.keep_open(&outcome, events, write) {
             return;
         }
         self.finish(outcome, events, write);
@@ -402,14 +408,19 @@ impl Claude {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) -> bool {
-        let Some(turn) = self.turn.as_mut().filter(|turn| turn.abort == Abort::No) else {
+        let Some(turn) = self
+            .driver
+            .turn
+            .as_mut()
+            .filter(|turn| !turn.state.is_cancelled())
+        else {
             return false;
         };
         // What was never written can't follow.
-        if !turn.begun {
+        if !turn.state.begun {
             return false;
         }
-        turn.begun = false;
+        turn.state.begun = false;
         turn.open = false;
         turn.error = None;
         turn.last = Some(outcome.clone());
@@ -431,20 +442,20 @@ impl Claude {
     ) {
         // No answer finds its question any more, and the agent may still wait for one.
         self.questions.deny_all(events, write);
-        self.lose_words(events);
-        if let Some(turn) = self.turn.take() {
-            events.push(ended(turn.turn, outcome));
+        self.lose_steers(events);
+        if let Some(turn) = self.driver.turn.take() {
+            events.push(ended(turn.state.id, outcome));
         }
     }
 
     pub(super) fn not_understood(&mut self, kind: &str, events: &mut Vec<WorkerEvent>) {
-        let turn = self.turn.as_ref().filter(|_| self.is_ours());
-        let turn = turn.map(|turn| turn.turn);
-        events.extend(self.unknown.said("Claude Code", kind, turn));
+        let turn = self.driver.turn.as_ref().filter(|_| self.is_ours());
+        let turn = turn.map(|turn| turn.state.id);
+        events.extend(self.driver.unknown.said("Claude Code", kind, turn));
     }
 
     /// The session that was to be reopened isn't there; the process leaves by itself.
-    pub(super) fn gone(&mut self, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn lost_session(&mut self, events: &mut Vec<WorkerEvent>) {
         self.resumed = false;
         let text = "Claude Code has nothing left of the session's earlier turns".to_owned();
         self.note(Level::Warning, "context-lost", text, events);
@@ -457,9 +468,9 @@ impl Claude {
         text: String,
         events: &mut Vec<WorkerEvent>,
     ) {
-        let turn = self.turn.as_ref().filter(|_| self.is_ours());
+        let turn = self.driver.turn.as_ref().filter(|_| self.is_ours());
         events.push(WorkerEvent::Noted {
-            turn: turn.map(|turn| turn.turn),
+            turn: turn.map(|turn| turn.state.id),
             level,
             code,
             text,

@@ -1,10 +1,11 @@
 //! What a Claude Code that misbehaves does to the adapter: nothing but what is defined.
 
-use agentd_core::worker::{Reply, Steering};
+use agentd_core::worker::{Reply, Steering, WorkerCommand};
 use proptest::prelude::*;
 
 use super::replay::{CANCEL, Replay, steer};
 use super::*;
+use crate::adapter::Adapter as _;
 use crate::adapter::testing::{answer, compact, prompt};
 
 fn result(text: &str) -> Value {

@@ -10,9 +10,9 @@ mod content;
 mod decode;
 mod news;
 mod questions;
+mod steer;
 mod switch;
 mod turn;
-mod words;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -21,21 +21,20 @@ use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessi
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::store::Pins;
 use agentd_core::toolsets::{Tools, Toolsets};
-use agentd_core::worker::{
-    Exit, Failure, Outcome, Prompt, QuestionKind, WorkerCommand, WorkerEvent,
-};
+use agentd_core::worker::{Exit, Failure, Outcome, Prompt, QuestionKind, Reply, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Stop};
 use serde_json::{Value, json};
 
+use super::driver::{Begin, Driver, Wire};
 use super::object::{put_line, shows};
-use super::unknown::Unknown;
-use super::{Adapter, Launch, TOO_LONG, ended};
+use super::{Launch, TOO_LONG, ended};
 use questions::Questions;
+use steer::Compaction;
 use switch::Switch;
-use turn::{Abort, Turn};
-use words::Words;
+use turn::Turn;
 
 /// Its thinking levels: without any, at its lowest effort, or by that.
 const LEVELS: &[&str] = &[
@@ -179,6 +178,7 @@ fn effort(level: &str) -> &str {
 /// One process's translator.
 #[derive(Debug)]
 pub struct Claude {
+    driver: Driver<Self>,
     /// Makes the ids of our messages: the agent drops a message whose id it has in its transcript.
     seed: u64,
     /// Number of the last request or message.
@@ -191,16 +191,12 @@ pub struct Claude {
     resumed: bool,
     /// Does it tell where our messages are? Then a turn begins when it says so.
     tells: bool,
-    turn: Option<Turn>,
     questions: Questions,
-    words: Words,
     switch: Switch,
     /// US dollars since the process started.
     spent: f64,
     /// Does a flat plan pay for it?
     is_flat: bool,
-    /// Types of lines that were not understood, each noted once.
-    unknown: Unknown,
 }
 
 impl Claude {
@@ -208,19 +204,17 @@ impl Claude {
     #[must_use]
     pub fn new(spawn: &Spawn) -> Self {
         Self {
+            driver: Driver::default(),
             seed: RandomState::new().hash_one(0),
             last: 0,
             probe: None,
             named: None,
             resumed: spawn.resume.is_some(),
             tells: false,
-            turn: None,
             questions: Questions::default(),
-            words: Words::default(),
             switch: Switch::new(spawn),
             spent: 0.0,
             is_flat: false,
-            unknown: Unknown::default(),
         }
     }
 
@@ -253,44 +247,6 @@ impl Claude {
         );
         id
     }
-
-    fn prompt(&mut self, prompt: &Prompt, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        if self.turn.is_some() {
-            let why = "a second prompt was given to a Claude Code that has one";
-            let failure = Failure::new(Code::Internal, why);
-            return events.push(ended(prompt.turn, Outcome::failed(failure)));
-        }
-        events.extend(self.unknown.begins(prompt.turn));
-        let id = self.say_content(&content::of(prompt), write);
-        self.turn = Some(Turn::new(prompt.turn, id));
-    }
-
-    fn cancel(&mut self, cancelled: TurnId, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        let Some(turn) = self.turn.as_mut().filter(|turn| turn.turn == cancelled) else {
-            return;
-        };
-        if turn.abort == Abort::No {
-            turn.abort = Abort::Held;
-            // What is queued would be run after the interruption. Between two runs it is the next one
-            // that is interrupted: it may have begun already.
-            if turn.last.is_none() {
-                self.drop_words(events, write);
-            }
-        }
-        self.abort_held(write);
-    }
-
-    /// Writes the interruption that waited for the run to begin: before, it is answered with success
-    /// and does nothing.
-    fn abort_held(&mut self, write: &mut Vec<u8>) {
-        let held = |turn: &Turn| turn.begun && turn.abort == Abort::Held;
-        if self.turn.as_ref().is_some_and(held) {
-            self.request(json!({}), "interrupt", write);
-            if let Some(turn) = &mut self.turn {
-                turn.abort = Abort::Sent;
-            }
-        }
-    }
 }
 
 /// A turn that its user cancelled.
@@ -298,51 +254,119 @@ fn cancelled() -> Outcome {
     Outcome::ended(Stop::Cancelled)
 }
 
-impl Adapter for Claude {
-    fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        self.line(bytes, events, write);
-        self.abort_held(write);
-        self.say_words(events, write);
+impl Wire for Claude {
+    type Turn = Turn;
+    type Compaction = Compaction;
+
+    const NAME: &'static str = "Claude Code";
+
+    fn driver(&self) -> &Driver<Self> {
+        &self.driver
     }
 
-    fn instead_of(&self, beginning: &[u8]) -> Option<Value> {
+    fn driver_mut(&mut self) -> &mut Driver<Self> {
+        &mut self.driver
+    }
+
+    fn line(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        self.said(bytes, events, write);
+    }
+
+    fn too_long(&self, beginning: &[u8]) -> Option<Value> {
         let end = json!("result");
         shows(beginning, "type", &end)
             .then(|| json!({"type": end, "subtype": "error", "is_error": true, "result": TOO_LONG}))
     }
 
-    fn encode(
-        &mut self,
-        command: &WorkerCommand,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
-        match command {
-            WorkerCommand::Probe => {
-                self.probe = Some(self.request(json!({}), "initialize", write));
-            }
-            WorkerCommand::Prompt(prompt) => self.prompt(prompt, events, write),
-            WorkerCommand::Cancel { turn } => self.cancel(*turn, events, write),
-            // Not announced by `describe`.
-            WorkerCommand::Recycle => {}
-            WorkerCommand::Switch(pins) => self.switch(pins, events, write),
-            WorkerCommand::Answer { question, reply } => {
-                self.questions.answered(question, reply, events, write);
-            }
-            WorkerCommand::Steer { turn, word, text } => {
-                self.steer(*turn, *word, text, events, write);
-            }
-            WorkerCommand::Compact { instructions, .. } => {
-                self.compact(instructions.as_deref(), events, write);
-            }
+    /// 2.0 says on its standard error only that it has not got the session.
+    fn gone(&mut self, _exit: Exit, tail: &str, events: &mut Vec<WorkerEvent>) {
+        if self.resumed && tail.contains(GONE) {
+            self.lost_session(events);
         }
     }
 
-    /// 2.0 says on its standard error only that it has not got the session.
-    fn exited(&mut self, _exit: Exit, tail: &str, events: &mut Vec<WorkerEvent>) {
-        if self.resumed && tail.contains(GONE) {
-            self.gone(events);
+    fn probe(&mut self, _events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        self.probe = Some(self.request(json!({}), "initialize", write));
+    }
+
+    fn answer(
+        &mut self,
+        question: &str,
+        reply: &Reply,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        self.questions.answered(question, reply, events, write);
+    }
+
+    fn switch(&mut self, pins: &Pins, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        self.switch_to(pins, events, write);
+    }
+
+    /// The agent queues what is written meanwhile, a prompt behind a compaction, too: none waits
+    /// here for a turn's end.
+    fn takes_prompt(&self) -> bool {
+        self.driver.turn.is_none()
+    }
+
+    fn begin(
+        &mut self,
+        prompt: &Prompt,
+        _events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) -> Begin<Turn> {
+        let id = self.say_content(&content::of(prompt), write);
+        Begin::Begun(Turn::new(prompt.turn, id))
+    }
+
+    fn cancelled(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        // What is queued would be run after the interruption. Between two runs it is the next one
+        // that is interrupted: it may have begun already.
+        if self
+            .driver
+            .turn
+            .as_ref()
+            .is_some_and(|turn| turn.last.is_none())
+        {
+            self.take_back_steers(events, write);
         }
+    }
+
+    fn put_abort(&mut self, write: &mut Vec<u8>) {
+        self.request(json!({}), "interrupt", write);
+    }
+
+    /// What it has queued was taken back with the cancel, and nothing may be behind that.
+    fn takes_steer(&self, turn: TurnId) -> bool {
+        let takes = |known: &Turn| known.state.id == turn && !known.state.is_cancelled();
+        self.driver.turn.as_ref().is_some_and(takes)
+    }
+
+    fn put_steer(
+        &mut self,
+        _word: u64,
+        text: &str,
+        write: &mut Vec<u8>,
+    ) -> Result<String, Failure> {
+        if !self.tells {
+            // It could not be taken back, and would be given to a later turn.
+            let why = "this Claude Code does not tell what becomes of a word to its run";
+            return Err(Failure::new(Code::Unsupported, why));
+        }
+        Ok(self.say(text, write))
+    }
+
+    fn put_compact(
+        &mut self,
+        instructions: Option<&str>,
+        write: &mut Vec<u8>,
+    ) -> Result<Compaction, Failure> {
+        let text = match instructions {
+            Some(instructions) => format!("/compact {instructions}"),
+            None => "/compact".to_owned(),
+        };
+        self.say(&text, write);
+        Ok(Compaction::default())
     }
 }
 

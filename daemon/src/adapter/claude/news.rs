@@ -87,7 +87,7 @@ impl Claude {
             "status" => {
                 self.begin();
                 let error = line.string("compact_error");
-                if let Some(compaction) = &mut self.words.compaction {
+                if let Some(compaction) = &mut self.driver.compaction {
                     compaction.done |= text("compact_result") == "success";
                     compaction.error = error.or(compaction.error.take());
                 } else if let Some(error) = error {
@@ -99,7 +99,7 @@ impl Claude {
                 }
             }
             "compact_boundary" => {
-                if let Some(compaction) = &mut self.words.compaction {
+                if let Some(compaction) = &mut self.driver.compaction {
                     compaction.done = true;
                 }
             }
@@ -119,7 +119,7 @@ impl Claude {
                 self.note(Level::Warning, "fallback", text("content"), events);
             }
             "model_refusal_no_fallback" => {
-                if let Some(turn) = &mut self.turn {
+                if let Some(turn) = &mut self.driver.turn {
                     turn.refusal = line.string("content");
                 }
             }

@@ -3,6 +3,8 @@
 //! What the recording's client wrote stands where the adapter must have written the same kind of
 //! line by then; what the agent said is fed to it with the adapter's own ids.
 
+use agentd_core::worker::WorkerCommand;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use super::*;

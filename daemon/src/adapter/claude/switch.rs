@@ -52,7 +52,8 @@ impl Switch {
 }
 
 impl Claude {
-    pub(super) fn switch(
+    /// Begins to ask for them.
+    pub(super) fn switch_to(
         &mut self,
         pins: &Pins,
         events: &mut Vec<WorkerEvent>,
@@ -63,7 +64,7 @@ impl Claude {
         let level = (pins.thinking != has.thinking).then_some(&pins.thinking);
         let variable = |level| is_off(level) || is_off(&has.thinking) || level.is_none();
         let model = (pins.model != has.model).then_some(&pins.model);
-        if self.turn.is_some()
+        if self.driver.turn.is_some()
             || pins.provider != has.provider
             || model.is_some_and(Option::is_none)
             || level.is_some_and(variable)

@@ -1,11 +1,12 @@
 //! What the adapter makes of recorded conversations.
 
 use agentd_core::store::Pins;
-use agentd_core::worker::{QuestionKind, Reply, Steering};
+use agentd_core::worker::{QuestionKind, Reply, Steering, WorkerCommand};
 use agentd_protocol::line::{CostStatus, Level};
 
 use super::replay::{CANCEL, Replay, steer};
 use super::*;
+use crate::adapter::Adapter as _;
 use crate::adapter::testing::replay::Record;
 use crate::adapter::testing::{answer, compact, prompt, spawn};
 

@@ -9,6 +9,7 @@ use agentd_protocol::line::{Cost, CostStatus, Stop, Usage};
 use serde_json::{Value, json};
 
 use super::cancelled;
+use crate::adapter::driver::{Abort, InFlight, TurnState};
 use crate::adapter::object::Object;
 
 /// Model calls listed for a turn: more are counted in its usage only.
@@ -16,28 +17,17 @@ const API_CALLS: usize = 1000;
 /// Longest name of a model that is kept, in characters.
 const MODEL: usize = 256;
 
-/// Was the turn cancelled?
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Abort {
-    No,
-    /// Asked for, and not yet written.
-    Held,
-    Sent,
-}
-
 /// The turn in flight.
 #[derive(Debug)]
-pub(super) struct Turn {
-    pub(super) turn: TurnId,
+pub(in crate::adapter) struct Turn {
+    /// Its run begins when something of it is seen.
+    pub(super) state: TurnState,
     /// The id of its user message.
     pub(super) id: String,
     /// Is the message in the agent's queue, behind something else?
     pub(super) queued: bool,
     /// Did the agent say that it began with the message?
     pub(super) started: bool,
-    /// Was something of its run seen?
-    pub(super) begun: bool,
-    pub(super) abort: Abort,
     /// The id of the last model message.
     pub(super) said: Option<String>,
     /// Did it come in pieces?
@@ -58,15 +48,23 @@ pub(super) struct Turn {
     model: Option<String>,
 }
 
+impl InFlight for Turn {
+    fn state(&self) -> &TurnState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut TurnState {
+        &mut self.state
+    }
+}
+
 impl Turn {
     pub(super) fn new(turn: TurnId, id: String) -> Self {
         Self {
-            turn,
+            state: TurnState::new(turn),
             id,
             queued: false,
             started: false,
-            begun: false,
-            abort: Abort::No,
             said: None,
             streamed: false,
             open: false,
@@ -134,7 +132,7 @@ impl Turn {
         let subtype = result.string("subtype").unwrap_or_default();
         // 2.0 gives no reason.
         let broken = subtype == "error_during_execution";
-        let mut outcome = if aborted || (self.abort == Abort::Sent && broken) {
+        let mut outcome = if aborted || (self.state.abort == Abort::Sent && broken) {
             cancelled()
         } else if reason == "max_turns" || subtype == "error_max_turns" {
             Outcome::ended(Stop::MaxTurnRequests)

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::items::{result, tool};
 use super::known::{NOTIFICATIONS, TOOLS};
 use super::requests::Refused;
+use super::steer::message_seen;
 use super::turn::{Turn, failed, failure, tokens};
 use super::{ACCOUNT, Asked, Codex, Thread, WARNING, WARNINGS, cut};
 use crate::adapter::object::{Object, beginning, put_line};
@@ -40,10 +41,10 @@ impl Codex {
         };
         match line.string("method") {
             Some(method) if line.raw("id").is_some() => {
-                let turn = self.turn.as_ref();
+                let turn = self.driver.turn.as_ref();
                 let about = |item: &str| turn.and_then(|turn| turn.about(item));
                 let taken = self.requests.take(&method, &line, about, write);
-                let turn = turn.map(|turn| turn.turn);
+                let turn = turn.map(|turn| turn.state.id);
                 match taken {
                     Ok(asking) => events.extend(
                         asking
@@ -56,7 +57,7 @@ impl Codex {
                             .map(|question| WorkerEvent::Withdrew { question }),
                     ),
                     Err(Refused::Unserved) => {
-                        events.extend(self.unknown.asked("Codex", &method, turn));
+                        events.extend(self.driver.unknown.asked("Codex", &method, turn));
                     }
                 }
             }
@@ -131,7 +132,7 @@ impl Codex {
         }
         let failure = failure("nobody is logged in", Some(Code::AgentAuth));
         self.thread = Thread::Failed(failure.clone());
-        if self.turn.is_some() {
+        if self.driver.turn.is_some() {
             events.push(WorkerEvent::Spoilt {
                 why: "nobody is logged in to Codex",
             });
@@ -193,7 +194,7 @@ impl Codex {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
-        if self.turn.as_ref().map(|turn| turn.turn) != Some(asked) {
+        if self.driver.turn_id() != Some(asked) {
             return;
         }
         if let Some(error) = error {
@@ -202,11 +203,11 @@ impl Codex {
         let result = line.object("result");
         let turn = result.and_then(|result| result.object("turn"));
         let native = turn.and_then(|turn| turn.string("id"));
-        if let (Some(turn), Some(native)) = (&mut self.turn, native)
+        if let (Some(turn), Some(native)) = (&mut self.driver.turn, native)
             && turn.native.as_ref() != Some(&native)
         {
             turn.native = Some(native);
-            turn.started = false;
+            turn.state.begun = false;
         }
     }
 
@@ -237,7 +238,7 @@ impl Codex {
             _ => return self.heard(method, events),
         };
         match method {
-            "turn/started" => self.turn_started(&thread, params, bytes, events, write),
+            "turn/started" => self.turn_started(&thread, params, bytes, events),
             "turn/completed" => self.turn_completed(params, bytes, events, write),
             "thread/tokenUsage/updated" => self.count(params),
             "thread/closed" => {
@@ -250,7 +251,7 @@ impl Codex {
             }
             _ => {
                 let named = params.string("turnId");
-                if let Some(turn) = &mut self.turn
+                if let Some(turn) = &mut self.driver.turn
                     && named.is_some()
                     && turn.native == named
                 {
@@ -260,9 +261,9 @@ impl Codex {
                     if method == "item/started"
                         && let Some(item) = params.object("item")
                     {
-                        self.words.seen(&item, events);
+                        message_seen(&item, &mut self.driver.steers, events);
                     }
-                    output(turn, method, params, &mut self.unknown, events);
+                    output(turn, method, params, &mut self.driver.unknown, events);
                 } else {
                     self.heard(method, events);
                 }
@@ -273,8 +274,8 @@ impl Codex {
     /// What is of no turn here is at least known.
     fn heard(&mut self, method: &str, events: &mut Vec<WorkerEvent>) {
         if !NOTIFICATIONS.contains(&method) {
-            let turn = self.turn.as_ref().map(|turn| turn.turn);
-            events.extend(self.unknown.said("Codex", method, turn));
+            let turn = self.driver.turn_id();
+            events.extend(self.driver.unknown.said("Codex", method, turn));
         }
     }
 
@@ -284,23 +285,20 @@ impl Codex {
         params: &Object<'_>,
         bytes: &[u8],
         events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
     ) {
         let native = params.object("turn").and_then(|turn| turn.string("id"));
         let Some(native) = native else { return };
         let ours = |turn: &&mut Turn| turn.native.as_ref().is_none_or(|known| *known == native);
-        if let Some(turn) = self.turn.as_mut().filter(ours) {
+        if let Some(turn) = self.driver.turn.as_mut().filter(ours) {
             turn.native = Some(native);
-            turn.started = true;
+            turn.state.begun = true;
             // Codex writes a thread down with its first turn, and no earlier.
             if !std::mem::replace(&mut self.named, true) {
                 events.push(WorkerEvent::SessionNamed {
                     native: thread.to_owned(),
                 });
             }
-            self.abort_held(write);
-            self.say_words(write);
-        } else if !self.words.began(&native) {
+        } else if !self.compaction_began(&native) {
             events.push(WorkerEvent::Stray {
                 line: beginning(bytes),
             });
@@ -324,11 +322,11 @@ impl Codex {
             _ => failed(done.object("error").as_ref()),
         };
         let ours = |turn: &Turn| turn.native.as_ref() == Some(&native) && turn.ending.is_none();
-        if let Some(turn) = self.turn.as_mut().filter(|turn| ours(turn)) {
+        if let Some(turn) = self.driver.turn.as_mut().filter(|turn| ours(turn)) {
             let error = done.object("error");
             turn.refusal = error.and_then(|error| error.string("message"));
             self.end(result, events, write);
-        } else if !self.words.compacted(&native, result, events) {
+        } else if !self.compacted(&native, result, events) {
             events.push(WorkerEvent::Stray {
                 line: beginning(bytes),
             });
@@ -347,7 +345,7 @@ impl Codex {
             None => read("last").unwrap_or_default(),
         };
         let named = params.string("turnId");
-        if let Some(turn) = &mut self.turn
+        if let Some(turn) = &mut self.driver.turn
             && named.is_some()
             && turn.native == named
         {
@@ -361,7 +359,7 @@ impl Codex {
         if text.is_empty() || self.warned.iter().any(|warned| warned == text) {
             return;
         }
-        let Some(turn) = &self.turn else {
+        let Some(turn) = &self.driver.turn else {
             // Each new process says the same of its configuration: no news to each sender, but worth
             // reading where it fails.
             let line = text.to_owned();
@@ -372,7 +370,7 @@ impl Codex {
         }
         self.warned.push(text.to_owned());
         events.push(WorkerEvent::Noted {
-            turn: Some(turn.turn),
+            turn: Some(turn.state.id),
             level: Level::Warning,
             code: "worker",
             text: text.to_owned(),
@@ -392,7 +390,7 @@ fn output(
     unknown: &mut Unknown,
     events: &mut Vec<WorkerEvent>,
 ) {
-    let name = turn.turn;
+    let name = turn.state.id;
     let delta = || params.string("delta").filter(|delta| !delta.is_empty());
     match method {
         "item/started" | "item/completed" => {
@@ -456,17 +454,17 @@ fn item_started(
         "reasoning" => events.extend(turn.thinking_begins()),
         "contextCompaction" => {
             let text = "Codex compacts its context";
-            events.push(noted(turn.turn, Level::Info, "compaction", text));
+            events.push(noted(turn.state.id, Level::Info, "compaction", text));
         }
         _ => {
             let Some(tool) = tool(kind, item) else { return };
             if !TOOLS.contains(&kind) {
-                events.extend(unknown.said("Codex", &format!("item {kind}"), Some(turn.turn)));
+                events.extend(unknown.said("Codex", &format!("item {kind}"), Some(turn.state.id)));
             }
             let call = item.string("id").unwrap_or_default();
             turn.call_begins(&call, &tool.about, kind == "commandExecution");
             events.push(WorkerEvent::ToolStarted {
-                turn: turn.turn,
+                turn: turn.state.id,
                 call,
                 name: tool.name,
                 input: tool.input,
@@ -477,7 +475,7 @@ fn item_started(
 }
 
 fn item_completed(turn: &mut Turn, kind: &str, item: &Object<'_>, events: &mut Vec<WorkerEvent>) {
-    let name = turn.turn;
+    let name = turn.state.id;
     match kind {
         "agentMessage" => {
             let text = item.string("text").unwrap_or_default();
@@ -527,7 +525,7 @@ fn tool_said(
     let Some(output) = piece else { return };
     if let Some(offset) = turn.more_output(&call, &output) {
         events.push(WorkerEvent::ToolUpdated {
-            turn: turn.turn,
+            turn: turn.state.id,
             call,
             offset,
             output,

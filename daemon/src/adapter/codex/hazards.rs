@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use agentd_core::worker::Reply;
+use agentd_core::worker::{Reply, WorkerCommand};
 use proptest::prelude::*;
 
 use super::replay::{Replay, spawn};
 use super::*;
+use crate::adapter::Adapter as _;
 use crate::adapter::testing::{self, answer, cancel, compact, prompt};
 
 const CANCEL: WorkerCommand = WorkerCommand::Cancel { turn: TurnId(1) };
@@ -569,7 +570,7 @@ proptest! {
             // A turn's end may decline every request, end every call and begin the next turn.
             prop_assert!(replay.events.len() - before.0 <= 64 + 10);
             prop_assert!(replay.wrote.len() - before.1 <= 64 + 3);
-            let held = replay.adapter.turn.as_ref().map_or(0, Turn::held);
+            let held = replay.adapter.driver.turn.as_ref().map_or(0, Turn::held);
             prop_assert!(held <= 64 * (4 * 1024 + 256));
             prop_assert!(replay.adapter.requests.held() <= 64);
             prop_assert!(replay.adapter.warned.len() <= WARNINGS);

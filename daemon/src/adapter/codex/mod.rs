@@ -9,9 +9,9 @@ mod decode;
 mod items;
 mod known;
 mod requests;
+mod steer;
 mod terminals;
 mod turn;
-mod words;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,18 +22,18 @@ use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::toolsets::{Group, Toolsets};
-use agentd_core::worker::{Failure, Outcome, Prompt, QuestionKind, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{Failure, Prompt, QuestionKind, Reply, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::{Stop, Usage};
 use serde_json::{Value, json};
 
 use super::attached::data_url;
+use super::driver::{Begin, Driver, Wire};
 use super::object::{put_line, shows};
-use super::unknown::Unknown;
-use super::{Adapter, Launch, TOO_LONG, cut, ended};
+use super::{Launch, TOO_LONG, cut, ended};
 use requests::Requests;
-use turn::{Abort, Turn};
-use words::Words;
+use steer::Compaction;
+use turn::Turn;
 
 /// Notifications that say nothing the core has a word for, or that repeat what an item says.
 const UNWANTED: &[&str] = &[
@@ -181,6 +181,7 @@ enum Thread {
 /// One process's translator.
 #[derive(Debug, Default)]
 pub struct Codex {
+    driver: Driver<Self>,
     /// Number of the last request.
     last: u64,
     asked: BTreeMap<u64, Asked>,
@@ -198,13 +199,9 @@ pub struct Codex {
     named: bool,
     /// All tokens of the thread so far; unknown for one that was resumed.
     total: Option<Usage>,
-    turn: Option<Turn>,
-    waiting: Option<Box<Prompt>>,
-    words: Words,
     requests: Requests,
     /// Warnings that were passed on.
     warned: Vec<String>,
-    unknown: Unknown,
 }
 
 impl Codex {
@@ -237,7 +234,7 @@ impl Codex {
     }
 
     /// Answers by `Ready`, now or when the thread is open.
-    fn probe(&mut self, write: &mut Vec<u8>) {
+    fn ask_whether_ready(&mut self, write: &mut Vec<u8>) {
         match self.thread {
             Thread::Unopened => {
                 self.thread = Thread::Opening;
@@ -289,66 +286,6 @@ impl Codex {
         }
     }
 
-    /// Writes the prompt that had to wait.
-    fn advance(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        if self.turn.is_some() || self.words.are_compacting() {
-            return;
-        }
-        let thread = match &self.thread {
-            Thread::Unopened | Thread::Opening => return,
-            Thread::Open(thread) => thread.clone(),
-            Thread::Failed(failure) => {
-                if let Some(prompt) = self.waiting.take() {
-                    let outcome = Outcome::failed(failure.clone());
-                    events.push(WorkerEvent::Spoilt {
-                        why: "Codex has no thread open",
-                    });
-                    events.push(ended(prompt.turn, outcome));
-                }
-                return;
-            }
-        };
-        if let Some(prompt) = self.waiting.take() {
-            let input = input(&prompt);
-            let mut params = json!({"threadId": thread, "input": input});
-            if let Some(thinking) = &prompt.thinking {
-                params["effort"] = json!(effort(thinking));
-            }
-            self.turn = Some(Turn::new(prompt.turn));
-            self.request(Asked::Turn(prompt.turn), "turn/start", &params, write);
-        }
-    }
-
-    fn cancel(&mut self, cancelled: TurnId, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        if self.waiting.as_ref().map(|prompt| prompt.turn) == Some(cancelled) {
-            self.waiting = None;
-            self.words.turn_over(events);
-            events.push(ended(cancelled, Outcome::ended(Stop::Cancelled)));
-        }
-        if let Some(turn) = self.turn.as_mut().filter(|turn| turn.turn == cancelled) {
-            // Before `turn/started` it is refused: "no active turn to interrupt".
-            if turn.abort == Abort::No {
-                turn.abort = Abort::Held;
-            }
-            self.abort_held(write);
-        }
-    }
-
-    /// Writes the interrupt that waited for the turn to begin.
-    fn abort_held(&mut self, write: &mut Vec<u8>) {
-        let Thread::Open(thread) = &self.thread else {
-            return;
-        };
-        if let Some(turn) = &mut self.turn
-            && turn.started
-            && turn.abort == Abort::Held
-        {
-            turn.abort = Abort::Sent;
-            let params = json!({"threadId": thread, "turnId": turn.native});
-            self.request(Asked::Interrupt, "turn/interrupt", &params, write);
-        }
-    }
-
     /// Ends the turn in flight, if there is one.
     fn finish(
         &mut self,
@@ -356,16 +293,16 @@ impl Codex {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
-        let Some(mut turn) = self.turn.take() else {
+        let Some(mut turn) = self.driver.turn.take() else {
             return;
         };
-        self.words.turn_over(events);
+        self.driver.steers.close_all(events);
         self.requests.decline_all(write);
         turn.end_calls(result == Ok(Stop::EndTurn), events);
         let mut outcome = turn.outcome(result);
         outcome.provider.clone_from(&self.provider);
         outcome.model.clone_from(&self.model);
-        events.push(ended(turn.turn, outcome));
+        events.push(ended(turn.state.id, outcome));
     }
 }
 
@@ -394,15 +331,27 @@ fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
-impl Adapter for Codex {
-    fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        self.message(bytes, events, write);
-        self.advance(events, write);
+impl Wire for Codex {
+    type Turn = Turn;
+    type Compaction = Compaction;
+
+    const NAME: &'static str = "codex";
+
+    fn driver(&self) -> &Driver<Self> {
+        &self.driver
     }
 
-    fn instead_of(&self, beginning: &[u8]) -> Option<Value> {
+    fn driver_mut(&mut self) -> &mut Driver<Self> {
+        &mut self.driver
+    }
+
+    fn line(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        self.message(bytes, events, write);
+    }
+
+    fn too_long(&self, beginning: &[u8]) -> Option<Value> {
         let end = json!("turn/completed");
-        let native = json!(self.turn.as_ref()?.native.as_ref()?);
+        let native = json!(self.driver.turn.as_ref()?.native.as_ref()?);
         let ours = shows(beginning, "method", &end) && shows(beginning, "id", &native);
         let turn = json!({"id": native, "status": "failed", "error": {"message": TOO_LONG}});
         let Thread::Open(thread) = &self.thread else {
@@ -411,39 +360,85 @@ impl Adapter for Codex {
         ours.then(|| json!({"method": end, "params": {"threadId": thread, "turn": turn}}))
     }
 
-    fn encode(
+    fn probe(&mut self, _events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        self.ask_whether_ready(write);
+    }
+
+    fn answer(
         &mut self,
-        command: &WorkerCommand,
-        events: &mut Vec<WorkerEvent>,
+        question: &str,
+        reply: &Reply,
+        _events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
-        match command {
-            WorkerCommand::Probe => self.probe(write),
-            WorkerCommand::Prompt(prompt) => {
-                if self.waiting.is_some() {
-                    let why = "a second prompt was given to a Codex that has one waiting";
-                    let failure = Failure::new(Code::Internal, why);
-                    events.push(ended(prompt.turn, Outcome::failed(failure)));
-                } else {
-                    events.extend(self.unknown.begins(prompt.turn));
-                    self.waiting = Some(prompt.clone());
-                }
+        self.requests.answer(question, reply, write);
+    }
+
+    fn is_free(&mut self, _write: &mut Vec<u8>) -> bool {
+        let settled = matches!(self.thread, Thread::Open(_) | Thread::Failed(_));
+        settled && self.driver.compaction.is_none()
+    }
+
+    fn begin(
+        &mut self,
+        prompt: &Prompt,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) -> Begin<Turn> {
+        let thread = match &self.thread {
+            Thread::Unopened | Thread::Opening => return Begin::NotYet,
+            Thread::Open(thread) => thread,
+            Thread::Failed(failure) => {
+                let why = "Codex has no thread open";
+                events.push(WorkerEvent::Spoilt { why });
+                return Begin::Failed(failure.clone());
             }
-            WorkerCommand::Cancel { turn } => self.cancel(*turn, events, write),
-            // The kind doesn't recycle: a session gets a process of its own, and for another model
-            // a new one.
-            WorkerCommand::Recycle | WorkerCommand::Switch(_) => {}
-            WorkerCommand::Answer { question, reply } => {
-                self.requests.answer(question, reply, write);
-            }
-            WorkerCommand::Steer { turn, word, text } => {
-                self.steer(*turn, *word, text, events, write);
-            }
-            WorkerCommand::Compact { instructions, .. } => {
-                self.compact(instructions.is_some(), events, write);
-            }
+        };
+        let mut params = json!({"threadId": thread, "input": input(prompt)});
+        if let Some(thinking) = &prompt.thinking {
+            params["effort"] = json!(effort(thinking));
         }
-        self.advance(events, write);
+        self.request(Asked::Turn(prompt.turn), "turn/start", &params, write);
+        Begin::Begun(Turn::new(prompt.turn))
+    }
+
+    fn put_abort(&mut self, write: &mut Vec<u8>) {
+        if let (Some(turn), Thread::Open(thread)) = (&self.driver.turn, &self.thread) {
+            let params = json!({"threadId": thread, "turnId": turn.native});
+            self.request(Asked::Interrupt, "turn/interrupt", &params, write);
+        }
+    }
+
+    fn put_steer(&mut self, word: u64, text: &str, write: &mut Vec<u8>) -> Result<String, Failure> {
+        let name = steer::name(word);
+        if let (Some(turn), Thread::Open(thread)) = (&self.driver.turn, &self.thread) {
+            let params = json!({
+                "threadId": thread,
+                "expectedTurnId": turn.native,
+                "clientUserMessageId": name,
+                "input": [{"type": "text", "text": text}],
+            });
+            self.request(Asked::Steer(word), "turn/steer", &params, write);
+        }
+        Ok(name)
+    }
+
+    fn put_compact(
+        &mut self,
+        instructions: Option<&str>,
+        write: &mut Vec<u8>,
+    ) -> Result<Compaction, Failure> {
+        let Thread::Open(thread) = &self.thread else {
+            let why = "codex has no thread open";
+            return Err(Failure::new(Code::SessionIdle, why));
+        };
+        if instructions.is_some() {
+            let why = "codex takes no instructions for a compaction";
+            return Err(Failure::new(Code::Unsupported, why));
+        }
+        let params = json!({"threadId": thread});
+        self.request(Asked::Compact, "thread/compact/start", &params, write);
+        Ok(Compaction { turn: None })
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use agentd_core::worker::{Reply, Traits};
+use agentd_core::worker::{Reply, Traits, WorkerCommand};
 
 use super::*;
 use crate::adapter::testing::replay::{self, Record, Recorded};

@@ -28,7 +28,7 @@ impl Codex {
         write: &mut Vec<u8>,
     ) {
         let interrupted = matches!(result, Ok(Stop::Cancelled) | Err(_));
-        if let (Some(turn), Thread::Open(thread)) = (&mut self.turn, &self.thread)
+        if let (Some(turn), Thread::Open(thread)) = (&mut self.driver.turn, &self.thread)
             && interrupted
             && turn.runs_commands()
         {
@@ -52,7 +52,7 @@ impl Codex {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
-        let (Some(turn), Thread::Open(thread)) = (&mut self.turn, &self.thread) else {
+        let (Some(turn), Thread::Open(thread)) = (&mut self.driver.turn, &self.thread) else {
             return;
         };
         let Some(result) = line.object("result") else {
@@ -88,7 +88,11 @@ impl Codex {
         if error.is_some() {
             return self.not_terminated(events, write);
         }
-        let ending = self.turn.as_mut().and_then(|turn| turn.ending.as_mut());
+        let ending = self
+            .driver
+            .turn
+            .as_mut()
+            .and_then(|turn| turn.ending.as_mut());
         if let Some(left) = ending.and_then(|ending| ending.left.as_mut()) {
             *left = left.saturating_sub(1);
         }
@@ -96,7 +100,7 @@ impl Codex {
     }
 
     fn end_if_quiet(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        let turn = self.turn.as_mut();
+        let turn = self.driver.turn.as_mut();
         let quiet = |ending: &mut Ending| ending.left == Some(0);
         if let Some(ending) = turn.and_then(|turn| turn.ending.take_if(quiet)) {
             self.finish(ending.result, events, write);
@@ -104,7 +108,7 @@ impl Codex {
     }
 
     fn not_terminated(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        let turn = self.turn.as_mut();
+        let turn = self.driver.turn.as_mut();
         if let Some(ending) = turn.and_then(|turn| turn.ending.take()) {
             events.push(WorkerEvent::Spoilt {
                 why: "Codex left a command of an interrupted turn running",

@@ -1,6 +1,6 @@
 //! What the adapter makes of recorded conversations with Codex 0.169.0.
 
-use agentd_core::worker::{QuestionKind, Reply, Steering};
+use agentd_core::worker::{QuestionKind, Reply, Steering, WorkerCommand};
 use agentd_protocol::line::CostStatus;
 
 use super::replay::{Replay, spawn};

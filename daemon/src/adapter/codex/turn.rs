@@ -11,6 +11,7 @@ use agentd_protocol::line::{Stop, Usage};
 
 use super::shortened;
 use super::terminals::Ending;
+use crate::adapter::driver::{InFlight, TurnState};
 use crate::adapter::object::Object;
 
 /// Tool calls that are followed at once.
@@ -22,15 +23,6 @@ const ABOUT: usize = 16 * 1024;
 
 /// Codex's names of refusals, as it writes them.
 const POLICIES: &[&str] = &["\"cyberPolicy\"", "\"misalignmentPolicyViolation\""];
-
-/// Was the turn cancelled?
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Abort {
-    No,
-    /// Asked for, and not yet written.
-    Held,
-    Sent,
-}
 
 /// A tool call that began and didn't end.
 #[derive(Debug)]
@@ -45,13 +37,11 @@ struct Call {
 
 /// The turn in flight.
 #[derive(Debug)]
-pub(super) struct Turn {
-    pub(super) turn: TurnId,
+pub(in crate::adapter) struct Turn {
+    /// It begins with `turn/started`.
+    pub(super) state: TurnState,
     /// Codex's own name of it.
     pub(super) native: Option<String>,
-    /// Was its `turn/started` seen?
-    pub(super) started: bool,
-    pub(super) abort: Abort,
     /// Was a message begun that holds nothing but thinking so far?
     pub(super) thinks: bool,
     /// Is a message open, and was any of its text streamed?
@@ -70,13 +60,21 @@ pub(super) struct Turn {
     usage: Option<Usage>,
 }
 
+impl InFlight for Turn {
+    fn state(&self) -> &TurnState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut TurnState {
+        &mut self.state
+    }
+}
+
 impl Turn {
     pub(super) const fn new(turn: TurnId) -> Self {
         Self {
-            turn,
+            state: TurnState::new(turn),
             native: None,
-            started: false,
-            abort: Abort::No,
             thinks: false,
             message: None,
             thought: false,
@@ -109,7 +107,7 @@ impl Turn {
         // One that is still open broke off, as Codex stops a message for a word.
         let open = self.message.take().is_some();
         WorkerEvent::MessageStarted {
-            turn: self.turn,
+            turn: self.state.id,
             replaces_last: std::mem::take(&mut self.replaces) || open,
         }
     }
@@ -168,7 +166,7 @@ impl Turn {
         let output = if ok { "still running" } else { "interrupted" };
         for call in std::mem::take(&mut self.calls).into_keys() {
             events.push(WorkerEvent::ToolEnded {
-                turn: self.turn,
+                turn: self.state.id,
                 call,
                 ok,
                 output: output.to_owned(),
@@ -185,7 +183,7 @@ impl Turn {
 
     pub(super) fn outcome(&self, result: Result<Stop, Failure>) -> Outcome {
         let result = match result {
-            Err(_) if self.abort != Abort::No => Ok(Stop::Cancelled),
+            Err(_) if self.state.is_cancelled() => Ok(Stop::Cancelled),
             result => result,
         };
         let refusal = self.refusal.clone();

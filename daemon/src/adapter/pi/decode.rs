@@ -10,8 +10,8 @@ use agentd_core::worker::{AskedFor, Asking, Outcome, QuestionKind, Reply, Traits
 use agentd_protocol::line::{Level, Stop};
 use serde_json::json;
 
-use super::turn::{Abort, Turn, failure};
-use super::words::put_reply;
+use super::steer::put_reply;
+use super::turn::{Turn, failure};
 use super::{LOOKS, LOOKS_OLD, Pi, Recycle};
 use crate::adapter::object::{Object, beginning, content};
 
@@ -92,14 +92,14 @@ impl Pi {
             | "tool_execution_start"
             | "tool_execution_update"
             | "tool_execution_end" => {
-                if let Some(turn) = self.turn.as_ref().map(|turn| turn.turn) {
+                if let Some(turn) = self.driver.turn_id() {
                     self.output(&kind, turn, &record, events);
                 }
             }
             known if IGNORED.contains(&known) => {}
             _ => {
-                let turn = self.turn.as_ref().map(|turn| turn.turn);
-                events.extend(self.unknown.said("pi", &kind, turn));
+                let turn = self.driver.turn_id();
+                events.extend(self.driver.unknown.said("pi", &kind, turn));
             }
         }
     }
@@ -118,14 +118,12 @@ impl Pi {
                 self.running = true;
                 self.retrying = false;
                 self.confirm = None;
-                match &mut self.turn {
-                    Some(turn) => turn.started = true,
+                match &mut self.driver.turn {
+                    Some(turn) => turn.state.begun = true,
                     None => events.push(WorkerEvent::Stray {
                         line: beginning(bytes),
                     }),
                 }
-                self.abort_held(write);
-                self.say_words(write);
             }
             "agent_end" => {
                 self.settles |= record.raw("willRetry").is_some();
@@ -191,21 +189,18 @@ impl Pi {
     ) {
         let id = record.string("id");
         if let Some(id) = &id
-            && self.word_answered(id, bytes, record, events)
+            && self.steer_answered(id, bytes, record, events)
         {
             return;
         }
         let is = |asked: Option<&String>| id.is_some() && asked == id.as_ref();
-        let turn = self.turn.as_ref();
+        let turn = self.driver.turn.as_ref();
         let (named, asked) = match &self.recycle {
             Recycle::Naming(id) => (Some(id), None),
             Recycle::Asked(id) => (None, Some(id)),
             Recycle::No | Recycle::Wanted => (None, None),
         };
-        let aborted = turn.and_then(|turn| match &turn.abort {
-            Abort::Sent(id) => Some(id),
-            Abort::No | Abort::Held => None,
-        });
+        let aborted = turn.and_then(|turn| turn.abort.as_ref());
         if is(turn.map(|turn| &turn.id)) {
             self.prompt_answered(record, events, write);
         } else if is(aborted) {
@@ -246,13 +241,15 @@ impl Pi {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
-        let Some(turn) = &mut self.turn else { return };
+        let Some(turn) = &mut self.driver.turn else {
+            return;
+        };
         if !record.is_true("success") {
-            if !turn.started {
+            if !turn.state.begun {
                 let error = record.string("error").unwrap_or_default();
-                let outcome = match turn.abort {
-                    Abort::No => Outcome::failed(failure(&error)),
-                    Abort::Held | Abort::Sent(_) => Outcome::ended(Stop::Cancelled),
+                let outcome = match turn.state.is_cancelled() {
+                    false => Outcome::failed(failure(&error)),
+                    true => Outcome::ended(Stop::Cancelled),
                 };
                 self.run_over(events, write);
                 self.finish(Some(outcome), events);
@@ -265,7 +262,7 @@ impl Pi {
         self.settles |= disposition.is_some();
         self.disposes |= disposition.is_some();
         turn.handled = disposition.as_deref() == Some("handled");
-        if turn.handled || (disposition.is_none() && turn.slash && !turn.started) {
+        if turn.handled || (disposition.is_none() && turn.slash && !turn.state.begun) {
             self.look(write);
         }
     }
@@ -282,9 +279,9 @@ impl Pi {
         if says("isStreaming") || says("isCompacting") || self.retrying || self.compacting {
             return;
         }
-        let needed = match &self.turn {
-            Some(turn) if !turn.started && !turn.handled && !turn.slash => return,
-            Some(turn) if !turn.started && !turn.handled => LOOKS,
+        let needed = match &self.driver.turn {
+            Some(turn) if !turn.state.begun && !turn.handled && !turn.slash => return,
+            Some(turn) if !turn.state.begun && !turn.handled => LOOKS,
             _ if !self.settles => LOOKS_OLD,
             _ => 1,
         };
@@ -292,11 +289,11 @@ impl Pi {
         if self.looks < needed {
             return self.look_again(write);
         }
-        if self.words.are_busy() {
+        if self.is_held_up() {
             // The turn ends when pi's queue is empty.
             return;
         }
-        if self.turn.is_some() {
+        if self.driver.turn.is_some() {
             self.kept(events);
         }
         self.state(record, events);
@@ -315,11 +312,11 @@ impl Pi {
     /// unless it was interfered with; its session's file is known since it was ready. A command of an
     /// extension may have begun another session.
     fn is_known(&self) -> bool {
-        let plain = |turn: &Turn| turn.started && turn.abort == Abort::No && !turn.slash;
-        self.turn.as_ref().is_some_and(plain)
+        let plain = |turn: &Turn| turn.state.begun && !turn.state.is_cancelled() && !turn.slash;
+        self.driver.turn.as_ref().is_some_and(plain)
             && self.named.is_some()
             && !self.compacting
-            && !self.words.are_busy()
+            && !self.is_held_up()
     }
 
     /// pi is idle.
@@ -393,7 +390,9 @@ impl Pi {
         record: &Object<'_>,
         events: &mut Vec<WorkerEvent>,
     ) {
-        let Some(turn) = &mut self.turn else { return };
+        let Some(turn) = &mut self.driver.turn else {
+            return;
+        };
         match kind {
             "message_start" | "message_end" => {
                 let Some(message) = record.object("message") else {
@@ -418,13 +417,13 @@ impl Pi {
                     let stop = message.string("stopReason").unwrap_or_default();
                     if !STOPS.contains(&stop.as_str()) {
                         let kind = format!("stopReason {stop}");
-                        events.extend(self.unknown.said("pi", &kind, Some(name)));
+                        events.extend(self.driver.unknown.said("pi", &kind, Some(name)));
                     }
                     for part in message.objects("content") {
                         let kind = part.string("type").unwrap_or_default();
                         if !PARTS.contains(&kind.as_str()) {
                             let kind = format!("content {kind}");
-                            events.extend(self.unknown.said("pi", &kind, Some(name)));
+                            events.extend(self.driver.unknown.said("pi", &kind, Some(name)));
                         }
                     }
                 }
@@ -447,7 +446,7 @@ impl Pi {
                         .extend(delta().map(|text| WorkerEvent::Thinking { turn: name, text })),
                     Some(other) if !SILENT.contains(&other) => {
                         let kind = format!("message_update {other}");
-                        events.extend(self.unknown.said("pi", &kind, Some(name)));
+                        events.extend(self.driver.unknown.said("pi", &kind, Some(name)));
                     }
                     _ => {}
                 }
@@ -463,7 +462,9 @@ impl Pi {
         record: &Object<'_>,
         events: &mut Vec<WorkerEvent>,
     ) {
-        let Some(turn) = &mut self.turn else { return };
+        let Some(turn) = &mut self.driver.turn else {
+            return;
+        };
         let call = record.string("toolCallId").unwrap_or_default();
         let output = |field| record.object(field).map(|result| content(&result));
         match kind {
@@ -529,16 +530,16 @@ impl Pi {
                 if let Some(id) = text("id").filter(|id| id.len() <= ID) {
                     put_reply(&id, &Reply::Cancelled, write);
                 }
-                let turn = self.turn.as_ref().map(|turn| turn.turn);
+                let turn = self.driver.turn_id();
                 let kind = format!("extension_ui_request {method}");
-                return events.extend(self.unknown.asked("pi", &kind, turn));
+                return events.extend(self.driver.unknown.asked("pi", &kind, turn));
             }
         };
         // When that has passed pi goes on by itself, and says nothing of it.
         let wait = record.get("timeout").map(Duration::from_millis);
         let wait = wait.filter(|wait| !wait.is_zero());
         events.push(WorkerEvent::Asked {
-            turn: self.turn.as_ref().map(|turn| turn.turn),
+            turn: self.driver.turn_id(),
             asking: Asking {
                 question: text("id").unwrap_or_default(),
                 kind,
@@ -551,7 +552,7 @@ impl Pi {
     }
 
     fn noted(&self, level: Level, code: &'static str, text: String) -> WorkerEvent {
-        let turn = self.turn.as_ref().map(|turn| turn.turn);
+        let turn = self.driver.turn_id();
         WorkerEvent::Noted {
             turn,
             level,

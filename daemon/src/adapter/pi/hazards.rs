@@ -1,10 +1,12 @@
 //! The fourteen hazards of pi's protocol, each with the adapter's part of its counter-measure.
 
 use agentd_core::ids::TurnId;
-use agentd_core::worker::Steering;
+use agentd_core::worker::{Steering, WorkerCommand};
+use agentd_protocol::Code;
 
 use super::replay::{DIALECTS, Replay};
 use super::*;
+use crate::adapter::Adapter as _;
 use crate::adapter::testing::{cancel, compact, prompt, spawn, steer};
 
 #[test]

@@ -7,9 +7,9 @@
 //! Must not know processes or time: whatever pi never answers, the core ends by its deadlines.
 
 mod decode;
+mod steer;
 mod switch;
 mod turn;
-mod words;
 
 use std::time::Duration;
 
@@ -19,18 +19,17 @@ use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::store::Pins;
 use agentd_core::toolsets::{Tools, Toolsets};
-use agentd_core::worker::{Failure, Outcome, Prompt, QuestionKind, WorkerCommand, WorkerEvent};
-use agentd_protocol::Code;
+use agentd_core::worker::{Failure, Outcome, Prompt, QuestionKind, Reply, WorkerEvent};
 use agentd_protocol::line::{CostStatus, Level, Stop};
 use serde_json::{Value, json};
 
 use super::attached::base64;
+use super::driver::{Begin, Driver, Wire};
 use super::object::{put_line, shows};
-use super::unknown::Unknown;
-use super::{Adapter, Launch, ended};
+use super::{Launch, ended};
+use steer::Queue;
 use switch::Switch;
-use turn::{Abort, Turn};
-use words::Words;
+use turn::Turn;
 
 /// A slash command that starts no run is believed after so many looks at the state: the old
 /// dialect acknowledges both kinds alike, and a run begins within a few of pi's ticks.
@@ -144,6 +143,7 @@ enum Recycle {
 /// One process's translator.
 #[derive(Debug, Default)]
 pub struct Pi {
+    driver: Driver<Self>,
     /// Number of the last request.
     last: u64,
     /// Does this pi say `agent_settled`?
@@ -159,9 +159,7 @@ pub struct Pi {
     confirm: Option<String>,
     /// How often it was idle since.
     looks: u32,
-    turn: Option<Turn>,
-    waiting: Option<Box<Prompt>>,
-    words: Words,
+    queue: Queue,
     recycle: Recycle,
     /// The session's file as last reported.
     named: Option<String>,
@@ -178,7 +176,6 @@ pub struct Pi {
     disposes: bool,
     /// The one that counts.
     thinking: Option<String>,
-    unknown: Unknown,
 }
 
 impl Pi {
@@ -212,56 +209,6 @@ impl Pi {
         self.confirm = Some(self.request("get_state", json!({}), write));
     }
 
-    /// Writes what had to wait until pi was idle.
-    fn advance(&mut self, write: &mut Vec<u8>) {
-        let busy = self.turn.is_some() || self.running || self.compacting;
-        let busy = busy || self.words.are_busy();
-        match &self.recycle {
-            _ if busy => {}
-            Recycle::Wanted => {
-                self.recycle = Recycle::Asked(self.request("new_session", json!({}), write));
-            }
-            Recycle::No => {
-                if let Some(prompt) = self.waiting.take() {
-                    let fields = fields(&prompt);
-                    let id = self.request("prompt", fields, write);
-                    self.turn = Some(Turn::new(&prompt, id));
-                }
-            }
-            Recycle::Asked(_) | Recycle::Naming(_) => {}
-        }
-    }
-
-    fn cancel(&mut self, cancelled: TurnId, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        if self
-            .waiting
-            .as_ref()
-            .is_some_and(|prompt| prompt.turn == cancelled)
-        {
-            self.waiting = None;
-            self.run_over(events, write);
-            events.push(ended(cancelled, Outcome::ended(Stop::Cancelled)));
-        }
-        if let Some(turn) = self.turn.as_mut().filter(|turn| turn.turn == cancelled) {
-            // Before `agent_start` an abort is answered with success and does nothing.
-            if turn.abort == Abort::No {
-                turn.abort = Abort::Held;
-            }
-            self.abort_held(write);
-        }
-    }
-
-    /// Writes the abort that waited for the run to begin.
-    fn abort_held(&mut self, write: &mut Vec<u8>) {
-        let held = |turn: &Turn| turn.started && turn.abort == Abort::Held;
-        if self.turn.as_ref().is_some_and(held) {
-            let id = self.request("abort", json!({}), write);
-            if let Some(turn) = &mut self.turn {
-                turn.abort = Abort::Sent(id);
-            }
-        }
-    }
-
     /// 1.x opens its session's file for each message: once that is removed beneath it, every turn
     /// of the process fails. A new process begins the file anew.
     fn has_no_file(&self, failure: &Failure) -> bool {
@@ -272,8 +219,8 @@ impl Pi {
 
     /// Ends the turn in flight, if there is one.
     fn finish(&mut self, outcome: Option<Outcome>, events: &mut Vec<WorkerEvent>) {
-        if let Some(turn) = self.turn.take() {
-            let name = turn.turn;
+        if let Some(turn) = self.driver.turn.take() {
+            let name = turn.state.id;
             let mut outcome = outcome.unwrap_or_else(|| turn.outcome());
             outcome.provider = outcome.provider.or_else(|| self.provider.clone());
             outcome.model = outcome.model.or_else(|| self.model.clone());
@@ -317,54 +264,110 @@ fn fields(prompt: &Prompt) -> Value {
     fields
 }
 
-impl Adapter for Pi {
-    fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        self.record(bytes, events, write);
-        self.advance(write);
+impl Wire for Pi {
+    type Turn = Turn;
+    /// The id of the request.
+    type Compaction = String;
+
+    const NAME: &'static str = "pi";
+
+    fn driver(&self) -> &Driver<Self> {
+        &self.driver
     }
 
-    fn instead_of(&self, beginning: &[u8]) -> Option<Value> {
+    fn driver_mut(&mut self) -> &mut Driver<Self> {
+        &mut self.driver
+    }
+
+    fn line(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        self.record(bytes, events, write);
+    }
+
+    fn too_long(&self, beginning: &[u8]) -> Option<Value> {
         // It has all the turn's messages; the old dialect says nothing behind it.
         let end = json!("agent_end");
         shows(beginning, "type", &end).then(|| json!({"type": end}))
     }
 
-    fn encode(
+    fn probe(&mut self, _events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        self.probe = Some(self.request("get_state", json!({}), write));
+    }
+
+    fn answer(
         &mut self,
-        command: &WorkerCommand,
-        events: &mut Vec<WorkerEvent>,
+        question: &str,
+        reply: &Reply,
+        _events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
-        match command {
-            WorkerCommand::Probe => {
-                self.probe = Some(self.request("get_state", json!({}), write));
-            }
-            WorkerCommand::Prompt(prompt) => {
-                if self.waiting.is_some() {
-                    let why = "a second prompt was given to a pi that has one waiting";
-                    let failure = Failure::new(Code::Internal, why);
-                    events.push(ended(prompt.turn, Outcome::failed(failure)));
-                } else {
-                    events.extend(self.unknown.begins(prompt.turn));
-                    self.waiting = Some(prompt.clone());
-                }
-            }
-            WorkerCommand::Cancel { turn } => self.cancel(*turn, events, write),
-            WorkerCommand::Recycle => {
-                if self.recycle == Recycle::No {
-                    self.recycle = Recycle::Wanted;
-                }
-            }
-            WorkerCommand::Switch(pins) => self.switch(pins, events, write),
-            WorkerCommand::Answer { question, reply } => words::put_reply(question, reply, write),
-            WorkerCommand::Steer { turn, word, text } => {
-                self.steer(*turn, *word, text, events, write);
-            }
-            WorkerCommand::Compact { instructions, .. } => {
-                self.compact(instructions.as_deref(), events, write);
-            }
+        steer::put_reply(question, reply, write);
+    }
+
+    fn recycle(&mut self) {
+        if self.recycle == Recycle::No {
+            self.recycle = Recycle::Wanted;
         }
-        self.advance(write);
+    }
+
+    fn switch(&mut self, pins: &Pins, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        self.switch_to(pins, events, write);
+    }
+
+    fn is_free(&mut self, write: &mut Vec<u8>) -> bool {
+        if self.running || self.compacting || self.is_held_up() {
+            return false;
+        }
+        if self.recycle == Recycle::Wanted {
+            self.recycle = Recycle::Asked(self.request("new_session", json!({}), write));
+        }
+        self.recycle == Recycle::No
+    }
+
+    fn begin(
+        &mut self,
+        prompt: &Prompt,
+        _events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) -> Begin<Turn> {
+        let id = self.request("prompt", fields(prompt), write);
+        Begin::Begun(Turn::new(prompt, id))
+    }
+
+    fn withdrawn(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        let _no_turn_is_open_for_it = self.run_over(events, write);
+    }
+
+    fn put_abort(&mut self, write: &mut Vec<u8>) {
+        let id = self.request("abort", json!({}), write);
+        if let Some(turn) = &mut self.driver.turn {
+            turn.abort = Some(id);
+        }
+    }
+
+    fn put_steer(
+        &mut self,
+        _word: u64,
+        text: &str,
+        write: &mut Vec<u8>,
+    ) -> Result<String, Failure> {
+        Ok(self.request("steer", json!({"message": text}), write))
+    }
+
+    /// In the middle of a run `compact` would end the run unseen.
+    fn is_busy(&self) -> bool {
+        self.running || self.compacting || self.is_held_up() || self.recycle != Recycle::No
+    }
+
+    fn put_compact(
+        &mut self,
+        instructions: Option<&str>,
+        write: &mut Vec<u8>,
+    ) -> Result<String, Failure> {
+        let fields = match instructions {
+            Some(instructions) => json!({"customInstructions": instructions}),
+            None => json!({}),
+        };
+        Ok(self.request("compact", fields, write))
     }
 }
 
@@ -373,6 +376,6 @@ mod hazards;
 #[cfg(test)]
 mod replay;
 #[cfg(test)]
-mod steering;
+mod steer_tests;
 #[cfg(test)]
 mod tests;

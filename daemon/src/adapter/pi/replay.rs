@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
-use agentd_core::worker::Reply;
+use agentd_core::worker::{Reply, WorkerCommand};
 
 use super::*;
 use crate::adapter::testing::replay::{self, Record, Recorded};

@@ -26,7 +26,13 @@ impl Switch {
 }
 
 impl Pi {
-    pub(super) fn switch(&mut self, to: &Pins, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+    /// Begins to ask for them.
+    pub(super) fn switch_to(
+        &mut self,
+        to: &Pins,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
         let Some(mut rest) = self.steps(to) else {
             return events.push(WorkerEvent::Switched(false));
         };
@@ -38,7 +44,7 @@ impl Pi {
 
     /// What has to be asked, the last one first; `None`: it has to be a new process.
     fn steps(&self, to: &Pins) -> Option<Vec<(&'static str, Value)>> {
-        if !self.disposes || self.turn.is_some() || self.running || self.compacting {
+        if !self.disposes || self.driver.turn.is_some() || self.running || self.compacting {
             return None;
         }
         let mut steps = Vec::new();

@@ -1,12 +1,14 @@
 //! What the adapter makes of recorded conversations, in both dialects.
 
 use agentd_core::ids::TurnId;
-use agentd_core::worker::QuestionKind;
+use agentd_core::worker::{QuestionKind, WorkerCommand};
+use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Level};
 use proptest::prelude::*;
 
 use super::replay::{DIALECTS, Replay, load};
 use super::*;
+use crate::adapter::Adapter as _;
 use crate::adapter::testing::{prompt, spawn};
 
 #[test]
@@ -511,7 +513,7 @@ proptest! {
             pi.decode(line, &mut events, &mut write);
             prop_assert!(events.len() - before.0 <= 3);
             prop_assert!(write.len() - before.1 <= 200);
-            prop_assert!(pi.turn.as_ref().map_or(0, Turn::held) <= 64 * 64 * 1024 + 1000);
+            prop_assert!(pi.driver.turn.as_ref().map_or(0, Turn::held) <= 64 * 64 * 1024 + 1000);
         }
         let ends = events.iter().filter(|event| matches!(event, WorkerEvent::Ended { .. })).count();
         prop_assert!(ends <= 3);

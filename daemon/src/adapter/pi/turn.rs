@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use agentd_core::ids::TurnId;
 use agentd_core::worker::{Failure, Json, Outcome, Prompt};
 use agentd_protocol::Code;
 use agentd_protocol::line::{Cost, CostStatus, Stop, Usage};
 use serde_json::json;
 
+use crate::adapter::driver::{InFlight, TurnState};
 use crate::adapter::object::{Object, content};
 
 /// Model calls listed for a turn: more are counted in its usage only.
@@ -26,29 +26,19 @@ const REFUSALS: &[&str] = &[
     "The model refused to complete the request",
 ];
 
-/// Was the turn cancelled?
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Abort {
-    No,
-    /// Asked for, and not yet written.
-    Held,
-    /// Written, under this id.
-    Sent(String),
-}
-
 /// The turn in flight.
 #[derive(Debug)]
-pub(super) struct Turn {
-    pub(super) turn: TurnId,
+pub(in crate::adapter) struct Turn {
+    /// Its run begins with `agent_start`.
+    pub(super) state: TurnState,
     /// The id of its `prompt` request.
     pub(super) id: String,
+    /// The id of its `abort`.
+    pub(super) abort: Option<String>,
     /// May it be a command of an extension, which starts no run?
     pub(super) slash: bool,
-    /// Was its `agent_start` seen?
-    pub(super) started: bool,
     /// Did pi say that it was handled without a run?
     pub(super) handled: bool,
-    pub(super) abort: Abort,
     /// The next message takes the place of the one that failed.
     pub(super) replaces: bool,
     /// Was text of the message that is open streamed?
@@ -65,15 +55,24 @@ pub(super) struct Turn {
     last: Option<(String, String, String)>,
 }
 
+impl InFlight for Turn {
+    fn state(&self) -> &TurnState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut TurnState {
+        &mut self.state
+    }
+}
+
 impl Turn {
     pub(super) fn new(prompt: &Prompt, id: String) -> Self {
         Self {
-            turn: prompt.turn,
+            state: TurnState::new(prompt.turn),
             id,
+            abort: None,
             slash: prompt.text.starts_with('/'),
-            started: false,
             handled: false,
-            abort: Abort::No,
             replaces: false,
             streamed: false,
             calls: BTreeMap::new(),
@@ -139,7 +138,7 @@ impl Turn {
 
     /// How the turn ended, now that pi is idle.
     pub(super) fn outcome(&self) -> Outcome {
-        let aborted = self.abort != Abort::No;
+        let aborted = self.state.is_cancelled();
         let (stop, error, text) = match &self.last {
             Some((stop, error, text)) => (stop.as_str(), error.as_str(), Some(text.clone())),
             None => (if aborted { "aborted" } else { "stop" }, "", None),

@@ -1,7 +1,7 @@
 //! Words to pi's run, answers to its dialogs, and compactions between runs.
 
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{AskedFor, QuestionKind, Reply, Steering};
+use agentd_core::worker::{AskedFor, QuestionKind, Reply, Steering, WorkerCommand};
 use agentd_protocol::work::Private;
 
 use super::replay::{DIALECTS, Replay};

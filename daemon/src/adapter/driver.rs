@@ -1,0 +1,338 @@
+//! What every adapter of an agent with one turn at a time does alike.
+//!
+//! Owns the prompt that waits, how far the turn in flight is, the abort and the words that wait for
+//! its run to begin, and that there is one compaction at a time, between turns. What is written for
+//! each of them, and when a turn is over, its `Wire` says. Must not know any wire.
+
+use agentd_core::ids::TurnId;
+use agentd_core::store::Pins;
+use agentd_core::worker::{Exit, Failure, Outcome, Prompt, Reply, WorkerCommand, WorkerEvent};
+use agentd_protocol::Code;
+use agentd_protocol::line::Stop;
+use serde_json::Value;
+
+use super::steer_queue::SteerQueue;
+use super::unknown::Unknown;
+use super::{Adapter, ended};
+
+/// Was the turn cancelled?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Abort {
+    No,
+    /// Asked for, and not yet written.
+    Held,
+    Sent,
+}
+
+/// How far a turn in flight is.
+#[derive(Debug)]
+pub(super) struct TurnState {
+    pub(super) id: TurnId,
+    /// Was its run seen? Before, an abort does nothing, and a word is refused or kept for a later
+    /// turn.
+    pub(super) begun: bool,
+    pub(super) abort: Abort,
+}
+
+impl TurnState {
+    pub(super) const fn new(id: TurnId) -> Self {
+        Self {
+            id,
+            begun: false,
+            abort: Abort::No,
+        }
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.abort != Abort::No
+    }
+}
+
+/// A turn in flight, with what an adapter has to know of it.
+pub(super) trait InFlight {
+    fn state(&self) -> &TurnState;
+
+    fn state_mut(&mut self) -> &mut TurnState;
+}
+
+/// What is the same for every agent.
+#[derive(Debug)]
+pub(super) struct Driver<W: Wire> {
+    /// The prompt that isn't written yet.
+    pub(super) waiting: Option<Box<Prompt>>,
+    pub(super) turn: Option<W::Turn>,
+    pub(super) steers: SteerQueue,
+    /// The compaction that is out.
+    pub(super) compaction: Option<W::Compaction>,
+    /// What wasn't understood, each kind noted once.
+    pub(super) unknown: Unknown,
+}
+
+impl<W: Wire> Default for Driver<W> {
+    fn default() -> Self {
+        Self {
+            waiting: None,
+            turn: None,
+            steers: SteerQueue::default(),
+            compaction: None,
+            unknown: Unknown::default(),
+        }
+    }
+}
+
+impl<W: Wire> Driver<W> {
+    /// Of the turn in flight.
+    pub(super) fn turn_id(&self) -> Option<TurnId> {
+        self.turn.as_ref().map(|turn| turn.state().id)
+    }
+
+    /// Is the turn in flight, or does it wait?
+    fn has(&self, turn: TurnId) -> bool {
+        self.turn_id() == Some(turn) || self.waits(turn)
+    }
+
+    fn waits(&self, turn: TurnId) -> bool {
+        self.waiting.as_ref().map(|prompt| prompt.turn) == Some(turn)
+    }
+
+    fn state(&mut self) -> Option<&mut TurnState> {
+        self.turn.as_mut().map(InFlight::state_mut)
+    }
+}
+
+/// What became of an attempt to begin a turn.
+pub(super) enum Begin<T> {
+    /// Its prompt is written.
+    Begun(T),
+    /// Something else has to be answered first.
+    NotYet,
+    /// It can't begin.
+    Failed(Failure),
+}
+
+/// What is an agent's own: its lines, and what is written for each word of the core.
+pub(super) trait Wire: Send + Sized {
+    type Turn: InFlight + Send + std::fmt::Debug;
+    type Compaction: Send + std::fmt::Debug;
+
+    /// For sentences.
+    const NAME: &'static str;
+
+    fn driver(&self) -> &Driver<Self>;
+
+    fn driver_mut(&mut self) -> &mut Driver<Self>;
+
+    /// The agent said a line.
+    fn line(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>);
+
+    /// What a line that was too long is taken for.
+    fn too_long(&self, beginning: &[u8]) -> Option<Value>;
+
+    /// The process is gone.
+    fn gone(&mut self, exit: Exit, tail: &str, events: &mut Vec<WorkerEvent>) {
+        let _unused = (exit, tail, events);
+    }
+
+    /// Asks whether it is there, and begins the handshake.
+    fn probe(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>);
+
+    /// What became of a question.
+    fn answer(
+        &mut self,
+        question: &str,
+        reply: &Reply,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    );
+
+    /// A new session is wanted in the process, of those that recycle.
+    fn recycle(&mut self) {}
+
+    /// Other pins are wanted in the session, of those that switch.
+    fn switch(&mut self, pins: &Pins, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        let _unused = (pins, events, write);
+    }
+
+    /// Is there room for one more prompt?
+    fn takes_prompt(&self) -> bool {
+        self.driver().waiting.is_none()
+    }
+
+    /// May a prompt be written, as far as the agent goes? Writes what else waited for that.
+    fn is_free(&mut self, write: &mut Vec<u8>) -> bool {
+        let _unused = write;
+        true
+    }
+
+    /// Writes a prompt.
+    fn begin(
+        &mut self,
+        prompt: &Prompt,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) -> Begin<Self::Turn>;
+
+    /// A prompt that was not written is cancelled; its turn's end comes next.
+    fn withdrawn(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        let _unused = write;
+        self.driver_mut().steers.close_all(events);
+    }
+
+    /// The turn in flight is cancelled for the first time; its abort is not written yet.
+    fn cancelled(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        let _unused = (events, write);
+    }
+
+    /// Writes the abort of the turn in flight.
+    fn put_abort(&mut self, write: &mut Vec<u8>);
+
+    /// Can this turn still get a word?
+    fn takes_steer(&self, turn: TurnId) -> bool {
+        self.driver().has(turn)
+    }
+
+    /// Writes a word to the turn in flight; returns what it is called on the wire.
+    fn put_steer(&mut self, word: u64, text: &str, write: &mut Vec<u8>) -> Result<String, Failure> {
+        let _unused = (word, text, write);
+        let why = format!("{} takes no words in a turn", Self::NAME);
+        Err(Failure::new(Code::Unsupported, why))
+    }
+
+    /// Is the agent about something between turns, so that no compaction can begin?
+    fn is_busy(&self) -> bool {
+        false
+    }
+
+    /// Asks the agent to shorten its session.
+    fn put_compact(
+        &mut self,
+        instructions: Option<&str>,
+        write: &mut Vec<u8>,
+    ) -> Result<Self::Compaction, Failure> {
+        let _unused = (instructions, write);
+        let why = format!("{} compacts nothing when it is asked", Self::NAME);
+        Err(Failure::new(Code::Unsupported, why))
+    }
+}
+
+impl<W: Wire> Adapter for W {
+    fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+        self.line(bytes, events, write);
+        catch_up(self, events, write);
+    }
+
+    fn encode(
+        &mut self,
+        command: &WorkerCommand,
+        events: &mut Vec<WorkerEvent>,
+        write: &mut Vec<u8>,
+    ) {
+        match command {
+            WorkerCommand::Probe => self.probe(events, write),
+            WorkerCommand::Prompt(prompt) => take(self, prompt, events),
+            WorkerCommand::Cancel { turn } => cancel(self, *turn, events, write),
+            WorkerCommand::Recycle => self.recycle(),
+            WorkerCommand::Switch(pins) => self.switch(pins, events, write),
+            WorkerCommand::Answer { question, reply } => {
+                self.answer(question, reply, events, write);
+            }
+            WorkerCommand::Steer { turn, word, text } => {
+                if self.takes_steer(*turn) {
+                    self.driver_mut().steers.hold(*word, text);
+                } else {
+                    events.push(SteerQueue::too_late(*word));
+                }
+            }
+            WorkerCommand::Compact { instructions, .. } => {
+                compact(self, instructions.as_deref(), events, write);
+            }
+        }
+        catch_up(self, events, write);
+    }
+
+    fn instead_of(&self, beginning: &[u8]) -> Option<Value> {
+        self.too_long(beginning)
+    }
+
+    fn exited(&mut self, exit: Exit, tail: &str, events: &mut Vec<WorkerEvent>) {
+        self.gone(exit, tail, events);
+    }
+}
+
+fn take<W: Wire>(wire: &mut W, prompt: &Prompt, events: &mut Vec<WorkerEvent>) {
+    if !wire.takes_prompt() {
+        let why = format!("a second prompt was given to {}, which has one", W::NAME);
+        let failure = Failure::new(Code::Internal, why);
+        return events.push(ended(prompt.turn, Outcome::failed(failure)));
+    }
+    let driver = wire.driver_mut();
+    events.extend(driver.unknown.begins(prompt.turn));
+    driver.waiting = Some(Box::new(prompt.clone()));
+}
+
+fn cancel<W: Wire>(wire: &mut W, turn: TurnId, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+    let driver = wire.driver_mut();
+    if driver.waits(turn) {
+        driver.waiting = None;
+        wire.withdrawn(events, write);
+        events.push(ended(turn, Outcome::ended(Stop::Cancelled)));
+    }
+    let state = wire.driver_mut().state();
+    if let Some(state) = state.filter(|state| state.id == turn && !state.is_cancelled()) {
+        state.abort = Abort::Held;
+        wire.cancelled(events, write);
+    }
+}
+
+fn compact<W: Wire>(
+    wire: &mut W,
+    instructions: Option<&str>,
+    events: &mut Vec<WorkerEvent>,
+    write: &mut Vec<u8>,
+) {
+    let driver = wire.driver();
+    let turns = driver.turn.is_some() || driver.waiting.is_some();
+    let asked = if turns || driver.compaction.is_some() || wire.is_busy() {
+        let why = format!("{} is busy", W::NAME);
+        Err(Failure::new(Code::SessionBusy, why))
+    } else {
+        wire.put_compact(instructions, write)
+    };
+    match asked {
+        Ok(compaction) => wire.driver_mut().compaction = Some(compaction),
+        Err(failure) => events.push(WorkerEvent::Compacted {
+            result: Err(failure),
+        }),
+    }
+}
+
+/// Writes what had to wait, as far as it may be written now.
+fn catch_up<W: Wire>(wire: &mut W, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+    if let Some(state) = wire.driver_mut().state()
+        && state.begun
+        && state.abort == Abort::Held
+    {
+        state.abort = Abort::Sent;
+        wire.put_abort(write);
+    }
+    let takes_words = |state: &mut TurnState| state.begun && !state.is_cancelled();
+    if wire.driver_mut().state().is_some_and(takes_words) {
+        while let Some((word, text)) = wire.driver_mut().steers.next_held() {
+            let written = wire.put_steer(word, &text, write);
+            wire.driver_mut().steers.written(written, events);
+        }
+    }
+    if wire.driver().turn.is_some() || !wire.is_free(write) {
+        return;
+    }
+    let Some(prompt) = wire.driver_mut().waiting.take() else {
+        return;
+    };
+    match wire.begin(&prompt, events, write) {
+        Begin::Begun(turn) => wire.driver_mut().turn = Some(turn),
+        Begin::NotYet => wire.driver_mut().waiting = Some(prompt),
+        Begin::Failed(failure) => {
+            events.push(ended(prompt.turn, Outcome::failed(failure)));
+        }
+    }
+}

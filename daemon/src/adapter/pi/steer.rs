@@ -1,0 +1,125 @@
+//! What is said to pi beside prompts: words to its run, answers to its dialogs, `compact`.
+//!
+//! Owns pi's steering queue as far as its reports tell: a word is taken when it has left that
+//! queue for the run, and what is left at the run's end is removed before anything else. Must not
+//! know when a turn is over.
+
+use agentd_core::worker::{Reply, Steering, WorkerEvent};
+use serde_json::{Value, json};
+
+use super::Pi;
+use super::turn::failure;
+use crate::adapter::object::{Object, beginning, put_line};
+
+/// What is known of pi's own queue.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct Queue {
+    /// Its length, as last reported.
+    length: usize,
+    /// The `clear_queue` that is out.
+    clearing: Option<String>,
+}
+
+impl Pi {
+    /// Must a turn's end and the next prompt wait for an answer of pi's?
+    pub(super) const fn is_held_up(&self) -> bool {
+        self.queue.clearing.is_some() || self.driver.compaction.is_some()
+    }
+
+    /// Is a response one to a word, to `clear_queue` or to `compact`? Then it is dealt with.
+    pub(super) fn steer_answered(
+        &mut self,
+        id: &str,
+        bytes: &[u8],
+        record: &Object<'_>,
+        events: &mut Vec<WorkerEvent>,
+    ) -> bool {
+        let success = record.is_true("success");
+        let error = record.string("error").unwrap_or_default();
+        if self.queue.clearing.as_deref() == Some(id) {
+            self.queue = Queue::default();
+            if !success {
+                events.push(WorkerEvent::Logged {
+                    line: beginning(bytes),
+                });
+                events.push(spoilt());
+            }
+            self.finish(None, events);
+            return true;
+        }
+        if self.driver.compaction.as_deref() == Some(id) {
+            self.driver.compaction = None;
+            self.compacting = false;
+            let data = record.object("data");
+            let summary = data.and_then(|data| data.string("summary"));
+            let result = if success {
+                Ok(summary)
+            } else {
+                Err(failure(&error))
+            };
+            events.push(WorkerEvent::Compacted { result });
+            return true;
+        }
+        if !self.driver.steers.has(id) {
+            return false;
+        }
+        let data = record.object("data");
+        let disposition = data.and_then(|data| data.string("disposition"));
+        let steering = match success {
+            false => Steering::Refused(failure(&error)),
+            true if disposition.as_deref() == Some("handled") => Steering::Taken,
+            // It is in the queue, whether that was reported before or comes after.
+            true => return true,
+        };
+        self.driver.steers.close(id, steering, events);
+        true
+    }
+
+    /// pi told how its queue stands: what it had before and hasn't now, its run has taken.
+    pub(super) fn queue_changed(&mut self, record: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+        let steering: Option<Vec<Value>> = record.get("steering");
+        let length = steering.map_or(0, |steering| steering.len());
+        let before = std::mem::replace(&mut self.queue.length, length);
+        let steers = &mut self.driver.steers;
+        steers.entered(length.saturating_sub(before));
+        steers.left(before.saturating_sub(length), events);
+    }
+
+    /// The run is over: what it has not taken is too late. Returns whether the turn must stay open
+    /// until pi's queue is empty.
+    pub(super) fn run_over(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) -> bool {
+        let left = self.queue.length > 0 || self.driver.steers.out().next().is_some();
+        self.driver.steers.close_all(events);
+        if !left {
+            return false;
+        }
+        if self.settles {
+            self.queue.clearing = Some(self.request("clear_queue", json!({}), write));
+            return true;
+        }
+        // The old dialect can't: the next prompt would bring the word along.
+        self.queue.length = 0;
+        events.push(spoilt());
+        false
+    }
+}
+
+/// What became of a dialog.
+pub(super) fn put_reply(question: &str, reply: &Reply, write: &mut Vec<u8>) {
+    let mut line = json!({"type": "extension_ui_response", "id": question});
+    let (name, value) = match reply {
+        Reply::Approved => ("confirmed", json!(true)),
+        Reply::Denied => ("confirmed", json!(false)),
+        Reply::Chosen(option) => ("value", json!(option)),
+        Reply::Text(text) => ("value", json!(text)),
+        Reply::Cancelled => ("cancelled", json!(true)),
+    };
+    line[name] = value;
+    put_line(write, &line);
+}
+
+const fn spoilt() -> WorkerEvent {
+    WorkerEvent::Spoilt {
+        why: "pi kept a word that came too late and would give it to the next turn",
+    }
+}

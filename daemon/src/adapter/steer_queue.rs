@@ -1,0 +1,123 @@
+//! The words to the turn in flight.
+//!
+//! Owns where each word is until it is known what became of it, which is told once. Must not know
+//! when a run begins or ends, nor how an agent tells that it took one.
+
+use agentd_core::worker::{Failure, Steering, WorkerEvent};
+
+/// A word to the turn in flight.
+#[derive(Debug)]
+struct Word {
+    number: u64,
+    place: Place,
+}
+
+/// Where a word is.
+#[derive(Debug)]
+enum Place {
+    /// With us: the run is not seen yet.
+    Held(String),
+    /// Written under this name.
+    Sent(String),
+    /// In the agent's queue, where the agent tells of that.
+    Queued(String),
+}
+
+impl Word {
+    fn is_called(&self, name: &str) -> bool {
+        match &self.place {
+            Place::Held(_) => false,
+            Place::Sent(called) | Place::Queued(called) => called == name,
+        }
+    }
+}
+
+/// Words that no run has taken yet, in their order.
+#[derive(Default, Debug)]
+pub(super) struct SteerQueue(Vec<Word>);
+
+impl SteerQueue {
+    pub(super) const fn too_late(word: u64) -> WorkerEvent {
+        WorkerEvent::Steered {
+            word,
+            steering: Steering::TooLate,
+        }
+    }
+
+    /// Keeps a word until it can be written.
+    pub(super) fn hold(&mut self, number: u64, text: &str) {
+        let place = Place::Held(text.to_owned());
+        self.0.push(Word { number, place });
+    }
+
+    /// The first word that is not written; what becomes of that has to be told.
+    pub(super) fn next_held(&mut self) -> Option<(u64, String)> {
+        self.0.iter_mut().find_map(|word| match &mut word.place {
+            Place::Held(text) => Some((word.number, std::mem::take(text))),
+            Place::Sent(_) | Place::Queued(_) => None,
+        })
+    }
+
+    /// That word is written under a name, or can't be.
+    pub(super) fn written(&mut self, name: Result<String, Failure>, events: &mut Vec<WorkerEvent>) {
+        let held = |word: &Word| matches!(word.place, Place::Held(_));
+        let Some(at) = self.0.iter().position(held) else {
+            return;
+        };
+        match name {
+            Ok(name) => self.0[at].place = Place::Sent(name),
+            Err(failure) => self.remove(at, Steering::Refused(failure), events),
+        }
+    }
+
+    /// Is the word with this name open?
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|word| word.is_called(name))
+    }
+
+    /// What became of the word with this name, if it is open.
+    pub(super) fn close(&mut self, name: &str, steering: Steering, events: &mut Vec<WorkerEvent>) {
+        if let Some(at) = self.0.iter().position(|word| word.is_called(name)) {
+            self.remove(at, steering, events);
+        }
+    }
+
+    fn remove(&mut self, at: usize, steering: Steering, events: &mut Vec<WorkerEvent>) {
+        let word = self.0.remove(at).number;
+        events.push(WorkerEvent::Steered { word, steering });
+    }
+
+    /// So many more are in the agent's queue: those that were written first.
+    pub(super) fn entered(&mut self, more: usize) {
+        let sent = self.0.iter_mut().filter_map(|word| match &mut word.place {
+            Place::Sent(name) => Some((std::mem::take(name), &mut word.place)),
+            Place::Held(_) | Place::Queued(_) => None,
+        });
+        for (name, place) in sent.take(more) {
+            *place = Place::Queued(name);
+        }
+    }
+
+    /// So many have left the agent's queue for its run: the first ones.
+    pub(super) fn left(&mut self, fewer: usize, events: &mut Vec<WorkerEvent>) {
+        for _ in 0..fewer {
+            let first = |word: &Word| matches!(word.place, Place::Queued(_));
+            if let Some(at) = self.0.iter().position(first) {
+                self.remove(at, Steering::Taken, events);
+            }
+        }
+    }
+
+    /// The names of those that are written and that no run has taken.
+    pub(super) fn out(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|word| match &word.place {
+            Place::Held(_) => None,
+            Place::Sent(name) | Place::Queued(name) => Some(name.as_str()),
+        })
+    }
+
+    /// The turn is over: what it hasn't taken is too late.
+    pub(super) fn close_all(&mut self, events: &mut Vec<WorkerEvent>) {
+        events.extend(self.0.drain(..).map(|word| Self::too_late(word.number)));
+    }
+}
