@@ -11,9 +11,35 @@ use agentd_protocol::Code;
 use agentd_protocol::line::Stop;
 use serde_json::Value;
 
+use super::object::put_line;
 use super::steer_queue::SteerQueue;
 use super::unknown::Unknown;
 use super::{Adapter, ended};
+
+/// Where goes what comes of a line or of a word of the core.
+pub(super) struct Out<'a> {
+    /// What the core is told.
+    events: &'a mut Vec<WorkerEvent>,
+    /// What the agent gets.
+    write: &'a mut Vec<u8>,
+}
+
+impl Out<'_> {
+    /// Tells the core.
+    pub(super) fn push(&mut self, event: WorkerEvent) {
+        self.events.push(event);
+    }
+
+    /// Tells the core, whatever there is to tell.
+    pub(super) fn extend(&mut self, events: impl IntoIterator<Item = WorkerEvent>) {
+        self.events.extend(events);
+    }
+
+    /// Writes a line to the agent.
+    pub(super) fn put(&mut self, line: &Value) {
+        put_line(self.write, line);
+    }
+}
 
 /// Was the turn cancelled?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,34 +149,28 @@ pub(super) trait Wire: Send + Sized {
     fn driver_mut(&mut self) -> &mut Driver<Self>;
 
     /// The agent said a line.
-    fn line(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>);
+    fn line(&mut self, bytes: &[u8], out: &mut Out<'_>);
 
     /// What a line that was too long is taken for.
     fn too_long(&self, beginning: &[u8]) -> Option<Value>;
 
     /// The process is gone.
-    fn gone(&mut self, exit: Exit, tail: &str, events: &mut Vec<WorkerEvent>) {
-        let _unused = (exit, tail, events);
+    fn gone(&mut self, exit: Exit, tail: &str, out: &mut Out<'_>) {
+        let _unused = (exit, tail, out);
     }
 
     /// Asks whether it is there, and begins the handshake.
-    fn probe(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>);
+    fn probe(&mut self, out: &mut Out<'_>);
 
     /// What became of a question.
-    fn answer(
-        &mut self,
-        question: &str,
-        reply: &Reply,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    );
+    fn answer(&mut self, question: &str, reply: &Reply, out: &mut Out<'_>);
 
     /// A new session is wanted in the process, of those that recycle.
     fn recycle(&mut self) {}
 
     /// Other pins are wanted in the session, of those that switch.
-    fn switch(&mut self, pins: &Pins, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        let _unused = (pins, events, write);
+    fn switch(&mut self, pins: &Pins, out: &mut Out<'_>) {
+        let _unused = (pins, out);
     }
 
     /// Is there room for one more prompt?
@@ -159,32 +179,26 @@ pub(super) trait Wire: Send + Sized {
     }
 
     /// May a prompt be written, as far as the agent goes? Writes what else waited for that.
-    fn is_free(&mut self, write: &mut Vec<u8>) -> bool {
-        let _unused = write;
+    fn is_free(&mut self, out: &mut Out<'_>) -> bool {
+        let _unused = out;
         true
     }
 
     /// Writes a prompt.
-    fn begin(
-        &mut self,
-        prompt: &Prompt,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) -> Begin<Self::Turn>;
+    fn begin(&mut self, prompt: &Prompt, out: &mut Out<'_>) -> Begin<Self::Turn>;
 
     /// A prompt that was not written is cancelled; its turn's end comes next.
-    fn withdrawn(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        let _unused = write;
-        self.driver_mut().steers.close_all(events);
+    fn withdrawn(&mut self, out: &mut Out<'_>) {
+        self.driver_mut().steers.close_all(out);
     }
 
     /// The turn in flight is cancelled for the first time; its abort is not written yet.
-    fn cancelled(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        let _unused = (events, write);
+    fn cancelled(&mut self, out: &mut Out<'_>) {
+        let _unused = out;
     }
 
     /// Writes the abort of the turn in flight.
-    fn put_abort(&mut self, write: &mut Vec<u8>);
+    fn put_abort(&mut self, out: &mut Out<'_>);
 
     /// Can this turn still get a word?
     fn takes_steer(&self, turn: TurnId) -> bool {
@@ -192,8 +206,8 @@ pub(super) trait Wire: Send + Sized {
     }
 
     /// Writes a word to the turn in flight; returns what it is called on the wire.
-    fn put_steer(&mut self, word: u64, text: &str, write: &mut Vec<u8>) -> Result<String, Failure> {
-        let _unused = (word, text, write);
+    fn put_steer(&mut self, word: u64, text: &str, out: &mut Out<'_>) -> Result<String, Failure> {
+        let _unused = (word, text, out);
         let why = format!("{} takes no words in a turn", Self::NAME);
         Err(Failure::new(Code::Unsupported, why))
     }
@@ -207,9 +221,9 @@ pub(super) trait Wire: Send + Sized {
     fn put_compact(
         &mut self,
         instructions: Option<&str>,
-        write: &mut Vec<u8>,
+        out: &mut Out<'_>,
     ) -> Result<Self::Compaction, Failure> {
-        let _unused = (instructions, write);
+        let _unused = (instructions, out);
         let why = format!("{} compacts nothing when it is asked", Self::NAME);
         Err(Failure::new(Code::Unsupported, why))
     }
@@ -217,8 +231,9 @@ pub(super) trait Wire: Send + Sized {
 
 impl<W: Wire> Adapter for W {
     fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        self.line(bytes, events, write);
-        catch_up(self, events, write);
+        let out = &mut Out { events, write };
+        self.line(bytes, out);
+        catch_up(self, out);
     }
 
     fn encode(
@@ -227,27 +242,26 @@ impl<W: Wire> Adapter for W {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
+        let out = &mut Out { events, write };
         match command {
-            WorkerCommand::Probe => self.probe(events, write),
-            WorkerCommand::Prompt(prompt) => take(self, prompt, events),
-            WorkerCommand::Cancel { turn } => cancel(self, *turn, events, write),
+            WorkerCommand::Probe => self.probe(out),
+            WorkerCommand::Prompt(prompt) => take(self, prompt, out),
+            WorkerCommand::Cancel { turn } => cancel(self, *turn, out),
             WorkerCommand::Recycle => self.recycle(),
-            WorkerCommand::Switch(pins) => self.switch(pins, events, write),
-            WorkerCommand::Answer { question, reply } => {
-                self.answer(question, reply, events, write);
-            }
+            WorkerCommand::Switch(pins) => self.switch(pins, out),
+            WorkerCommand::Answer { question, reply } => self.answer(question, reply, out),
             WorkerCommand::Steer { turn, word, text } => {
                 if self.takes_steer(*turn) {
                     self.driver_mut().steers.hold(*word, text);
                 } else {
-                    events.push(SteerQueue::too_late(*word));
+                    out.push(SteerQueue::too_late(*word));
                 }
             }
             WorkerCommand::Compact { instructions, .. } => {
-                compact(self, instructions.as_deref(), events, write);
+                compact(self, instructions.as_deref(), out);
             }
         }
-        catch_up(self, events, write);
+        catch_up(self, out);
     }
 
     fn instead_of(&self, beginning: &[u8]) -> Option<Value> {
@@ -255,84 +269,84 @@ impl<W: Wire> Adapter for W {
     }
 
     fn exited(&mut self, exit: Exit, tail: &str, events: &mut Vec<WorkerEvent>) {
-        self.gone(exit, tail, events);
+        let nobody_reads_it = &mut Vec::new();
+        let out = &mut Out {
+            events,
+            write: nobody_reads_it,
+        };
+        self.gone(exit, tail, out);
     }
 }
 
-fn take<W: Wire>(wire: &mut W, prompt: &Prompt, events: &mut Vec<WorkerEvent>) {
+fn take<W: Wire>(wire: &mut W, prompt: &Prompt, out: &mut Out<'_>) {
     if !wire.takes_prompt() {
         let why = format!("a second prompt was given to {}, which has one", W::NAME);
         let failure = Failure::new(Code::Internal, why);
-        return events.push(ended(prompt.turn, Outcome::failed(failure)));
+        return out.push(ended(prompt.turn, Outcome::failed(failure)));
     }
     let driver = wire.driver_mut();
-    events.extend(driver.unknown.begins(prompt.turn));
+    out.extend(driver.unknown.begins(prompt.turn));
     driver.waiting = Some(Box::new(prompt.clone()));
 }
 
-fn cancel<W: Wire>(wire: &mut W, turn: TurnId, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+fn cancel<W: Wire>(wire: &mut W, turn: TurnId, out: &mut Out<'_>) {
     let driver = wire.driver_mut();
     if driver.waits(turn) {
         driver.waiting = None;
-        wire.withdrawn(events, write);
-        events.push(ended(turn, Outcome::ended(Stop::Cancelled)));
+        wire.withdrawn(out);
+        out.push(ended(turn, Outcome::ended(Stop::Cancelled)));
     }
     let state = wire.driver_mut().state();
     if let Some(state) = state.filter(|state| state.id == turn && !state.is_cancelled()) {
         state.abort = Abort::Held;
-        wire.cancelled(events, write);
+        wire.cancelled(out);
     }
 }
 
-fn compact<W: Wire>(
-    wire: &mut W,
-    instructions: Option<&str>,
-    events: &mut Vec<WorkerEvent>,
-    write: &mut Vec<u8>,
-) {
+fn compact<W: Wire>(wire: &mut W, instructions: Option<&str>, out: &mut Out<'_>) {
     let driver = wire.driver();
     let turns = driver.turn.is_some() || driver.waiting.is_some();
     let asked = if turns || driver.compaction.is_some() || wire.is_busy() {
         let why = format!("{} is busy", W::NAME);
         Err(Failure::new(Code::SessionBusy, why))
     } else {
-        wire.put_compact(instructions, write)
+        wire.put_compact(instructions, out)
     };
     match asked {
         Ok(compaction) => wire.driver_mut().compaction = Some(compaction),
-        Err(failure) => events.push(WorkerEvent::Compacted {
+        Err(failure) => out.push(WorkerEvent::Compacted {
             result: Err(failure),
         }),
     }
 }
 
 /// Writes what had to wait, as far as it may be written now.
-fn catch_up<W: Wire>(wire: &mut W, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+fn catch_up<W: Wire>(wire: &mut W, out: &mut Out<'_>) {
     if let Some(state) = wire.driver_mut().state()
         && state.begun
         && state.abort == Abort::Held
     {
         state.abort = Abort::Sent;
-        wire.put_abort(write);
+        wire.put_abort(out);
     }
     let takes_words = |state: &mut TurnState| state.begun && !state.is_cancelled();
     if wire.driver_mut().state().is_some_and(takes_words) {
         while let Some((word, text)) = wire.driver_mut().steers.next_held() {
-            let written = wire.put_steer(word, &text, write);
-            wire.driver_mut().steers.written(written, events);
+            let written = wire.put_steer(word, &text, out);
+            wire.driver_mut().steers.written(written, out);
         }
     }
-    if wire.driver().turn.is_some() || !wire.is_free(write) {
+    if wire.driver().turn.is_some() || !wire.is_free(out) {
         return;
     }
     let Some(prompt) = wire.driver_mut().waiting.take() else {
         return;
     };
-    match wire.begin(&prompt, events, write) {
+    match wire.begin(&prompt, out) {
         Begin::Begun(turn) => wire.driver_mut().turn = Some(turn),
         Begin::NotYet => wire.driver_mut().waiting = Some(prompt),
         Begin::Failed(failure) => {
-            events.push(ended(prompt.turn, Outcome::failed(failure)));
+            out.push(ended(prompt.turn, Outcome::failed(failure)));
         }
     }
 }

@@ -5,6 +5,8 @@
 
 use agentd_core::worker::{Failure, Steering, WorkerEvent};
 
+use super::driver::Out;
+
 /// A word to the turn in flight.
 #[derive(Debug)]
 struct Word {
@@ -59,14 +61,14 @@ impl SteerQueue {
     }
 
     /// That word is written under a name, or can't be.
-    pub(super) fn written(&mut self, name: Result<String, Failure>, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn written(&mut self, name: Result<String, Failure>, out: &mut Out<'_>) {
         let held = |word: &Word| matches!(word.place, Place::Held(_));
         let Some(at) = self.0.iter().position(held) else {
             return;
         };
         match name {
             Ok(name) => self.0[at].place = Place::Sent(name),
-            Err(failure) => self.remove(at, Steering::Refused(failure), events),
+            Err(failure) => self.remove(at, Steering::Refused(failure), out),
         }
     }
 
@@ -76,15 +78,15 @@ impl SteerQueue {
     }
 
     /// What became of the word with this name, if it is open.
-    pub(super) fn close(&mut self, name: &str, steering: Steering, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn close(&mut self, name: &str, steering: Steering, out: &mut Out<'_>) {
         if let Some(at) = self.0.iter().position(|word| word.is_called(name)) {
-            self.remove(at, steering, events);
+            self.remove(at, steering, out);
         }
     }
 
-    fn remove(&mut self, at: usize, steering: Steering, events: &mut Vec<WorkerEvent>) {
+    fn remove(&mut self, at: usize, steering: Steering, out: &mut Out<'_>) {
         let word = self.0.remove(at).number;
-        events.push(WorkerEvent::Steered { word, steering });
+        out.push(WorkerEvent::Steered { word, steering });
     }
 
     /// So many more are in the agent's queue: those that were written first.
@@ -99,17 +101,17 @@ impl SteerQueue {
     }
 
     /// So many have left the agent's queue for its run: the first ones.
-    pub(super) fn left(&mut self, fewer: usize, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn left(&mut self, fewer: usize, out: &mut Out<'_>) {
         for _ in 0..fewer {
             let first = |word: &Word| matches!(word.place, Place::Queued(_));
             if let Some(at) = self.0.iter().position(first) {
-                self.remove(at, Steering::Taken, events);
+                self.remove(at, Steering::Taken, out);
             }
         }
     }
 
     /// The names of those that are written and that no run has taken.
-    pub(super) fn out(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn sent(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|word| match &word.place {
             Place::Held(_) => None,
             Place::Sent(name) | Place::Queued(name) => Some(name.as_str()),
@@ -117,7 +119,7 @@ impl SteerQueue {
     }
 
     /// The turn is over: what it hasn't taken is too late.
-    pub(super) fn close_all(&mut self, events: &mut Vec<WorkerEvent>) {
-        events.extend(self.0.drain(..).map(|word| Self::too_late(word.number)));
+    pub(super) fn close_all(&mut self, out: &mut Out<'_>) {
+        out.extend(self.0.drain(..).map(|word| Self::too_late(word.number)));
     }
 }

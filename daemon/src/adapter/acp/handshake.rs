@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::failure::is_gone;
 use super::{Acp, noted, wire};
+use crate::adapter::driver::Out;
 use crate::adapter::object::Object;
 
 /// An extension that no agent has: by JSON-RPC's rules it must refuse, and so shows that it is there.
@@ -63,14 +64,14 @@ impl Step {
 
 impl Acp {
     /// Begins the handshake, or asks an agent with a session whether it is there.
-    pub(super) fn ask_whether_ready(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+    pub(super) fn ask_whether_ready(&mut self, out: &mut Out<'_>) {
         match &self.step {
             Step::New => {
-                let id = self.request("initialize", &wire::initialize(), write);
+                let id = self.request("initialize", &wire::initialize(), out);
                 self.step = Step::Initialize(id);
             }
-            Step::Open => self.ping = Some(self.request(PING, &json!({}), write)),
-            Step::Broken(_) => events.push(self.ready()),
+            Step::Open => self.ping = Some(self.request(PING, &json!({}), out)),
+            Step::Broken(_) => out.push(self.ready()),
             Step::Initialize(_) | Step::Create(_) | Step::Load(_) | Step::Settle { .. } => {}
         }
     }
@@ -88,52 +89,42 @@ impl Acp {
     }
 
     /// The answer to the request that is out.
-    pub(super) fn stepped(
-        &mut self,
-        record: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    pub(super) fn stepped(&mut self, record: &Object<'_>, out: &mut Out<'_>) {
         let result = record.object("result");
         let error = record.object("error");
         match std::mem::take(&mut self.step) {
             Step::Initialize(_) => match (error, result) {
-                (None, Some(result)) => self.initialized(&result, events, write),
-                (error, _) => self.refused(error.as_ref(), events),
+                (None, Some(result)) => self.initialized(&result, out),
+                (error, _) => self.refused(error.as_ref(), out),
             },
             Step::Create(_) => match (error, result) {
                 (None, Some(result)) => match id_of(&result) {
                     Some(session) => {
                         self.opened(session, Some(&result));
                         self.step = Step::Open;
-                        events.push(self.ready());
+                        out.push(self.ready());
                     }
-                    None => self.refused(None, events),
+                    None => self.refused(None, out),
                 },
-                (error, _) => self.refused(error.as_ref(), events),
+                (error, _) => self.refused(error.as_ref(), out),
             },
-            Step::Load(_) => self.loaded(error.as_ref(), result.as_ref(), events, write),
-            Step::Settle { heard: true, .. } => self.settle(0, write),
-            Step::Settle { quiet, .. } if quiet + 1 < QUIET => self.settle(quiet + 1, write),
+            Step::Load(_) => self.loaded(error.as_ref(), result.as_ref(), out),
+            Step::Settle { heard: true, .. } => self.settle(0, out),
+            Step::Settle { quiet, .. } if quiet + 1 < QUIET => self.settle(quiet + 1, out),
             Step::Settle { .. } => {
                 if !self.repeated {
                     // The protocol has it repeat all that it remembers.
-                    events.push(self.nothing_left("it opened it, and repeated nothing of it"));
+                    out.push(self.nothing_left("it opened it, and repeated nothing of it"));
                 }
                 self.step = Step::Open;
-                events.push(self.ready());
+                out.push(self.ready());
             }
             // It has no request out.
             step @ (Step::New | Step::Open | Step::Broken(_)) => self.step = step,
         }
     }
 
-    fn initialized(
-        &mut self,
-        result: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn initialized(&mut self, result: &Object<'_>, out: &mut Out<'_>) {
         let info = result.object("agentInfo");
         self.name = info
             .and_then(|info| info.string("name"))
@@ -148,7 +139,7 @@ impl Acp {
             let spoken = result.raw("protocolVersion").unwrap_or("none");
             let spoken: String = spoken.chars().take(20).collect();
             let error = format!("{} speaks version {spoken} of ACP, not 1", self.shown());
-            return self.broken(Failure::new(Code::Unsupported, error), events);
+            return self.broken(Failure::new(Code::Unsupported, error), out);
         }
         let can = result.object("agentCapabilities");
         let takes = can
@@ -164,23 +155,23 @@ impl Acp {
         match self.resume.clone() {
             Some(session) if self.loads => {
                 let params = wire::load_session(&session, &self.cwd);
-                self.step = Step::Load(self.request("session/load", &params, write));
+                self.step = Step::Load(self.request("session/load", &params, out));
             }
-            Some(_) => self.lost("it reopens no sessions", events, write),
-            None => self.create(write),
+            Some(_) => self.lost("it reopens no sessions", out),
+            None => self.create(out),
         }
     }
 
-    fn create(&mut self, write: &mut Vec<u8>) {
+    fn create(&mut self, out: &mut Out<'_>) {
         let params = wire::new_session(&self.cwd);
-        self.step = Step::Create(self.request("session/new", &params, write));
+        self.step = Step::Create(self.request("session/new", &params, out));
     }
 
     /// The session's earlier turns are gone: that is said, and a new one begins.
-    fn lost(&mut self, why: &str, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        events.push(self.nothing_left(why));
+    fn lost(&mut self, why: &str, out: &mut Out<'_>) {
+        out.push(self.nothing_left(why));
         self.resume = None;
-        self.create(write);
+        self.create(out);
     }
 
     fn nothing_left(&self, why: &str) -> WorkerEvent {
@@ -192,25 +183,24 @@ impl Acp {
         &mut self,
         error: Option<&Object<'_>>,
         result: Option<&Object<'_>>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
+        out: &mut Out<'_>,
     ) {
         if let Some(error) = error {
             let failure = self.failure(error);
             // A new session would take the place of one that may be intact.
             return match is_gone(error) {
-                true => self.lost(&failure.error, events, write),
-                false => self.broken(failure, events),
+                true => self.lost(&failure.error, out),
+                false => self.broken(failure, out),
             };
         }
         // Hermes 0.19.0 answers `null` for a session that isn't there; others for one that is, after
         // they repeated it.
         if result.is_none() && !self.repeated {
-            return self.lost("it has nothing of it", events, write);
+            return self.lost("it has nothing of it", out);
         }
         let session = self.resume.clone().unwrap_or_default();
         self.opened(session, result);
-        self.settle(0, write);
+        self.settle(0, out);
     }
 
     fn opened(&mut self, session: String, result: Option<&Object<'_>>) {
@@ -225,8 +215,8 @@ impl Acp {
         self.usual_thinking = self.offer.thinking();
     }
 
-    fn settle(&mut self, quiet: u32, write: &mut Vec<u8>) {
-        let id = self.request(PING, &json!({}), write);
+    fn settle(&mut self, quiet: u32, out: &mut Out<'_>) {
+        let id = self.request(PING, &json!({}), out);
         self.step = Step::Settle {
             id,
             quiet,
@@ -248,7 +238,7 @@ impl Acp {
         true
     }
 
-    fn refused(&mut self, error: Option<&Object<'_>>, events: &mut Vec<WorkerEvent>) {
+    fn refused(&mut self, error: Option<&Object<'_>>, out: &mut Out<'_>) {
         let failure = match error {
             Some(error) => self.failure(error),
             None => {
@@ -256,12 +246,12 @@ impl Acp {
                 Failure::new(Code::AgentFailed, error)
             }
         };
-        self.broken(failure, events);
+        self.broken(failure, out);
     }
 
-    fn broken(&mut self, failure: Failure, events: &mut Vec<WorkerEvent>) {
+    fn broken(&mut self, failure: Failure, out: &mut Out<'_>) {
         self.step = Step::Broken(failure);
-        events.push(self.ready());
+        out.push(self.ready());
     }
 }
 

@@ -28,7 +28,7 @@ use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Level, Stop, Usage};
 use serde_json::{Value, json};
 
-use super::driver::{Begin, Driver, Wire};
+use super::driver::{Begin, Driver, Out, Wire};
 use super::object::{Object, beginning, shows};
 use super::{Launch, TOO_LONG, ended};
 use choices::{Offer, Setting, Unoffered};
@@ -160,9 +160,9 @@ impl Acp {
     }
 
     /// Writes a request and returns its id.
-    fn request(&mut self, method: &str, params: &Value, write: &mut Vec<u8>) -> u64 {
+    fn request(&mut self, method: &str, params: &Value, out: &mut Out<'_>) -> u64 {
         self.last += 1;
-        wire::put_request(self.last, method, params, write);
+        wire::put_request(self.last, method, params, out);
         self.last
     }
 
@@ -171,72 +171,61 @@ impl Acp {
         self.name.as_deref().unwrap_or(NAMELESS)
     }
 
-    fn record(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+    fn record(&mut self, bytes: &[u8], out: &mut Out<'_>) {
         let Some(record) = Object::parse(bytes) else {
-            return events.push(logged(bytes));
+            return out.push(logged(bytes));
         };
         match (record.string("method"), record.raw("id")) {
-            (Some(method), Some(id)) => self.asked(&method, id, &record, events, write),
+            (Some(method), Some(id)) => self.asked(&method, id, &record, out),
             (Some(method), None) => {
                 if method == "session/update" {
-                    self.updated(bytes, &record, events, write);
+                    self.updated(bytes, &record, out);
                 } else if !method.starts_with(['_', '$']) {
                     // Extensions, and what JSON-RPC leaves to each, may be ignored.
-                    self.not_understood(&method, events);
+                    self.not_understood(&method, out);
                 }
             }
-            (None, Some(_)) => self.answered(bytes, &record, events, write),
+            (None, Some(_)) => self.answered(bytes, &record, out),
             // An error that names no request is nobody's, but worth reading.
-            (None, None) => events.push(logged(bytes)),
+            (None, None) => out.push(logged(bytes)),
         }
     }
 
-    fn not_understood(&mut self, kind: &str, events: &mut Vec<WorkerEvent>) {
+    fn not_understood(&mut self, kind: &str, out: &mut Out<'_>) {
         let turn = self.driver.turn_id();
         let agent = self.name.as_deref().unwrap_or(NAMELESS);
-        events.extend(self.driver.unknown.said(agent, kind, turn));
+        out.extend(self.driver.unknown.said(agent, kind, turn));
     }
 
     /// The answer to a request of ours.
-    fn answered(
-        &mut self,
-        bytes: &[u8],
-        record: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn answered(&mut self, bytes: &[u8], record: &Object<'_>, out: &mut Out<'_>) {
         let id: Option<u64> = record.get("id");
         if id.is_some() && id == self.step.id() {
-            self.stepped(record, events, write);
+            self.stepped(record, out);
         } else if id.is_some() && id == self.driver.turn.as_ref().map(|turn| turn.id) {
-            self.prompt_answered(record, events, write);
+            self.prompt_answered(record, out);
         } else if id.is_some() && id == self.setting.as_ref().map(|asked| asked.id) {
-            self.set(record, events);
+            self.set(record, out);
         } else if id.is_some() && id == self.ping {
             self.ping = None;
-            events.push(self.ready());
+            out.push(self.ready());
         } else {
-            events.push(WorkerEvent::Stray {
+            out.push(WorkerEvent::Stray {
                 line: beginning(bytes),
             });
         }
     }
 
     /// The turn is over, well or not.
-    fn prompt_answered(
-        &mut self,
-        record: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
-        self.release(None, events, write);
+    fn prompt_answered(&mut self, record: &Object<'_>, out: &mut Out<'_>) {
+        self.release(None, out);
         let Some(turn) = self.driver.turn.take() else {
             return;
         };
         let result = match (record.object("error"), record.object("result")) {
             (Some(_), _) if turn.state.is_cancelled() => Ok(Stop::Cancelled),
             (Some(error), _) => Err(self.failure(&error)),
-            (None, Some(result)) => self.stop(&turn, &result, events),
+            (None, Some(result)) => self.stop(&turn, &result, out),
             (None, None) => Err(self.said_nothing()),
         };
         let usage = record
@@ -249,15 +238,10 @@ impl Acp {
             cost: turn.cost(self.name.as_deref()),
             ..Outcome::ended(Stop::EndTurn)
         };
-        events.push(ended(turn.state.id, outcome));
+        out.push(ended(turn.state.id, outcome));
     }
 
-    fn stop(
-        &self,
-        turn: &Turn,
-        result: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-    ) -> Result<Stop, Failure> {
+    fn stop(&self, turn: &Turn, result: &Object<'_>, out: &mut Out<'_>) -> Result<Stop, Failure> {
         Ok(match result.string("stopReason").as_deref() {
             Some("end_turn") => Stop::EndTurn,
             Some("max_tokens") => Stop::MaxTokens,
@@ -267,7 +251,7 @@ impl Acp {
             Some(other) => {
                 let other: String = other.chars().take(100).collect();
                 let text = format!("{} stopped for a reason of its own: {other}", self.shown());
-                events.push(noted(Some(turn.state.id), Level::Warning, "worker", text));
+                out.push(noted(Some(turn.state.id), Level::Warning, "worker", text));
                 Stop::EndTurn
             }
             None => return Err(self.said_nothing()),
@@ -340,7 +324,7 @@ impl Acp {
     }
 
     /// The agent took a setting, or didn't: then the turn that needs it can't begin.
-    fn set(&mut self, record: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    fn set(&mut self, record: &Object<'_>, out: &mut Out<'_>) {
         let Some(Asked { turn, setting, .. }) = self.setting.take() else {
             return;
         };
@@ -357,13 +341,13 @@ impl Acp {
             let failure = self.failure(&error);
             let error = format!("`{}` was not taken: {}", setting.value, failure.error);
             let outcome = Outcome::failed(Failure { error, ..failure });
-            events.push(ended(turn, outcome));
+            out.push(ended(turn, outcome));
         }
     }
 
-    fn put_cancel(&self, write: &mut Vec<u8>) {
+    fn put_cancel(&self, out: &mut Out<'_>) {
         if let Some(session) = &self.session {
-            wire::put_notification("session/cancel", &wire::cancel(session), write);
+            wire::put_notification("session/cancel", &wire::cancel(session), out);
         }
     }
 }
@@ -402,8 +386,8 @@ impl Wire for Acp {
         &mut self.driver
     }
 
-    fn line(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        self.record(bytes, events, write);
+    fn line(&mut self, bytes: &[u8], out: &mut Out<'_>) {
+        self.record(bytes, out);
     }
 
     fn too_long(&self, beginning: &[u8]) -> Option<Value> {
@@ -414,34 +398,23 @@ impl Wire for Acp {
             .then(|| json!({"jsonrpc": "2.0", "id": id, "error": error}))
     }
 
-    fn probe(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        self.ask_whether_ready(events, write);
+    fn probe(&mut self, out: &mut Out<'_>) {
+        self.ask_whether_ready(out);
     }
 
-    fn answer(
-        &mut self,
-        question: &str,
-        reply: &Reply,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
-        self.reply(question, reply, events, write);
+    fn answer(&mut self, question: &str, reply: &Reply, out: &mut Out<'_>) {
+        self.reply(question, reply, out);
     }
 
-    fn is_free(&mut self, _write: &mut Vec<u8>) -> bool {
+    fn is_free(&mut self, _out: &mut Out<'_>) -> bool {
         self.setting.is_none() && matches!(self.step, Step::Open | Step::Broken(_))
     }
 
     /// Sets what the turn needs before its prompt is written.
-    fn begin(
-        &mut self,
-        prompt: &Prompt,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) -> Begin<Turn> {
+    fn begin(&mut self, prompt: &Prompt, out: &mut Out<'_>) -> Begin<Turn> {
         if let Step::Broken(failure) = &self.step {
             let why = "the agent opened no session";
-            events.push(WorkerEvent::Spoilt { why });
+            out.push(WorkerEvent::Spoilt { why });
             return Begin::Failed(failure.clone());
         }
         let Some(session) = self.session.clone() else {
@@ -452,7 +425,7 @@ impl Wire for Acp {
             Ok(None) => {}
             Ok(Some(setting)) => {
                 let (method, params) = setting.request(&session);
-                let id = self.request(method, &params, write);
+                let id = self.request(method, &params, out);
                 self.setting = Some(Asked { id, turn, setting });
                 return Begin::NotYet;
             }
@@ -463,29 +436,29 @@ impl Wire for Acp {
         }
         if self.loads && !std::mem::replace(&mut self.told, true) {
             let native = session.clone();
-            events.push(WorkerEvent::SessionNamed { native });
+            out.push(WorkerEvent::SessionNamed { native });
         }
         let params = wire::prompt(&session, &prompt.text, prompt.attachments.here());
-        let id = self.request("session/prompt", &params, write);
+        let id = self.request("session/prompt", &params, out);
         self.next = Next::default();
         Begin::Begun(Turn::new(turn, id, self.spent))
     }
 
-    fn withdrawn(&mut self, events: &mut Vec<WorkerEvent>, _write: &mut Vec<u8>) {
+    fn withdrawn(&mut self, out: &mut Out<'_>) {
         self.next = Next::default();
         if self.setting.is_some() {
             // An agent that never answers it would let no later turn begin.
-            events.push(WorkerEvent::Spoilt { why: UNSETTLED });
+            out.push(WorkerEvent::Spoilt { why: UNSETTLED });
         }
     }
 
-    fn cancelled(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+    fn cancelled(&mut self, out: &mut Out<'_>) {
         // Before the cancel, as the protocol wants it: an agent may wait for both.
-        self.release(None, events, write);
+        self.release(None, out);
     }
 
-    fn put_abort(&mut self, write: &mut Vec<u8>) {
-        self.put_cancel(write);
+    fn put_abort(&mut self, out: &mut Out<'_>) {
+        self.put_cancel(out);
     }
 }
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::turn::{NAME, Seen, Turn, seen};
 use super::{Acp, NAMELESS, wire};
+use crate::adapter::driver::Out;
 use crate::adapter::object::Object;
 
 /// Questions open at once: no agent has more tools running.
@@ -32,38 +33,31 @@ pub(super) struct Question {
 
 impl Acp {
     /// A request of the agent's.
-    pub(super) fn asked(
-        &mut self,
-        method: &str,
-        id: &str,
-        record: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    pub(super) fn asked(&mut self, method: &str, id: &str, record: &Object<'_>, out: &mut Out<'_>) {
         let id: Value = serde_json::from_str(id).unwrap_or_default();
         let named = id.is_string() || id.is_number();
         let name = id.to_string();
         if !named || name.len() > ID {
             let why = "a request's id is a number or a short text";
-            return wire::put_error(&Value::Null, wire::INVALID_PARAMS, why, write);
+            return wire::put_error(&Value::Null, wire::INVALID_PARAMS, why, out);
         }
         if method != "session/request_permission" {
             let why = "agentd offers no files, no terminals and no extensions";
-            wire::put_error(&id, wire::METHOD_NOT_FOUND, why, write);
+            wire::put_error(&id, wire::METHOD_NOT_FOUND, why, out);
             let turn = self.driver.turn_id();
             let agent = self.name.as_deref().unwrap_or(NAMELESS);
-            return events.extend(self.driver.unknown.asked(agent, method, turn));
+            return out.extend(self.driver.unknown.asked(agent, method, turn));
         }
         let Some(params) = record.object("params") else {
-            return wire::put_error(&id, wire::INVALID_PARAMS, "no params", write);
+            return wire::put_error(&id, wire::INVALID_PARAMS, "no params", out);
         };
         if let Some(at) = self.questions.iter().position(|open| open.name == name) {
             // An answer to one would be taken for one to the other, which nobody saw.
             let question = self.questions.remove(at).name;
-            events.push(WorkerEvent::Withdrew { question });
-            wire::put_result(&id, &wire::cancelled(), write);
+            out.push(WorkerEvent::Withdrew { question });
+            wire::put_result(&id, &wire::cancelled(), out);
             let why = "another request has this id";
-            return wire::put_error(&id, wire::INVALID_PARAMS, why, write);
+            return wire::put_error(&id, wire::INVALID_PARAMS, why, out);
         }
         // Of another session, in a turn that is cancelled, or in none: nobody is there to ask.
         let ours = self.is_ours(&params) && self.questions.len() < OPEN;
@@ -73,11 +67,11 @@ impl Acp {
             .as_mut()
             .filter(|turn| ours && !turn.state.is_cancelled());
         let Some(turn) = goes_on else {
-            return wire::put_result(&id, &wire::cancelled(), write);
+            return wire::put_result(&id, &wire::cancelled(), out);
         };
         let offered = offered(&params);
         if offered.is_empty() {
-            return wire::put_result(&id, &wire::cancelled(), write);
+            return wire::put_result(&id, &wire::cancelled(), out);
         }
         let tool = params.object("toolCall");
         let about = tool.as_ref().map(seen).unwrap_or_default();
@@ -109,7 +103,7 @@ impl Acp {
             options,
             once,
         });
-        events.push(WorkerEvent::Asked {
+        out.push(WorkerEvent::Asked {
             turn: Some(turn),
             asking,
         });
@@ -117,13 +111,7 @@ impl Acp {
 
     /// What became of a question. One that is closed, or was asked by an earlier process, is
     /// nobody's: nothing is written.
-    pub(super) fn reply(
-        &mut self,
-        question: &str,
-        reply: &Reply,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    pub(super) fn reply(&mut self, question: &str, reply: &Reply, out: &mut Out<'_>) {
         let Some(at) = self.questions.iter().position(|open| open.name == question) else {
             return;
         };
@@ -131,23 +119,18 @@ impl Acp {
         let option = open.chosen(reply);
         let allowed = matches!(reply, Reply::Approved | Reply::Chosen(_)) && option.is_some();
         let answer = option.map_or_else(wire::cancelled, |option| wire::selected(&option));
-        wire::put_result(&open.id, &answer, write);
+        wire::put_result(&open.id, &answer, out);
         if let (true, Some(call), Some(turn)) = (allowed, &open.call, &mut self.driver.turn) {
-            turn.allowed(call, events);
+            turn.allowed(call, out);
         }
     }
 
     /// Answers what is open, all of it or the questions about one call: nobody will.
-    pub(super) fn release(
-        &mut self,
-        call: Option<&str>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    pub(super) fn release(&mut self, call: Option<&str>, out: &mut Out<'_>) {
         let gone = |open: &mut Question| call.is_none() || open.call.as_deref() == call;
         for open in self.questions.extract_if(.., gone) {
-            wire::put_result(&open.id, &wire::cancelled(), write);
-            events.push(WorkerEvent::Withdrew {
+            wire::put_result(&open.id, &wire::cancelled(), out);
+            out.push(WorkerEvent::Withdrew {
                 question: open.name,
             });
         }

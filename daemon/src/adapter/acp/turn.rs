@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::content;
 use crate::adapter::cut;
-use crate::adapter::driver::{InFlight, TurnState};
+use crate::adapter::driver::{InFlight, Out, TurnState};
 use crate::adapter::object::Object;
 
 /// Tool calls that are followed at once.
@@ -204,13 +204,13 @@ impl Turn {
 
     /// A piece of a message or a thought: does a new message begin with it? Agents that name none
     /// begin one after a tool.
-    pub(super) fn begins(&mut self, id: Option<String>, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn begins(&mut self, id: Option<String>, out: &mut Out<'_>) {
         let id = id.filter(|id| id.len() <= NAME);
         let other = id.is_some() && self.message_id.is_some() && id != self.message_id;
         if !self.message || other {
             self.message = true;
             self.message_id = None;
-            events.push(WorkerEvent::MessageStarted {
+            out.push(WorkerEvent::MessageStarted {
                 turn: self.state.id,
                 replaces_last: false,
             });
@@ -220,7 +220,7 @@ impl Turn {
 
     /// What is said of a call. One that begins as pending has no input yet, or waits for a
     /// permission. One that there is no room for begins where it is announced.
-    pub(super) fn called(&mut self, seen: &Seen, announced: bool, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn called(&mut self, seen: &Seen, announced: bool, out: &mut Out<'_>) {
         self.message = false;
         let turn = self.state.id;
         let name = seen.call.clone().unwrap_or_default();
@@ -237,14 +237,14 @@ impl Turn {
         call.learn(seen, waits);
         let begins = if followed { !waits } else { announced };
         if !call.started && begins {
-            events.push(call.start(turn, &name));
+            out.push(call.start(turn, &name));
         }
         let pieced = || seen.piece.as_ref().map(|piece| call.with(piece));
         let output = seen.output.clone().or_else(pieced);
         let Some(ok) = seen.ended() else {
             let more = output.as_deref().filter(|_| call.started);
             if let Some((offset, output)) = more.and_then(|output| call.more(output)) {
-                events.push(WorkerEvent::ToolUpdated {
+                out.push(WorkerEvent::ToolUpdated {
                     turn,
                     call: name,
                     offset,
@@ -255,7 +255,7 @@ impl Turn {
         };
         let before = std::mem::take(&mut call.output);
         self.calls.remove(&name);
-        events.push(WorkerEvent::ToolEnded {
+        out.push(WorkerEvent::ToolEnded {
             turn,
             call: name,
             ok,
@@ -283,10 +283,10 @@ impl Turn {
     }
 
     /// A call may run: now it begins.
-    pub(super) fn allowed(&mut self, name: &str, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn allowed(&mut self, name: &str, out: &mut Out<'_>) {
         if let Some(call) = self.calls.get_mut(name).filter(|call| !call.started) {
             self.message = false;
-            events.push(call.start(self.state.id, name));
+            out.push(call.start(self.state.id, name));
         }
     }
 

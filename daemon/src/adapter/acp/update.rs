@@ -8,7 +8,7 @@ use agentd_protocol::line::Usage;
 
 use super::turn::seen;
 use super::{Acp, content};
-use crate::adapter::driver::Abort;
+use crate::adapter::driver::{Abort, Out};
 use crate::adapter::object::{Object, beginning};
 
 /// Agents that count the tokens of the whole session, as the schema's words have it. Others count
@@ -33,17 +33,11 @@ impl Acp {
         params.raw("sessionId").is_none() || params.string("sessionId").as_ref() == ours
     }
 
-    pub(super) fn updated(
-        &mut self,
-        bytes: &[u8],
-        record: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    pub(super) fn updated(&mut self, bytes: &[u8], record: &Object<'_>, out: &mut Out<'_>) {
         let params = record.object("params");
         let update = params.as_ref().and_then(|params| params.object("update"));
         let (Some(params), Some(update)) = (params, update) else {
-            return events.push(super::logged(bytes));
+            return out.push(super::logged(bytes));
         };
         let kind = update.string("sessionUpdate").unwrap_or_default();
         if self.repeats(&kind) {
@@ -63,9 +57,9 @@ impl Acp {
         }
         if self.driver.turn.is_none() {
             if !KNOWN.contains(&kind.as_str()) {
-                return self.not_understood(&kind, events);
+                return self.not_understood(&kind, out);
             }
-            return events.push(WorkerEvent::Stray {
+            return out.push(WorkerEvent::Stray {
                 line: beginning(bytes),
             });
         }
@@ -74,24 +68,18 @@ impl Acp {
             && !std::mem::replace(&mut turn.repeated, true)
         {
             // It came before the agent had begun.
-            self.put_cancel(write);
+            self.put_cancel(out);
         }
-        self.output(&kind, &update, events, write);
+        self.output(&kind, &update, out);
         if KNOWN.contains(&kind.as_str())
             && let Some(part) = content::unknown(&update)
         {
-            self.not_understood(&format!("{kind} with {part}"), events);
+            self.not_understood(&format!("{kind} with {part}"), out);
         }
     }
 
     /// What a turn says and does.
-    fn output(
-        &mut self,
-        kind: &str,
-        update: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn output(&mut self, kind: &str, update: &Object<'_>, out: &mut Out<'_>) {
         let Some(turn) = &mut self.driver.turn else {
             return;
         };
@@ -103,8 +91,8 @@ impl Acp {
         match kind {
             "agent_message_chunk" => {
                 if let Some(text) = piece() {
-                    turn.begins(update.string("messageId"), events);
-                    events.push(WorkerEvent::Text {
+                    turn.begins(update.string("messageId"), out);
+                    out.push(WorkerEvent::Text {
                         turn: name,
                         text,
                         native: true,
@@ -113,15 +101,15 @@ impl Acp {
             }
             "agent_thought_chunk" => {
                 if let Some(text) = piece() {
-                    turn.begins(None, events);
-                    events.push(WorkerEvent::Thinking { turn: name, text });
+                    turn.begins(None, out);
+                    out.push(WorkerEvent::Thinking { turn: name, text });
                 }
             }
             "tool_call" | "tool_call_update" => {
                 let seen = seen(update);
-                turn.called(&seen, kind == "tool_call", events);
+                turn.called(&seen, kind == "tool_call", out);
                 if let (Some(call), true) = (&seen.call, seen.is_over()) {
-                    self.release(Some(call), events, write);
+                    self.release(Some(call), out);
                 }
             }
             "plan" | "current_mode_update" => {
@@ -131,7 +119,7 @@ impl Acp {
                     "currentModeId"
                 };
                 if let Some(data) = update.raw(field) {
-                    events.push(WorkerEvent::Other {
+                    out.push(WorkerEvent::Other {
                         turn: name,
                         kind: kind.to_owned(),
                         data: data.to_owned(),
@@ -139,7 +127,7 @@ impl Acp {
                 }
             }
             "user_message_chunk" => {}
-            _ => self.not_understood(kind, events),
+            _ => self.not_understood(kind, out),
         }
     }
 

@@ -8,7 +8,7 @@ use agentd_protocol::attachment::is_image;
 use serde_json::{Value, json};
 
 use crate::adapter::attached::{base64, name, text};
-use crate::adapter::object::put_line;
+use crate::adapter::driver::Out;
 
 /// Not a request that is served here.
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
@@ -21,30 +21,24 @@ pub(super) const RESOURCE_NOT_FOUND: i64 = -32002;
 /// The version that is spoken here.
 pub(super) const VERSION: u64 = 1;
 
-pub(super) fn put_request(id: u64, method: &str, params: &Value, write: &mut Vec<u8>) {
+pub(super) fn put_request(id: u64, method: &str, params: &Value, out: &mut Out<'_>) {
     let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-    put_line(write, &line);
+    out.put(&line);
 }
 
-pub(super) fn put_notification(method: &str, params: &Value, write: &mut Vec<u8>) {
-    put_line(
-        write,
-        &json!({"jsonrpc": "2.0", "method": method, "params": params}),
-    );
+pub(super) fn put_notification(method: &str, params: &Value, out: &mut Out<'_>) {
+    out.put(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
 }
 
 /// Answers a request of the agent's, under the id that it gave.
-pub(super) fn put_result(id: &Value, result: &Value, write: &mut Vec<u8>) {
-    put_line(
-        write,
-        &json!({"jsonrpc": "2.0", "id": id, "result": result}),
-    );
+pub(super) fn put_result(id: &Value, result: &Value, out: &mut Out<'_>) {
+    out.put(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
 }
 
 /// Refuses a request of the agent's.
-pub(super) fn put_error(id: &Value, code: i64, message: &str, write: &mut Vec<u8>) {
+pub(super) fn put_error(id: &Value, code: i64, message: &str, out: &mut Out<'_>) {
     let error = json!({"code": code, "message": message});
-    put_line(write, &json!({"jsonrpc": "2.0", "id": id, "error": error}));
+    out.put(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
 }
 
 /// No files and no terminals are offered: the agent uses its own.

@@ -9,6 +9,7 @@ use agentd_protocol::line::Level;
 
 use super::steer::Compaction;
 use super::{Claude, GONE, cancelled, ended, questions};
+use crate::adapter::driver::Out;
 use crate::adapter::object::{Object, beginning, content};
 
 /// Its tools that change nothing.
@@ -62,29 +63,24 @@ const BLOCKS: &[&str] = &[
 ];
 
 impl Claude {
-    pub(super) fn said(
-        &mut self,
-        bytes: &[u8],
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    pub(super) fn said(&mut self, bytes: &[u8], out: &mut Out<'_>) {
         let kind = Object::parse(bytes).and_then(|line| Some((line.string("type")?, line)));
         let Some((kind, line)) = kind else {
-            return events.push(logged(bytes));
+            return out.push(logged(bytes));
         };
         match kind.as_str() {
-            "control_response" => self.response(bytes, &line, events),
-            "control_request" => self.asked(bytes, &line, events, write),
+            "control_response" => self.response(bytes, &line, out),
+            "control_request" => self.asked(bytes, &line, out),
             "control_cancel_request" => {
                 let id = line.string("request_id").unwrap_or_default();
-                self.questions.withdrawn(&id, events);
+                self.questions.withdrawn(&id, out);
             }
-            "command_lifecycle" => self.moved(&line, events, write),
-            "system" => self.system(&line, events),
-            "stream_event" | "assistant" | "user" => self.output(&kind, bytes, &line, events),
-            "result" => self.result(bytes, &line, events, write),
+            "command_lifecycle" => self.moved(&line, out),
+            "system" => self.system(&line, out),
+            "stream_event" | "assistant" | "user" => self.output(&kind, bytes, &line, out),
+            "result" => self.result(bytes, &line, out),
             known if IGNORED.contains(&known) => {}
-            _ => self.not_understood(&kind, events),
+            _ => self.not_understood(&kind, out),
         }
     }
 
@@ -103,14 +99,14 @@ impl Claude {
         ours
     }
 
-    fn response(&mut self, bytes: &[u8], line: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    fn response(&mut self, bytes: &[u8], line: &Object<'_>, out: &mut Out<'_>) {
         let Some(response) = line.object("response") else {
-            return events.push(logged(bytes));
+            return out.push(logged(bytes));
         };
         let id = response.string("request_id");
         let failed = response.string("subtype").as_deref() == Some("error");
         let switched = self.switch.answered(id.as_deref(), !failed);
-        events.extend(switched.map(WorkerEvent::Switched));
+        out.extend(switched.map(WorkerEvent::Switched));
         if id.is_some() && id == self.probe {
             self.probe = None;
             self.resumed = false;
@@ -123,22 +119,16 @@ impl Claude {
                 self.is_flat = !has_key && account.string("subscriptionType").is_some();
             }
             // An error is an answer, too: it is there.
-            events.push(WorkerEvent::Ready(Traits::default()));
+            out.push(WorkerEvent::Ready(Traits::default()));
         } else if failed {
-            events.push(logged(bytes));
+            out.push(logged(bytes));
         }
     }
 
-    fn asked(
-        &mut self,
-        bytes: &[u8],
-        line: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn asked(&mut self, bytes: &[u8], line: &Object<'_>, out: &mut Out<'_>) {
         let request = line.object("request");
         let (Some(id), Some(request)) = (line.string("request_id"), request) else {
-            return events.push(logged(bytes));
+            return out.push(logged(bytes));
         };
         let kind = request.string("subtype").unwrap_or_default();
         if kind == "can_use_tool" {
@@ -149,18 +139,18 @@ impl Claude {
                 .as_ref()
                 .filter(|_| ours)
                 .map(|turn| turn.state.id);
-            self.questions.asked(&id, &request, turn, events, write);
+            self.questions.asked(&id, &request, turn, out);
         } else {
             // Without an answer it would wait for ever.
-            questions::put_refusal(&id, &kind, write);
+            questions::put_refusal(&id, &kind, out);
             let turn = self.driver.turn.as_ref().filter(|_| self.is_ours());
             let turn = turn.map(|turn| turn.state.id);
-            events.extend(self.driver.unknown.asked("Claude Code", &kind, turn));
+            out.extend(self.driver.unknown.asked("Claude Code", &kind, turn));
         }
     }
 
     /// The agent tells where a message of ours is.
-    fn moved(&mut self, line: &Object<'_>, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+    fn moved(&mut self, line: &Object<'_>, out: &mut Out<'_>) {
         let id = line.string("command_uuid").unwrap_or_default();
         let state = line.string("state").unwrap_or_default();
         let lost = matches!(state.as_str(), "cancelled" | "discarded" | "refused");
@@ -179,13 +169,13 @@ impl Claude {
                         let error = "Claude Code did not take the prompt";
                         Outcome::failed(Failure::new(Code::AgentFailed, error))
                     };
-                    self.finish(outcome, events, write);
+                    self.finish(outcome, out);
                 }
                 _ => {}
             }
             return;
         }
-        let is_word = self.steer_moved(&id, &state, events);
+        let is_word = self.steer_moved(&id, &state, out);
         // The run that was to follow does not come.
         if is_word
             && lost
@@ -193,45 +183,39 @@ impl Claude {
             && let Some(turn) = self.driver.turn.as_mut().filter(|turn| !turn.state.begun)
             && let Some(outcome) = turn.last.take()
         {
-            self.finish(outcome, events, write);
+            self.finish(outcome, out);
         }
     }
 
     /// What a run says and does.
-    fn output(
-        &mut self,
-        kind: &str,
-        bytes: &[u8],
-        line: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-    ) {
+    fn output(&mut self, kind: &str, bytes: &[u8], line: &Object<'_>, out: &mut Out<'_>) {
         if let Some(compaction) = &mut self.driver.compaction {
             return summarise(compaction, kind, line);
         }
         if !self.begin() {
             if kind != "user" {
-                events.push(stray(bytes));
+                out.push(stray(bytes));
             }
             return;
         }
         // A subagent's words are for the agent, not for its user; what it does is told.
         let is_own = line.raw("parent_tool_use_id").is_none();
         match kind {
-            "stream_event" if is_own => self.streamed(line, events),
+            "stream_event" if is_own => self.streamed(line, out),
             "stream_event" => {}
             _ => {
                 let Some(message) = line.object("message") else {
                     return;
                 };
                 if kind == "assistant" && is_own {
-                    self.message(line, &message, events);
+                    self.message(line, &message, out);
                 }
-                self.tools(&message, events);
+                self.tools(&message, out);
             }
         }
     }
 
-    fn streamed(&mut self, line: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    fn streamed(&mut self, line: &Object<'_>, out: &mut Out<'_>) {
         let (Some(turn), Some(event)) = (&mut self.driver.turn, line.object("event")) else {
             return;
         };
@@ -244,7 +228,7 @@ impl Claude {
                 turn.call_started(&message);
                 turn.said = message.string("id");
                 turn.streamed = true;
-                events.push(WorkerEvent::MessageStarted {
+                out.push(WorkerEvent::MessageStarted {
                     turn: name,
                     replaces_last: std::mem::replace(&mut turn.open, true),
                 });
@@ -258,16 +242,16 @@ impl Claude {
                         .string(field)
                         .filter(|piece: &String| !piece.is_empty())
                 };
-                events.extend(piece("text").map(|text| WorkerEvent::Text {
+                out.extend(piece("text").map(|text| WorkerEvent::Text {
                     turn: name,
                     text,
                     native: true,
                 }));
                 let thinking = piece("thinking");
-                events.extend(thinking.map(|text| WorkerEvent::Thinking { turn: name, text }));
+                out.extend(thinking.map(|text| WorkerEvent::Thinking { turn: name, text }));
                 let kind = delta.string("type").unwrap_or_default();
                 if !DELTAS.contains(&kind.as_str()) {
-                    self.not_understood(&format!("content_block_delta {kind}"), events);
+                    self.not_understood(&format!("content_block_delta {kind}"), out);
                 }
             }
             Some("message_delta") => {
@@ -282,13 +266,13 @@ impl Claude {
             Some(known) if STREAMED.contains(&known) => {}
             other => {
                 let kind = format!("stream_event {}", other.unwrap_or("without a type"));
-                self.not_understood(&kind, events);
+                self.not_understood(&kind, out);
             }
         }
     }
 
     /// A finished block of a message: news only where it was not streamed.
-    fn message(&mut self, line: &Object<'_>, message: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    fn message(&mut self, line: &Object<'_>, message: &Object<'_>, out: &mut Out<'_>) {
         let Some(turn) = &mut self.driver.turn else {
             return;
         };
@@ -301,7 +285,7 @@ impl Claude {
         if id != turn.said {
             turn.said = id;
             turn.streamed = false;
-            events.push(WorkerEvent::MessageStarted {
+            out.push(WorkerEvent::MessageStarted {
                 turn: turn.state.id,
                 replaces_last: std::mem::take(&mut turn.open),
             });
@@ -316,18 +300,18 @@ impl Claude {
                     .filter(|piece: &String| !piece.is_empty())
             };
             let name = turn.state.id;
-            events.extend(piece("text").map(|text| WorkerEvent::Text {
+            out.extend(piece("text").map(|text| WorkerEvent::Text {
                 turn: name,
                 text,
                 native: false,
             }));
             let thinking = piece("thinking");
-            events.extend(thinking.map(|text| WorkerEvent::Thinking { turn: name, text }));
+            out.extend(thinking.map(|text| WorkerEvent::Thinking { turn: name, text }));
         }
     }
 
     /// Calls that begin, and results.
-    fn tools(&mut self, message: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    fn tools(&mut self, message: &Object<'_>, out: &mut Out<'_>) {
         let Some(turn) = self.driver.turn.as_ref().map(|turn| turn.state.id) else {
             return;
         };
@@ -335,7 +319,7 @@ impl Claude {
             let kind = block.string("type").unwrap_or_default();
             if kind.ends_with("tool_use") {
                 let name = block.string("name").unwrap_or_else(|| "tool".to_owned());
-                events.push(WorkerEvent::ToolStarted {
+                out.push(WorkerEvent::ToolStarted {
                     turn,
                     call: block.string("id").unwrap_or_default(),
                     read_only: READ_ONLY.contains(&name.as_str()),
@@ -343,7 +327,7 @@ impl Claude {
                     input: block.raw("input").unwrap_or("{}").to_owned(),
                 });
             } else if kind.ends_with("tool_result") {
-                events.push(WorkerEvent::ToolEnded {
+                out.push(WorkerEvent::ToolEnded {
                     turn,
                     call: block.string("tool_use_id").unwrap_or_default(),
                     ok: !block.is_true("is_error"),
@@ -351,19 +335,13 @@ impl Claude {
                     sandbox: None,
                 });
             } else if !BLOCKS.contains(&kind.as_str()) {
-                self.not_understood(&format!("block {kind}"), events);
+                self.not_understood(&format!("block {kind}"), out);
             }
         }
     }
 
     /// A run is over.
-    fn result(
-        &mut self,
-        bytes: &[u8],
-        line: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn result(&mut self, bytes: &[u8], line: &Object<'_>, out: &mut Out<'_>) {
         let total: Option<f64> = line.get("total_cost_usd");
         let spent = total
             .filter(|usd| usd.is_finite() && *usd >= 0.0)
@@ -374,40 +352,35 @@ impl Claude {
             });
         let errors: Vec<String> = line.get("errors").unwrap_or_default();
         if self.resumed && errors.iter().any(|error| error.starts_with(GONE)) {
-            return self.lost_session(events);
+            return self.lost_session(out);
         }
         if !self.is_ours() || self.driver.turn.as_ref().is_some_and(|turn| !turn.started) {
             // It was written first.
             if let Some(compaction) = self.driver.compaction.take() {
-                return compacted(compaction, line, events);
+                return compacted(compaction, line, out);
             }
         }
         let ours = self.is_ours();
         let is_flat = self.is_flat;
         let Some(turn) = self.driver.turn.as_mut().filter(|_| ours) else {
-            return events.push(stray(bytes));
+            return out.push(stray(bytes));
         };
         turn.count(line, spent);
         let stop = line.string("stop_reason").unwrap_or_default();
         if !STOPS.contains(&stop.as_str()) {
             let turn = Some(turn.state.id);
             let kind = format!("stop_reason {stop}");
-            events.extend(self.driver.unknown.said("Claude Code", &kind, turn));
+            out.extend(self.driver.unknown.said("Claude Code", &kind, turn));
         }
         let outcome = turn.outcome(line, is_flat);
-        if self.tells && self.has_steers_out() && self.keep_open(&outcome, events, write) {
+        if self.tells && self.has_steers_out() && self.keep_open(&outcome, out) {
             return;
         }
-        self.finish(outcome, events, write);
+        self.finish(outcome, out);
     }
 
     /// A word is in the agent's queue, and another run follows for it.
-    fn keep_open(
-        &mut self,
-        outcome: &Outcome,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) -> bool {
+    fn keep_open(&mut self, outcome: &Outcome, out: &mut Out<'_>) -> bool {
         let Some(turn) = self
             .driver
             .turn
@@ -425,51 +398,40 @@ impl Claude {
         turn.error = None;
         turn.last = Some(outcome.clone());
         // They were about what the run was to do.
-        self.questions.deny_all(events, write);
+        self.questions.deny_all(out);
         if let Err(failure) = &outcome.result {
             let text = failure.error.clone();
-            self.note(Level::Warning, "worker", text, events);
+            self.note(Level::Warning, "worker", text, out);
         }
         true
     }
 
     /// Ends the turn in flight.
-    pub(super) fn finish(
-        &mut self,
-        outcome: Outcome,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    pub(super) fn finish(&mut self, outcome: Outcome, out: &mut Out<'_>) {
         // No answer finds its question any more, and the agent may still wait for one.
-        self.questions.deny_all(events, write);
-        self.lose_steers(events);
+        self.questions.deny_all(out);
+        self.lose_steers(out);
         if let Some(turn) = self.driver.turn.take() {
-            events.push(ended(turn.state.id, outcome));
+            out.push(ended(turn.state.id, outcome));
         }
     }
 
-    pub(super) fn not_understood(&mut self, kind: &str, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn not_understood(&mut self, kind: &str, out: &mut Out<'_>) {
         let turn = self.driver.turn.as_ref().filter(|_| self.is_ours());
         let turn = turn.map(|turn| turn.state.id);
-        events.extend(self.driver.unknown.said("Claude Code", kind, turn));
+        out.extend(self.driver.unknown.said("Claude Code", kind, turn));
     }
 
     /// The session that was to be reopened isn't there; the process leaves by itself.
-    pub(super) fn lost_session(&mut self, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn lost_session(&mut self, out: &mut Out<'_>) {
         self.resumed = false;
         let text = "Claude Code has nothing left of the session's earlier turns".to_owned();
-        self.note(Level::Warning, "context-lost", text, events);
+        self.note(Level::Warning, "context-lost", text, out);
     }
 
-    pub(super) fn note(
-        &self,
-        level: Level,
-        code: &'static str,
-        text: String,
-        events: &mut Vec<WorkerEvent>,
-    ) {
+    pub(super) fn note(&self, level: Level, code: &'static str, text: String, out: &mut Out<'_>) {
         let turn = self.driver.turn.as_ref().filter(|_| self.is_ours());
-        events.push(WorkerEvent::Noted {
+        out.push(WorkerEvent::Noted {
             turn: turn.map(|turn| turn.state.id),
             level,
             code,
@@ -486,7 +448,7 @@ fn summarise(compaction: &mut Compaction, kind: &str, line: &Object<'_>) {
     }
 }
 
-fn compacted(compaction: Compaction, line: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+fn compacted(compaction: Compaction, line: &Object<'_>, out: &mut Out<'_>) {
     let error = compaction.error.or_else(|| {
         let said = || line.string("result").filter(|said| !said.is_empty());
         let failed = line.is_true("is_error") || !compaction.done;
@@ -496,7 +458,7 @@ fn compacted(compaction: Compaction, line: &Object<'_>, events: &mut Vec<WorkerE
         None => Ok(compaction.summary),
         Some(error) => Err(Failure::new(Code::AgentFailed, format!("claude: {error}"))),
     };
-    events.push(WorkerEvent::Compacted { result });
+    out.push(WorkerEvent::Compacted { result });
 }
 
 fn logged(bytes: &[u8]) -> WorkerEvent {

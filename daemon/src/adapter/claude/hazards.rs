@@ -1,6 +1,6 @@
 //! What a Claude Code that misbehaves does to the adapter: nothing but what is defined.
 
-use agentd_core::worker::{Reply, Steering, WorkerCommand};
+use agentd_core::worker::{Reply, Steering, WorkerCommand, WorkerEvent};
 use proptest::prelude::*;
 
 use super::replay::{CANCEL, Replay, steer};

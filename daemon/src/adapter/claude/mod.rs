@@ -23,13 +23,13 @@ use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::store::Pins;
 use agentd_core::toolsets::{Tools, Toolsets};
-use agentd_core::worker::{Exit, Failure, Outcome, Prompt, QuestionKind, Reply, WorkerEvent};
+use agentd_core::worker::{Exit, Failure, Outcome, Prompt, QuestionKind, Reply};
 use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Stop};
 use serde_json::{Value, json};
 
-use super::driver::{Begin, Driver, Wire};
-use super::object::{put_line, shows};
+use super::driver::{Begin, Driver, Out, Wire};
+use super::object::shows;
 use super::{Launch, TOO_LONG, ended};
 use questions::Questions;
 use steer::Compaction;
@@ -219,30 +219,29 @@ impl Claude {
     }
 
     /// Writes a control request and returns its id.
-    fn request(&mut self, mut request: Value, kind: &str, write: &mut Vec<u8>) -> String {
+    fn request(&mut self, mut request: Value, kind: &str, out: &mut Out<'_>) -> String {
         self.last += 1;
         let id = format!("a{}", self.last);
         request["subtype"] = json!(kind);
         let line = json!({"type": "control_request", "request_id": id, "request": request});
-        put_line(write, &line);
+        out.put(&line);
         id
     }
 
     /// Writes a user message and returns its id, a UUID.
-    fn say(&mut self, text: &str, write: &mut Vec<u8>) -> String {
-        self.say_content(&json!(text), write)
+    fn say(&mut self, text: &str, out: &mut Out<'_>) -> String {
+        self.say_content(&json!(text), out)
     }
 
     /// The same with more than text.
-    fn say_content(&mut self, content: &Value, write: &mut Vec<u8>) -> String {
+    fn say_content(&mut self, content: &Value, out: &mut Out<'_>) -> String {
         self.last += 1;
         let (high, low) = (self.seed >> 32, self.seed & 0xffff_ffff);
         let (second, fourth) = (low >> 16, low & 0x0fff);
         let last = self.last & 0xffff_ffff_ffff;
         let id = format!("{high:08x}-{second:04x}-4000-8{fourth:03x}-{last:012x}");
         let message = json!({"role": "user", "content": content});
-        put_line(
-            write,
+        out.put(
             &json!({"type": "user", "message": message, "parent_tool_use_id": null, "uuid": id}),
         );
         id
@@ -268,8 +267,8 @@ impl Wire for Claude {
         &mut self.driver
     }
 
-    fn line(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        self.said(bytes, events, write);
+    fn line(&mut self, bytes: &[u8], out: &mut Out<'_>) {
+        self.said(bytes, out);
     }
 
     fn too_long(&self, beginning: &[u8]) -> Option<Value> {
@@ -279,28 +278,22 @@ impl Wire for Claude {
     }
 
     /// 2.0 says on its standard error only that it has not got the session.
-    fn gone(&mut self, _exit: Exit, tail: &str, events: &mut Vec<WorkerEvent>) {
+    fn gone(&mut self, _exit: Exit, tail: &str, out: &mut Out<'_>) {
         if self.resumed && tail.contains(GONE) {
-            self.lost_session(events);
+            self.lost_session(out);
         }
     }
 
-    fn probe(&mut self, _events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        self.probe = Some(self.request(json!({}), "initialize", write));
+    fn probe(&mut self, out: &mut Out<'_>) {
+        self.probe = Some(self.request(json!({}), "initialize", out));
     }
 
-    fn answer(
-        &mut self,
-        question: &str,
-        reply: &Reply,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
-        self.questions.answered(question, reply, events, write);
+    fn answer(&mut self, question: &str, reply: &Reply, out: &mut Out<'_>) {
+        self.questions.answered(question, reply, out);
     }
 
-    fn switch(&mut self, pins: &Pins, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        self.switch_to(pins, events, write);
+    fn switch(&mut self, pins: &Pins, out: &mut Out<'_>) {
+        self.switch_to(pins, out);
     }
 
     /// The agent queues what is written meanwhile, a prompt behind a compaction, too: none waits
@@ -309,17 +302,12 @@ impl Wire for Claude {
         self.driver.turn.is_none()
     }
 
-    fn begin(
-        &mut self,
-        prompt: &Prompt,
-        _events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) -> Begin<Turn> {
-        let id = self.say_content(&content::of(prompt), write);
+    fn begin(&mut self, prompt: &Prompt, out: &mut Out<'_>) -> Begin<Turn> {
+        let id = self.say_content(&content::of(prompt), out);
         Begin::Begun(Turn::new(prompt.turn, id))
     }
 
-    fn cancelled(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+    fn cancelled(&mut self, out: &mut Out<'_>) {
         // What is queued would be run after the interruption. Between two runs it is the next one
         // that is interrupted: it may have begun already.
         if self
@@ -328,12 +316,12 @@ impl Wire for Claude {
             .as_ref()
             .is_some_and(|turn| turn.last.is_none())
         {
-            self.take_back_steers(events, write);
+            self.take_back_steers(out);
         }
     }
 
-    fn put_abort(&mut self, write: &mut Vec<u8>) {
-        self.request(json!({}), "interrupt", write);
+    fn put_abort(&mut self, out: &mut Out<'_>) {
+        self.request(json!({}), "interrupt", out);
     }
 
     /// What it has queued was taken back with the cancel, and nothing may be behind that.
@@ -342,30 +330,25 @@ impl Wire for Claude {
         self.driver.turn.as_ref().is_some_and(takes)
     }
 
-    fn put_steer(
-        &mut self,
-        _word: u64,
-        text: &str,
-        write: &mut Vec<u8>,
-    ) -> Result<String, Failure> {
+    fn put_steer(&mut self, _word: u64, text: &str, out: &mut Out<'_>) -> Result<String, Failure> {
         if !self.tells {
             // It could not be taken back, and would be given to a later turn.
             let why = "this Claude Code does not tell what becomes of a word to its run";
             return Err(Failure::new(Code::Unsupported, why));
         }
-        Ok(self.say(text, write))
+        Ok(self.say(text, out))
     }
 
     fn put_compact(
         &mut self,
         instructions: Option<&str>,
-        write: &mut Vec<u8>,
+        out: &mut Out<'_>,
     ) -> Result<Compaction, Failure> {
         let text = match instructions {
             Some(instructions) => format!("/compact {instructions}"),
             None => "/compact".to_owned(),
         };
-        self.say(&text, write);
+        self.say(&text, out);
         Ok(Compaction::default())
     }
 }

@@ -6,6 +6,7 @@ use agentd_core::worker::WorkerEvent;
 use agentd_protocol::line::Level;
 
 use super::Claude;
+use crate::adapter::driver::Out;
 use crate::adapter::object::Object;
 
 /// News of version 2.1.329 that a sender would not miss: of its tasks, hooks, files and hosts, and
@@ -72,7 +73,7 @@ const SILENT: &[&str] = &[
 ];
 
 impl Claude {
-    pub(super) fn system(&mut self, line: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn system(&mut self, line: &Object<'_>, out: &mut Out<'_>) {
         let text = |field| line.string(field).unwrap_or_default();
         match text("subtype").as_str() {
             "init" => {
@@ -81,7 +82,7 @@ impl Claude {
                 if native.is_some() && native != self.named {
                     self.named = native;
                     let native = self.named.clone();
-                    events.extend(native.map(|native| WorkerEvent::SessionNamed { native }));
+                    out.extend(native.map(|native| WorkerEvent::SessionNamed { native }));
                 }
             }
             "status" => {
@@ -92,10 +93,10 @@ impl Claude {
                     compaction.error = error.or(compaction.error.take());
                 } else if let Some(error) = error {
                     let text = format!("compaction failed: {error}");
-                    self.note(Level::Warning, "compaction", text, events);
+                    self.note(Level::Warning, "compaction", text, out);
                 } else if line.string("status").as_deref() == Some("compacting") {
                     let text = "Claude Code compacts its context".to_owned();
-                    self.note(Level::Info, "compaction", text, events);
+                    self.note(Level::Info, "compaction", text, out);
                 }
             }
             "compact_boundary" => {
@@ -111,12 +112,12 @@ impl Claude {
                     line.raw("max_retries").unwrap_or("?"),
                     text("error"),
                 );
-                self.note(Level::Warning, "retry", text, events);
+                self.note(Level::Warning, "retry", text, out);
             }
-            "informational" => self.note(Level::Info, "worker", text("content"), events),
-            "notification" => self.note(Level::Info, "worker", text("text"), events),
+            "informational" => self.note(Level::Info, "worker", text("content"), out),
+            "notification" => self.note(Level::Info, "worker", text("text"), out),
             "model_consent_fallback" | "model_fallback" | "model_refusal_fallback" => {
-                self.note(Level::Warning, "fallback", text("content"), events);
+                self.note(Level::Warning, "fallback", text("content"), out);
             }
             "model_refusal_no_fallback" => {
                 if let Some(turn) = &mut self.driver.turn {
@@ -126,10 +127,10 @@ impl Claude {
             "session_writes_lost" => {
                 let why = text("error_code");
                 let text = format!("Claude Code could not keep all of the session: {why}");
-                self.note(Level::Warning, "worker", text, events);
+                self.note(Level::Warning, "worker", text, out);
             }
             known if SILENT.contains(&known) => {}
-            other => self.not_understood(&format!("system {other}"), events),
+            other => self.not_understood(&format!("system {other}"), out),
         }
     }
 }

@@ -8,7 +8,8 @@ use agentd_core::ids::TurnId;
 use agentd_core::worker::{Asking, QuestionKind, Reply, WorkerEvent};
 use serde_json::{Map, Value, json};
 
-use crate::adapter::object::{Object, put_line};
+use crate::adapter::driver::Out;
+use crate::adapter::object::Object;
 
 /// Requests that are open at once: the core takes 16 of a session.
 const OPEN: usize = 16;
@@ -56,26 +57,25 @@ impl Questions {
         id: &str,
         request: &Object<'_>,
         turn: Option<TurnId>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
+        out: &mut Out<'_>,
     ) {
         if let Some(open) = self.0.remove(id) {
             // An answer to one would be taken for one to the other, which nobody saw.
-            events.push(withdrew(id, &open));
-            return put_denial(id, "another request has this id", write);
+            out.push(withdrew(id, &open));
+            return put_denial(id, "another request has this id", out);
         }
         if self.0.len() >= OPEN {
-            return put_denial(id, "too many permission requests are open", write);
+            return put_denial(id, "too many permission requests are open", out);
         }
         let tool = request.string("tool_name").unwrap_or_default();
         if tool == ASKS {
             let raw = request.raw("input").filter(|raw| raw.len() <= KEPT);
             let input = raw.and_then(|raw| serde_json::from_str(raw).ok());
             let Some(input) = input.filter(|input| question(input, 0).is_some()) else {
-                return put_denial(id, "the question could not be read", write);
+                return put_denial(id, "the question could not be read", out);
             };
             let answers = Map::new();
-            events.push(choice(id, turn, &input, 0));
+            out.push(choice(id, turn, &input, 0));
             let open = Open::Choices {
                 turn,
                 input,
@@ -95,31 +95,25 @@ impl Questions {
             options: Vec::new(),
             limit: None,
         };
-        events.push(WorkerEvent::Asked { turn, asking });
+        out.push(WorkerEvent::Asked { turn, asking });
     }
 
     /// The agent wants no answer any more.
-    pub(super) fn withdrawn(&mut self, id: &str, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn withdrawn(&mut self, id: &str, out: &mut Out<'_>) {
         let open = self.0.remove(id);
-        events.extend(open.map(|open| withdrew(id, &open)));
+        out.extend(open.map(|open| withdrew(id, &open)));
     }
 
     /// The run is over: nobody is to answer any more.
-    pub(super) fn deny_all(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+    pub(super) fn deny_all(&mut self, out: &mut Out<'_>) {
         for (id, open) in std::mem::take(&mut self.0) {
-            put_denial(&id, "The run is over.", write);
-            events.push(withdrew(&id, &open));
+            put_denial(&id, "The run is over.", out);
+            out.push(withdrew(&id, &open));
         }
     }
 
     /// What became of a question. One that isn't open was of another process, or is withdrawn.
-    pub(super) fn answered(
-        &mut self,
-        question_name: &str,
-        reply: &Reply,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    pub(super) fn answered(&mut self, question_name: &str, reply: &Reply, out: &mut Out<'_>) {
         // The id of an approval may have a `#` itself.
         let whole = matches!(self.0.get(question_name), Some(Open::Approval(_)));
         let part = question_name.rsplit_once('#').filter(|_| !whole);
@@ -138,10 +132,10 @@ impl Questions {
                 if let Some(input) = input {
                     reply["updatedInput"] = input;
                 }
-                put_reply(id, &reply, write);
+                put_reply(id, &reply, out);
             }
             Some(Open::Approval(_)) => {
-                put_denial(id, "The user did not allow this.", write);
+                put_denial(id, "The user did not allow this.", out);
             }
             Some(Open::Choices {
                 answers,
@@ -167,7 +161,7 @@ impl Questions {
                     Reply::Chosen(chosen) => json!(chosen),
                     Reply::Text(text) => json!(text),
                     Reply::Approved | Reply::Denied | Reply::Cancelled => {
-                        return put_denial(id, "The user did not answer.", write);
+                        return put_denial(id, "The user did not answer.", out);
                     }
                 };
                 let at = answers.len();
@@ -176,7 +170,7 @@ impl Questions {
                 answers.insert(asked, chosen);
                 // Two questions of one wording have one answer.
                 if answers.len() > at && question(&input, at + 1).is_some() {
-                    events.push(choice(id, turn, &input, at + 1));
+                    out.push(choice(id, turn, &input, at + 1));
                     let open = Open::Choices {
                         turn,
                         input,
@@ -187,7 +181,7 @@ impl Questions {
                 }
                 input.insert("answers".to_owned(), Value::Object(answers));
                 let reply = json!({"behavior": "allow", "updatedInput": input});
-                put_reply(id, &reply, write);
+                put_reply(id, &reply, out);
             }
         }
     }
@@ -281,24 +275,18 @@ fn detail(request: &Object<'_>) -> String {
     detail
 }
 
-fn put_denial(id: &str, message: &str, write: &mut Vec<u8>) {
-    put_reply(id, &json!({"behavior": "deny", "message": message}), write);
+fn put_denial(id: &str, message: &str, out: &mut Out<'_>) {
+    put_reply(id, &json!({"behavior": "deny", "message": message}), out);
 }
 
-fn put_reply(id: &str, reply: &Value, write: &mut Vec<u8>) {
+fn put_reply(id: &str, reply: &Value, out: &mut Out<'_>) {
     let response = json!({"subtype": "success", "request_id": id, "response": reply});
-    put_line(
-        write,
-        &json!({"type": "control_response", "response": response}),
-    );
+    out.put(&json!({"type": "control_response", "response": response}));
 }
 
 /// The agent asked for something that isn't offered here.
-pub(super) fn put_refusal(id: &str, kind: &str, write: &mut Vec<u8>) {
+pub(super) fn put_refusal(id: &str, kind: &str, out: &mut Out<'_>) {
     let error = format!("`{kind}` is not served");
     let response = json!({"subtype": "error", "request_id": id, "error": error});
-    put_line(
-        write,
-        &json!({"type": "control_response", "response": response}),
-    );
+    out.put(&json!({"type": "control_response", "response": response}));
 }

@@ -7,6 +7,7 @@ use agentd_core::worker::{Steering, WorkerEvent};
 use serde_json::json;
 
 use super::Claude;
+use crate::adapter::driver::Out;
 
 /// A `/compact` that is out.
 #[derive(Default, Debug)]
@@ -21,42 +22,37 @@ pub(in crate::adapter) struct Compaction {
 impl Claude {
     /// Are words on their way that no run has taken? One that was never written isn't.
     pub(super) fn has_steers_out(&self) -> bool {
-        self.driver.steers.out().next().is_some()
+        self.driver.steers.sent().next().is_some()
     }
 
     /// The agent told where a message is. Returns whether it was a word of ours.
-    pub(super) fn steer_moved(
-        &mut self,
-        id: &str,
-        state: &str,
-        events: &mut Vec<WorkerEvent>,
-    ) -> bool {
+    pub(super) fn steer_moved(&mut self, id: &str, state: &str, out: &mut Out<'_>) -> bool {
         let is_word = self.driver.steers.has(id);
         let steering = match state {
             "started" | "completed" => Steering::Taken,
             "cancelled" | "discarded" | "refused" => Steering::TooLate,
             _ => return is_word,
         };
-        self.driver.steers.close(id, steering, events);
+        self.driver.steers.close(id, steering, out);
         is_word
     }
 
     /// Takes back what no run has taken.
-    pub(super) fn take_back_steers(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        let out: Vec<String> = self.driver.steers.out().map(str::to_owned).collect();
-        for id in out {
+    pub(super) fn take_back_steers(&mut self, out: &mut Out<'_>) {
+        let names: Vec<String> = self.driver.steers.sent().map(str::to_owned).collect();
+        for id in names {
             let request = json!({"message_uuid": id});
-            self.request(request, "cancel_async_message", write);
+            self.request(request, "cancel_async_message", out);
         }
-        self.driver.steers.close_all(events);
+        self.driver.steers.close_all(out);
     }
 
     /// The turn is over: a word that is still out may be given to a later one.
-    pub(super) fn lose_steers(&mut self, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn lose_steers(&mut self, out: &mut Out<'_>) {
         if self.has_steers_out() {
             let why = "Claude Code may give a word that came too late to the next turn";
-            events.push(WorkerEvent::Spoilt { why });
+            out.push(WorkerEvent::Spoilt { why });
         }
-        self.driver.steers.close_all(events);
+        self.driver.steers.close_all(out);
     }
 }

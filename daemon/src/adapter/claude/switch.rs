@@ -9,6 +9,7 @@ use agentd_core::worker::WorkerEvent;
 use serde_json::json;
 
 use super::{Claude, effort};
+use crate::adapter::driver::Out;
 
 /// Levels that are variables, and no effort.
 const OFF: &[&str] = &["off", "none"];
@@ -53,12 +54,7 @@ impl Switch {
 
 impl Claude {
     /// Begins to ask for them.
-    pub(super) fn switch_to(
-        &mut self,
-        pins: &Pins,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    pub(super) fn switch_to(&mut self, pins: &Pins, out: &mut Out<'_>) {
         let has = self.switch.has.clone();
         let is_off = |level: &Option<String>| level.as_deref().is_some_and(|it| OFF.contains(&it));
         let level = (pins.thinking != has.thinking).then_some(&pins.thinking);
@@ -69,20 +65,20 @@ impl Claude {
             || model.is_some_and(Option::is_none)
             || level.is_some_and(variable)
         {
-            return events.push(WorkerEvent::Switched(false));
+            return out.push(WorkerEvent::Switched(false));
         }
         self.switch.then = pins.clone();
         if let Some(model) = model {
-            let id = self.request(json!({"model": model}), "set_model", write);
+            let id = self.request(json!({"model": model}), "set_model", out);
             self.switch.open.push(id);
         }
         if let Some(Some(level)) = level {
             let settings = json!({"settings": {"effortLevel": effort(level)}});
-            let id = self.request(settings, "apply_flag_settings", write);
+            let id = self.request(settings, "apply_flag_settings", out);
             self.switch.open.push(id);
         }
         if self.switch.open.is_empty() {
-            events.push(WorkerEvent::Switched(true));
+            out.push(WorkerEvent::Switched(true));
         }
     }
 }

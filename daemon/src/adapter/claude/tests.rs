@@ -1,7 +1,7 @@
 //! What the adapter makes of recorded conversations.
 
 use agentd_core::store::Pins;
-use agentd_core::worker::{QuestionKind, Reply, Steering, WorkerCommand};
+use agentd_core::worker::{QuestionKind, Reply, Steering, WorkerCommand, WorkerEvent};
 use agentd_protocol::line::{CostStatus, Level};
 
 use super::replay::{CANCEL, Replay, steer};

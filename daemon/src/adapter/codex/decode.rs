@@ -15,7 +15,8 @@ use super::requests::Refused;
 use super::steer::message_seen;
 use super::turn::{Turn, failed, failure, tokens};
 use super::{ACCOUNT, Asked, Codex, Thread, WARNING, WARNINGS, cut};
-use crate::adapter::object::{Object, beginning, put_line};
+use crate::adapter::driver::Out;
+use crate::adapter::object::{Object, beginning};
 use crate::adapter::unknown::Unknown;
 
 /// What Codex says of a thread that it doesn't have.
@@ -28,14 +29,9 @@ const GONE: &[&str] = &[
 ];
 
 impl Codex {
-    pub(super) fn message(
-        &mut self,
-        bytes: &[u8],
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    pub(super) fn message(&mut self, bytes: &[u8], out: &mut Out<'_>) {
         let Some(line) = Object::parse(bytes) else {
-            return events.push(WorkerEvent::Logged {
+            return out.push(WorkerEvent::Logged {
                 line: beginning(bytes),
             });
         };
@@ -43,45 +39,39 @@ impl Codex {
             Some(method) if line.raw("id").is_some() => {
                 let turn = self.driver.turn.as_ref();
                 let about = |item: &str| turn.and_then(|turn| turn.about(item));
-                let taken = self.requests.take(&method, &line, about, write);
+                let taken = self.requests.take(&method, &line, about, out);
                 let turn = turn.map(|turn| turn.state.id);
                 match taken {
-                    Ok(asking) => events.extend(
+                    Ok(asking) => out.extend(
                         asking
                             .into_iter()
                             .map(|asking| WorkerEvent::Asked { turn, asking }),
                     ),
-                    Err(Refused::Twice(withdrawn)) => events.extend(
+                    Err(Refused::Twice(withdrawn)) => out.extend(
                         withdrawn
                             .into_iter()
                             .map(|question| WorkerEvent::Withdrew { question }),
                     ),
                     Err(Refused::Unserved) => {
-                        events.extend(self.driver.unknown.asked("Codex", &method, turn));
+                        out.extend(self.driver.unknown.asked("Codex", &method, turn));
                     }
                 }
             }
             Some(method) => match line.object("params") {
-                Some(params) => self.notification(&method, &params, bytes, events, write),
-                None => self.heard(&method, events),
+                Some(params) => self.notification(&method, &params, bytes, out),
+                None => self.heard(&method, out),
             },
-            None => self.response(&line, bytes, events, write),
+            None => self.response(&line, bytes, out),
         }
     }
 
-    fn response(
-        &mut self,
-        line: &Object<'_>,
-        bytes: &[u8],
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn response(&mut self, line: &Object<'_>, bytes: &[u8], out: &mut Out<'_>) {
         if line.string("id").as_deref() == Some(ACCOUNT) {
-            return self.account_read(line, events, write);
+            return self.account_read(line, out);
         }
         let id: Option<u64> = line.get("id");
         let Some(asked) = id.and_then(|id| self.asked.remove(&id)) else {
-            return events.push(WorkerEvent::Logged {
+            return out.push(WorkerEvent::Logged {
                 line: beginning(bytes),
             });
         };
@@ -94,22 +84,22 @@ impl Codex {
         match asked {
             Asked::Initialize => match error {
                 None => {
-                    put_line(write, &json!({"method": "initialized"}));
-                    self.open(write);
+                    out.put(&json!({"method": "initialized"}));
+                    self.open(out);
                 }
-                Some(error) => self.unopened(error, events),
+                Some(error) => self.unopened(error, out),
             },
-            Asked::Open => self.opened(line, error, events, write),
-            Asked::Probe => events.push(WorkerEvent::Ready(Traits::default())),
-            Asked::Turn(turn) => self.turn_answered(turn, line, error, events, write),
-            Asked::Steer(word) => self.steer_answered(word, error, events),
+            Asked::Open => self.opened(line, error, out),
+            Asked::Probe => out.push(WorkerEvent::Ready(Traits::default())),
+            Asked::Turn(turn) => self.turn_answered(turn, line, error, out),
+            Asked::Steer(word) => self.steer_answered(word, error, out),
             Asked::Compact => {
                 if let Some(error) = error {
-                    self.compact_refused(error, events);
+                    self.compact_refused(error, out);
                 }
             }
-            Asked::Terminals => self.terminals_listed(line, events, write),
-            Asked::Terminate => self.terminated(error, events, write),
+            Asked::Terminals => self.terminals_listed(line, out),
+            Asked::Terminate => self.terminated(error, out),
             // The turn's own end follows, or came before.
             Asked::Interrupt => {}
         }
@@ -117,12 +107,7 @@ impl Codex {
 
     /// Who is logged in. Without anybody where somebody has to be, a request would be tried again for
     /// minutes, and say something else in the end.
-    fn account_read(
-        &mut self,
-        line: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn account_read(&mut self, line: &Object<'_>, out: &mut Out<'_>) {
         // An older one doesn't know the question.
         let Some(result) = line.object("result") else {
             return;
@@ -133,23 +118,17 @@ impl Codex {
         let failure = failure("nobody is logged in", Some(Code::AgentAuth));
         self.thread = Thread::Failed(failure.clone());
         if self.driver.turn.is_some() {
-            events.push(WorkerEvent::Spoilt {
+            out.push(WorkerEvent::Spoilt {
                 why: "nobody is logged in to Codex",
             });
-            self.finish(Err(failure), events, write);
+            self.finish(Err(failure), out);
         }
     }
 
     /// The answer to `thread/start` or `thread/resume`.
-    fn opened(
-        &mut self,
-        line: &Object<'_>,
-        error: Option<&str>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn opened(&mut self, line: &Object<'_>, error: Option<&str>, out: &mut Out<'_>) {
         if let Thread::Failed(_) = self.thread {
-            return events.push(WorkerEvent::Ready(Traits::default()));
+            return out.push(WorkerEvent::Ready(Traits::default()));
         }
         let result = line.object("result");
         let thread = result.as_ref().and_then(|result| result.object("thread"));
@@ -160,29 +139,29 @@ impl Codex {
                 self.total = Some(Usage::default());
                 let text =
                     format!("Codex has nothing left of the session's earlier turns: {error}");
-                events.push(WorkerEvent::Noted {
+                out.push(WorkerEvent::Noted {
                     turn: None,
                     level: Level::Warning,
                     code: "context-lost",
                     text,
                 });
-                self.open(write);
+                self.open(out);
             }
             (None, Some(id)) => {
                 let known = |name| result.as_ref().and_then(|result| result.string(name));
                 self.model = known("model").or(self.model.take());
                 self.provider = known("modelProvider").or(self.provider.take());
                 self.thread = Thread::Open(id);
-                events.push(WorkerEvent::Ready(Traits::default()));
+                out.push(WorkerEvent::Ready(Traits::default()));
             }
-            (error, _) => self.unopened(error.unwrap_or("a thread without an id"), events),
+            (error, _) => self.unopened(error.unwrap_or("a thread without an id"), out),
         }
     }
 
     /// There is no thread, and no process would have one: the turn says so, rather than a deadline.
-    fn unopened(&mut self, error: &str, events: &mut Vec<WorkerEvent>) {
+    fn unopened(&mut self, error: &str, out: &mut Out<'_>) {
         self.thread = Thread::Failed(failure(error, None));
-        events.push(WorkerEvent::Ready(Traits::default()));
+        out.push(WorkerEvent::Ready(Traits::default()));
     }
 
     /// The answer to `turn/start`: it may come after the turn's end.
@@ -191,14 +170,13 @@ impl Codex {
         asked: TurnId,
         line: &Object<'_>,
         error: Option<&str>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
+        out: &mut Out<'_>,
     ) {
         if self.driver.turn_id() != Some(asked) {
             return;
         }
         if let Some(error) = error {
-            return self.finish(Err(failure(error, None)), events, write);
+            return self.finish(Err(failure(error, None)), out);
         }
         let result = line.object("result");
         let turn = result.and_then(|result| result.object("turn"));
@@ -211,22 +189,15 @@ impl Codex {
         }
     }
 
-    fn notification(
-        &mut self,
-        method: &str,
-        params: &Object<'_>,
-        bytes: &[u8],
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn notification(&mut self, method: &str, params: &Object<'_>, bytes: &[u8], out: &mut Out<'_>) {
         match method {
-            "warning" => return self.warn(params.string("message"), events),
-            "guardianWarning" => return self.warn(params.string("message"), events),
-            "configWarning" => return self.warn(params.string("summary"), events),
+            "warning" => return self.warn(params.string("message"), out),
+            "guardianWarning" => return self.warn(params.string("message"), out),
+            "configWarning" => return self.warn(params.string("summary"), out),
             "serverRequest/resolved" => {
                 let questions = self.requests.resolved(params);
                 let withdrew = |question| WorkerEvent::Withdrew { question };
-                return events.extend(questions.into_iter().map(withdrew));
+                return out.extend(questions.into_iter().map(withdrew));
             }
             _ => {}
         }
@@ -235,19 +206,19 @@ impl Codex {
             (Thread::Open(thread), Some(about)) if thread == about => thread.clone(),
             // Of a thread that Codex runs for itself.
             (Thread::Open(_), Some(_)) => return,
-            _ => return self.heard(method, events),
+            _ => return self.heard(method, out),
         };
         match method {
-            "turn/started" => self.turn_started(&thread, params, bytes, events),
-            "turn/completed" => self.turn_completed(params, bytes, events, write),
+            "turn/started" => self.turn_started(&thread, params, bytes, out),
+            "turn/completed" => self.turn_completed(params, bytes, out),
             "thread/tokenUsage/updated" => self.count(params),
             "thread/closed" => {
                 let failure = failure("the thread was closed", None);
                 self.thread = Thread::Failed(failure.clone());
-                events.push(WorkerEvent::Spoilt {
+                out.push(WorkerEvent::Spoilt {
                     why: "Codex closed its thread",
                 });
-                self.finish(Err(failure), events, write);
+                self.finish(Err(failure), out);
             }
             _ => {
                 let named = params.string("turnId");
@@ -261,31 +232,25 @@ impl Codex {
                     if method == "item/started"
                         && let Some(item) = params.object("item")
                     {
-                        message_seen(&item, &mut self.driver.steers, events);
+                        message_seen(&item, &mut self.driver.steers, out);
                     }
-                    output(turn, method, params, &mut self.driver.unknown, events);
+                    output(turn, method, params, &mut self.driver.unknown, out);
                 } else {
-                    self.heard(method, events);
+                    self.heard(method, out);
                 }
             }
         }
     }
 
     /// What is of no turn here is at least known.
-    fn heard(&mut self, method: &str, events: &mut Vec<WorkerEvent>) {
+    fn heard(&mut self, method: &str, out: &mut Out<'_>) {
         if !NOTIFICATIONS.contains(&method) {
             let turn = self.driver.turn_id();
-            events.extend(self.driver.unknown.said("Codex", method, turn));
+            out.extend(self.driver.unknown.said("Codex", method, turn));
         }
     }
 
-    fn turn_started(
-        &mut self,
-        thread: &str,
-        params: &Object<'_>,
-        bytes: &[u8],
-        events: &mut Vec<WorkerEvent>,
-    ) {
+    fn turn_started(&mut self, thread: &str, params: &Object<'_>, bytes: &[u8], out: &mut Out<'_>) {
         let native = params.object("turn").and_then(|turn| turn.string("id"));
         let Some(native) = native else { return };
         let ours = |turn: &&mut Turn| turn.native.as_ref().is_none_or(|known| *known == native);
@@ -294,24 +259,18 @@ impl Codex {
             turn.state.begun = true;
             // Codex writes a thread down with its first turn, and no earlier.
             if !std::mem::replace(&mut self.named, true) {
-                events.push(WorkerEvent::SessionNamed {
+                out.push(WorkerEvent::SessionNamed {
                     native: thread.to_owned(),
                 });
             }
         } else if !self.compaction_began(&native) {
-            events.push(WorkerEvent::Stray {
+            out.push(WorkerEvent::Stray {
                 line: beginning(bytes),
             });
         }
     }
 
-    fn turn_completed(
-        &mut self,
-        params: &Object<'_>,
-        bytes: &[u8],
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn turn_completed(&mut self, params: &Object<'_>, bytes: &[u8], out: &mut Out<'_>) {
         let Some(done) = params.object("turn") else {
             return;
         };
@@ -325,9 +284,9 @@ impl Codex {
         if let Some(turn) = self.driver.turn.as_mut().filter(|turn| ours(turn)) {
             let error = done.object("error");
             turn.refusal = error.and_then(|error| error.string("message"));
-            self.end(result, events, write);
-        } else if !self.compacted(&native, result, events) {
-            events.push(WorkerEvent::Stray {
+            self.end(result, out);
+        } else if !self.compacted(&native, result, out) {
+            out.push(WorkerEvent::Stray {
                 line: beginning(bytes),
             });
         }
@@ -353,7 +312,7 @@ impl Codex {
         }
     }
 
-    fn warn(&mut self, said: Option<String>, events: &mut Vec<WorkerEvent>) {
+    fn warn(&mut self, said: Option<String>, out: &mut Out<'_>) {
         let said = said.unwrap_or_default();
         let text = cut(&said, WARNING);
         if text.is_empty() || self.warned.iter().any(|warned| warned == text) {
@@ -363,13 +322,13 @@ impl Codex {
             // Each new process says the same of its configuration: no news to each sender, but worth
             // reading where it fails.
             let line = text.to_owned();
-            return events.push(WorkerEvent::Logged { line });
+            return out.push(WorkerEvent::Logged { line });
         };
         if self.warned.len() >= WARNINGS {
             self.warned.remove(0);
         }
         self.warned.push(text.to_owned());
-        events.push(WorkerEvent::Noted {
+        out.push(WorkerEvent::Noted {
             turn: Some(turn.state.id),
             level: Level::Warning,
             code: "worker",
@@ -388,7 +347,7 @@ fn output(
     method: &str,
     params: &Object<'_>,
     unknown: &mut Unknown,
-    events: &mut Vec<WorkerEvent>,
+    out: &mut Out<'_>,
 ) {
     let name = turn.state.id;
     let delta = || params.string("delta").filter(|delta| !delta.is_empty());
@@ -399,15 +358,15 @@ fn output(
             };
             let kind = item.string("type").unwrap_or_default();
             if method == "item/started" {
-                item_started(turn, &kind, &item, unknown, events);
+                item_started(turn, &kind, &item, unknown, out);
             } else {
-                item_completed(turn, &kind, &item, events);
+                item_completed(turn, &kind, &item, out);
             }
         }
         "item/agentMessage/delta" => {
             if let Some(text) = delta() {
                 turn.message = Some(true);
-                events.push(WorkerEvent::Text {
+                out.push(WorkerEvent::Text {
                     turn: name,
                     text,
                     native: true,
@@ -417,17 +376,17 @@ fn output(
         "item/reasoning/summaryTextDelta" | "item/reasoning/textDelta" => {
             if let Some(text) = delta() {
                 turn.thought = true;
-                events.push(WorkerEvent::Thinking { turn: name, text });
+                out.push(WorkerEvent::Thinking { turn: name, text });
             }
         }
         "item/reasoning/summaryPartAdded" if turn.thought => {
             let text = "\n\n".to_owned();
-            events.push(WorkerEvent::Thinking { turn: name, text });
+            out.push(WorkerEvent::Thinking { turn: name, text });
         }
-        "item/commandExecution/outputDelta" => tool_said(turn, params, delta(), events),
+        "item/commandExecution/outputDelta" => tool_said(turn, params, delta(), out),
         "item/mcpToolCall/progress" => {
             let line = params.string("message").map(|message| message + "\n");
-            tool_said(turn, params, line, events);
+            tool_said(turn, params, line, out);
         }
         "error" if params.is_true("willRetry") => {
             turn.broke_off();
@@ -435,10 +394,10 @@ fn output(
             let said = |field| error.as_ref().and_then(|error| error.string(field));
             let said = [said("message"), said("additionalDetails")];
             let said = said.into_iter().flatten().collect::<Vec<_>>().join(": ");
-            events.push(noted(name, Level::Warning, "retry", cut(&said, WARNING)));
+            out.push(noted(name, Level::Warning, "retry", cut(&said, WARNING)));
         }
         _ if NOTIFICATIONS.contains(&method) => {}
-        _ => events.extend(unknown.said("Codex", method, Some(name))),
+        _ => out.extend(unknown.said("Codex", method, Some(name))),
     }
 }
 
@@ -447,23 +406,23 @@ fn item_started(
     kind: &str,
     item: &Object<'_>,
     unknown: &mut Unknown,
-    events: &mut Vec<WorkerEvent>,
+    out: &mut Out<'_>,
 ) {
     match kind {
-        "agentMessage" => events.extend(turn.message_begins()),
-        "reasoning" => events.extend(turn.thinking_begins()),
+        "agentMessage" => out.extend(turn.message_begins()),
+        "reasoning" => out.extend(turn.thinking_begins()),
         "contextCompaction" => {
             let text = "Codex compacts its context";
-            events.push(noted(turn.state.id, Level::Info, "compaction", text));
+            out.push(noted(turn.state.id, Level::Info, "compaction", text));
         }
         _ => {
             let Some(tool) = tool(kind, item) else { return };
             if !TOOLS.contains(&kind) {
-                events.extend(unknown.said("Codex", &format!("item {kind}"), Some(turn.state.id)));
+                out.extend(unknown.said("Codex", &format!("item {kind}"), Some(turn.state.id)));
             }
             let call = item.string("id").unwrap_or_default();
             turn.call_begins(&call, &tool.about, kind == "commandExecution");
-            events.push(WorkerEvent::ToolStarted {
+            out.push(WorkerEvent::ToolStarted {
                 turn: turn.state.id,
                 call,
                 name: tool.name,
@@ -474,16 +433,16 @@ fn item_started(
     }
 }
 
-fn item_completed(turn: &mut Turn, kind: &str, item: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+fn item_completed(turn: &mut Turn, kind: &str, item: &Object<'_>, out: &mut Out<'_>) {
     let name = turn.state.id;
     match kind {
         "agentMessage" => {
             let text = item.string("text").unwrap_or_default();
             if turn.message.is_none() {
-                events.extend(turn.message_begins());
+                out.extend(turn.message_begins());
             }
             if turn.message.take() == Some(false) && !text.is_empty() {
-                events.push(WorkerEvent::Text {
+                out.push(WorkerEvent::Text {
                     turn: name,
                     text: text.clone(),
                     native: false,
@@ -495,14 +454,14 @@ fn item_completed(turn: &mut Turn, kind: &str, item: &Object<'_>, events: &mut V
             let summary: Vec<String> = item.get("summary").unwrap_or_default();
             if !std::mem::take(&mut turn.thought) && !summary.is_empty() {
                 let text = summary.join("\n\n");
-                events.push(WorkerEvent::Thinking { turn: name, text });
+                out.push(WorkerEvent::Thinking { turn: name, text });
             }
         }
         _ if tool(kind, item).is_some() => {
             let call = item.string("id").unwrap_or_default();
             turn.call_ended(&call);
             let (ok, output) = result(kind, item);
-            events.push(WorkerEvent::ToolEnded {
+            out.push(WorkerEvent::ToolEnded {
                 turn: name,
                 call,
                 ok,
@@ -515,16 +474,11 @@ fn item_completed(turn: &mut Turn, kind: &str, item: &Object<'_>, events: &mut V
 }
 
 /// A piece of a tool's output.
-fn tool_said(
-    turn: &mut Turn,
-    params: &Object<'_>,
-    piece: Option<String>,
-    events: &mut Vec<WorkerEvent>,
-) {
+fn tool_said(turn: &mut Turn, params: &Object<'_>, piece: Option<String>, out: &mut Out<'_>) {
     let call = params.string("itemId").unwrap_or_default();
     let Some(output) = piece else { return };
     if let Some(offset) = turn.more_output(&call, &output) {
-        events.push(WorkerEvent::ToolUpdated {
+        out.push(WorkerEvent::ToolUpdated {
             turn: turn.state.id,
             call,
             offset,

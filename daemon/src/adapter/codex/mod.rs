@@ -28,8 +28,8 @@ use agentd_protocol::line::{Stop, Usage};
 use serde_json::{Value, json};
 
 use super::attached::data_url;
-use super::driver::{Begin, Driver, Wire};
-use super::object::{put_line, shows};
+use super::driver::{Begin, Driver, Out, Wire};
+use super::object::shows;
 use super::{Launch, TOO_LONG, cut, ended};
 use requests::Requests;
 use steer::Compaction;
@@ -224,17 +224,14 @@ impl Codex {
     }
 
     /// Writes a request.
-    fn request(&mut self, asked: Asked, method: &str, params: &Value, write: &mut Vec<u8>) {
+    fn request(&mut self, asked: Asked, method: &str, params: &Value, out: &mut Out<'_>) {
         self.last += 1;
         self.asked.insert(self.last, asked);
-        put_line(
-            write,
-            &json!({"id": self.last, "method": method, "params": params}),
-        );
+        out.put(&json!({"id": self.last, "method": method, "params": params}));
     }
 
     /// Answers by `Ready`, now or when the thread is open.
-    fn ask_whether_ready(&mut self, write: &mut Vec<u8>) {
+    fn ask_whether_ready(&mut self, out: &mut Out<'_>) {
         match self.thread {
             Thread::Unopened => {
                 self.thread = Thread::Opening;
@@ -248,17 +245,17 @@ impl Codex {
                         "optOutNotificationMethods": UNWANTED,
                     },
                 });
-                self.request(Asked::Initialize, "initialize", &params, write);
+                self.request(Asked::Initialize, "initialize", &params, out);
             }
             Thread::Opening => {}
             Thread::Open(_) | Thread::Failed(_) => {
-                self.request(Asked::Probe, "thread/loaded/list", &json!({}), write);
+                self.request(Asked::Probe, "thread/loaded/list", &json!({}), out);
             }
         }
     }
 
     /// Asks for the thread, the old one or a new one.
-    fn open(&mut self, write: &mut Vec<u8>) {
+    fn open(&mut self, out: &mut Out<'_>) {
         let mut params = json!({"cwd": self.cwd});
         let sandbox = self.sandbox.map(str::to_owned);
         for (name, value) in [
@@ -278,31 +275,26 @@ impl Codex {
             }
             None => "thread/start",
         };
-        self.request(Asked::Open, method, &params, write);
+        self.request(Asked::Open, method, &params, out);
         if !self.pinned {
             let params = json!({"refreshToken": false});
             let asked = json!({"id": ACCOUNT, "method": "account/read", "params": params});
-            put_line(write, &asked);
+            out.put(&asked);
         }
     }
 
     /// Ends the turn in flight, if there is one.
-    fn finish(
-        &mut self,
-        result: Result<Stop, Failure>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn finish(&mut self, result: Result<Stop, Failure>, out: &mut Out<'_>) {
         let Some(mut turn) = self.driver.turn.take() else {
             return;
         };
-        self.driver.steers.close_all(events);
-        self.requests.decline_all(write);
-        turn.end_calls(result == Ok(Stop::EndTurn), events);
+        self.driver.steers.close_all(out);
+        self.requests.decline_all(out);
+        turn.end_calls(result == Ok(Stop::EndTurn), out);
         let mut outcome = turn.outcome(result);
         outcome.provider.clone_from(&self.provider);
         outcome.model.clone_from(&self.model);
-        events.push(ended(turn.state.id, outcome));
+        out.push(ended(turn.state.id, outcome));
     }
 }
 
@@ -345,8 +337,8 @@ impl Wire for Codex {
         &mut self.driver
     }
 
-    fn line(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        self.message(bytes, events, write);
+    fn line(&mut self, bytes: &[u8], out: &mut Out<'_>) {
+        self.message(bytes, out);
     }
 
     fn too_long(&self, beginning: &[u8]) -> Option<Value> {
@@ -360,37 +352,26 @@ impl Wire for Codex {
         ours.then(|| json!({"method": end, "params": {"threadId": thread, "turn": turn}}))
     }
 
-    fn probe(&mut self, _events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        self.ask_whether_ready(write);
+    fn probe(&mut self, out: &mut Out<'_>) {
+        self.ask_whether_ready(out);
     }
 
-    fn answer(
-        &mut self,
-        question: &str,
-        reply: &Reply,
-        _events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
-        self.requests.answer(question, reply, write);
+    fn answer(&mut self, question: &str, reply: &Reply, out: &mut Out<'_>) {
+        self.requests.answer(question, reply, out);
     }
 
-    fn is_free(&mut self, _write: &mut Vec<u8>) -> bool {
+    fn is_free(&mut self, _out: &mut Out<'_>) -> bool {
         let settled = matches!(self.thread, Thread::Open(_) | Thread::Failed(_));
         settled && self.driver.compaction.is_none()
     }
 
-    fn begin(
-        &mut self,
-        prompt: &Prompt,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) -> Begin<Turn> {
+    fn begin(&mut self, prompt: &Prompt, out: &mut Out<'_>) -> Begin<Turn> {
         let thread = match &self.thread {
             Thread::Unopened | Thread::Opening => return Begin::NotYet,
             Thread::Open(thread) => thread,
             Thread::Failed(failure) => {
                 let why = "Codex has no thread open";
-                events.push(WorkerEvent::Spoilt { why });
+                out.push(WorkerEvent::Spoilt { why });
                 return Begin::Failed(failure.clone());
             }
         };
@@ -398,18 +379,18 @@ impl Wire for Codex {
         if let Some(thinking) = &prompt.thinking {
             params["effort"] = json!(effort(thinking));
         }
-        self.request(Asked::Turn(prompt.turn), "turn/start", &params, write);
+        self.request(Asked::Turn(prompt.turn), "turn/start", &params, out);
         Begin::Begun(Turn::new(prompt.turn))
     }
 
-    fn put_abort(&mut self, write: &mut Vec<u8>) {
+    fn put_abort(&mut self, out: &mut Out<'_>) {
         if let (Some(turn), Thread::Open(thread)) = (&self.driver.turn, &self.thread) {
             let params = json!({"threadId": thread, "turnId": turn.native});
-            self.request(Asked::Interrupt, "turn/interrupt", &params, write);
+            self.request(Asked::Interrupt, "turn/interrupt", &params, out);
         }
     }
 
-    fn put_steer(&mut self, word: u64, text: &str, write: &mut Vec<u8>) -> Result<String, Failure> {
+    fn put_steer(&mut self, word: u64, text: &str, out: &mut Out<'_>) -> Result<String, Failure> {
         let name = steer::name(word);
         if let (Some(turn), Thread::Open(thread)) = (&self.driver.turn, &self.thread) {
             let params = json!({
@@ -418,7 +399,7 @@ impl Wire for Codex {
                 "clientUserMessageId": name,
                 "input": [{"type": "text", "text": text}],
             });
-            self.request(Asked::Steer(word), "turn/steer", &params, write);
+            self.request(Asked::Steer(word), "turn/steer", &params, out);
         }
         Ok(name)
     }
@@ -426,7 +407,7 @@ impl Wire for Codex {
     fn put_compact(
         &mut self,
         instructions: Option<&str>,
-        write: &mut Vec<u8>,
+        out: &mut Out<'_>,
     ) -> Result<Compaction, Failure> {
         let Thread::Open(thread) = &self.thread else {
             let why = "codex has no thread open";
@@ -437,7 +418,7 @@ impl Wire for Codex {
             return Err(Failure::new(Code::Unsupported, why));
         }
         let params = json!({"threadId": thread});
-        self.request(Asked::Compact, "thread/compact/start", &params, write);
+        self.request(Asked::Compact, "thread/compact/start", &params, out);
         Ok(Compaction { turn: None })
     }
 }

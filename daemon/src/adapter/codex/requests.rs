@@ -10,7 +10,8 @@ use agentd_core::worker::{Asking, QuestionKind, Reply};
 use serde_json::{Value, json};
 
 use super::{cut, shortened};
-use crate::adapter::object::{Object, put_line};
+use crate::adapter::driver::Out;
+use crate::adapter::object::Object;
 
 /// Requests that may be open at once: the core has fewer questions.
 const OPEN: usize = 64;
@@ -77,26 +78,26 @@ impl Requests {
         method: &str,
         line: &Object<'_>,
         about: impl Fn(&str) -> Option<String>,
-        write: &mut Vec<u8>,
+        out: &mut Out<'_>,
     ) -> Result<Vec<Asking>, Refused> {
         let (name, id) = id(line);
-        let refuse = |code, why: &str, write: &mut Vec<u8>| {
+        let refuse = |code, why: &str, out: &mut Out<'_>| {
             let error = json!({"code": code, "message": why});
-            put_line(write, &json!({"id": id, "error": error}));
+            out.put(&json!({"id": id, "error": error}));
             Ok(Vec::new())
         };
         let Some(name) = name else {
             let why = "a request's id is a number or a short text";
-            return refuse(NO_REQUEST, why, write);
+            return refuse(NO_REQUEST, why, out);
         };
         if let Some(open) = self.0.get(&name) {
             let withdrawn = questions_of(&name, open);
-            self.close(&name, false, write);
-            let _nothing = refuse(NO_REQUEST, "another request has this id", write);
+            self.close(&name, false, out);
+            let _nothing = refuse(NO_REQUEST, "another request has this id", out);
             return Err(Refused::Twice(withdrawn));
         }
         let Some(params) = line.object("params") else {
-            return refuse(BAD_PARAMS, "no parameters", write);
+            return refuse(BAD_PARAMS, "no parameters", out);
         };
         let text = |name| params.string(name).unwrap_or_default();
         let (form, asking) = match method {
@@ -115,7 +116,7 @@ impl Requests {
             "item/permissions/requestApproval" => {
                 let wanted = params.raw("permissions").unwrap_or("{}");
                 if wanted.len() > KEPT {
-                    return refuse(BAD_PARAMS, "too many permissions", write);
+                    return refuse(BAD_PARAMS, "too many permissions", out);
                 }
                 let detail = [("permissions", wanted.to_owned()), ("cwd", text("cwd"))];
                 let title = "Give Codex more permissions?";
@@ -130,23 +131,23 @@ impl Requests {
             }
             "mcpServer/elicitation/request" => {
                 let result = elicited("decline");
-                put_line(write, &json!({"id": id, "result": result}));
+                out.put(&json!({"id": id, "result": result}));
                 return Err(Refused::Unserved);
             }
             "item/tool/requestUserInput" => {
                 let (answers, asking) = questions(&name, &params);
                 if asking.is_empty() {
-                    return refuse(BAD_PARAMS, "no question can be asked", write);
+                    return refuse(BAD_PARAMS, "no question can be asked", out);
                 }
                 (Form::Input(answers), asking)
             }
             _ => {
-                let _nothing = refuse(NO_METHOD, "agentd doesn't do that", write);
+                let _nothing = refuse(NO_METHOD, "agentd doesn't do that", out);
                 return Err(Refused::Unserved);
             }
         };
         if self.0.len() >= OPEN {
-            return refuse(BAD_PARAMS, "too many requests are open", write);
+            return refuse(BAD_PARAMS, "too many requests are open", out);
         }
         self.0.insert(name, Request { id, form });
         Ok(asking)
@@ -160,14 +161,14 @@ impl Requests {
     }
 
     /// An answer to a question; one that nobody asked is dropped.
-    pub(super) fn answer(&mut self, question: &str, reply: &Reply, write: &mut Vec<u8>) {
+    pub(super) fn answer(&mut self, question: &str, reply: &Reply, out: &mut Out<'_>) {
         let Some((name, number)) = question.rsplit_once('/') else {
-            return self.close(question, *reply == Reply::Approved, write);
+            return self.close(question, *reply == Reply::Approved, out);
         };
         let Some(Form::Input(answers)) = self.0.get_mut(name).map(|request| &mut request.form)
         else {
             // A string that is an id may have a slash itself.
-            return self.close(question, *reply == Reply::Approved, write);
+            return self.close(question, *reply == Reply::Approved, out);
         };
         let number = number.parse::<usize>().ok();
         if let Some((_, answer)) = number.and_then(|number| answers.get_mut(number)) {
@@ -178,19 +179,19 @@ impl Requests {
             });
         }
         if answers.iter().all(|(_, answer)| answer.is_some()) {
-            self.close(name, false, write);
+            self.close(name, false, out);
         }
     }
 
     /// Declines whatever is open.
-    pub(super) fn decline_all(&mut self, write: &mut Vec<u8>) {
+    pub(super) fn decline_all(&mut self, out: &mut Out<'_>) {
         let names: Vec<String> = self.0.keys().cloned().collect();
         for name in names {
-            self.close(&name, false, write);
+            self.close(&name, false, out);
         }
     }
 
-    fn close(&mut self, name: &str, yes: bool, write: &mut Vec<u8>) {
+    fn close(&mut self, name: &str, yes: bool, out: &mut Out<'_>) {
         let Some(Request { id, form }) = self.0.remove(name) else {
             return;
         };
@@ -210,7 +211,7 @@ impl Requests {
                 json!({"answers": answers})
             }
         };
-        put_line(write, &json!({"id": id, "result": result}));
+        out.put(&json!({"id": id, "result": result}));
     }
 
     #[cfg(test)]

@@ -10,6 +10,7 @@ use agentd_protocol::line::Stop;
 
 use super::Codex;
 use super::turn::failure;
+use crate::adapter::driver::Out;
 use crate::adapter::object::Object;
 use crate::adapter::steer_queue::SteerQueue;
 
@@ -26,30 +27,21 @@ pub(super) fn name(word: u64) -> String {
 }
 
 /// A user's message of the turn: is it a word?
-pub(super) fn message_seen(
-    item: &Object<'_>,
-    steers: &mut SteerQueue,
-    events: &mut Vec<WorkerEvent>,
-) {
+pub(super) fn message_seen(item: &Object<'_>, steers: &mut SteerQueue, out: &mut Out<'_>) {
     let client = item.string("clientId").unwrap_or_default();
-    steers.close(&client, Steering::Taken, events);
+    steers.close(&client, Steering::Taken, out);
 }
 
 impl Codex {
     /// The answer to `turn/steer`: a word that was received is not taken yet.
-    pub(super) fn steer_answered(
-        &mut self,
-        word: u64,
-        error: Option<&str>,
-        events: &mut Vec<WorkerEvent>,
-    ) {
+    pub(super) fn steer_answered(&mut self, word: u64, error: Option<&str>, out: &mut Out<'_>) {
         if let Some(error) = error {
             let steering = if error.contains("no active turn") {
                 Steering::TooLate
             } else {
                 Steering::Refused(failure(error, None))
             };
-            self.driver.steers.close(&name(word), steering, events);
+            self.driver.steers.close(&name(word), steering, out);
         }
     }
 
@@ -69,7 +61,7 @@ impl Codex {
         &mut self,
         native: &str,
         result: Result<Stop, Failure>,
-        events: &mut Vec<WorkerEvent>,
+        out: &mut Out<'_>,
     ) -> bool {
         let mine = |compaction: &mut Compaction| compaction.turn.as_deref() == Some(native);
         if self.driver.compaction.take_if(mine).is_none() {
@@ -83,15 +75,15 @@ impl Codex {
             Ok(_) => Ok(None),
             Err(failure) => Err(failure),
         };
-        events.push(WorkerEvent::Compacted { result });
+        out.push(WorkerEvent::Compacted { result });
         true
     }
 
     /// `thread/compact/start` was refused.
-    pub(super) fn compact_refused(&mut self, error: &str, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn compact_refused(&mut self, error: &str, out: &mut Out<'_>) {
         if self.driver.compaction.take().is_some() {
             let result = Err(failure(error, None));
-            events.push(WorkerEvent::Compacted { result });
+            out.push(WorkerEvent::Compacted { result });
         }
     }
 }

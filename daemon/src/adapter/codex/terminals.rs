@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::turn::OPEN_CALLS;
 use super::{Asked, Codex, Thread};
+use crate::adapter::driver::Out;
 use crate::adapter::object::Object;
 
 /// A turn that Codex ended, and we not yet.
@@ -21,12 +22,7 @@ pub(super) struct Ending {
 
 impl Codex {
     /// Ends the turn, as soon as nothing of it runs.
-    pub(super) fn end(
-        &mut self,
-        result: Result<Stop, Failure>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    pub(super) fn end(&mut self, result: Result<Stop, Failure>, out: &mut Out<'_>) {
         let interrupted = matches!(result, Ok(Stop::Cancelled) | Err(_));
         if let (Some(turn), Thread::Open(thread)) = (&mut self.driver.turn, &self.thread)
             && interrupted
@@ -38,25 +34,20 @@ impl Codex {
                 Asked::Terminals,
                 "thread/backgroundTerminals/list",
                 &params,
-                write,
+                out,
             );
         } else {
-            self.finish(result, events, write);
+            self.finish(result, out);
         }
     }
 
     /// What runs: the turn's own commands are to end.
-    pub(super) fn terminals_listed(
-        &mut self,
-        line: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    pub(super) fn terminals_listed(&mut self, line: &Object<'_>, out: &mut Out<'_>) {
         let (Some(turn), Thread::Open(thread)) = (&mut self.driver.turn, &self.thread) else {
             return;
         };
         let Some(result) = line.object("result") else {
-            return self.not_terminated(events, write);
+            return self.not_terminated(out);
         };
         let terminals = result.objects("data");
         let mine = |terminal: &&Object<'_>| {
@@ -73,20 +64,15 @@ impl Codex {
         for process in processes {
             let params = json!({"threadId": thread, "processId": process});
             let method = "thread/backgroundTerminals/terminate";
-            self.request(Asked::Terminate, method, &params, write);
+            self.request(Asked::Terminate, method, &params, out);
         }
-        self.end_if_quiet(events, write);
+        self.end_if_quiet(out);
     }
 
     /// One of them ended, or had before.
-    pub(super) fn terminated(
-        &mut self,
-        error: Option<&str>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    pub(super) fn terminated(&mut self, error: Option<&str>, out: &mut Out<'_>) {
         if error.is_some() {
-            return self.not_terminated(events, write);
+            return self.not_terminated(out);
         }
         let ending = self
             .driver
@@ -96,24 +82,24 @@ impl Codex {
         if let Some(left) = ending.and_then(|ending| ending.left.as_mut()) {
             *left = left.saturating_sub(1);
         }
-        self.end_if_quiet(events, write);
+        self.end_if_quiet(out);
     }
 
-    fn end_if_quiet(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+    fn end_if_quiet(&mut self, out: &mut Out<'_>) {
         let turn = self.driver.turn.as_mut();
         let quiet = |ending: &mut Ending| ending.left == Some(0);
         if let Some(ending) = turn.and_then(|turn| turn.ending.take_if(quiet)) {
-            self.finish(ending.result, events, write);
+            self.finish(ending.result, out);
         }
     }
 
-    fn not_terminated(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+    fn not_terminated(&mut self, out: &mut Out<'_>) {
         let turn = self.driver.turn.as_mut();
         if let Some(ending) = turn.and_then(|turn| turn.ending.take()) {
-            events.push(WorkerEvent::Spoilt {
+            out.push(WorkerEvent::Spoilt {
                 why: "Codex left a command of an interrupted turn running",
             });
-            self.finish(ending.result, events, write);
+            self.finish(ending.result, out);
         }
     }
 }

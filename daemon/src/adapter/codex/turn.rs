@@ -11,7 +11,7 @@ use agentd_protocol::line::{Stop, Usage};
 
 use super::shortened;
 use super::terminals::Ending;
-use crate::adapter::driver::{InFlight, TurnState};
+use crate::adapter::driver::{InFlight, Out, TurnState};
 use crate::adapter::object::Object;
 
 /// Tool calls that are followed at once.
@@ -162,10 +162,10 @@ impl Turn {
 
     /// Codex says nothing more of calls that an interrupt cut short, and only later of commands
     /// that go on without the turn.
-    pub(super) fn end_calls(&mut self, ok: bool, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn end_calls(&mut self, ok: bool, out: &mut Out<'_>) {
         let output = if ok { "still running" } else { "interrupted" };
         for call in std::mem::take(&mut self.calls).into_keys() {
-            events.push(WorkerEvent::ToolEnded {
+            out.push(WorkerEvent::ToolEnded {
                 turn: self.state.id,
                 call,
                 ok,

@@ -13,6 +13,7 @@ use serde_json::json;
 use super::steer::put_reply;
 use super::turn::{Turn, failure};
 use super::{LOOKS, LOOKS_OLD, Pi, Recycle};
+use crate::adapter::driver::Out;
 use crate::adapter::object::{Object, beginning, content};
 
 /// pi's own tools that change nothing.
@@ -58,33 +59,28 @@ const IGNORED: &[&str] = &[
 const DECORATION: &[&str] = &["setStatus", "setTitle", "setWidget", "set_editor_text"];
 
 impl Pi {
-    pub(super) fn record(
-        &mut self,
-        bytes: &[u8],
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    pub(super) fn record(&mut self, bytes: &[u8], out: &mut Out<'_>) {
         let kind = Object::parse(bytes).and_then(|record| Some((record.string("type")?, record)));
         let Some((kind, record)) = kind else {
-            events.push(WorkerEvent::Logged {
+            out.push(WorkerEvent::Logged {
                 line: beginning(bytes),
             });
             return;
         };
         match kind.as_str() {
-            "response" => self.response(bytes, &record, events, write),
-            "extension_ui_request" => self.extension(&record, events, write),
+            "response" => self.response(bytes, &record, out),
+            "extension_ui_request" => self.extension(&record, out),
             "extension_error" => {
                 let error = record.string("error").unwrap_or_default();
-                events.push(self.noted(Level::Warning, "extension", format!("extension: {error}")));
+                out.push(self.noted(Level::Warning, "extension", format!("extension: {error}")));
             }
-            "queue_update" => self.queue_changed(&record, events),
+            "queue_update" => self.queue_changed(&record, out),
             "thinking_level_changed" => {
                 self.thinking = record.string("level").or(self.thinking.take());
             }
             "agent_start" | "agent_end" | "agent_settled" | "auto_retry_start"
             | "auto_retry_end" | "compaction_start" | "compaction_end" => {
-                self.life(&kind, &record, bytes, events, write);
+                self.life(&kind, &record, bytes, out);
             }
             "message_start"
             | "message_update"
@@ -93,26 +89,19 @@ impl Pi {
             | "tool_execution_update"
             | "tool_execution_end" => {
                 if let Some(turn) = self.driver.turn_id() {
-                    self.output(&kind, turn, &record, events);
+                    self.output(&kind, turn, &record, out);
                 }
             }
             known if IGNORED.contains(&known) => {}
             _ => {
                 let turn = self.driver.turn_id();
-                events.extend(self.driver.unknown.said("pi", &kind, turn));
+                out.extend(self.driver.unknown.said("pi", &kind, turn));
             }
         }
     }
 
     /// What begins and ends runs.
-    fn life(
-        &mut self,
-        kind: &str,
-        record: &Object<'_>,
-        bytes: &[u8],
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn life(&mut self, kind: &str, record: &Object<'_>, bytes: &[u8], out: &mut Out<'_>) {
         match kind {
             "agent_start" => {
                 self.running = true;
@@ -120,7 +109,7 @@ impl Pi {
                 self.confirm = None;
                 match &mut self.driver.turn {
                     Some(turn) => turn.state.begun = true,
-                    None => events.push(WorkerEvent::Stray {
+                    None => out.push(WorkerEvent::Stray {
                         line: beginning(bytes),
                     }),
                 }
@@ -128,17 +117,17 @@ impl Pi {
             "agent_end" => {
                 self.settles |= record.raw("willRetry").is_some();
                 if !self.settles {
-                    self.look(write);
+                    self.look(out);
                 }
             }
             "agent_settled" => {
                 self.settles = true;
                 self.retrying = false;
                 if self.is_known() {
-                    self.kept(events);
-                    self.over(events, write);
+                    self.kept(out);
+                    self.over(out);
                 } else {
-                    self.look(write);
+                    self.look(out);
                 }
             }
             "auto_retry_start" => {
@@ -151,12 +140,12 @@ impl Pi {
                     most.unwrap_or("?"),
                     record.string("errorMessage").unwrap_or_default()
                 );
-                events.push(self.noted(Level::Warning, "retry", text));
+                out.push(self.noted(Level::Warning, "retry", text));
             }
             "auto_retry_end" => {
                 self.retrying = false;
                 if !record.is_true("success") && !self.settles {
-                    self.look(write);
+                    self.look(out);
                 }
             }
             "compaction_start" => {
@@ -164,32 +153,26 @@ impl Pi {
                 self.confirm = None;
                 let reason = record.string("reason").unwrap_or_default();
                 let text = format!("pi compacts its context ({reason})");
-                events.push(self.noted(Level::Info, "compaction", text));
+                out.push(self.noted(Level::Info, "compaction", text));
             }
             _ => {
                 self.compacting = false;
                 self.retrying |= record.is_true("willRetry");
                 if let Some(error) = record.string("errorMessage") {
                     let text = format!("compaction failed: {error}");
-                    events.push(self.noted(Level::Warning, "compaction", text));
+                    out.push(self.noted(Level::Warning, "compaction", text));
                 }
                 if !self.settles && self.running && !self.retrying {
-                    self.look(write);
+                    self.look(out);
                 }
             }
         }
     }
 
-    fn response(
-        &mut self,
-        bytes: &[u8],
-        record: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn response(&mut self, bytes: &[u8], record: &Object<'_>, out: &mut Out<'_>) {
         let id = record.string("id");
         if let Some(id) = &id
-            && self.steer_answered(id, bytes, record, events)
+            && self.steer_answered(id, bytes, record, out)
         {
             return;
         }
@@ -202,45 +185,40 @@ impl Pi {
         };
         let aborted = turn.and_then(|turn| turn.abort.as_ref());
         if is(turn.map(|turn| &turn.id)) {
-            self.prompt_answered(record, events, write);
+            self.prompt_answered(record, out);
         } else if is(aborted) {
             // It is answered when pi is idle, whatever was announced before.
             (self.retrying, self.compacting) = (false, false);
-            self.look(write);
+            self.look(out);
         } else if is(self.probe.as_ref()) {
             self.probe = None;
-            self.state(record, events);
-            self.reopened(record, events);
-            events.push(WorkerEvent::Ready(Traits::default()));
+            self.state(record, out);
+            self.reopened(record, out);
+            out.push(WorkerEvent::Ready(Traits::default()));
         } else if is(self.confirm.as_ref()) {
             self.confirm = None;
-            self.confirmed(record, events, write);
+            self.confirmed(record, out);
         } else if self
             .switch
             .as_ref()
             .is_some_and(|switch| switch.waits_for(id.as_deref()))
         {
-            self.switched(record, events, write);
+            self.switched(record, out);
         } else if is(asked) {
-            self.renewed(bytes, record, events, write);
+            self.renewed(bytes, record, out);
         } else if is(named) {
             self.recycle = Recycle::No;
-            self.state(record, events);
-            events.push(WorkerEvent::Recycled);
+            self.state(record, out);
+            out.push(WorkerEvent::Recycled);
         } else if id.is_none() || !record.is_true("success") {
             // Old versions answer what they don't know without an id: nobody's, but worth reading.
-            events.push(WorkerEvent::Logged {
+            out.push(WorkerEvent::Logged {
                 line: beginning(bytes),
             });
         }
     }
 
-    fn prompt_answered(
-        &mut self,
-        record: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn prompt_answered(&mut self, record: &Object<'_>, out: &mut Out<'_>) {
         let Some(turn) = &mut self.driver.turn else {
             return;
         };
@@ -251,8 +229,8 @@ impl Pi {
                     false => Outcome::failed(failure(&error)),
                     true => Outcome::ended(Stop::Cancelled),
                 };
-                self.run_over(events, write);
-                self.finish(Some(outcome), events);
+                self.run_over(out);
+                self.finish(Some(outcome), out);
             }
             return;
         }
@@ -263,17 +241,12 @@ impl Pi {
         self.disposes |= disposition.is_some();
         turn.handled = disposition.as_deref() == Some("handled");
         if turn.handled || (disposition.is_none() && turn.slash && !turn.state.begun) {
-            self.look(write);
+            self.look(out);
         }
     }
 
     /// A fresh look at the state: is the turn over?
-    fn confirmed(
-        &mut self,
-        record: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn confirmed(&mut self, record: &Object<'_>, out: &mut Out<'_>) {
         let data = record.object("data");
         let says = |field| data.as_ref().is_some_and(|data| data.is_true(field));
         if says("isStreaming") || says("isCompacting") || self.retrying || self.compacting {
@@ -287,24 +260,24 @@ impl Pi {
         };
         self.looks += 1;
         if self.looks < needed {
-            return self.look_again(write);
+            return self.look_again(out);
         }
         if self.is_held_up() {
             // The turn ends when pi's queue is empty.
             return;
         }
         if self.driver.turn.is_some() {
-            self.kept(events);
+            self.kept(out);
         }
-        self.state(record, events);
-        self.over(events, write);
+        self.state(record, out);
+        self.over(out);
     }
 
     /// Its session's file is there from the first turn on: it was named before, and counts now.
-    fn kept(&mut self, events: &mut Vec<WorkerEvent>) {
+    fn kept(&mut self, out: &mut Out<'_>) {
         if !std::mem::replace(&mut self.kept, true) {
             let native = self.named.clone();
-            events.extend(native.map(|native| WorkerEvent::SessionNamed { native }));
+            out.extend(native.map(|native| WorkerEvent::SessionNamed { native }));
         }
     }
 
@@ -320,48 +293,42 @@ impl Pi {
     }
 
     /// pi is idle.
-    fn over(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
+    fn over(&mut self, out: &mut Out<'_>) {
         self.running = false;
-        if !self.run_over(events, write) {
-            self.finish(None, events);
+        if !self.run_over(out) {
+            self.finish(None, out);
         }
     }
 
     /// The answer to `new_session`.
-    fn renewed(
-        &mut self,
-        bytes: &[u8],
-        record: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn renewed(&mut self, bytes: &[u8], record: &Object<'_>, out: &mut Out<'_>) {
         let data = record.object("data");
         let refused = data.is_some_and(|data| data.is_true("cancelled"));
         if refused || !record.is_true("success") {
             self.recycle = Recycle::No;
-            events.push(WorkerEvent::Logged {
+            out.push(WorkerEvent::Logged {
                 line: beginning(bytes),
             });
         } else {
             self.named = None;
             self.kept = false;
-            self.recycle = Recycle::Naming(self.request("get_state", json!({}), write));
+            self.recycle = Recycle::Naming(self.request("get_state", json!({}), out));
         }
     }
 
     /// pi opens a file that isn't there as an empty session and says nothing.
-    fn reopened(&mut self, record: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    fn reopened(&mut self, record: &Object<'_>, out: &mut Out<'_>) {
         let messages: Option<u64> = record
             .object("data")
             .and_then(|data| data.get("messageCount"));
         if std::mem::take(&mut self.resumed) && messages == Some(0) {
             let text = "pi has nothing left of the session's earlier turns";
-            events.push(self.noted(Level::Warning, "context-lost", text.to_owned()));
+            out.push(self.noted(Level::Warning, "context-lost", text.to_owned()));
         }
     }
 
     /// Takes over what `get_state` says.
-    pub(super) fn state(&mut self, record: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn state(&mut self, record: &Object<'_>, out: &mut Out<'_>) {
         let Some(data) = record.object("data") else {
             return;
         };
@@ -374,7 +341,7 @@ impl Pi {
         let file = data.string("sessionFile");
         if file.is_some() && file != self.named {
             self.named = file;
-            events.extend(
+            out.extend(
                 self.named
                     .clone()
                     .map(|native| WorkerEvent::SessionNamed { native }),
@@ -383,13 +350,7 @@ impl Pi {
     }
 
     /// What a run says and does.
-    fn output(
-        &mut self,
-        kind: &str,
-        name: TurnId,
-        record: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-    ) {
+    fn output(&mut self, kind: &str, name: TurnId, record: &Object<'_>, out: &mut Out<'_>) {
         let Some(turn) = &mut self.driver.turn else {
             return;
         };
@@ -404,12 +365,12 @@ impl Pi {
                 if kind == "message_start" {
                     turn.streamed = false;
                     let replaces_last = std::mem::take(&mut turn.replaces);
-                    events.push(WorkerEvent::MessageStarted {
+                    out.push(WorkerEvent::MessageStarted {
                         turn: name,
                         replaces_last,
                     });
                 } else {
-                    events.extend(turn.message(&message).map(|text| WorkerEvent::Text {
+                    out.extend(turn.message(&message).map(|text| WorkerEvent::Text {
                         turn: name,
                         text,
                         native: false,
@@ -417,13 +378,13 @@ impl Pi {
                     let stop = message.string("stopReason").unwrap_or_default();
                     if !STOPS.contains(&stop.as_str()) {
                         let kind = format!("stopReason {stop}");
-                        events.extend(self.driver.unknown.said("pi", &kind, Some(name)));
+                        out.extend(self.driver.unknown.said("pi", &kind, Some(name)));
                     }
                     for part in message.objects("content") {
                         let kind = part.string("type").unwrap_or_default();
                         if !PARTS.contains(&kind.as_str()) {
                             let kind = format!("content {kind}");
-                            events.extend(self.driver.unknown.said("pi", &kind, Some(name)));
+                            out.extend(self.driver.unknown.said("pi", &kind, Some(name)));
                         }
                     }
                 }
@@ -436,32 +397,27 @@ impl Pi {
                 match update.string("type").as_deref() {
                     Some("text_delta") => {
                         turn.streamed = true;
-                        events.extend(delta().map(|text| WorkerEvent::Text {
+                        out.extend(delta().map(|text| WorkerEvent::Text {
                             turn: name,
                             text,
                             native: true,
                         }));
                     }
-                    Some("thinking_delta") => events
-                        .extend(delta().map(|text| WorkerEvent::Thinking { turn: name, text })),
+                    Some("thinking_delta") => {
+                        out.extend(delta().map(|text| WorkerEvent::Thinking { turn: name, text }))
+                    }
                     Some(other) if !SILENT.contains(&other) => {
                         let kind = format!("message_update {other}");
-                        events.extend(self.driver.unknown.said("pi", &kind, Some(name)));
+                        out.extend(self.driver.unknown.said("pi", &kind, Some(name)));
                     }
                     _ => {}
                 }
             }
-            _ => self.tool(kind, name, record, events),
+            _ => self.tool(kind, name, record, out),
         }
     }
 
-    fn tool(
-        &mut self,
-        kind: &str,
-        name: TurnId,
-        record: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-    ) {
+    fn tool(&mut self, kind: &str, name: TurnId, record: &Object<'_>, out: &mut Out<'_>) {
         let Some(turn) = &mut self.driver.turn else {
             return;
         };
@@ -472,7 +428,7 @@ impl Pi {
                 let tool = record
                     .string("toolName")
                     .unwrap_or_else(|| "tool".to_owned());
-                events.push(WorkerEvent::ToolStarted {
+                out.push(WorkerEvent::ToolStarted {
                     turn: name,
                     call,
                     read_only: READ_ONLY.contains(&tool.as_str()),
@@ -482,7 +438,7 @@ impl Pi {
             }
             "tool_execution_update" => {
                 let more = output("partialResult").and_then(|text| turn.more_output(&call, text));
-                events.extend(more.map(|(offset, output)| WorkerEvent::ToolUpdated {
+                out.extend(more.map(|(offset, output)| WorkerEvent::ToolUpdated {
                     turn: name,
                     call,
                     offset,
@@ -491,7 +447,7 @@ impl Pi {
             }
             _ => {
                 turn.call_ended(&call);
-                events.push(WorkerEvent::ToolEnded {
+                out.push(WorkerEvent::ToolEnded {
                     turn: name,
                     call,
                     ok: !record.is_true("isError"),
@@ -502,12 +458,7 @@ impl Pi {
         }
     }
 
-    fn extension(
-        &mut self,
-        record: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    fn extension(&mut self, record: &Object<'_>, out: &mut Out<'_>) {
         let text = |field| record.string(field);
         let method = text("method").unwrap_or_default();
         let (kind, detail) = match method.as_str() {
@@ -521,24 +472,24 @@ impl Pi {
                     _ => Level::Info,
                 };
                 let message = text("message").unwrap_or_default();
-                events.push(self.noted(level, "extension", message));
+                out.push(self.noted(level, "extension", message));
                 return;
             }
             known if DECORATION.contains(&known) => return,
             _ => {
                 // It may wait for an answer, and the turn for it.
                 if let Some(id) = text("id").filter(|id| id.len() <= ID) {
-                    put_reply(&id, &Reply::Cancelled, write);
+                    put_reply(&id, &Reply::Cancelled, out);
                 }
                 let turn = self.driver.turn_id();
                 let kind = format!("extension_ui_request {method}");
-                return events.extend(self.driver.unknown.asked("pi", &kind, turn));
+                return out.extend(self.driver.unknown.asked("pi", &kind, turn));
             }
         };
         // When that has passed pi goes on by itself, and says nothing of it.
         let wait = record.get("timeout").map(Duration::from_millis);
         let wait = wait.filter(|wait| !wait.is_zero());
-        events.push(WorkerEvent::Asked {
+        out.push(WorkerEvent::Asked {
             turn: self.driver.turn_id(),
             asking: Asking {
                 question: text("id").unwrap_or_default(),

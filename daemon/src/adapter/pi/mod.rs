@@ -24,8 +24,8 @@ use agentd_protocol::line::{CostStatus, Level, Stop};
 use serde_json::{Value, json};
 
 use super::attached::base64;
-use super::driver::{Begin, Driver, Wire};
-use super::object::{put_line, shows};
+use super::driver::{Begin, Driver, Out, Wire};
+use super::object::shows;
 use super::{Launch, ended};
 use steer::Queue;
 use switch::Switch;
@@ -190,23 +190,23 @@ impl Pi {
     }
 
     /// Writes a request and returns its id.
-    fn request(&mut self, kind: &str, mut fields: Value, write: &mut Vec<u8>) -> String {
+    fn request(&mut self, kind: &str, mut fields: Value, out: &mut Out<'_>) -> String {
         self.last += 1;
         let id = format!("a{}", self.last);
         fields["type"] = json!(kind);
         fields["id"] = json!(id);
-        put_line(write, &fields);
+        out.put(&fields);
         id
     }
 
     /// Asks whether pi is idle; the answer counts only if nothing happened in between.
-    fn look(&mut self, write: &mut Vec<u8>) {
+    fn look(&mut self, out: &mut Out<'_>) {
         self.looks = 0;
-        self.look_again(write);
+        self.look_again(out);
     }
 
-    fn look_again(&mut self, write: &mut Vec<u8>) {
-        self.confirm = Some(self.request("get_state", json!({}), write));
+    fn look_again(&mut self, out: &mut Out<'_>) {
+        self.confirm = Some(self.request("get_state", json!({}), out));
     }
 
     /// 1.x opens its session's file for each message: once that is removed beneath it, every turn
@@ -218,7 +218,7 @@ impl Pi {
     }
 
     /// Ends the turn in flight, if there is one.
-    fn finish(&mut self, outcome: Option<Outcome>, events: &mut Vec<WorkerEvent>) {
+    fn finish(&mut self, outcome: Option<Outcome>, out: &mut Out<'_>) {
         if let Some(turn) = self.driver.turn.take() {
             let name = turn.state.id;
             let mut outcome = outcome.unwrap_or_else(|| turn.outcome());
@@ -226,7 +226,7 @@ impl Pi {
             outcome.model = outcome.model.or_else(|| self.model.clone());
             if let (Some(asked), Some(level)) = (&self.asked.thinking, &self.thinking) {
                 if asked != level {
-                    events.push(unheeded(name, asked, level));
+                    out.push(unheeded(name, asked, level));
                 }
                 outcome.thinking = Some(level.clone());
             }
@@ -234,9 +234,9 @@ impl Pi {
                 && self.has_no_file(failure)
             {
                 failure.hint = Some(NO_FILE_HINT.to_owned());
-                events.push(WorkerEvent::Spoilt { why: NO_FILE });
+                out.push(WorkerEvent::Spoilt { why: NO_FILE });
             }
-            events.push(ended(name, outcome));
+            out.push(ended(name, outcome));
         }
     }
 }
@@ -279,8 +279,8 @@ impl Wire for Pi {
         &mut self.driver
     }
 
-    fn line(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        self.record(bytes, events, write);
+    fn line(&mut self, bytes: &[u8], out: &mut Out<'_>) {
+        self.record(bytes, out);
     }
 
     fn too_long(&self, beginning: &[u8]) -> Option<Value> {
@@ -289,18 +289,12 @@ impl Wire for Pi {
         shows(beginning, "type", &end).then(|| json!({"type": end}))
     }
 
-    fn probe(&mut self, _events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        self.probe = Some(self.request("get_state", json!({}), write));
+    fn probe(&mut self, out: &mut Out<'_>) {
+        self.probe = Some(self.request("get_state", json!({}), out));
     }
 
-    fn answer(
-        &mut self,
-        question: &str,
-        reply: &Reply,
-        _events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
-        steer::put_reply(question, reply, write);
+    fn answer(&mut self, question: &str, reply: &Reply, out: &mut Out<'_>) {
+        steer::put_reply(question, reply, out);
     }
 
     fn recycle(&mut self) {
@@ -309,48 +303,38 @@ impl Wire for Pi {
         }
     }
 
-    fn switch(&mut self, pins: &Pins, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        self.switch_to(pins, events, write);
+    fn switch(&mut self, pins: &Pins, out: &mut Out<'_>) {
+        self.switch_to(pins, out);
     }
 
-    fn is_free(&mut self, write: &mut Vec<u8>) -> bool {
+    fn is_free(&mut self, out: &mut Out<'_>) -> bool {
         if self.running || self.compacting || self.is_held_up() {
             return false;
         }
         if self.recycle == Recycle::Wanted {
-            self.recycle = Recycle::Asked(self.request("new_session", json!({}), write));
+            self.recycle = Recycle::Asked(self.request("new_session", json!({}), out));
         }
         self.recycle == Recycle::No
     }
 
-    fn begin(
-        &mut self,
-        prompt: &Prompt,
-        _events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) -> Begin<Turn> {
-        let id = self.request("prompt", fields(prompt), write);
+    fn begin(&mut self, prompt: &Prompt, out: &mut Out<'_>) -> Begin<Turn> {
+        let id = self.request("prompt", fields(prompt), out);
         Begin::Begun(Turn::new(prompt, id))
     }
 
-    fn withdrawn(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        let _no_turn_is_open_for_it = self.run_over(events, write);
+    fn withdrawn(&mut self, out: &mut Out<'_>) {
+        let _no_turn_is_open_for_it = self.run_over(out);
     }
 
-    fn put_abort(&mut self, write: &mut Vec<u8>) {
-        let id = self.request("abort", json!({}), write);
+    fn put_abort(&mut self, out: &mut Out<'_>) {
+        let id = self.request("abort", json!({}), out);
         if let Some(turn) = &mut self.driver.turn {
             turn.abort = Some(id);
         }
     }
 
-    fn put_steer(
-        &mut self,
-        _word: u64,
-        text: &str,
-        write: &mut Vec<u8>,
-    ) -> Result<String, Failure> {
-        Ok(self.request("steer", json!({"message": text}), write))
+    fn put_steer(&mut self, _word: u64, text: &str, out: &mut Out<'_>) -> Result<String, Failure> {
+        Ok(self.request("steer", json!({"message": text}), out))
     }
 
     /// In the middle of a run `compact` would end the run unseen.
@@ -361,13 +345,13 @@ impl Wire for Pi {
     fn put_compact(
         &mut self,
         instructions: Option<&str>,
-        write: &mut Vec<u8>,
+        out: &mut Out<'_>,
     ) -> Result<String, Failure> {
         let fields = match instructions {
             Some(instructions) => json!({"customInstructions": instructions}),
             None => json!({}),
         };
-        Ok(self.request("compact", fields, write))
+        Ok(self.request("compact", fields, out))
     }
 }
 

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::Pi;
 use super::turn::failure;
-use crate::adapter::object::{Object, beginning, put_line};
+use crate::adapter::driver::Out;
+use crate::adapter::object::{Object, beginning};
 
 /// What is known of pi's own queue.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -32,19 +33,19 @@ impl Pi {
         id: &str,
         bytes: &[u8],
         record: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
+        out: &mut Out<'_>,
     ) -> bool {
         let success = record.is_true("success");
         let error = record.string("error").unwrap_or_default();
         if self.queue.clearing.as_deref() == Some(id) {
             self.queue = Queue::default();
             if !success {
-                events.push(WorkerEvent::Logged {
+                out.push(WorkerEvent::Logged {
                     line: beginning(bytes),
                 });
-                events.push(spoilt());
+                out.push(spoilt());
             }
-            self.finish(None, events);
+            self.finish(None, out);
             return true;
         }
         if self.driver.compaction.as_deref() == Some(id) {
@@ -57,7 +58,7 @@ impl Pi {
             } else {
                 Err(failure(&error))
             };
-            events.push(WorkerEvent::Compacted { result });
+            out.push(WorkerEvent::Compacted { result });
             return true;
         }
         if !self.driver.steers.has(id) {
@@ -71,41 +72,41 @@ impl Pi {
             // It is in the queue, whether that was reported before or comes after.
             true => return true,
         };
-        self.driver.steers.close(id, steering, events);
+        self.driver.steers.close(id, steering, out);
         true
     }
 
     /// pi told how its queue stands: what it had before and hasn't now, its run has taken.
-    pub(super) fn queue_changed(&mut self, record: &Object<'_>, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn queue_changed(&mut self, record: &Object<'_>, out: &mut Out<'_>) {
         let steering: Option<Vec<Value>> = record.get("steering");
         let length = steering.map_or(0, |steering| steering.len());
         let before = std::mem::replace(&mut self.queue.length, length);
         let steers = &mut self.driver.steers;
         steers.entered(length.saturating_sub(before));
-        steers.left(before.saturating_sub(length), events);
+        steers.left(before.saturating_sub(length), out);
     }
 
     /// The run is over: what it has not taken is too late. Returns whether the turn must stay open
     /// until pi's queue is empty.
-    pub(super) fn run_over(&mut self, events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) -> bool {
-        let left = self.queue.length > 0 || self.driver.steers.out().next().is_some();
-        self.driver.steers.close_all(events);
+    pub(super) fn run_over(&mut self, out: &mut Out<'_>) -> bool {
+        let left = self.queue.length > 0 || self.driver.steers.sent().next().is_some();
+        self.driver.steers.close_all(out);
         if !left {
             return false;
         }
         if self.settles {
-            self.queue.clearing = Some(self.request("clear_queue", json!({}), write));
+            self.queue.clearing = Some(self.request("clear_queue", json!({}), out));
             return true;
         }
         // The old dialect can't: the next prompt would bring the word along.
         self.queue.length = 0;
-        events.push(spoilt());
+        out.push(spoilt());
         false
     }
 }
 
 /// What became of a dialog.
-pub(super) fn put_reply(question: &str, reply: &Reply, write: &mut Vec<u8>) {
+pub(super) fn put_reply(question: &str, reply: &Reply, out: &mut Out<'_>) {
     let mut line = json!({"type": "extension_ui_response", "id": question});
     let (name, value) = match reply {
         Reply::Approved => ("confirmed", json!(true)),
@@ -115,7 +116,7 @@ pub(super) fn put_reply(question: &str, reply: &Reply, write: &mut Vec<u8>) {
         Reply::Cancelled => ("cancelled", json!(true)),
     };
     line[name] = value;
-    put_line(write, &line);
+    out.put(&line);
 }
 
 const fn spoilt() -> WorkerEvent {

@@ -8,6 +8,7 @@ use agentd_core::worker::WorkerEvent;
 use serde_json::{Value, json};
 
 use super::Pi;
+use crate::adapter::driver::Out;
 use crate::adapter::object::Object;
 
 #[derive(Debug)]
@@ -27,19 +28,14 @@ impl Switch {
 
 impl Pi {
     /// Begins to ask for them.
-    pub(super) fn switch_to(
-        &mut self,
-        to: &Pins,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    pub(super) fn switch_to(&mut self, to: &Pins, out: &mut Out<'_>) {
         let Some(mut rest) = self.steps(to) else {
-            return events.push(WorkerEvent::Switched(false));
+            return out.push(WorkerEvent::Switched(false));
         };
         // The last one says what came of the others: pi takes another level than one that it or
         // the model hasn't got.
         rest.insert(0, ("get_state", json!({})));
-        self.ask(to.clone(), rest, write);
+        self.ask(to.clone(), rest, out);
     }
 
     /// What has to be asked, the last one first; `None`: it has to be a new process.
@@ -65,31 +61,26 @@ impl Pi {
         Some(steps)
     }
 
-    fn ask(&mut self, to: Pins, mut rest: Vec<(&'static str, Value)>, write: &mut Vec<u8>) {
+    fn ask(&mut self, to: Pins, mut rest: Vec<(&'static str, Value)>, out: &mut Out<'_>) {
         if let Some((kind, fields)) = rest.pop() {
-            let id = self.request(kind, fields, write);
+            let id = self.request(kind, fields, out);
             self.switch = Some(Switch { to, id, rest });
         }
     }
 
     /// The answer to one of them.
-    pub(super) fn switched(
-        &mut self,
-        record: &Object<'_>,
-        events: &mut Vec<WorkerEvent>,
-        write: &mut Vec<u8>,
-    ) {
+    pub(super) fn switched(&mut self, record: &Object<'_>, out: &mut Out<'_>) {
         let Some(Switch { to, rest, .. }) = self.switch.take() else {
             return;
         };
         if !record.is_true("success") {
-            events.push(WorkerEvent::Switched(false));
+            out.push(WorkerEvent::Switched(false));
         } else if rest.is_empty() {
             self.asked = to;
-            self.state(record, events);
-            events.push(WorkerEvent::Switched(true));
+            self.state(record, out);
+            out.push(WorkerEvent::Switched(true));
         } else {
-            self.ask(to, rest, write);
+            self.ask(to, rest, out);
         }
     }
 }
