@@ -10,6 +10,7 @@ use agentd_core::worker::{AskedFor, Asking, Outcome, QuestionKind, Reply, Traits
 use agentd_protocol::line::{Level, Stop};
 use serde_json::json;
 
+use super::activity::{Dialect, Run};
 use super::steer::put_reply;
 use super::turn::{Turn, failure};
 use super::{LOOKS, LOOKS_OLD, Pi, Recycle};
@@ -104,8 +105,7 @@ impl Pi {
     fn life(&mut self, kind: &str, record: &Object<'_>, bytes: &[u8], out: &mut Out<'_>) {
         match kind {
             "agent_start" => {
-                self.running = true;
-                self.retrying = false;
+                self.activity.run_is(Run::Going);
                 self.confirm = None;
                 match &mut self.driver.turn {
                     Some(turn) => turn.state.begun = true,
@@ -115,14 +115,16 @@ impl Pi {
                 }
             }
             "agent_end" => {
-                self.settles |= record.raw("willRetry").is_some();
-                if !self.settles {
+                if record.raw("willRetry").is_some() {
+                    self.speaks(Dialect::Settles);
+                }
+                if !self.settles() {
                     self.look(out);
                 }
             }
             "agent_settled" => {
-                self.settles = true;
-                self.retrying = false;
+                self.speaks(Dialect::Settles);
+                self.activity.retries_no_more();
                 if self.is_known() {
                     self.kept(out);
                     self.over(out);
@@ -131,7 +133,7 @@ impl Pi {
                 }
             }
             "auto_retry_start" => {
-                self.retrying = true;
+                self.activity.run_is(Run::Retrying);
                 self.confirm = None;
                 let (attempt, most) = (record.raw("attempt"), record.raw("maxAttempts"));
                 let text = format!(
@@ -143,26 +145,28 @@ impl Pi {
                 out.push(self.noted(Level::Warning, "retry", text));
             }
             "auto_retry_end" => {
-                self.retrying = false;
-                if !record.is_true("success") && !self.settles {
+                self.activity.retries_no_more();
+                if !record.is_true("success") && !self.settles() {
                     self.look(out);
                 }
             }
             "compaction_start" => {
-                self.compacting = true;
+                self.activity.compacts();
                 self.confirm = None;
                 let reason = record.string("reason").unwrap_or_default();
                 let text = format!("pi compacts its context ({reason})");
                 out.push(self.noted(Level::Info, "compaction", text));
             }
             _ => {
-                self.compacting = false;
-                self.retrying |= record.is_true("willRetry");
+                self.activity.compacts_no_more();
+                if record.is_true("willRetry") {
+                    self.activity.run_is(Run::Retrying);
+                }
                 if let Some(error) = record.string("errorMessage") {
                     let text = format!("compaction failed: {error}");
                     out.push(self.noted(Level::Warning, "compaction", text));
                 }
-                if !self.settles && self.running && !self.retrying {
+                if !self.settles() && self.activity.run() == Run::Going {
                     self.look(out);
                 }
             }
@@ -188,7 +192,8 @@ impl Pi {
             self.prompt_answered(record, out);
         } else if is(aborted) {
             // It is answered when pi is idle, whatever was announced before.
-            (self.retrying, self.compacting) = (false, false);
+            self.activity.retries_no_more();
+            self.activity.compacts_no_more();
             self.look(out);
         } else if is(self.probe.as_ref()) {
             self.probe = None;
@@ -237,10 +242,15 @@ impl Pi {
         let disposition = record
             .object("data")
             .and_then(|data| data.string("disposition"));
-        self.settles |= disposition.is_some();
-        self.disposes |= disposition.is_some();
         turn.handled = disposition.as_deref() == Some("handled");
-        if turn.handled || (disposition.is_none() && turn.slash && !turn.state.begun) {
+        let may_be_over = match disposition {
+            Some(_) => turn.handled,
+            None => turn.slash && !turn.state.begun,
+        };
+        if disposition.is_some() {
+            self.speaks(Dialect::Disposes);
+        }
+        if may_be_over {
             self.look(out);
         }
     }
@@ -249,13 +259,13 @@ impl Pi {
     fn confirmed(&mut self, record: &Object<'_>, out: &mut Out<'_>) {
         let data = record.object("data");
         let says = |field| data.as_ref().is_some_and(|data| data.is_true(field));
-        if says("isStreaming") || says("isCompacting") || self.retrying || self.compacting {
+        if says("isStreaming") || says("isCompacting") || self.activity.goes_on() {
             return;
         }
         let needed = match &self.driver.turn {
             Some(turn) if !turn.state.begun && !turn.handled && !turn.slash => return,
             Some(turn) if !turn.state.begun && !turn.handled => LOOKS,
-            _ if !self.settles => LOOKS_OLD,
+            _ if !self.settles() => LOOKS_OLD,
             _ => 1,
         };
         self.looks += 1;
@@ -273,6 +283,16 @@ impl Pi {
         self.over(out);
     }
 
+    /// It told more than an older one would.
+    fn speaks(&mut self, dialect: Dialect) {
+        self.dialect = self.dialect.max(dialect);
+    }
+
+    /// Does this pi say `agent_settled`?
+    pub(super) fn settles(&self) -> bool {
+        self.dialect >= Dialect::Settles
+    }
+
     /// Its session's file is there from the first turn on: it was named before, and counts now.
     fn kept(&mut self, out: &mut Out<'_>) {
         if !std::mem::replace(&mut self.kept, true) {
@@ -288,13 +308,13 @@ impl Pi {
         let plain = |turn: &Turn| turn.state.begun && !turn.state.is_cancelled() && !turn.slash;
         self.driver.turn.as_ref().is_some_and(plain)
             && self.named.is_some()
-            && !self.compacting
+            && !self.activity.is_compacting()
             && !self.is_held_up()
     }
 
     /// pi is idle.
     fn over(&mut self, out: &mut Out<'_>) {
-        self.running = false;
+        self.activity.run_is(Run::None);
         if !self.run_over(out) {
             self.finish(None, out);
         }

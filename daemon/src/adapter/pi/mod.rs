@@ -6,6 +6,7 @@
 //! a level to the session (`switch.rs`).
 //! Must not know processes or time: whatever pi never answers, the core ends by its deadlines.
 
+mod activity;
 mod decode;
 mod steer;
 mod switch;
@@ -27,6 +28,7 @@ use super::attached::base64;
 use super::driver::{Begin, Driver, Out, Wire};
 use super::object::shows;
 use super::{Launch, ended};
+use activity::{Activity, Dialect};
 use steer::Queue;
 use switch::Switch;
 use turn::Turn;
@@ -146,13 +148,8 @@ pub struct Pi {
     driver: Driver<Self>,
     /// Number of the last request.
     last: u64,
-    /// Does this pi say `agent_settled`?
-    settles: bool,
-    /// From `agent_start` to a confirmed idle state.
-    running: bool,
-    /// pi announced another attempt by itself.
-    retrying: bool,
-    compacting: bool,
+    dialect: Dialect,
+    activity: Activity,
     /// The `get_state` whose answer makes the process ready.
     probe: Option<String>,
     /// The `get_state` whose answer may confirm that pi is idle.
@@ -172,8 +169,6 @@ pub struct Pi {
     /// What was asked for.
     asked: Pins,
     switch: Option<Switch>,
-    /// Does this pi tell what becomes of a prompt? Such a one's setters are the session's.
-    disposes: bool,
     /// The one that counts.
     thinking: Option<String>,
 }
@@ -308,7 +303,7 @@ impl Wire for Pi {
     }
 
     fn is_free(&mut self, out: &mut Out<'_>) -> bool {
-        if self.running || self.compacting || self.is_held_up() {
+        if !self.activity.is_idle() || self.is_held_up() {
             return false;
         }
         if self.recycle == Recycle::Wanted {
@@ -339,7 +334,7 @@ impl Wire for Pi {
 
     /// In the middle of a run `compact` would end the run unseen.
     fn is_busy(&self) -> bool {
-        self.running || self.compacting || self.is_held_up() || self.recycle != Recycle::No
+        !self.activity.is_idle() || self.is_held_up() || self.recycle != Recycle::No
     }
 
     fn put_compact(

@@ -50,7 +50,7 @@ impl Pi {
         }
         if self.driver.compaction.as_deref() == Some(id) {
             self.driver.compaction = None;
-            self.compacting = false;
+            self.activity.compacts_no_more();
             let data = record.object("data");
             let summary = data.and_then(|data| data.string("summary"));
             let result = if success {
@@ -94,7 +94,7 @@ impl Pi {
         if !left {
             return false;
         }
-        if self.settles {
+        if self.settles() {
             self.queue.clearing = Some(self.request("clear_queue", json!({}), out));
             return true;
         }

@@ -8,6 +8,7 @@ use agentd_core::worker::WorkerEvent;
 use serde_json::{Value, json};
 
 use super::Pi;
+use super::activity::Dialect;
 use crate::adapter::driver::Out;
 use crate::adapter::object::Object;
 
@@ -40,7 +41,10 @@ impl Pi {
 
     /// What has to be asked, the last one first; `None`: it has to be a new process.
     fn steps(&self, to: &Pins) -> Option<Vec<(&'static str, Value)>> {
-        if !self.disposes || self.driver.turn.is_some() || self.running || self.compacting {
+        if self.dialect < Dialect::Disposes
+            || self.driver.turn.is_some()
+            || !self.activity.is_idle()
+        {
             return None;
         }
         let mut steps = Vec::new();

@@ -1,0 +1,83 @@
+//! What pi is about, and how much it tells of that.
+//!
+//! Owns both states and what moves them. Must not know pi's records, nor the turn in flight.
+
+/// What this pi tells, each more than the one before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(super) enum Dialect {
+    /// The end of a run, behind which it may go on.
+    #[default]
+    Old,
+    /// That it settled, too.
+    Settles,
+    /// What becomes of a prompt, too. Such a one's setters are the session's.
+    Disposes,
+}
+
+/// A run, from `agent_start` to a confirmed idle state.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) enum Run {
+    #[default]
+    None,
+    Going,
+    /// pi announced another attempt by itself.
+    Retrying,
+}
+
+/// What pi is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Activity {
+    Run(Run),
+    /// It shortens its context; this is behind it.
+    Compacting(Run),
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self::Run(Run::None)
+    }
+}
+
+impl Activity {
+    pub(super) const fn run(self) -> Run {
+        match self {
+            Self::Run(run) | Self::Compacting(run) => run,
+        }
+    }
+
+    pub(super) fn is_idle(self) -> bool {
+        self == Self::default()
+    }
+
+    pub(super) const fn is_compacting(self) -> bool {
+        matches!(self, Self::Compacting(_))
+    }
+
+    /// Will it go on by itself, whatever its state looks like?
+    pub(super) fn goes_on(self) -> bool {
+        self.is_compacting() || self.run() == Run::Retrying
+    }
+
+    /// The run begins, is about to be tried again, or is over.
+    pub(super) fn run_is(&mut self, run: Run) {
+        *self = match self {
+            Self::Run(_) => Self::Run(run),
+            Self::Compacting(_) => Self::Compacting(run),
+        };
+    }
+
+    /// No other attempt comes, or it has begun.
+    pub(super) fn retries_no_more(&mut self) {
+        if self.run() == Run::Retrying {
+            self.run_is(Run::Going);
+        }
+    }
+
+    pub(super) fn compacts(&mut self) {
+        *self = Self::Compacting(self.run());
+    }
+
+    pub(super) fn compacts_no_more(&mut self) {
+        *self = Self::Run(self.run());
+    }
+}
