@@ -8,10 +8,10 @@ use agentd_core::ids::TurnId;
 use agentd_core::store::Pins;
 use agentd_core::worker::{Exit, Failure, Outcome, Prompt, Reply, WorkerCommand, WorkerEvent};
 use agentd_protocol::Code;
-use agentd_protocol::line::Stop;
+use agentd_protocol::line::{Level, Stop};
 use serde_json::Value;
 
-use super::object::put_line;
+use super::object::{beginning, put_line};
 use super::steer_queue::SteerQueue;
 use super::unknown::Unknown;
 use super::{Adapter, ended};
@@ -24,7 +24,11 @@ pub(super) struct Out<'a> {
     write: &'a mut Vec<u8>,
 }
 
-impl Out<'_> {
+impl<'a> Out<'a> {
+    pub(super) const fn new(events: &'a mut Vec<WorkerEvent>, write: &'a mut Vec<u8>) -> Self {
+        Self { events, write }
+    }
+
     /// Tells the core.
     pub(super) fn push(&mut self, event: WorkerEvent) {
         self.events.push(event);
@@ -33,6 +37,35 @@ impl Out<'_> {
     /// Tells the core, whatever there is to tell.
     pub(super) fn extend(&mut self, events: impl IntoIterator<Item = WorkerEvent>) {
         self.events.extend(events);
+    }
+
+    /// Tells what a person would want to know.
+    pub(super) fn note(
+        &mut self,
+        turn: Option<TurnId>,
+        level: Level,
+        code: &'static str,
+        text: impl Into<String>,
+    ) {
+        let text = text.into();
+        self.push(WorkerEvent::Noted {
+            turn,
+            level,
+            code,
+            text,
+        });
+    }
+
+    /// Leaves a line that isn't understood to the log.
+    pub(super) fn log(&mut self, bytes: &[u8]) {
+        let line = beginning(bytes);
+        self.push(WorkerEvent::Logged { line });
+    }
+
+    /// Counts a line that is of no turn.
+    pub(super) fn stray(&mut self, bytes: &[u8]) {
+        let line = beginning(bytes);
+        self.push(WorkerEvent::Stray { line });
     }
 
     /// Writes a line to the agent.
@@ -231,7 +264,7 @@ pub(super) trait Wire: Send + Sized {
 
 impl<W: Wire> Adapter for W {
     fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>) {
-        let out = &mut Out { events, write };
+        let out = &mut Out::new(events, write);
         self.line(bytes, out);
         catch_up(self, out);
     }
@@ -242,7 +275,7 @@ impl<W: Wire> Adapter for W {
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
     ) {
-        let out = &mut Out { events, write };
+        let out = &mut Out::new(events, write);
         match command {
             WorkerCommand::Probe => self.probe(out),
             WorkerCommand::Prompt(prompt) => take(self, prompt, out),
@@ -269,12 +302,8 @@ impl<W: Wire> Adapter for W {
     }
 
     fn exited(&mut self, exit: Exit, tail: &str, events: &mut Vec<WorkerEvent>) {
-        let nobody_reads_it = &mut Vec::new();
-        let out = &mut Out {
-            events,
-            write: nobody_reads_it,
-        };
-        self.gone(exit, tail, out);
+        let mut nobody_reads_it = Vec::new();
+        self.gone(exit, tail, &mut Out::new(events, &mut nobody_reads_it));
     }
 }
 
@@ -350,3 +379,6 @@ fn catch_up<W: Wire>(wire: &mut W, out: &mut Out<'_>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

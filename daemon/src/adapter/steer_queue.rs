@@ -123,3 +123,42 @@ impl SteerQueue {
         out.extend(self.0.drain(..).map(|word| Self::too_late(word.number)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the queue tells of this.
+    fn told(act: impl FnOnce(&mut Out<'_>)) -> Vec<WorkerEvent> {
+        let (mut events, mut write) = (Vec::new(), Vec::new());
+        act(&mut Out::new(&mut events, &mut write));
+        events
+    }
+
+    #[test]
+    fn steer_queue_tells_each_word_once_in_order() {
+        let mut queue = SteerQueue::default();
+        for word in 1..=4 {
+            queue.hold(word, "x");
+        }
+        for word in 1..=3 {
+            assert_eq!(queue.next_held(), Some((word, "x".to_owned())));
+            assert!(told(|out| queue.written(Ok(format!("w{word}")), out)).is_empty());
+        }
+        assert_eq!(queue.sent().collect::<Vec<_>>(), ["w1", "w2", "w3"]);
+        queue.entered(2);
+        let taken = |word| WorkerEvent::Steered {
+            word,
+            steering: Steering::Taken,
+        };
+        assert_eq!(told(|out| queue.left(5, out)), [taken(1), taken(2)]);
+        assert_eq!(
+            told(|out| queue.close("w3", Steering::Taken, out)),
+            [taken(3)]
+        );
+        assert_eq!(told(|out| queue.close("w3", Steering::Taken, out)), []);
+        let late = [SteerQueue::too_late(4)];
+        assert_eq!(told(|out| queue.close_all(out)), late);
+        assert_eq!(told(|out| queue.close_all(out)), []);
+    }
+}

@@ -10,7 +10,7 @@ use agentd_protocol::line::Level;
 use serde_json::json;
 
 use super::failure::is_gone;
-use super::{Acp, noted, wire};
+use super::{Acp, wire};
 use crate::adapter::driver::Out;
 use crate::adapter::object::Object;
 
@@ -114,7 +114,7 @@ impl Acp {
             Step::Settle { .. } => {
                 if !self.repeated {
                     // The protocol has it repeat all that it remembers.
-                    out.push(self.nothing_left("it opened it, and repeated nothing of it"));
+                    self.nothing_left("it opened it, and repeated nothing of it", out);
                 }
                 self.step = Step::Open;
                 out.push(self.ready());
@@ -169,14 +169,14 @@ impl Acp {
 
     /// The session's earlier turns are gone: that is said, and a new one begins.
     fn lost(&mut self, why: &str, out: &mut Out<'_>) {
-        out.push(self.nothing_left(why));
+        self.nothing_left(why, out);
         self.resume = None;
         self.create(out);
     }
 
-    fn nothing_left(&self, why: &str) -> WorkerEvent {
+    fn nothing_left(&self, why: &str, out: &mut Out<'_>) {
         let text = format!("{} could not reopen the session: {why}", self.shown());
-        noted(None, Level::Warning, "context-lost", text)
+        out.note(None, Level::Warning, "context-lost", text);
     }
 
     fn loaded(

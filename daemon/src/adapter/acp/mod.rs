@@ -29,7 +29,7 @@ use agentd_protocol::line::{CostStatus, Level, Stop, Usage};
 use serde_json::{Value, json};
 
 use super::driver::{Begin, Driver, Out, Wire};
-use super::object::{Object, beginning, shows};
+use super::object::{Object, shows};
 use super::{Launch, TOO_LONG, ended};
 use choices::{Offer, Setting, Unoffered};
 use handshake::Step;
@@ -173,7 +173,7 @@ impl Acp {
 
     fn record(&mut self, bytes: &[u8], out: &mut Out<'_>) {
         let Some(record) = Object::parse(bytes) else {
-            return out.push(logged(bytes));
+            return out.log(bytes);
         };
         match (record.string("method"), record.raw("id")) {
             (Some(method), Some(id)) => self.asked(&method, id, &record, out),
@@ -187,7 +187,7 @@ impl Acp {
             }
             (None, Some(_)) => self.answered(bytes, &record, out),
             // An error that names no request is nobody's, but worth reading.
-            (None, None) => out.push(logged(bytes)),
+            (None, None) => out.log(bytes),
         }
     }
 
@@ -210,9 +210,7 @@ impl Acp {
             self.ping = None;
             out.push(self.ready());
         } else {
-            out.push(WorkerEvent::Stray {
-                line: beginning(bytes),
-            });
+            out.stray(bytes);
         }
     }
 
@@ -251,7 +249,7 @@ impl Acp {
             Some(other) => {
                 let other: String = other.chars().take(100).collect();
                 let text = format!("{} stopped for a reason of its own: {other}", self.shown());
-                out.push(noted(Some(turn.state.id), Level::Warning, "worker", text));
+                out.note(Some(turn.state.id), Level::Warning, "worker", text);
                 Stop::EndTurn
             }
             None => return Err(self.said_nothing()),
@@ -349,26 +347,6 @@ impl Acp {
         if let Some(session) = &self.session {
             wire::put_notification("session/cancel", &wire::cancel(session), out);
         }
-    }
-}
-
-fn logged(bytes: &[u8]) -> WorkerEvent {
-    WorkerEvent::Logged {
-        line: beginning(bytes),
-    }
-}
-
-const fn noted(
-    turn: Option<TurnId>,
-    level: Level,
-    code: &'static str,
-    text: String,
-) -> WorkerEvent {
-    WorkerEvent::Noted {
-        turn,
-        level,
-        code,
-        text,
     }
 }
 

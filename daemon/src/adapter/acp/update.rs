@@ -9,7 +9,7 @@ use agentd_protocol::line::Usage;
 use super::turn::seen;
 use super::{Acp, content};
 use crate::adapter::driver::{Abort, Out};
-use crate::adapter::object::{Object, beginning};
+use crate::adapter::object::Object;
 
 /// Agents that count the tokens of the whole session, as the schema's words have it. Others count
 /// those of the turn.
@@ -37,7 +37,7 @@ impl Acp {
         let params = record.object("params");
         let update = params.as_ref().and_then(|params| params.object("update"));
         let (Some(params), Some(update)) = (params, update) else {
-            return out.push(super::logged(bytes));
+            return out.log(bytes);
         };
         let kind = update.string("sessionUpdate").unwrap_or_default();
         if self.repeats(&kind) {
@@ -59,9 +59,7 @@ impl Acp {
             if !KNOWN.contains(&kind.as_str()) {
                 return self.not_understood(&kind, out);
             }
-            return out.push(WorkerEvent::Stray {
-                line: beginning(bytes),
-            });
+            return out.stray(bytes);
         }
         if let Some(turn) = &mut self.driver.turn
             && turn.state.abort == Abort::Sent

@@ -10,7 +10,7 @@ use agentd_protocol::line::Level;
 use super::steer::Compaction;
 use super::{Claude, GONE, cancelled, ended, questions};
 use crate::adapter::driver::Out;
-use crate::adapter::object::{Object, beginning, content};
+use crate::adapter::object::{Object, content};
 
 /// Its tools that change nothing.
 const READ_ONLY: &[&str] = &["Glob", "Grep", "LS", "NotebookRead", "Read"];
@@ -66,7 +66,7 @@ impl Claude {
     pub(super) fn said(&mut self, bytes: &[u8], out: &mut Out<'_>) {
         let kind = Object::parse(bytes).and_then(|line| Some((line.string("type")?, line)));
         let Some((kind, line)) = kind else {
-            return out.push(logged(bytes));
+            return out.log(bytes);
         };
         match kind.as_str() {
             "control_response" => self.response(bytes, &line, out),
@@ -101,7 +101,7 @@ impl Claude {
 
     fn response(&mut self, bytes: &[u8], line: &Object<'_>, out: &mut Out<'_>) {
         let Some(response) = line.object("response") else {
-            return out.push(logged(bytes));
+            return out.log(bytes);
         };
         let id = response.string("request_id");
         let failed = response.string("subtype").as_deref() == Some("error");
@@ -121,14 +121,14 @@ impl Claude {
             // An error is an answer, too: it is there.
             out.push(WorkerEvent::Ready(Traits::default()));
         } else if failed {
-            out.push(logged(bytes));
+            out.log(bytes);
         }
     }
 
     fn asked(&mut self, bytes: &[u8], line: &Object<'_>, out: &mut Out<'_>) {
         let request = line.object("request");
         let (Some(id), Some(request)) = (line.string("request_id"), request) else {
-            return out.push(logged(bytes));
+            return out.log(bytes);
         };
         let kind = request.string("subtype").unwrap_or_default();
         if kind == "can_use_tool" {
@@ -194,7 +194,7 @@ impl Claude {
         }
         if !self.begin() {
             if kind != "user" {
-                out.push(stray(bytes));
+                out.stray(bytes);
             }
             return;
         }
@@ -363,7 +363,7 @@ impl Claude {
         let ours = self.is_ours();
         let is_flat = self.is_flat;
         let Some(turn) = self.driver.turn.as_mut().filter(|_| ours) else {
-            return out.push(stray(bytes));
+            return out.stray(bytes);
         };
         turn.count(line, spent);
         let stop = line.string("stop_reason").unwrap_or_default();
@@ -431,12 +431,7 @@ impl Claude {
 
     pub(super) fn note(&self, level: Level, code: &'static str, text: String, out: &mut Out<'_>) {
         let turn = self.driver.turn.as_ref().filter(|_| self.is_ours());
-        out.push(WorkerEvent::Noted {
-            turn: turn.map(|turn| turn.state.id),
-            level,
-            code,
-            text,
-        });
+        out.note(turn.map(|turn| turn.state.id), level, code, text);
     }
 }
 
@@ -459,16 +454,4 @@ fn compacted(compaction: Compaction, line: &Object<'_>, out: &mut Out<'_>) {
         Some(error) => Err(Failure::new(Code::AgentFailed, format!("claude: {error}"))),
     };
     out.push(WorkerEvent::Compacted { result });
-}
-
-fn logged(bytes: &[u8]) -> WorkerEvent {
-    WorkerEvent::Logged {
-        line: beginning(bytes),
-    }
-}
-
-fn stray(bytes: &[u8]) -> WorkerEvent {
-    WorkerEvent::Stray {
-        line: beginning(bytes),
-    }
 }

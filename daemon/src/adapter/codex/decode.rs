@@ -16,7 +16,7 @@ use super::steer::message_seen;
 use super::turn::{Turn, failed, failure, tokens};
 use super::{ACCOUNT, Asked, Codex, Thread, WARNING, WARNINGS, cut};
 use crate::adapter::driver::Out;
-use crate::adapter::object::{Object, beginning};
+use crate::adapter::object::Object;
 use crate::adapter::unknown::Unknown;
 
 /// What Codex says of a thread that it doesn't have.
@@ -31,9 +31,7 @@ const GONE: &[&str] = &[
 impl Codex {
     pub(super) fn message(&mut self, bytes: &[u8], out: &mut Out<'_>) {
         let Some(line) = Object::parse(bytes) else {
-            return out.push(WorkerEvent::Logged {
-                line: beginning(bytes),
-            });
+            return out.log(bytes);
         };
         match line.string("method") {
             Some(method) if line.raw("id").is_some() => {
@@ -71,9 +69,7 @@ impl Codex {
         }
         let id: Option<u64> = line.get("id");
         let Some(asked) = id.and_then(|id| self.asked.remove(&id)) else {
-            return out.push(WorkerEvent::Logged {
-                line: beginning(bytes),
-            });
+            return out.log(bytes);
         };
         let error = line.raw("error").map(|_| {
             let error = line.object("error");
@@ -139,12 +135,7 @@ impl Codex {
                 self.total = Some(Usage::default());
                 let text =
                     format!("Codex has nothing left of the session's earlier turns: {error}");
-                out.push(WorkerEvent::Noted {
-                    turn: None,
-                    level: Level::Warning,
-                    code: "context-lost",
-                    text,
-                });
+                out.note(None, Level::Warning, "context-lost", text);
                 self.open(out);
             }
             (None, Some(id)) => {
@@ -264,9 +255,7 @@ impl Codex {
                 });
             }
         } else if !self.compaction_began(&native) {
-            out.push(WorkerEvent::Stray {
-                line: beginning(bytes),
-            });
+            out.stray(bytes);
         }
     }
 
@@ -286,9 +275,7 @@ impl Codex {
             turn.refusal = error.and_then(|error| error.string("message"));
             self.end(result, out);
         } else if !self.compacted(&native, result, out) {
-            out.push(WorkerEvent::Stray {
-                line: beginning(bytes),
-            });
+            out.stray(bytes);
         }
     }
 
@@ -328,12 +315,7 @@ impl Codex {
             self.warned.remove(0);
         }
         self.warned.push(text.to_owned());
-        out.push(WorkerEvent::Noted {
-            turn: Some(turn.state.id),
-            level: Level::Warning,
-            code: "worker",
-            text: text.to_owned(),
-        });
+        out.note(Some(turn.state.id), Level::Warning, "worker", text);
     }
 }
 
@@ -394,7 +376,7 @@ fn output(
             let said = |field| error.as_ref().and_then(|error| error.string(field));
             let said = [said("message"), said("additionalDetails")];
             let said = said.into_iter().flatten().collect::<Vec<_>>().join(": ");
-            out.push(noted(name, Level::Warning, "retry", cut(&said, WARNING)));
+            out.note(Some(name), Level::Warning, "retry", cut(&said, WARNING));
         }
         _ if NOTIFICATIONS.contains(&method) => {}
         _ => out.extend(unknown.said("Codex", method, Some(name))),
@@ -413,7 +395,7 @@ fn item_started(
         "reasoning" => out.extend(turn.thinking_begins()),
         "contextCompaction" => {
             let text = "Codex compacts its context";
-            out.push(noted(turn.state.id, Level::Info, "compaction", text));
+            out.note(Some(turn.state.id), Level::Info, "compaction", text);
         }
         _ => {
             let Some(tool) = tool(kind, item) else { return };
@@ -484,14 +466,5 @@ fn tool_said(turn: &mut Turn, params: &Object<'_>, piece: Option<String>, out: &
             offset,
             output,
         });
-    }
-}
-
-fn noted(turn: TurnId, level: Level, code: &'static str, text: &str) -> WorkerEvent {
-    WorkerEvent::Noted {
-        turn: Some(turn),
-        level,
-        code,
-        text: text.to_owned(),
     }
 }

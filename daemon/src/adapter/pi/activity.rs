@@ -81,3 +81,31 @@ impl Activity {
         *self = Self::Run(self.run());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn activity_keeps_its_run_while_pi_compacts() {
+        for run in [Run::None, Run::Going, Run::Retrying] {
+            let mut activity = Activity::Run(run);
+            activity.compacts();
+            assert!(activity.is_compacting() && activity.goes_on() && !activity.is_idle());
+            activity.compacts_no_more();
+            assert_eq!(activity, Activity::Run(run));
+            assert_eq!(activity.is_idle(), run == Run::None);
+            assert_eq!(activity.goes_on(), run == Run::Retrying);
+        }
+    }
+
+    #[test]
+    fn activity_without_another_attempt_is_still_a_run() {
+        let mut activity = Activity::Compacting(Run::Retrying);
+        activity.retries_no_more();
+        assert_eq!(activity, Activity::Compacting(Run::Going));
+        let mut idle = Activity::default();
+        idle.retries_no_more();
+        assert!(idle.is_idle());
+    }
+}

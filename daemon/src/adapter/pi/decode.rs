@@ -15,7 +15,7 @@ use super::steer::put_reply;
 use super::turn::{Turn, failure};
 use super::{LOOKS, LOOKS_OLD, Pi, Recycle};
 use crate::adapter::driver::Out;
-use crate::adapter::object::{Object, beginning, content};
+use crate::adapter::object::{Object, content};
 
 /// pi's own tools that change nothing.
 const READ_ONLY: &[&str] = &["find", "grep", "ls", "read"];
@@ -63,9 +63,7 @@ impl Pi {
     pub(super) fn record(&mut self, bytes: &[u8], out: &mut Out<'_>) {
         let kind = Object::parse(bytes).and_then(|record| Some((record.string("type")?, record)));
         let Some((kind, record)) = kind else {
-            out.push(WorkerEvent::Logged {
-                line: beginning(bytes),
-            });
+            out.log(bytes);
             return;
         };
         match kind.as_str() {
@@ -73,7 +71,12 @@ impl Pi {
             "extension_ui_request" => self.extension(&record, out),
             "extension_error" => {
                 let error = record.string("error").unwrap_or_default();
-                out.push(self.noted(Level::Warning, "extension", format!("extension: {error}")));
+                out.note(
+                    self.driver.turn_id(),
+                    Level::Warning,
+                    "extension",
+                    format!("extension: {error}"),
+                );
             }
             "queue_update" => self.queue_changed(&record, out),
             "thinking_level_changed" => {
@@ -109,9 +112,7 @@ impl Pi {
                 self.confirm = None;
                 match &mut self.driver.turn {
                     Some(turn) => turn.state.begun = true,
-                    None => out.push(WorkerEvent::Stray {
-                        line: beginning(bytes),
-                    }),
+                    None => out.stray(bytes),
                 }
             }
             "agent_end" => {
@@ -142,7 +143,7 @@ impl Pi {
                     most.unwrap_or("?"),
                     record.string("errorMessage").unwrap_or_default()
                 );
-                out.push(self.noted(Level::Warning, "retry", text));
+                out.note(self.driver.turn_id(), Level::Warning, "retry", text);
             }
             "auto_retry_end" => {
                 self.activity.retries_no_more();
@@ -155,7 +156,7 @@ impl Pi {
                 self.confirm = None;
                 let reason = record.string("reason").unwrap_or_default();
                 let text = format!("pi compacts its context ({reason})");
-                out.push(self.noted(Level::Info, "compaction", text));
+                out.note(self.driver.turn_id(), Level::Info, "compaction", text);
             }
             _ => {
                 self.activity.compacts_no_more();
@@ -164,7 +165,7 @@ impl Pi {
                 }
                 if let Some(error) = record.string("errorMessage") {
                     let text = format!("compaction failed: {error}");
-                    out.push(self.noted(Level::Warning, "compaction", text));
+                    out.note(self.driver.turn_id(), Level::Warning, "compaction", text);
                 }
                 if !self.settles() && self.activity.run() == Run::Going {
                     self.look(out);
@@ -217,9 +218,7 @@ impl Pi {
             out.push(WorkerEvent::Recycled);
         } else if id.is_none() || !record.is_true("success") {
             // Old versions answer what they don't know without an id: nobody's, but worth reading.
-            out.push(WorkerEvent::Logged {
-                line: beginning(bytes),
-            });
+            out.log(bytes);
         }
     }
 
@@ -326,9 +325,7 @@ impl Pi {
         let refused = data.is_some_and(|data| data.is_true("cancelled"));
         if refused || !record.is_true("success") {
             self.recycle = Recycle::No;
-            out.push(WorkerEvent::Logged {
-                line: beginning(bytes),
-            });
+            out.log(bytes);
         } else {
             self.named = None;
             self.kept = false;
@@ -343,7 +340,12 @@ impl Pi {
             .and_then(|data| data.get("messageCount"));
         if std::mem::take(&mut self.resumed) && messages == Some(0) {
             let text = "pi has nothing left of the session's earlier turns";
-            out.push(self.noted(Level::Warning, "context-lost", text.to_owned()));
+            out.note(
+                self.driver.turn_id(),
+                Level::Warning,
+                "context-lost",
+                text.to_owned(),
+            );
         }
     }
 
@@ -492,7 +494,7 @@ impl Pi {
                     _ => Level::Info,
                 };
                 let message = text("message").unwrap_or_default();
-                out.push(self.noted(level, "extension", message));
+                out.note(self.driver.turn_id(), level, "extension", message);
                 return;
             }
             known if DECORATION.contains(&known) => return,
@@ -520,15 +522,5 @@ impl Pi {
                 limit: wait.map(AskedFor::Within),
             },
         });
-    }
-
-    fn noted(&self, level: Level, code: &'static str, text: String) -> WorkerEvent {
-        let turn = self.driver.turn_id();
-        WorkerEvent::Noted {
-            turn,
-            level,
-            code,
-            text,
-        }
     }
 }

@@ -17,7 +17,6 @@ use std::time::Duration;
 use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions};
 use agentd_core::attached::{Attached, AttachmentSupport};
 use agentd_core::effect::Spawn;
-use agentd_core::ids::TurnId;
 use agentd_core::store::Pins;
 use agentd_core::toolsets::{Tools, Toolsets};
 use agentd_core::worker::{Failure, Outcome, Prompt, QuestionKind, Reply, WorkerEvent};
@@ -221,7 +220,10 @@ impl Pi {
             outcome.model = outcome.model.or_else(|| self.model.clone());
             if let (Some(asked), Some(level)) = (&self.asked.thinking, &self.thinking) {
                 if asked != level {
-                    out.push(unheeded(name, asked, level));
+                    let text = format!(
+                        "pi took the thinking level `{level}`: this pi or the model has no `{asked}`"
+                    );
+                    out.note(Some(name), Level::Warning, "worker", text);
                 }
                 outcome.thinking = Some(level.clone());
             }
@@ -233,18 +235,6 @@ impl Pi {
             }
             out.push(ended(name, outcome));
         }
-    }
-}
-
-/// A note about a thinking level that isn't there.
-fn unheeded(turn: TurnId, asked: &str, level: &str) -> WorkerEvent {
-    WorkerEvent::Noted {
-        turn: Some(turn),
-        level: Level::Warning,
-        code: "worker",
-        text: format!(
-            "pi took the thinking level `{level}`: this pi or the model has no `{asked}`"
-        ),
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Pi;
 use super::turn::failure;
 use crate::adapter::driver::Out;
-use crate::adapter::object::{Object, beginning};
+use crate::adapter::object::Object;
 
 /// What is known of pi's own queue.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -40,9 +40,7 @@ impl Pi {
         if self.queue.clearing.as_deref() == Some(id) {
             self.queue = Queue::default();
             if !success {
-                out.push(WorkerEvent::Logged {
-                    line: beginning(bytes),
-                });
+                out.log(bytes);
                 out.push(spoilt());
             }
             self.finish(None, out);
