@@ -9,7 +9,7 @@ use super::driver::Out;
 
 /// A word to the turn in flight.
 #[derive(Debug)]
-struct Word {
+struct SteerMessage {
     number: u64,
     place: Place,
 }
@@ -25,7 +25,7 @@ enum Place {
     Queued(String),
 }
 
-impl Word {
+impl SteerMessage {
     fn is_called(&self, name: &str) -> bool {
         match &self.place {
             Place::Held(_) => false,
@@ -36,7 +36,7 @@ impl Word {
 
 /// Words that no run has taken yet, in their order.
 #[derive(Default, Debug)]
-pub(super) struct SteerQueue(Vec<Word>);
+pub(super) struct SteerQueue(Vec<SteerMessage>);
 
 impl SteerQueue {
     pub(super) const fn too_late(word: u64) -> WorkerEvent {
@@ -49,7 +49,7 @@ impl SteerQueue {
     /// Keeps a word until it can be written.
     pub(super) fn hold(&mut self, number: u64, text: &str) {
         let place = Place::Held(text.to_owned());
-        self.0.push(Word { number, place });
+        self.0.push(SteerMessage { number, place });
     }
 
     /// The first word that is not written; what becomes of that has to be told.
@@ -62,7 +62,7 @@ impl SteerQueue {
 
     /// That word is written under a name, or can't be.
     pub(super) fn written(&mut self, name: Result<String, Failure>, out: &mut Out<'_>) {
-        let held = |word: &Word| matches!(word.place, Place::Held(_));
+        let held = |word: &SteerMessage| matches!(word.place, Place::Held(_));
         let Some(at) = self.0.iter().position(held) else {
             return;
         };
@@ -77,7 +77,7 @@ impl SteerQueue {
         self.0.iter().any(|word| word.is_called(name))
     }
 
-    /// What became of the word with this name, if it is open.
+    /// What became of the word with this name, if it is open: one that was never written has none.
     pub(super) fn close(&mut self, name: &str, steering: Steering, out: &mut Out<'_>) {
         if let Some(at) = self.0.iter().position(|word| word.is_called(name)) {
             self.remove(at, steering, out);
@@ -103,7 +103,7 @@ impl SteerQueue {
     /// So many have left the agent's queue for its run: the first ones.
     pub(super) fn left(&mut self, fewer: usize, out: &mut Out<'_>) {
         for _ in 0..fewer {
-            let first = |word: &Word| matches!(word.place, Place::Queued(_));
+            let first = |word: &SteerMessage| matches!(word.place, Place::Queued(_));
             if let Some(at) = self.0.iter().position(first) {
                 self.remove(at, Steering::Taken, out);
             }

@@ -19,6 +19,8 @@ pub(super) enum Dialect {
 pub(super) enum Run {
     #[default]
     None,
+    /// There is none, and pi announced another attempt: of one that was taken for over.
+    Announced,
     Going,
     /// pi announced another attempt by itself.
     Retrying,
@@ -45,8 +47,8 @@ impl Activity {
         }
     }
 
-    pub(super) fn is_idle(self) -> bool {
-        self == Self::default()
+    pub(super) const fn is_idle(self) -> bool {
+        matches!(self, Self::Run(Run::None | Run::Announced))
     }
 
     pub(super) const fn is_compacting(self) -> bool {
@@ -54,11 +56,11 @@ impl Activity {
     }
 
     /// Will it go on by itself, whatever its state looks like?
-    pub(super) fn goes_on(self) -> bool {
-        self.is_compacting() || self.run() == Run::Retrying
+    pub(super) const fn goes_on(self) -> bool {
+        self.is_compacting() || matches!(self.run(), Run::Announced | Run::Retrying)
     }
 
-    /// The run begins, is about to be tried again, or is over.
+    /// The run begins, or is over.
     pub(super) fn run_is(&mut self, run: Run) {
         *self = match self {
             Self::Run(_) => Self::Run(run),
@@ -66,10 +68,18 @@ impl Activity {
         };
     }
 
-    /// No other attempt comes, or it has begun.
+    pub(super) fn retries(&mut self) {
+        match self.run() {
+            Run::None | Run::Announced => self.run_is(Run::Announced),
+            Run::Going | Run::Retrying => self.run_is(Run::Retrying),
+        }
+    }
+
+    /// No other attempt comes.
     pub(super) fn retries_no_more(&mut self) {
-        if self.run() == Run::Retrying {
-            self.run_is(Run::Going);
+        match self.run() {
+            Run::None | Run::Announced => self.run_is(Run::None),
+            Run::Going | Run::Retrying => self.run_is(Run::Going),
         }
     }
 
@@ -88,14 +98,17 @@ mod tests {
 
     #[test]
     fn activity_keeps_its_run_while_pi_compacts() {
-        for run in [Run::None, Run::Going, Run::Retrying] {
+        for run in [Run::None, Run::Announced, Run::Going, Run::Retrying] {
             let mut activity = Activity::Run(run);
             activity.compacts();
             assert!(activity.is_compacting() && activity.goes_on() && !activity.is_idle());
             activity.compacts_no_more();
             assert_eq!(activity, Activity::Run(run));
-            assert_eq!(activity.is_idle(), run == Run::None);
-            assert_eq!(activity.goes_on(), run == Run::Retrying);
+            activity.retries();
+            assert!(activity.goes_on());
+            activity.retries_no_more();
+            let runs = matches!(run, Run::Going | Run::Retrying);
+            assert_eq!((activity.is_idle(), activity.goes_on()), (!runs, false));
         }
     }
 

@@ -134,7 +134,7 @@ impl Pi {
                 }
             }
             "auto_retry_start" => {
-                self.activity.run_is(Run::Retrying);
+                self.activity.retries();
                 self.confirm = None;
                 let (attempt, most) = (record.raw("attempt"), record.raw("maxAttempts"));
                 let text = format!(
@@ -161,7 +161,7 @@ impl Pi {
             _ => {
                 self.activity.compacts_no_more();
                 if record.is_true("willRetry") {
-                    self.activity.run_is(Run::Retrying);
+                    self.activity.retries();
                 }
                 if let Some(error) = record.string("errorMessage") {
                     let text = format!("compaction failed: {error}");
